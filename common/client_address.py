@@ -1,4 +1,4 @@
-"""Whose address a request comes from when proxies that the operator trusts stand in front of a process."""
+"""The address of a request's client behind the proxies that the operator trusts."""
 
 import functools
 import ipaddress
@@ -10,7 +10,7 @@ from aiohttp.typedefs import Handler, Middleware
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-#: Loopback, private and link-local addresses: not those of the internet.
+#: Loopback, private and link-local addresses, which are not on the internet.
 NEAR = (
     "127.0.0.0/8",
     "10.0.0.0/8",
@@ -21,25 +21,27 @@ NEAR = (
     "fc00::/7",
     "fe80::/10",
 )
-#: What one customer of a provider gets of IPv6, and can fill with as many addresses as she likes.
+#: The IPv6 network of one customer of a provider, who can use all of its addresses.
 _IPV6_PREFIX = 64
 
 
 def networks(texts: Iterable[str]) -> list[Network]:
-    """Addresses (`192.0.2.7`) and networks (`10.0.0.0/8`); raises ValueError for anything else."""
+    """Parse addresses (`192.0.2.7`) and networks (`10.0.0.0/8`). Raise `ValueError` for anything else."""
     return [ipaddress.ip_network(text, strict=False) for text in texts]
 
 
 def address_behind(proxies: list[Network], peer: str, forwarded_for: list[str]) -> str:
-    """The last address that no trusted proxy has: of the peer, then of `X-Forwarded-For` from its end to its beginning.
+    """Return the last address that is not a trusted proxy's: of the peer, then of `X-Forwarded-For` from its end to
+    its beginning.
 
-    Only what a trusted proxy has added is believed. A proxy that adds no address is the client itself.
+    Only addresses that a trusted proxy has added are believed. A proxy that adds no address is the client itself.
     """
     return way_of(proxies, peer, forwarded_for)[0]
 
 
 def way_of(proxies: list[Network], peer: str, forwarded_for: list[str]) -> list[str]:
-    """The addresses that a request has come by, as far as they are believed: the client, trusted proxies, the peer."""
+    """Return the addresses that a request has come by, as far as they are believed: the client, trusted proxies, the
+    peer."""
     back = [peer]
     for said in (text.strip() for line in reversed(forwarded_for) for text in reversed(line.split(","))):
         if not is_in(proxies, back[-1]) or _parsed(said) is None:
@@ -49,14 +51,14 @@ def way_of(proxies: list[Network], peer: str, forwarded_for: list[str]) -> list[
 
 
 def client_of(proxies: list[Network], request: web.BaseRequest) -> str:
-    """The address of the client behind the trusted proxies; empty where there is none (a Unix socket)."""
+    """Return the address of the client behind the trusted proxies. It is empty if there is none (a Unix socket)."""
     peer = request.remote or ""
     forwarded_for = request.headers.getall("X-Forwarded-For", []) if proxies else []
     return address_behind(proxies, peer, forwarded_for) if forwarded_for else peer
 
 
 def behind_proxies(proxies: list[Network]) -> list[Middleware]:
-    """The middleware that makes it `request.remote`; none when no proxy is trusted."""
+    """Return the middleware that makes this address `request.remote`, or none if no proxy is trusted."""
 
     @web.middleware
     async def forwarded(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -67,14 +69,14 @@ def behind_proxies(proxies: list[Network]) -> list[Middleware]:
 
 
 def is_in(networks: Iterable[Network], address: str) -> bool:
-    """Whether it is an address of one of the networks."""
+    """Return whether the address is in one of the networks."""
     found = _parsed(address)
     return found is not None and any(found in network for network in networks)
 
 
 @functools.lru_cache(maxsize=4096)
 def one_client(address: str) -> str:
-    """What limits by address count: the address, for IPv6 its network of 64 bits."""
+    """Return the key of limits per address: the address, or for IPv6 its network of 64 bits."""
     found = _parsed(address)
     if not isinstance(found, ipaddress.IPv6Address):
         return str(found or address)
@@ -82,7 +84,7 @@ def one_client(address: str) -> str:
 
 
 def _parsed(text: str) -> _Address | None:
-    """An IPv4 address that an IPv6 socket reports as `::ffff:192.0.2.7` is the IPv4 address."""
+    """Parse an address. An IPv4 address that an IPv6 socket reports as `::ffff:192.0.2.7` becomes the IPv4 address."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Settings of both processes about those who connect to them: how long, how many, and who may watch."""
+"""Settings of both processes about their clients: timeouts, limits, and who may see metrics."""
 
 from typing import ClassVar
 
@@ -12,7 +12,8 @@ from common.settings import count, network, number, other_than, port, timeout
 class ClientSettings:
     """What a process puts up with from its clients; `header_timeout` and so on are called the same in both."""
 
-    #: What SIGHUP changes in a running process: fields that are read where they are used. The others wait for a start.
+    #: The settings that SIGHUP changes in a running process, because they are read where they are used. The others
+    #: change with a restart.
     reloaded: ClassVar[frozenset[str]] = frozenset(
         {
             "header_timeout",

@@ -1,4 +1,4 @@
-"""How much may go on at once and how often, and how tasks are ended."""
+"""Limits of what happens at once and how often, and how tasks are cancelled."""
 
 import asyncio
 import contextlib
@@ -18,10 +18,10 @@ _CANCEL_AGAIN_SECONDS = 1.0
 
 
 async def end(*tasks: "asyncio.Task[Any]") -> None:
-    """Cancels the tasks, again and again until all have ended; what they return or raise is of no interest.
+    """Cancel the tasks again and again until all have ended. Their results and errors are ignored.
 
-    One cancellation is not enough: asyncio.wait_for of Python 3.11, which the database driver uses, loses one that
-    comes together with the answer that is waited for.
+    One cancellation is not enough: asyncio.wait_for of Python 3.11, which the database driver uses, loses a
+    cancellation that arrives together with the awaited result.
     """
     pending: Iterable[asyncio.Task[Any]] = tasks
     while pending:
@@ -32,10 +32,10 @@ async def end(*tasks: "asyncio.Task[Any]") -> None:
 
 
 async def ended(work: "asyncio.Future[T]") -> T:
-    """The result of `work`. Who is cancelled meanwhile, however often, is so only after its end.
+    """Return the result of `work`. If the caller is cancelled meanwhile, raise that only after the end of `work`.
 
-    For a thread, which cannot be cancelled and works on with what the caller would let go of (files, and their
-    numbers), and for what has to be let go of to the end.
+    This is for threads, which cannot be cancelled and go on to use what the caller would release (files and their
+    descriptors), and for cleaning up completely.
     """
     cancelled: asyncio.CancelledError | None = None
     while not work.done():
@@ -49,23 +49,23 @@ async def ended(work: "asyncio.Future[T]") -> T:
         work.exception()
         raise cancelled
     finally:
-        del work, cancelled  # an error holds this frame, which must not hold the error
+        del work, cancelled  # an error keeps this frame alive, and the frame must not keep the error
 
 
 P = ParamSpec("P")
 
 
 async def aside(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run `work` in a thread where it is large, else here: going to a thread takes a tenth of a millisecond itself."""
+    """Run `work` in a thread if it is large, otherwise here: changing to a thread costs a tenth of a millisecond."""
     return await asyncio.to_thread(work, *args, **kwargs) if large else work(*args, **kwargs)
 
 
 class TooBusy(Exception):
-    """No place became free in time; it is worth another try after a while."""
+    """No place became free in time. It is worth trying again later."""
 
 
 class ShareTaken(TooBusy):
-    """There would have been a place, but not under one of these keys."""
+    """There was a free place, but one of these keys has its maximum already."""
 
 
 @attrs.frozen
@@ -75,10 +75,10 @@ class _Waiting:
 
 
 class ConcurrencyLimiter:
-    """At most `total` holders of a place at once, and at most `each` of them with the same key.
+    """Allows at most `total` holders of a place at once, and at most `each` of them with the same key.
 
-    Who finds none waits for up to `timeout` seconds: first come, first served, but nobody waits for a place of a key
-    that is not her own. No more than `queue` wait, so that waiting is bounded as well.
+    Who finds no free place waits for up to `timeout` seconds, first come, first served, but nobody waits because of
+    another's key. At most `queue` callers wait.
     """
 
     def __init__(self, total: int, each: int, *, timeout: float = 0.0, queue: int = 1000) -> None:
@@ -92,17 +92,17 @@ class ConcurrencyLimiter:
 
     @property
     def held(self) -> int:
-        """How many places are taken."""
+        """The number of places in use."""
         return self._held
 
     def resize(self, total: int, each: int, timeout: float) -> None:
-        """Set other limits from now on; whoever holds a place keeps it."""
+        """Set other limits from now on. Holders of a place keep it."""
         self._total, self._each, self._timeout = total, each, timeout
         self._admit()
 
     @asynccontextmanager
     async def place(self, *keys: Hashable) -> AsyncIterator[None]:
-        """A place under all of these keys for the length of the block. Raises `TooBusy`, `ShareTaken`."""
+        """Hold a place for all of these keys during the block. Raise `TooBusy` or `ShareTaken`."""
         await self.take(*keys)
         try:
             yield
@@ -110,7 +110,8 @@ class ConcurrencyLimiter:
             self.give_back(*keys)
 
     async def take(self, *keys: Hashable) -> None:
-        """A place until `give_back` with the same keys, for what no block encloses. Raises `TooBusy`, `ShareTaken`."""
+        """Take a place until `give_back` is called with the same keys, if no block can hold it. Raise `TooBusy` or
+        `ShareTaken`."""
         if self._fits(keys):
             self._hold(keys)
             return
@@ -141,7 +142,7 @@ class ConcurrencyLimiter:
         self._held_by.update(keys)
 
     def give_back(self, *keys: Hashable) -> None:
-        """Give back the place that `take` took."""
+        """Release the place that `take` has taken."""
         self._held -= 1
         self._held_by -= Counter(keys)
         self._admit()
@@ -155,7 +156,7 @@ class ConcurrencyLimiter:
 
 
 class Gate:
-    """Open, until somebody closes it."""
+    """A gate that is open until somebody closes it."""
 
     def __init__(self) -> None:
         self._open = asyncio.Event()
@@ -179,7 +180,7 @@ class Gate:
 
     @contextlib.contextmanager
     def closed(self) -> Iterator[None]:
-        """Let nobody in for the length of the block; one block at a time."""
+        """Keep the gate closed during the block. One block at a time can do so."""
         self._open.clear()
         try:
             yield
@@ -191,22 +192,21 @@ class Gate:
         await self._empty.wait()
 
 
-#: Clients of which it is remembered what they have done; of others, the longest unseen, it is forgotten.
+#: The number of clients that are remembered. Those that were not seen for longest are forgotten.
 REMEMBERED = 65_536
 
 
 class Rates:
-    """A bucket for each client, which holds `burst` and refills at `rate` a second (generic cell rate algorithm: it is
-    one number). Nothing is limited before `limit` says what.
-    """
+    """Limits how often each client may do something. A bucket for each client holds `burst` and refills at `rate`
+    per second (generic cell rate algorithm: a bucket is one number). Nothing is limited before `limit` is called."""
 
     def __init__(self) -> None:
         self._interval = self._tolerance = 0.0
-        #: When each client's bucket will be full again.
+        #: The moment at which each client's bucket is full again.
         self._full_at: cachetools.LRUCache[str, float] = cachetools.LRUCache(REMEMBERED)
 
     def limit(self, rate: float, burst: int) -> None:
-        """Set the limit from now on; a rate of 0 limits nothing."""
+        """Set the limit from now on. A rate of 0 removes it."""
         self._interval = 1 / rate if rate else 0.0
         self._tolerance = self._interval * (max(burst, 1) - 1)
 
@@ -216,12 +216,12 @@ class Rates:
 
     @property
     def is_on(self) -> bool:
-        """Whether anything is limited."""
+        """Return whether there is a limit."""
         return self._interval > 0
 
     def wait(self, client: str, now: float) -> int:
-        """0 where the client may, which counts; otherwise whole seconds until it may, at least one. `now` is seconds
-        that never go back."""
+        """Count one use and return 0 if the client is within the limit. Otherwise return the whole seconds until it
+        is, at least one. `now` is in seconds of a steady clock."""
         if not self._interval:
             return 0
         full_at = max(self._full_at.get(client, now), now)

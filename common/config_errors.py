@@ -1,4 +1,5 @@
-"""What an operator has to put right before a program can work: one sentence on standard error, and exit status 2."""
+"""Errors that an operator has to correct before a program can work: one sentence on standard error and exit status
+2."""
 
 import contextlib
 import errno
@@ -15,19 +16,20 @@ import click
 
 
 class ConfigError(click.ClickException):
-    """One sentence that says what is wrong and what to do; whatever it quotes is put on one line, without secrets."""
+    """One sentence that says what is wrong and what to do. Quoted text is put on one line, and secrets are removed
+    from it."""
 
     exit_code = 2
 
     def __init__(self, sentence: str) -> None:
-        from common.logs import redact  # programs begin without logs, and most end without a mistake
+        from common.logs import redact  # programs start without logs, and most end without an error
 
         super().__init__(redact(" ".join(sentence.split())).rstrip("."))
 
 
 class _OneSentence(click.Command):
     def main(self, *arguments: Any, **options: Any) -> Any:
-        """Runs the command and ends the program: what cannot work is one line, without the usage before it."""
+        """Run the command and end the program. Errors are one line, without the usage text."""
         try:
             status = super().main(*arguments, **(options | {"standalone_mode": False}))
         except click.exceptions.NoArgsIsHelpError as wanted:
@@ -54,7 +56,7 @@ class Group(_OneSentence, click.Group):
 
 @contextlib.contextmanager
 def writable(title: str) -> Iterator[None]:
-    """Raises `ConfigError` where a file cannot be opened."""
+    """Raise `ConfigError` if a file cannot be opened in the block."""
     try:
         yield
     except OSError as problem:
@@ -64,7 +66,7 @@ def writable(title: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def binding(host: str, port: int) -> Iterator[None]:
-    """Raises `ConfigError` where the address cannot be listened on."""
+    """Raise `ConfigError` if the block cannot listen on the address."""
     try:
         yield
     except OSError as problem:
@@ -73,13 +75,13 @@ def binding(host: str, port: int) -> Iterator[None]:
 
 
 def first_line(problem: BaseException) -> str:
-    """The first line of what an error says of itself."""
+    """Return the first line of an error's text."""
     return str(problem).strip().partition("\n")[0]
 
 
 def usable_folder(label: str, folder: Path) -> None:
-    """Makes `folder`, closed to others, where it is missing. Raises `ConfigError` where it cannot be written, but not
-    where the disk is full: that passes."""
+    """Create `folder` with mode 700 if it is missing. Raise `ConfigError` if it cannot be written. A full disk is no
+    such error, because it may pass."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with contextlib.closing(tempfile.TemporaryFile(dir=folder)):
@@ -91,7 +93,8 @@ def usable_folder(label: str, folder: Path) -> None:
             ) from None
 
 
-#: Each stands for credentials; without one only the machine itself could give them, as machines of AWS do.
+#: Each of these variables stands for credentials. Without any, only the machine itself can provide them, as AWS
+#: machines do.
 _CREDENTIALS = (
     "AWS_ACCESS_KEY_ID",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
@@ -103,8 +106,8 @@ _TIMEOUT = "5s"
 
 
 def check_object_store(title: str, url: str) -> None:
-    """Raises `ConfigError` where `url` (`file:///folder`, `s3://bucket/prefix`) names no folder that can be written,
-    or S3 without credentials; that a store does not answer today is no mistake."""
+    """Raise `ConfigError` if `url` (`file:///folder`, `s3://bucket/prefix`) names a folder that cannot be written,
+    or S3 without credentials. A store that does not answer now is no such error."""
     parts = urlsplit(url)
     if parts.scheme == "file":
         usable_folder(title, Path(unquote(parts.path)))
@@ -118,7 +121,7 @@ def check_object_store(title: str, url: str) -> None:
 
 
 def require_obstore(title: str) -> None:
-    """Raises `ConfigError` where the Python package is not installed that speaks with object stores."""
+    """Raise `ConfigError` if the Python package for object stores is not installed."""
     if importlib.util.find_spec("obstore") is None:
         raise ConfigError(f"{title} needs a Python package that is not installed: pip install 'forgelet[s3]'")
 
@@ -131,7 +134,7 @@ def _has_credentials(url: str) -> bool:
 
 
 def _answers(url: str) -> bool:
-    # Five megabytes that few processes need.
+    # It takes 5 MB, and few processes need it.
     import obstore
     from obstore.exceptions import BaseError
     from obstore.store import from_url

@@ -1,4 +1,4 @@
-"""Client connections: which heads are refused, what a client may take its time for, how many there may be."""
+"""Client connections: refused request heads, time limits for clients, and how many connections there may be."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ from aiohttp.http_exceptions import BadStatusLine, LineTooLong
 from common.client_address import client_of, is_in, networks, one_client
 from common.client_settings import ClientSettings
 
-#: Seconds for which a refused connection stays open, so that its client gets to read why.
+#: Seconds for which a refused connection stays open, so that its client can read the reason.
 REFUSED_SECONDS: Final = 1.0
 
 _WORDS: Final = {
@@ -35,13 +35,14 @@ _HOST = re.compile(rb"(?:\[[\w.:%~-]+\]|[\w.~!$&'()*+,;=%-]*)(?::\d*)?", re.ASCI
 
 @functools.lru_cache(maxsize=1024)
 def is_host(value: bytes) -> bool:
-    """Whether a value of `Host` is empty, or a host with or without a port; remembered: each request has one."""
+    """Return whether a value of `Host` is empty, or a host with or without a port. The result is cached: each
+    request has one."""
     return _HOST.fullmatch(value) is not None
 
 
 def head_refusal(request: web.BaseRequest) -> web.Response | None:
-    """Return the answer to a head that is well-formed, but of another HTTP, or for a host that is none."""
-    if request._version not in (HttpVersion11, HttpVersion10):  # `version` would be remembered
+    """Return the answer to a well-formed head of another HTTP version or for an invalid host, otherwise None."""
+    if request._version not in (HttpVersion11, HttpVersion10):  # `version` would be cached
         return _HeadRefusal(505)
     host = request.headers.get(hdrs.HOST)
     if host is not None and not is_host(host.encode(errors="surrogateescape")):
@@ -50,10 +51,11 @@ def head_refusal(request: web.BaseRequest) -> web.Response | None:
 
 
 class Reader(web.RequestHandler):
-    """aiohttp's reader of requests, which would call all that it cannot read 400 of HTTP/1.0, and repeat it.
+    """aiohttp's reader of requests. On its own, it answers everything unreadable with 400 in HTTP/1.0 and repeats
+    the input.
 
     Frames of aiohttp hold errors that hold these frames. Such garbage of thousands of connections would be collected in
-    one step, so nothing here leaves any: tracebacks go as soon as errors are answered.
+    one step, so tracebacks are removed as soon as errors are answered.
     """
 
     __slots__ = ()
@@ -87,7 +89,7 @@ class Reader(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Return the answer in the place of one that there is not."""
+        """Return the answer to a request that could not be read."""
         if status != 400:
             return super().handle_error(request, status, exc, message)
         refusal = _HeadRefusal(_status(exc))
@@ -98,7 +100,7 @@ class Reader(web.RequestHandler):
 
 def _status(problem: BaseException | None) -> int:
     match problem:
-        case LineTooLong(args=(bytearray(), *_)):  # of fields it has bytes
+        case LineTooLong(args=(bytearray(), *_)):  # too long fields have bytes
             return 414
         case LineTooLong():
             return 431
@@ -108,9 +110,8 @@ def _status(problem: BaseException | None) -> int:
 
 
 class _HeadRefusal(web.Response):
-    """The last answer of its connection, which is closed when the client has had time to read it: closing at once would
-    reset the connection where anything is unread, and the answer be lost.
-    """
+    """The last answer of its connection. The connection is closed when the client has had time to read it: closing
+    at once would reset the connection if something is unread, and the answer would be lost."""
 
     def __init__(self, status: int) -> None:
         words = _WORDS[status]
@@ -119,7 +120,7 @@ class _HeadRefusal(web.Response):
         self.force_close()
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
-        request._version = HttpVersion11  # nobody speaks the client's
+        request._version = HttpVersion11  # the client's version is not supported
         self._transport = request.transport
         return await super().prepare(request)
 
@@ -130,28 +131,28 @@ class _HeadRefusal(web.Response):
         await asyncio.sleep(REFUSED_SECONDS)
 
 
-#: What `body_timeout` asks of a request's body, in bytes.
+#: Bytes of a request's body that have to arrive within `body_timeout`.
 BODY_PROGRESS: Final = 64 * 1024
-#: Bytes that are read, and thrown away, of a body that nobody wanted, so that its sender gets to read the answer.
+#: Bytes of an unwanted body that are read and thrown away, so that the sender can read the answer.
 UNWANTED_BYTES: Final = 16 * 1024 * 1024
-#: A body of so many bytes is rather read than the connection closed when nobody wanted it.
+#: An unwanted body of up to so many bytes is read, instead of closing the connection.
 UNREAD_BYTES: Final = 64 * 1024
-#: Seconds that a closed connection may take to say good-bye, where nothing is unsent (TLS waits for the other side).
+#: Seconds for closing a connection on which everything is sent (TLS waits for the other side).
 GOODBYE_SECONDS: Final = 1.0
 
 _INT = struct.Struct("=i")
 
 
 class BodyTooSlow(TimeoutError):
-    """The client does not send the body that it has announced; raised by reading it. The answer is 408."""
+    """The client does not send the body that it has announced. Reading the body raises this, and the answer is 408."""
 
 
 class Connection(asyncio.Protocol):
-    """One connection. What it receives goes to aiohttp's `reader`, which there is once the connection is accepted.
+    """One connection of a client. What it receives goes to aiohttp's `reader`, which exists once the connection is
+    accepted.
 
-    Between requests there is a moment by which the next head, or the rest of it, has to be there. While a request is
-    answered its body has to make progress, unless it is us who do not read. At all times the client has to take
-    something of what is sent, if there is anything.
+    Between requests there is a deadline for the next head. While a request is answered, its body has to make
+    progress, unless nobody reads it. At all times the client has to read some of what is sent to it.
     """
 
     reader: web.RequestHandler
@@ -164,7 +165,7 @@ class Connection(asyncio.Protocol):
         self._deadline = self._loop.time() + connections.settings.header_timeout
         self._untaken = 0
         self._last_taken = 0.0
-        #: Whether a request's body is wanted and has not ended; what came since `_body_since`.
+        #: Whether a request's body is wanted and has not ended, and how much has arrived since `_body_since`.
         self._awaits_body = False
         self._body_bytes = 0
         self._body_since = 0.0
@@ -172,7 +173,7 @@ class Connection(asyncio.Protocol):
         self._closed_at = math.inf
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client has connected."""
+        """Accept or refuse a client that has connected."""
         self._transport = cast("asyncio.Transport", transport)
         self._socket: socket.socket = transport.get_extra_info("socket")
         peer = transport.get_extra_info("peername")
@@ -198,7 +199,7 @@ class Connection(asyncio.Protocol):
         self._loop.call_later(REFUSED_SECONDS, self._transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection has gone."""
+        """Release everything of a connection that has ended."""
         if self._is_refused:
             self._all.refused(-1)
             return
@@ -207,12 +208,12 @@ class Connection(asyncio.Protocol):
         self._http = None
 
     def data_received(self, data: bytes) -> None:
-        """Bytes from the client."""
+        """Handle bytes from the client."""
         if self._is_refused:
             return
         self._body_bytes += len(data)
         if self._deadline < math.inf:
-            if self._awaits_body:  # it has been answered without
+            if self._awaits_body:  # the request was answered without it
                 if self._body_bytes > UNWANTED_BYTES:
                     self._transport.abort()
             else:
@@ -221,19 +222,19 @@ class Connection(asyncio.Protocol):
         self.reader.data_received(data)
 
     def eof_received(self) -> bool | None:
-        """The client sends no more, and has gone: most do not close half of a connection."""
+        """The client has closed its side, which means that it has gone: hardly any client closes only one half."""
         if not self._is_refused:
             self.reader.eof_received()
         return None
 
     def pause_writing(self) -> None:
-        """The client does not take what is sent."""
+        """Note that the client does not read what is sent."""
         self._last_taken = self._loop.time()
         if not self._is_refused:
             self.reader.pause_writing()
 
     def resume_writing(self) -> None:
-        """The client has taken most of it."""
+        """Note that the client has read most of it."""
         self._last_taken = self._loop.time()
         if not self._is_refused:
             self.reader.resume_writing()
@@ -259,12 +260,12 @@ class Connection(asyncio.Protocol):
         self._deadline = self._loop.time() + self._all.settings.keepalive_timeout
         self._body_bytes = 0
         if self._http is not None and isinstance(self._http.content.exception(), BodyTooSlow):
-            # What still comes is read for a while, as of any body that nobody wants: closing at once would reset the
-            # connection, and the client might never read why.
+            # The rest is read for a while, like any unwanted body: closing at once would reset the connection, and
+            # the client might never read the answer.
             self._http.content._exception = None
 
     def look(self, now: float) -> None:
-        """Ends the connection if it is past its time."""
+        """End the connection if it is past its deadline."""
         untaken = self.untaken()
         if untaken != self._untaken:
             self._untaken, self._last_taken = untaken, now
@@ -277,7 +278,7 @@ class Connection(asyncio.Protocol):
             self._look_at_body(self._http, now)
 
     def close_if_idle(self, now: float) -> None:
-        """Closes the connection where no request has begun to come, and no answer is under way."""
+        """Close the connection if no request has begun to arrive and no answer is being sent."""
         if self._closed_at < math.inf:
             if now - self._closed_at > GOODBYE_SECONDS and not self.untaken():
                 self.abort()
@@ -293,12 +294,12 @@ class Connection(asyncio.Protocol):
         return task
 
     def abort(self) -> None:
-        """Closes the connection whatever has not been sent."""
+        """Close the connection, even if something was not sent."""
         self._transport.abort()
 
     def _look_at_body(self, http: web.BaseRequest, now: float) -> None:
-        """Fail a body that makes no progress. One that nobody reads blocks its client, and one whose client sent
-        `Expect: 100-continue` waits for us: neither counts."""
+        """Fail a body that makes no progress. This does not count while nobody reads it, which blocks the client, or
+        while a client that sent `Expect: 100-continue` waits for us."""
         waits_for_us = not self._transport.is_reading() or WAITS in http
         if waits_for_us or self._body_bytes >= BODY_PROGRESS:
             self._body_bytes, self._body_since = 0, now
@@ -310,33 +311,33 @@ class Connection(asyncio.Protocol):
                 self._transport.abort()
 
     def untaken(self) -> int:
-        """Bytes that the client has not taken, those in the kernel included."""
+        """Return how many bytes the client has not received, including those in the kernel."""
         waiting = self._transport.get_write_buffer_size()
         try:
             in_kernel = fcntl.ioctl(self._socket.fileno(), termios.TIOCOUTQ, bytes(_INT.size))
-        except (OSError, ValueError):  # closed just now
+        except (OSError, ValueError):  # it was closed just now
             return waiting
         return int(_INT.unpack(in_kernel)[0]) + waiting
 
 
-#: Of a request whose client waits for `100 Continue` before it sends the body.
+#: Set on a request whose client waits for `100 Continue` before it sends the body.
 WAITS = web.RequestKey("waits", bool)
 
 
 async def ask_for_body(http: web.BaseRequest) -> None:
-    """To be called before a body is read: tells a client that waits to be asked (RFC 9110 section 10.1.1)."""
+    """Tell a client that waits for it to send the body (RFC 9110 section 10.1.1). Call this before reading a body."""
     if http.pop(WAITS, False) and http.transport is not None and not http.transport.is_closing():
         http.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
 
-#: Looks at the connections per timeout, and how many connections are looked at in one step of the event loop.
+#: How often the connections are examined per timeout, and how many are examined in one step of the event loop.
 LOOKS: Final = 4
 LOOKED_AT_TOGETHER: Final = 100
-#: Refused connections that stay open for a moment, so that their clients get to read why.
+#: Refused connections that stay open for a moment, so that their clients can read the reason.
 MOST_REFUSED: Final = 128
-#: Seconds between two looks at the connections while they are finished.
+#: Seconds between two examinations of the connections while they are being finished.
 FINISHING_LOOKS: Final = 0.1
-#: Seconds in which requests that are cut off let go of what they hold.
+#: Seconds in which cancelled requests have to release what they hold.
 CUT_OFF_SECONDS: Final = 2.0
 
 _REFUSAL = (
@@ -359,26 +360,27 @@ class Connections:
 
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
-        #: As many as the system's limit of open files allows; `serving.allow_files` finds out.
+        #: The number that the system's limit of open files allows. `serving.allow_files` finds it out.
         self.room = math.inf
         self._proxies = networks(settings.trusted_proxies)
         self._open: dict[object, Connection] = {}
         self._open_by: Counter[str] = Counter()
         self._refused = 0
         self._none_open: asyncio.Event | None = None
-        #: Whether answers are the last of their connections.
+        #: Whether each connection is closed after its present answer.
         self.are_finishing = False
 
     def __len__(self) -> int:
-        """How many connections are open."""
+        """Return the number of open connections."""
         return len(self._open)
 
     def accept(self, server: web.Server) -> Connection:
-        """The protocol of a new connection, whose requests `server` reads."""
+        """Return the protocol of a new connection, whose requests `server` reads."""
         return Connection(self, server)
 
     def refusal(self, connection: Connection) -> bytes | None:
-        """The answer to a connection that is one too many: 503, or 429 where its client has too many; else None."""
+        """Return the answer to a connection that is one too many: 503, or 429 if its client has too many. Otherwise
+        return None."""
         if len(self._open) >= min(self.room, self.settings.max_connections):
             return _TOO_MANY
         counted = self._open_by[connection.client] >= self.settings.max_connections_per_address
@@ -392,12 +394,12 @@ class Connections:
         return self._refused > MOST_REFUSED
 
     def opened(self, connection: Connection) -> None:
-        """A client has connected."""
+        """Register a client that has connected."""
         self._open[connection.reader] = connection
         self._open_by[connection.client] += 1
 
     def closed(self, connection: Connection) -> None:
-        """A connection has gone."""
+        """Forget a connection that has ended."""
         del self._open[connection.reader]
         self._open_by[connection.client] -= 1
         if not self._open_by[connection.client]:
@@ -406,18 +408,19 @@ class Connections:
             self._none_open.set()
 
     def of(self, http: web.BaseRequest) -> Connection:
-        """The connection of a request; raises ConnectionError when it has gone."""
+        """Return the connection of a request. Raise `ConnectionError` if it has ended."""
         connection = self._open.get(http.protocol)
         if connection is None:
             raise ClientConnectionResetError
         return connection
 
     def client(self, http: web.BaseRequest) -> str:
-        """Who asks, as limits by address count it (see `one_client`); raises ConnectionError like `of`."""
+        """Return the client as limits per address count it (see `one_client`). Raise `ConnectionError` if it has
+        gone."""
         return one_client(client_of(self._proxies, http)) if self._proxies else self.of(http).client
 
     async def watch(self) -> None:
-        """Closes connections that are past their time, until cancelled."""
+        """Close connections that are past their deadline, until cancelled."""
         wanted = self.settings
         while True:
             shortest = min(
@@ -427,8 +430,8 @@ class Connections:
             await self.look(asyncio.get_running_loop().time())
 
     async def look(self, now: float) -> None:
-        """Closes those that are past their time; `now` is the event loop's. Others get their turn meanwhile: closing
-        thousands that were opened together is no single step."""
+        """Close connections that are past their deadline. `now` is the event loop's time. Other tasks get their turn
+        meanwhile, because thousands of connections may be closed."""
         found = list(self._open.values())
         for start in range(0, len(found), LOOKED_AT_TOGETHER):
             for connection in found[start : start + LOOKED_AT_TOGETHER]:
@@ -436,8 +439,8 @@ class Connections:
             await asyncio.sleep(0)
 
     async def finish(self, seconds: float) -> None:
-        """Closes idle connections at once, and the others when their requests have been answered, bodies that are
-        still coming included, and their clients have taken the answers. Cuts off what is left after `seconds`."""
+        """Close idle connections at once. Close the others when their requests, including bodies, are answered and
+        their clients have read the answers. Cancel what is left after `seconds`."""
         self.are_finishing = True
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds

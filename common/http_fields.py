@@ -1,4 +1,4 @@
-"""How HTTP writes dates, conditions and ranges (RFC 9110 sections 5.6.7, 13 and 14), and bodies as chunks of bytes."""
+"""Dates, conditions and ranges of HTTP (RFC 9110 sections 5.6.7, 13 and 14), and bodies as chunks of bytes."""
 
 import calendar
 import re
@@ -22,9 +22,9 @@ _FORMS = tuple(
 
 
 def parse_date(value: str | None, now: float) -> float | None:
-    """Seconds since 1970 of an HTTP-date, or None for anything else.
+    """Return an HTTP-date as seconds since 1970, or None for anything else.
 
-    `now` decides the century of the two-digit form: no such date is read as more than 50 years ahead.
+    `now` decides the century of the two-digit form: no date is read as more than 50 years ahead.
     """
     for form in _FORMS:
         if value is not None and (match := form.fullmatch(value)):
@@ -48,19 +48,20 @@ def _timestamp(match: re.Match[str], now: float) -> float | None:
     return float(calendar.timegm((year, month, day, hour, minute, second)))
 
 
-#: Fields in lower case that describe a body, which a 304 does not have (section 15.4.5).
+#: Names of the fields, in lower case, that describe a body and that a 304 does not have (section 15.4.5).
 CONTENT_FIELDS: Final = ("content-encoding", "content-length", "content-range", "content-type")
 
-#: Entity tags that are looked at of a request; whoever names more may be sent what she has.
+#: The number of entity tags of a request that are compared. A request with more may get an object that it already
+#: has.
 MOST_TAGS: Final = 100
 
 _ENTITY_TAG = re.compile(r'(?:W/)?"[^"]*"')
 
 
 def has_tag(if_none_match: Sequence[str], current: str | None) -> bool:
-    """Whether lines of If-None-Match name the entity tag `current`, quoted as it is sent (section 13.1.2).
+    """Return whether lines of If-None-Match name the entity tag `current`, quoted as it is sent (section 13.1.2).
 
-    The comparison is weak (section 8.8.3.2); what is no entity tag is compared as it stands. `*` names any.
+    The comparison is weak (section 8.8.3.2). Invalid tags are compared literally. `*` matches any tag.
     """
     wanted = ",".join(if_none_match).strip()
     if wanted in {"*", current}:
@@ -71,7 +72,7 @@ def has_tag(if_none_match: Sequence[str], current: str | None) -> bool:
 
 
 def names_tag(lines: Sequence[str], tag: str) -> bool:
-    """Whether lines of If-None-Match or If-Range name this very entity tag, weakly compared."""
+    """Return whether lines of If-None-Match or If-Range name this entity tag, compared weakly."""
     return _opaque(tag) in _tags(",".join(lines))
 
 
@@ -84,42 +85,41 @@ def _opaque(tag: str) -> str:
 
 
 def range_applies(if_range: str | None, etag: str | None, last_modified: str | None = None) -> bool:
-    """Whether If-Range lets a Range take effect: there is none, or it is the very strong entity tag or the very date
-    of what would be sent (section 13.1.5).
-    """
+    """Return whether If-Range lets a Range take effect: it is absent, or it is exactly the strong entity tag or the
+    date of what would be sent (section 13.1.5)."""
     return if_range is None or (not if_range.startswith("W/") and if_range in {etag, last_modified})
 
 
-#: A request with more ranges than this is answered with the whole: many ranges only serve to multiply the answer
-#: (section 14.2 lets a server ignore them).
+#: A request with more ranges is answered with the whole representation: many ranges only multiply the answer (section
+#: 14.2 lets a server ignore them).
 MAX_RANGES: Final = 16
 
-#: `first-last`, `first-` or `-suffix`. Numbers are as long as a line may be; int() would refuse longer ones.
+#: `first-last`, `first-` or `-suffix`. The number of digits is limited because int() refuses longer numbers.
 _SPEC = re.compile(r"([0-9]{1,4000})-([0-9]{0,4000})|-([0-9]{1,4000})")
 
 
 @attrs.frozen(order=True)
 class Span:
-    """Bytes `first` up to and including `last` of a representation."""
+    """The bytes from `first` up to and including `last` of a representation."""
 
     first: int
     last: int
 
     @property
     def length(self) -> int:
-        """Number of bytes."""
+        """The number of bytes."""
         return self.last - self.first + 1
 
 
 class UnsatisfiableError(ValueError):
-    """None of the ranges lies in the representation: 416."""
+    """None of the ranges lies in the representation; the answer is 416."""
 
 
 def requested_ranges(field: str | None, length: int) -> list[Span] | None:
-    """What a Range field asks for of `length` bytes; None for all of them: the field is absent, not in bytes,
-    malformed, or has too many ranges, and so is ignored (section 14.2).
+    """Return the ranges that a Range field asks for, of a representation with `length` bytes. Return None for the
+    whole representation: if the field is absent, not in bytes, malformed, or has too many ranges (section 14.2).
 
-    Ranges that overlap are joined, so that no byte is sent twice; the others keep their order. Raises
+    Overlapping ranges are joined, so that no byte is sent twice; the others keep their order. Raise
     `UnsatisfiableError`.
     """
     unit, _, text = (field or "").partition("=")
@@ -143,9 +143,8 @@ def requested_ranges(field: str | None, length: int) -> list[Span] | None:
 
 
 def _span(first: str | None, last: str | None, suffix: str | None, length: int) -> Span | None:
-    """One range within `length` bytes, empty where it lies behind them; None when it is written backwards
-    (section 14.1.2).
-    """
+    """Return one range within `length` bytes, empty if it lies behind them, or None if it is written backwards
+    (section 14.1.2)."""
     if first is None:
         return Span(max(0, length - int(suffix or 0)), length - 1)
     if last and int(last) < int(first):
@@ -165,12 +164,12 @@ def _joined(spans: list[Span]) -> list[Span]:
 
 
 def content_range(span: Span | None, length: int) -> str:
-    """Content-Range of one part, or of a 416 where there is none (section 14.4)."""
+    """Return Content-Range for one part, or for a 416 without a part (section 14.4)."""
     return f"bytes */{length}" if span is None else f"bytes {span.first}-{span.last}/{length}"
 
 
 async def rejoined(head: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """All of a body of which the `head` has been read."""
+    """Yield a whole body whose `head` has already been read."""
     yield head
     async for piece in rest:
         yield piece

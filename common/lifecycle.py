@@ -1,4 +1,4 @@
-"""What goes on in a process until its end: background tasks, SIGHUP, and the one deadline of its shutdown."""
+"""What runs in a process until its end: background tasks, SIGHUP, and the deadline of its shutdown."""
 
 import asyncio
 import contextlib
@@ -20,12 +20,13 @@ from common.settings import FLAGS, command
 
 log = structlog.get_logger(__name__)
 
-#: Seconds beyond the deadline in which what was cut off lets go of what it holds; the process then ends even so.
+#: Seconds beyond the deadline in which cancelled work has to release what it holds. Then the process ends in any
+#: case.
 LAST_SECONDS = 4.0
 
 
 class Shutdown:
-    """Whether the application is being shut down, and how long what is in flight may still take."""
+    """The state of the application's shutdown, and the time that open work may still take."""
 
     def __init__(self) -> None:
         self._deadline: float | None = None
@@ -33,22 +34,22 @@ class Shutdown:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the application takes nothing new any more."""
+        """Return whether the application accepts no new work any more."""
         return self._deadline is not None
 
     @property
     def left(self) -> float:
-        """Seconds until what is in flight is cut off, 0 where nothing may be in flight."""
+        """Return the seconds until open work is cancelled; 0 if none may be open."""
         if self._deadline is None:
             return 0.0
         return max(0.0, self._deadline - asyncio.get_running_loop().time())
 
     def at_begin(self, listener: Callable[[], None]) -> None:
-        """Have `listener()` called when the shutdown begins, before what is in flight is waited for."""
+        """Call `listener()` when the shutdown begins, before open work is waited for."""
         self._listeners.append(listener)
 
     def begin(self, seconds: float) -> None:
-        """Begin the shutdown: what is in flight may take `seconds` more."""
+        """Begin the shutdown. Open work may take `seconds` more."""
         if self._deadline is None:
             self._deadline = asyncio.get_running_loop().time() + seconds
             for listener in self._listeners:
@@ -59,8 +60,8 @@ SHUTDOWN = web.AppKey("shutdown", Shutdown)
 
 
 def end_for_certain(seconds: float) -> None:
-    """Ends the process in `seconds` whatever still runs in it: a thread that works cannot be told to stop. Nothing is
-    lost by that which a crash would not lose too."""
+    """End the process in `seconds`, whatever still runs in it, because threads cannot be stopped. Nothing is lost
+    that a crash would not lose, too."""
 
     def end() -> None:
         log.error("the process did not end in time and is ended", seconds=seconds)
@@ -72,21 +73,21 @@ def end_for_certain(seconds: float) -> None:
 
 
 Work = Callable[[], Awaitable[None]]
-#: A check returns None, or what operators want to know of a part that works; it raises otherwise.
+#: A check returns None, or a remark for operators about a part that works. It raises otherwise.
 Check = Callable[[], Awaitable[str | None]]
 
 
 class Degraded(Exception):
-    """Raised by a check whose part works worse than it should, so that the process still serves: one sentence that
-    operators read in `/-/readiness`. Nothing secret belongs into it."""
+    """A check's part works worse than it should, and the process still serves. The text is one sentence that
+    operators read in `/-/readiness`; it must not contain secrets."""
 
 
 class Failed(Exception):
-    """Raised by a check whose part does not work: one sentence that operators read in `/-/readiness`."""
+    """A check's part does not work. The text is one sentence that operators read in `/-/readiness`."""
 
 
-#: Seconds until work that ended is started again: the first time, and at most. Work that went on for longer than the
-#: latter begins with the former anew.
+#: Seconds until ended work is started again: the first time, and at most. After work that lasted longer than the
+#: maximum, the pauses begin again with the first.
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 30.0
 
@@ -96,12 +97,13 @@ class TaskDown(Degraded):
 
 
 class Passing(Exception):
-    """Raised where work ends for a reason that passes by itself, such as a database that is away. It is logged
-    without a traceback."""
+    """Work ends for a reason that passes by itself, such as an unreachable database. It is logged without a
+    traceback."""
 
 
 class BackgroundTasks:
-    """The long-running tasks of a process. What ends, for whatever reason, is logged, counted and started again."""
+    """The long-running tasks of a process. A task that ends, for whatever reason, is logged, counted and started
+    again."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._restarts = Counter(
@@ -112,24 +114,23 @@ class BackgroundTasks:
         )
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._works: dict[str, tuple[Work, float]] = {}
-        #: What waits to be started again, and why it ended.
+        #: The tasks that wait to be started again, and why they ended.
         self._down: dict[str, str] = {}
         self._finishing: set[str] = set()
 
     def start(self, name: str, work: Work, *, longest_pause: float = LONGEST_PAUSE) -> None:
-        """Runs `work()`, which never returns; `name` is for logs and metrics. What depends on a server that comes back
-        by itself wants to be there soon afterwards: `longest_pause` is in seconds."""
-        self._restarts.labels(name)  # shown as 0 until then
+        """Run `work()`, which never returns. `name` is for logs and metrics. `longest_pause`, in seconds, is short
+        for work that depends on a server which comes back by itself."""
+        self._restarts.labels(name)  # so that the metric shows 0 until then
         self._works[name] = work, longest_pause
         self._tasks[name] = asyncio.create_task(self._keep_up(name, work, longest_pause), name=name)
 
     def let_end(self, name: str) -> None:
-        """Let work that has been told to end do so, without starting it again."""
+        """Do not restart work that has been told to end."""
         self._finishing.add(name)
 
     async def finish(self, name: str, seconds: float) -> None:
-        """Waits for the end of work that has been told to end; where that takes longer than `seconds`, it is
-        cancelled."""
+        """Wait for the end of work that has been told to end. Cancel it if that takes longer than `seconds`."""
         self.let_end(name)
         task = self._tasks.pop(name)
         if name not in self._down:
@@ -138,7 +139,7 @@ class BackgroundTasks:
 
     @contextlib.asynccontextmanager
     async def paused(self, *names: str) -> AsyncIterator[None]:
-        """End the named work, as far as it runs, and start it again after the block."""
+        """End the named work, if it runs, and start it again after the block."""
         going_on = [name for name in names if name in self._tasks and name not in self._finishing]
         await end(*(self._tasks[name] for name in going_on))
         try:
@@ -156,22 +157,23 @@ class BackgroundTasks:
 
     @property
     def down(self) -> dict[str, str]:
-        """The names of what waits to be started again, with the reason in one line."""
+        """Return the names of tasks that wait to be started again, each with the reason in one line."""
         return dict(self._down)
 
     async def check(self) -> None:
-        """Readiness; raises `TaskDown` with the names of what waits to be started again."""
+        """Check readiness. Raise `TaskDown` with the names of tasks that wait to be started again."""
         if self._down:
             raise TaskDown(f"Waits to be started again: {', '.join(sorted(self._down))}")
 
     async def _keep_up(self, name: str, work: Work, longest_pause: float) -> None:
-        """What goes wrong on the way out can hide the cancellation; the task remembers that it was asked to end."""
+        """Run the work again and again. An error while it ends can hide the cancellation; the task remembers that it
+        was asked to end."""
         this, loop, pause = asyncio.current_task(), asyncio.get_running_loop(), FIRST_PAUSE
         while this is not None and not this.cancelling():
             begun, problem = loop.time(), None
             try:
                 await work()
-            except (Exception, asyncio.CancelledError) as error:  # cancelled by whom it waited for, not by us
+            except (Exception, asyncio.CancelledError) as error:  # cancelled by somebody else, not by us
                 problem = error
             if this.cancelling() or name in self._finishing:
                 return
@@ -193,7 +195,8 @@ def _reason(problem: BaseException | None) -> str:
 
 
 def _log_end(name: str, problem: BaseException | None, *, is_first: bool) -> None:
-    """Log why work has ended, with the traceback at most once: work that keeps ending does so for the same reason."""
+    """Log why work has ended. The traceback is logged once, because work that keeps ending does so for the same
+    reason."""
     log.error(
         "background work ended and is started again",
         task=name,
@@ -206,7 +209,7 @@ BACKGROUND = web.AppKey("background", BackgroundTasks)
 
 
 class Reloadable(Protocol):
-    """Settings, of which the fields in `reloaded` may change while the process runs."""
+    """Settings of which the fields in `reloaded` may change while the process runs."""
 
     reloaded: ClassVar[frozenset[str]]
 
@@ -215,15 +218,15 @@ class Reloadable(Protocol):
 
 
 SettingsT = TypeVar("SettingsT", bound=Reloadable)
-#: What a part does when it is told of new settings, once all parts have found them right.
+#: Applies new settings in a part, after all parts have accepted them.
 Change = Callable[[], Awaitable[None]]
-#: Looks at new settings; raises where they cannot be used, with a sentence as the error's text.
+#: Examines new settings and returns how to apply them. Raises an error with a sentence if they cannot be used.
 Part = Callable[[SettingsT], Change]
 
 
 class Reload(Generic[SettingsT]):
-    """How `settings` become what `read` gives when it is called again. Everybody who holds them sees the new values of
-    the fields in `reloaded`; `parts` are those who hold something made of them."""
+    """Replaces the fields in `reloaded` of `settings` by what `read` returns. All holders of the settings see the
+    new values. `parts` hold something that was made from settings."""
 
     def __init__(self, settings: SettingsT, read: Callable[[], SettingsT], *parts: Part[SettingsT]) -> None:
         self._settings = settings
@@ -231,7 +234,7 @@ class Reload(Generic[SettingsT]):
         self._parts = (*parts, _log_part)
 
     async def __call__(self) -> None:
-        """Never raises because of new settings: where they are wrong, the old ones stay."""
+        """Reload. Invalid settings raise nothing: the old ones stay."""
         try:
             fresh = self._read()
             changes = [part(fresh) for part in self._parts]
@@ -251,8 +254,8 @@ class Reload(Generic[SettingsT]):
 
 
 def reader(settings_class: type[SettingsT], *, section: str, env_prefix: str) -> Callable[[], SettingsT]:
-    """Reads what `common.settings.command` with the same arguments has read for this process, which it runs now. What
-    is returned raises what that does, and tells nobody."""
+    """Return a function that reads the settings again which `common.settings.command` has read for this process with
+    the same arguments. It raises the same errors, without printing them."""
     flags = click.get_current_context().meta[FLAGS]
 
     def read() -> SettingsT:
@@ -267,7 +270,7 @@ def reader(settings_class: type[SettingsT], *, section: str, env_prefix: str) ->
 
 @contextlib.asynccontextmanager
 async def reloading(background: BackgroundTasks, reload: Reload[Any]) -> AsyncIterator[None]:
-    """SIGHUP reloads for the length of the block."""
+    """Reload on SIGHUP during the block."""
     wanted = asyncio.Event()
 
     async def obey() -> None:
@@ -285,7 +288,7 @@ async def reloading(background: BackgroundTasks, reload: Reload[Any]) -> AsyncIt
 
 
 def ignore_hangups() -> None:
-    """SIGHUP does not end the process while there is nothing to reload, nor are its children made to ignore it."""
+    """Ignore SIGHUP while there is nothing to reload. Children do not inherit that."""
     signal.signal(signal.SIGHUP, lambda _number, _frame: None)
 
 

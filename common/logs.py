@@ -1,9 +1,9 @@
-"""Structured logs on standard error, one event a line, with everything secret taken out.
+"""Structured logs on standard error, one event per line, without secrets.
 
-The line of a request is the dearest part of a small request, and most of a file that is served from memory. So it goes
-a shorter way than others (`AccessLines`): it is put together from a beginning that is always the same, and looked
-through for secrets once, as a whole; and all that the event loop has answered in one turn are written behind the
-answers, together.
+The line of a request is the most expensive part of a small request, and most of the cost of a file from memory. So
+it takes a shorter way than others (`AccessLines`): it is composed from a constant beginning, searched for secrets
+once, as a whole, and all requests that the event loop has answered in one turn are logged together, after the
+answers.
 """
 
 import asyncio
@@ -29,33 +29,34 @@ import orjson
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
-#: Lines for programs, or for people; `auto`: for people where they go to a terminal.
+#: Lines for programs or for people. `auto` means for people if they go to a terminal.
 LogFormat = Literal["auto", "console", "json"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 
 REDACTED = "[REDACTED]"
 #: The id of the request that is being answered, for all lines about it.
 REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
-#: Names of fields, parameters and headers whose values never reach a log.
+#: Names of fields, parameters and headers whose values are never logged.
 SECRET_NAME = re.compile(
     r"token|secret|password|authorization|cookie|credential|private.?key|signature", re.IGNORECASE
 )
-#: What comes before the name of a query parameter that has a value. Names end where the next parameter may begin, and
-#: are looked through once: strangers choose what is logged.
+#: The beginning of a query parameter with a value. Names end where the next parameter may begin and are searched
+#: once, because clients choose what is logged.
 _NAME = r"(?<=[?&])(?=[^=&?\s]*+=)"
 _SECRET_IN_TEXT = re.compile(
     r"\b(?:flpat|flptt|fljob|flso|flinv|flcon|flpwd|flsin|glrt)-[\w.-]+"  # our own tokens, wherever they stand
-    r"|(?<=://)[^/@\s\"']+(?=@)"  # userinfo of a URL
+    r"|(?<=://)[^/@\s\"']+(?=@)"  # user and password in a URL
     rf"|{_NAME}[^=&?\s]*?(?:token|secret|password)[^=&?\s]*+=[^&\s\"']*"  # query parameters
-    rf"|{_NAME}(?:[^=&?\s]*(?:\[|%5[Bb]))?value(?:\]|%5[Dd])?=[^&\s\"']*"  # of CI/CD variables
+    rf"|{_NAME}(?:[^=&?\s]*(?:\[|%5[Bb]))?value(?:\]|%5[Dd])?=[^&\s\"']*"  # values of CI/CD variables
     rf"|{_NAME}variables(?:\[|%5[Bb])[^=&?\s]*+=[^&\s\"']*"
     r"|(?i:(?<=bearer )|(?<=basic ))[\w.~+/=-]+"
 )
 
 
 def may_hold_secret(text: str) -> bool:
-    """Whether it is worth looking for one: found at a fiftieth of the cost, and also said of some that hold none."""
-    if not text.isascii():  # there are letters that are an `s` or an `i` where case is ignored
+    """Return whether the text may hold a secret. This costs a fiftieth of the search, and is also true of some texts
+    without secrets."""
+    if not text.isascii():  # some other letters equal `s` or `i` if case is ignored
         return True
     return (
         ("fl" in text or "glrt-" in text)
@@ -74,7 +75,7 @@ def _says_bearer(text: str) -> bool:
 
 
 def redact(text: str) -> str:
-    """`text` without tokens, URL credentials and secret query parameters."""
+    """Return `text` without tokens, credentials in URLs and secret query parameters."""
     if not may_hold_secret(text):
         return text
     return _SECRET_IN_TEXT.sub(
@@ -86,10 +87,11 @@ def redact(text: str) -> str:
 
 
 class OwnFaults(logging.Filter):
-    """Drops what aiohttp says about malformed requests, with their bytes, and about clients that went away."""
+    """Drops aiohttp's messages about malformed requests, which contain their bytes, and about clients that have
+    gone."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a record is about a fault of this process."""
+        """Return whether a record is about a fault of this process."""
         from aiohttp.http_exceptions import HttpProcessingError  # commands log without it
 
         error = record.exc_info[1] if record.exc_info else None
@@ -97,15 +99,15 @@ class OwnFaults(logging.Filter):
 
 
 class Lines:
-    """Where lines go: a logger of structlog's. One that cannot be written is lost (the disk is full, the reader has
-    gone), and whoever asked for something is answered all the same."""
+    """The logger to which structlog writes lines. A line that cannot be written is lost (the disk is full, the
+    reader has gone), without affecting requests."""
 
     def __init__(self, file: BinaryIO, name: str | None = None) -> None:
         self.name = name
         self._write, self._flush = file.write, file.flush
 
     def msg(self, line: bytes) -> None:
-        """Writes it whole, whatever other threads write."""
+        """Write a line as a whole, whatever other threads write."""
         try:
             self._write(line + b"\n")
             self._flush()
@@ -120,7 +122,8 @@ _LAID_OUT = frozenset(("event", "exception", "stack"))
 
 
 class Console:
-    """Lines for people. The default formatter of tracebacks prints local variables, and these hold secrets."""
+    """Formats lines for people. structlog's default formatter would print local variables of tracebacks, which
+    contain secrets."""
 
     def __init__(self, *, colors: bool) -> None:
         self.styles = structlog.dev.ConsoleRenderer.get_default_column_styles(colors)
@@ -139,14 +142,14 @@ class Console:
         return self._render(logger, method, shown)
 
     def head(self, name: str, event: EventDict) -> str:
-        """How lines of the logger `name` begin, all of which begin as `event` is shown."""
+        """Return the beginning of all lines of the logger `name` about this event."""
         if name not in self._heads:
             self._heads[name] = self(None, "", event)
         return self._heads[name]
 
 
 class _Escaped:
-    """A text that would do something to a terminal."""
+    """A text with characters that would control a terminal."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -157,7 +160,7 @@ class _Escaped:
 
 @attrs.frozen
 class Way:
-    """From an event to a line: for people by `console`, for programs where there is none."""
+    """Formats an event as a line: for people with `console`, for programs without it."""
 
     processors: list[Processor]
     lines: Lines
@@ -167,10 +170,10 @@ class Way:
 def configure(
     format_: LogFormat, level: LogLevel = "INFO", stream: TextIO | None = None, file: Path | None = None
 ) -> None:
-    """Sends structlog's and the standard library's records through the same steps to standard error (or `stream`, or
-    to the end of `file`; raises OSError where that cannot be written).
+    """Send structlog's and the standard library's records through the same steps to standard error, to `stream`, or
+    to the end of `file`. Raise `OSError` if the file cannot be written.
 
-    structlog's do not become records of the standard library on their way, which doubled the cost of a line.
+    structlog's events do not become records of the standard library, which would double the cost of a line.
     """
     if file is not None:
         stream = _opened[file] = os.fdopen(_open(file), "a", encoding="utf-8", errors="replace")
@@ -192,7 +195,7 @@ def configure(
     structlog.configure(
         processors=processors,
         logger_factory=lines,
-        # What is bound once remains: the level, which may change, is looked at by each event.
+        # Loggers are bound only once, so each event checks the level, which may change.
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
         cache_logger_on_first_use=True,
     )
@@ -209,7 +212,7 @@ def configure(
 
 
 def current_way() -> Way | None:
-    """What `configure` has set; None before that, and where a test has put something else in its place."""
+    """Return what `configure` has set, or None before that, and if a test has replaced it."""
     is_ours = _ways and structlog.get_config()["processors"] is _ways[0].processors
     return _ways[0] if is_ours else None
 
@@ -218,13 +221,13 @@ _ways: list[Way] = []
 
 
 def set_level(level: LogLevel) -> None:
-    """From now on nothing less than `level` is logged."""
+    """Log nothing below `level` from now on."""
     logging.getLogger().setLevel(level)
 
 
 def reopening() -> Callable[[], None]:
-    """What makes the log go on in a new file where its file has been moved away; to be called once. Raises OSError
-    where there cannot be one: then the old one stays."""
+    """Return a function that continues the log in a new file after its file was moved. Call this once. The function
+    raises `OSError` if there can be no new file; the old one then stays."""
     new = {stream: _open(file) for file, stream in _opened.items()}
 
     def reopen() -> None:
@@ -236,7 +239,7 @@ def reopening() -> Callable[[], None]:
     return reopen
 
 
-#: The log's file, whose descriptor remains the same whatever it stands for.
+#: The log's file. Its descriptor stays the same when the file changes.
 _opened: dict[Path, TextIO] = {}
 
 
@@ -271,10 +274,10 @@ def _as_json(_logger: WrappedLogger, _method: str, event: EventDict) -> Any:
 
 
 def json_bytes(event: Mapping[str, Any]) -> bytes:
-    """An event as programs read it, whatever is in it."""
+    """Return an event as JSON, whatever it contains."""
     try:
         return orjson.dumps(event, default=repr, option=_JSON)
-    except (TypeError, ValueError):  # half a character, or a number of more than 64 bits
+    except (TypeError, ValueError):  # a lone surrogate, or a number of more than 64 bits
         return json.dumps(event, default=_text, skipkeys=True).encode()
 
 
@@ -309,20 +312,20 @@ def _redact_value(value: Any) -> Any:
     return value
 
 
-#: What a field holds.
+#: Types of a field's value.
 FieldValue = str | int | float | None
 
-#: With one of these a text stands in quotes where people read it.
+#: A text with one of these characters is quoted for people.
 _ODD = re.compile(r"[ ='\"]")
 #: Nanoseconds since 1970.
 _now = time.time_ns
-#: In the place of the moment, in the beginning of a line.
+#: Stands for the time in the beginning of a line.
 _MOMENT_HERE = "\N{REPLACEMENT CHARACTER}"
 
 
 class AccessLines:
-    """Writes a line `request` at INFO for each request, with the fields that it is called with, as the logger `name`
-    would. Secrets are taken out of texts; the names of fields, which are the program's own, are not looked at."""
+    """Writes a line `request` at INFO for each request with the given fields, as the logger `name` would. Secrets
+    are removed from texts. Names of fields come from the program and are not searched."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -330,13 +333,14 @@ class AccessLines:
         self._event = {"timestamp": _MOMENT_HERE, "level": "info", "logger": name, "event": "request"}
         self._after_moment = orjson.dumps(self._event).decode().partition(_MOMENT_HERE)[2].removesuffix("}")
         self._second = (0, "")
-        #: When a request was answered, and its fields.
+        #: The time of each answered request, and its fields.
         self._waiting: collections.deque[tuple[int, Mapping[str, FieldValue]]] = collections.deque()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __call__(self, fields: Mapping[str, FieldValue]) -> None:
-        """Written at the event loop's next turn; at once where none runs. `fields` are not to be changed."""
-        if current_way() is None:  # a test listens
+        """Write the line in the event loop's next turn, or at once without a loop. `fields` must not be changed
+        afterwards."""
+        if current_way() is None:  # a test captures the events
             self._log.info("request", **_redacted_fields(fields))
         elif logging.root.level <= logging.INFO:
             self._waiting.append((_now(), fields))
@@ -348,7 +352,9 @@ class AccessLines:
         except RuntimeError:
             self._write()
             return
-        if len(self._waiting) == 1 or loop is not self._loop:  # which may have ended before it came to them
+        if (
+            len(self._waiting) == 1 or loop is not self._loop
+        ):  # the other loop may have ended before it wrote them
             self._loop = loop
             loop.call_soon(self._write)
 
@@ -368,7 +374,7 @@ class AccessLines:
                 yield self._for_people(moment, fields, console).encode(errors="replace")
 
     def _moment(self, when: int) -> str:
-        """Without the zone."""
+        """Return the time without the zone."""
         second, nanoseconds = divmod(when, 1_000_000_000)
         known, text = self._second
         if second != known:
@@ -386,7 +392,7 @@ class AccessLines:
 
 
 def _joined_lines(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Lines put together, as many as a pipe takes without those of other processes in between."""
+    """Yield joined lines, as many as can be written to a pipe without being mixed with other processes' lines."""
     together: list[bytes] = []
     size = 0
     for line in lines:
@@ -400,13 +406,13 @@ def _joined_lines(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _fields_as_json(fields: Mapping[str, FieldValue]) -> str:
-    """What follows the beginning of a line."""
+    """Return the rest of a line, after its beginning."""
     try:
         text = orjson.dumps(fields).decode()
-    except (TypeError, ValueError):  # half a character, or a number of more than 64 bits
+    except (TypeError, ValueError):  # a lone surrogate, or a number of more than 64 bits
         text = json_bytes(_redacted_fields(fields)).decode()
     else:
-        if may_hold_secret(text):  # nothing that tells of one looks different in JSON
+        if may_hold_secret(text):  # JSON does not change the signs of a secret
             text = json_bytes(_redacted_fields(fields)).decode()
     return f",{text[1:]}" if fields else "}"
 
@@ -421,7 +427,7 @@ def _value_for_people(value: FieldValue) -> str:
     return repr(value)
 
 
-#: Things of which it is remembered when they were spoken of last.
+#: The number of things whose last line is remembered.
 _REMEMBERED = 1024
 
 
@@ -432,9 +438,9 @@ class _Said:
 
 
 class ThrottledLog:
-    """Writes to `log`, at most one line about one thing in `seconds`; the next says how many were left out.
+    """Writes to `log` at most one line about the same thing in `seconds`. The next line says how many were left out.
 
-    `clock` gives seconds that never go back.
+    `clock` returns seconds of a steady clock.
     """
 
     def __init__(
@@ -449,11 +455,11 @@ class ThrottledLog:
         self._said: cachetools.LRUCache[Hashable, _Said] = cachetools.LRUCache(_REMEMBERED)
 
     def warning(self, event: str, about: Hashable = None, **fields: Any) -> None:
-        """Something that we depend on does not work."""
+        """Log that something on which we depend does not work."""
         self._write(self._log.warning, event, about, fields)
 
     def error(self, event: str, about: Hashable = None, **fields: Any) -> None:
-        """Something of ours does not work; `exc_info=True` adds the traceback."""
+        """Log that something of ours does not work. `exc_info=True` adds the traceback."""
         self._write(self._log.error, event, about, fields)
 
     def _write(self, write: Callable[..., Any], event: str, about: Hashable, fields: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
-"""What holds the event loop and keeps all clients waiting: code that computes, and Python's garbage collector.
+"""Finds what blocks the event loop and makes all clients wait: long computations and Python's garbage collector.
 
-A timer of the loop measures by how much it comes too late, which costs 20 turns of the loop a second and nothing for
-each callback. A thread looks meanwhile at what runs. It also sees a call that holds the interpreter's lock: the thread
+A timer of the loop measures its own delay, which costs 20 turns of the loop per second and nothing for each
+callback. Meanwhile a thread looks at what runs. It also sees a call that holds the interpreter's lock: the thread
 gets the lock as soon as the call returns, before the loop goes on.
 """
 
@@ -29,9 +29,9 @@ from common.logs import ThrottledLog
 from common.measures import Durations
 from common.workers import Figures
 
-#: Seconds for which the loop may be held.
+#: Seconds for which the loop may be blocked.
 ALLOWED_SECONDS: Final = 0.1
-#: Seconds between two measurements, and between two looks at what holds the loop.
+#: Seconds between two measurements, and between two looks at what blocks the loop.
 _INTERVAL, _LOOK_INTERVAL = 0.05, 0.02
 #: Seconds between two lines about the same route.
 _LOG_SECONDS = 60.0
@@ -48,8 +48,8 @@ _OURS = tuple(f"{_ROOT}{part}/" for part in ("api_server", "storage_edge", "comm
 
 @attrs.frozen
 class Held:
-    """The loop was held until `at` (seconds of the loop's clock), for `seconds`. The process has computed for
-    `cpu_seconds` meanwhile. `route`, `project` and `code` are empty where it is not known who was at work."""
+    """A time in which the loop was blocked: until `at` (seconds of the loop's clock), for `seconds`, in which the
+    process has computed for `cpu_seconds`. `route`, `project` and `code` are empty if it is not known what ran."""
 
     at: float
     seconds: float
@@ -60,7 +60,7 @@ class Held:
 
     @property
     def is_ours(self) -> bool:
-        """Whether this process has computed for long itself, and not only waited for the machine or a disk."""
+        """Return whether this process itself has computed for long, instead of waiting for the machine or a disk."""
         return self.cpu_seconds > ALLOWED_SECONDS
 
     def __str__(self) -> str:
@@ -72,7 +72,7 @@ class Held:
 
 @attrs.frozen
 class _Look:
-    """What was at work at one moment: a task or a callback, for which request, at which place of our code."""
+    """What ran at one moment: a task or a callback, its request, and the place in our code."""
 
     work: object
     request: web.BaseRequest | None
@@ -80,7 +80,7 @@ class _Look:
 
 
 class LoopWatch:
-    """Watches the event loop that `watching` is entered on."""
+    """Watches the event loop on which `watching` is entered."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._durations = Durations(
@@ -92,11 +92,11 @@ class LoopWatch:
         self._log = ThrottledLog(structlog.get_logger(__name__), _LOG_SECONDS)
         self._due = float("inf")
         self._looks: list[_Look] = []
-        #: The latest at the end; what is shorter than a later one is of no interest.
+        #: The latest is at the end. Steps that are shorter than a later one are removed.
         self._longest: deque[Held] = deque()
 
     def longest(self) -> Figures:
-        """The longest step of the last hour, as workers tell each other of theirs."""
+        """Return the longest step of the last hour in the form in which workers exchange metrics."""
         remembered = time.monotonic() - REMEMBERED_SECONDS
         held = next((each for each in list(self._longest) if each.at >= remembered), None)
         samples = [] if held is None else [(LONGEST, {"at": str(held.at), "what": str(held)}, held.seconds)]
@@ -177,7 +177,8 @@ def _request_in(frame: FrameType) -> web.BaseRequest | None:
 
 
 def _described(looks: list[_Look]) -> tuple[str, str, str]:
-    """Route, project and code of what was at work at more than half of the looks: many short steps are nobody's."""
+    """Return route, project and code of what ran at more than half of the looks, otherwise empty texts: many short
+    steps have no single cause."""
     by_work: dict[int, list[_Look]] = {}
     for look in looks:
         by_work.setdefault(id(look.work), []).append(look)
@@ -190,14 +191,15 @@ def _described(looks: list[_Look]) -> tuple[str, str, str]:
 
 
 def route_of(request: web.BaseRequest) -> str:
-    """Method and path of the route, of which nothing is for strangers to choose; empty where there is none."""
+    """Return method and path of the route, which contain nothing that clients choose. Return an empty text without a
+    route."""
     match = getattr(request, "match_info", None)
     resource = None if match is None else match.route.resource
     return "" if resource is None else f"{request.method} {resource.canonical}"
 
 
 def _project_of(request: web.BaseRequest) -> str:
-    """The project's id or path, as the URL names it."""
+    """Return the project's id or path as in the URL."""
     match = getattr(request, "match_info", None) or {}
     if "/projects/{id}" in route_of(request):
         return str(match.get("id", ""))[:_PROJECT_LENGTH]
@@ -217,7 +219,7 @@ def longest_step(figures: Iterable[Figures]) -> str | None:
 LOOP_WATCH = web.AppKey("loop_watch", LoopWatch)
 
 
-#: Seconds after which work that never pauses waits for a look all the same.
+#: Seconds after which a collection takes place even during work that never pauses.
 LONGEST_UNCOLLECTED: Final = 60.0
 _NEVER: Final = 1_000_000_000
 
@@ -228,10 +230,11 @@ _since = 0.0
 
 @contextmanager
 def large_work() -> Iterator[None]:
-    """Put off looks among all objects while the block makes very many of them; young ones are looked at as ever.
+    """Postpone full garbage collections while the block creates very many objects. Young objects are still
+    collected.
 
-    A million objects that are all in use take 100 to 300 ms to look at, time after time. For the event loop's thread
-    only: it counts the blocks that are entered.
+    A million objects that are all in use take 100 to 300 ms each time. Only for the event loop's thread, because
+    blocks are counted.
     """
     global _at_work, _since, _usual  # noqa: PLW0603 (as the collector is the process's)
     now = time.monotonic()
@@ -251,5 +254,6 @@ def large_work() -> Iterator[None]:
 
 
 def freeze_start() -> None:
-    """Never look again at what there is now: what a process has made for its start it needs until its end."""
+    """Exclude all present objects from garbage collection: what a process creates at its start it needs until its
+    end."""
     gc.freeze()

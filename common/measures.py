@@ -1,4 +1,4 @@
-"""Counting on hot paths: as Prometheus has it, at a fraction of what its client's own counters and histograms cost."""
+"""Cheap counters and histograms for hot paths, which Prometheus' client can collect."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,7 @@ BOUNDS = (0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 5.0, 20.0)
 
 
 class Durations(Collector):
-    """A histogram of seconds, by labels. One event loop counts, and whoever collects reads."""
+    """A histogram of seconds, by labels. Only one event loop counts; collectors only read."""
 
     def __init__(
         self,
@@ -23,19 +23,19 @@ class Durations(Collector):
         self._name, self._documentation, self._labels = name, documentation, tuple(labels)
         self._bounds = tuple(bounds)
         self._buckets = (*(f"{bound:g}" for bound in bounds), "+Inf")
-        #: By labels: how many in each bucket, and last the sum of all seconds.
+        #: By labels: the count of each bucket, and last the sum of all seconds.
         self._counts: dict[tuple[str, ...], list[float]] = {}
         if not labels:
             self._new(())
 
     def observe(self, seconds: float, labels: tuple[str, ...] = ()) -> None:
-        """Something has taken so long."""
+        """Record a duration."""
         counts = self._counts.get(labels) or self._new(labels)
         counts[bisect_left(self._bounds, seconds)] += 1
         counts[-1] += seconds
 
     def count(self, over: float = 0.0) -> int:
-        """How many there were of all labels, of those that took longer than `over`, which is one of the bounds."""
+        """Return the number of durations of all labels, or of those longer than `over`, which is one of the bounds."""
         first = bisect_left(self._bounds, over) + 1 if over else 0
         return round(sum(sum(counts[first:-1]) for counts in self._counts.values()))
 
@@ -58,7 +58,7 @@ class Durations(Collector):
 
 
 class Tally(Collector):
-    """A counter without labels: whoever counts adds to `value`."""
+    """A counter without labels. Add to `value` to count."""
 
     def __init__(self, name: str, documentation: str) -> None:
         self._name, self._documentation = name, documentation

@@ -1,7 +1,7 @@
-"""The routes an operator needs on either process: `/-/liveness`, `/-/readiness` and `/-/metrics`.
+"""The routes for operators on either process: `/-/liveness`, `/-/readiness` and `/-/metrics`.
 
-That a process lives is no secret, and the edge asks the service for it. The other two say more, and cost more: they are
-for those who stand in `operations_networks`, and on `operations_port` alone where there is one.
+Liveness is no secret, and the edge asks the service for it. The other two say more and cost more: they are only for
+clients in `operations_networks`, and only on `operations_port` if there is one.
 """
 
 import asyncio
@@ -24,18 +24,18 @@ from common.loop_watch import LONGEST, LOOP_WATCH, LoopWatch, longest_step
 from common.workers import Figures, supervisor_line
 
 LIVENESS = "/-/liveness"
-#: The routes that are asked again and again.
+#: The routes that are requested again and again.
 ROUTES = (LIVENESS, "/-/readiness", "/-/metrics")
-#: A check that takes longer has failed.
+#: Seconds after which a check has failed.
 CHECK_SECONDS = 5.0
-#: Readiness waits so long for other workers, which are not its subject.
+#: Seconds for which readiness waits for other workers.
 OTHERS_SECONDS = 0.5
-#: Statuses of a check, the worst last.
+#: Statuses of a check, from best to worst.
 _WORSE = ("ok", "degraded", "failed")
-#: What the process has counted, for its supervisor; called in a thread.
+#: Returns the process's metrics for its supervisor. It is called in a thread.
 COUNTED: web.AppKey[Callable[[], Figures]] = web.AppKey("counted", Callable[[], Figures])  # type: ignore[arg-type]
 _ROUTES = web.AppKey("operations_routes", tuple[web.RouteDef, ...])
-#: Fields that proxies add; whoever sends one and is no trusted proxy speaks for nobody knows whom.
+#: Fields that proxies add. A client that sends one and is no trusted proxy may speak for anybody.
 _FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Real-IP")
 
 
@@ -49,14 +49,12 @@ def setup(
     read_metrics: Callable[[], Awaitable[None]] | None = None,
     summed: Collection[str] = (),
 ) -> None:
-    """Adds the routes to the application. Liveness says that the process answers, readiness how each of `checks` came
-    out: `{"status": "ok", "<name>": {"status": "ok"}}`. The whole is the worst of them; "failed" is 503, and so is
-    "stopping" once the application is being shut down.
+    """Add the routes to the application.
 
-    Metrics are of this process alone, or of all workers of one supervisor: counters are added up, and of gauges those
-    that `summed` names. Where the process `shares_port` with others without a supervisor, they are not served there:
-    who asks would be told of one of them by chance, and see counters go backwards. `read_metrics` is awaited before
-    they are shown; they are written in a thread, since there may be thousands.
+    Readiness shows the result of each of `checks`, and as `status` the worst of them. "failed" is 503, and so is
+    "stopping" once the application is shutting down. Metrics are those of this process or of all workers of one
+    supervisor, with counters and the gauges in `summed` added up. They are not served if the process `shares_port`
+    without a supervisor: requests would reach one of the processes by chance. `read_metrics` is awaited before.
     """
 
     async def readiness(_request: web.Request) -> web.Response:
@@ -89,17 +87,17 @@ def setup(
 
 
 async def _longest_step(app: web.Application) -> str | None:
-    """What the event loops of all workers have been held by for longest in the last hour, in one sentence."""
+    """Return the longest step of all workers' event loops in the last hour in one sentence."""
     each, supervisor = [app[LOOP_WATCH].longest()], supervisor_line()
     if supervisor is not None:
-        with contextlib.suppress(TimeoutError):  # one of them may be held right now
+        with contextlib.suppress(TimeoutError):  # one of them may be blocked right now
             async with asyncio.timeout(OTHERS_SECONDS):
                 each += await supervisor.others(await asyncio.to_thread(app[COUNTED]))
     return longest_step(each)
 
 
 async def _metrics(registry: CollectorRegistry, summed: Collection[str]) -> bytes:
-    """Of this process, or of all workers. Raises TimeoutError."""
+    """Return the metrics of this process, or of all workers. Raise `TimeoutError`."""
     supervisor = supervisor_line()
     if supervisor is None:
         return await asyncio.to_thread(generate_latest, registry)
@@ -112,7 +110,7 @@ async def _metrics(registry: CollectorRegistry, summed: Collection[str]) -> byte
 
 
 class _Added(Collector):
-    """Families of which some are told by sums."""
+    """A collector of metrics in which some are replaced by sums."""
 
     def __init__(self, families: list[Metric], sums: Figures) -> None:
         self._families, self._sums = families, sums
@@ -127,19 +125,19 @@ class _Added(Collector):
 
 
 def application(app: web.Application) -> web.Application:
-    """What `operations_port` serves: the routes of `app`."""
+    """Return the application for `operations_port`: these routes of `app`."""
     own = web.Application()
     own.add_routes([web.get(LIVENESS, _liveness), *app[_ROUTES]])
     return own
 
 
 async def starting(request: web.BaseRequest) -> web.Response:
-    """The answer to everything while the process makes ready to serve."""
+    """Answer everything while the process is starting."""
     if request.path == LIVENESS:
         answer = await _liveness(request)
     else:
         answer = web.json_response({"status": "starting"}, status=503, headers={"Retry-After": "5"})
-    answer.force_close()  # the next request is read by somebody else
+    answer.force_close()  # another application reads the next request
     return answer
 
 
@@ -148,7 +146,7 @@ async def _liveness(_request: web.BaseRequest) -> web.Response:
 
 
 def _for_operators(settings: ClientSettings, handler: Handler) -> Handler:
-    """404 for everybody else, as where there is nothing."""
+    """Answer 404 to everybody who is no operator."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         proxies = networks(settings.trusted_proxies)

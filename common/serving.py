@@ -1,4 +1,4 @@
-"""The life of a server: its ports are taken, then it makes ready, serves, and finishes what is in flight."""
+"""The life of a server: it takes its ports, prepares, serves, and finishes open requests."""
 
 import asyncio
 import contextlib
@@ -41,8 +41,8 @@ _log.addFilter(OwnFaults())
 
 @attrs.frozen(kw_only=True)
 class Endpoint:
-    """Where a process listens: on `host` and `port` (0: a free one), or on the open socket that `descriptor` numbers;
-    on connections that are ours."""
+    """Where a process listens: on `host` and `port` (0: a free one), or on the open socket with the number
+    `descriptor`."""
 
     settings: ClientSettings
     host: str
@@ -51,11 +51,11 @@ class Endpoint:
     context: ssl.SSLContext | None = None
     reuse_port: bool = False
     descriptor: int = 0
-    #: Whether nobody is listened to before the application can answer: somebody else answers until then.
+    #: Whether the socket listens only when the application can answer, because another process answers until then.
     late: bool = False
 
     def for_operators(self) -> "Endpoint | None":
-        """The endpoint of `operations_port`, if it is set; each process has one that tells of itself alone."""
+        """Return the endpoint of `operations_port`, if it is set. Each process has one of its own."""
         if not self.settings.operations_port:
             return None
         return attrs.evolve(
@@ -69,7 +69,7 @@ class Endpoint:
 
 
 def reader_options(settings: ClientSettings) -> dict[str, Any]:
-    """How aiohttp reads requests: options of `web.Server` and of `web.AppRunner`."""
+    """Return options of `web.Server` and `web.AppRunner` for reading requests."""
     return {
         "logger": _log,
         "keepalive_timeout": NEVER,
@@ -77,13 +77,13 @@ def reader_options(settings: ClientSettings) -> dict[str, Any]:
         "max_field_size": settings.max_header_bytes,
         "max_headers": settings.max_headers,
         "lingering_time": LINGERING_SECONDS,
-        # Bodies are decoded where they are read: aiohttp waits for ever for the end of some that are broken.
+        # Bodies are decoded where they are read: aiohttp waits forever for the end of some broken ones.
         "auto_decompress": False,
     }
 
 
 class Listener:
-    """An endpoint that clients can connect to. `read_by` says who reads what they send."""
+    """An endpoint that clients can connect to. `read_by` decides who reads their requests."""
 
     def __init__(self, endpoint: Endpoint, server: web.Server) -> None:
         self.connections = endpoint.connections
@@ -92,12 +92,12 @@ class Listener:
         self.read_by(server)
 
     def read_by(self, server: web.Server) -> None:
-        """From now on `server` reads the requests of those who connect."""
+        """Let `server` read the requests of clients that connect from now on."""
         server.request_handler = _watched(self.connections, server.request_handler)
         self._server = server
 
     async def open(self) -> None:
-        """Open it if it is not open. Raises `ConfigError` where the address cannot be listened on."""
+        """Open the endpoint if it is not open. Raise `ConfigError` if the address cannot be listened on."""
         endpoint = self._endpoint
         if self._sockets is not None:
             return
@@ -118,19 +118,20 @@ class Listener:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Address and port."""
+        """The address and port."""
         assert self._sockets is not None  # noqa: S101 - opened just after it was made
         host, port = self._sockets.sockets[0].getsockname()[:2]
         return host, port
 
     def close(self) -> None:
-        """Accept no more connections; those that there are remain."""
+        """Accept no more connections. Present connections stay open."""
         if self._sockets is not None:
             self._sockets.close()
 
 
 def inherited(descriptor: int) -> socket.socket:
-    """The open socket of this number, which our own children do not inherit in turn. Raises `ConfigError`."""
+    """Return the open socket with this number. Our own children do not inherit it. Raise `ConfigError` if there is
+    none."""
     try:
         found = socket.socket(fileno=descriptor)
         found.getsockname()
@@ -144,7 +145,7 @@ def inherited(descriptor: int) -> socket.socket:
 
 @contextlib.asynccontextmanager
 async def opened(endpoint: Endpoint, not_yet: Handle) -> AsyncIterator[Listener]:
-    """The endpoint, open from now on; until somebody else reads them, requests are answered by `not_yet`."""
+    """Yield the open endpoint. `not_yet` answers requests until somebody else reads them."""
     server = web.Server(not_yet, access_log=None, **reader_options(endpoint.settings))
     listener = Listener(endpoint, server)
     if not endpoint.late:
@@ -157,7 +158,8 @@ async def opened(endpoint: Endpoint, not_yet: Handle) -> AsyncIterator[Listener]
 
 
 def _watched(connections: Connections, handle: Handle) -> Handle:
-    """`handle`, its connection being at work meanwhile; and what clients announce of bodies, before it and after it."""
+    """Return `handle`, extended by what the connection has to know: when a request begins and ends, and what the
+    client announced of its body."""
 
     async def watched(request: web.BaseRequest) -> web.StreamResponse:
         connection = connections.of(request)
@@ -198,7 +200,8 @@ async def _answered(request: web.BaseRequest, handle: Handle) -> web.StreamRespo
 
 
 async def _expected(request: web.BaseRequest, handle: Handle) -> web.StreamResponse:
-    """aiohttp asks for each body that a client holds back, also for one that is going to be refused."""
+    """Answer a request whose client waits before it sends the body. aiohttp would ask for every such body, even if
+    the request is refused."""
     if request.headers[hdrs.EXPECT].lower() != "100-continue":
         return web.json_response({"error": "417 Expectation Failed"}, status=417, reason="Expectation Failed")
     headers = request.headers.copy()
@@ -211,13 +214,13 @@ async def _expected(request: web.BaseRequest, handle: Handle) -> web.StreamRespo
     except web.HTTPException as refusal:
         await refusal.prepare(asked)
         raise
-    # With what the application adds to answers, which it does by the request that it knows.
+    # With the fields that the application adds to answers, which needs the request that it knows.
     await response.prepare(asked)
     return response
 
 
 async def _closing_on_unread(request: web.BaseRequest, handle: Handle) -> web.StreamResponse:
-    """Answer, and close the connection where the rest of the body would have to be read before its next request."""
+    """Answer, and close the connection if too much of the body would have to be read before its next request."""
     try:
         response = await handle(request)
     except web.HTTPException as refusal:
@@ -236,16 +239,17 @@ def _close_if_unread(request: web.BaseRequest, response: web.StreamResponse) -> 
 
 log = structlog.get_logger(__name__)
 
-#: Seconds that aiohttp waits for requests, of which none is left when it is asked.
+#: Seconds that aiohttp waits for requests. None is left when it is asked.
 _AT_ONCE = 0.1
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
-#: Open files that are not connections of clients: at most so many, and at most half of all.
+#: Open files that are reserved for other purposes than clients' connections: at most so many, and at most half of
+#: all.
 OTHER_FILES = 512
 
 
 @attrs.frozen(kw_only=True)
 class Serving:
-    """An application, where it is served, and with which options of `web.AppRunner`."""
+    """How an application is served, with options of `web.AppRunner`."""
 
     app: web.Application
     endpoint: Endpoint
@@ -253,7 +257,7 @@ class Serving:
 
 
 def allow_files(connections: Connections) -> None:
-    """Each connection is an open file, of which processes get few unless they ask; some have to be left for others."""
+    """Raise the limit of open files, since each connection is one, and leave some for other purposes."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     connections.room = max(most - OTHER_FILES, most // 2)
@@ -261,8 +265,8 @@ def allow_files(connections: Connections) -> None:
 
 @contextlib.asynccontextmanager
 async def bound(endpoint: Endpoint) -> AsyncIterator["Ports"]:
-    """Takes the port, and that of the operators, before anything else is touched. Clients hear 503 with `Retry-After`
-    until `Ports.serving` is entered; liveness is answered. Raises `ConfigError`."""
+    """Take the port, and the operators' port, before anything else is touched. Clients get 503 with `Retry-After`
+    until `Ports.serving` is entered; liveness is answered. Raise `ConfigError`."""
     async with contextlib.AsyncExitStack() as stack:
         public = await stack.enter_async_context(opened(endpoint, operations.starting))
         operators = endpoint.for_operators()
@@ -272,7 +276,7 @@ async def bound(endpoint: Endpoint) -> AsyncIterator["Ports"]:
 
 @contextlib.asynccontextmanager
 async def working(endpoint: Endpoint, app: web.Application) -> AsyncIterator[None]:
-    """Runs an application that serves no clients: what it does by itself, and its operators' port if it has one."""
+    """Run an application that serves no clients, only its own work and, if it has one, its operators' port."""
     async with contextlib.AsyncExitStack() as stack:
         operators = endpoint.for_operators()
         own = await stack.enter_async_context(opened(operators, operations.starting)) if operators else None
@@ -284,7 +288,7 @@ async def working(endpoint: Endpoint, app: web.Application) -> AsyncIterator[Non
 
 @attrs.frozen
 class Ports:
-    """The ports of a process, taken."""
+    """The ports of a process, which are taken."""
 
     _endpoint: Endpoint
     _public: Listener | None
@@ -292,8 +296,8 @@ class Ports:
 
     @contextlib.asynccontextmanager
     async def serving(self, serve: Serving) -> AsyncIterator[tuple[str, int]]:
-        """Serves the application while it is entered; gives the address and port. At the end, answers in flight and
-        background work may take `shutdown_timeout` seconds, both together."""
+        """Serve the application during the block and yield its address and port. At the end, open requests and
+        background work may together take `shutdown_timeout` seconds."""
         assert self._public is not None  # noqa: S101 - `working` has none, and no use for this
         async with self.running(serve):
             for listener in filter(None, (self._public, self._operators)):
@@ -305,11 +309,11 @@ class Ports:
                 worker.tell_ready()
             yield self._public.address
         if ours is not None:
-            await ours.tell_figures()  # nothing is counted any more
+            await ours.tell_figures()  # nothing is counted after this
 
     @contextlib.asynccontextmanager
     async def running(self, serve: Serving) -> AsyncIterator[None]:
-        """As `serving`, on the ports that there are."""
+        """Run the application as `serving` does."""
         settings, app = self._endpoint.settings, serve.app
         runner = self._runner(app, serve.options)
         watchers = self._runner(operations.application(app), {"access_log": None})
@@ -347,14 +351,14 @@ class Ports:
 
 @contextlib.asynccontextmanager
 async def serving(serve: Serving) -> AsyncIterator[tuple[str, int]]:
-    """`bound` and `Ports.serving`, for an application that can be made before its port is taken."""
+    """Take the port and serve an application that needs no preparation."""
     async with bound(serve.endpoint) as ports, ports.serving(serve) as address:
         yield address
 
 
 @contextlib.asynccontextmanager
 async def stopping() -> AsyncIterator[asyncio.Event]:
-    """An event that SIGTERM and SIGINT set, and the end of a supervisor."""
+    """Yield an event that is set by SIGTERM, SIGINT and the end of a supervisor."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in _STOPPING:
@@ -384,8 +388,8 @@ _PROGRAM = f"import sys; sys.path.insert(0, {_ROOT!r}); from common.supervisor i
 
 
 def become_supervisor(settings: Any) -> NoReturn:
-    """Replaces this program, which `settings` are of, by a supervisor, which keeps its process id; its workers are
-    begun as this program was. Raises `ConfigError` where the port cannot be listened on."""
+    """Replace this program by a supervisor with the same process id, whose workers are started like this program.
+    Raise `ConfigError` if the port cannot be listened on."""
     if settings.listen_fd:
         raise ConfigError(
             "listen_fd and workers contradict each other: workers listen on sockets of their own"
@@ -407,7 +411,8 @@ def become_supervisor(settings: Any) -> NoReturn:
 
 
 def _try_port(host: str, port: int) -> None:
-    """Raises OSError. Workers' sockets share their port, and would share it with a stranger's workers too."""
+    """Raise `OSError` if the port is taken. Workers' sockets share their port, and would share it with another
+    program's workers, too."""
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     with socket.socket(family, kind, protocol) as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

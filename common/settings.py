@@ -1,6 +1,6 @@
-"""Settings of a process: attrs classes filled from a TOML file, the environment and flags, in that order.
+"""Settings of a process: attrs classes filled from a TOML file, the environment and flags, in this order.
 
-The metadata of a field say what its values have to be (`number`, `url`, `matching` and so on).
+The metadata of a field describe its valid values (`number`, `url`, `matching` and so on).
 """
 
 import difflib
@@ -27,7 +27,7 @@ from common.config_errors import Command, ConfigError
 
 @attrs.frozen
 class Form:
-    """What the value of a setting, or each text of its list, has to be; no text at all is right too, if it may be."""
+    """The form of a setting's value, or of each text in its list. An empty text is valid if `may_be_empty`."""
 
     name: str
     fits: Callable[[Any], bool]
@@ -43,7 +43,7 @@ Metadata = dict[str, Any]
 
 
 def number(least: float, most: float) -> Metadata:
-    """The metadata of a field that holds a number of this range; whole bounds mean a whole number."""
+    """Return the metadata of a field with a number in this range. Whole bounds mean a whole number."""
     if isinstance(least, int):
         name = f"a whole number from {least} to {most}"
     else:
@@ -51,37 +51,37 @@ def number(least: float, most: float) -> Metadata:
     return {_FORM: Form(name, lambda value: least <= value <= most)}
 
 
-# Ranges that many settings have. What nobody would set is refused too: a digit too many, or another unit.
+# Ranges that many settings have. Unreasonable values are refused: they have a digit too many, or another unit.
 
 
 def port(least: int = 1) -> Metadata:
-    """The metadata of a field that holds a port; from 0 on where its help says what 0 means, here as below."""
+    """Return the metadata of a field with a port. `least` is 0 if the field's help says what 0 means."""
     return number(least, 65535)
 
 
 def count(least: int = 1) -> Metadata:
-    """The metadata of a field that holds a number of things."""
+    """Return the metadata of a field with a number of things."""
     return number(least, 10**9)
 
 
 def size(least: int = 1) -> Metadata:
-    """The metadata of a field that holds a number of bytes."""
+    """Return the metadata of a field with a number of bytes."""
     return number(least, 2**50)
 
 
 def whole_seconds(least: int = 1) -> Metadata:
-    """The metadata of a field that holds a lifetime in whole seconds."""
+    """Return the metadata of a field with a lifetime in whole seconds."""
     return number(least, 10**9)
 
 
 def timeout(least: float = 0.1) -> Metadata:
-    """The metadata of a field that holds a timeout in seconds; a shorter one would only keep the process busy."""
+    """Return the metadata of a field with a timeout in seconds. A shorter one would only keep the process busy."""
     return number(least, 86400.0)
 
 
 def url(*schemes: str, bare: bool = False, several: bool = False) -> Metadata:
-    """The metadata of a field that holds URLs of these schemes; `bare` ones have nothing but a host and a port,
-    `several` may stand in one text, with spaces between them."""
+    """Return the metadata of a field with URLs of these schemes. `bare` URLs have only a host and a port. `several`
+    may stand in one text, separated by spaces."""
     examples = " or ".join(f"{scheme}://{_AFTER_SCHEME.get(scheme, 'host')}" for scheme in schemes)
     kind = "one or more URLs with spaces between them," if several else "a URL"
     name = f"{kind} such as {examples}{' without a path' if bare else ''}"
@@ -93,55 +93,57 @@ def url(*schemes: str, bare: bool = False, several: bool = False) -> Metadata:
 
 
 def network() -> Metadata:
-    """The metadata of a field that holds IP addresses and networks."""
+    """Return the metadata of a field with IP addresses and networks."""
     return {_FORM: Form("an address or a network such as 10.0.0.0/8", _is_network)}
 
 
 def matching(name: str, pattern: str, *, may_be_empty: bool = True) -> Metadata:
-    """The metadata of a field whose texts match `pattern` as a whole; `name` says what they are."""
+    """Return the metadata of a field whose texts match `pattern` as a whole. `name` says what they are."""
     fits = re.compile(pattern).fullmatch
     return {_FORM: Form(name, lambda text: fits(text) is not None, may_be_empty)}
 
 
 def host() -> Metadata:
-    """The metadata of a field that says where to listen; nothing at all would be all addresses of the machine."""
+    """Return the metadata of a field with an address to listen on. An empty text would mean all addresses of the
+    machine."""
     return matching("an address or the name of a host", r"[\w.:%-]+", may_be_empty=False)
 
 
 def token() -> Metadata:
-    """The metadata of a field that holds what goes into a header field."""
+    """Return the metadata of a field with a token for a header field."""
     return matching("visible ASCII characters without spaces", r"[\x21-\x7e]+")
 
 
 def file_of(secret: str) -> Metadata:
-    """The metadata of a field that names a file which holds the setting `secret`: flags are in process lists."""
+    """Return the metadata of a field with the path of a file that holds the setting `secret`, because process lists
+    show flags."""
     return {_FILE_OF: secret}
 
 
 def needs(other: str) -> Metadata:
-    """The metadata of a field that means something only beside the field `other`."""
+    """Return the metadata of a field that has an effect only together with the field `other`."""
     return {_NEEDS: other}
 
 
 def other_than(other: str) -> Metadata:
-    """The metadata of a field that must not have the value of the field `other`, but both may be nothing."""
+    """Return the metadata of a field whose value must differ from the field `other`, unless both are empty."""
     return {_DIFFERS: other}
 
 
 def form_of(field: "attrs.Attribute[Any]") -> Form | None:
-    """What the field's metadata say of its values."""
+    """Return the form of the field's values, if its metadata have one."""
     form: Form | None = field.metadata.get(_FORM)
     return form
 
 
 def secret_in(field: "attrs.Attribute[Any]") -> str | None:
-    """The setting that is in the file which the field names."""
+    """Return the name of the setting that is in the file which this field names."""
     name: str | None = field.metadata.get(_FILE_OF)
     return name
 
 
 def has_to_be(field: "attrs.Attribute[Any]") -> str:
-    """How a sentence goes on that says what the field's values are."""
+    """Return the end of a sentence about what the field's values have to be."""
     form, kind = form_of(field), _kind(field)
     if form is not None:
         return f"has to be {form.name}"
@@ -152,7 +154,7 @@ def has_to_be(field: "attrs.Attribute[Any]") -> str:
 
 
 def fits(field: "attrs.Attribute[Any]", value: Any) -> bool:
-    """Whether a value of the field's type, or each of its list, has the field's form."""
+    """Return whether a value of the field's type, or each of its list, has the field's form."""
     form = form_of(field)
     values = value if isinstance(value, list) else [value]
     return form is None or all(
@@ -161,7 +163,7 @@ def fits(field: "attrs.Attribute[Any]", value: Any) -> bool:
 
 
 def contradiction(settings: Any, label: Callable[[str], str]) -> str | None:
-    """Says which two settings do not go together."""
+    """Return a sentence about two settings that contradict each other, or None."""
     for field in attrs.fields(type(settings)):
         value = getattr(settings, field.name)
         needed, different = field.metadata.get(_NEEDS), field.metadata.get(_DIFFERS)
@@ -173,7 +175,7 @@ def contradiction(settings: Any, label: Callable[[str], str]) -> str | None:
 
 
 def out_of_text(field: "attrs.Attribute[Any]", text: str) -> Any:
-    """The value that a variable's text means. Raises ValueError."""
+    """Return the value for the text of a variable. Raise `ValueError`."""
     kind = _kind(field)
     if kind is bool:
         return _truth(text)
@@ -191,7 +193,7 @@ def out_of_text(field: "attrs.Attribute[Any]", text: str) -> Any:
 
 
 def out_of_toml(field: "attrs.Attribute[Any]", value: Any, folder: Path) -> Any:
-    """The value that stands in a TOML file in `folder`, of which relative paths are. Raises ValueError."""
+    """Return the value from a TOML file in `folder`, to which relative paths refer. Raise `ValueError`."""
     kind = _kind(field)
     if kind is Path and isinstance(value, str):
         return _path(field, value, folder)
@@ -216,7 +218,7 @@ _NOUNS = {
 
 
 def _kind(field: "attrs.Attribute[Any]") -> Any:
-    """The field's type; of `Path | None` the path."""
+    """Return the field's type; for `Path | None`, `Path`."""
     kind = field.type
     if get_origin(kind) in (types.UnionType, Union):
         return next(one for one in get_args(kind) if one is not type(None))
@@ -248,7 +250,7 @@ def _is_choice(kind: Any, text: str) -> bool:
     return get_origin(kind) is not Literal or text in get_args(kind)
 
 
-#: What follows where it is not a host that is needed.
+#: What follows the scheme if no host is needed.
 _AFTER_SCHEME = {"file": "/folder", "s3": "bucket"}
 #: Without a host these mean a socket of this machine.
 _LOCAL_TOO = frozenset({"postgresql", "postgres"})
@@ -264,7 +266,7 @@ def _is_url(text: str, schemes: tuple[str, ...], *, bare: bool) -> bool:
             return _is_connection_string(text, parts.netloc)
         if parts.port == 0:
             return False
-    except ValueError:  # a port that is none, half an IPv6 address
+    except ValueError:  # an invalid port, or half an IPv6 address
         return False
     if parts.scheme == "file":
         return not parts.netloc and parts.path.startswith("/")
@@ -276,8 +278,8 @@ def _is_url(text: str, schemes: tuple[str, ...], *, bare: bool) -> bool:
 
 
 def _is_connection_string(text: str, netloc: str) -> bool:
-    """PostgreSQL's, with one host or several, or none. What cannot be decoded libpq would repeat, with the password.
-    Raises ValueError for a port that is none."""
+    """Return whether the text is a connection string of PostgreSQL, with any number of hosts. Texts that cannot be
+    decoded are refused because libpq would repeat them with the password. Raise `ValueError` for an invalid port."""
     hosts = netloc.rpartition("@")[2].split(",")
     if "://" not in text or any(urlsplit(f"//{host}").port == 0 for host in hosts):
         return False
@@ -293,12 +295,12 @@ def _is_network(text: str) -> bool:
 
 
 SettingsT = TypeVar("SettingsT")
-#: Gives the name by which a setting was given: its flag, its variable, or its place in the file.
+#: Returns the name by which a setting was given: its flag, its variable, or its place in the file.
 Label = Callable[[str], str]
 
-#: Names the TOML file; each process reads its own section of it.
+#: The variable that names the TOML file. Each process reads its own section of the file.
 SETTINGS_FILE_VARIABLE = "FORGELET_SETTINGS"
-#: Where the context of a process that `command` runs has its flags, as they were given.
+#: The key in the context's `meta` for the flags of a process that `command` runs.
 FLAGS = "forgelet.flags"
 #: The sections of that file.
 SECTIONS = ("api_server", "edge")
@@ -306,7 +308,7 @@ SECTIONS = ("api_server", "edge")
 
 @attrs.frozen(kw_only=True)
 class Sources(Generic[SettingsT]):
-    """Where the settings of one process come from beside its flags: `[section] port` in the file that FORGELET_SETTINGS
+    """The sources of a process's settings other than flags: `[section] port` in the file that FORGELET_SETTINGS
     names, overridden by the variable `<env_prefix>PORT`. All methods raise `ConfigError`."""
 
     settings_class: type[SettingsT]
@@ -315,7 +317,7 @@ class Sources(Generic[SettingsT]):
     environment: Mapping[str, str] = attrs.field(factory=lambda: os.environ)
 
     def settings(self) -> SettingsT:
-        """The settings without any flag, for commands beside the process itself."""
+        """Return the settings without any flag, for commands that do not run the process."""
         values, labels = self.given()
         for field in self.fields.values():
             if field.default is attrs.NOTHING and field.name not in values:
@@ -323,8 +325,8 @@ class Sources(Generic[SettingsT]):
         return checked(self.settings_class(**values), lambda name: labels.get(name, name))
 
     def given(self) -> tuple[dict[str, Any], dict[str, str]]:
-        """The values that are given, of their fields' types, and by which name each was. Tells on standard error of
-        variables that name no setting: environments are shared, so that is no mistake for sure."""
+        """Return the values that are given, in their fields' types, and the name by which each was given. Warn on
+        standard error of variables that name no setting: environments are shared, so that need not be an error."""
         values, labels = self.of_file()
         unknown = dict(self.unknown())
         for sentence in unknown.values():
@@ -341,7 +343,7 @@ class Sources(Generic[SettingsT]):
         return values, labels
 
     def unknown(self) -> list[tuple[str, str]]:
-        """Variables with our prefix that name no setting, each with a sentence that says so."""
+        """Return the variables with our prefix that name no setting, each with a sentence."""
         known = {self.variable(name) for name in self.fields}
         return [
             (variable, f"{variable} names no setting{_meant(variable.upper(), known)}")
@@ -350,11 +352,11 @@ class Sources(Generic[SettingsT]):
         ]
 
     def variable(self, name: str) -> str:
-        """The variable of the setting `name`."""
+        """Return the variable of the setting `name`."""
         return f"{self.env_prefix}{name.upper()}"
 
     def missing(self, name: str) -> ConfigError:
-        """What there is to say where a setting is not given that has no default."""
+        """Return the error for a setting that has no default and is not given."""
         return ConfigError(
             f"The setting {name} is missing: set {self.variable(name)}, or {name} in section [{self.section}]"
             f" of the file that {SETTINGS_FILE_VARIABLE} names"
@@ -362,7 +364,7 @@ class Sources(Generic[SettingsT]):
 
     @property
     def fields(self) -> dict[str, "attrs.Attribute[Any]"]:
-        """The settings by their names."""
+        """The settings by name."""
         return attrs.fields_dict(self.settings_class)  # type: ignore[arg-type]
 
     def _variables(self) -> list[tuple[str, str]]:
@@ -370,7 +372,7 @@ class Sources(Generic[SettingsT]):
         return sorted((name, text) for name, text in given if name.startswith(self.env_prefix))
 
     def of_file(self) -> tuple[dict[str, Any], dict[str, str]]:
-        """What the file gives, as `given`."""
+        """Return the values in the file, in the same form as `given`."""
         values: dict[str, Any] = {}
         labels: dict[str, str] = {}
         file = Path(self.environment.get(SETTINGS_FILE_VARIABLE, ""))
@@ -394,18 +396,18 @@ def command(
     run: Callable[[SettingsT], None],
     about: str | None = None,
 ) -> click.Command:
-    """The command line of one process: a flag for every field of `settings_class`, then `run(settings)`. Its help is
-    `about`, or what the class says of itself.
+    """Return the command line of one process, with a flag for every field of `settings_class`. It calls
+    `run(settings)`. Its help is `about`, or the docstring of the class.
 
-    A field `port` is set by `--port`, or else by its `Sources`. Whatever does not fit, and each `ConfigError` that
-    `run` raises, ends the program with one sentence and status 2.
+    A field `port` is set by `--port`, otherwise by its `Sources`. An invalid value, or a `ConfigError` that `run`
+    raises, ends the program with one sentence and status 2.
     """
     sources = Sources(settings_class=settings_class, section=section, env_prefix=env_prefix)
     return _Process(sources, run, about or settings_class.__doc__)
 
 
 class _Process(Command):
-    """Reads file and environment when it runs, since what is wrong with them is told like everything else."""
+    """A command that reads file and environment when it runs, so that their errors are reported like all others."""
 
     def __init__(
         self, sources: Sources[SettingsT], run: Callable[[SettingsT], None], about: str | None
@@ -416,7 +418,7 @@ class _Process(Command):
     def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> click.Context:
         built, given = self._built(), tuple(args)
         try:
-            # The object is the library's; that of a group of which this is a command is not.
+            # The context's object belongs to typed-settings, not to a group that this command is in.
             context = built.make_context(info_name, args, *rest, **(extra | {"obj": {}}))
         except click.BadParameter as problem:
             field = self._sources.fields.get((problem.param and problem.param.name) or "")
@@ -459,7 +461,7 @@ class _Process(Command):
 
 
 class _Text(click.ParamType[Any]):
-    """A flag's text means what it does in a variable."""
+    """The type of a flag: its text means the same as in a variable."""
 
     def __init__(self, field: "attrs.Attribute[Any]", name: str) -> None:
         self._field, self.name = field, name
@@ -472,7 +474,7 @@ class _Text(click.ParamType[Any]):
 
 
 class _Values(EnvLoader):
-    """What was read already; the library asks it for the names of variables."""
+    """Gives typed-settings the values that were already read, and the names of variables."""
 
     def __init__(self, env_prefix: str, values: dict[str, Any]) -> None:
         super().__init__(env_prefix)
@@ -483,15 +485,16 @@ class _Values(EnvLoader):
 
 
 def flag(name: str) -> str:
-    """The flag of the setting `name`."""
+    """Return the flag of the setting `name`."""
     return f"--{name.replace('_', '-')}"
 
 
 def checked(settings: SettingsT, label: Label) -> SettingsT:
-    """`settings` with what the files hold that some of them name, which counts more than what was given beside them.
+    """Return the settings with the secrets from the files that some of them name. A file counts more than a value
+    that is given directly.
 
-    Raises `ConfigError` where a value does not have its form, or two contradict each other. Values are not shown:
-    they may hold passwords.
+    Raise `ConfigError` if a value does not have its form, or if two contradict each other. Values are not shown,
+    because they may contain passwords.
     """
     held: dict[str, Any] = {}
     fields = attrs.fields_dict(type(settings))  # type: ignore[arg-type]
@@ -522,7 +525,7 @@ def _read(label: str, file: Path) -> str:
 
 
 def section_of(environment: Mapping[str, str], section: str) -> dict[str, Any]:
-    """What stands in a section of the file that the environment names, if it names one. Raises `ConfigError`."""
+    """Return a section of the file that the environment names, or nothing without a file. Raise `ConfigError`."""
     path = environment.get(SETTINGS_FILE_VARIABLE)
     if not path:
         return {}
@@ -540,6 +543,6 @@ def section_of(environment: Mapping[str, str], section: str) -> dict[str, Any]:
 
 
 def _meant(name: str, known: Iterable[str]) -> str:
-    """What whoever wrote `name` may have meant."""
+    """Return a hint at the setting that `name` may mean."""
     near = difflib.get_close_matches(name, known, 1)
     return f"; did you mean {near[0]}?" if near else ""

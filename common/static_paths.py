@@ -1,6 +1,6 @@
-"""Which paths and parameters are static objects, and the headers the service and the edge exchange about them.
+"""Paths and parameters of static objects, and the headers that the service and the edge exchange about them.
 
-Both processes read a request through this module, so that they can never disagree about what a URL names.
+Both processes read requests with this module, so they always agree about what a URL names.
 """
 
 import enum
@@ -14,13 +14,14 @@ EXTERNAL_STORAGE_TOKEN_HEADER: Final = "X-Service-External-Storage-Token"
 STATIC_OBJECT_TOKEN_HEADER: Final = "X-Service-Static-Object-Token"
 #: The query parameter with the user's static object token.
 TOKEN_PARAMETER: Final = "token"
-#: No file of the service, which judges the storage's token before it looks for one: 404 says that it is right.
+#: A path without a file, to test the storage's token: the service checks the token first, so 404 means that it is
+#: right.
 NO_FILE: Final = "/forgelet/-/raw/HEAD/is-the-storage-token-right"
 
-#: Longest request target that is looked at, in characters.
+#: The longest request target that is parsed, in characters.
 MAX_TARGET_LENGTH: Final = 8000
 
-#: File name ending -> canonical archive format; longer endings stand first.
+#: File name endings and their canonical archive format. Longer endings come first.
 ARCHIVE_FORMATS: Final = {
     ".tar.gz": "tar.gz",
     ".tar.bz2": "tar.bz2",
@@ -46,9 +47,8 @@ _SEGMENT_SAFE = "!$&'()*+,;=:@-._~"
 
 
 class StaticPathError(ValueError):
-    """The request target does not name a static object, or names it in a way that two readers could understand
-    differently. Its text says why and holds nothing of the request.
-    """
+    """The request target names no static object, or names it in a way that two readers could understand differently.
+    The text says why and repeats nothing of the request."""
 
 
 class TooLongError(StaticPathError):
@@ -56,7 +56,7 @@ class TooLongError(StaticPathError):
 
 
 class Kind(enum.Enum):
-    """What is asked for: one file (`/raw/`) or a packed tree (`/-/archive/`)."""
+    """What is requested: one file (`/raw/`) or a packed tree (`/-/archive/`)."""
 
     RAW = "raw"
     ARCHIVE = "archive"
@@ -64,7 +64,7 @@ class Kind(enum.Enum):
 
 @attrs.frozen
 class Archive:
-    """`rest` of an archive path: `ref`, file `name` without its ending ("" where there is none), `format`."""
+    """The parts of an archive path: `ref`, file `name` without its ending ("" if there is none), `format`."""
 
     ref: str
     name: str
@@ -73,12 +73,11 @@ class Archive:
 
 @attrs.frozen
 class StaticPath:
-    """A request for a static object, decoded.
+    """A decoded request for a static object.
 
-    `project` is the full path of the project; `rest` is what follows the marker (`<ref>/<path>` or
-    `<ref>/<name>.<format>`; only the refs of the repository can tell where a ref ends). `dashed` says whether
-    the path was written with `/-/`. `query` holds the parameters that count, in canonical order and spelling;
-    `token` is the user's static object token.
+    `project` is the full path of the project. `rest` follows the marker (`<ref>/<path>` or `<ref>/<name>.<format>`;
+    only the repository knows where a ref ends). `dashed` says whether the path was written with `/-/`. `query` holds
+    the parameters that have an effect, in canonical order and spelling. `token` is the user's static object token.
     """
 
     kind: Kind
@@ -90,15 +89,15 @@ class StaticPath:
 
     @property
     def target(self) -> str:
-        """The one canonical spelling of this object's request target, without the token."""
+        """The canonical request target of this object, without the token."""
         marker = f"/-/{self.kind.value}/" if self.dashed else f"/{self.kind.value}/"
         path = quote(f"/{self.project}{marker}{self.rest}", safe="/" + _SEGMENT_SAFE)
         return f"{path}?{urlencode(self.query)}" if self.query else path
 
     @property
     def archives(self) -> list[Archive]:
-        """What an archive path can mean, the likelier first: a name behind the last slash, or all a ref; nothing for an
-        ending not in `ARCHIVE_FORMATS`."""
+        """Return the possible meanings of an archive path, the more likely first: a file name after the last slash,
+        or only a ref. Return nothing if the ending is not in `ARCHIVE_FORMATS`."""
         for ending, format_ in ARCHIVE_FORMATS.items():
             whole = self.rest.removesuffix(ending)
             if whole != self.rest:
@@ -109,11 +108,11 @@ class StaticPath:
 
 
 def parse(target: str) -> StaticPath:
-    """Reads a request target as it stands on the request line (`/group/app/-/raw/main/README?inline=false`), or a URL.
+    """Parse a request target as on the request line (`/group/app/-/raw/main/README?inline=false`), or a URL.
 
-    The first marker in path order decides the kind. Raises `StaticPathError` for anything that is not a
-    static object, and for spellings that another reader could resolve to another object: dot segments, empty
-    segments, escaped slashes, backslashes, NUL, broken escapes, bytes that are not UTF-8, over-long targets.
+    The first marker in the path decides the kind. Raise `StaticPathError` for everything that is no static object,
+    and for spellings that another reader could resolve to another object: dot segments, empty segments, escaped
+    slashes, backslashes, NUL, broken escapes, bytes that are not UTF-8, over-long targets.
     """
     target = origin_form(target)
     if len(target) > MAX_TARGET_LENGTH:
@@ -134,7 +133,7 @@ def parse(target: str) -> StaticPath:
 
 
 def origin_form(target: str) -> str:
-    """Return a request target without scheme and host, which it has in the absolute form (RFC 9112 section 3.2.2)."""
+    """Return a request target without scheme and host, which its absolute form has (RFC 9112 section 3.2.2)."""
     return _SERVER.sub("", target, count=1)
 
 
@@ -171,7 +170,8 @@ def _first_marker(segments: list[str]) -> int:
 
 
 def _parameters(kind: Kind, query: str) -> tuple[tuple[tuple[str, str], ...], str | None]:
-    """The parameters that count (`inline`; `append_sha`, `path`), first one wins, and the token."""
+    """Return the parameters that have an effect (`inline`; `append_sha`, `path`; the first of each counts), and the
+    token."""
     if not query:
         return (), None
     given = _query_values(query)
@@ -199,7 +199,7 @@ def _query_values(query: str) -> dict[str, str]:
 
 
 def _directory(path: str) -> str:
-    """`path` of an archive without the slashes that do not count (`/docs//` is `docs`)."""
+    """Return the `path` of an archive without superfluous slashes (`/docs//` is `docs`)."""
     if "\0" in path or "\\" in path:
         raise StaticPathError("the parameter path holds a character with more than one meaning")
     segments = [segment for segment in path.split("/") if segment]

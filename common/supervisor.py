@@ -1,8 +1,10 @@
-"""The supervisor of processes that serve as one: begins them, and those again that end, and replaces all on SIGHUP.
+"""The supervisor of several processes that serve as one: it starts workers, restarts those that end, and replaces
+all on SIGHUP.
 
-Each worker has a listening socket of its own on the one port (SO_REUSEPORT), of which the supervisor keeps a hold: who
-has connected to a worker that dies is answered by its successor. A successor of one that lives listens on the same
-socket, and its predecessor is told to end when it is ready. This module imports none of the service.
+Each worker has a listening socket of its own on the same port (SO_REUSEPORT). The supervisor holds the sockets, too:
+clients that have connected to a worker which dies are answered by its successor. The successor of a living worker
+listens on the same socket, and its predecessor is told to end when it is ready. This module imports nothing of the
+service.
 """
 
 import asyncio
@@ -24,29 +26,29 @@ from common.workers import ASKED, FIGURES, OTHERS, READY, WANTED, WORKER_VARIABL
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
-#: Seconds in which a successor has to be ready; migrations are made by the first of all.
+#: Seconds in which a successor has to be ready. The first worker runs migrations.
 READY_SECONDS = 120.0
-#: Seconds in which a worker says what it has counted; otherwise what it said last has to do.
+#: Seconds in which a worker has to send its metrics. Otherwise its last ones are used.
 FIGURES_SECONDS = 1.0
 
 
 class Worker:
-    """One process."""
+    """One worker process."""
 
     def __init__(self, process: asyncio.subprocess.Process, line: Streams, section: int) -> None:
         self.process = process
         self.section = section
         self.began = time.monotonic()
-        #: Held as long as the worker is: its end is the worker's.
+        #: Kept as long as the worker lives: if it is closed, the worker ends.
         self._reader, self.writer = line
         self.ready: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.ended = asyncio.ensure_future(process.wait())
-        #: What it has counted when it last said so.
+        #: The metrics that it has sent last.
         self.figures: Figures = {}
         self._said = asyncio.Event()
 
     async def listen(self, asked: Callable[["Worker"], None]) -> None:
-        """Read its messages until it ends. `asked` is called when it wants what others have counted."""
+        """Read its messages until it ends. `asked` is called when it wants the metrics of others."""
         with contextlib.suppress(asyncio.IncompleteReadError, OSError):
             while True:
                 letter, content = await received(self._reader)
@@ -61,7 +63,7 @@ class Worker:
             self.ready.set_result(False)
 
     async def say_figures(self) -> None:
-        """Have it say what it has counted, if it does so in time."""
+        """Ask for its metrics and wait for them for a limited time."""
         self._said.clear()
         self.writer.write(message(WANTED))
         with contextlib.suppress(TimeoutError):
@@ -70,11 +72,11 @@ class Worker:
 
     @property
     def serves(self) -> bool:
-        """Whether it has been ready."""
+        """Return whether it has been ready."""
         return self.ready.done() and self.ready.result()
 
     async def is_ready(self) -> bool:
-        """Wait until it is ready; return False where it ends, or takes too long."""
+        """Wait until it is ready. Return False if it ends or takes too long."""
         either: set[asyncio.Future[Any]] = {self.ready, self.ended}
         await asyncio.wait(either, timeout=READY_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         return self.serves and not self.ended.done()
@@ -86,12 +88,12 @@ class Worker:
 
 log = structlog.get_logger(__name__)
 
-#: Who lived for less than this many seconds is begun again after a pause, which doubles.
+#: A worker that lived for fewer seconds is restarted after a pause, which doubles each time.
 SHORT_LIFE = 10.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
-#: How often they are asked, so that little is lost of one that is killed.
+#: Seconds between requests for metrics, so that little is lost if a worker is killed.
 ASK_EVERY = 10.0
-#: With what a program ends whose settings are wrong: it would do so again.
+#: The exit status for invalid settings. Another start would end the same way.
 MISTAKEN = 2
 
 
@@ -111,7 +113,7 @@ class Slot:
             self.sockets = [_bound(host, port) for port in ports if port]
 
     def close(self) -> None:
-        """Close its sockets, so that no client is sent here any more."""
+        """Close its sockets, so that no client connects here any more."""
         for each in self.sockets:
             each.close()
         self.sockets = []
@@ -124,18 +126,18 @@ class Supervisor:
         self._plan = plan
         self._slots = [Slot(number) for number in range(plan["workers"])]
         self._all: set[Worker] = set()
-        #: Twice as many as workers: one that is replaced and its successor count side by side.
+        #: Twice the number of workers, because a worker and its successor count at the same time.
         self._sections = 2 * plan["workers"]
         self._memory = workers.make_shared_memory(self._sections)
         self._watches: set[asyncio.Task[None]] = set()
-        #: What those have counted that have ended.
+        #: The metrics of workers that have ended.
         self._ended: Figures = {}
         self._stop = asyncio.Event()
         self._renew = asyncio.Event()
         self.status = 0
 
     async def run(self) -> None:
-        """Run until SIGTERM or SIGINT, or until no worker can be begun because of the settings."""
+        """Run until SIGTERM or SIGINT, or until no worker can be started because of its settings."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
@@ -149,7 +151,7 @@ class Supervisor:
         await self._end()
 
     async def _keep(self) -> None:
-        first = await self._begin(self._slots[0], late=False)  # which migrates, and writes the key
+        first = await self._begin(self._slots[0], late=False)  # the first one migrates, and writes the key
         while not await first.is_ready():
             await first.ended
             if self.status:
@@ -166,7 +168,7 @@ class Supervisor:
             await self._replace_all()
 
     async def _begin(self, slot: Slot, *, late: bool) -> Worker:
-        """A new process in the slot; another one there goes on until somebody ends it."""
+        """Start a process in the slot. Another one there goes on until somebody ends it."""
         operations = self._plan["operations_port"]
         ports = [self._plan["port"], operations and operations + slot.number]
         slot.bind(self._plan["host"], ports)
@@ -202,13 +204,13 @@ class Supervisor:
         task.add_done_callback(self._watches.discard)
 
     def _free_section(self) -> int:
-        """Of the memory that workers share, one in which nobody counts who lives."""
+        """Return a section of the workers' shared memory in which no living worker counts."""
         return min(set(range(self._sections)) - {worker.section for worker in self._all})
 
     async def _watch(self, slot: Slot, worker: Worker) -> None:
         listening = asyncio.ensure_future(worker.listen(self._asked))
         status = await worker.ended
-        await asyncio.wait({listening}, timeout=FIGURES_SECONDS)  # its last words
+        await asyncio.wait({listening}, timeout=FIGURES_SECONDS)  # to read its last messages
         listening.cancel()
         worker.writer.close()
         self._ended = workers.sum_figures([self._ended, workers.without_gauges(worker.figures)])
@@ -229,7 +231,7 @@ class Supervisor:
         self._watch_over(self._send_others(worker))
 
     async def _send_others(self, worker: Worker) -> None:
-        """Send to a worker what all others have counted."""
+        """Send a worker the metrics of all others."""
         await self._ask(worker)
         others = [self._ended, *(one.figures for one in self._all if one is not worker)]
         with contextlib.suppress(OSError):
@@ -237,7 +239,7 @@ class Supervisor:
             await worker.writer.drain()
 
     async def _ask(self, asking: Worker | None = None) -> None:
-        """Have all workers but the one that asks say what they have counted."""
+        """Ask all workers but one for their metrics."""
         asked = [one.say_figures() for one in self._all if one.serves and one is not asking]
         await asyncio.gather(*asked, return_exceptions=True)
 
@@ -247,7 +249,7 @@ class Supervisor:
             await self._ask()
 
     async def _pause(self, slot: Slot, worker: Worker) -> None:
-        """Wait before a worker is begun again, but not after its first short life. No client is sent to it then."""
+        """Wait before a worker is restarted, except after its first short life. No client connects to it meanwhile."""
         lived = time.monotonic() - worker.began
         if lived >= SHORT_LIFE:
             slot.pause = 0.0
@@ -257,7 +259,7 @@ class Supervisor:
         slot.pause = min(slot.pause * 2 or FIRST_PAUSE, LONGEST_PAUSE) if lived < SHORT_LIFE else 0.0
 
     async def _replace_all(self) -> None:
-        """Replace the workers one after the other. Where a successor does not get ready, those that are left stay."""
+        """Replace the workers one after the other. If a successor does not get ready, the rest stay."""
         for slot in self._slots:
             async with slot.turn:
                 old = slot.worker
@@ -272,7 +274,7 @@ class Supervisor:
 
     async def _begin_beside(self, slot: Slot, old: Worker | None) -> Worker | None:
         new = await self._begin(slot, late=True)
-        slot.worker = old  # until it is ready, its end is no loss
+        slot.worker = old  # its end does not matter until it is ready
         if await new.is_ready():
             slot.worker = new
             return new
@@ -293,7 +295,7 @@ class Supervisor:
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """Its worker listens on it, when it can answer: nobody is sent to one that cannot yet."""
+    """Return a bound socket. Its worker listens on it when it can answer, so no client connects earlier."""
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,14 +1,15 @@
-"""What a worker, one of several processes that serve as one, knows of itself, and what workers count together.
+"""A worker, one of several processes that serve as one: its messages to the supervisor, and counters that workers
+share.
 
-Worker and supervisor exchange messages on a socket whose ends they hold: the worker that it is ready, both that
-metrics are wanted, and what they are. The end of the one shows the other that it is gone. A message is a letter, the
-length of what follows (four bytes), and that. Metrics of several workers are added up; between processes they are
-plain values: by the family's name its type, its explanation, and its samples as [name, labels, value].
+Worker and supervisor exchange messages on a socket: the worker reports that it is ready, and both ask for metrics
+and send them. The end of one shows the other that it has gone. A message is a letter, the length of the content
+(four bytes), and the content. Metrics of several workers are added up. Between processes they are plain values: for
+each family's name its type, its explanation, and its samples as [name, labels, value].
 
-How often something was done in windows of time is counted in memory that all workers share. Nobody locks: each worker
-counts in a section of its own and reads those of the others. What it has counted of one key is one word (when the
-window began, how many came), beside one that names the key, and processors write words as a whole. Who is killed holds
-nothing: what it has counted stays there until its window ends.
+How often something was done in windows of time is counted in memory that all workers share. There are no locks: each
+worker counts in a section of its own and reads those of the others. The count of a key is one word (when the window
+began, how often) beside one that names the key, and processors write words atomically. A killed worker blocks
+nothing: its counts stay until their window ends.
 """
 
 import asyncio
@@ -27,19 +28,18 @@ from typing import Any
 
 import attrs
 
-#: Where a supervisor tells a process that it is a worker.
+#: The variable by which a supervisor tells a process that it is a worker.
 WORKER_VARIABLE = "FORGELET_WORKER"
 
 
 @attrs.frozen(kw_only=True)
 class WorkerAddress:
-    """`number` counts workers from 0. `public` and `operators` are the numbers of listening sockets (0: none). `line`
-    is that of a socket whose other end the supervisor holds: it is told there of readiness, and its end shows there.
-    `memory` is that of a file in which workers count together, each in a `section` of its own (`SharedWindows`).
-    """
+    """What a worker gets from its supervisor. `number` counts workers from 0. `public` and `operators` are
+    descriptors of listening sockets (0: none). `line` is the descriptor of the socket to the supervisor. `memory` is
+    that of the file in which workers count together, each in a `section` of its own (`SharedWindows`)."""
 
     number: int
-    #: Whether another answers clients until this one is ready.
+    #: Whether another worker answers clients until this one is ready.
     late: bool
     public: int
     operators: int
@@ -49,14 +49,15 @@ class WorkerAddress:
     sections: int
 
     def tell_ready(self) -> None:
-        """Tell the supervisor that clients are served from now on; it does not matter if it is gone."""
+        """Tell the supervisor that clients are served from now on. A supervisor that has gone is ignored."""
         with contextlib.suppress(OSError):
             os.write(self.line, b"r\0\0\0\0")  # `READY`
 
 
 @functools.cache
 def worker_address() -> WorkerAddress | None:
-    """What the supervisor has told this worker, or None where the process serves alone. Its children are no workers."""
+    """Return what the supervisor has told this worker, or None if the process serves alone. Its children are no
+    workers."""
     address = os.environ.pop(WORKER_VARIABLE, None)
     if address is None:
         return None
@@ -69,16 +70,16 @@ def worker_address() -> WorkerAddress | None:
 
 Figures = dict[str, tuple[str, str, list[tuple[str, dict[str, str], float]]]]
 
-#: Gauges of which those of all processes are added up, on either process.
+#: Gauges that are added up over all processes, in either program.
 SUMMED = frozenset(
     ("process_virtual_memory_bytes", "process_resident_memory_bytes", "process_open_fds", "process_max_fds")
 )
-#: What is a moment: the earliest counts.
+#: Metrics that are moments: the earliest counts.
 _EARLIEST = ("_created", "process_start_time_seconds")
 
 
 def addable_figures(families: Iterable[Any], summed: Collection[str]) -> Figures:
-    """What can be added up of Prometheus' families: all but gauges, and those that `summed` names."""
+    """Return the metrics that can be added up: all but gauges, and those that `summed` names."""
     return {
         family.name: (
             family.type,
@@ -91,12 +92,12 @@ def addable_figures(families: Iterable[Any], summed: Collection[str]) -> Figures
 
 
 def without_gauges(figures: Figures) -> Figures:
-    """What still holds of a process that has ended: all but gauges."""
+    """Return the metrics of an ended process that still hold: all but gauges."""
     return {name: family for name, family in figures.items() if family[0] != "gauge"}
 
 
 def sum_figures(each: Iterable[Figures]) -> Figures:
-    """The sum of all."""
+    """Return the sum of all metrics."""
     total: Figures = {}
     for figures in each:
         for name, (kind, documentation, samples) in figures.items():
@@ -117,20 +118,21 @@ def _sum_samples(
     return list(found.values())
 
 
-#: Of a worker: it serves. Of the supervisor: metrics are wanted, which the worker answers with `FIGURES`; it sends them
-#: unasked when it ends. Of a worker: its own, and it wants those of all others, which is answered with `OTHERS`.
+#: From a worker: it serves (`READY`). From the supervisor: it wants metrics (`WANTED`), which the worker answers with
+#: `FIGURES`; it sends them unasked when it ends. From a worker: its own metrics, and it wants those of all others
+#: (`ASKED`), which is answered with `OTHERS`.
 READY, WANTED, FIGURES, ASKED, OTHERS = b"r", b"w", b"f", b"a", b"o"
-#: Seconds for which a worker waits for those of others; the supervisor waits for less.
+#: Seconds for which a worker waits for others' metrics. The supervisor waits for less.
 ANSWER_SECONDS = 3.0
 
 
 def message(letter: bytes, content: bytes = b"") -> bytes:
-    """A message as it is sent."""
+    """Return a message as it is sent."""
     return letter + len(content).to_bytes(4) + content
 
 
 async def received(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
-    """Read a message: its letter and its content. Raises IncompleteReadError or OSError at the end."""
+    """Read a message and return its letter and its content. Raise `IncompleteReadError` or `OSError` at the end."""
     letter, length = await reader.readexactly(1), int.from_bytes(await reader.readexactly(4))
     return letter, await reader.readexactly(length)
 
@@ -143,11 +145,11 @@ class Line:
         self._writer: asyncio.StreamWriter | None = None
         self._asking = asyncio.Lock()
         self._others: asyncio.Future[bytes] | None = None
-        #: What this process has counted; called in a thread.
+        #: Returns this process's metrics. It is called in a thread.
         self.figures: Callable[[], Figures] | None = None
 
     async def listen(self) -> None:
-        """Answer the supervisor's messages until it is gone."""
+        """Answer the supervisor's messages until it has gone."""
         reader, self._writer = await asyncio.open_connection(sock=socket.socket(fileno=self._descriptor))
         self._writer.transport.set_write_buffer_limits(0)  # `drain` waits until all is sent
         with contextlib.suppress(asyncio.IncompleteReadError, OSError):
@@ -159,13 +161,13 @@ class Line:
                     self._others.set_result(content)
 
     async def tell_figures(self) -> None:
-        """Send what has been counted, as far as it is known yet; it does not matter if the supervisor is gone."""
+        """Send the metrics as far as they are known. A supervisor that has gone is ignored."""
         if self.figures is not None:
             await self._send(FIGURES, await asyncio.to_thread(self.figures))
 
     async def others(self, own: Figures) -> list[Figures]:
-        """What all other workers have counted, and those that have ended; `own` is for others who ask. Raises
-        TimeoutError where the supervisor does not answer."""
+        """Return the metrics of all other workers, including ended ones. `own` is sent to others who ask. Raise
+        `TimeoutError` if the supervisor does not answer."""
         async with self._asking:
             self._others = asyncio.get_running_loop().create_future()
             await self._send(ASKED, own)
@@ -182,15 +184,16 @@ class Line:
 
 @functools.cache
 def supervisor_line() -> Line | None:
-    """This worker's line to its supervisor, or None where the process serves alone."""
+    """Return this worker's connection to its supervisor, or None if the process serves alone."""
     mine = worker_address()
     return None if mine is None else Line(mine.line)
 
 
-#: Keys of which a worker knows at once: 131,072. Where a bucket is full, the oldest window is forgotten.
+#: A worker can count 131,072 keys at once. If a bucket is full, the oldest window is forgotten.
 BUCKETS = 16_384
 WAYS = 8
-#: Of a counting word; the rest is when the window began, in hundredths of a second of the machine's steady clock.
+#: Bits of the count in a word. The others hold the beginning of the window, in hundredths of a second of the
+#: machine's steady clock.
 COUNT_BITS = 26
 _MOST = (1 << COUNT_BITS) - 1
 _SECRET_BYTES = 32
@@ -198,12 +201,12 @@ _WORD = 8
 
 
 def shared_memory_size(sections: int) -> int:
-    """Bytes for so many sections. Pages that nobody has counted in take no memory."""
+    """Return the bytes for so many sections. Pages without counts take no memory."""
     return _SECRET_BYTES + BUCKETS * sections * WAYS * 2 * _WORD
 
 
 def make_shared_memory(sections: int) -> int:
-    """Make the memory, and return the descriptor of its file, which has no name."""
+    """Create the memory and return the descriptor of its file, which has no name."""
     if hasattr(os, "memfd_create"):
         made = os.memfd_create("forgelet")
     else:
@@ -221,15 +224,15 @@ class SharedWindows:
         self._memory = mmap.mmap(descriptor, shared_memory_size(sections))
         self._words = memoryview(self._memory).cast("Q")
         self._secret = self._memory[:_SECRET_BYTES]
-        #: Bytes of a bucket's names, which its counts follow; ours among them.
+        #: Bytes of a bucket's names, which its counts follow.
         self._names = sections * WAYS * _WORD
         self._ours = section * WAYS * _WORD
 
     def count(self, key: bytes, length: float) -> tuple[float, int]:
-        """Counts one more of `key`: for how many seconds its window is open, and how many came in it, to all workers.
-        One that has been open for `length` seconds is over, and the next begins with whoever comes then.
+        """Count one more of `key`. Return for how many seconds its window has been open, and the count of all
+        workers in it. A window ends after `length` seconds, and the next use begins another.
 
-        Two who come at the same moment may both be told of both, and neither is told of too few.
+        Of two uses at the same moment, each may get a count that includes both; no count is too low.
         """
         name = hashlib.blake2b(self._secret + key, digest_size=_WORD).digest()
         first = _SECRET_BYTES + int.from_bytes(name) % BUCKETS * self._names * 2
@@ -243,14 +246,14 @@ class SharedWindows:
                 words[counting] = mine + 1
         else:
             began = self._seen(first, name, now, lasts)[0]
-            words[counting] = 0  # whoever looks meanwhile sees nothing, and not another's count
+            words[counting] = 0  # a reader meanwhile sees nothing instead of another key's count
             words[known] = named
             words[counting] = began << COUNT_BITS | 1
         began, count = self._seen(first, name, now, lasts)
         return (now - began) / 100, count
 
     def _cell(self, first: int, name: bytes) -> int:
-        """The place in the bucket where we count `name`: where it has been counted, else the oldest of ours."""
+        """Return the place in the bucket where we count `name`: the one that has it, otherwise the oldest of ours."""
         start = first + self._ours
         at = _offset_of(self._memory[start : start + WAYS * _WORD], name)
         if at < 0:
@@ -260,7 +263,7 @@ class SharedWindows:
         return (self._ours + at) // _WORD
 
     def _seen(self, first: int, name: bytes, now: int, lasts: int) -> tuple[int, int]:
-        """When the window began (now, where there is none), and what all have counted in it."""
+        """Return when the window began (now, if there is none), and the count of all workers in it."""
         began, count = now, 0
         names = self._memory[first : first + self._names]
         at = _offset_of(names, name)
@@ -273,7 +276,7 @@ class SharedWindows:
 
 
 def _offset_of(names: bytes, name: bytes, start: int = 0) -> int:
-    """The offset of a word that is `name`, from `start` on, or -1."""
+    """Return the offset of a word that is `name`, from `start` on, or -1."""
     at = names.find(name, start)
     while at % _WORD and at >= 0:  # parts of two words
         at = names.find(name, at + 1)
@@ -282,6 +285,6 @@ def _offset_of(names: bytes, name: bytes, start: int = 0) -> int:
 
 @functools.cache
 def shared_windows() -> SharedWindows | None:
-    """This worker's view, or None where a process serves alone, and counts for itself."""
+    """Return this worker's view, or None if the process serves alone and counts by itself."""
     mine = worker_address()
     return None if mine is None else SharedWindows(mine.memory, mine.section, mine.sections)

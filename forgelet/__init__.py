@@ -1,7 +1,7 @@
-"""forgelet, the command line: what an operator types."""
+"""The command line `forgelet`."""
 
 from pathlib import Path
 
-#: Where the packages of both processes lie in an installed forgelet, whose only package of its own this is. There is no
-#: such folder in a checkout, where they lie beside this one.
+#: The packages of both processes in an installed forgelet, whose only top-level package is `forgelet`. A checkout has
+#: no such folder: there they lie beside this package.
 SERVERS = Path(__file__).resolve().parent / "servers"

@@ -1,4 +1,4 @@
-"""`forgelet`, or `python -m forgelet`."""
+"""The entry point of `forgelet` and `python -m forgelet`."""
 
 import sys
 
@@ -6,20 +6,22 @@ from forgelet import SERVERS
 
 
 def main() -> None:
-    """What the package installs as `forgelet`."""
+    """Run the command line, as the installed script `forgelet` does."""
     if sys.platform != "linux":
         sys.stderr.write(
             "Error: forgelet runs on Linux: elsewhere run it in a container or a virtual machine\n"
         )
         sys.exit(2)
     if SERVERS.is_dir():
-        sys.path.insert(0, str(SERVERS))  # before a `common` of somebody else
+        sys.path.insert(0, str(SERVERS))  # before another package that is named `common`
     from forgelet.command_line import COMMANDS, forgelet
 
-    if not (COMMANDS.keys() - {"up"}).isdisjoint(sys.argv):  # help and `up` log nothing, and are waited for
+    if not (COMMANDS.keys() - {"up"}).isdisjoint(
+        sys.argv
+    ):  # help and `up` log nothing, and people wait for them
         from common import logs
 
-        logs.configure("console", "WARNING")  # what the parts log; standard output is for answers
+        logs.configure("console", "WARNING")  # logs of the server's code; standard output is for answers
     forgelet(prog_name="forgelet")
 
 

@@ -1,4 +1,4 @@
-"""`forgelet`: all commands by their names, and where they are."""
+"""All commands of `forgelet`, by name, with the module that has each."""
 
 import click
 
@@ -22,7 +22,7 @@ def completion(context: click.Context, shell: str) -> None:
     answer({"shell": shell, "script": script}, script)
 
 
-#: What an operator does beside the running servers, by name; the sentences are those of the commands themselves.
+#: Commands by name, with the first sentence of each one's help.
 COMMANDS = {
     "api": Lazy(
         "api_server.__main__:main",

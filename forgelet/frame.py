@@ -1,10 +1,10 @@
-"""What all commands have in common: shared options, how they answer, and how they fail.
+"""What all commands share: common options, output, and errors.
 
---data-dir and --json may stand before or after the names of commands. Answers are tables and sentences for people, the
-same as JSON with --json, and progress on a terminal.
+--data-dir and --json may stand before or after the names of commands. Output is tables and sentences for people, the
+same content as JSON with --json, and progress on a terminal.
 
-Exit status 0: done, nothing is wrong. 1: something was found to be wrong, or failed. 2: a mistake in what was given,
-or a service that cannot be used; nothing was done.
+Exit status 0: done, without problems. 1: a problem was found, or something failed. 2: invalid input or an unusable
+service; nothing was done.
 """
 
 import functools
@@ -23,15 +23,15 @@ from common import config_errors
 from common.config_errors import ConfigError
 from forgelet.instance import Instance
 
-#: Under which the context keeps whether --json was given.
+#: The key in the context's `meta` that says whether --json was given.
 JSON = "forgelet.json"
 _LONGEST = 80
-#: Told of so many more that were done.
+#: Called with the number of items that were completed since the last call.
 Progress = Callable[[int], None]
 
 
 def wants_json() -> bool:
-    """Whether this command was given --json."""
+    """Return whether this command was given --json."""
     context = click.get_current_context(silent=True)
     return context is not None and bool(context.meta.get(JSON))
 
@@ -39,7 +39,7 @@ def wants_json() -> bool:
 def table(
     columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, empty: str = "There are none."
 ) -> None:
-    """Prints `rows` as a table of `columns`, or as a JSON list of objects, which then have all of their keys."""
+    """Print `rows` as a table of `columns`, or as a JSON list of objects with all their keys."""
     found = list(rows)
     if wants_json():
         _print_json(found)
@@ -55,7 +55,7 @@ def table(
 
 
 def answer(values: Mapping[str, Any], text: str) -> None:
-    """Prints `text`, or `values` as a JSON object."""
+    """Print `text`, or `values` as a JSON object."""
     if wants_json():
         _print_json(values)
     else:
@@ -63,13 +63,13 @@ def answer(values: Mapping[str, Any], text: str) -> None:
 
 
 def note(text: str) -> None:
-    """Says something beside the answer: on standard error."""
+    """Print a remark on standard error, apart from the answer."""
     click.echo(text, err=True)
 
 
 @contextmanager
 def progress(label: str, length: int | None = None) -> Iterator[Progress]:
-    """A bar on standard error, where that is a terminal; `length` is how many there are to do."""
+    """Show a progress bar on standard error if that is a terminal. `length` is the total."""
     with click.progressbar(
         length=length or 0, label=label, file=sys.stderr, show_pos=True, hidden=not sys.stderr.isatty()
     ) as bar:
@@ -81,12 +81,12 @@ def _print_json(values: Any) -> None:
 
 
 def _text(value: Any) -> str:
-    """Moments as in the API."""
+    """Return moments as in the API, and everything else as a string."""
     return str(value.isoformat()) if hasattr(value, "isoformat") else str(value)
 
 
 def _cell(value: Any) -> str:
-    """One line without what would move a terminal's cursor."""
+    """Return one line of printable characters."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -104,7 +104,9 @@ def _data_dir(context: click.Context, _parameter: click.Parameter, folder: str |
         raise ConfigError("--data-dir is empty: name a folder, or leave it out")
     instance = context.find_root().ensure_object(Instance)
     of_variable = context.get_parameter_source("data_dir") is ParameterSource.ENVIRONMENT
-    if folder is not None and not (of_variable and context.parent):  # the variable counts less than any flag
+    if folder is not None and not (
+        of_variable and context.parent
+    ):  # the variable counts less than any option
         instance.named = Path(folder)
 
 
@@ -131,7 +133,7 @@ def _shared() -> list[click.Parameter]:
 
 class _Shared(click.Command):
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """The command's own parameters, and the shared ones that it does not have itself."""
+        """Return the command's own parameters and the common ones that it does not define itself."""
         own = super().get_params(ctx)
         taken = {name for parameter in own for name in parameter.opts}
         return [*own[:-1], *(one for one in self._shared if not taken & set(one.opts)), *own[-1:]]
@@ -142,10 +144,10 @@ class _Shared(click.Command):
 
 
 class Command(_Shared):
-    """A command that takes `@click.pass_obj` as an `Instance`. What it raises is one sentence where that is enough."""
+    """A command that takes an `Instance` by `@click.pass_obj`, and reports expected errors in one sentence."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs it. Raises `ConfigError` also where the system or PostgreSQL refuses."""
+        """Run the command. Raise `ConfigError` also for errors of the system and of PostgreSQL."""
         try:
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
@@ -153,22 +155,24 @@ class Command(_Shared):
         except OSError as problem:
             raise ConfigError(": ".join(filter(None, (problem.strerror, problem.filename)))) from None
         except Exception:
-            from api_server.state.migrate import unsuitable_database  # takes longer than many commands
+            from api_server.state.migrate import (
+                unsuitable_database,
+            )  # this import takes longer than many commands
 
             with unsuitable_database():
                 raise
 
 
 class Lazy(NamedTuple):
-    """A command that is imported when it is used: where it is (`module:attribute`), and the first sentence of its help,
-    by which lists of commands show it without importing it."""
+    """A command that is imported when it is used: its place (`module:attribute`) and the first sentence of its help,
+    which lists of commands show."""
 
     place: str
     summary: str
 
 
 class _NotImported(click.Command):
-    """Stands for a lazy command in lists of commands: help, completion, suggestions."""
+    """Stands for a lazy command in help, completion and suggestions."""
 
     def __init__(self, name: str, lazy: Lazy) -> None:
         super().__init__(name, help=lazy.summary)
@@ -180,7 +184,7 @@ class _NotImported(click.Command):
 
 
 class Group(_Shared, config_errors.Group):
-    """A group of commands; the `lazy` ones, by their names, are imported when one of them is called."""
+    """A group of commands. Those in `lazy` are imported when one of them is called."""
 
     command_class = Command
     group_class = type
@@ -193,6 +197,6 @@ class Group(_Shared, config_errors.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the name, the command, imported now, and the arguments that are left for it."""
+        """Return the command's name, the command after importing it, and the remaining arguments."""
         name, command, left = super().resolve_command(ctx, args)
         return name, command.imported() if isinstance(command, _NotImported) else command, left

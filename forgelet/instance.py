@@ -1,4 +1,4 @@
-"""Which forgelet a command is about: its settings, addresses, secrets and database."""
+"""The forgelet that a command works on: its settings, addresses, secrets and database."""
 
 import contextlib
 import functools
@@ -20,39 +20,39 @@ if TYPE_CHECKING:  # help and completion import neither the servers nor their se
     from forgelet.local.data_directory import Running
     from storage_edge.settings import Settings as EdgeSettings
 
-#: Settings without which there is no server: where one of them is given, that server is meant.
+#: Settings that every server has. If one of them is given, that server is meant.
 _OWN = {"database_url", "data_dir"}
 
 
 class Instance:
-    """What `@click.pass_obj` gives to a command. Nothing is looked for until something is asked of it.
+    """The object that `@click.pass_obj` gives to a command. Each part is looked up when it is first used.
 
-    It is the `forgelet up` whose folder is `named`, running or not; else the server whose database or folder this
-    environment, or the file of FORGELET_SETTINGS, gives; else the `forgelet up` that runs, or whose default folder is
-    there. Everything raises `ConfigError` where there is none, or its settings are wrong.
+    It is the `forgelet up` with the folder `named`, running or not. Otherwise it is the server whose database or folder
+    the environment or the file of FORGELET_SETTINGS gives. Otherwise it is the running `forgelet up`, or the one with
+    the default folder. Every member raises `ConfigError` if there is no instance, or if its settings are invalid.
     """
 
     def __init__(self) -> None:
-        #: By --data-dir or FORGELET_DATA_DIR.
+        #: The folder of --data-dir or FORGELET_DATA_DIR.
         self.named: Path | None = None
 
     @functools.cached_property
     def data(self) -> DataDirectory | None:
-        """The folder of `forgelet up`; None where a server's own settings say where things are."""
+        """The folder of `forgelet up`, or None for a server with its own settings."""
         if self.named is not None:
             return _existing(DataDirectory(self.named))
         return None if _has_own_settings() else _existing(_by_itself())
 
     @functools.cached_property
     def running(self) -> "Running | None":
-        """What the `forgelet up` that runs has written down; None where none does, or settings say where things are."""
+        """What the running `forgelet up` has recorded, or None if none runs or the server has its own settings."""
         from forgelet.local.data_directory import found_running
 
         return None if self.data is None else found_running(self.data)
 
     @functools.cached_property
     def environment(self) -> Mapping[str, str]:
-        """The variables of which both processes get their settings."""
+        """The variables from which both processes get their settings."""
         if self.data is None:
             return os.environ
         if self.running is not None:
@@ -61,28 +61,28 @@ class Instance:
 
     @functools.cached_property
     def api_sources(self) -> "Sources[ApiSettings]":
-        """Where the API server's settings come from."""
+        """The sources of the API server's settings."""
         return variables.API.sources(self.environment)
 
     @functools.cached_property
     def edge_sources(self) -> "Sources[EdgeSettings]":
-        """Where the storage edge's settings come from."""
+        """The sources of the storage edge's settings."""
         return variables.EDGE.sources(self.environment)
 
     @functools.cached_property
     def api_settings(self) -> "ApiSettings":
-        """The API server's. Its `database_url` may be that of a PostgreSQL of our own that does not run: commands use
-        `ready_database_url` or `database`."""
+        """The API server's settings. Their `database_url` may be that of an embedded PostgreSQL that does not run:
+        commands use `ready_database_url` or `database`."""
         return self.api_sources.settings()
 
     @functools.cached_property
     def edge_settings(self) -> "EdgeSettings":
-        """The storage edge's, as far as it is run with the same variables or file."""
+        """The settings of a storage edge that runs with the same variables or file."""
         return self.edge_sources.settings()
 
     @property
     def own_variables(self) -> frozenset[str]:
-        """The variables by which `forgelet up` makes both processes its own."""
+        """The variables that `forgelet up` sets itself."""
         if self.data is None:
             return frozenset()
         addresses = variables.Addresses()
@@ -93,7 +93,7 @@ class Instance:
 
     @property
     def api_url(self) -> str:
-        """Where the API server can be reached from this machine, `http://127.0.0.1:8080`, if it runs."""
+        """The API server's URL on this machine, such as `http://127.0.0.1:8080`."""
         return f"http://{_reachable(self.api_settings.host)}:{self.api_settings.port}"
 
     @property
@@ -103,13 +103,13 @@ class Instance:
 
     @property
     def purge_token(self) -> str:
-        """What the edges ask of whoever purges; may be empty."""
+        """The token for purging the edges; it may be empty."""
         return str(self.api_settings.edge_purge_token)
 
     @functools.cached_property
     def ready_database_url(self) -> str:
-        """The URL of the database; the PostgreSQL of a `forgelet up` that does not run is started until this command
-        ends, and nobody else can use that folder meanwhile."""
+        """The URL of a database that accepts connections. The PostgreSQL of a stopped `forgelet up` is started until
+        this command ends; nobody else can use the folder meanwhile."""
         if self.data is None or self.running is not None or not variables.has_own_postgres(self.data):
             return self.api_settings.database_url
         from forgelet.local import embedded_postgres
@@ -124,7 +124,7 @@ class Instance:
 
     @contextlib.asynccontextmanager
     async def database(self, *, statement_timeout: float = 60.0) -> AsyncIterator["Database"]:
-        """Two connections to the database, as the server has them; statements may take `statement_timeout` seconds."""
+        """Yield the database with a pool of two connections. Statements may take `statement_timeout` seconds."""
         from api_server.state import database
 
         async with database.connect(
@@ -145,7 +145,8 @@ def _has_own_settings() -> bool:
 
 
 def _by_itself() -> DataDirectory:
-    """The default folder if a `forgelet up` runs there; else the only one that runs; else the default folder."""
+    """Return the default folder if a `forgelet up` runs there, otherwise the only running one, otherwise the default
+    folder."""
     default = DataDirectory(data_directory.default_data_dir())
     if default.is_held():
         return default
@@ -172,6 +173,6 @@ def _existing(data: DataDirectory) -> DataDirectory:
 
 
 def _reachable(host: str) -> str:
-    """An address of this machine for one that is listened on."""
+    """Return the address on which a server that listens on `host` can be reached from this machine."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"[{host}]" if ":" in host else host

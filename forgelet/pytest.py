@@ -1,7 +1,7 @@
 """The pytest plug-in: a GitLab to test against, started when the first test asks for it (docs/testing.md).
 
-It is loaded with every run of whoever has installed it: it imports nothing but pytest until a fixture is asked for, and
-nothing of the server then; that is a process of its own.
+It is loaded in every pytest run of whoever has installed it. So it imports nothing but pytest until a test asks for a
+fixture, and never anything of the server, which is a process of its own.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NOT_FOR_METHODS = (
 
 
 class Kind(NamedTuple):
-    """What a test may ask of its server."""
+    """The licence tier and GitLab version that a test asks for."""
 
     tier: str | None = None
     version: str | None = None
@@ -49,17 +49,17 @@ class Kind(NamedTuple):
 
     @property
     def options(self) -> list[str]:
-        """For `forgelet up`."""
+        """Options for `forgelet up`."""
         return ["--gitlab-version", self.version] if self.version else []
 
     @property
     def settings(self) -> dict[str, str]:
-        """Variables for its processes."""
+        """Variables for the server's processes."""
         return {"FORGELET_API_TIER": self.tier} if self.tier else {}
 
 
 class Servers:
-    """The servers of this process's tests: one of each kind, started when it is first asked for."""
+    """The servers of this process's tests, one of each kind, started when it is first asked for."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -69,26 +69,26 @@ class Servers:
 
     @property
     def are_shared(self) -> bool:
-        """Whether tests of other workers run against them."""
+        """Whether other workers test against the same servers."""
         return _is_one_of_many(self._config) and bool(_is_shared(self._config) or _by_hand(self._config))
 
     def of(self, kind: Kind, folders: pytest.TempPathFactory) -> Forgelet:
-        """The server of that kind."""
+        """Return the server of that kind, and start it if need be."""
         return self._once(kind, lambda: self._new(kind, folders))
 
     def known(self, kind: Kind) -> Forgelet | None:
-        """The server of that kind, if nobody has to start it."""
+        """Return the server of that kind, or None if it would have to be started."""
         if _by_hand(self._config):
             return self._once(kind, lambda: self._found(kind))
         return self._running.get(kind)
 
     def forget_failures(self) -> None:
-        """Takes back what the test has ordered."""
+        """Cancel the failures that the test has ordered."""
         for forgelet in self._running.values():
             forgelet.stop_failing()
 
     def close(self) -> None:
-        """Ends those that are ours."""
+        """End our own servers."""
         self._ending.close()
 
     def _once(self, kind: Kind, get: Callable[[], Forgelet]) -> Forgelet:
@@ -120,7 +120,7 @@ class Servers:
         return self._ending.enter_context(starting.running(*options, folder=folder, settings=settings))
 
     def _found(self, kind: Kind) -> Forgelet:
-        """The one that was started by hand, where it is of that kind."""
+        """Return the server that was started by hand. Skip the test if that is of another kind."""
         from forgelet.testing import starting
         from forgelet.testing.server import Forgelet
 
@@ -141,7 +141,7 @@ _SERVERS = pytest.StashKey[Servers]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Options, and their lines in the configuration."""
+    """Declare the options, and the same in the configuration file."""
     group = parser.getgroup("forgelet", "forgelet, a GitLab to test against")
     group.addoption(
         "--forgelet-shared", action="store_true", default=False,
@@ -162,7 +162,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuses what cannot be."""
+    """Refuse invalid and contradicting options."""
     config.addinivalue_line("markers", MARKER)
     config.stash[_SERVERS] = Servers(config)
     isolation = config.getini("forgelet_isolation")
@@ -176,12 +176,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Ends what a session that broke off has left."""
+    """End the servers of an interrupted session."""
     config.stash[_SERVERS].close()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that wants a server of some kind gets it as the fixture `forgelet`, whoever asks for that later."""
+    """Parametrize a test that asks for a kind of server. It gets that server as the fixture `forgelet`, also
+    indirectly."""
     wanted = _wanted(metafunc.definition)
     kinds = [Kind(tier, version) for tier in wanted["tier"] for version in wanted["version"]]
     if any(said != [None] for said in wanted.values()) and "forgelet" not in metafunc.fixturenames:
@@ -192,7 +193,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Isolation by reset comes before all fixtures of the test."""
+    """Reset the server, if the test is isolated that way, before all its fixtures."""
     wanted = _wanted(item)
     callspec = getattr(item, "callspec", None)
     kind = callspec.params.get("forgelet", Kind()) if callspec else Kind()
@@ -210,13 +211,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """No failure that a test has ordered outlives it, nor meets what its fixtures do in the end."""
+    """Cancel the failures that a test has ordered before its fixtures end."""
     item.config.stash[_SERVERS].forget_failures()
 
 
 @pytest.fixture(scope="session")
 def _forgelet_servers(pytestconfig: pytest.Config) -> Iterator[Servers]:
-    """They end after everything that rests on them."""
+    """End the servers after all fixtures that use them."""
     yield pytestconfig.stash[_SERVERS]
     pytestconfig.stash[_SERVERS].close()
 
@@ -225,13 +226,13 @@ def _forgelet_servers(pytestconfig: pytest.Config) -> Iterator[Servers]:
 def forgelet(
     request: pytest.FixtureRequest, _forgelet_servers: Servers, tmp_path_factory: pytest.TempPathFactory
 ) -> Forgelet:
-    """The server: addresses, the administrator's token and API, reset, snapshots, clock, requests, failures."""
+    """The server: its addresses, the administrator's token and API, reset, snapshots, clock, requests, failures."""
     return _forgelet_servers.of(getattr(request, "param", Kind()), tmp_path_factory)
 
 
 @pytest.fixture
 def gitlab_user(request: pytest.FixtureRequest, forgelet: Forgelet) -> User:
-    """A fresh ordinary user, with a token: the namespace that is this test's own."""
+    """A new ordinary user with a token, whose namespace only this test uses."""
     from forgelet.testing.namespaces import new_user
 
     return new_user(forgelet, request.node.name)
@@ -239,7 +240,7 @@ def gitlab_user(request: pytest.FixtureRequest, forgelet: Forgelet) -> User:
 
 @pytest.fixture
 def gitlab_group(gitlab_user: User) -> Group:
-    """A fresh private group, whose Owner is `gitlab_user`."""
+    """A new private group, owned by `gitlab_user`."""
     from forgelet.testing.namespaces import new_group
 
     return new_group(gitlab_user)
@@ -247,7 +248,7 @@ def gitlab_group(gitlab_user: User) -> Group:
 
 @pytest.fixture
 def gitlab_project(gitlab_user: User) -> Project:
-    """A fresh private project of `gitlab_user` with a first commit."""
+    """A new private project of `gitlab_user` with a first commit."""
     from forgelet.testing.namespaces import new_project
 
     return new_project(gitlab_user)
@@ -264,7 +265,7 @@ def python_gitlab(forgelet: Forgelet, gitlab_user: User) -> Iterator[gitlab.Gitl
 
 
 def _wanted(node: pytest.Item) -> dict[str, list[Any]]:
-    """What the test's markers say, each as a list; [None] where it says nothing."""
+    """Return the values of the test's markers, each as a list; [None] if there is none."""
     markers = [*node.iter_markers("gitlab")][
         ::-1
     ]  # the module's, the class's, its own: what is nearer counts
@@ -288,7 +289,8 @@ def _listed(said: Any) -> list[Any]:
 
 
 def _by_hand(config: pytest.Config) -> tuple[str, str] | None:
-    """The option that names a server which was started by hand, and what it says; variables come after options."""
+    """Return the option that names a server that was started by hand, and its value. Options count more than
+    variables."""
     options = {option: config.getoption(option) for option in (_READY_FILE, _URL)}
     if not any(options.values()):
         options = {option: os.environ.get(option[2:].upper().replace("-", "_")) for option in options}
@@ -300,10 +302,10 @@ def _is_shared(config: pytest.Config) -> bool:
 
 
 def _is_one_of_many(config: pytest.Config) -> bool:
-    """Whether this is a worker of pytest-xdist, and not the only one."""
+    """Return whether this is one of several workers of pytest-xdist."""
     return int(getattr(config, "workerinput", {}).get("workercount", 1)) > 1
 
 
 def _has_workers(config: pytest.Config) -> bool:
-    """Whether this process hands its tests to workers."""
+    """Return whether this process distributes its tests to workers."""
     return len(config.getoption("tx", None) or ()) > 1

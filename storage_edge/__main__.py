@@ -1,4 +1,4 @@
-"""`python -m storage_edge`: runs one edge process from its settings."""
+"""The program `python -m storage_edge`: runs one edge process from its settings."""
 
 import asyncio
 import functools
@@ -35,7 +35,7 @@ SECTION, PREFIX = "edge", "FORGELET_EDGE_"
 
 
 def run(settings: Settings) -> None:
-    """Runs until SIGTERM or SIGINT. Raises `ConfigError` where it cannot work."""
+    """Run until SIGTERM or SIGINT. Raise `ConfigError` if the edge cannot work."""
     with writable("The log"):
         logs.configure(settings.log_format, settings.log_level, file=settings.log_file)
     if settings.workers > 1 and worker_address() is None:
@@ -49,7 +49,8 @@ def run(settings: Settings) -> None:
 
 
 def _become_supervisor(settings: Settings) -> NoReturn:
-    """Raises `ConfigError`. What workers store, and every purge, they share by their directory."""
+    """Replace this process by a supervisor. Workers share what they store, and every purge, by their directory.
+    Raise `ConfigError`."""
     if settings.data_dir is None:
         raise ConfigError("several workers share a data_dir, and there is none")
     for name in ("reuse_port", "testing"):
@@ -88,7 +89,7 @@ async def _serve(app: web.Application, settings: Settings, certificate: Certific
 
 
 def _make_ready(settings: Settings) -> None:
-    """Folder and shared store can be used. Raises `ConfigError`."""
+    """Check that folder and shared store can be used. Raise `ConfigError`."""
     if settings.data_dir is not None:
         usable_folder("The data directory", settings.data_dir)
     if settings.shared_store_url:

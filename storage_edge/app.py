@@ -1,4 +1,4 @@
-"""The one place where the edge's parts are joined: as application, metrics and server, and anew after SIGHUP."""
+"""Joins the edge's parts: as an application, as metrics, as a server, and again after SIGHUP."""
 
 import asyncio
 import contextlib
@@ -36,14 +36,14 @@ from storage_edge.tls import origin_context
 if TYPE_CHECKING:
     from storage_edge.storage.shared import SharedTier
 
-#: Gauges of which those of all workers are added up.
+#: Gauges that are added up over all workers.
 SUMMED = frozenset(("edge_connections", "edge_origin_requests_active"))
 
 
 def watch(
     metrics: Metrics, connections: Connections, origin: Origin, store: Store, shared: "SharedTier | None"
 ) -> None:
-    """Adds the gauges and counters of these parts."""
+    """Register the gauges and counters of these parts."""
     health = origin.health
     metrics.gauge("edge_connections", "Open connections of clients.", lambda: len(connections))
     metrics.total("edge_connections_accepted", "Connections of clients so far.", lambda: connections.accepted)
@@ -104,7 +104,7 @@ def _watch_tiers(metrics: Metrics, store: Store) -> None:
 
 
 def served(app: web.Application, settings: Settings, context: ssl.SSLContext | None = None) -> Serving:
-    """The application as `settings` say, with TLS where there is a `context`."""
+    """Return how the application is served, with TLS if there is a `context`."""
     return Serving(
         app=app,
         endpoint=Endpoint(
@@ -125,13 +125,12 @@ def served(app: web.Application, settings: Settings, context: ssl.SSLContext | N
 
 
 def reconfigured(app: web.Application, fresh: Settings) -> Change:
-    """The parts that have made something of their settings do so again; the others read them whenever they need them.
-    Raises `ConfigError` where files for TLS to the origin cannot be used.
-    """
+    """Prepare new settings for the parts that have made something of the old ones; the others read settings whenever
+    they need them. Raise `ConfigError` if files for TLS to the origin cannot be used."""
     to_origin = origin_context(fresh)
 
     async def change() -> None:
-        settings = app[handlers.SETTINGS]  # by now with the new values
+        settings = app[handlers.SETTINGS]  # which have the new values now
         app[operators.ORIGIN].use(settings, to_origin)
         app[operators.ORIGIN].health.forget()
         app[handlers.RULES].use(settings)
@@ -150,13 +149,13 @@ def reconfigured(app: web.Application, fresh: Settings) -> Change:
 if TYPE_CHECKING:
     from storage_edge.storage.shared import SharedTier
 
-#: Seconds between two reports of used responses to the disk tier, which is tried then.
+#: Seconds between two reports of used responses to the disk tier, which is tried at the same time.
 TEND_INTERVAL = 10.0
-#: How often one looks meanwhile whether it can be used; if not, it is tried at once.
+#: How often per interval it is checked whether the disk tier can be used. If not, it is tried at once.
 LOOKS = 10
-#: The rest of a path; file names may hold line breaks.
+#: The rest of a path. File names may contain line breaks.
 ANY_PATH = r"{path:[\s\S]*}"
-#: Largest body of a purge.
+#: The largest body of a purge.
 MAX_PURGE_BYTES = 4 * 1024 * 1024
 
 
@@ -165,7 +164,7 @@ def create_app(
     clock: Callable[[], float] = time.time,
     random_bytes: Callable[[int], bytes] = os.urandom,
 ) -> web.Application:
-    """The edge as an application; `clock` gives seconds since 1970, `random_bytes` what nobody can guess."""
+    """Return the edge as an application. `clock` returns seconds since 1970, `random_bytes` unpredictable bytes."""
     if settings.testing:
         clock = operators.MovableClock(clock)
     app = web.Application(client_max_size=MAX_PURGE_BYTES, middlewares=[handlers.identified])
@@ -217,7 +216,7 @@ def _let_be_steered(app: web.Application, clock: Callable[[], float]) -> None:
 
 
 def _checks(app: web.Application) -> dict[str, Check]:
-    """Readiness of the parts that there will be when the application has started."""
+    """Return the readiness checks of the parts that exist once the application has started."""
 
     async def origin_answers() -> None:
         await app[operators.ORIGIN].health.check()
@@ -251,7 +250,7 @@ def _store(settings: Settings, directory: Path, clock: Callable[[], float]) -> S
 def _shared(settings: Settings, metrics: Metrics) -> "SharedTier | None":
     if not settings.shared_store_url:
         return None
-    # megabytes that few edges need
+    # these take megabytes, and few edges need them
     from storage_edge.storage.shared import SharedTier, open_store
 
     store = open_store(settings.shared_store_url, settings.shared_store_timeout)

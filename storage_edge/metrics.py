@@ -1,4 +1,4 @@
-"""What the edge counts for Prometheus, and for `GET /-/status`."""
+"""The edge's metrics, for Prometheus and for `GET /-/status`."""
 
 import time
 from collections import Counter as Counts
@@ -12,14 +12,14 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from common.static_paths import Kind
 from storage_edge.rules.fields import Outcome
 
-#: What a request to the origin goes through: a place among those that may ask, the connection (name, TCP, TLS), the
-#: head of the answer, and its body.
+#: The phases of a request to the origin: waiting for a place, connecting (name, TCP, TLS), the head of the answer, and
+#: its body.
 Phase = Literal["place", "connect", "head", "body"]
 _PHASES: Final = ("place", "connect", "head", "body")
 #: Why the origin gave no usable answer.
 Failure = Literal["busy", "limited", "timeout", "unreachable", "unreadable", "mismatched", "stopped"]
 _FAILURES: Final = ("busy", "limited", "timeout", "unreachable", "unreadable", "mismatched", "stopped")
-#: Of an answer that its client did not take to the end.
+#: The status that is counted if a client did not receive its whole answer.
 CLIENT_GONE: Final = 499
 
 PurgeResult = Literal["done", "failed", "refused"]
@@ -31,10 +31,10 @@ Family = type[GaugeMetricFamily] | type[CounterMetricFamily]
 
 
 class Metrics:
-    """Counters of one edge process, in a registry of their own. `clock` gives seconds since 1970.
+    """The counters of one edge process, in a registry of their own. `clock` returns seconds since 1970.
 
-    What each hit counts is plain numbers, which are read when somebody asks: a counter of prometheus_client takes a
-    lock each time.
+    What each hit counts is plain numbers, which are read when somebody asks, because a counter of prometheus_client
+    takes a lock each time.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -82,48 +82,48 @@ class Metrics:
             self._refusals.labels(str(status))
 
     def answered(self, kind: Kind, outcome: Outcome) -> None:
-        """One request got an answer."""
+        """Count a request that was answered."""
         self.requests[kind, outcome] += 1
 
     def sent(self, status: int, size: int) -> None:
-        """An answer for a path of an object has left, with so many bytes."""
+        """Count a sent answer for an object's path, and its bytes."""
         self.responses[status] += 1
         self.bytes_sent += size
 
     def refused(self, status: int) -> None:
-        """One request was no request for a static object."""
+        """Count a request that was not for a static object."""
         self._refusals.labels(str(status)).inc()
 
     def failed(self, status: int) -> None:
-        """One request failed."""
+        """Count a request that failed."""
         self._failures.labels(str(status)).inc()
 
     def limited(self, limit: Literal["requests", "origin"]) -> None:
-        """One request was one too many of its client."""
+        """Count a request that exceeded a limit of its client."""
         self._limited.labels(limit).inc()
 
     def shared(self, result: str) -> None:
-        """The shared tier had an object, or not, or failed, or was given one."""
+        """Count a use of the shared store: whether it had the object, failed, or was given one."""
         self._shared.labels(result).inc()
 
     def purge_done(self, hit: int, seconds: float) -> None:
-        """A purge holds, which has hit so many responses."""
+        """Count a purge and the responses that it hit."""
         self.purges["done"] += 1
         self.purged.inc(hit)
         self.purge_seconds.observe(seconds)
         self.last_purge = self._clock()
 
     def compressed(self, result: Literal["done", "useless", "busy"]) -> None:
-        """A body was to be compressed."""
+        """Count an attempt to compress a body."""
         self._compressions.labels(result).inc()
 
     def origin_took(self, phase: Phase, seconds: float) -> None:
-        """A request to the origin has gone through a phase."""
+        """Record how long a phase of a request to the origin took."""
         self._origin_seconds[phase].observe(seconds)
 
     @contextmanager
     def timed(self, phase: Phase) -> Iterator[None]:
-        """`origin_took` for the length of the block, however it ends."""
+        """Record the duration of the block as `origin_took`, however it ends."""
         begun = time.perf_counter()
         try:
             yield
@@ -131,19 +131,19 @@ class Metrics:
             self.origin_took(phase, time.perf_counter() - begun)
 
     def origin_failed(self, reason: Failure) -> None:
-        """The origin gave no usable answer."""
+        """Count a request without a usable answer of the origin."""
         self._origin_failures.labels(reason).inc()
 
     def gauge(self, name: str, text: str, values: Values, label: str = "") -> None:
-        """Asks `values` whenever it is read."""
+        """Add a gauge that calls `values` whenever it is read."""
         self._watched.append((GaugeMetricFamily, name, text, label, values))
 
     def total(self, name: str, text: str, values: Values, label: str = "") -> None:
-        """Likewise a counter; `name` is without `_total`."""
+        """Add a counter that calls `values` whenever it is read. `name` is without `_total`."""
         self._watched.append((CounterMetricFamily, name, text, label, values))
 
     def collect(self) -> Iterator[Metric]:
-        """What is not a counter of prometheus_client, for the registry."""
+        """Yield, for the registry, the metrics that are no counters of prometheus_client."""
         requests = CounterMetricFamily(
             "edge_requests",
             "Requests for static objects by kind and by what the cache did.",

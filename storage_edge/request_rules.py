@@ -1,4 +1,4 @@
-"""What the edge makes of an incoming request: the origin request and its place in the cache, or a refusal."""
+"""Turns an incoming request into a request to the origin with its cache key, or into a refusal."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from storage_edge.settings import Settings
 ALLOWED_METHODS: Final = "GET, HEAD, OPTIONS"
 
 _PREFLIGHT_FIELDS = ("Origin", "Access-Control-Request-Method", "Access-Control-Request-Headers")
-#: Fields that the edge makes itself, whatever the client sent: they describe one hop, or the edge answers them.
+#: Fields that the edge sets itself, whatever the client sent: they describe one hop, or the edge answers them.
 _OWN_FIELDS = storing.HOP_BY_HOP | {
     "cdn-loop",
     "content-length",
@@ -35,7 +35,7 @@ _OWN_FIELDS = storing.HOP_BY_HOP | {
 
 @attrs.frozen
 class Refusal:
-    """The request goes no further: answered with this status and an empty body."""
+    """The request is refused with this status and an empty body."""
 
     status: HTTPStatus
     reason: str
@@ -43,7 +43,7 @@ class Refusal:
 
 @attrs.frozen
 class Options:
-    """OPTIONS for a static object, which the edge answers itself; with all of its three fields a CORS preflight."""
+    """OPTIONS for a static object, which the edge answers itself. With all three fields it is a CORS preflight."""
 
     is_preflight: bool
 
@@ -52,12 +52,11 @@ class Options:
 class EdgeRequest:
     """A GET or HEAD for a static object, as the cache sees it.
 
-    `target` is the canonical request target, for which the origin is asked. With the origin before it, it is the
-    target URI, `uri`, which is the cache key (RFC 9111 section 2): two services may have the same paths. `token` is
-    the user's. `forwarded` are the client's fields that go upstream, by lower-case name; a
-    response can only vary on these. `client` is the address that the origin's work is counted for,
-    `caller_fields` gives what the origin is told about who asks. `has` are the lines that name entity tags the client
-    has already.
+    `target` is the canonical request target that the origin is asked for. Together with the origin it is the target
+    URI, `uri`, which is the cache key (RFC 9111 section 2), because two services may have the same paths. `token` is
+    the user's. `forwarded` has the client's fields that are sent to the origin, by lower-case name; a response can
+    vary only on these. Requests to the origin are counted for the address `client`, and `caller_fields` returns the
+    fields that tell the origin about it. `has` lists the lines that name entity tags which the client already has.
     """
 
     method: str
@@ -75,7 +74,7 @@ class EdgeRequest:
 
     @property
     def facts(self) -> storing.RequestFacts:
-        """What of it decides about storing the response."""
+        """The properties that decide about storing the response."""
         return storing.RequestFacts(
             has_token=self.token is not None,
             has_credentials="authorization" in self.forwarded,
@@ -84,17 +83,17 @@ class EdgeRequest:
 
 
 class Rules:
-    """The operator's choices about requests; `origin` is scheme, host and port of the service.
+    """The operator's choices about requests. `origin` is scheme, host and port of the service.
 
-    Only what `forward_all` lets through goes upstream beside the edge's own fields: no client's cookies,
-    credentials or invented headers can change what is stored for others.
+    Only fields for which `forward_all` allows it are sent to the origin, in addition to the edge's own: no client's
+    cookies, credentials or invented fields can change what is stored for others.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.use(settings)
 
     def use(self, settings: Settings) -> None:
-        """From now on requests are read by these."""
+        """Apply these settings from now on."""
         self.origin = str(settings.origin_url).rstrip("/")
         self._forward_all = settings.forward_all_headers
         self._client_directives = settings.client_directives
@@ -107,7 +106,8 @@ class Rules:
         client: str = "",
         caller_fields: Callable[[], Mapping[str, str]] = dict,
     ) -> EdgeRequest | Options | Refusal:
-        """Static objects with external storage: 400 for what is no static object, then 405 for other methods."""
+        """Parse a request. Refuse with 400 what is no static object, then with 405 other methods (the contract,
+        "Static objects with external storage")."""
         try:
             path, canonical, uri = _parsed(self.origin, target)
         except static_paths.TooLongError as error:
@@ -135,9 +135,8 @@ class Rules:
         )
 
     def read_plainly(self, method: str, target: str, accept_encoding: str | None) -> EdgeRequest | None:
-        """What `read` makes of a GET or HEAD without fields that matter but one line of Accept-Encoding; None where it
-        has a token, or is refused, or all fields matter. Who asks is not told.
-        """
+        """Return the same as `read` for a GET or HEAD whose only relevant field is one line of Accept-Encoding.
+        Return None if it has a token, is refused, or if all fields matter. The client is left out."""
         if self._forward_all:
             return None
         takes_gzip = accept_encoding is not None and coding.takes_gzip([accept_encoding])
@@ -157,7 +156,8 @@ def _read_plainly(origin: str, method: str, target: str, takes_gzip: bool) -> Ed
 
 @functools.lru_cache(maxsize=16_384)
 def _parsed(origin: str, target: str) -> tuple[static_paths.StaticPath, str, str]:
-    """Popular targets are asked for again and again, and reading one costs more than finding it in memory."""
+    """Parse a target. The result is cached: popular targets repeat, and parsing costs more than finding them in
+    memory."""
     path = static_paths.parse(target)
     return path, path.target, origin + path.target
 

@@ -286,5 +286,5 @@ class Settings(ClientSettings):
 
     @property
     def token_headers(self) -> TokenHeaders:
-        """Header names of the origin's flavour."""
+        """The header names of the origin's flavour."""
         return TOKEN_HEADERS[self.origin_flavour]

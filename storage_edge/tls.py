@@ -1,4 +1,4 @@
-"""TLS of the edge: whom it believes towards the origin, and its own certificate, which may be replaced at any time."""
+"""The edge's TLS: trust in the origin, and its own certificate, which can be replaced at any time."""
 
 import ssl
 
@@ -8,7 +8,7 @@ from storage_edge.settings import Settings
 
 
 def origin_context(settings: Settings) -> ssl.SSLContext | None:
-    """None where the origin is asked without TLS. Raises `ConfigError` where files cannot be used."""
+    """Return None if the origin is asked without TLS. Raise `ConfigError` if files cannot be used."""
     if settings.origin_url.scheme != "https":
         return None
     files = {"CA": settings.origin_ca, "certificate": settings.origin_cert, "key": settings.origin_key}
@@ -28,7 +28,7 @@ def origin_context(settings: Settings) -> ssl.SSLContext | None:
         ) from None
     if settings.origin_cert is not None:
         try:
-            # Without a word of ours, OpenSSL would ask for that of an encrypted key at the terminal.
+            # Without a password callback, OpenSSL would ask for the password of an encrypted key at the terminal.
             context.load_cert_chain(settings.origin_cert, settings.origin_key, password="")
         except ssl.SSLError as problem:
             why = (
@@ -41,7 +41,7 @@ def origin_context(settings: Settings) -> ssl.SSLContext | None:
 
 
 def tls_context(settings: Settings) -> ssl.SSLContext | None:
-    """None where there is no certificate. Raises `ConfigError` where it cannot be used."""
+    """Return None if there is no certificate. Raise `ConfigError` if it cannot be used."""
     if settings.tls_cert is None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -52,7 +52,7 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
         except OSError as problem:
             raise ConfigError(f"TLS cannot be used: {problem.strerror}: {file}") from None
     try:
-        # Without a word of ours, OpenSSL would ask for that of an encrypted key at the terminal.
+        # Without a password callback, OpenSSL would ask for the password of an encrypted key at the terminal.
         context.load_cert_chain(settings.tls_cert, settings.tls_key, password="")
     except ssl.SSLError as problem:
         match = problem.reason != "KEY_VALUES_MISMATCH"
@@ -66,20 +66,19 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
 
 
 class Certificate:
-    """What new connections are shown. The port keeps the `context` that it was opened with, None without TLS; each
-    handshake begins with it and goes on with the one that was read last. So files are read once, a pair that does not
-    match never gets into use, and an RSA certificate goes when one with an EC key takes its place.
-    """
+    """The certificate for new connections. The port keeps the `context` with which it was opened (None without TLS);
+    each handshake begins with it and continues with the certificate that was read last. So files are read once, a
+    pair that does not match is never used, and a certificate with an EC key can replace one with an RSA key."""
 
     def __init__(self, settings: Settings) -> None:
-        """Raises `ConfigError` where the files cannot be used."""
+        """Raise `ConfigError` if the files cannot be used."""
         self.context = self._latest = tls_context(settings)
         if self.context is not None:
             self.context.sni_callback = self._show
 
     def renewed(self, fresh: Settings) -> Change:
-        """New connections get the certificate that `fresh` names. Raises `ConfigError` where it cannot be used, and
-        where TLS would begin or end."""
+        """Prepare the certificate that `fresh` names for new connections. Raise `ConfigError` if it cannot be used,
+        and if TLS would begin or end."""
         latest = tls_context(fresh)
         if (latest is None) != (self.context is None):
             raise ConfigError("TLS is turned on and off with a new start alone: tls_cert")

@@ -3,7 +3,7 @@
 import asyncio
 import shlex
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal
@@ -100,6 +100,11 @@ def find_entry(repository: Repository, commit: str, path: str) -> Entry | None:
 def read_blob(repository: Repository, entry: Entry) -> bytes:
     """A blob's bytes, all in memory: meant for files up to `IN_MEMORY_BYTES`."""
     return repository[entry.id].peel(pygit2.Blob).data
+
+
+def sizes(repository: Repository, ids: Iterable[str]) -> dict[str, int]:
+    """Sizes of blobs in bytes, by their ids. Blocks."""
+    return {each: repository.odb.read_header(pygit2.Oid(hex=each))[1] for each in ids}
 
 
 @asynccontextmanager

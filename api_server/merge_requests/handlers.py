@@ -203,6 +203,8 @@ MOST_COMMITS = 1000
 
 @attrs.frozen(kw_only=True)
 class ListContents(Paginated):
+    """A page of what belongs to a merge request."""
+
     id: str
     merge_request_iid: int
 
@@ -311,15 +313,9 @@ def _require_repository(project: Project) -> None:
         raise forbidden()
 
 
-@attrs.frozen(kw_only=True)
-class ListPeople(Paginated):
-    id: str
-    merge_request_iid: int
-
-
 @routes.get(f"{ONE}/reviewers", access=project(feature="repository"))
 async def list_reviewers(
-    request: web.Request, services: Services, params: ListPeople, project: Project
+    request: web.Request, services: Services, params: ListContents, project: Project
 ) -> web.Response:
     """Each with what she has said of it: `approved` or `unreviewed`."""
     page = wanted_page(params, queries.REVIEWERS, default_sort="asc")
@@ -330,7 +326,7 @@ async def list_reviewers(
 
 @routes.get(f"{ONE}/participants", access=project(feature="repository"))
 async def list_participants(
-    request: web.Request, services: Services, params: ListPeople, project: Project
+    request: web.Request, services: Services, params: ListContents, project: Project
 ) -> web.Response:
     """The author, assignees, reviewers, and who has written notes."""
     page = wanted_page(params, queries.PARTICIPANTS, default_sort="asc")

@@ -7,24 +7,21 @@ import attrs
 from aiohttp import web
 
 from api_server.merge_requests import note_queries, notes, queries
-from api_server.merge_requests.handlers import ONE
+from api_server.merge_requests.handlers import ONE, ListContents, MergeRequestId
 from api_server.merge_requests.notes import Position, Said, conversation
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.services import Services
-from api_server.state.database import Executor
 from api_server.web import unsupported
 from api_server.web.answers import json_text, no_content
 from api_server.web.auth import Actor
 from api_server.web.errors import not_found, record_not_found
-from api_server.web.pagination import Paginated, offset_page, paginated, wanted_page
+from api_server.web.pagination import offset_page, paginated, wanted_page
 from api_server.web.routes import Routes
 
 
 @attrs.frozen(kw_only=True)
-class ListNotes(Paginated):
-    id: str
-    merge_request_iid: int
+class ListNotes(ListContents):
     activity_filter: Literal["all_notes", "only_comments", "only_activity"] = "all_notes"
 
     @property
@@ -34,16 +31,12 @@ class ListNotes(Paginated):
 
 
 @attrs.frozen(kw_only=True)
-class OneNote:
-    id: str
-    merge_request_iid: int
+class OneNote(MergeRequestId):
     note_id: int
 
 
 @attrs.frozen(kw_only=True)
-class CreateNote:
-    id: str
-    merge_request_iid: int
+class CreateNote(MergeRequestId):
     body: str
     internal: bool = False
     #: What `internal` was called before.
@@ -57,22 +50,12 @@ class UpdateNote(OneNote):
 
 
 @attrs.frozen(kw_only=True)
-class ListDiscussions(Paginated):
-    id: str
-    merge_request_iid: int
-
-
-@attrs.frozen(kw_only=True)
-class OneDiscussion:
-    id: str
-    merge_request_iid: int
+class OneDiscussion(MergeRequestId):
     discussion_id: str
 
 
 @attrs.frozen(kw_only=True)
-class CreateDiscussion:
-    id: str
-    merge_request_iid: int
+class CreateDiscussion(MergeRequestId):
     body: str
     position: Position | None = None
     created_at: datetime.datetime | None = None
@@ -84,9 +67,7 @@ class ResolveDiscussion(OneDiscussion):
 
 
 @attrs.frozen(kw_only=True)
-class ListDiscussionNotes(Paginated):
-    id: str
-    merge_request_iid: int
+class ListDiscussionNotes(ListContents):
     discussion_id: str
 
 
@@ -154,25 +135,22 @@ async def create_note(
         internal=params.internal or params.confidential,
         created_at=moment(request, project, params.created_at),
     )
-    async with services.database.transaction() as transaction:
-        talk = await conversation(services, actor, transaction, project, params.merge_request_iid)
-        shown = await note_queries.show(transaction, await talk.write(said))
-    return json_text(shown, status=201)
+    async with conversation(services, actor, project, params.merge_request_iid) as talk:
+        entity = await talk.show(await talk.write(said))
+    return json_text(entity, status=201)
 
 
 @routes.put(NOTE, access=WRITE)
 async def update_note(services: Services, actor: Actor, params: UpdateNote, project: Project) -> web.Response:
-    async with services.database.transaction() as transaction:
-        talk = await conversation(services, actor, transaction, project, params.merge_request_iid)
+    async with conversation(services, actor, project, params.merge_request_iid) as talk:
         await talk.edit(params.note_id, params.body)
-        shown = await note_queries.show(transaction, params.note_id)
-    return json_text(shown)
+        entity = await talk.show(params.note_id)
+    return json_text(entity)
 
 
 @routes.delete(NOTE, access=WRITE)
 async def delete_note(services: Services, actor: Actor, params: OneNote, project: Project) -> web.Response:
-    async with services.database.transaction() as transaction:
-        talk = await conversation(services, actor, transaction, project, params.merge_request_iid)
+    async with conversation(services, actor, project, params.merge_request_iid) as talk:
         await talk.delete(params.note_id)
     return no_content()
 
@@ -210,7 +188,7 @@ DISCUSSION_NOTE = f"{DISCUSSION_NOTES}/{{note_id}}"
 
 @routes.get(DISCUSSIONS, access=READ)
 async def list_discussions(
-    request: web.Request, services: Services, params: ListDiscussions, project: Project
+    request: web.Request, services: Services, params: ListContents, project: Project
 ) -> web.Response:
     """Oldest first; notes by themselves are among them."""
     database = services.database
@@ -225,7 +203,7 @@ async def list_discussions(
 async def show_discussion(services: Services, params: OneDiscussion, project: Project) -> web.Response:
     database = services.database
     about = await queries.find(database, project.id, params.merge_request_iid)
-    return json_text(await _discussion(database, project, about.id, params.discussion_id))
+    return json_text(await notes.show_thread(database, project, about.id, params.discussion_id))
 
 
 @routes.post(DISCUSSIONS, access=WRITE)
@@ -246,9 +224,8 @@ async def create_discussion(
         diff_position=place,
         created_at=moment(request, project, params.created_at),
     )
-    async with services.database.transaction() as transaction:
-        talk = await conversation(services, actor, transaction, project, params.merge_request_iid)
-        entity = await note_queries.show_discussion_of(transaction, await talk.write(said))
+    async with conversation(services, actor, project, params.merge_request_iid) as talk:
+        entity = await talk.show_thread_of(await talk.write(said))
     return json_text(entity, status=201)
 
 
@@ -256,11 +233,10 @@ async def create_discussion(
 async def resolve_discussion(
     services: Services, actor: Actor, params: ResolveDiscussion, project: Project
 ) -> web.Response:
-    async with services.database.transaction() as transaction:
-        talk = await conversation(services, actor, transaction, project, params.merge_request_iid)
+    async with conversation(services, actor, project, params.merge_request_iid) as talk:
         await talk.resolve_thread(params.discussion_id, resolved=params.resolved)
-        shown = await _discussion(transaction, project, talk.about.id, params.discussion_id)
-    return json_text(shown)
+        entity = await talk.show_thread(params.discussion_id)
+    return json_text(entity)
 
 
 @routes.get(DISCUSSION_NOTES, access=READ)
@@ -295,10 +271,9 @@ async def create_discussion_note(
     request: web.Request, services: Services, actor: Actor, params: CreateDiscussionNote, project: Project
 ) -> web.Response:
     said = Said(body=params.body, created_at=moment(request, project, params.created_at))
-    async with services.database.transaction() as transaction:
-        talk = await conversation(services, actor, transaction, project, params.merge_request_iid)
-        shown = await note_queries.show(transaction, await talk.reply(params.discussion_id, said))
-    return json_text(shown, status=201)
+    async with conversation(services, actor, project, params.merge_request_iid) as talk:
+        entity = await talk.show(await talk.reply(params.discussion_id, said))
+    return json_text(entity, status=201)
 
 
 @routes.put(DISCUSSION_NOTE, access=WRITE)
@@ -307,32 +282,19 @@ async def update_discussion_note(
 ) -> web.Response:
     """Either its text, or whether it is resolved."""
     thread, note_id = params.discussion_id, params.note_id
-    async with services.database.transaction() as transaction:
-        talk = await conversation(services, actor, transaction, project, params.merge_request_iid)
+    async with conversation(services, actor, project, params.merge_request_iid) as talk:
         if params.resolved is None:
             await talk.edit(note_id, params.body, thread)
         else:
             await talk.resolve_note(thread, note_id, resolved=params.resolved)
-        shown = await note_queries.show(transaction, note_id)
-    return json_text(shown)
+        entity = await talk.show(note_id)
+    return json_text(entity)
 
 
 @routes.delete(DISCUSSION_NOTE, access=WRITE)
 async def delete_discussion_note(
     services: Services, actor: Actor, params: OneDiscussionNote, project: Project
 ) -> web.Response:
-    async with services.database.transaction() as transaction:
-        talk = await conversation(services, actor, transaction, project, params.merge_request_iid)
+    async with conversation(services, actor, project, params.merge_request_iid) as talk:
         await talk.delete(params.note_id, params.discussion_id)
     return no_content()
-
-
-async def _discussion(database: Executor, project: Project, merge_request_id: int, discussion_id: str) -> str:
-    """Raises 404."""
-    shows_internal = notes.reads_internal(project)
-    entity = await note_queries.show_discussion(
-        database, merge_request_id, discussion_id, shows_internal=shows_internal
-    )
-    if entity is None:
-        raise not_found("Discussion")
-    return entity

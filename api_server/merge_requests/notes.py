@@ -1,8 +1,9 @@
 """What users say of a merge request: who may write, edit and resolve notes, and which line one is about."""
 
+import contextlib
 import datetime
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Annotated, Literal
 
 import attrs
@@ -17,7 +18,7 @@ from api_server.merge_requests.note_queries import NewNote, Note, Noteable
 from api_server.namespaces.resources import Project
 from api_server.services import Services
 from api_server.settings import Settings
-from api_server.state.database import Transaction
+from api_server.state.database import Executor, Transaction
 from api_server.web.auth import Actor
 from api_server.web.errors import (
     ApiError,
@@ -165,12 +166,24 @@ class Said:
     created_at: datetime.datetime | None = None
 
 
+@contextlib.asynccontextmanager
 async def conversation(
-    services: Services, actor: Actor, transaction: Transaction, project: Project, iid: int
-) -> "Conversation":
-    """That about the merge request, in which nobody else says anything until the transaction ends. Raises NotFound."""
-    about = await note_queries.lock(transaction, project.id, iid)
-    return Conversation(transaction, project, about, actor.user_id, services.settings)
+    services: Services, actor: Actor, project: Project, iid: int
+) -> AsyncIterator["Conversation"]:
+    """Open a transaction in which only `actor` writes about the merge request. Raise NotFound."""
+    async with services.database.transaction() as transaction:
+        about = await note_queries.lock(transaction, project.id, iid)
+        yield Conversation(transaction, project, about, actor.user_id, services.settings)
+
+
+async def show_thread(database: Executor, project: Project, merge_request_id: int, discussion_id: str) -> str:
+    """Return a thread as the API shows it. Raise 404 if there is none that the caller may read."""
+    entity = await note_queries.show_discussion(
+        database, merge_request_id, discussion_id, shows_internal=reads_internal(project)
+    )
+    if entity is None:
+        raise not_found("Discussion")
+    return entity
 
 
 def new_discussion_id() -> str:
@@ -186,6 +199,18 @@ class Conversation:
     about: Noteable
     _user_id: int
     _settings: Settings
+
+    async def show(self, note_id: int) -> str:
+        """Return a note as the API shows it."""
+        return await note_queries.show(self._transaction, note_id)
+
+    async def show_thread_of(self, note_id: int) -> str:
+        """Return the thread that this note begins."""
+        return await note_queries.show_discussion_of(self._transaction, note_id)
+
+    async def show_thread(self, discussion_id: str) -> str:
+        """Return a thread. Raise 404."""
+        return await show_thread(self._transaction, self._project, self.about.id, discussion_id)
 
     async def write(self, said: Said) -> int:
         """The id of the new note. Raises 400, and 403 for internal notes of others than members."""

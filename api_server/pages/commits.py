@@ -4,13 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import attrs
-import orjson
 from aiohttp import web
 
 from api_server.code import entities
 from api_server.code.entities import commit_named
 from api_server.code.reading import opened, reading, url_of
-from api_server.code.repository_queries import last_pipeline
 from api_server.git import commits, references
 from api_server.git.commits import History
 from api_server.git.diffs import DiffLimits, FileDiff, differences
@@ -19,6 +17,7 @@ from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.pages import page
 from api_server.pages.files import read_tree_path
+from api_server.pages.folders import pipeline_of
 from api_server.pages.page import pager, url_path
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Visitor
@@ -165,19 +164,11 @@ async def show_commit(
         "projects/commit.html",
         project=project,
         commit=commit,
-        pipeline=await _pipeline(request, project, sha),
+        pipeline=await pipeline_of(request, project, sha),
         files=files,
         total=listed.total,
         pages=pager(request, part, listed),
     )
-
-
-async def _pipeline(request: web.Request, project: Project, sha: str) -> dict[str, Any] | None:
-    """The commit's newest pipeline, where the visitor may see it."""
-    if not project.shows_pipelines:
-        return None
-    text = await last_pipeline(context.services(request).database, project.id, sha)
-    return None if text is None else orjson.loads(text)
 
 
 @attrs.frozen

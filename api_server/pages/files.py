@@ -1,5 +1,4 @@
-"""`/-/tree`, `/-/blob`, `/-/images`, `/-/branches`, `/-/tags`: folders and files of a commit, and the refs that lead to
-commits."""
+"""`/-/blob`, `/-/images`, `/-/branches`, `/-/tags`: files of a commit, and the refs that lead to commits."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,9 +12,8 @@ from api_server.code import entities, repository_queries
 from api_server.code.entities import tag_named
 from api_server.code.file_answers import send_raw
 from api_server.code.protection import protections_of, tag_protections_of
-from api_server.code.reading import opened, reading, streaming, url_of
+from api_server.code.reading import opened, streaming, url_of
 from api_server.git import references, trees
-from api_server.git.errors import NotFoundError
 from api_server.git.repositories import Repository
 from api_server.git.trees import IN_MEMORY_BYTES, Entry
 from api_server.namespaces.access import project
@@ -26,11 +24,11 @@ from api_server.pages.routes import Pages, allows
 from api_server.pages.sessions import Visitor
 from api_server.pages.text import rendering
 from api_server.pages.text.rendering import MOST_MARKDOWN
-from api_server.state.listing import MOST_COUNTED, ListPage
+from api_server.state.listing import ListPage
 from api_server.static_objects import raw
 from api_server.web import context
 from api_server.web.errors import not_found
-from api_server.web.pagination import Paginated, bounded_offset_page, offset_page
+from api_server.web.pagination import Paginated, offset_page
 from api_server.web.routes import Role, caller_or_stranger
 
 #: Folders above a place that a page shows: each has a link with its whole path.
@@ -74,6 +72,15 @@ async def read_tree_path(request: web.Request, project: Project, rest: str) -> T
     resolved, path = split
     # As it was written: `HEAD` and short SHAs stay, names that are full are made short.
     return TreePath(repository, resolved.name, resolved.commit, path)
+
+
+async def entry_at(request: web.Request, project: Project, rest: str) -> tuple[TreePath, Entry]:
+    """Return what `rest` names, a file or a folder. Raises 404."""
+    at = await read_tree_path(request, project, rest)
+    entry = trees.find_entry(at.repository, at.commit, at.path) if at else None
+    if at is None or entry is None or entry.kind == "submodule":
+        raise not_found("File")
+    return at, entry
 
 
 #: Lines of a file that are shown.
@@ -144,12 +151,6 @@ pages = Pages()
 
 
 @attrs.frozen(kw_only=True)
-class ShowTree(Paginated):
-    rest: str
-    per_page: int = 100
-
-
-@attrs.frozen(kw_only=True)
 class ShowBlob:
     rest: str
     plain: bool = False
@@ -160,44 +161,11 @@ class ShowImage:
     rest: str
 
 
-@pages.get("/{project}/-/tree", access=project(feature="repository"))
-async def show_default_tree(request: web.Request, visitor: Visitor, project: Project) -> web.Response:
-    return page.see_other(request, visitor, f"/{project.full_path}/-/tree/{url_path(project.default_branch)}")
-
-
-@pages.get("/{project}/-/tree/{rest:.+}", access=project(feature="repository"))
-async def show_tree(
-    request: web.Request, visitor: Visitor, params: ShowTree, project: Project
-) -> web.Response:
-    """Folders first, then by name."""
-    at = await read_tree_path(request, project, params.rest)
-    if at is None:
-        return page.answer(request, visitor, "projects/no_commits.html", project=project, tab="files")
-    try:
-        folder = trees.open_folder(at.repository, at.commit, at.path)
-    except NotFoundError:
-        raise not_found("Tree") from None
-    part = bounded_offset_page(params)
-    async with reading(context.services(request), caller_or_stranger(request)):
-        nodes, more, total = await folder.page(part.offset, part.size, MOST_COUNTED)
-    listed = ListPage("", more, None, total)
-    return page.answer(
-        request,
-        visitor,
-        "projects/tree.html",
-        project=project,
-        at=at,
-        nodes=nodes,
-        may_edit=may_edit(at, project, visitor),
-        pages=pager(request, part, listed),
-    )
-
-
 @pages.get("/{project}/-/blob/{rest:.+}", access=project(feature="repository"))
 async def show_blob(
     request: web.Request, visitor: Visitor, params: ShowBlob, project: Project
 ) -> web.Response:
-    at, entry = await _entry(request, project, params.rest)
+    at, entry = await entry_at(request, project, params.rest)
     if not entry.is_blob:
         return page.see_other(
             request, visitor, f"/{project.full_path}/-/tree/{url_path(f'{at.ref}/{at.path}')}"
@@ -216,19 +184,10 @@ async def show_blob(
     )
 
 
-async def _entry(request: web.Request, project: Project, rest: str) -> tuple[TreePath, Entry]:
-    """Return what `rest` names, a file or a folder. Raises 404."""
-    at = await read_tree_path(request, project, rest)
-    entry = trees.find_entry(at.repository, at.commit, at.path) if at else None
-    if at is None or entry is None or entry.kind == "submodule":
-        raise not_found("File")
-    return at, entry
-
-
 @pages.get("/{project}/-/images/{rest:.+}", access=project(feature="repository"))
 async def show_image(request: web.Request, params: ShowImage, project: Project) -> web.StreamResponse:
     """For the pages themselves, which may not load it from where `/-/raw` leads to. SVG is never shown."""
-    at, entry = await _entry(request, project, params.rest)
+    at, entry = await entry_at(request, project, params.rest)
     if not entry.is_blob or (entry.size or 0) > MOST_IMAGE:
         raise not_found("Image")
     headers = raw.SAFETY | {
@@ -274,6 +233,7 @@ async def list_branches(
         visitor,
         "projects/branches.html",
         project=project,
+        may_edit=allows(EDIT, project, visitor),
         branches=await entities.branch_list(repository, shown, project, url, protected),
         search=params.search or "",
         pages=pager(request, part, listed),
@@ -309,6 +269,7 @@ async def list_tags(
         visitor,
         "projects/tags.html",
         project=project,
+        may_edit=allows(EDIT, project, visitor),
         tags=await entities.tag_list(repository, shown, url, rules, releases),
         search=params.search or "",
         pages=pager(request, part, listed),

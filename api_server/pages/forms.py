@@ -32,6 +32,9 @@ _STEP = 0.1
 Problems = dict[str, list[str]]
 
 
+_SECRET = re.compile("password|passphrase|token|secret")
+
+
 @attrs.frozen
 class RefusedForm:
     """A form that was sent to `path` and not accepted."""
@@ -60,8 +63,10 @@ class Fields:
         return f"{self.prefix}-{name}" if self.prefix else name
 
     def value(self, name: str, otherwise: Any = "") -> Any:
-        """What was typed into the field, or `otherwise` before anything was."""
-        return otherwise if self.refused is None else self.refused.sent.get(name.removesuffix("[]"), "")
+        """What was typed into the field, or `otherwise` before anything was. A secret is not shown again."""
+        if self.refused is None:
+            return otherwise
+        return "" if _SECRET.search(name) else self.refused.sent.get(name.removesuffix("[]"), "")
 
     def is_chosen(self, name: str, value: object, otherwise: bool) -> bool:
         """Whether a box is checked, or an option is selected."""

@@ -1,5 +1,6 @@
 """`/<project>/-/merge_requests`: the list, the page of one, and what its buttons do, as the API does it."""
 
+from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 import attrs
@@ -49,6 +50,28 @@ def obstacle(status: str) -> str:
     if status == "mergeable":
         return ""
     return OBSTACLES.get(status, f"The service says: {status.replace('_', ' ')}.")
+
+
+#: Obstacles that are none any more if Maintainers change what a merge demands.
+_DEMANDS: Final = frozenset(
+    {"discussions_not_resolved", "status_checks_must_pass", "need_rebase", "ci_still_running", "ci_must_pass"}
+)
+
+
+def ways(entity: Mapping[str, Any], project: Project) -> list[tuple[str, str]]:
+    """Where to go on from an obstacle: titles and addresses."""
+    base, status = f"/{project.full_path}/-", entity["detailed_merge_status"]
+    pipeline = entity["head_pipeline"]
+    found = {
+        "commits_status": [("Branches", f"{base}/branches")],
+        "discussions_not_resolved": [("The threads", "#notes")],
+        "status_checks_must_pass": [("The checks", "#checks")],
+        "ci_still_running": [("The pipeline", f"{base}/pipelines/{pipeline['id']}")] if pipeline else [],
+        "ci_must_pass": [("The pipeline", f"{base}/pipelines/{pipeline['id']}")] if pipeline else [],
+    }.get(status, [])
+    if status in _DEMANDS and project.role >= Role.MAINTAINER:
+        found.append(("What a merge demands", f"{base}/settings/merge_requests"))
+    return found
 
 
 pages = Pages()
@@ -122,6 +145,7 @@ async def show_merge_request(
         mr=shown,
         description=description,
         obstacle=obstacle(shown["detailed_merge_status"]),
+        ways=ways(shown, project),
         commits=await page.read(request, handlers.list_commits, **one, per_page=MOST),
         files=files,
         total=differing.total or 0,

@@ -1,29 +1,27 @@
 """The page of a project (what it is, its clone addresses, last commit and README), and `/-/releases`."""
 
 import asyncio
-from typing import Any
 
 import attrs
 import orjson
 from aiohttp import web
 
-from api_server.code import entities
-from api_server.code.reading import opened, url_of
-from api_server.git import references, trees
-from api_server.git.commits import tree_of
-from api_server.git.repositories import Repository
+from api_server.code.reading import opened
+from api_server.git import references
 from api_server.namespaces import project_queries
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.pages import files as file_pages
 from api_server.pages import page
 from api_server.pages.files import ShownFile, TreePath
+from api_server.pages.folders import MOST_ENTRIES, Folder, read_folder, read_readme
 from api_server.pages.page import pager
-from api_server.pages.routes import Pages
+from api_server.pages.routes import Pages, allows
 from api_server.pages.sessions import NOBODY, Visitor
 from api_server.pages.text import rendering
 from api_server.releases import changes
 from api_server.releases import queries as release_queries
+from api_server.state.listing import Page
 from api_server.web import context
 from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, wanted_page
@@ -33,8 +31,9 @@ from api_server.web.pagination import Paginated, wanted_page
 class Contents:
     """What the repository has, as far as the page tells of it."""
 
-    commit: dict[str, Any] | None = None
+    folder: Folder | None = None
     branches: int = 0
+    at: TreePath | None = None
     readme_path: str = ""
     readme: ShownFile | None = None
 
@@ -64,20 +63,10 @@ async def _contents(request: web.Request, visitor: Visitor, project: Project) ->
     head = references.branch(repository, project.default_branch)
     if head is None:
         return Contents(branches=len(branches))
-    commit = entities.commit(repository, head.commit, url_of(services, project))
-    path = await asyncio.to_thread(_readme, repository, head.commit)
-    entry = trees.find_entry(repository, head.commit, path) if path else None
-    readme = None
-    if entry and entry.is_blob:
-        at = TreePath(repository, project.default_branch, head.commit, path)
-        readme = await file_pages.shown_file(request, visitor, project, at, entry)
-    return Contents(commit, len(branches), path, readme)
-
-
-def _readme(repository: Repository, commit: str) -> str:
-    """The name of the README in the root folder, "" without one; of several the first by name."""
-    names = (entry.name or "" for entry in tree_of(repository, commit))
-    return min((name for name in names if name.lower().partition(".")[0] == "readme"), default="")
+    root = TreePath(repository, project.default_branch, head.commit, "")
+    folder = await read_folder(request, project, root, Page(MOST_ENTRIES))
+    readme_path, readme = await read_readme(request, visitor, project, root)
+    return Contents(folder, len(branches), root, readme_path, readme)
 
 
 pages = Pages()
@@ -108,6 +97,7 @@ async def list_releases(
         visitor,
         "projects/releases.html",
         project=project,
+        may_edit=allows(file_pages.EDIT, project, visitor),
         releases=list(zip(shown, texts, strict=True)),
         pages=pager(request, part, listed),
     )
@@ -123,4 +113,12 @@ async def show_release(
         raise not_found("Release")
     (shown,) = await changes.release_entities(services, project, [row])
     (text,) = await rendering.markdown(request, visitor, project, [shown["description"]])
-    return page.answer(request, visitor, "projects/release.html", project=project, release=shown, text=text)
+    return page.answer(
+        request,
+        visitor,
+        "projects/release.html",
+        project=project,
+        may_edit=allows(file_pages.EDIT, project, visitor),
+        release=shown,
+        text=text,
+    )

@@ -200,12 +200,15 @@ class Delivery:
     attempted_at: datetime.datetime | None
     created_at: datetime.datetime
     next_attempt_at: datetime.datetime | None
+    #: Nothing is sent to the check by itself.
+    paused: bool
 
 
 @statement("""
     SELECT deliveries.id, deliveries.check_id, checks.name AS check_name, deliveries.action, deliveries.status,
         deliveries.attempts, latest.response_status, left(latest.response_body, 500) AS response_body, latest.error,
-        latest.created_at AS attempted_at, deliveries.created_at, deliveries.next_attempt_at
+        latest.created_at AS attempted_at, deliveries.created_at, deliveries.next_attempt_at,
+        checks.paused_at IS NOT NULL AS paused
     FROM (
         SELECT recent.* FROM status_check_deliveries recent WHERE recent.merge_request_id = %(merge_request_id)s
         ORDER BY recent.id DESC LIMIT %(most)s

@@ -5,10 +5,12 @@ from aiohttp import web
 from api_server.pages import (
     account,
     api_docs,
+    blame,
     commits,
     editing_files,
     files,
     finding,
+    folders,
     gitlab_addresses,
     mail_links,
     merge_request_forms,
@@ -18,12 +20,13 @@ from api_server.pages import (
     page,
     projects,
     queries,
+    ref_forms,
     routes,
     sessions,
     sign_in,
 )
 from api_server.pages.admin import audit_events, instance_lists, operating, overview, settings
-from api_server.pages.ci import jobs, pipelines
+from api_server.pages.ci import jobs, pipelines, schedules
 from api_server.pages.settings import audit_events as settings_audit_events
 from api_server.pages.settings import ci_cd, general, members, repository, runners, status_checks, variables
 from api_server.pages.text import rendering
@@ -43,10 +46,14 @@ PAGES = [
     audit_events.pages,
     settings.pages,
     editing_files.pages,
+    ref_forms.pages,
     files.pages,
+    folders.pages,
+    blame.pages,
     commits.pages,
     projects.pages,
     pipelines.pages,
+    schedules.pages,
     jobs.pages,
     merge_request_forms.pages,
     merge_requests.pages,
@@ -72,6 +79,7 @@ def setup(app: web.Application) -> None:
     mail_links.setup(app)
     account.setup(services)
     rendering.setup(services)
+    folders.setup(services)
     for pages in PAGES:
         pages.register(app)
 

@@ -1,14 +1,15 @@
-"""Making a backup of an instance that runs: one moment for database, refs and stored objects.
+"""Making a backup of a running instance: database, refs and stored objects of the same moment.
 
-The order makes it so:
+The order makes this possible:
 
-1. From now on nothing is removed that rows have named (`api_server/state/backups.py`); who packs is waited for.
-2. All refs are read. Then pushes wait: nobody writes down or settles one. The snapshot of the database is taken, and
-   refs that have moved since they were read are read again: those of projects whose rows are other ones. Pushes go on.
-   One that was written down before, and is not settled, is so in the backup too: the next start settles it.
+1. From now on nothing is removed that a row has named (`api_server/state/backups.py`). The backup waits for
+repositories that are being packed.
+2. All refs are read. Then pushes are held: none is recorded or completed. The snapshot of the database is taken, and
+the refs that have moved since they were read are read again: those of projects whose rows have changed. Then pushes go
+on. A push that was recorded but not completed is in that state in the backup too, and the next start completes it.
 3. Tables are copied from the snapshot.
-4. Objects of git and stored objects are copied. Both are complete before a ref or a row names them, and are never
-   changed afterwards.
+4. Objects of git and stored objects are copied. Both are complete before a ref or a row names them, and never change
+afterwards.
 """
 
 import asyncio
@@ -32,24 +33,24 @@ from forgelet.backup import contents, form, table_queries
 from forgelet.backup.contents import Copier, Keys, Places, Refs, Tally
 from forgelet.backup.form import DATABASE, HEADER, MANIFEST, Seal, Writer
 
-#: Seconds in which a transaction that moves refs has to end; pushes that begin wait meanwhile.
+#: Seconds in which a transaction that moves refs has to end. New pushes wait meanwhile.
 _TIMEOUT_SECONDS = 2.0
 _TRIES = 30
-#: Times that refs are read before pushes wait: what has moved during the first one is nearly all that is read again.
+#: How often refs are read before pushes are held. Hardly any ref moves after the second reading.
 _READINGS = 2
-#: Seconds for which those that are just moving refs are waited for once more, all together. Pushes wait for both, which
-#: has to be less than their own 5 seconds.
+#: Seconds for which refs that are just moving are waited for, all together. Pushes wait as long, and themselves give
+#: up after 5 seconds.
 _HOLD_SECONDS = 1.0
-#: Bytes of a table, packed, that are held in memory.
+#: Bytes of a packed table that are held in memory.
 _PIECE = 4 * 2**20
 
-#: `tell(what, done, of)`: how far it is with what it does.
+#: `progress(what, done, of)` reports how far the backup is.
 Progress = Callable[[str, int, int], None]
 
 
 @attrs.frozen
 class BackedUp:
-    """What a backup has; `missing` are repositories and objects that rows name and that are not there."""
+    """The content of a backup. `missing` lists repositories and objects that rows name but that do not exist."""
 
     projects: int
     objects: int
@@ -61,7 +62,7 @@ class BackedUp:
 
 @attrs.define
 class _Moment:
-    """What belongs to the moment of a backup, beside the snapshot."""
+    """What is known of the moment of a backup, in addition to the snapshot."""
 
     ids: list[int]
     pushed_to: set[int]
@@ -71,9 +72,9 @@ class _Moment:
 def back_up(
     places: Places, passphrase: str, stream: IO[bytes], now: datetime.datetime, progress: Progress
 ) -> BackedUp:
-    """Writes a backup to `stream`.
+    """Write a backup to `stream`.
 
-    Raises `ConfigError`, `Unavailable`, psycopg2's errors and OSError; what was written is no backup then.
+    Raise `ConfigError`, `Unavailable`, psycopg2's errors or `OSError`; the stream then holds no valid backup.
     """
     _check_place(places)
     seal = Seal.new(passphrase)
@@ -88,7 +89,7 @@ def back_up(
         rows = _copy_tables(writer, snapshot, progress)
         keys.add(table_queries.keys(snapshot))
         chain_end = table_queries.chain_end(snapshot)
-        snapshot.execute("COMMIT")  # what follows may take long
+        snapshot.execute("COMMIT")  # the rest may take long
         for done, (project_id, files) in enumerate(refs.each(moment.ids)):
             progress("repositories", done, len(moment.ids))
             contents.copy_repository(writer, places.repositories, project_id, files)
@@ -152,7 +153,7 @@ def _hold_pushes(barrier: Any) -> None:
         try:
             table_queries.hold_pushes(barrier, _TIMEOUT_SECONDS)
         except psycopg2.errors.LockNotAvailable:
-            barrier.execute("ROLLBACK")  # those who came after us go on
+            barrier.execute("ROLLBACK")  # so that transactions that queue behind ours go on
         else:
             return
     seconds = f"{_TRIES * _TIMEOUT_SECONDS:.0f} seconds"
@@ -174,7 +175,7 @@ def _header(places: Places, seal: Seal, snapshot: Any, now: datetime.datetime) -
 
 
 def _copy_tables(writer: Writer, snapshot: Any, progress: Progress) -> dict[str, int]:
-    """How many rows each table has."""
+    """Return the number of rows of each table."""
     tables = table_queries.tables(snapshot)
     schema = {
         "tables": {table.name: table.columns for table in tables},
@@ -211,7 +212,7 @@ def _close(writer: Writer, seal: Seal, header: bytes, made: BackedUp, rows: dict
 
 
 class _Pieces:
-    """What COPY writes, packed, as members of a backup; each is a whole gzip file."""
+    """Writes the output of COPY, packed, as members of a backup. Each member is a whole gzip file."""
 
     def __init__(self, writer: Writer, table: str) -> None:
         self._writer = writer

@@ -1,10 +1,10 @@
-"""What a backup has of an instance beside its tables: small files, repositories and stored objects.
+"""The content of a backup other than tables: small files, repositories and stored objects.
 
-Objects of git are copied after all refs have been read, so that whatever a ref leads to is there, and so is every
+Objects of git are copied after all refs have been read, so the backup has everything that a ref leads to, and every
 commit that a row names. Nothing is removed in between (`api_server/state/backups.py`).
 
-Of stored objects a backup has those that a row names, with the indices beside archives, and the kept heads of the audit
-trail. Each is written once and never changed, so that it may be copied long after the backup's moment.
+A backup has the stored objects that a row names, the indices of archives, and the stored heads of the audit trail. Each
+is written once and never changed, so it may be copied long after the moment of the backup.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from forgelet.backup import form
 from forgelet.backup.form import PIECE, Source, Writer
 from forgelet.local.data_directory import RUNNING
 
-#: Of a `forgelet up`, below its folder: what belongs to the machine is made anew on the next one.
+#: Folders of a `forgelet up` that are backed up, without the files that belong to the machine.
 _OF_UP = ("secrets", "state")
 _OF_THE_MACHINE = frozenset({"postgres-password", RUNNING})
 _LARGEST_FILE = 64 * 1024
@@ -42,7 +42,7 @@ _LARGEST_FILE = 64 * 1024
 
 @attrs.frozen
 class Places:
-    """The database, the API server's data directory, and of a `forgelet up` its folder around that."""
+    """The database, the API server's data directory and, for a `forgelet up`, its folder."""
 
     database_url: str = attrs.field(repr=False)
     data_dir: Path
@@ -68,7 +68,8 @@ class Places:
         return open_objects(self.object_store_url, self.data_dir, timeout=self.object_store_timeout)
 
     def small_files(self) -> dict[str, str]:
-        """What is sealed in a backup, by its place: the secret key, and the secrets and notes of a `forgelet up`."""
+        """Return the files that are sealed in a backup, by path: the secret key, and secrets and state of a `forgelet
+        up`."""
         found = {SECRET_KEY: (self.data_dir / SECRET_KEY).read_text()}
         for folder in _OF_UP if self.up is not None else ():
             for file in sorted((self.up / folder).glob("*")) if self.up is not None else ():
@@ -87,12 +88,12 @@ def _is_kept(file: Path) -> bool:
 
 
 def small_files_of_up(found: Mapping[str, str]) -> dict[str, str]:
-    """Those that are a `forgelet up`'s alone."""
+    """Return those of the files that belong to a `forgelet up`."""
     return {name: text for name, text in found.items() if name.partition("/")[0] in _OF_UP}
 
 
 async def is_without_objects(objects: Objects) -> bool:
-    """Whether nothing is in an object store where objects of forgelet are."""
+    """Return whether an object store has nothing in the folders that forgelet uses."""
     for folder in ("projects", "audit"):
         async for batch in objects.listed(folder):
             if batch:
@@ -101,14 +102,15 @@ async def is_without_objects(objects: Objects) -> bool:
 
 
 _PACK = (".pack", ".idx")
-#: Beside refs and objects; whatever else is there is of processes that are at work.
+#: Files that are copied in addition to refs and objects. All others belong to running processes.
 _KEPT = ("config", "description", "info", "shallow")
 _PAUSE_SECONDS = 0.01
 _IN_MEMORY = 32 * 2**20
 
 
 def wait_for_packing(repositories: Repositories, ids: list[int]) -> Iterator[int]:
-    """Returns when nobody packs any of them: what is being removed belongs to before. Gives those it waits for."""
+    """Wait until no repository is being packed, so that no object is removed later. Yield the id of each project that
+    is waited for."""
     for project_id in ids:
         reported = False
         while _is_being_packed(repositories.path(project_id)):
@@ -126,7 +128,7 @@ def _is_being_packed(repository: Path) -> bool:
 
 
 class Refs:
-    """The refs of many repositories, one line each, in memory or where they are many in a temporary file."""
+    """The refs of many repositories, one line each, in memory or, if they are large, in a temporary file."""
 
     def __init__(self) -> None:
         self._lines: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115
@@ -134,8 +136,8 @@ class Refs:
         self.missing: set[int] = set()
 
     def read(self, repositories: Repositories, project_id: int, *, moving_until: float | None = None) -> None:
-        """Reads those of one repository, in the place of what was read of it before. Where git may be moving them, it
-        is waited for up to `moving_until`, of the monotonic clock."""
+        """Read the refs of one repository and replace what was read before. Wait until git is not moving them, but not
+        longer than until `moving_until` of the monotonic clock."""
         repository = repositories.path(project_id)
         try:
             found = (
@@ -151,7 +153,7 @@ class Refs:
         self._lines.write(orjson.dumps(texts) + b"\n")
 
     def each(self, ids: Iterable[int]) -> Iterator[tuple[int, dict[str, bytes]]]:
-        """Of those repositories that were there."""
+        """Yield the refs of the given projects that have a repository."""
         for project_id in ids:
             if project_id in self._places:
                 self._lines.seek(self._places[project_id])
@@ -163,8 +165,8 @@ class Refs:
 
 
 def _files_of_refs(repository: Path) -> tuple[dict[str, bytes], bool]:
-    """Files that hold refs, by their name, and whether none of them is locked. Raises FileNotFoundError where there is
-    no repository."""
+    """Return the files that hold refs, by name, and whether none of them is locked. Raise `FileNotFoundError` if there
+    is no repository."""
     found, is_free = {"HEAD": (repository / "HEAD").read_bytes()}, True
     for folder, _, names in os.walk(repository / "refs"):
         for name in names:
@@ -175,7 +177,7 @@ def _files_of_refs(repository: Path) -> tuple[dict[str, bytes], bool]:
             content = _content(file)
             if content is not None:
                 found[os.path.relpath(file, repository)] = content
-    # Last: a ref goes from its file to this one, never the other way.
+    # Last, because a ref moves from its own file to this one, never the other way.
     packed = _content(os.fspath(repository / "packed-refs"))
     if packed is not None:
         found["packed-refs"] = packed
@@ -183,8 +185,8 @@ def _files_of_refs(repository: Path) -> tuple[dict[str, bytes], bool]:
 
 
 def _at_rest(repository: Path, given_up: float) -> dict[str, bytes]:
-    """Refs and reflogs of one moment between two moves: by these it is seen which pushes have happened. After
-    `given_up`, whose git has died or is very slow, as they are."""
+    """Return refs and reflogs of one moment between two moves; reflogs show which pushes have happened. After
+    `given_up` (git has died or is very slow), return them as they are."""
     while True:
         before, _ = _files_of_refs(repository)
         logs = dict(_logs(repository, before))
@@ -195,7 +197,8 @@ def _at_rest(repository: Path, given_up: float) -> dict[str, bytes]:
 
 
 def _logs(repository: Path, refs: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
-    """The reflogs of those refs; others are of refs that came later, and would be in the way of new ones."""
+    """Yield the reflogs of those refs. Other reflogs belong to later refs, and would block new refs of the same
+    name."""
     names = {name for name in refs if name.startswith("refs/")}
     for line in refs.get("packed-refs", b"").decode("utf-8", "surrogateescape").splitlines():
         if line[:1] not in ("#", "^", ""):
@@ -217,7 +220,7 @@ def _content(file: str) -> bytes | None:
 def copy_repository(
     writer: Writer, repositories: Repositories, project_id: int, refs: Mapping[str, bytes]
 ) -> None:
-    """Writes one repository to a backup."""
+    """Write one repository to a backup."""
     repository, place = repositories.path(project_id), f"{form.REPOSITORIES}/{project_id}"
     has_logs = any(name.startswith("logs/") for name in refs)
     logs = {} if has_logs else dict(_logs(repository, refs))
@@ -229,7 +232,7 @@ def copy_repository(
 
 
 def _kept_since(repository: Path) -> Iterator[tuple[str, bytes]]:
-    """Refs that keep commits which rows name are made without a push; each is made once, and never moved."""
+    """Yield the refs that keep commits named by rows. They are made without a push, and never moved."""
     folder = repository / KEEP_AROUND
     for file in folder.iterdir() if folder.is_dir() else ():
         content = _content(os.fspath(file)) if not file.name.endswith(".lock") else None
@@ -238,7 +241,7 @@ def _kept_since(repository: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _files(start: Path) -> Iterator[Path]:
-    """A file, or all files of a folder that are whole and stay."""
+    """Yield `start` if it is a file, or the complete and permanent files below it."""
     if start.is_file():
         yield start
     for folder, folders, names in os.walk(start):
@@ -247,7 +250,8 @@ def _files(start: Path) -> Iterator[Path]:
 
 
 def _that_stay(names: list[str]) -> list[str]:
-    """Without what is temporary, locked, or marked for a push; and of a pack that is just arriving, nothing."""
+    """Return the names of permanent files: none that are temporary, locked, or mark a push, and no pack that is just
+    arriving."""
     there = set(names)
     return sorted(
         name
@@ -269,14 +273,14 @@ def _copy_file(writer: Writer, file: Path, name: str) -> None:
             writer.copy(name, found.st_size, opened)
 
 
-#: Objects that are asked for at a time where each costs a request, and up to which size they are held in memory.
+#: Objects that are fetched at a time if each costs a request, and the size up to which they are held in memory.
 _AT_ONCE = 16
 _SMALL = 256 * 1024
 _HEAD = re.compile(rf"{HEADS_FOLDER}/(\d{{19}})-[0-9a-f]{{64}}")
 
 
 class Keys:
-    """The keys that rows name, in memory or where they are many in a temporary file."""
+    """The keys that rows name, in memory or, if they are many, in a temporary file."""
 
     def __init__(self) -> None:
         self._lines: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115
@@ -300,7 +304,7 @@ class Keys:
 
 @attrs.define
 class Tally:
-    """What was copied: objects without indices; and keys that rows name of objects which are not there."""
+    """The number and bytes of copied objects (without indices), and the keys that rows name but that have no object."""
 
     count: int = 0
     bytes: int = 0
@@ -308,7 +312,7 @@ class Tally:
 
 
 class Copier:
-    """Copies objects into a backup, one after the other; from S3 small ones are fetched several at a time."""
+    """Copies objects into a backup, one after the other. Small ones are fetched from S3 several at a time."""
 
     def __init__(self, objects: Objects, writer: Writer, runner: asyncio.Runner) -> None:
         self._objects = objects
@@ -317,7 +321,7 @@ class Copier:
         self.tally = Tally()
 
     def copy(self, keys: Iterable[str]) -> Iterator[str]:
-        """Gives each key when it is done. Raises `Unavailable`, and OSError."""
+        """Yield each key when its object is copied. Raise `Unavailable` or `OSError`."""
         if self._objects.folder is not None:
             for key in keys:
                 self._copy_file(self._objects.folder / key, key)
@@ -330,7 +334,7 @@ class Copier:
                 yield key
 
     def heads(self, last: int) -> list[str]:
-        """Keys of the heads of the audit trail that were kept up to its position `last`."""
+        """Return the keys of the audit trail's heads up to the position `last`."""
         return sorted(key for key in self._runner.run(self._listed()) if _position(key) <= last)
 
     async def _listed(self) -> list[str]:
@@ -350,7 +354,7 @@ class Copier:
         return await asyncio.gather(*map(self._fetch_small, keys))
 
     async def _fetch_small(self, key: str) -> tuple[int, bytes | None] | None:
-        """The size of an object and, of a small one, its content; None where there is no such object."""
+        """Return the size of an object and, if it is small, its content. Return None if there is no such object."""
         try:
             size = await self._objects.size(key)
         except FileNotFoundError:
@@ -374,7 +378,7 @@ class Copier:
         self.tally.bytes += size
 
     def _is_missing(self, key: str) -> None:
-        if not key.endswith(INDEX):  # which is made anew when it is wanted
+        if not key.endswith(INDEX):  # an index is made again when it is needed
             self.tally.missing.append(key)
 
 
@@ -384,7 +388,7 @@ def _position(key: str) -> int:
 
 
 class _Stream:
-    """Pieces that come by and by, as a file."""
+    """A file that reads from an asynchronous iterator of chunks."""
 
     def __init__(self, pieces: AsyncIterator[bytes], runner: asyncio.Runner) -> None:
         self._pieces = pieces
@@ -403,6 +407,6 @@ class _Stream:
 
 
 async def pieces_of(source: Source) -> AsyncIterator[bytes]:
-    """The opposite: a file as what the store takes."""
+    """Yield the content of a file in chunks, as the store takes it."""
     while piece := source.read(PIECE):
         yield piece

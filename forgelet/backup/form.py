@@ -32,7 +32,7 @@ from api_server.state.migrate import BEFORE_BASELINE, known_migrations
 from api_server.state.secrets import KEY_FILE as SECRET_KEY
 from common.config_errors import ConfigError
 
-#: About a third of a second and 128 MiB for each try.
+#: A derivation takes about a third of a second and 128 MiB.
 _COST = {"n": 2**17, "r": 8, "p": 1}
 _MOST_MEMORY = 2**30
 _SALT_BYTES = 16
@@ -41,9 +41,9 @@ _NONCE_BYTES = 12
 
 @attrs.frozen
 class Seal:
-    """Two keys that are made from a passphrase: one encrypts, one authenticates."""
+    """Two keys that are derived from a passphrase: one encrypts, one authenticates."""
 
-    #: How they were made, for whoever has the passphrase: as in the backup.
+    #: The parameters of the derivation, as the backup shows them to everybody.
     derivation: Mapping[str, Any]
     _encrypting: bytes = attrs.field(repr=False)
     _authenticating: bytes = attrs.field(repr=False)
@@ -55,7 +55,7 @@ class Seal:
 
     @classmethod
     def again(cls, passphrase: str, derivation: Mapping[str, Any]) -> "Seal":
-        """As `derivation` in a backup says. Raises `ConfigError` where that is nothing that we have written."""
+        """Derive the keys again by the parameters in a backup. Raise `ConfigError` if the parameters are not ours."""
         try:
             cost = {name: int(derivation[name]) for name in _COST}
             if derivation["name"] != "scrypt" or 128 * cost["n"] * cost["r"] * cost["p"] > _MOST_MEMORY:
@@ -72,7 +72,7 @@ class Seal:
         return base64.b64encode(nonce + sealed).decode()
 
     def open(self, sealed: str) -> dict[str, Any]:
-        """Raises `ConfigError` where the passphrase is another one."""
+        """Return the values that were sealed. Raise `ConfigError` if the passphrase is another one."""
         try:
             given = base64.b64decode(sealed)
             opened = AESGCM(self._encrypting).decrypt(given[:_NONCE_BYTES], given[_NONCE_BYTES:], None)
@@ -83,7 +83,7 @@ class Seal:
         return dict(orjson.loads(opened))
 
     def signature(self, *texts: bytes) -> str:
-        """By which it is seen that `texts` are as whoever had the passphrase has written them."""
+        """Return the signature of `texts`, which shows that somebody with the passphrase has written them."""
         mac = hmac.new(self._authenticating, digestmod="sha256")
         for text in texts:
             mac.update(len(text).to_bytes(8, "big") + text)
@@ -93,7 +93,7 @@ class Seal:
         return hmac.compare_digest(given.encode(), self.signature(*texts).encode())
 
 
-#: Goes up when older programs could no longer read what is written.
+#: Increased when older programs can no longer read backups.
 FORMAT = 1
 HEADER, MANIFEST = "header.json", "manifest.json"
 DATABASE, REPOSITORIES, OBJECTS = PARTS = ("database", "repositories", "objects")
@@ -107,16 +107,16 @@ def damaged(where: str) -> ConfigError:
 
 
 class Source(Protocol):
-    """Bytes that are read once, from the beginning to the end."""
+    """Bytes that are read once, from beginning to end."""
 
     def read(self, size: int = -1, /) -> bytes:
-        """Up to `size` bytes, fewer only at the end; all without it."""
+        """Return up to `size` bytes, fewer only at the end. Without `size`, return all."""
         ...
 
 
 @attrs.define
 class Part:
-    """What was written to a part, or read of it."""
+    """The number, size and digest of members that were written to a part or read from it."""
 
     members: int = 0
     size: int = 0
@@ -135,10 +135,10 @@ class Part:
 
 
 class Writer:
-    """Writes members to a stream."""
+    """Writes the members of a backup to a stream."""
 
     def __init__(self, stream: IO[bytes]) -> None:
-        # Not mode `w|`: such a one writes once more when it is given up.
+        # Not mode `w|`, which writes once more when it is abandoned.
         self._tar = tarfile.TarFile(fileobj=_Counted(stream), mode="w", format=tarfile.PAX_FORMAT)  # type: ignore[arg-type]
         self._tar.copybufsize = PIECE  # type: ignore[attr-defined]
         self.parts = {name: Part() for name in PARTS}
@@ -147,7 +147,7 @@ class Writer:
         self.copy(name, len(content), io.BytesIO(content))
 
     def copy(self, name: str, size: int, source: Source) -> None:
-        """Adds `size` bytes of `source`. Raises OSError where it has fewer."""
+        """Add a member with `size` bytes of `source`. Raise `OSError` if the source has fewer."""
         part = self.parts.get(name.partition("/")[0])
         entry = tarfile.TarInfo(name)
         entry.size, entry.mode = size, 0o600
@@ -162,7 +162,7 @@ class Writer:
 
 @attrs.define
 class _Counted:
-    """A stream that knows how much was written to it, as tarfile asks."""
+    """A stream that counts what was written to it; tarfile asks for the position."""
 
     _stream: IO[bytes]
     _written: int = 0
@@ -178,7 +178,7 @@ class _Counted:
 
 @attrs.frozen
 class _Watched:
-    """Tells a part of all that is read through it."""
+    """A source that adds everything that is read to the digest of a part."""
 
     source: Source
     part: Part
@@ -191,7 +191,7 @@ class _Watched:
 
 @attrs.frozen
 class _Content:
-    """What is read of a member, whoever reads it. Raises `ConfigError` where the backup is cut off."""
+    """The content of a member. Reading raises `ConfigError` if the backup is cut off."""
 
     _file: Source
 
@@ -202,7 +202,7 @@ class _Content:
 
 @attrs.frozen
 class Member:
-    """A member of a backup; its content is there until the next one is asked for."""
+    """A member of a backup. Its content can be read until the next member is asked for."""
 
     name: str
     size: int
@@ -214,12 +214,12 @@ class Member:
 
     @property
     def path(self) -> str:
-        """Its name within the part."""
+        """The name within the part."""
         return self.name.partition("/")[2]
 
 
 class Reader:
-    """Reads the members of a stream in their order. Raises `ConfigError` where it is no backup, damaged or cut off."""
+    """Reads the members of a stream in order. Raises `ConfigError` if the stream is no backup, damaged or cut off."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         with _readable():
@@ -233,13 +233,13 @@ class Reader:
             raise ConfigError("This is no backup of forgelet")
         self.header_text = _document(first)
         self.header: Mapping[str, Any] = _parsed(self.header_text)
-        #: After the last member: what there had to be.
+        #: What the backup must contain. It is known after the last member.
         self.manifest: Mapping[str, Any] = {}
         self._manifest_text = b""
         self._signature = ""
 
     def members(self) -> Iterator[Member]:
-        """All between header and manifest, each read to its end before the next one."""
+        """Yield all members between header and manifest. Each is read to its end before the next one."""
         while (found := self._next()) is not None:
             if found.name == MANIFEST:
                 signed = _parsed(_document(found))
@@ -258,8 +258,8 @@ class Reader:
         raise ConfigError(CUT_OFF)
 
     def check(self, seal: Seal | None) -> None:
-        """After the last member: each part is what the manifest says, and with the passphrase's seal, that what it says
-        was written by whoever had that. Raises `ConfigError`."""
+        """Compare the parts with the manifest, after the last member. With a seal, also check that the manifest was
+        written by somebody who had the passphrase. Raise `ConfigError` if not."""
         parts = self.manifest.get("parts", {})
         for name, part in self.parts.items():
             if parts.get(name) != part.as_manifest():
@@ -272,7 +272,7 @@ class Reader:
             entry = self._tar.next()
             if entry is None:
                 return None
-            is_file = entry.isreg() and not entry.issparse()  # a sparse one may say any size
+            is_file = entry.isreg() and not entry.issparse()  # a sparse file may claim any size
             content = self._tar.extractfile(entry) if is_file else None
             if content is None:
                 raise damaged(f"{entry.name!r} is no file")
@@ -283,12 +283,12 @@ class Reader:
 def _readable() -> Iterator[None]:
     try:
         yield
-    except (tarfile.TarError, EOFError, ValueError):  # ValueError: numbers in its headers that are none
+    except (tarfile.TarError, EOFError, ValueError):  # ValueError: invalid numbers in headers
         raise ConfigError(CUT_OFF) from None
 
 
 def is_plain(name: str) -> bool:
-    """Whether `name` stays below the folder that it is put into."""
+    """Return whether a file of this name stays below the folder in which it is created."""
     return not {"", ".", ".."} & set(name.split("/")) and "\0" not in name
 
 
@@ -312,9 +312,9 @@ _PIECE_OF_TABLE = re.compile(r"(?P<table>\w+)\.(?P<number>\d{6})\.gz")
 
 
 def opened(stream: IO[bytes], passphrase: str | None) -> tuple[Reader, Seal | None, dict[str, str]]:
-    """The backup, its seal, and with the passphrase the small files that are sealed in it.
+    """Return the reader of a backup, its seal and, with the passphrase, the small files that are sealed in it.
 
-    Raises `ConfigError` where this program cannot restore it, or the passphrase is another one.
+    Raise `ConfigError` if this program cannot restore the backup, or if the passphrase is another one.
     """
     reader = Reader(stream)
     given = reader.header.get("format")
@@ -345,7 +345,7 @@ def opened(stream: IO[bytes], passphrase: str | None) -> tuple[Reader, Seal | No
 
 @attrs.frozen
 class Verified:
-    """A whole backup: when and by which version it was made, how much it has; whether the passphrase was tried."""
+    """The result of checking a complete backup. `passphrase_fits` is None if no passphrase was given."""
 
     made_at: str
     forgelet: str
@@ -357,7 +357,7 @@ class Verified:
 
 
 def verify(stream: IO[bytes], passphrase: str | None) -> Verified:
-    """Reads all of it. Raises `ConfigError` where it could not be restored."""
+    """Read the whole backup. Raise `ConfigError` if it could not be restored."""
     reader, seal, _ = opened(stream, passphrase)
     for member in reader.members():
         if member.part == DATABASE and member.name.endswith(".gz"):
@@ -377,7 +377,7 @@ def verify(stream: IO[bytes], passphrase: str | None) -> Verified:
 
 
 def unpacked(member: Member) -> Iterator[bytes]:
-    """What is in one piece of a table, little by little."""
+    """Yield the unpacked content of one piece of a table, in chunks."""
     unpacker = zlib.decompressobj(wbits=31)
     try:
         while piece := member.content.read(PIECE):
@@ -392,7 +392,7 @@ def unpacked(member: Member) -> Iterator[bytes]:
 
 
 class Members:
-    """The members of a backup in their order, of which the next one can be looked at before it is taken."""
+    """The members of a backup in order, with a look at the next one before it is taken."""
 
     def __init__(self, reader: Reader) -> None:
         self._members = reader.members()
@@ -406,13 +406,13 @@ class Members:
         self._next = next(self._members, None)
 
     def rows_of_next_table(self) -> "tuple[str, Rows] | None":
-        """The table whose rows come next, and these; None where no table comes."""
+        """Return the next table and its rows, or None if the next member is no table."""
         table = _table_of(self._next)
         return None if table is None else (table, Rows(self, table))
 
 
 class Rows:
-    """The rows of one table, as COPY reads them."""
+    """The rows of one table as a file that COPY reads."""
 
     def __init__(self, members: Members, table: str) -> None:
         self._pieces = self._all(members, table)

@@ -1,7 +1,7 @@
-"""Restoring a backup into an empty place: all of it, or nothing.
+"""Restoring a backup into an empty place, completely or not at all.
 
-Files are written below a folder whose name says what they are, rows in one transaction. Both become the instance's at
-the end, when all has been read and is as it was written; the secret key, without which no server starts, comes last.
+Files are written to a folder whose name marks them as unfinished, and rows are written in one transaction. Both take
+effect at the end, when everything has been read and checked. The secret key comes last: no server starts without it.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ from forgelet.backup.contents import Places, is_without_objects, pieces_of, smal
 from forgelet.backup.form import DATABASE, OBJECTS, PIECE, REPOSITORIES, Member, Members, Rows, opened
 from forgelet.backup.table_queries import Table
 
-#: `tell(what, bytes)`: what comes, and how many bytes of it have come.
+#: `progress(what, bytes)` reports how many bytes of the current part have been read.
 Progress = Callable[[str, int], None]
 
 
 @attrs.frozen
 class Restored:
-    """What a backup had; `migrations` are those that its schema was brought up to date by."""
+    """The content of the backup. `migrations` lists those that brought its schema up to date."""
 
     projects: int
     objects: int
@@ -45,7 +45,7 @@ class Restored:
 
 
 def check_is_empty(places: Places) -> None:
-    """Raises `ConfigError` where the database, the data directory or the object store has something already."""
+    """Raise `ConfigError` if the database, the data directory or the object store already has something."""
     if places.data_dir.exists() and any(places.data_dir.iterdir()):
         raise ConfigError(f"The data directory {places.data_dir} is not empty: name another one")
     with unsuitable_database(), _cursor(places) as cursor:
@@ -58,8 +58,8 @@ def check_is_empty(places: Places) -> None:
 
 
 def restore(places: Places, passphrase: str, stream: IO[bytes], progress: Progress) -> Restored:
-    """Restores into `places`, which `check_is_empty` has found empty. Raises `ConfigError`, `Unavailable`, psycopg2's
-    errors and OSError; everything is then as it was."""
+    """Restore a backup into `places`, which `check_is_empty` has found empty. Raise `ConfigError`, `Unavailable`,
+    psycopg2's errors or `OSError`; everything is then as before."""
     reader, seal, files = opened(stream, passphrase)
     disk.make_folder(places.data_dir)
     places.data_dir.chmod(0o700)
@@ -113,7 +113,7 @@ def _empty_database(places: Places) -> None:
 
 
 def _load_tables(cursor: Any, members: Members, progress: Progress) -> dict[str, int]:
-    """Leaves the transaction open, with all rows in it."""
+    """Load all rows and leave the transaction open. Return the number of rows of each table."""
     schema = _document(members, "schema.json")
     foreign_keys = table_queries.begin_loading(cursor)
     table_queries.begin_partitions(cursor, schema["partitions"])
@@ -158,7 +158,8 @@ def _compare(loaded: Mapping[str, int], expected: Mapping[str, int]) -> None:
 
 
 class _Files:
-    """Writes repositories and stored objects below a folder; objects that have a store elsewhere go there at once."""
+    """Writes repositories and stored objects below a folder. Objects that belong into an external store are put there
+    at once."""
 
     def __init__(self, places: Places, stage: Path, runner: asyncio.Runner) -> None:
         self._stage = stage
@@ -190,14 +191,14 @@ class _Files:
             shutil.copyfileobj(member.content, opened_file, PIECE)
 
     def make_durable(self) -> None:
-        """Returns when all is on the disk, and each repository has the folders that git asks for."""
+        """Create the folders that git expects in each repository, and return when everything is on the disk."""
         for repository in (self._stage / REPOSITORIES).glob("*/*.git"):
             for name in ("refs/heads", "refs/tags", "objects/info", "objects/pack"):
                 (repository / name).mkdir(parents=True, exist_ok=True)
         os.sync()
 
     def remove(self) -> None:
-        """Takes away what was put into a store elsewhere."""
+        """Remove what was put into an external store."""
         with contextlib.suppress(Exception):
             if self._store is not None and self._put:
                 self._runner.run(self._store.discard(self._put))

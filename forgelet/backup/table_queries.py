@@ -1,8 +1,8 @@
-"""Statements that read and fill all tables of a database, whatever they are, and bring it to a schema.
+"""Statements that read and fill all tables of a database and bring it to a schema.
 
-Contents go by COPY, not by pg_dump: the schema is always made by our own migrations. So no program of PostgreSQL has to
-be installed in a fitting version, a backup of one version of PostgreSQL is restored into any other, the names of roles
-do not matter, and an older schema is brought up to date by the very migrations that would have done so in place.
+Contents are transferred by COPY, not by pg_dump, and the schema is always made by our own migrations. So no matching
+PostgreSQL program has to be installed, a backup can be restored into another version of PostgreSQL, names of roles do
+not matter, and an older schema is brought up to date by the usual migrations.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ import attrs
 from psycopg2 import sql
 from psycopg2.extensions import cursor as Cursor  # noqa: N812
 
-#: Made by yoyo while it migrates.
+#: The tables of yoyo, which it creates while it migrates, are left out.
 _OWN = "relnamespace = current_schema()::regnamespace AND relname !~ '^(_?yoyo)_'"
 _OF_EXTENSIONS = "SELECT FROM pg_depend WHERE pg_depend.objid = pg_class.oid AND pg_depend.deptype = 'e'"
 
@@ -25,11 +25,11 @@ _TABLES = f"""
 """
 _SEQUENCES = f"SELECT relname::text FROM pg_class WHERE {_OWN} AND relkind = 'S' ORDER BY relname"
 _MIGRATIONS = "SELECT migration_id::text FROM _yoyo_migration ORDER BY migration_id"
-#: Whoever settles a push changes the row of its project.
+#: Whoever completes a push changes the row of its project.
 _PROJECTS = "SELECT id, xmin::text::bigint, empty_repo FROM projects"
 _PUSHED = "SELECT DISTINCT project_id FROM pushes"
 _CHAIN_END = "SELECT coalesce(max(position), 0) FROM audit_chain"
-#: Everything that a row names in the object store; an archive has an index beside it.
+#: Everything in the object store that a row names. An archive may have an index beside it.
 _KEYS = """
     SELECT object_key, true FROM job_artifacts
     UNION ALL SELECT object_key, false FROM job_logs WHERE object_key IS NOT NULL
@@ -53,7 +53,7 @@ _ANYTHING = f"""
 """
 _HAS_USERS = "SELECT to_regclass('users') IS NOT NULL"
 _ANY_USER = "SELECT EXISTS (SELECT FROM users)"
-#: All that one schema has, whoever made it of us.
+#: Drops everything of ours in the schema, whichever of our roles created it.
 _DROP_ALL = """
     DO $$ DECLARE one record; BEGIN
         FOR one IN SELECT oid::regclass AS name, relkind FROM pg_class
@@ -76,7 +76,7 @@ _DROP_ALL = """
         LOOP EXECUTE format('DROP SEQUENCE IF EXISTS %s CASCADE', one.name); END LOOP;
     END $$
 """
-#: No limits of time, and values as any PostgreSQL reads them.
+#: No time limits, and values in a form that every PostgreSQL reads.
 _SESSION = {
     "statement_timeout": "0",
     "lock_timeout": "0",
@@ -88,14 +88,14 @@ _SESSION = {
     "bytea_output": "hex",
     "client_encoding": "UTF8",
 }
-#: Whatever edges keep, and whatever they have been told, is of another time.
+#: The edges' copies and pending purges belong to another time.
 _FORGET = "DELETE FROM edge_purges"
 _FORGET_EVERYTHING = "UPDATE edges SET purge_everything = true"
 
 
 @attrs.frozen
 class Table:
-    """A table and the columns that are copied."""
+    """A table and its columns that are copied."""
 
     name: str
     columns: Sequence[str]
@@ -107,15 +107,15 @@ class Table:
 
 @attrs.frozen
 class Project:
-    """The transaction that has changed its row last: where it is the same one, no push was settled in between. What
-    was never pushed to may have no repository yet."""
+    """`changed_by` is the transaction that last changed the project's row: if it is the same, no push was completed in
+    between. An empty project may have no repository."""
 
     changed_by: int
     is_empty: bool
 
 
 def begin_snapshot(cursor: Cursor) -> None:
-    """All that follows sees one moment, which is now."""
+    """Begin a transaction that sees the database as it is now."""
     cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     _as_it_takes(cursor)
     cursor.execute("SELECT 1")
@@ -127,7 +127,8 @@ def _as_it_takes(cursor: Cursor) -> None:
 
 
 def hold_pushes(cursor: Cursor, timeout: float) -> None:
-    """Nobody proposes or settles a push until the transaction ends. Raises LockNotAvailable after so many seconds."""
+    """Let nobody record or complete a push until the transaction ends. Raise `LockNotAvailable` after `timeout`
+    seconds."""
     cursor.execute("SET LOCAL lock_timeout = %s", (int(timeout * 1000),))
     cursor.execute("LOCK TABLE pushes IN SHARE MODE")
 
@@ -137,7 +138,7 @@ def tables(cursor: Cursor) -> list[Table]:
 
 
 def dump(cursor: Cursor, table: Table, target: Any) -> int:
-    """Writes its rows to `target`, which has `write(bytes)`; how many there are."""
+    """Write the rows of a table to `target`, which has `write(bytes)`, and return their number."""
     statement = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT").format(
         table._columns, sql.Identifier(table.name)
     )
@@ -146,14 +147,14 @@ def dump(cursor: Cursor, table: Table, target: Any) -> int:
 
 
 def load(cursor: Cursor, table: Table, source: IO[bytes]) -> int:
-    """The opposite."""
+    """Read the rows of a table from `source`, and return their number."""
     statement = sql.SQL("COPY {} ({}) FROM STDIN").format(sql.Identifier(table.name), table._columns)
     cursor.copy_expert(statement, source)
     return cursor.rowcount
 
 
 def sequences(cursor: Cursor) -> dict[str, Any]:
-    """The last value of each, and whether it was given out."""
+    """Return for each sequence its last value, and whether that was used."""
     found = {}
     for (name,) in _rows(cursor, _SEQUENCES):
         cursor.execute(sql.SQL("SELECT last_value, is_called FROM {}").format(sql.Identifier(name)))
@@ -167,12 +168,12 @@ def set_sequences(cursor: Cursor, values: dict[str, Any]) -> None:
 
 
 def partitions(cursor: Cursor) -> list[tuple[str, str | None, str | None]]:
-    """Of the audit trail: name, first moment, first moment after it."""
+    """Return name, first moment and end of each partition of the audit trail."""
     return _rows(cursor, _PARTITIONS)
 
 
 def make_partitions(cursor: Cursor, wanted: Sequence[tuple[str, str | None, str | None]]) -> None:
-    """In the place of those that are there, which have to be empty."""
+    """Replace the partitions, which have to be empty."""
     for name, _, _ in partitions(cursor):
         cursor.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(name)))
     for name, since, until in wanted:
@@ -186,29 +187,29 @@ def migrations(cursor: Cursor) -> list[str]:
 
 
 def projects(cursor: Cursor) -> dict[int, Project]:
-    """By id."""
+    """Return all projects by id."""
     return {number: Project(*values) for number, *values in _rows(cursor, _PROJECTS)}
 
 
 def pushed(cursor: Cursor) -> set[int]:
-    """Projects with a push that is not settled."""
+    """Return the ids of projects with a push that is not completed."""
     return {number for (number,) in _rows(cursor, _PUSHED)}
 
 
 def chain_end(cursor: Cursor) -> int:
-    """The position of the last audit event."""
+    """Return the position of the last audit event."""
     return int(_rows(cursor, _CHAIN_END)[0][0])
 
 
 def keys(cursor: Cursor) -> Iterator[tuple[str, bool]]:
-    """Every object that a row names, and whether it may have an index."""
+    """Yield the key of every object that a row names, and whether it may have an index."""
     cursor.execute(f"DECLARE object_keys CURSOR FOR {_KEYS}")
     while rows := _rows(cursor, "FETCH 10000 FROM object_keys"):
         yield from rows
 
 
 def is_empty(cursor: Cursor) -> bool:
-    """Whether there is nothing, or the tables of a forgelet that has never had a user."""
+    """Return whether the database has nothing, or only the tables of a forgelet that never had a user."""
     if not _rows(cursor, _ANYTHING):
         return True
     return bool(_rows(cursor, _HAS_USERS)[0][0]) and not _rows(cursor, _ANY_USER)[0][0]
@@ -219,8 +220,8 @@ def drop_everything(cursor: Cursor) -> None:
 
 
 def begin_loading(cursor: Cursor) -> list[tuple[str, str, str]]:
-    """Begins a transaction in which rows are rows and nothing else: without triggers, foreign keys, and what migrations
-    have put there. Gives the foreign keys, for `end_loading`."""
+    """Begin a transaction that loads plain rows: without triggers, foreign keys, or rows that migrations inserted.
+    Return the foreign keys for `end_loading`."""
     cursor.execute("BEGIN")
     _as_it_takes(cursor)
     foreign_keys = _rows(cursor, _FOREIGN_KEYS)
@@ -235,7 +236,7 @@ def begin_loading(cursor: Cursor) -> list[tuple[str, str, str]]:
 
 
 def end_loading(cursor: Cursor, foreign_keys: list[tuple[str, str, str]]) -> None:
-    """What was taken away is there again, and holds for all rows. The caller commits."""
+    """Restore foreign keys and triggers, and check all rows. The caller commits."""
     cursor.execute(_FORGET)
     cursor.execute(_FORGET_EVERYTHING)
     cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
@@ -249,7 +250,7 @@ def end_loading(cursor: Cursor, foreign_keys: list[tuple[str, str, str]]) -> Non
 
 
 def begin_partitions(cursor: Cursor, wanted: Sequence[tuple[str, str | None, str | None]]) -> None:
-    """As `make_partitions`, their triggers off like all others."""
+    """Replace the partitions, and disable their triggers like all others."""
     make_partitions(cursor, wanted)
     _triggers(cursor, "DISABLE")
 

@@ -1,1 +1,1 @@
-"""The commands beside those that run something, one module for each group; `forgelet/command_line.py` names them."""
+"""The commands other than those that run a server, one module for each group. `forgelet/command_line.py` names them."""

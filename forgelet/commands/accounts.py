@@ -1,4 +1,4 @@
-"""Accounts, personal access tokens and runners: commands that change something as the API does."""
+"""Accounts, personal access tokens and runners: commands that make changes as the API does."""
 
 import asyncio
 import datetime
@@ -33,7 +33,8 @@ PASSWORD_OPTION = click.option(
 
 
 def read_password(given: str | None) -> str:
-    """What was `given`, or what a person types twice, or the first line of standard input. Raises `ConfigError`."""
+    """Return the `given` password, one that is typed twice at a terminal, or the first line of standard input. Raise
+    `ConfigError` if there is none."""
     if given is not None:
         return given
     if sys.stdin.isatty():
@@ -156,7 +157,7 @@ async def _link_for(services: Services, user: User) -> str:
 
 
 async def find_user(database: Executor, username: str) -> User:
-    """The account. Raises `ConfigError` where there is none."""
+    """Return the account. Raise `ConfigError` if there is none."""
     found = await user_queries.find_user_by_username(database, username)
     if found is None:
         raise ConfigError(f"There is no user {username}")

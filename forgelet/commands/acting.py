@@ -1,4 +1,4 @@
-"""What commands need to change something as the API does: the application without a server, and who asks."""
+"""What commands need to make changes as the API does: the application without a server, and the author of events."""
 
 import getpass
 import os
@@ -24,9 +24,9 @@ _POOL = 2
 
 @asynccontextmanager
 async def services_of(instance: Instance) -> AsyncIterator[Services]:
-    """The application with its database, whether the service runs or not. Raises `ConfigError` where the database is
-    not of this version, or the secret key is not that of the database; and for what the block is refused."""
-    from api_server.app import joined  # the whole server: help and mistakes do without
+    """Yield the application's services, whether a server runs or not. Raise `ConfigError` if the database has another
+    version's schema or another secret key, or if the API would refuse what the block does."""
+    from api_server.app import joined  # the whole server: help and errors do without it
 
     url = instance.ready_database_url
     settings = attrs.evolve(instance.api_settings, database_url=url, database_pool=_POOL)
@@ -43,7 +43,8 @@ async def services_of(instance: Instance) -> AsyncIterator[Services]:
 
 @asynccontextmanager
 async def changing(services: Services, *, revokes: str | None = None) -> AsyncIterator[Transaction]:
-    """One transaction; it holds the rights of what is called `revokes` ("user:7") alone, which it takes away."""
+    """Yield a transaction. If it takes away rights, `revokes` names whose ("user:7"), and the transaction locks
+    them."""
     async with services.database.transaction() as transaction:
         if revokes is not None:
             await revoke_alone(transaction, revokes)
@@ -51,7 +52,7 @@ async def changing(services: Services, *, revokes: str | None = None) -> AsyncIt
 
 
 def author() -> Author:
-    """Whom audit events name: the account of this machine that gives the command."""
+    """Return the author of audit events: the account of this machine that runs the command."""
     try:
         account = os.environ.get("SUDO_USER") or getpass.getuser()
     except (KeyError, OSError):
@@ -61,7 +62,7 @@ def author() -> Author:
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """What the API would answer is a `ConfigError` of whoever gave the command."""
+    """Turn the errors that the API would answer into `ConfigError`."""
     try:
         yield
     except ApiError as refused:
@@ -73,7 +74,7 @@ def _refusals() -> Iterator[None]:
 
 
 def _sentence(body: Any) -> str:
-    """Out of `{"message": {"email": ["is invalid"]}}` and its like."""
+    """Return the sentence in `{"message": {"email": ["is invalid"]}}` and similar bodies."""
     said = body.get("message") or body.get("error") if isinstance(body, dict) else body
     if isinstance(said, dict):
         parts = [f"{field.replace('_', ' ')} {text}" for field, texts in said.items() for text in texts]

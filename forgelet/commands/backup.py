@@ -1,4 +1,4 @@
-"""`forgelet backup`, made while the instance runs, and `forgelet restore`, into a place where nothing is yet."""
+"""The commands `forgelet backup`, for a running instance, and `forgelet restore`, into an empty place."""
 
 import contextlib
 import datetime
@@ -33,7 +33,8 @@ VARIABLE = "FORGELET_BACKUP_PASSPHRASE"
 
 
 def passphrase(file: Path | None, *, is_new: bool) -> str:
-    """Raises `ConfigError`. A new one is asked for twice."""
+    """Return the passphrase from a file, the variable, or a prompt, which asks twice for a new one. Raise `ConfigError`
+    if there is none."""
     if file is not None:
         try:
             found = file.read_text("utf-8")
@@ -59,7 +60,7 @@ _EVERY_SECONDS = 0.2
 
 
 class Telling:
-    """Tells on standard error, where that is a terminal; in a block, at whose end the line is gone."""
+    """Shows progress on standard error if that is a terminal. The line is removed at the end of the block."""
 
     def __init__(self) -> None:
         self._is_seen = sys.stderr.isatty()
@@ -75,12 +76,12 @@ class Telling:
         self._show("")
 
     def tell(self, what: str, done: int, of: int) -> None:
-        """What is being done, and how many of how many are."""
+        """Show what is being done, and how many of how many are done."""
         if self._is_due():
             self._show(f"{what}: {done:,} of {of:,} ({100 * done // of} %)" if of else what)
 
     def tell_bytes(self, what: str, done: int) -> None:
-        """Likewise, and how many bytes of it."""
+        """Show what is being done, and how many bytes are done."""
         if self._is_due():
             self._show(f"{what}: {done / 2**20:,.1f} MiB")
 
@@ -138,7 +139,8 @@ def backup_command(instance: Instance, file: str, passphrase_file: Path | None, 
 
 @contextlib.contextmanager
 def _target(file: str) -> Iterator[IO[bytes]]:
-    """What becomes `file` at the end of the block, if that is reached; for nobody else to read."""
+    """Yield a stream for `file`. The file appears at the end of the block if that succeeds. Only its owner can read
+    it."""
     if file == _STDOUT:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -172,7 +174,7 @@ def _target(file: str) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def ending_tidily() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the block as Ctrl-C does, so that nothing unfinished stays."""
+    """Let SIGTERM and SIGHUP end the block as Ctrl-C does, so that no unfinished file stays."""
 
     def end(number: int, _frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
@@ -187,7 +189,7 @@ def ending_tidily() -> Iterator[None]:
 
 @contextlib.contextmanager
 def that_may_fail() -> Iterator[None]:
-    """What fails after the beginning ends with status 1: a disk is full, or an object store does not answer."""
+    """Turn errors of disks and object stores after the beginning into exit status 1."""
     try:
         yield
     except BrokenPipeError:
@@ -217,7 +219,7 @@ def _say(file: str, made: BackedUp, *, verified: bool) -> None:
 
 
 _STDIN = "-"
-#: The API server's part of a `forgelet up`.
+#: The API server's folder in a `forgelet up`.
 API = "api"
 
 
@@ -280,7 +282,7 @@ def _source(file: str) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def _places(folder: Path, database_url: str | None) -> Iterator[Places]:
-    """Where it is restored to; all of it is gone again where the block raises."""
+    """Yield the empty places to restore into. Remove everything from them again if the block raises."""
     for data_dir in (folder, folder / API):
         if (data_dir / UNFINISHED_RESTORE).exists():
             raise ConfigError(f"A restore into {folder} is under way, or was killed: {RESTORE_AGAIN}")
@@ -309,7 +311,7 @@ def _of_server(data_dir: Path, database_url: str, up: Path | None) -> Places:
 
 @contextlib.contextmanager
 def _own_postgres(folder: Path) -> Iterator[str]:
-    """The PostgreSQL of the `forgelet up` that there will be; while it lasts nobody else uses the folder."""
+    """Start the PostgreSQL of the future `forgelet up` and yield its URL. Nobody else can use the folder meanwhile."""
     data = DataDirectory(folder)
     with data.opened():
         cluster = embedded_postgres.cluster_of(data)
@@ -323,7 +325,7 @@ def _own_postgres(folder: Path) -> Iterator[str]:
 def _empty(folder: Path, *, existed: bool) -> None:
     with contextlib.suppress(OSError):
         for one in folder.iterdir():
-            if one.is_symlink():  # root's PostgreSQL lies elsewhere
+            if one.is_symlink():  # the PostgreSQL of root lies elsewhere
                 shutil.rmtree(one.resolve(), ignore_errors=True)
                 one.unlink()
             elif one.is_dir():

@@ -1,4 +1,4 @@
-"""Settings: what they are, and where each comes from."""
+"""The command `forgelet config`: settings and where each comes from."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -54,7 +54,7 @@ def _rows(
 
 
 def _shown(field: "attrs.Attribute[Any]", value: Any) -> Any:
-    """As JSON has it; of a secret only whether there is one, of a URL that holds one all but that."""
+    """Return the value as JSON, a mask for a secret, and a URL without its secret."""
     if field.repr not in (True, False):  # a function that masks
         text = str(value.get_secret_value() if hasattr(value, "get_secret_value") else value)
         return _masked(text) if text else ""

@@ -1,4 +1,4 @@
-"""What operators do with the database: bring it to this version's schema, and look after the tasks queued in it."""
+"""Commands for the database: migrate it to this version's schema, and manage the tasks in its queue."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence

@@ -1,4 +1,4 @@
-"""`forgelet edge status`, `list` and `purge`: what operators ask of edges that run."""
+"""The commands `forgelet edge status`, `list` and `purge`, for running edges."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -16,9 +16,9 @@ from forgelet.frame import Command
 from forgelet.instance import Instance
 
 ResultT = TypeVar("ResultT")
-#: Seconds for one request; purging much takes a while.
+#: Seconds for one request. A large purge takes a while.
 _SECONDS = 10.0
-#: Responses that are asked for at a time.
+#: Responses that are fetched at a time.
 _PAGE = 500
 
 
@@ -27,7 +27,8 @@ _PAGE = 500
 def status_command(instance: Instance) -> None:
     """Show what each edge has served and stored, and whether it reaches its origin with the right token.
 
-    Ends with status 1 where one does not answer."""
+    If an edge does not answer, the command exits with status 1.
+    """
     rows = _of_each(instance, _status)
     columns = ["edge", "version", "hit_ratio", "responses", "bytes", "origin", "storage_token", "problem"]
     frame.table(columns, rows)
@@ -41,7 +42,8 @@ def status_command(instance: Instance) -> None:
 def list_command(instance: Instance, prefix: str, limit: int) -> None:
     """List what each edge has stored, how old it is, and how often it was used.
 
-    Ends with status 1 where an edge does not answer."""
+    If an edge does not answer, the command exits with status 1.
+    """
 
     async def stored(api: EdgeApi) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
@@ -72,9 +74,10 @@ def list_command(instance: Instance, prefix: str, limit: int) -> None:
 def purge_command(
     instance: Instance, projects: Sequence[str], prefixes: Sequence[str], *, everything: bool
 ) -> None:
-    """Make all edges forget their stored objects at once. What changes in the service they are told without this.
+    """Make all edges forget their stored objects at once. Changes in the service reach them without this command.
 
-    Ends with status 1 where an edge could not be told."""
+    If an edge cannot be told, the command exits with status 1.
+    """
     if everything == bool(projects or prefixes):
         raise ConfigError("Say what is to be purged: --project, --prefix, or --everything alone")
     wrong = [prefix for prefix in prefixes if not prefix.startswith("/")]
@@ -108,7 +111,7 @@ async def _status(api: EdgeApi) -> dict[str, Any]:
 
 
 def _of_each(instance: Instance, ask: Callable[[EdgeApi], Awaitable[Any]]) -> list[dict[str, Any]]:
-    """`{"edge", "problem"}` and `found`, or what a status says, of all edges, side by side."""
+    """Ask all edges at the same time. Return `edge`, `problem` and `found` (or the columns of a status) for each."""
 
     async def one(api: EdgeApi) -> dict[str, Any]:
         try:
@@ -131,7 +134,7 @@ def _apis_of(instance: Instance, session: Any) -> list[EdgeApi]:
 
 
 def _shown(said: dict[str, Any]) -> dict[str, Any]:
-    """The columns of a table out of what an edge says of itself, which is there as a whole for programs."""
+    """Return the columns of the table for an edge's status; `status` has all of it for programs."""
     requests, stored, origin = said.get("requests", {}), said.get("stored", {}), said.get("origin", {})
     asked = sum(requests.values())
     reachable = {True: "reachable", False: "not reachable"}.get(origin.get("reachable"), "not known")

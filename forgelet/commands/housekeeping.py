@@ -1,4 +1,4 @@
-"""What operators do with what is kept: check and pack repositories, sweep stored objects, drop data of old jobs."""
+"""Commands for stored data: check and pack repositories, sweep stored objects, remove data of old jobs."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ from forgelet.commands import queries
 from forgelet.frame import Group, answer
 from forgelet.instance import Instance
 
-#: Seconds for one git, which may have to read gigabytes.
+#: Seconds for one git process, which may have to read gigabytes.
 _SECONDS = 24 * 3600.0
 _NOTHING = "nothing was pushed to it yet"
 
@@ -109,7 +109,7 @@ async def _pack(instance: Instance, projects: Sequence[str]) -> list[dict[str, A
 
 
 def _is_to_come(folder: Path, project: queries.NamedProject) -> bool:
-    """Whether it has no repository yet, since nobody has pushed to it."""
+    """Return whether the project has no repository yet because nobody has pushed to it."""
     return project.empty_repo and not folder.is_dir()
 
 
@@ -124,7 +124,7 @@ async def _packed(folder: Any, instance: Instance, now: float) -> str:
 
 
 async def _wanted(database: Any, projects: Sequence[str]) -> list[queries.NamedProject]:
-    """Those projects, or all. Raises `ConfigError` where there is no such project."""
+    """Return those projects, or all. Raise `ConfigError` if one does not exist."""
     if not projects:
         return await queries.all_projects(database)
     found = []
@@ -216,7 +216,6 @@ def _store_that_answers() -> Iterator[None]:
 
 
 _DAY = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%SZ"])
-#: Seconds; finding old jobs among millions may take a while.
 
 
 @click.group(cls=Group)

@@ -1,4 +1,4 @@
-"""What operators do with what goes out: mirrors, and deliveries to external status checks."""
+"""Commands for mirrors and for deliveries to external status checks."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -115,7 +115,7 @@ async def _run_mirror(transaction: Transaction, mirror_id: int) -> None:
 
 
 async def _redeliver(transaction: Transaction, delivery_id: int) -> None:
-    """As the API does it, which is written down likewise."""
+    """Send a delivery again as the API does, with the same audit event."""
     place = await list_queries.place_of_delivery(transaction, delivery_id)
     check = await service_queries.hold(transaction, place.project_id, place.check_id)
     await delivery_queries.redeliver(transaction, check.id, delivery_id)
@@ -134,7 +134,7 @@ async def _redeliver(transaction: Transaction, delivery_id: int) -> None:
 def _listed(
     instance: Instance, limit: int, read: Read, wanted: Callable[[dict[str, Any]], bool] | None = None
 ) -> list[dict[str, Any]]:
-    """Up to `limit` rows of a list that are `wanted`."""
+    """Return up to `limit` rows of a list for which `wanted` is true."""
 
     async def run() -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
@@ -152,7 +152,7 @@ def _listed(
 def _act(
     instance: Instance, ids: Sequence[int], do: Callable[[Transaction, int], Awaitable[None]], done: str
 ) -> list[dict[str, Any]]:
-    """`{"id", "result", "problem"}` for each."""
+    """Act on each id. Return `{"id", "result", "problem"}` for each."""
 
     async def run() -> list[dict[str, Any]]:
         rows = []

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="empty-body"
-"""Which projects and mirrors there are, and which commits rows name that have to be in their repositories."""
+"""Statements for commands: projects, mirrors, and the commits that have to be in a repository."""
 
 import attrs
 

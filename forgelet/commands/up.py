@@ -1,4 +1,4 @@
-"""The command `forgelet up`: its options, looked at before anything begins, and how it begins and ends."""
+"""The command `forgelet up`: its options, its start and end, and what it prints when everything runs."""
 
 import contextlib
 import datetime
@@ -38,7 +38,7 @@ _A_TOKEN = re.compile(r"[\x21-\x7e]{8,255}")
 
 
 def listen_address(text: str) -> str:
-    """For `--host`. Raises `ConfigError`, as all here."""
+    """Check the value of `--host`. Like the other checks, raise `ConfigError`."""
     try:
         return str(ipaddress.IPv4Address(text))
     except ValueError:
@@ -46,7 +46,7 @@ def listen_address(text: str) -> str:
 
 
 def external_name(text: str) -> str:
-    """For `--external-host`."""
+    """Check the value of `--external-host`."""
     if not _A_NAME.fullmatch(text):
         raise CannotStart(
             "--external-host has to be the name or the IPv4 address of a machine, without a port"
@@ -55,8 +55,8 @@ def external_name(text: str) -> str:
 
 
 def checked_gitlab_version(text: str) -> str:
-    """For `--gitlab-version`."""
-    from api_server.settings import GITLAB_VERSION  # a start without the option does not wait for it
+    """Check the value of `--gitlab-version`."""
+    from api_server.settings import GITLAB_VERSION  # a start without the option does not wait for this import
 
     if not re.fullmatch(GITLAB_VERSION, text):
         raise CannotStart("--gitlab-version has to be a version such as 17.11 or 17.11.4-ee")
@@ -64,7 +64,7 @@ def checked_gitlab_version(text: str) -> str:
 
 
 def checked_root_token(token: str | None, file: Path | None) -> str | None:
-    """For `--root-token` and `--root-token-file`."""
+    """Return the token of `--root-token` or `--root-token-file` after checking it."""
     if file is not None:
         token = file.read_text(errors="replace").strip()
     if token is not None and not _A_TOKEN.fullmatch(token):
@@ -74,7 +74,8 @@ def checked_root_token(token: str | None, file: Path | None) -> str | None:
 
 
 def folder_for_tests(instance: Instance, database_url: str | None) -> Path | None:
-    """The empty one of `--data-dir`, for a server for tests. The variable names the folder of another service."""
+    """Return the folder of `--data-dir` for a server for tests, which must be empty. FORGELET_DATA_DIR does not count:
+    it names the folder of another service."""
     if database_url:
         raise CannotStart("--testing has a PostgreSQL of its own, to throw away: leave out --database-url")
     named = instance.named if _is_data_dir_given() else None
@@ -86,7 +87,7 @@ def folder_for_tests(instance: Instance, database_url: str | None) -> Path | Non
 
 
 def _is_data_dir_given() -> bool:
-    """Before or after the command's name."""
+    """Return whether the option stands before or after the command's name."""
     context: click.Context | None = click.get_current_context()
     while context is not None:
         if context.get_parameter_source("data_dir") is ParameterSource.COMMANDLINE:
@@ -96,16 +97,17 @@ def _is_data_dir_given() -> bool:
 
 
 class ReadyFile:
-    """`path` is there, whole, while the service can be used; only its owner can read it.
+    """The file that says that the service can be used. It appears complete, and only its owner can read it.
 
-    Raises `ConfigError` where it cannot be written."""
+    Raises `ConfigError` if it cannot be written.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path.absolute()
         self._scratch = self._path.with_name(f".{self._path.name}.{secrets.token_hex(8)}")
 
     def clear(self) -> None:
-        """Before anything starts, so that a folder that is missing is heard of at once."""
+        """Remove an old file before anything starts. A missing folder is reported at once."""
         with writable("The ready file"):
             self._path.unlink(missing_ok=True)
             self._scratch.touch(mode=0o600)
@@ -113,13 +115,13 @@ class ReadyFile:
 
     @contextlib.contextmanager
     def written(self, facts: Mapping[str, object]) -> Iterator[None]:
-        """Says for as long as the block lasts that it is ready."""
+        """Write the file, and remove it at the end of the block."""
         with writable("The ready file"):
             self._scratch.touch(mode=0o600)
             self._scratch.write_text(json.dumps({**facts, "pid": os.getpid()}) + "\n")
             ours = self._scratch.open()
             self._scratch.replace(self._path)
-        with ours:  # no other file gets its number while it is open
+        with ours:  # no other file gets its inode number while it is open
             try:
                 yield
             finally:
@@ -127,7 +129,8 @@ class ReadyFile:
                     self._path.unlink(missing_ok=True)
 
     def _is(self, ours: os.stat_result) -> bool:
-        """One that was started later with the same file has its own there, perhaps with our process's number."""
+        """Return whether the file is still ours: a later `up` with the same path has its own there, perhaps with our
+        process id."""
         with contextlib.suppress(OSError):
             return os.path.samestat(self._path.stat(), ours)
         return False
@@ -137,7 +140,7 @@ if TYPE_CHECKING:
     from forgelet.local.runner_rules import Rules
     from forgelet.testing.api import Api
 
-#: What `--runner` is given without a file; on as a variable.
+#: The value of `--runner` without a file, and of its variable.
 PLAYS_ALL = "1"
 runner_option = click.option(
     "--runner",
@@ -148,22 +151,25 @@ runner_option = click.option(
     help="Play the jobs of pipelines without executing them, as the file RULES says; by default all succeed.",
 )
 _TOKEN = "built-in-runner-token"
-#: What a server for tests takes for all tags; others have jobs without tags played.
+#: The runner of a server for tests takes jobs with any tags; other runners take only jobs without tags.
 _ALL_TAGS = "*"
 
 
 def rules_of(option: str | None) -> "Rules | None":
-    """None where there is to be no runner. Raises `ConfigError`."""
+    """Return the rules of the runner, or None if there is to be none. Raise `ConfigError` if they are invalid."""
     if option is None:
         return None
-    from forgelet.local.runner_rules import Rules, read_rules  # what is not wanted costs the start nothing
+    from forgelet.local.runner_rules import (
+        Rules,
+        read_rules,
+    )  # the start does without it if there is no runner
 
     return Rules() if option == PLAYS_ALL else read_rules(Path(option))
 
 
 @contextlib.contextmanager
 def playing(forgelet: Forgelet, rules: "Rules") -> Iterator[None]:
-    """For the length of the block. Raises `CannotStart`."""
+    """Play jobs as long as the block lasts. Raise `CannotStart` if the runner cannot be registered."""
     from forgelet.local.runner import BuiltInRunner
     from forgelet.testing.api import ApiError
 
@@ -356,7 +362,7 @@ def run(
     ready_file: ReadyFile | None,
     is_over: Callable[[float], bool],
 ) -> NoReturn:
-    """Runs `plan` until a signal, the end of one of its processes, or `is_over`; ends this program either way."""
+    """Run `plan` until a signal, the end of one of its processes, or `is_over`. Then end this program."""
     forgelet = Forgelet(plan, tell, is_over)
     _obey_signals(forgelet)
     os.umask(0o077)
@@ -370,9 +376,9 @@ def run(
             plan.data.write_secret("root-token", root_token)
             plan.data.remember(TOKEN_SHOWN, "yes")
         with forgelet:
-            from forgelet.local import demo_data, demo_story  # by now nobody waits for their import
+            from forgelet.local import demo_data, demo_story  # nobody waits for their import at this point
 
-            plan = forgelet.plan  # its ports are known now
+            plan = forgelet.plan  # with the ports that were taken
             tell(f"Ready after {time.monotonic() - begun:.1f} s.")
             if with_demo:
                 demo_data.ensure(forgelet.api(), plan.data, CHECKOUT, tell)
@@ -397,8 +403,8 @@ def tell(text: str) -> None:
 
 
 def _obey_signals(forgelet: Forgelet) -> None:
-    """Ctrl-C and SIGTERM end everything, the second of them at once. SIGHUP is for the servers, but where it says that
-    the terminal is gone."""
+    """End everything on Ctrl-C and SIGTERM, and at once on the second. Pass SIGHUP on to the servers, unless it means
+    that the terminal is gone."""
     at_a_terminal = sys.stdout.isatty()
 
     def hurry(_number: int, _frame: object) -> None:
@@ -429,7 +435,7 @@ def _until_eof() -> Callable[[float], bool]:
 
 
 def _ends_within(seconds: float) -> bool:
-    """Whether standard input ends; what comes from there before is of no interest."""
+    """Return whether standard input ends within that time. Its content is ignored."""
     try:
         readable, _, _ = select.select([0], [], [], seconds)
         return bool(readable) and not os.read(0, 65536)
@@ -438,7 +444,7 @@ def _ends_within(seconds: float) -> bool:
 
 
 def places_of(plan: Plan) -> dict[str, str | None]:
-    """What a program has to know of the service that runs."""
+    """Return the facts about the running service that a program needs."""
     return {
         "api_url": plan.addresses.external_url,
         "edge_url": plan.addresses.external_edge_url,
@@ -462,7 +468,7 @@ def facts_of(plan: Plan) -> dict[str, str | None]:
 
 
 def what_next(plan: Plan, *, with_demo: bool) -> str:
-    """The text at the end: addresses, the administrator's token the first time, commands to paste."""
+    """Return the closing text: addresses, the administrator's token the first time, and commands to paste."""
     if plan.testing:
         return for_testers(plan)
     token = f"in {plan.data.secret_file('root-token')}"
@@ -488,7 +494,7 @@ def what_next(plan: Plan, *, with_demo: bool) -> str:
 
 
 def own_command() -> str:
-    """How this `forgelet` is called from the present folder, in a shell."""
+    """Return the command that calls this `forgelet` in a shell in the present folder."""
     if CHECKOUT is not None:
         program = CHECKOUT / "scripts" / "forgelet"
         here = Path.cwd()
@@ -513,7 +519,7 @@ def tell_sign_in_link(plan: Plan, administrator: "Api") -> None:
 
 
 def for_testers(plan: Plan) -> str:
-    """The same of a server for tests: its token is nobody's secret, and commands show what only such a server does."""
+    """Return the closing text of a server for tests. Its token is no secret, and its commands show the controls."""
     token = plan.data.read_secret("root-token")
     return "\n".join(
         [
@@ -537,7 +543,7 @@ def for_testers(plan: Plan) -> str:
 
 
 def commands_to_try(plan: Plan, *, with_demo: bool) -> list[str]:
-    """Commands that work as they stand in any shell and folder."""
+    """Return lines with commands that work in any shell and folder."""
     from forgelet.local import demo_data
 
     api, raw = plan.addresses.external_url, plan.addresses.external_edge_url or plan.addresses.external_url

@@ -1,5 +1,5 @@
-"""`forgelet doctor`: looks at everything that the service needs, and says what is wrong and what to do.
+"""The command `forgelet doctor`: checks everything that the service needs, and says what is wrong and what to do.
 
-One module per kind of check; each check is a coroutine function that takes the `DiagnosedInstance` and gives its
-findings.
+There is one module for each kind of check. A check is a coroutine function that takes a `DiagnosedInstance` and returns
+its findings.
 """

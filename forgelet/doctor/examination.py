@@ -1,4 +1,4 @@
-"""`forgelet doctor`: all checks, side by side, within a time that no check can exceed."""
+"""The command `forgelet doctor`: runs all checks at the same time, within a time limit."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ from forgelet.instance import Instance
 from forgelet.local import variables
 
 Check = Callable[[DiagnosedInstance], Awaitable[list[Finding]]]
-#: By the names under which their findings are shown, in this order.
+#: The checks by the names that are shown with their findings, in this order.
 CHECKS: Mapping[str, Check] = {
     "versions": machine.versions,
     "clock": machine.clock,
@@ -37,33 +37,33 @@ CHECKS: Mapping[str, Check] = {
 }
 _OF_RUNNING = ("database", "edges", "work")
 _OF_MACHINE = ("versions", "clock", "disk")
-#: Seconds that all of it may take, and then what is cut off.
+#: Seconds for all checks, and for those that are then cancelled.
 LONGEST, _LAST = 13.0, 1.0
-#: Seconds in which this machine's clock may gain on what it counts itself.
+#: Seconds by which the clock may differ from the monotonic clock after the checks.
 _JUMP = 1.0
 
 
 @attrs.frozen
 class Examined:
-    """The findings by check, and whether some check has not come to an end and may hold a thread."""
+    """The findings by check. `hangs` says that a check did not end and may hold a thread."""
 
     findings: Mapping[str, list[Finding]]
     hangs: bool
 
 
 async def examine(environment: Mapping[str, str], longest: float = LONGEST) -> Examined:
-    """What is found of the instance whose processes have `environment`."""
+    """Check the instance whose processes have these variables."""
     return await _examine(CHECKS, environment, longest)
 
 
 async def examine_stopped(environment: Mapping[str, str]) -> Examined:
-    """Likewise of a `forgelet up` that is stopped, and its database and edge with it."""
+    """Check a stopped `forgelet up`, whose database and edge are stopped, too."""
     checks = {name: check for name, check in CHECKS.items() if name not in _OF_RUNNING}
     return await _examine(checks, environment, LONGEST)
 
 
 async def settings_cannot_be_found(mistake: ConfigError) -> Examined:
-    """Likewise where there is no instance yet: what the machine has to have."""
+    """Check what the machine needs, if there is no instance yet."""
     checks = {name: CHECKS[name] for name in _OF_MACHINE}
     examined = await _examine(checks, {}, LONGEST, known=False)
     what, _, remedy = mistake.message.partition(": ")
@@ -97,7 +97,7 @@ async def _found(check: Check, instance: DiagnosedInstance) -> list[Finding]:
         return await check(instance)
     except ConfigError as mistake:
         return [failed(mistake.message, "put that right")]
-    except Exception as problem:  # one check's fault is not another's
+    except Exception as problem:  # a failing check does not affect the others
         return [
             failed(f"this could not be looked at: {type(problem).__name__} {problem}", "tell its developers")
         ]
@@ -132,7 +132,7 @@ def doctor(instance: Instance, *, quiet: bool) -> int:
 
     Exit status 1 means that something has failed; with warnings alone it is 0.
     """
-    logs.set_level("CRITICAL")  # what is wrong is said here, once
+    logs.set_level("CRITICAL")  # problems are reported here, once
     examined = _examined(instance)
     findings = {
         check: [finding for finding in found if not quiet or finding.state != "ok"]
@@ -150,7 +150,7 @@ def doctor(instance: Instance, *, quiet: bool) -> int:
     }
     answer(document, "\n".join(lines) or "All is well.")
     status = 1 if state == "failed" else 0
-    if examined.hangs:  # what waits for a name server in a thread would be waited for
+    if examined.hangs:  # Python would wait for a thread that waits for a name server
         sys.stdout.flush()
         os._exit(status)
     return status
@@ -163,7 +163,7 @@ def _examined(instance: Instance) -> Examined:
         if instance.named is not None:
             raise
         if any(name.startswith((variables.API.prefix, SETTINGS_FILE_VARIABLE)) for name in os.environ):
-            return asyncio.run(examine(os.environ))  # what is wrong with it is told with the settings
+            return asyncio.run(examine(os.environ))  # the settings' problems are among the findings
         return asyncio.run(settings_cannot_be_found(mistake))
     if data is not None and running is None and variables.has_own_postgres(data):
         return asyncio.run(examine_stopped(environment))

@@ -1,4 +1,4 @@
-"""What is examined, as far as its settings can be read, and what a check has found: one line each."""
+"""The instance that is checked, as far as its settings can be read, and the findings of a check, one line each."""
 
 import asyncio
 import re
@@ -17,7 +17,7 @@ from forgelet.local import variables
 from storage_edge.settings import Settings as EdgeSettings
 
 State = Literal["ok", "warning", "failed"]
-#: The worst last.
+#: From best to worst.
 STATES: tuple[State, ...] = ("ok", "warning", "failed")
 
 
@@ -27,7 +27,7 @@ def _one_line(text: str) -> str:
 
 @attrs.frozen
 class Finding:
-    """`what` is so, and where that is not well, `remedy` says what to do. Neither holds a secret: URLs lose theirs."""
+    """`what` was found and, if it is a problem, `remedy` says what to do. Secrets are removed from both."""
 
     state: State
     what: str = attrs.field(converter=_one_line)
@@ -35,51 +35,51 @@ class Finding:
 
     @property
     def text(self) -> str:
-        """One line for people."""
+        """The finding as one line for people."""
         return f"{self.what} — {self.remedy}" if self.remedy else self.what
 
     def as_json(self) -> dict[str, Any]:
-        """`{"state", "what", "remedy"}`; nothing to do is null."""
+        """Return `{"state", "what", "remedy"}`; without a remedy it is null."""
         return {"state": self.state, "what": self.what, "remedy": self.remedy or None}
 
 
 def ok(what: str) -> Finding:
-    """All is well."""
+    """Report that something is right."""
     return Finding("ok", what)
 
 
 def warning(what: str, remedy: str) -> Finding:
-    """The service works, but not as it should, or not for long."""
+    """Report that the service works, but not well or not for long."""
     return Finding("warning", what, remedy)
 
 
 def failed(what: str, remedy: str) -> Finding:
-    """Something does not work."""
+    """Report that something does not work."""
     return Finding("failed", what, remedy)
 
 
 def of_mistake(
     sentence: str, otherwise: str = "put that right, the process does not start with it"
 ) -> Finding:
-    """What a process would say instead of starting: its sentences end with the remedy, after the last colon, or else
-    that is `otherwise`."""
+    """Report an error with which a process would refuse to start. The remedy follows its last colon; if there is none,
+    it is `otherwise`."""
     what, colon, remedy = sentence.rpartition(": ")
     if colon and remedy.startswith(_REMEDIES):
         return failed(what, remedy)
     return failed(sentence, otherwise)
 
 
-#: How the remedies begin in the sentences of `ConfigError`s.
+#: The first words of remedies in the sentences of `ConfigError`.
 _REMEDIES = ("install", "upgrade", "restore", "run", "give", "set", "or")
 
 
 def worst(findings: Iterable[Finding]) -> State:
-    """The worst state of all."""
+    """Return the worst state of all findings."""
     return max((finding.state for finding in findings), key=STATES.index, default="ok")
 
 
 ResultT = TypeVar("ResultT")
-#: Seconds that one request of a check may take, and one connection.
+#: Seconds for one request or one connection of a check.
 REQUEST_SECONDS = 5.0
 
 _VARIABLE = re.compile(r"FORGELET_(?:API|EDGE)_\w+")
@@ -87,14 +87,14 @@ _VARIABLE = re.compile(r"FORGELET_(?:API|EDGE)_\w+")
 
 @attrs.frozen
 class DiagnosedInstance:
-    """One instance. Without settings of a process (`None`) nothing is known of it: they are broken, or there is no such
-    process on this machine."""
+    """The instance that is checked. Settings of a process are None if they are invalid, or if that process does not run
+    on this machine."""
 
     environment: Mapping[str, str]
     api: ApiSettings | None
     edge: EdgeSettings | None
     session: aiohttp.ClientSession
-    #: Whether the database can be used as it is, once that is known.
+    #: Whether the database can be used, as soon as that is known.
     database_serves: "asyncio.Future[bool]" = attrs.field(
         factory=lambda: asyncio.get_running_loop().create_future()
     )
@@ -103,8 +103,9 @@ class DiagnosedInstance:
 def read_settings(
     environment: Mapping[str, str],
 ) -> tuple[ApiSettings | None, EdgeSettings | None, list[Finding]]:
-    """The settings in `environment`, and in the file that it names. Variables that are wrong are left out, one by one,
-    so that all of them are told and the rest can be looked at. An edge that nothing is said of is not here."""
+    """Return both processes' settings from `environment` and its settings file, and the findings about them. Invalid
+    variables are left out one by one, so that each is reported and the rest can be checked. The edge's settings are
+    None if there are none."""
     findings: list[Finding] = []
     api = _settings(variables.API.sources(environment), findings)
     edge = None
@@ -126,7 +127,7 @@ def _settings(sources: Sources[Any], findings: list[Finding]) -> Any:
             return attrs.evolve(sources, environment=environment).settings()
         except ConfigError as mistake:
             finding = of_mistake(mistake.message)
-            if finding not in findings:  # both processes read one file
+            if finding not in findings:  # both processes read the same file
                 findings.append(finding)
             named = _VARIABLE.search(mistake.message)
             if named is None or environment.pop(named[0], None) is None:
@@ -134,17 +135,18 @@ def _settings(sources: Sources[Any], findings: list[Finding]) -> Any:
 
 
 def _is_given(environment: Mapping[str, str]) -> bool:
-    """Whether anything is said of an edge."""
+    """Return whether there are any settings of an edge."""
     if any(name.startswith(variables.EDGE.prefix) for name in environment):
         return True
     try:
         return bool(section_of(environment, variables.EDGE.section))
-    except ConfigError:  # which the server's settings have told of
+    except ConfigError:  # reported with the server's settings
         return False
 
 
 async def in_thread(work: Callable[..., ResultT], *arguments: Any) -> ResultT:
-    """What blocks, in a thread that nobody waits for at the end: a name server or a database may never answer."""
+    """Run something that blocks in a thread that nobody waits for at the end: name servers and databases may never
+    answer."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[ResultT] = loop.create_future()
 
@@ -159,7 +161,7 @@ async def in_thread(work: Callable[..., ResultT], *arguments: Any) -> ResultT:
             outcome, tell = problem, future.set_exception  # type: ignore[assignment]
         try:
             loop.call_soon_threadsafe(settle, tell, outcome)
-        except RuntimeError:  # the loop is closed: nobody wants to know any more
+        except RuntimeError:  # the loop is closed, so nobody waits for the result
             return
 
     threading.Thread(target=run, daemon=True).start()
@@ -167,7 +169,7 @@ async def in_thread(work: Callable[..., ResultT], *arguments: Any) -> ResultT:
 
 
 def unreachable(problem: BaseException) -> str:
-    """Why a request was not answered, in a few words without the URL."""
+    """Say in a few words, without the URL, why a request was not answered."""
     if isinstance(problem, TimeoutError):
         return "it does not answer in time"
     if isinstance(problem, aiohttp.ClientConnectorError):

@@ -1,4 +1,4 @@
-"""The machine: programs, the clock, ports, disks, folders, and who may read the secrets."""
+"""Checks of the machine: programs, clock, disks, folders, and access to files with secrets."""
 
 import contextlib
 import os
@@ -24,18 +24,18 @@ from common.settings import SETTINGS_FILE_VARIABLE, secret_in
 from forgelet.doctor.findings import DiagnosedInstance, Finding, failed, in_thread, of_mistake, ok, warning
 
 OLDEST_PYTHON = (3, 11)
-#: Below this part of a disk, or of its files, it is nearly full.
+#: A disk is nearly full if less than this share of its space or of its inodes is free.
 NEARLY_FULL = 0.05
-#: Bytes; what is tried out on a disk is more than one that is full has left over.
+#: Bytes that are written as a trial: more than a full disk has left.
 _TRIED = 64 * 1024
-#: A line of a settings file in which a token or a password stands.
+#: A line of a settings file that has a token or a password.
 _SECRET = re.compile(r"^\s*\w*[-_]token\s*=|://[^/\s:]*:[^/\s]+@", re.MULTILINE)
-#: Seconds that a file may be younger than now.
+#: Seconds by which a file may be newer than the clock says.
 _FROM_THE_FUTURE = 60.0
 
 
 async def versions(instance: DiagnosedInstance) -> list[Finding]:  # noqa: ARG001 - of this program
-    """Of this program, Python and git."""
+    """Check this program, Python and git."""
     try:
         git = f"git {await in_thread(check_git)}"
     except ConfigError as mistake:
@@ -47,7 +47,7 @@ async def versions(instance: DiagnosedInstance) -> list[Finding]:  # noqa: ARG00
 
 
 def program() -> str:
-    """This program's version."""
+    """Return this program's version."""
     try:
         return version("forgelet")
     except PackageNotFoundError:
@@ -55,7 +55,7 @@ def program() -> str:
 
 
 async def clock(instance: DiagnosedInstance) -> list[Finding]:
-    """Nothing was written later than now; that the clock does not jump is seen by the examination as a whole."""
+    """Check that no file is newer than now. The examination itself notices a clock that jumps."""
     folders = [one.data_dir for one in (instance.api, instance.edge) if one is not None and one.data_dir]
     files = [Path(__file__), *folders, *(folder / secrets.KEY_FILE for folder in folders)]
     ahead = 0.0
@@ -71,7 +71,7 @@ async def clock(instance: DiagnosedInstance) -> list[Finding]:
 
 
 async def disks(instance: DiagnosedInstance) -> list[Finding]:
-    """Folders can be written, and their disks have room."""
+    """Check that folders can be written and that their disks have space."""
     folders = [("the folder for temporary files", Path(tempfile.gettempdir()), 0)]
     if instance.edge is not None and instance.edge.data_dir is not None:
         folders.insert(0, ("the edge's directory", instance.edge.data_dir, 0))
@@ -82,7 +82,7 @@ async def disks(instance: DiagnosedInstance) -> list[Finding]:
         try:
             findings += await in_thread(_folder, title, folder)
             findings += await in_thread(_room, title, folder, reserve)
-        except OSError as problem:  # it may not even be looked for
+        except OSError as problem:  # this account may not even look for it
             reason = problem.strerror or type(problem).__name__
             findings.append(failed(f"{title} cannot be used: {reason}: {folder}", _letting_in(folder)))
     return findings
@@ -99,7 +99,7 @@ def _folder(title: str, folder: Path) -> list[Finding]:
             return [ok(f"{title} {folder} is not there yet: the first start makes it")]
         return [failed(f"{title} {folder} cannot be made", f"make it, or let this account write to {above}")]
     try:
-        with tempfile.TemporaryFile(dir=folder) as file:  # has no name, and is gone when it is closed
+        with tempfile.TemporaryFile(dir=folder) as file:  # it has no name, and is gone when it is closed
             file.write(b"\0" * _TRIED)
             file.flush()
     except OSError as problem:
@@ -117,7 +117,7 @@ def _folder(title: str, folder: Path) -> list[Finding]:
 
 
 def _any_bodies(folder: Path) -> int | None:
-    """The owner, where it does not matter who that is."""
+    """Return the owner of a folder that everybody may write to, otherwise None."""
     state = folder.stat()
     return state.st_uid if state.st_mode & stat.S_IWOTH else None
 
@@ -147,7 +147,7 @@ def _room(title: str, folder: Path, reserve: int) -> list[Finding]:
 
 
 async def modes(instance: DiagnosedInstance) -> list[Finding]:
-    """Nobody else may read what holds secrets."""
+    """Check that other accounts cannot read files with secrets."""
     files = list(_secret_files(instance))
     open_ones = [file for file in files if _others_may_read(file)]
     if files and not open_ones:
@@ -181,7 +181,7 @@ def _others_may_read(file: Path) -> bool:
 
 
 def _nearest(path: Path) -> Path:
-    """The path, or what is there above it."""
+    """Return the path, or the nearest folder above it that exists."""
     return next(one for one in (path, *path.parents) if one.exists())
 
 

@@ -1,4 +1,4 @@
-"""What runs: both processes, all edges, and what fails by the service's own notes."""
+"""Checks of what runs: both processes, all edges, and the failures that the service has recorded."""
 
 import datetime
 import email.utils
@@ -35,19 +35,19 @@ from forgelet.doctor.findings import (
 )
 from forgelet.doctor.services import CLOCKS_DIFFER
 
-#: Of readiness. A part that works, and says something, says what slows the process down.
+#: By the states of readiness. A part that is ok and has a message says what slows the process down.
 _STATES = {"ok": warning, "degraded": warning, "failed": failed}
 
 
 async def api_server(instance: DiagnosedInstance) -> list[Finding]:
-    """The API server of these settings."""
+    """Check the API server of these settings."""
     if instance.api is None:
         return []
     return await _process(instance.session, "the API server", instance.api, "forgelet api", tls=False)
 
 
 async def storage_edge(instance: DiagnosedInstance) -> list[Finding]:
-    """The edge of these settings, where there is one on this machine."""
+    """Check the storage edge of these settings, if there is one on this machine."""
     edge = instance.edge
     if edge is None or not edge.port:
         return []
@@ -93,7 +93,7 @@ def _taken(title: str, place: str, reason: str = "") -> Finding:
 
 
 def _bind(host: str, port: int) -> None:
-    """Raises `ConfigError` where one cannot listen there."""
+    """Raise `ConfigError` if that address cannot be listened on."""
     with binding(host, port):
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -131,7 +131,7 @@ async def _readiness(
 
 async def _ask(session: aiohttp.ClientSession, url: str) -> tuple[int, dict[str, Any]]:
     timeout = aiohttp.ClientTimeout(total=REQUEST_SECONDS)
-    # Whoever answers on this machine is asked who he is; certificates are for the names that clients use.
+    # The local process is identified by its answer; certificates are for the names that clients use.
     async with session.get(url, timeout=timeout, ssl=False, allow_redirects=False) as answer:
         body = await answer.json(content_type=None)
         return answer.status, body if isinstance(body, dict) else {}
@@ -147,7 +147,7 @@ _TOKENS = "give both processes one token: edge_purge_token of the service, purge
 
 
 async def edges(instance: DiagnosedInstance) -> list[Finding]:
-    """Each of `edge_urls`, one after the other: they share nothing, but there are few."""
+    """Check each of `edge_urls`, one after the other, since there are few."""
     settings = instance.api
     if settings is None or not settings.edge_urls:
         return []
@@ -224,7 +224,7 @@ def _of_origin(url: str, origin: dict[str, Any]) -> list[Finding]:
 
 
 def _of_clock(url: str, date: str | None) -> list[Finding]:
-    """By the Date of its answer, in whole seconds."""
+    """Compare an edge's clock with ours by the Date of its answer, which has whole seconds."""
     try:
         theirs = email.utils.parsedate_to_datetime(date or "")
     except ValueError:
@@ -244,14 +244,14 @@ def _of_clock(url: str, date: str | None) -> list[Finding]:
 
 
 async def external_storage(instance: DiagnosedInstance, database: Database) -> list[Finding]:
-    """Where the service sends people to for files: is it told of changes, and does the edge of these settings have the
-    token that is set there?"""
+    """Check the external storage to which users are redirected: whether it is told of changes, and whether the edge of
+    these settings has its token."""
     settings = instance.api
     if settings is None:
         return []
     try:
         vault = secrets.open_vault(settings.data_dir)
-    except ConfigError:  # none yet
+    except ConfigError:  # there is no secret key yet
         return []
     chosen = await instance_settings.read(database, vault, instance_settings.defaults(settings))
     url, known = chosen.static_objects_external_storage_url, settings.edge_urls
@@ -275,7 +275,7 @@ async def external_storage(instance: DiagnosedInstance, database: Database) -> l
 
 
 def _is_here(origin: URL, settings: Settings) -> bool:
-    """Whether that is the service of these settings."""
+    """Return whether `origin` is the service of these settings."""
     here = {URL(settings.base_url).origin(), URL.build(scheme="http", host=settings.host, port=settings.port)}
     return origin in here
 
@@ -290,14 +290,14 @@ def _storage_token(has: str, wanted: str) -> Finding:
     return ok("the edge's storage_token is the one that the service knows it by")
 
 
-#: Of one kind so many are shown.
+#: How many failures of one kind are shown.
 MOST = 10
-#: What lists the others.
+#: The command that lists the others.
 _COMMANDS = {"mirror": "mirror list", "delivery": "delivery list", "task": "task list"}
 
 
 async def work(instance: DiagnosedInstance) -> list[Finding]:
-    """Nothing where the database cannot be used: that is said elsewhere."""
+    """Check for recorded failures. Without a usable database, which another check reports, return nothing."""
     settings = instance.api
     if settings is None or not await instance.database_serves:
         return []
@@ -318,7 +318,7 @@ async def work(instance: DiagnosedInstance) -> list[Finding]:
 
 
 def _findings_of(failures: Sequence[Failure]) -> list[Finding]:
-    """A line each, the first `MOST` of a kind."""
+    """Return one finding for each failure, at most `MOST` of a kind."""
     if not failures:
         return [ok("no mirror, delivery, letter, edge, store, runner or task fails")]
     findings: list[Finding] = []
@@ -333,7 +333,8 @@ def _findings_of(failures: Sequence[Failure]) -> list[Finding]:
 
 
 def _finding(one: Failure) -> Finding:
-    """A service whose runners are not there works, and somebody else has to start them."""
+    """Return the finding for a failure. Missing runners are a warning: the service works, and somebody else has to
+    start them."""
     since = f" since {one.since:%Y-%m-%d %H:%M:%S} UTC" if one.since else ""
     say = warning if one.kind == "runner" else failed
     return say(f"{one.kind} {one.name}{since}: {one.reason}", one.remedy)

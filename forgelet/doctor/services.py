@@ -1,4 +1,4 @@
-"""What the service uses: the database, the mail server, and the object stores."""
+"""Checks of what the service uses: database, mail server and object stores."""
 
 import asyncio
 import math
@@ -31,12 +31,12 @@ from forgelet.doctor.findings import (
 
 #: Seconds by which clocks may differ.
 CLOCKS_DIFFER = 2.0
-#: Connections of one process beside its pool: the queue's, those that listen, and one for commands such as this.
+#: Connections of one process in addition to its pool: the queue's, the listeners', and one for a command like this.
 _BESIDE_THE_POOL = 6
 
 
 async def database(instance: DiagnosedInstance) -> list[Finding]:
-    """All that can be seen through one connection."""
+    """Check everything that one connection shows of the database."""
     findings: list[Finding] = []
     serves = False
     try:
@@ -107,7 +107,7 @@ def _key(found: Inspected) -> list[Finding]:
     if found.key is not None:
         return [of_mistake(found.key)]
     if not found.serves:
-        return []  # what there is of the key in the database cannot be read
+        return []  # the database's part of the key cannot be read
     if not found.has_key:
         return [ok("there is no secret key yet, and nothing that one has sealed: the first start makes one")]
     return [ok("the secret key is the one that the database's secrets are sealed under")]
@@ -133,14 +133,14 @@ def _clock(found: Inspected) -> Finding:
     return ok(f"this machine's clock and the database's agree within {CLOCKS_DIFFER:.0f} s")
 
 
-#: What is put, read and removed again; the sweep takes away what a killed doctor leaves.
+#: The object that is put, read and removed. The sweep removes what a killed doctor leaves.
 _PROBE, _BYTES = "projects/0/doctor-", b"forgelet doctor\n"
-#: In words: keys and ports have digits of all kinds.
+#: Compared as words, because keys and ports have all kinds of digits.
 _NOT_ALLOWED = ("AccessDenied", "Forbidden", "Unauthorized", "InvalidAccessKeyId", "SignatureDoesNotMatch")
 
 
 async def mail(instance: DiagnosedInstance) -> list[Finding]:
-    """The mail server takes us; nothing is sent."""
+    """Check that the mail server accepts us. No mail is sent."""
     if instance.api is None:
         return []
     outbox = open_outbox(instance.api)
@@ -173,8 +173,8 @@ async def mail(instance: DiagnosedInstance) -> list[Finding]:
 
 
 async def object_store(instance: DiagnosedInstance) -> list[Finding]:
-    """The service's store: an object is put, read and removed. The folder below the data directory is no store that
-    anybody has set: it is looked at with that."""
+    """Check the service's object store by putting, reading and removing an object. Without an external store, it is the
+    folder below the data directory."""
     settings = instance.api
     if settings is None:
         return []
@@ -183,7 +183,7 @@ async def object_store(instance: DiagnosedInstance) -> list[Finding]:
 
 
 async def shared_store(instance: DiagnosedInstance) -> list[Finding]:
-    """The second tier of the edge of these settings."""
+    """Check the edge's shared store."""
     edge = instance.edge
     if edge is None or not edge.shared_store_url:
         return []

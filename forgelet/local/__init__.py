@@ -1,1 +1,1 @@
-"""forgelet on one machine: a PostgreSQL of its own, both processes, demo data."""
+"""forgelet on one machine: an embedded PostgreSQL, both processes, demo data and a runner."""

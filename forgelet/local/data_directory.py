@@ -1,6 +1,6 @@
-"""The folder of one local forgelet: where it is, who may use it, its secrets, its parts, and what runs there.
+"""The folder of one local forgelet: who may use it, its secrets, its parts, and what runs there.
 
-A `forgelet up` writes down that it runs, and with which settings and addresses, so that commands find it.
+A running `forgelet up` records its settings and addresses there, so that commands find it.
 """
 
 import contextlib
@@ -19,24 +19,24 @@ import attrs
 from common.config_errors import ConfigError
 from forgelet import SERVERS
 
-#: What a `forgelet up` has written down of itself is remembered under this name.
+#: The name under which a `forgelet up` records its settings and addresses.
 RUNNING = "running"
-#: Whether people have been shown the administrator's token, likewise.
+#: The name under which it records that people have seen the administrator's token.
 TOKEN_SHOWN = "root-token-shown"
-#: Seconds for which a folder is waited for that a short command holds, or that is only looked at.
+#: Seconds to wait for a folder that a short command holds or examines.
 TIMEOUT = 5.0
 
 
 class DataDirectory:
-    """`path` and its parts; everything but the way through it is closed to other accounts."""
+    """The folder `path` and its parts. Other accounts can pass through it, but read nothing."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
-        """Makes the folder if it is missing; one `up` or command at a time holds it, until its block or process ends.
-        Raises `ConfigError` where it cannot be had."""
+        """Hold the folder, and create it if it is missing. One `up` or command at a time can hold it, until its block
+        or process ends. Raise `ConfigError` if it cannot be used."""
         try:
             self._create()
             lock = (self.path / "lock").open("a")
@@ -46,16 +46,15 @@ class DataDirectory:
             ) from None
         with lock:
             self._lock(lock)
-            self.forget(RUNNING)  # of one that was killed
+            self.forget(RUNNING)  # the record of one that was killed
             yield
 
     def exists(self) -> bool:
-        """Whether it has been `opened` before."""
+        """Return whether the folder was ever `opened`."""
         return (self.path / "lock").exists()
 
     def is_held(self) -> bool:
-        """Whether somebody has it `opened` now; whoever was killed has not. Raises `ConfigError` where that is
-        hidden."""
+        """Return whether a living process has `opened` the folder. Raise `ConfigError` if it cannot be read."""
         try:
             with (self.path / "lock").open() as lock:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -70,13 +69,13 @@ class DataDirectory:
         return False
 
     def part(self, name: str) -> Path:
-        """The sub-folder `name`, which only we can read."""
+        """Return the sub-folder `name`, which only we can read."""
         path = self.path / name
         path.mkdir(mode=0o700, exist_ok=True)
         return path
 
     def log(self, name: str) -> Path:
-        """The log file of one process; what the previous run wrote is kept once, as `<name>.previous.log`."""
+        """Return the log file of one process. The log of the previous run is kept as `<name>.previous.log`."""
         log = self.part("logs") / f"{name}.log"
         with contextlib.suppress(FileNotFoundError):
             log.replace(log.with_name(f"{name}.previous.log"))
@@ -92,18 +91,18 @@ class DataDirectory:
         _write(self.secret_file(name), value)
 
     def recall(self, what: str) -> str | None:
-        """What an earlier run asked to `remember` under this name."""
+        """Return the value that an earlier run gave to `remember`."""
         return _read(self.part("state") / what)
 
     def remember(self, what: str, value: str) -> None:
         _write(self.part("state") / what, value)
 
     def forget(self, what: str) -> None:
-        """Takes back what was asked to `remember`."""
+        """Remove the value that was given to `remember`."""
         (self.part("state") / what).unlink(missing_ok=True)
 
     def secret(self, name: str, prefix: str = "") -> str:
-        """The secret `name`, drawn from the system's randomness the first time it is asked for."""
+        """Return the secret `name`. It is generated when it is first asked for."""
         value = self.read_secret(name)
         if value is None:
             value = prefix + secrets.token_urlsafe(24)
@@ -111,7 +110,7 @@ class DataDirectory:
         return value
 
     def file_with_secret(self, name: str, prefix: str = "") -> str:
-        """The path of the file that holds the secret `name`, for programs that read it there."""
+        """Return the path of the file that holds the secret `name`."""
         self.secret(name, prefix)
         return str(self.secret_file(name))
 
@@ -132,7 +131,7 @@ class DataDirectory:
     def _create(self) -> None:
         if not self.path.is_dir():
             self.path.mkdir(parents=True)
-            # PostgreSQL may have to run as another account, which passes through here into its own folder.
+            # PostgreSQL may run as another account, which has to reach its own folder below this one.
             self.path.chmod(0o711)
         self.part("secrets")
 
@@ -145,26 +144,26 @@ def _read(file: Path) -> str | None:
 
 
 def _write(file: Path, value: str) -> None:
-    """Replaces `file` at once or not at all, with mode 600."""
+    """Replace `file` atomically, with mode 600."""
     scratch = file.with_name(f".{file.name}.new")
     scratch.touch(mode=0o600)
     scratch.write_text(f"{value}\n")
     scratch.replace(file)
 
 
-#: The checkout that this is run from, None where it is installed.
+#: The checkout that this program runs from, or None if it is installed.
 CHECKOUT = None if SERVERS.is_dir() else SERVERS.parents[1]
 
 
 def default_data_dir() -> Path:
-    """`.forgelet` in a checkout; else the user's own folder for data (XDG), which is found from whatever folder."""
+    """Return `.forgelet` in a checkout, otherwise the user's data folder (XDG), which is the same from any folder."""
     return CHECKOUT / ".forgelet" if CHECKOUT else _home("XDG_DATA_HOME", ".local/share") / "forgelet"
 
 
 @contextlib.contextmanager
 def registration(data: DataDirectory) -> Iterator[None]:
-    """Lets commands of this user find `data` for as long as the block lasts, if it is not the default folder. Where no
-    home can be written they have to name it."""
+    """Let commands of this user find `data` as long as the block lasts, if it is not the default folder. Without a
+    writable home, commands have to name it."""
     entry: Path | None = None
     with contextlib.suppress(OSError, ConfigError):
         entry = _entries() / hashlib.sha256(bytes(data.path)).hexdigest()[:16]
@@ -179,7 +178,7 @@ def registration(data: DataDirectory) -> Iterator[None]:
 
 
 def registered() -> list[DataDirectory]:
-    """Folders in which a `forgelet up` of this user runs; what a killed one left is forgotten."""
+    """Return the folders in which a `forgelet up` of this user runs. Forget those of killed processes."""
     found = []
     with contextlib.suppress(OSError, ConfigError):
         for entry in sorted(_entries().iterdir()):
@@ -192,7 +191,7 @@ def registered() -> list[DataDirectory]:
 
 
 def cache_folder(name: str) -> Path:
-    """The folder for what can be made again, of this user (XDG). Raises `ConfigError` where there is no home."""
+    """Return this user's folder (XDG) for data that can be made again. Raise `ConfigError` if there is no home."""
     return _home("XDG_CACHE_HOME", ".cache") / "forgelet" / name
 
 
@@ -212,13 +211,13 @@ def _home(variable: str, usual: str) -> Path:
 
 @attrs.frozen(kw_only=True)
 class Running:
-    """Written to a file that only its owner can read, since variables may hold secrets."""
+    """What a running `forgelet up` has recorded. Only its owner can read the file, since variables may hold secrets."""
 
     pid: int
     version: str
     api_url: str
     edge_url: str | None
-    #: `FORGELET_...`, as both processes have them.
+    #: The `FORGELET_...` variables of both processes.
     variables: Mapping[str, str]
 
 
@@ -226,8 +225,8 @@ class Running:
 def written_down(
     data: DataDirectory, api_url: str, edge_url: str | None, variables: Mapping[str, str]
 ) -> Iterator[None]:
-    """Lets commands that know `data` know for as long as the block lasts; it has to be `opened`."""
-    from importlib import metadata  # every command imports this module, and this one takes a while
+    """Record as long as the block lasts that `data` is in use, for commands. It has to be `opened`."""
+    from importlib import metadata  # every command imports this module, and this import takes a while
 
     own_variables = {name: text for name, text in variables.items() if name.startswith("FORGELET_")}
     running = Running(
@@ -245,11 +244,11 @@ def written_down(
 
 
 def found_running(data: DataDirectory) -> Running | None:
-    """What the one that runs has written; None where none runs. Raises `ConfigError` where another command uses
-    `data` for long.
+    """Return what the running `forgelet up` has recorded, or None if none runs. Raise `ConfigError` if another command
+    uses `data` for long.
 
-    What a killed one has written does not count: its hold on the folder has ended with it, and whoever holds the folder
-    next forgets it.
+    The record of a killed process does not count: its lock has ended with it, and the next process that holds the
+    folder removes the record.
     """
     deadline = time.monotonic() + TIMEOUT
     while data.is_held():

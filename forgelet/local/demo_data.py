@@ -1,7 +1,7 @@
 """Demo users, a group and its projects, made through the API and `git push`. `demo_story.py` has what happens there.
 
-Each step looks first and acts only where something is missing, so that a run cut short is taken up again. The projects
-contain this checkout's own history, or files of the folder `demo`.
+Each step makes only what is missing, so an interrupted run can be continued. The projects contain this checkout's own
+history, or files of the folder `demo`.
 """
 
 import base64
@@ -18,7 +18,7 @@ from forgelet.local.data_directory import DataDirectory
 from forgelet.local.processes import CannotStart, reason_in
 from forgelet.testing.api import Api, ApiError
 
-#: A fixed author and date make the same commits, so that pushing again is never refused.
+#: A fixed author and date give the same commits each time, so that pushing again is never refused.
 _AUTHOR = {
     f"GIT_{role}_{what}": value
     for role in ("AUTHOR", "COMMITTER")
@@ -35,7 +35,7 @@ FILES = Path(__file__).with_name("demo")
 def push_project(
     checkout: Path | None, base_url: str, path: str, branch: str, username: str, token: str
 ) -> None:
-    """Pushes the history of `checkout` with its tags if that is a whole git repository, else a small one."""
+    """Push the history of `checkout` with its tags if it is a complete git repository, otherwise a small one."""
     remote = _Remote(f"{base_url}/{path}.git", username, token)
     if checkout and _is_whole_repository(checkout):
         remote.push(checkout, f"HEAD:refs/heads/{branch}", "refs/tags/*:refs/tags/*")
@@ -44,12 +44,12 @@ def push_project(
 
 
 def push_folder(folder: str, base_url: str, path: str, branch: str, username: str, token: str) -> None:
-    """Pushes the files of that folder of ours."""
+    """Push the files of a folder in `demo`."""
     _push_files(folder, _Remote(f"{base_url}/{path}.git", username, token), branch)
 
 
 class _Remote:
-    """A repository over HTTP and who pushes to it; the token goes to git in its environment only."""
+    """A repository over HTTP and the user who pushes to it. git gets the token through its environment only."""
 
     def __init__(self, url: str, username: str, token: str) -> None:
         self._url = url
@@ -63,7 +63,7 @@ class _Remote:
         }
 
     def push(self, repository: Path, *refspecs: str) -> None:
-        """Pushes, past hooks of the repository; what another push has put there since is left alone."""
+        """Push, without hooks of the repository. Leave refs alone that another push has created since."""
         done = _git(repository, "push", "--no-verify", "--quiet", self._url, *refspecs, **self._environment)
         if done.returncode != 0 and "[rejected]" not in done.stderr:
             reason = reason_in(done.stderr) or "no reason given"
@@ -85,7 +85,7 @@ def _push_files(folder: str, remote: _Remote, branch: str) -> None:
 
 
 def _is_whole_repository(checkout: Path) -> bool:
-    """Whether `checkout` itself (no folder above it) is a git work tree with commits and full history."""
+    """Return whether `checkout` itself, not a folder above it, is a git work tree with commits and full history."""
     top = _git(checkout, "rev-parse", "--show-toplevel", "--is-shallow-repository", "HEAD")
     answers = top.stdout.splitlines()
     return top.returncode == 0 and Path(answers[0]).resolve() == checkout.resolve() and answers[1] == "false"
@@ -139,7 +139,7 @@ PRIVATE = Project("secret", "private", _TEAM, "A private repository, for its mem
 def ensure(
     administrator: Api, data: DataDirectory, checkout: Path | None, tell: Callable[[str], None]
 ) -> None:
-    """Makes what is missing, once for each database."""
+    """Make the demo data once for each database."""
 
     def make() -> None:
         tell("Making demo data ...")
@@ -153,7 +153,7 @@ def ensure(
 
 
 def once(administrator: Api, data: DataDirectory, name: str, make: Callable[[], None]) -> None:
-    """Call `make` unless it has been called for this database: what people delete later stays deleted."""
+    """Call `make` unless it has been called for this database. What people delete later is not made again."""
     instance = str(administrator.get("user")["created_at"])
     if data.recall(name) != instance:
         make()
@@ -161,7 +161,7 @@ def once(administrator: Api, data: DataDirectory, name: str, make: Callable[[], 
 
 
 def token_name(username: str) -> str:
-    """The file in the folder of secrets that holds a demo user's token."""
+    """Return the name of the secret that holds a demo user's token."""
     return f"{username}-token"
 
 
@@ -201,7 +201,7 @@ def _user(administrator: Api, username: str, name: str) -> int:
 
 
 def _token(administrator: Api, data: DataDirectory, username: str, user_id: int) -> None:
-    """A working token of the user in the folder of secrets; one left from another database is replaced."""
+    """Store a working token of the user as a secret. Replace one that belongs to another database."""
     kept = data.read_secret(token_name(username))
     if kept is not None:
         try:
@@ -247,7 +247,7 @@ def encoded(path: str) -> str:
 
 
 def _git_credentials(base_url: str, data: DataDirectory) -> str:
-    """The format of `git credential-store`, so that pasted git commands carry no token."""
+    """Return the lines of a `git credential-store` file, so that pasted git commands contain no token."""
     scheme, _, address = base_url.partition("://")
     tokens = {username: data.read_secret(token_name(username)) for username in USERS}
     return "\n".join(

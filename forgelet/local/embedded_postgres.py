@@ -1,12 +1,12 @@
-"""A PostgreSQL server of our own in a folder: made when missing, started, stopped, recovered after a crash.
+"""A PostgreSQL server of our own in a folder: created if missing, started, stopped, recovered after a crash.
 
-It listens on a Unix socket in a folder closed to other accounts, never on TCP, and asks for a password. Since
-PostgreSQL refuses to run as root, root runs it as an unprivileged account that exists already.
+It listens on a Unix socket in a folder that is closed to other accounts, never on TCP, and asks for a password.
+PostgreSQL refuses to run as root, so root runs it as an existing unprivileged account.
 
-What an earlier server has left on the data is ended, or waited for, and its lock files are removed. PostgreSQL goes by
-the numbers of processes in its lock files, and numbers come again: in a container at every start. What cannot be
-mistaken is a lock (flock) on a file beside the data. A server and all its processes inherit it, so it ends with the
-last of them, in whichever container they run.
+An earlier server on the same data is ended or waited for, and its lock files are removed. PostgreSQL relies on process
+ids in its lock files, but ids are used again: in a container at every start. So there is also a lock (flock) on a file
+beside the data. A server and all its processes inherit it, so it ends with the last of them, in whichever container
+they run.
 """
 
 import contextlib
@@ -29,15 +29,16 @@ from forgelet.local.data_directory import DataDirectory
 from forgelet.local.postgres_binaries import Binaries
 from forgelet.local.processes import Account, CannotStart, Child, StartWait, end_processes_in, make_passable
 
-#: Where root keeps clusters whose owner cannot enter the data directory; a symbolic link there leads here.
+#: The folder for clusters of root whose owner cannot enter the data directory. A symbolic link in the data directory
+#: leads here.
 ROOTS_CLUSTERS = Path("/var/lib/forgelet")
 
 
 def make_folder(wanted: Path) -> Path:
-    """Makes sure that there is a folder for a cluster at `wanted` and returns where it really is.
+    """Create the folder of a cluster at `wanted` if it is missing, and return where it really is.
 
-    As root it is given to an unprivileged account; where that account cannot reach `wanted`, the folder lies
-    below /var/lib/forgelet and `wanted` is a symbolic link to it. Existing folders keep their permissions.
+    For root it belongs to an unprivileged account. If that account cannot reach `wanted`, the folder is below
+    /var/lib/forgelet, and `wanted` is a symbolic link to it. Existing folders keep their permissions.
     """
     if wanted.exists():
         return wanted.resolve()
@@ -58,7 +59,7 @@ def make_folder(wanted: Path) -> Path:
 
 
 def temporary_root() -> str:
-    """The machine's temporary folder, or /tmp where an unprivileged account cannot enter that one."""
+    """Return the machine's temporary folder, or /tmp if an unprivileged account cannot enter that one."""
     usual = tempfile.gettempdir()
     if os.geteuid() != 0 or Account.named("postgres", "nobody").may_enter(Path(usual)):
         return usual
@@ -66,12 +67,12 @@ def temporary_root() -> str:
 
 
 def give_folder(path: Path, account: Account) -> None:
-    """Makes it the account's, where that is not who we are."""
+    """Make `account` the owner, unless that is our own account."""
     if not account.is_ours:
         os.chown(path, account.uid, account.gid)
 
 
-#: Where sockets are whose path would be too long beside the data: below /tmp, in folders with names that begin so.
+#: Prefix of the folders below /tmp for sockets whose path beside the data would be too long.
 SOCKET_FOLDER_PREFIX = "forgelet-pg-"
 #: Seconds that an earlier server may take to end.
 TIMEOUT = 10.0
@@ -79,9 +80,9 @@ TIMEOUT = 10.0
 
 @contextlib.contextmanager
 def clear_leftovers(data: Path, sockets: Path, timeout: float = TIMEOUT) -> Iterator[int]:
-    """For as long as the block lasts nobody else starts a server on `data`. Gives the open file that a server has to
-    inherit. Raises `CannotStart` where an earlier one works on that cannot be ended from here."""
-    # Never through a link: the folder may belong to another account than ours.
+    """End earlier servers on `data`, and let nobody start one as long as the block lasts. Yield the open file that the
+    new server has to inherit. Raise `CannotStart` if an earlier one cannot be ended from here."""
+    # Never through a link: the folder may belong to another account.
     lock = os.open(data.with_name("server.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         pid_file = data / "postmaster.pid"
@@ -134,22 +135,22 @@ _QUICK_AND_FORGETFUL = (
     "full_page_writes=off",
     "shared_buffers=32MB",
     "max_wal_size=64MB",
-    "dynamic_shared_memory_type=mmap",  # in the data's folder, with which it goes away however the server ends
+    "dynamic_shared_memory_type=mmap",  # in the data folder, so that it is removed with that, however the server ends
 )
 
 
 class Template(Protocol):
-    """What makes data that are missing quicker than initdb."""
+    """A faster way than initdb to create missing data."""
 
     def fill(self, target: Path) -> None:
-        """Raises `OSError` where it cannot."""
+        """Create the data in `target`. Raise `OSError` if that fails."""
 
     def discard(self) -> None:
-        """Called where PostgreSQL does not start with what it has made."""
+        """Forget this template, because PostgreSQL did not start with its data."""
 
 
 class Cluster:
-    """PostgreSQL's data in `directory`, whose owner runs the server; one server at a time."""
+    """PostgreSQL's data in `directory`. The owner of the directory runs the server, one at a time."""
 
     def __init__(
         self,
@@ -161,7 +162,7 @@ class Cluster:
         template: Template | None = None,
         auth: str = "scram-sha-256",
     ) -> None:
-        """`auth` is how new data check passwords, in initdb's words."""
+        """`auth` is the authentication method of new data, in initdb's words."""
         self.data = directory / "data"
         self._directory = directory
         self._password = password
@@ -176,15 +177,15 @@ class Cluster:
 
     @property
     def log(self) -> Path:
-        """What the running server writes."""
+        """The log of the running server."""
         assert self._server is not None
         return self._server.log
 
     def start(self, log: Path, wait: StartWait | None = None) -> Child:
-        """A server that accepts connections, with role and database `forgelet` in it. Raise `CannotStart`, also where
-        that takes longer than `wait` lasts, by default a minute."""
+        """Return a server that accepts connections and has the role and database `forgelet`. Raise `CannotStart` also
+        if that takes longer than `wait`, by default a minute."""
         wait = wait or StartWait()
-        copied = self._copied()  # which may start and stop another one here
+        copied = self._copied()  # which may start and stop another server here
         with clear_leftovers(self.data, self._sockets or self._directory) as lock:
             if copied is None:
                 return self._started(log, lock, wait)
@@ -196,7 +197,7 @@ class Cluster:
                 return self._started(log, lock, wait)
 
     def _copied(self) -> Template | None:
-        """The template of which data that were missing are a copy now."""
+        """Copy missing data from the template. Return the template if that was done."""
         with contextlib.suppress(OSError):
             if self._template is not None and not self.data.exists():
                 self._template.fill(self.data)
@@ -225,19 +226,22 @@ class Cluster:
         return self._server
 
     def stop(self, timeout: float = 5.0, hurried: Callable[[], bool] = lambda: False) -> None:
-        """Ends the server by a fast shutdown, within seconds; at once when `hurried` says so, which loses nothing."""
+        """End the server by a fast shutdown within seconds, or at once as soon as `hurried` returns true; no data is
+        lost either way."""
         if self._server is not None:
             self._server.stop(timeout, hurried)
         if self._sockets not in (None, self._directory):
             shutil.rmtree(self._sockets, ignore_errors=True)
 
     def url(self, database: str = DATABASE, role: str = ROLE) -> str:
-        """A libpq URL, password included; the role `forgelet` may create databases, `postgres` everything."""
+        """Return a libpq URL with the password. The role `forgelet` may create databases, `postgres` may do
+        everything."""
         host = quote(str(self._socket_folder()), safe="")
         return f"postgresql://{role}:{quote(self._password)}@/{quote(database)}?host={host}"
 
     def _initialise(self, log: Path, wait: StartWait) -> None:
-        """Runs initdb beside the final place, so that a half-made cluster is never mistaken for one."""
+        """Run initdb in another folder and rename it, so that an incomplete cluster is never mistaken for a complete
+        one."""
         scratch = self._directory / "data.new"
         shutil.rmtree(scratch, ignore_errors=True)
         password_file = self._directory / "password"
@@ -261,7 +265,7 @@ class Cluster:
         scratch.rename(self.data)
 
     def _write_password(self, path: Path) -> None:
-        """Never through a link: the folder may belong to another account than ours."""
+        """Write the file, but never through a link: the folder may belong to another account."""
         path.unlink(missing_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "w") as file:
@@ -270,7 +274,8 @@ class Cluster:
             file.write(f"{self._password}\n")
 
     def _socket_folder(self) -> Path:
-        """Always the same: servers that run know it, and a database that is started again is where it was."""
+        """Return the folder of the sockets. It never changes, so running servers find a database that was started
+        again."""
         if self._sockets is None:
             path = str(self._directory)
             if len(path.encode()) <= _LONGEST_SOCKET_FOLDER and "," not in path:
@@ -293,7 +298,7 @@ class Cluster:
             raise
 
     def _ensure_database(self) -> None:
-        import psycopg2  # while the server starts
+        import psycopg2  # imported while the server starts
 
         try:
             with contextlib.closing(psycopg2.connect(self.url("postgres", SUPERUSER))) as connection:
@@ -305,9 +310,9 @@ class Cluster:
                     cursor.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE])
                     if cursor.fetchone() is None:
                         cursor.execute(f"CREATE DATABASE {DATABASE} OWNER {ROLE}")
-                    # So that the statements which fail, with people's data in them, stay out of the log.
+                    # Failing statements, which contain people's data, must not be logged.
                     cursor.execute(f"GRANT SET ON PARAMETER log_min_error_statement TO {ROLE}")
-                    if not self._durable:  # a server for tests brings back what its tables held
+                    if not self._durable:  # a server for tests restores its tables
                         cursor.execute(f"GRANT SET ON PARAMETER session_replication_role TO {ROLE}")
         except psycopg2.OperationalError as problem:
             raise CannotStart(f"PostgreSQL in {self.data} refuses us: {first_line(problem)}") from None
@@ -320,7 +325,7 @@ def cluster_of(
     binaries: Binaries | None = None,
     template: Template | None = None,
 ) -> Cluster:
-    """The PostgreSQL that keeps what belongs to `data`, not started yet; which has to be `opened`."""
+    """Return the PostgreSQL cluster of `data`, not started. `data` has to be `opened`."""
     password = data.secret("postgres-password")
     directory = make_folder(data.path / "postgres")
     return Cluster(directory, password, durable=durable, binaries=binaries, template=template)
@@ -328,15 +333,15 @@ def cluster_of(
 
 @contextlib.contextmanager
 def temporary_cluster(binaries: Binaries | None = None) -> Iterator[Cluster]:
-    """A started cluster for tests, quick instead of durable, that leaves nothing behind.
+    """Yield a started cluster for tests, fast instead of durable, which leaves nothing behind.
 
-    Shape of use: `with temporary() as cluster: connect(cluster.url())`.
+    Use it like this: `with temporary_cluster() as cluster: connect(cluster.url())`.
     """
     with tempfile.TemporaryDirectory(prefix=SOCKET_FOLDER_PREFIX, dir=temporary_root()) as name:
         outside = Path(name)
         outside.chmod(0o711)
         directory = make_folder(outside / "cluster")
-        # Nobody else reaches the socket, and SCRAM takes 2 ms of the processor for each connection.
+        # Nobody else reaches the socket, and SCRAM costs 2 ms of processor time for each connection.
         cluster = Cluster(directory, secrets.token_urlsafe(16), durable=False, binaries=binaries, auth="md5")
         try:
             cluster.start(outside / "server.log")
@@ -358,7 +363,7 @@ def _major_of(data: Path) -> int | None:
 
 
 def _unicode_locale() -> str:
-    """The character classes of all of Unicode where the C library has them, so that search folds case."""
+    """Return a locale with the character classes of Unicode, so that searches ignore case; C if there is none."""
     before = locale.setlocale(locale.LC_CTYPE)
     try:
         return locale.setlocale(locale.LC_CTYPE, "C.UTF-8")

@@ -1,8 +1,8 @@
-"""Becomes another program, which the kernel ends with the process that started it (Linux).
+"""Becomes another program, which the kernel ends together with the process that started it (Linux).
 
-`python -I -S launch.py PARENT SIGNAL ACCOUNT PROGRAM ...`, where ACCOUNT is `UID:GID`, or `-` for the one that we are.
-It is a process of its own since nothing of Python may run between fork and exec where there are threads; and it loads
-next to nothing.
+`python -I -S launch.py PARENT SIGNAL ACCOUNT PROGRAM ...`; ACCOUNT is `UID:GID`, or `-` for the current account. It is
+a process of its own, because no Python code may run between fork and exec in a process with threads. It imports very
+little.
 """
 
 import ctypes
@@ -11,23 +11,24 @@ import signal
 import sys
 
 _PR_SET_PDEATHSIG = 1
-#: What shells end with where a program cannot be started.
+#: The exit status of shells if a program cannot be started.
 NOT_STARTED = 127
 
 
 def main(parent: str, stop_signal: str, account: str, *command: str) -> None:
-    """SIGHUP is ignored, which is harmless until the program listens to it; other signals are as for any program."""
+    """Run the program with SIGHUP ignored, which is harmless until the program handles it, and other signals as
+    usual."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):  # which Python itself handles
+    for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):  # Python handles these itself
         signal.signal(number, signal.SIG_DFL)
     if account != "-":
         uid, _, gid = account.partition(":")
         os.setgroups([])
         os.setgid(int(gid))
-        os.setuid(int(uid))  # takes back what was asked of the kernel before
+        os.setuid(int(uid))  # this resets what the kernel was asked before
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(stop_signal))
-    if os.getppid() != int(parent):  # it has ended already
+    if os.getppid() != int(parent):  # the parent has already ended
         return
     try:
         os.execvp(command[0], command)

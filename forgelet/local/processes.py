@@ -1,4 +1,4 @@
-"""Child processes that never outlive us: how they are started, watched and stopped."""
+"""Child processes that never outlive us: starting, watching and stopping them."""
 
 import contextlib
 import json
@@ -16,21 +16,22 @@ from typing import Any, NamedTuple
 
 from common.config_errors import ConfigError
 
-#: Seconds in which a start has to be over, unless `--start-timeout` says otherwise.
+#: Seconds for a start, unless `--start-timeout` is given.
 START_TIMEOUT = 60.0
 #: Seconds between two lines that say what a start waits for.
 REPORT_SECONDS = 10.0
-#: What asks `up` to end.
+#: The signals that end `up`.
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _LAUNCH = Path(__file__).with_name("launch.py")
 
 
 class CannotStart(ConfigError):
-    """Something a person has to put right, in one sentence."""
+    """A problem that a person has to solve, in one sentence."""
 
 
 class StartWait:
-    """The time limit of a start: `timeout` seconds from now on, and a line by `tell` every ten seconds."""
+    """The time limit of a start: `timeout` seconds from now on. A line by `tell` every ten seconds says what it waits
+    for."""
 
     def __init__(self, timeout: float = START_TIMEOUT, tell: Callable[[str], None] = lambda _: None) -> None:
         self._timeout = timeout
@@ -39,7 +40,7 @@ class StartWait:
         self._next_report = REPORT_SECONDS
 
     def check(self, what: str, logs: Path) -> None:
-        """To be called as long as `what` is waited for. Raise `CannotStart` once the timeout is over."""
+        """Report that `what` is still waited for. Raise `CannotStart` when the time is over."""
         waited = time.monotonic() - self._begun
         if waited > self._timeout:
             raise CannotStart(
@@ -51,7 +52,7 @@ class StartWait:
 
 
 class Account(NamedTuple):
-    """The Unix account that a child runs as."""
+    """The Unix account that runs a child."""
 
     name: str
     uid: int
@@ -59,7 +60,7 @@ class Account(NamedTuple):
 
     @classmethod
     def of(cls, uid: int) -> "Account":
-        """The account `uid`; one without an entry in the user database gets its number as name and group."""
+        """Return the account `uid`. Without an entry in the user database, its number is its name and group."""
         try:
             entry = pwd.getpwuid(uid)
         except KeyError:
@@ -68,7 +69,7 @@ class Account(NamedTuple):
 
     @classmethod
     def named(cls, *names: str) -> "Account":
-        """The first of `names` that exists on this machine."""
+        """Return the first of `names` that exists on this machine. Raise `CannotStart` if none does."""
         for name in names:
             with contextlib.suppress(KeyError):
                 return cls.of(pwd.getpwnam(name).pw_uid)
@@ -79,15 +80,15 @@ class Account(NamedTuple):
         return self.uid == os.geteuid()
 
     def popen_arguments(self) -> dict[str, Any]:
-        """What makes `subprocess` run a program as this account, nothing when that is the one we are."""
+        """Return the arguments that make `subprocess` run a program as this account; none for our own account."""
         return {} if self.is_ours else {"user": self.uid, "group": self.gid, "extra_groups": []}
 
     def may_run(self, program: Path) -> bool:
-        """Whether this account can execute `program`; tried, since folders above it and ACLs count too."""
+        """Return whether this account can execute `program`. This is tried, since folders above it and ACLs matter."""
         return self._succeeds([str(program), "--version"])
 
     def may_enter(self, directory: Path) -> bool:
-        """Whether this account can make `directory` its working directory."""
+        """Return whether this account can make `directory` its working directory."""
         return self._succeeds(["/bin/sh", "-c", 'cd "$1"', "sh", str(directory)])
 
     def _succeeds(self, command: Sequence[str]) -> bool:
@@ -107,10 +108,10 @@ def current_account() -> Account:
 class Child:
     """A process in a session of its own, so that Ctrl-C at the terminal reaches only us.
 
-    The kernel sends it `stop_signal` when the thread that started it ends, however that happens (Linux);
-    start children from a thread that lives as long as they should. It begins with SIGHUP ignored, which is harmless
-    until it listens to it. What it writes is added to `log`. It `inherits` open files by their numbers, and where
-    it `waits` it reads its standard input until `go_on`.
+    The kernel sends it `stop_signal` when the thread that started it ends, for whatever reason (Linux), so start
+    children from a thread that lives as long as they should. SIGHUP is ignored until the program handles it. Its output
+    is appended to `log`. It inherits the open files in `inherits` by number, and if it `waits`, it reads its standard
+    input until `go_on`.
     """
 
     def __init__(
@@ -147,13 +148,13 @@ class Child:
                 raise CannotStart(f"{name} cannot be started: {problem.strerror}: {command[0]}") from None
 
     def go_on(self, variables: Mapping[str, str]) -> None:
-        """Tell a child that `waits` that what it needs is there, and give it further variables of its environment."""
+        """Tell a waiting child that it can go on, and give it further variables."""
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError), self.process.stdin as given:  # it may have ended
             given.write(json.dumps(variables).encode())
 
     def has_ended(self) -> bool:
-        # What a signal's handler raises in the middle of poll() can leave a lock of Popen taken for good.
+        # If a signal handler raises an exception in the middle of poll(), a lock of Popen can stay locked for good.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
         try:
             return self.process.poll() is not None
@@ -161,21 +162,21 @@ class Child:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def account_of_end(self) -> str:
-        """How the process ended, with the line that it wrote about the reason, not one before it on the same log."""
+        """Return how the process ended, with the line that it wrote to its log about the reason."""
         code = self.process.returncode
         how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
         said = reason_in_log(self.log, self._log_begins)
         return f"{how}{f': {said}' if said else ''} (log: {self.log})"
 
     def ask_to_stop(self) -> None:
-        """Once: to many programs a second signal says that they are to end at once."""
+        """Send the stop signal, but only once: to many programs a second signal means to end at once."""
         if not self._is_asked and not self.has_ended():
             self._is_asked = True
             self.process.send_signal(self._stop_signal)
 
     def stop(self, timeout: float = 5.0, hurried: Callable[[], bool] = lambda: False) -> None:
-        """Ends the process and whatever is left of its session within about `timeout` seconds, at once when `hurried`
-        says so."""
+        """End the process and the rest of its session within about `timeout` seconds, or at once as soon as `hurried`
+        returns true."""
         self.ask_to_stop()
         deadline = time.monotonic() + timeout
         while not self.has_ended():
@@ -189,10 +190,10 @@ class Child:
 
 
 def end_processes_in(*directories: Path, stop_signal: signal.Signals, timeout: float) -> None:
-    """Asks every process that works in one of `directories` to stop, kills those still there after `timeout` seconds,
-    and then whatever works below: what they had started.
+    """Ask every process that works in one of `directories` to stop. Kill those that are still there after `timeout`
+    seconds, and then everything below: their children.
 
-    Our children work in folders of their own, so this finds the ones that a killed `up` left behind (Linux).
+    Our children work in folders of their own, so this finds those that a killed `up` has left (Linux).
     """
     deadline = time.monotonic() + timeout
     asked: set[int] = set()
@@ -207,7 +208,7 @@ def end_processes_in(*directories: Path, stop_signal: signal.Signals, timeout: f
 
 
 def is_any_in(*directories: Path) -> bool:
-    """Whether a process works in one of `directories` or below."""
+    """Return whether a process works in one of `directories` or below."""
     return bool(_processes_in(directories, below=True))
 
 
@@ -230,14 +231,14 @@ def _processes_in(directories: Sequence[Path], *, below: bool = False) -> set[in
 
 
 def make_passable(directory: Path) -> None:
-    """Makes `directory` if it is missing, for other accounts to enter whatever our umask is."""
+    """Create `directory` if it is missing, so that other accounts can enter it whatever our umask is."""
     if not directory.is_dir():
         directory.mkdir(parents=True)
         directory.chmod(0o755)
 
 
-#: What gives the reason for an end, the surest sign first: the system has refused something; a program of ours, git or
-#: PostgreSQL, says that it gives up. What it writes after that, as of cleaning up, is no reason.
+#: Patterns of a line that says why a program has ended, the most certain first: an error of the system, then an error
+#: of our programs, of git or of PostgreSQL. Later lines, such as those about cleaning up, say less.
 _REASONS = (
     "|".join(os.strerror(number) for number in (ENOSPC, EDQUOT, EROFS, EIO, ENOMEM, EMFILE, ENFILE)),
     r"\b(?:FATAL|PANIC): |^fatal: |\w: (?:error|fatal): |\[remote rejected\]",
@@ -246,13 +247,13 @@ _REASONS = (
 
 
 def reason_in(text: str) -> str:
-    """The line of a program's output that says why it has ended, or nothing: the last one where none says more."""
+    """Return the line of a program's output that says why it has ended, by default the last one with text."""
     lines = [line.strip() for line in text.splitlines()]
     return next((line for reason in _REASONS for line in reversed(lines) if re.search(reason, line)), "")
 
 
 def reason_in_log(log: Path, begin: int = 0) -> str:
-    """As `reason_in`, of the last 8 KiB of `log`, from the byte `begin` on."""
+    """Return `reason_in` of the last 8 KiB of `log`, from the byte `begin` on."""
     with contextlib.suppress(OSError), log.open("rb") as file:
         file.seek(max(begin, log.stat().st_size - 8192))
         return reason_in(file.read().decode(errors="replace"))

@@ -1,6 +1,6 @@
-"""The built-in runner: it asks for jobs as any runner does, and plays them without executing anything.
+"""The built-in runner: it asks for jobs like any runner, and plays them without executing anything.
 
-One thread asks for jobs, and each job that is played has a thread of its own.
+One thread asks for jobs, and each running job has a thread of its own.
 """
 
 import contextlib
@@ -27,19 +27,19 @@ class Upload:
 
     filename: str
     content: bytes
-    #: As `artifact_type`, `artifact_format` and `expire_in` are sent.
+    #: The parameters `artifact_type`, `artifact_format` and `expire_in`.
     said: Mapping[str, str]
 
 
-#: Of a job whose CI file names no artifacts, but whose variables or rule do.
+#: For a job whose CI file names no artifacts, but whose variables or rule do.
 _ARCHIVE = {"artifact_type": "archive", "artifact_format": "zip", "paths": ["**"]}
 
 
 def uploads(
     wanted: Sequence[Mapping[str, Any]] | None, files: Mapping[str, str], *, succeeds: bool
 ) -> Iterator[Upload]:
-    """One for each item of `wanted`, which is `artifacts` of what a runner is told of the job, as far as `files` has
-    some for it. Everything goes into an archive where the job names nothing."""
+    """Yield an upload for each item of `wanted`, the job's `artifacts` in the runners' protocol, for which `files` has
+    something. If the job names nothing, everything goes into one archive."""
     for one in wanted or [_ARCHIVE]:
         when = one.get("when") or "on_success"
         if when != "always" and (when == "on_success") != succeeds:
@@ -58,7 +58,7 @@ def _is_wanted(one: Mapping[str, Any], path: str) -> bool:
 
 
 def _fits(pattern: str, path: str) -> bool:
-    """A folder's name stands for all that is in it."""
+    """Return whether a path matches. The name of a folder matches everything in it."""
     pattern = pattern.removeprefix("./").rstrip("/")
     return pattern in ("", ".", "**") or fnmatch.fnmatchcase(path, pattern) or path.startswith(f"{pattern}/")
 
@@ -81,12 +81,12 @@ def _zip(files: Mapping[str, str]) -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for path, text in files.items():
-            # of no time, so that the same files are the same archive
+            # without a time, so that the same files give the same archive
             archive.writestr(zipfile.ZipInfo(path), text)
     return packed.getvalue()
 
 
-#: What is said of the runner; `release` steps are taken too, and nothing is released.
+#: What the runner says of itself. It accepts `release` steps, too, but releases nothing.
 INFO = {
     "name": "built-in",
     "version": "forgelet",
@@ -188,14 +188,14 @@ def _quoted(name: str) -> str:
     return name.replace("\\", "_").replace('"', "_").replace("\r", "_").replace("\n", "_")
 
 
-#: Jobs that are played side by side.
+#: Jobs that are played at the same time.
 MOST_JOBS = 50
-#: Seconds between two looks at the service's clock while a job lasts, and before the service is asked again that did
-#: not answer, or had no patience.
+#: Seconds between two looks at the service's clock while a job lasts, and before asking a service again that did not
+#: answer.
 LOOK, PAUSE = 0.2, 0.2
 #: Seconds until the runner tries to register again after that was refused.
 UNTIL_REGISTERED_AGAIN = 10.0
-#: Seconds after which the service hears that a job goes on.
+#: Seconds after which the service is told that a job is still running.
 SIGN_OF_LIFE = 60.0
 
 
@@ -301,7 +301,7 @@ class BuiltInRunner:
         job.end("success" if reason is None else "failed", reason, exit_code)
 
     def _last(self, job: JobInHand, seconds: float) -> bool:
-        """Waits until the job has been running for so long; False where the runner ends before."""
+        """Wait until the job has been running for that time. Return False if the runner ends before."""
         said = time.monotonic()
         while seconds > 0:
             left = seconds - job.seconds()
@@ -316,7 +316,7 @@ class BuiltInRunner:
 
 
 def _opening(payload: Mapping[str, Any], wanted: Played) -> str:
-    """What a log begins with, or all of it."""
+    """Return the beginning of the log, or all of it if the rule has one."""
     if wanted.log is not None:
         return wanted.log
     commands = [f"$ {command}" for step in payload["steps"] for command in step["script"]]

@@ -1,4 +1,4 @@
-"""How a job is to be played: what its variables say, then what the first rule of the rule file says that fits it."""
+"""How a job is played: as its variables say, and otherwise as the first matching rule of the rule file says."""
 
 import difflib
 import json
@@ -14,7 +14,7 @@ import yaml
 from api_server.ci.runners.job_response import FAILURE_REASONS
 from common.config_errors import ConfigError
 
-#: A variable is one of these in capitals, behind this.
+#: Prefix of the variables; a field's name in capitals follows.
 PREFIX = "FORGELET_"
 RESULTS = ("success", "failed", *sorted(FAILURE_REASONS))
 LONGEST = 7 * 86_400
@@ -23,35 +23,36 @@ MOST_EXIT_CODE = 255
 
 @attrs.frozen(kw_only=True)
 class Played:
-    """What becomes of a job. Artifacts are texts by their paths in the job's folder."""
+    """The outcome of a job. Artifacts are texts by path in the job's folder."""
 
-    #: `success`, `failed`, or the reason for which it fails.
+    #: `success`, `failed`, or the reason for the failure.
     result: str = "success"
-    #: Of a job that fails by its script; 1 where nothing else is said.
+    #: The exit code of a job whose script fails; by default 1.
     exit_code: int | None = None
-    #: The whole log; without one, that which a runner would begin with.
+    #: The whole log. By default it is what a runner would write.
     log: str | None = None
-    #: Seconds of the service's clock.
+    #: In seconds of the service's clock.
     duration: float = 0.0
     artifacts: Mapping[str, str] = attrs.field(factory=dict)
 
     @property
     def failure_reason(self) -> str | None:
-        """None for success."""
+        """The reason for the failure, or None for success."""
         if self.result == "failed":
             return "script_failure"
         return None if self.result == "success" else self.result
 
     @property
     def script_exit_code(self) -> int | None:
-        """None where no script has failed."""
+        """The exit code of the script, or None if no script has failed."""
         if self.failure_reason != "script_failure":
             return None
         return 1 if self.exit_code is None else self.exit_code
 
 
 def played(variables: Mapping[str, str], otherwise: Mapping[str, Any]) -> Played:
-    """`otherwise` are the values of a rule. Raises ValueError with a sentence about a variable."""
+    """Return the outcome. Variables count more than `otherwise`, the values of a rule. Raise `ValueError` with a
+    sentence about an invalid variable."""
     values = dict(otherwise)
     for name, check in FIELDS.items():
         variable = PREFIX + name.upper()
@@ -115,7 +116,7 @@ def _json(name: str, text: str) -> Any:
         raise ValueError(f"{name} is not valid JSON") from None
 
 
-#: What may be said of a job, and what looks at it; and how the texts of variables are read before that.
+#: The fields of an outcome and their checks, and how the texts of variables are read before the check.
 FIELDS: Mapping[str, Callable[[str, Any], Any]] = {
     "result": _result,
     "exit_code": _exit_code,
@@ -130,7 +131,7 @@ _READ: Mapping[str, Callable[[str, str], Any]] = {
 }
 
 
-#: What a rule may ask of a job, and the variable of the job that answers.
+#: The conditions of a rule, and the job's variable that each is compared with.
 CONDITIONS = {
     "project": "CI_PROJECT_PATH",
     "name": "CI_JOB_NAME",
@@ -142,7 +143,7 @@ MOST_BYTES = 2**20
 
 @attrs.frozen
 class Rule:
-    """`patterns` by condition, in which `*` stands for anything; `values` are those of `Played`."""
+    """Patterns by condition, in which `*` stands for anything, and values for fields of `Played`."""
 
     patterns: Mapping[str, str]
     values: Mapping[str, Any]
@@ -156,17 +157,17 @@ class Rule:
 
 @attrs.frozen
 class Rules:
-    """All of a file, in its order."""
+    """All rules of a file, in their order."""
 
     rules: tuple[Rule, ...] = ()
 
     def values_for(self, variables: Mapping[str, str]) -> Mapping[str, Any]:
-        """What the first rule says that fits a job with these variables; nothing where none does."""
+        """Return the values of the first rule that fits a job with these variables; none if no rule fits."""
         return next((rule.values for rule in self.rules if rule.fits(variables)), {})
 
 
 def read_rules(file: Path) -> Rules:
-    """Raises `ConfigError`, which names the line."""
+    """Read a rule file. Raise `ConfigError` with the number of the line."""
     try:
         text = file.read_text()
     except OSError as problem:
@@ -187,7 +188,7 @@ def read_rules(file: Path) -> Rules:
 
 
 class _Loader(yaml.SafeLoader):
-    """Tells where a value stands."""
+    """A YAML loader that keeps the position of values."""
 
 
 class _Wrong(Exception):

@@ -1,7 +1,7 @@
-"""`python -m forgelet.local.server api|edge`: one of the two servers, as `forgelet up` runs it.
+"""The API server or the edge as `forgelet up` runs it: `python -m forgelet.local.server api|edge`.
 
-What it imports takes most of its start. It does that while PostgreSQL starts, and goes on when its standard input ends,
-by which it is given its settings: a JSON object of variables.
+Most of its start is imports. It does these while PostgreSQL starts. Then it reads its settings, a JSON object of
+variables, from standard input, and goes on when that ends.
 """
 
 import gc
@@ -13,21 +13,21 @@ import sys
 from forgelet import SERVERS
 
 _SERVERS = {"api": "api_server.__main__", "edge": "storage_edge.__main__"}
-#: Objects until garbage is looked for, of which imports make little: not at all would be 7 MB more.
+#: Objects between two garbage collections. Imports make little garbage, but no collection at all would cost 7 MB.
 _RARELY = 20_000
 
 
 def main() -> None:
     """Run the server that the first argument names."""
     if SERVERS.is_dir():
-        sys.path.insert(0, str(SERVERS))  # before a `common` of somebody else
+        sys.path.insert(0, str(SERVERS))  # before another package that is named `common`
     usual = gc.get_threshold()
     gc.set_threshold(_RARELY)
     server = importlib.import_module(_SERVERS[sys.argv[1]])
     gc.freeze()
     gc.set_threshold(*usual)
     given = sys.stdin.read()
-    if not given:  # who has started this has ended, or thought better of it
+    if not given:  # the process that started this one has ended or given up
         return
     os.environ.update(json.loads(given))
     server.main([], prog_name=f"forgelet {sys.argv[1]}")

@@ -1,9 +1,8 @@
-"""Starts the database, the API server and the edge as one, joins them, and stops them as one.
+"""Starts the database, the API server and the edge together, connects them, and stops them together.
 
-The servers take longest, by what they import. So they begin first, with nothing but their sockets, and everything else
-is imported, looked at and started meanwhile: here too, which is why imports stand in functions. The sockets are held
-for as long as `up` runs: a free port stays ours from the moment that it is known, and whoever answers there is a
-process that we have started.
+Imports make up most of the servers' start. So the servers start first, with nothing but their sockets, and everything
+else is imported and started meanwhile; that is why imports stand in functions here. The sockets are held as long as
+`up` runs: a free port stays ours from the moment that it is known, and whoever answers there is our own process.
 """
 
 import contextlib
@@ -28,7 +27,7 @@ from forgelet.local.variables import Addresses
 
 @attrs.frozen
 class Ports:
-    """Both sockets, without the edge's where there is none."""
+    """Both sockets; `edge` is None without an edge."""
 
     wanted: Addresses
     api: socket.socket
@@ -36,7 +35,7 @@ class Ports:
 
     @property
     def addresses(self) -> Addresses:
-        """With the ports that there really are."""
+        """The addresses with the actual ports."""
         edge_port = None if self.edge is None else _port(self.edge)
         return attrs.evolve(self.wanted, api_port=_port(self.api), edge_port=edge_port)
 
@@ -46,8 +45,8 @@ class Ports:
 
 
 def take(wanted: Addresses) -> Ports:
-    """The sockets at `wanted`, where a port 0 is any free one. Raises `CannotStart` for a port that another process
-    listens on, or that this account may not listen on."""
+    """Return the sockets for `wanted`; a port 0 is any free one. Raise `CannotStart` if another process listens on a
+    port, or if this account may not."""
     if wanted.api_port == wanted.edge_port != 0:
         raise CannotStart(
             f"--api-port and --edge-port are both {wanted.api_port}; choose two different ports"
@@ -62,7 +61,7 @@ def take(wanted: Addresses) -> Ports:
 
 
 def _bound(host: str, port: int, option: str) -> socket.socket:
-    """Not listened on: whoever is too early is refused, as where there is nobody."""
+    """Return a bound socket that does not listen yet, so that early clients are refused."""
     one = socket.socket()
     one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -79,20 +78,20 @@ def _port(one: socket.socket) -> int:
     return int(one.getsockname()[1])
 
 
-#: Seconds until a process is started again, after its first and second end within a minute.
+#: Seconds until a process is restarted after its first and second end within a minute.
 PAUSES = (0.5, 1.0)
 #: Seconds after which an end is forgotten.
 MEMORY = 60.0
 
 
 class EndsAgainAndAgain(CannotStart):
-    """It has worked, and no longer does."""
+    """A process that has worked ends again and again."""
 
     exit_code = 1
 
 
 class Service:
-    """`title` as people read it; `start` gives a started child; its end may take `stop_timeout` seconds."""
+    """A process with its title for people. `start` returns a started child. Its end may take `stop_timeout` seconds."""
 
     def __init__(
         self,
@@ -111,14 +110,14 @@ class Service:
         self.child: Child | None = None
 
     def start(self) -> None:
-        """Raises `CannotStart`."""
+        """Start the process. Raise `CannotStart`."""
         self.child = self._start()
 
     def keep_up(self) -> bool:
-        """Whether it runs; where it has ended, it is started again after a pause. Raises `EndsAgainAndAgain` with its
-        third end within a minute: then somebody has to look at it."""
+        """Return whether the process runs. If it has ended, start it again after a pause. Raise `EndsAgainAndAgain`
+        when it ends for the third time within a minute: then somebody has to look at it."""
         if self.child is not None and self.child.has_ended():
-            self.child.stop()  # and what is left of its session
+            self.child.stop()  # and the rest of its session
             self._note_end(f"{self.title} ended with {self.child.account_of_end()}")
         if self.child is None and time.monotonic() >= self._due:
             try:
@@ -142,24 +141,24 @@ if TYPE_CHECKING:
     from forgelet.local.embedded_postgres import Cluster
     from forgelet.testing.api import Api
 
-#: How long a server may take to end beyond its `shutdown_timeout`: it closes what it has opened.
+#: Seconds that a server may take beyond its `shutdown_timeout`, for closing what it has opened.
 CLOSING_SECONDS = 5.0
-#: How long PostgreSQL may.
+#: Seconds that PostgreSQL may take to end.
 POSTGRES_SECONDS = 10.0
 POSTGRESQL, API_SERVER, EDGE = "PostgreSQL", "The API server", "The storage edge"
 
 
 @attrs.frozen
 class Plan:
-    """What to run and where; the commands are fields so that tests can put stand-ins in their place."""
+    """What to run and where. The commands are fields so that tests can replace them."""
 
     data: DataDirectory
     addresses: Addresses
-    database_url: str | None = None  # None: a PostgreSQL of our own
-    testing: bool = False  # quick and forgetful, and steered by whoever reaches it
+    database_url: str | None = None  # None: an embedded PostgreSQL
+    testing: bool = False  # fast instead of durable, and controlled by everybody who reaches it
     #: Variables of the servers that options have set.
     chosen: Mapping[str, str] = attrs.field(factory=dict)
-    #: Seconds until everything has to be ready.
+    #: Seconds for the whole start.
     start_timeout: float = START_TIMEOUT
     api_command: Sequence[str] = (sys.executable, "-P", "-m", "forgelet.local.server", "api")
     edge_command: Sequence[str] = (sys.executable, "-P", "-m", "forgelet.local.server", "edge")
@@ -174,18 +173,18 @@ class Plan:
 
 
 def never(seconds: float) -> bool:
-    """Lasts for `seconds`."""
+    """Wait for that time and return False."""
     time.sleep(seconds)
     return False
 
 
 class Forgelet:
-    """Everything that `up` runs, for as long as a block `with Forgelet(plan, tell) as forgelet` lasts."""
+    """Everything that `up` runs, as long as the block `with Forgelet(plan, tell) as forgelet` lasts."""
 
     def __init__(
         self, plan: Plan, tell: Callable[[str], None], is_over: Callable[[float], bool] = never
     ) -> None:
-        """It lasts until `is_over`, which is given the seconds that it may wait to know."""
+        """It lasts until `is_over` returns true, which is called with the seconds that it may wait."""
         self.plan = plan
         self._tell = tell
         self._is_over = is_over
@@ -214,7 +213,7 @@ class Forgelet:
         self.stop()
 
     def api(self, token: str | None = None) -> "Api":
-        """The API as the administrator, or as the owner of `token`."""
+        """Return the API as the administrator, or as the owner of `token`."""
         from api_server.testing import OWN_AGENT
         from forgelet.testing.api import Api, Connections
 
@@ -222,7 +221,7 @@ class Forgelet:
         return Api(connections, token or self._data.secret("root-token", prefix="flpat-"))
 
     def begin_here(self) -> None:
-        """Has the API server of a server for tests come back to this state whenever it is reset."""
+        """Make the present state the one to which a reset of a server for tests returns."""
         from forgelet.testing.api import ApiError
         from forgelet.testing.server import Controls
 
@@ -232,27 +231,27 @@ class Forgelet:
             raise CannotStart(f"The state to begin with cannot be kept: {problem}") from None
 
     def watch(self) -> None:
-        """Keeps the processes up, and hands SIGHUP on. Raises `EndsAgainAndAgain` when one of them ends for the third
+        """Restart processes that end, and pass SIGHUP on. Raise `EndsAgainAndAgain` when one of them ends for the third
         time within a minute."""
         while not self._is_over(0.1):
             for service in self._services:
                 if not service.keep_up():
-                    break  # the next ones need it
+                    break  # the others need it
             if self._reload:
                 self._reload = False
                 self._hand_on_hangup()
 
     def reload(self) -> None:
-        """Has SIGHUP handed on to both servers, as soon as they run."""
+        """Pass SIGHUP on to both servers, as soon as they run."""
         self._reload = True
 
     def hurry(self) -> None:
-        """Has everything end at once that is ending."""
+        """Let everything that is ending end at once."""
         self._hurried = True
 
     def stop(self) -> None:
-        """Ends edge and API server side by side, then the database that they may still need. Each server gets the time
-        that it takes for what is in flight. Ends the program with status 1 where there was no such time."""
+        """End edge and API server at the same time, then the database, which they may still need. Each server gets the
+        time that its open requests need. If there was no such time, end the program with status 1."""
         running = [service for service in self._services if service.child is not None]
         servers = [service for service in running if service.title != POSTGRESQL]
         for service in servers:
@@ -304,20 +303,20 @@ class Forgelet:
             self._child(server).go_on(self._given(server.title))
         self._write_down()
         self._wait_for(f"{plan.api_url}/-/readiness", wait)
-        self._join()  # before that, the edge is not ready: the service does not know its token
+        self._join()  # first, because the edge is not ready until the service knows its token
         if plan.edge_url:
             self._wait_for(f"{plan.edge_url}/-/readiness", wait)
 
     def _end_leftovers(self) -> None:
-        """End what a killed `up` has left, which gets the time that it takes for what is in flight. Raise `ConfigError`
-        where the settings that say so are wrong."""
+        """End what a killed `up` has left, which gets the time that its open requests need. Raise `ConfigError` if the
+        settings of that time are invalid."""
         folders = [self._data.part(name) for name in ("api", "edge")]
         if is_any_in(*folders):
             self.plan = attrs.evolve(self.plan, addresses=self.plan.addresses.supposed())
             end_processes_in(*folders, stop_signal=signal.SIGTERM, timeout=max(self._stop_timeouts()))
 
     def _servers(self) -> list[Service]:
-        """The servers that are wanted, not started yet."""
+        """Return the servers of the plan, not started."""
         logs = {API_SERVER: self._data.log("api")}
         if self.plan.addresses.edge_port is not None:
             logs[EDGE] = self._data.log("edge")
@@ -327,14 +326,14 @@ class Forgelet:
         ]
 
     def _stop_timeouts(self) -> list[float]:
-        """Seconds that each server may take to end. Raise `ConfigError` where the settings of one are wrong."""
+        """Return the seconds that each server may take to end. Raise `ConfigError` if settings are invalid."""
         settings = [variables.API.sources(self._variables(API_SERVER)).settings().shutdown_timeout]
         if self.plan.addresses.edge_port is not None:
             settings.append(variables.EDGE.sources(self._variables(EDGE)).settings().shutdown_timeout)
         return [seconds + CLOSING_SECONDS for seconds in settings]
 
     def _write_down(self) -> None:
-        """Let commands find this from here on."""
+        """Record addresses and settings, so that commands find this instance."""
         from forgelet.local import data_directory
 
         of_edge = self._variables(EDGE) if self.plan.edge_url else {}
@@ -358,7 +357,7 @@ class Forgelet:
         return cluster
 
     def _start_postgres(self, cluster: "Cluster", wait: StartWait) -> None:
-        """Start PostgreSQL beside the servers, which have much to import until they need it."""
+        """Start PostgreSQL while the servers are busy with imports."""
         self._tell("Starting PostgreSQL ...")
         log, waits = self._data.log("postgres"), iter([wait])
 
@@ -371,7 +370,7 @@ class Forgelet:
         self._services.insert(0, service)
 
     def _started(self, title: str, log: Path) -> Child:
-        """A process of the server `title`, which goes on by itself where there is a database already."""
+        """Start the process of the server `title`. It goes on by itself if the database is already there."""
         api = title == API_SERVER
         name, command = ("api", self.plan.api_command) if api else ("edge", self.plan.edge_command)
         child = Child(
@@ -388,7 +387,7 @@ class Forgelet:
         return child
 
     def _given(self, title: str) -> dict[str, str]:
-        """What the server `title` is told when there is a database: all variables of ours."""
+        """Return the variables that the server `title` gets when the database is there."""
         prefix = variables.API.prefix if title == API_SERVER else variables.EDGE.prefix
         ours = {name: text for name, text in self._variables(title).items() if name.startswith("FORGELET_")}
         return {**ours, f"{prefix}LISTEN_FD": str(self._socket(title).fileno())}
@@ -400,7 +399,7 @@ class Forgelet:
         return taken
 
     def _variables(self, title: str) -> dict[str, str]:
-        """The environment of the server `title`, with its settings."""
+        """Return the environment of the server `title`, with its settings."""
         inherited = variables.for_tests if self.plan.testing else variables.inherited
         if title == API_SERVER:
             url = self._cluster.url() if self._cluster else "postgresql:///"
@@ -419,7 +418,7 @@ class Forgelet:
                 raise SystemExit(0)
 
     def _join(self) -> None:
-        """Tells the API server where the edge is today, or that there is none."""
+        """Tell the API server the edge's address, or that there is no edge."""
         from forgelet.testing.api import ApiError
 
         token = self._data.secret("edge-storage-token") if self.plan.edge_url else ""

@@ -1,7 +1,7 @@
-"""What a server for tests keeps: data in memory for as long as it runs, and a database copied from a template.
+"""The data of a server for tests: kept in memory while it runs, with a database that is copied from a template.
 
-The copy spares initdb and all migrations. A template lies in the user's cache, below a name that says of which
-PostgreSQL and schema it is. Nothing but time is lost with it: the folder may be deleted.
+The copy saves initdb and all migrations. Templates are in the user's cache, in folders named after the PostgreSQL and
+the schema. The cache may be deleted: that costs only time.
 """
 
 import contextlib
@@ -28,20 +28,21 @@ from forgelet.local.postgres_binaries import Binaries
 from forgelet.local.processes import CannotStart, end_processes_in
 
 SHARED_MEMORY = Path("/dev/shm")
-#: Containers often have 64 MiB there, which one PostgreSQL fills.
+#: Containers often have only 64 MiB there, which one PostgreSQL fills.
 ROOM = 512 * 2**20
 _PREFIX = "forgelet-testing-"
 _NAME = re.compile(rf"{_PREFIX}(\d+)-[0-9a-f]{{16}}")
-#: Seconds after which whoever has made a folder holds it, or has ended: its number may be another process's by now.
+#: Seconds after which the process that made a folder holds it or has ended. Later its id may belong to another
+#: process.
 _UNHELD = 60.0
-#: Seconds that what a killed one has left may take to end.
+#: Seconds for the processes that a killed server has left.
 _TIMEOUT = 2.0
 
 
 @contextlib.contextmanager
 def passing_data() -> Iterator[DataDirectory]:
-    """A data directory that is not there yet, and is removed in the end; those of killed processes are at once. Of a
-    start that fails the logs stay until the next one, since the sentence about it names them."""
+    """Yield a data directory that does not exist yet, and remove it at the end. Directories of killed processes are
+    removed at once. The logs of a failed start stay until the next one, since its error names them."""
     usual = Path(temporary_root())
     for folder in {SHARED_MEMORY, usual}:
         _remove_leftovers(folder)
@@ -68,7 +69,7 @@ def _has_room(folder: Path) -> bool:
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """What belongs to this account and to no process that lives. Two at once may do it."""
+    """Remove what belongs to this account but to no living process. Several processes may do this at once."""
     with contextlib.suppress(OSError):
         for path in folder.glob(f"{_PREFIX}*"):
             name = _NAME.fullmatch(path.name)
@@ -83,24 +84,24 @@ def _is_left(path: Path, pid: int) -> bool:
         status = path.stat()
         is_new = Path(f"/proc/{pid}").exists() and time.time() - status.st_mtime < _UNHELD
         if status.st_uid == os.geteuid() and not is_new:
-            return not DataDirectory(path).is_held()  # whose process may be one of another container
+            return not DataDirectory(path).is_held()  # its process may be in another container
     return False
 
 
-#: Those used last, of some 50 MB each; older ones go when another one is made.
+#: Templates that are kept, of about 50 MB each. Making another one removes the least recently used.
 KEPT = 3
-#: A template's roles have one password, and so have its copies; their sockets are closed to other accounts.
+#: The roles of a template and of its copies have one password. Their sockets are closed to other accounts.
 _PASSWORD = "postgres-password"
 
 
 def templated_cluster(data: DataDirectory) -> Cluster:
-    """As `embedded_postgres.of`, quick instead of durable, and begun with all migrations where that can be had."""
+    """Return the cluster of `data`, fast instead of durable, and with all migrations if a template can be used."""
     binaries = postgres_binaries.preferred()
     template = None
     with contextlib.suppress(OSError, ConfigError):
         folder = cache_folder("clusters")
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if folder.stat().st_uid == os.geteuid():  # another account's says what PostgreSQL is to run
+        if folder.stat().st_uid == os.geteuid():  # another account could choose what PostgreSQL runs
             password = _password(folder)
             data.write_secret(_PASSWORD, password)
             template = Template(folder / _name(binaries, password), data, binaries)
@@ -108,7 +109,7 @@ def templated_cluster(data: DataDirectory) -> Cluster:
 
 
 def _password(folder: Path) -> str:
-    """Drawn by the first, for all; again where a full disk or a loss of power has left none."""
+    """Return the password of all templates. It is generated once, and again if a full disk or a crash has lost it."""
     kept = folder / _PASSWORD
     with _alone(folder):
         if not kept.exists() or not kept.read_text():
@@ -118,7 +119,7 @@ def _password(folder: Path) -> str:
 
 
 def _name(binaries: Binaries, password: str) -> str:
-    """What a cluster depends on, as a name for a folder."""
+    """Return a folder name that depends on everything that a cluster depends on."""
     from importlib import metadata  # `up` imports this module before anything else
 
     import api_server.state
@@ -133,39 +134,39 @@ def _name(binaries: Binaries, password: str) -> str:
 
 @attrs.frozen
 class Template:
-    """The one at `path`, which need not be there yet; `data` is whose database is wanted."""
+    """The template at `path`, which may not exist yet, for the database of `data`."""
 
     path: Path
     _data: DataDirectory
     _binaries: Binaries
 
     def fill(self, target: Path) -> None:
-        """Makes `target` a copy, and the template before it where it is missing. Raises `OSError`."""
+        """Copy the template to `target`. Create it first if it is missing. Raise `OSError`."""
         with _alone(self.path.parent) as lock:
             if self.path.is_dir():
                 os.utime(self.path)
             else:
                 _make(self.path, self._data, self._binaries)
-            fcntl.flock(lock, fcntl.LOCK_SH)  # others may copy too, and nobody removes it
+            fcntl.flock(lock, fcntl.LOCK_SH)  # others may copy at the same time, but nobody may remove it
             _copy(self.path, target)
 
     def discard(self) -> None:
-        """Has the next start make another one."""
+        """Let the next start create another template."""
         with contextlib.suppress(OSError), _alone(self.path.parent):
             _remove(self.path)
 
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[IO[str]]:
-    """Of those who start at the same moment one makes what is missing, and the others wait."""
+    """Let one process at a time create what is missing."""
     with (folder / "lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield lock
 
 
 def _make(template: Path, data: DataDirectory, binaries: Binaries) -> None:
-    """In the place where the copy is wanted, whose account can reach it; then it is brought here."""
-    from api_server.state.migrate import migrate  # takes longer than all else here
+    """Create a cluster where the copy is wanted, because its account can reach that place, and move it here."""
+    from api_server.state.migrate import migrate  # this import takes longer than all else here
 
     made = embedded_postgres.cluster_of(data, durable=False, binaries=binaries)
     made.start(data.log("postgres"))
@@ -176,21 +177,21 @@ def _make(template: Path, data: DataDirectory, binaries: Binaries) -> None:
     scratch = template.with_name("new")
     shutil.rmtree(scratch, ignore_errors=True)
     _copy(made.data, scratch)
-    subprocess.run(["sync", "-f", str(scratch)], capture_output=True, check=False)  # before it has its name
+    subprocess.run(["sync", "-f", str(scratch)], capture_output=True, check=False)  # before it gets its name
     shutil.rmtree(made.data)
     scratch.rename(template)
     keep_few(template.parent)
 
 
 def keep_few(folder: Path) -> None:
-    """Removes all templates but those used last."""
+    """Remove all templates but the last used ones."""
     found = [one for one in folder.iterdir() if one.is_dir()]
     for old in sorted(found, key=lambda one: one.stat().st_mtime, reverse=True)[KEPT:]:
         _remove(old)
 
 
 def _remove(template: Path) -> None:
-    """What is left of it, if we are killed, is not taken for a whole one."""
+    """Remove a template. If we are killed, the rest is not mistaken for a complete one."""
     scratch = template.with_name("old")
     shutil.rmtree(scratch, ignore_errors=True)
     template.rename(scratch)
@@ -198,7 +199,7 @@ def _remove(template: Path) -> None:
 
 
 def _copy(cluster: Path, target: Path) -> None:
-    """With its owner, and by shared blocks where the file system has them. Raises `OSError`."""
+    """Copy a cluster with its owner, by shared blocks if the file system supports that. Raise `OSError`."""
     done = subprocess.run(["cp", "-pR", str(cluster), str(target)], capture_output=True, check=False)
     if done.returncode != 0:
         shutil.rmtree(target, ignore_errors=True)

@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 HOST, EVERYWHERE = "127.0.0.1", "0.0.0.0"
 API_PORT, EDGE_PORT = 8080, 8081
-#: Where a server for tests differs from the others, unless its environment says otherwise: what it keeps is in memory
-#: and thrown away, and nobody waits for its end.
+#: Defaults of a server for tests, which its environment can override. Its data is in memory and thrown away, and
+#: nobody waits for its end.
 _FOR_TESTS = {
     "FORGELET_API_DISK_RESERVE": "0",
     "FORGELET_API_SHUTDOWN_TIMEOUT": "0",
     "FORGELET_EDGE_DISK_BYTES": str(256 * 2**20),
     "FORGELET_EDGE_SHUTDOWN_TIMEOUT": "0",
 }
-#: Names an external database for `up`.
+#: The variable that names an external database for `up`.
 DATABASE_URL = "FORGELET_DATABASE_URL"
 _ADDRESSES = "addresses"
 SettingsT = TypeVar("SettingsT")
@@ -34,8 +34,8 @@ SettingsT = TypeVar("SettingsT")
 
 @attrs.frozen
 class Program(Generic[SettingsT]):
-    """One of the two processes: the section and prefix of its settings, and what imports their class: that takes a
-    while, which help and the beginning of a start do without."""
+    """One of the two processes: the section and prefix of its settings, and a function that imports their class. The
+    import takes a while, so help and the beginning of a start do without it."""
 
     _import_class: Callable[[], type[SettingsT]]
     section: str
@@ -74,18 +74,18 @@ EDGE = Program(_edge_settings, "edge", "FORGELET_EDGE_")
 
 @attrs.frozen
 class Addresses:
-    """Where both processes listen; without an edge its port is None, and 0 is a free one that has to be taken yet."""
+    """Where both processes listen. `edge_port` is None without an edge. A port 0 stands for any free one."""
 
     api_port: int = API_PORT
     edge_port: int | None = EDGE_PORT
-    #: An IPv4 address of this machine; 0.0.0.0 is all of them.
+    #: An IPv4 address of this machine; 0.0.0.0 means all of them.
     host: str = HOST
-    #: The name or address by which others reach it; None is what we reach it by.
+    #: The name or address by which others reach this machine; by default our own.
     external_host: str | None = None
 
     @property
     def api_url(self) -> str:
-        """What we reach it by ourselves."""
+        """The API server's URL for ourselves."""
         return f"http://{self._near}:{self.api_port}"
 
     @property
@@ -94,7 +94,7 @@ class Addresses:
 
     @property
     def external_url(self) -> str:
-        """What stands in answers."""
+        """The URL that answers contain."""
         return f"http://{self.external_host or self._near}:{self.api_port}"
 
     @property
@@ -108,18 +108,19 @@ class Addresses:
         return HOST if self.host == EVERYWHERE else self.host
 
     def supposed(self) -> "Addresses":
-        """With the usual ports in the place of free ones, for what has to be looked at before they are taken."""
+        """Return the addresses with the default ports instead of free ones, for checks before ports are taken."""
         edge_port = EDGE_PORT if self.edge_port == 0 else self.edge_port
         return attrs.evolve(self, api_port=self.api_port or API_PORT, edge_port=edge_port)
 
 
 def foreign(environment: Mapping[str, str]) -> dict[str, str]:
-    """What is none of ours in an environment: what a process begins with that is given the rest later."""
+    """Return the variables of an environment that are not ours, with which a waiting process starts."""
     return {name: text for name, text in environment.items() if not name.startswith("FORGELET_")}
 
 
 def inherited(environment: Mapping[str, str]) -> dict[str, str]:
-    """What both processes get of our own environment: no secrets, and the settings file by its full path."""
+    """Return the variables of our own environment that both processes get: without secrets, and with the full path of
+    the settings file."""
     from common.settings import SETTINGS_FILE_VARIABLE
 
     kept = {
@@ -133,7 +134,7 @@ def inherited(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def of_api(data: DataDirectory, addresses: Addresses, database_url: str) -> dict[str, str]:
-    """What makes the API server ours, beside what it inherits."""
+    """Return the variables that `up` sets for the API server."""
     ours = {
         "HOST": addresses.host,
         "PORT": str(addresses.api_port),
@@ -149,7 +150,7 @@ def of_api(data: DataDirectory, addresses: Addresses, database_url: str) -> dict
 
 
 def of_edge(data: DataDirectory, addresses: Addresses) -> dict[str, str]:
-    """What makes the edge ours, beside what it inherits."""
+    """Return the variables that `up` sets for the edge."""
     ours = {
         "HOST": addresses.host,
         "PORT": str(addresses.edge_port),
@@ -162,14 +163,14 @@ def of_edge(data: DataDirectory, addresses: Addresses) -> dict[str, str]:
 
 
 def for_tests(environment: Mapping[str, str]) -> dict[str, str]:
-    """What a server for tests gets of our own environment, and what makes it one."""
+    """Return the variables of our own environment that a server for tests gets, and those that make it one."""
     testing = {f"{program.prefix}TESTING": "true" for program in (API, EDGE)}
     return {**_FOR_TESTS, **inherited(environment), **testing}
 
 
 def of_stopped(data: DataDirectory) -> dict[str, str]:
-    """Both processes' variables as the next `up` would give them, if it is told the same as the last. Raises
-    `ConfigError` where the database is not ours and not named."""
+    """Return both processes' variables as the next `up` with the same options would set them. Raise `ConfigError` if
+    the database is external and not named."""
     said: dict[str, Any] = json.loads(data.recall(_ADDRESSES) or "{}")
     addresses = Addresses(**said)
     database_url = os.environ.get(DATABASE_URL) or os.environ.get(f"{API.prefix}DATABASE_URL")
@@ -184,10 +185,10 @@ def of_stopped(data: DataDirectory) -> dict[str, str]:
 
 
 def remember(data: DataDirectory, addresses: Addresses) -> None:
-    """For commands that are given while nothing runs."""
+    """Record the addresses for commands on a stopped `up`."""
     data.remember(_ADDRESSES, json.dumps(attrs.asdict(addresses)))
 
 
 def has_own_postgres(data: DataDirectory) -> bool:
-    """Whether `up` has made a PostgreSQL there."""
+    """Return whether `up` has created a PostgreSQL there."""
     return (data.path / "postgres").exists()

@@ -1,4 +1,4 @@
-"""What a program needs that tests against forgelet: the standard library, and nothing of the server.
+"""A library for programs that test against forgelet. It needs only the standard library and nothing of the server.
 
-`forgelet.pytest` uses this; other frameworks' tests may too (docs/testing.md).
+`forgelet.pytest` uses it; tests with other frameworks can, too (docs/testing.md).
 """

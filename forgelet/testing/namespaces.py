@@ -1,4 +1,4 @@
-"""Fresh users, groups and projects: a namespace of its own for each test, which no other test sees."""
+"""New users, groups and projects: each test gets a namespace of its own."""
 
 import dataclasses
 import re
@@ -10,7 +10,7 @@ from forgelet.testing.api import Api
 if TYPE_CHECKING:
     from forgelet.testing.server import Forgelet
 
-#: What the tokens of fresh users may do: everything that a user may.
+#: The scopes of new users' tokens: everything that a user may do.
 SCOPES = ("api", "read_user", "read_repository", "write_repository", "create_runner", "manage_runner")
 
 
@@ -28,7 +28,7 @@ class User:
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """A private group, whose Owner is `owner`."""
+    """A private group, owned by `owner`."""
 
     id: int
     name: str
@@ -39,7 +39,7 @@ class Group:
 
     @property
     def token(self) -> str:
-        """The owner's."""
+        """The owner's token."""
         return self.owner.token
 
 
@@ -57,7 +57,7 @@ class Project:
 
     @property
     def token(self) -> str:
-        """The owner's."""
+        """The owner's token."""
         return self.owner.token
 
     @property
@@ -68,7 +68,7 @@ class Project:
 
 
 def new_user(forgelet: "Forgelet", label: str = "user") -> User:
-    """A new user whose name begins with `label`."""
+    """Create a user whose name begins with `label`."""
     username = _name(label)
     email = f"{username}@example.org"
     said = {
@@ -87,20 +87,20 @@ def new_user(forgelet: "Forgelet", label: str = "user") -> User:
 
 
 def new_group(owner: User, label: str = "group") -> Group:
-    """A new group of `owner`."""
+    """Create a group of `owner`."""
     name = _name(label)
     group = owner.api.post("groups", {"name": name, "path": name})
     return Group(**{key: group[key] for key in ("id", "name", "path", "full_path", "web_url")}, owner=owner)
 
 
 def new_project(owner: User, label: str = "project") -> Project:
-    """A new project of `owner`, in her own namespace."""
+    """Create a project of `owner` in the owner's namespace."""
     project = owner.api.post("projects", {"name": _name(label), "initialize_with_readme": True})
     keys = ("id", "name", "path_with_namespace", "default_branch", "web_url", "http_url_to_repo")
     return Project(**{key: project[key] for key in keys}, owner=owner)
 
 
 def _name(label: str) -> str:
-    """A path that nobody else has, and that tells whose it is."""
+    """Return a unique path that shows which test it belongs to."""
     readable = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-")[:40].strip("-")
     return f"{readable or 'test'}-{secrets.token_hex(4)}"

@@ -1,4 +1,4 @@
-"""A server for tests that runs: where it is, and its controls."""
+"""A running server for tests: its addresses and controls."""
 
 import contextlib
 import dataclasses
@@ -10,13 +10,13 @@ from forgelet.testing.api import Api, ApiError, Connections
 
 
 class SharedError(Exception):
-    """What would change the server under the tests of others."""
+    """A call would change the server under the tests of others."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Ready:
-    """What a server says of itself in its ready file; all but `url` and `root_token` may be unknown of one that was
-    started by hand."""
+    """What a server says of itself in its ready file. Of one that was started by hand, all but `url` and `root_token`
+    may be unknown."""
 
     url: str
     root_token: str
@@ -27,7 +27,7 @@ class Ready:
 
     @classmethod
     def of(cls, said: Mapping[str, Any]) -> "Ready":
-        """Of what the file says. Raises `LookupError` or `TypeError` where it is no such file."""
+        """Read the content of a ready file. Raise `LookupError` or `TypeError` if it is none."""
         needed = {"url": str(said["url"]), "root_token": str(said["root_token"])}
         known: dict[str, Any] = {field.name: said.get(field.name) for field in dataclasses.fields(cls)}
         return cls(**known | needed)
@@ -52,7 +52,7 @@ class Controls(Api):
 
 
 class Forgelet:
-    """The server that `ready` tells of. `is_shared` says that tests run against it that are not this process's."""
+    """The server that `ready` describes. `is_shared` says that tests of other processes run against it, too."""
 
     def __init__(self, ready: Ready, *, is_shared: bool = False) -> None:
         self.url = ready.url.rstrip("/")
@@ -73,56 +73,57 @@ class Forgelet:
         return f"<Forgelet {self.url}>"
 
     def api_of(self, token: str | None) -> Api:
-        """The API as the owner of `token`; without one, anonymously."""
+        """Return the API as the owner of `token`, or anonymously without one."""
         return Api(self._connections, token or "")
 
     def close(self) -> None:
-        """Closes our connections; the server goes on."""
+        """Close our connections. The server goes on."""
         self._connections.close()
 
     def reset(self) -> None:
-        """Everything is as it was when the server had started. Raises `SharedError`."""
+        """Restore the state after the server's start. Raise `SharedError`."""
         self._alone("reset")
         self._failures.clear()
         self._controls.post("reset")
 
     def snapshot(self) -> str:
-        """Keeps the state of this moment; its id is for `restore`."""
+        """Save the present state. Return its id for `restore`."""
         return str(self._controls.post("snapshot")["id"])
 
     def restore(self, snapshot: str) -> None:
-        """Goes back to a state that was kept. Raises `SharedError`."""
+        """Return to a saved state. Raise `SharedError`."""
         self._alone("restore")
         self._controls.post("restore", {"id": snapshot})
 
     def now(self) -> str:
-        """What the service's clock says: `2027-01-01T00:00:00Z`."""
+        """Return the service's time: `2027-01-01T00:00:00Z`."""
         return str(self._controls.get("clock")["now"])
 
     def advance(self, seconds: float) -> str:
-        """Moves the clock on; what became due has been done. Raises `SharedError`."""
+        """Move the clock forward, do what became due, and return the new time. Raise `SharedError`."""
         self._alone("advance")
         return str(self._controls.post("clock", {"advance": seconds})["now"])
 
     def set_clock(self, now: str) -> str:
-        """Moves the clock to a moment: `2027-01-01T00:00:00Z`. Raises `SharedError`."""
+        """Set the clock to a moment such as `2027-01-01T00:00:00Z`. Raise `SharedError`."""
         self._alone("set_clock")
         return str(self._controls.post("clock", {"now": now})["now"])
 
     def settle(self) -> None:
-        """Waits until nothing is due in the background: deliveries, mirrors, pipelines."""
+        """Wait until no background work is due: deliveries, mirrors, pipelines. Raise `TimeoutError` if that takes too
+        long."""
         left = self._controls.post("settle")["left"]
         if left:
             raise TimeoutError(f"the server still has to do: {', '.join(map(str, left))}")
 
     def requests(self, **filters: object) -> list[dict[str, Any]]:
-        """What was asked and answered, the oldest first; `method`, `path`, `status` and `user` (who asked, by user
-        name) filter, each that is not None."""
+        """Return the requests with their answers, oldest first. Filters are `method`, `path`, `status` and `user` (a
+        user name)."""
         listed: list[dict[str, Any]] = self._controls.get("requests", **_said(filters))
         return listed
 
     def forget_requests(self, **filters: object) -> None:
-        """Strikes them out, filtered as above."""
+        """Remove those requests from the record."""
         self._controls.delete(f"requests?{urlencode(_said(filters))}")
 
     def fail(
@@ -138,9 +139,11 @@ class Forgelet:
         times: int | None = None,
         user: str | None = None,
     ) -> dict[str, Any]:
-        """Makes the next requests fail that match (in `path`, `*` stays between two slashes and `**` goes beyond:
-        `/api/v4/projects/**`; `user` is a user's name), until `times` are used up or the test ends. The answer has
-        `id` and `left`."""
+        """Let the next matching requests fail, `times` times or until the test ends, and return the failure with `id`
+        and `left`.
+
+        In `path`, `*` does not match a slash and `**` does: `/api/v4/projects/**`. `user` is a user name.
+        """
         wanted = {
             "method": method, "path": path, "status": status, "headers": headers, "body": body,
             "delay": delay, "cut": cut, "times": times, "user": user,
@@ -150,11 +153,11 @@ class Forgelet:
         return failure
 
     def failures(self) -> list[dict[str, Any]]:
-        """Those that are still to come."""
+        """Return the ordered failures that are still to come."""
         return [one for one in self._controls.get("failures") if one["left"]]
 
     def stop_failing(self) -> None:
-        """Takes back what `fail` has asked for here."""
+        """Cancel the failures that were ordered by `fail`."""
         while self._failures:
             with contextlib.suppress(ApiError, OSError):  # used up, or the server is gone
                 self._controls.delete(f"failures/{self._failures.pop()}")

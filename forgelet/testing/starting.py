@@ -1,7 +1,7 @@
-"""Starts a server for tests, or joins one that another process or somebody else has started; either holds it.
+"""Starts a server for tests, or joins one that another process or a person has started.
 
-The server's standard input is a named pipe, whose writing end everybody holds who uses the server: the kernel closes it
-with a process, however that ends, and with the last one the server ends too (`forgelet up --until-eof`).
+The server's standard input is a named pipe. Everybody who uses the server holds its writing end open, which the kernel
+closes with each process, however it ends. With the last one the server ends too (`forgelet up --until-eof`).
 """
 
 import contextlib
@@ -20,27 +20,27 @@ from forgelet.testing.api import ApiError
 from forgelet.testing.server import Forgelet, Ready
 
 COMMAND = (sys.executable, "-P", "-m", "forgelet", "up", "--testing", "--until-eof")
-#: Seconds that a start may take. `up` itself is told, and says what it waits for; a variable of that name among the
-#: `settings` of a server counts more.
+#: Seconds for a start. `up` gets the same limit and says what it waits for. The variable among the `settings` of a
+#: server counts more.
 START_TIMEOUT, START_TIMEOUT_VARIABLE = 120.0, "FORGELET_START_TIMEOUT"
-#: Beyond what `up` itself takes to end its processes.
+#: Seconds in addition to those that `up` itself takes to end its processes.
 END_SECONDS = 30.0
 LINES_SHOWN = 20
-#: Variables that would make the server another one, or have its processes measured with the tests.
+#: Variables that would change the server, or measure its processes together with the tests.
 _NOT_FOR_THE_SERVER = ("FORGELET_", "COVERAGE_", "COV_CORE_")
 
 
 class CannotStart(Exception):
-    """The server's own words, and where its log is."""
+    """The server's own sentence, and where its log is."""
 
 
 @contextlib.contextmanager
 def running(
     *options: str, folder: Path | None = None, settings: Mapping[str, str] | None = None
 ) -> Iterator[Forgelet]:
-    """A server of our own, as long as the block lasts or this process lives. `options` go to `forgelet up --testing`,
-    `settings` are variables (`FORGELET_API_TIER`); log and ready file are in `folder`, and without one are gone at the
-    end. Raises `CannotStart`."""
+    """Yield a server of our own, which lasts as long as the block or this process. `options` go to `forgelet up
+    --testing`, and `settings` are variables such as `FORGELET_API_TIER`. Log and ready file are in `folder`; without
+    one they are removed at the end. Raise `CannotStart`."""
     with contextlib.ExitStack() as ending:
         place = folder or Path(ending.enter_context(tempfile.TemporaryDirectory(prefix="forgelet-")))
         process, hold, ready = _start(place, options, settings or {})
@@ -52,8 +52,8 @@ def running(
 
 
 def shared(*options: str, folder: Path, settings: Mapping[str, str] | None = None) -> Forgelet:
-    """The one server of all processes that name this `folder`, which ends after the last of them. Raises
-    `CannotStart`, everywhere after it has been raised once."""
+    """Return the one server of all processes that name this `folder`. It ends after the last of them. Raise
+    `CannotStart`, in every process after it was raised once."""
     folder.mkdir(exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -67,12 +67,14 @@ def shared(*options: str, folder: Path, settings: Mapping[str, str] | None = Non
         except CannotStart as problem:
             failed.write_text(str(problem))
             raise
-        process.returncode = 0  # it outlives us where others hold it: nobody here waits for it
+        process.returncode = (
+            0  # others may hold the server longer than this process lives, so nobody here waits for it
+        )
     return Forgelet(ready, is_shared=True)
 
 
 def _join(folder: Path) -> Ready | None:
-    """Holds the server that runs already. The end of the pipe is left to this process's end."""
+    """Hold the server that already runs, until this process ends."""
     try:
         hold = os.open(folder / "hold", os.O_WRONLY | os.O_NONBLOCK)
     except OSError:  # nobody has begun, or nobody reads any more
@@ -86,10 +88,10 @@ def _join(folder: Path) -> Ready | None:
 def _start(
     folder: Path, options: Sequence[str], settings: Mapping[str, str]
 ) -> tuple["subprocess.Popen[bytes]", int, Ready]:
-    """The process of a server that is ready, our end of its pipe, and what it says of itself."""
+    """Start a server. Return its process, our end of its pipe, and what it says of itself."""
     pipe, log = folder / "hold", folder / "up.log"
     pipe.unlink(missing_ok=True)
-    (folder / "ready.json").unlink(missing_ok=True)  # of one that was killed
+    (folder / "ready.json").unlink(missing_ok=True)  # of a server that was killed
     os.mkfifo(pipe, 0o600)
     reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     hold = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
@@ -116,7 +118,7 @@ def _start(
 
 
 def _wait_until_ready(process: "subprocess.Popen[bytes]", folder: Path, timeout: str) -> Ready:
-    """Wait for the ready file, and so much longer than `up` waits that its own sentence is heard."""
+    """Wait for the ready file, a little longer than `up` itself waits, so that its own sentence is read."""
     try:
         deadline = time.monotonic() + float(timeout) + END_SECONDS
     except ValueError:  # `up` refuses it in a sentence
@@ -159,7 +161,7 @@ def _said(folder: Path) -> str:
 
 
 def of_file(path: Path) -> Ready:
-    """The one that has written this file. Raises `CannotStart`."""
+    """Return what a server has written to this ready file. Raise `CannotStart`."""
     try:
         return Ready.of(json.loads(path.read_text()))
     except (OSError, ValueError, LookupError, TypeError) as problem:
@@ -167,7 +169,7 @@ def of_file(path: Path) -> Ready:
 
 
 def of_url(url: str, root_token: str | None) -> Ready:
-    """The one at `url`. Raises `CannotStart`."""
+    """Return the server at `url`. Raise `CannotStart`."""
     if not re.match("https?://.", url):
         raise CannotStart(f"--forgelet-url is {url!r}; it has to begin with http:// or https://")
     if not root_token:
@@ -176,7 +178,7 @@ def of_url(url: str, root_token: str | None) -> Ready:
 
 
 def version_of(forgelet: Forgelet) -> str:
-    """What it says to be: `17.11.0`. Raises `CannotStart` where it is nothing of the kind."""
+    """Return the version that the server reports, such as `17.11.0`. Raise `CannotStart` if it is no GitLab."""
     try:
         return str(forgelet.api.get("version")["version"])
     except (ApiError, OSError, ValueError, LookupError, TypeError) as problem:

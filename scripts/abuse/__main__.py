@@ -11,7 +11,15 @@ import click
 from scripts.abuse.attacks import ATTACKS
 from scripts.abuse.environment import Sizes, running_environment
 from scripts.abuse.inputs import INPUTS
-from scripts.abuse.scenario import ATTACK_TABLE, INPUT_TABLE, measure_growth, measure_quiet, run_attack
+from scripts.abuse.scenario import (
+    ATTACK_TABLE,
+    INPUT_TABLE,
+    SLOWER,
+    WAITS_ONCE,
+    measure_growth,
+    measure_quiet,
+    run_attack,
+)
 
 
 @click.command()
@@ -36,7 +44,9 @@ def abuse(attacks: tuple[str, ...], seconds: int, *, growing: bool) -> None:
         else:
             quiet, before = measure_quiet(environment, seconds), environment.usage()
             click.echo(
-                f"\nQuiet: {quiet.percentile_99 * 1000:.0f} ms for 99 % of {len(quiet.seconds)} answers."
+                f"\nQuiet: {quiet.percentile_99 * 1000:.0f} ms for 99 % of {len(quiet.seconds)} answers. "
+                f"Aim beside an attack: at most {quiet.most_beside_others * 1000:.0f} ms, which is {SLOWER} times "
+                f"the larger of that and {WAITS_ONCE * 1000:.0f} ms."
             )
             click.echo(f"\n{ATTACK_TABLE.heading}")
             measure = lambda name: run_attack(name, environment, seconds, quiet, before)  # noqa: E731

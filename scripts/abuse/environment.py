@@ -3,9 +3,11 @@
 import asyncio
 import contextlib
 import json
+import re
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
@@ -15,7 +17,7 @@ import attrs
 from forgelet.local.data_directory import DataDirectory
 from forgelet.local.supervisor import Forgelet, Plan
 from forgelet.local.variables import Addresses
-from forgelet.testing.api import Api, Connections
+from forgelet.testing.api import Api
 from scripts.harness.contents import commit_head, data, git, new_user
 from scripts.harness.processes import Usage, WatchedProcess, server_in
 from tests.support.ports import free_port
@@ -189,7 +191,13 @@ class Environment:
 
     def usage(self) -> tuple[Usage, Usage]:
         """Return what both processes hold now."""
-        return self.api.usage(), self.edge.usage()
+        edge = HTTPConnection(urlsplit(self.target.edge_url).netloc, timeout=10)
+        with contextlib.closing(edge):
+            edge.request("GET", "/-/metrics")
+            metrics = edge.getresponse().read().decode()
+        found = re.search(r'edge_tier_bytes\{tier="memory"\} (\S+)', metrics)
+        assert found is not None
+        return self.api.usage(), attrs.evolve(self.edge.usage(), cached=round(float(found[1])))
 
     @property
     def control_urls(self) -> list[str]:
@@ -217,10 +225,11 @@ def running_environment(report: Callable[[str], None], sizes: Sizes) -> Iterator
 
 def _environment(forgelet: Forgelet, scratch: Path, sizes: Sizes) -> Environment:
     root, plan = forgelet.api(), forgelet.plan
-    alice, bob = (new_user(root, name).token for name in ("alice", "bob"))
-    for token, path in ((alice, "large"), (bob, "mine")):
-        values = {"name": path, "visibility": "public", "initialize_with_readme": path == "mine"}
-        Api(Connections(plan.api_url), token).post("projects", values)
+    with contextlib.closing(root.connections) as connections:
+        alice, bob = (new_user(root, name).token for name in ("alice", "bob"))
+        for token, path in ((alice, "large"), (bob, "mine")):
+            values = {"name": path, "visibility": "public", "initialize_with_readme": path == "mine"}
+            Api(connections, token).post("projects", values)
     host = plan.api_url.partition("://")[2]
     target = AttackTarget(
         api_url=plan.api_url,

@@ -42,6 +42,11 @@ class ClientStats:
         return statistics.quantiles(self.seconds, n=100)[98] if len(self.seconds) > 1 else float("inf")
 
     @property
+    def most_beside_others(self) -> float:
+        """What its 99th percentile may be while others attack, in seconds."""
+        return SLOWER * max(self.percentile_99, WAITS_ONCE)
+
+    @property
     def longest(self) -> float:
         return max(self.seconds, default=float("inf"))
 
@@ -65,11 +70,15 @@ async def run_control_client(urls: list[str], token: str, stats: ClientStats) ->
 
 # --- attacks --------------------------------------------------------------------------------------------------------
 
-#: The control client's 99th percentile may be this many times its quiet value.
+#: The control client's 99th percentile may be this many times its quiet value, or that of a quiet client whose answers
+#: wait once for a processor: client, attacker, PostgreSQL, edge and API share two of them here, and whoever finds both
+#: taken waits for a slice or two of the scheduler (3 ms each and more), whatever the service does.
 SLOWER = 5
+WAITS_ONCE = 0.010
 #: Bytes that the API process may hold at any moment.
 API_MEMORY = 300 * 2**20
-#: Bytes that each process may hold more after an attack than before the first one.
+#: Bytes that each process may hold more after an attack than before the first one, besides what its settings let it
+#: keep (the memory tier of the edge).
 LEFT = 100 * 2**20
 #: Descriptors that a process may have more of afterwards: connections that stay in the pool of the database.
 DESCRIPTORS = 4
@@ -89,7 +98,14 @@ ATTACK_TABLE = Table(
         ("step ms", 9),
         ("API MB", 8),
     ),
-    *(("edge MB", 9), ("MB left", 9), ("children", 10), ("their MB", 10), ("descriptors", 13)),
+    *(
+        ("edge MB", 9),
+        ("MB left", 9),
+        ("MB cached", 11),
+        ("children", 10),
+        ("their MB", 10),
+        ("descriptors", 13),
+    ),
     last="answers",
 )
 
@@ -113,10 +129,10 @@ class AttackOutcome:
         """The aims that were not met."""
         return missed_aims(
             {
-                "slow": self.client.percentile_99 > SLOWER * self.quiet.percentile_99,
+                "slow": self.client.percentile_99 > self.quiet.most_beside_others,
                 "failures": self.client.failed > 0,
                 "memory": self.api.memory > API_MEMORY,
-                "memory left": any(now.memory > then.memory + LEFT for now, then in self._pairs()),
+                "memory left": any(now.own_memory > then.own_memory + LEFT for now, then in self._pairs()),
                 "children": any(now.children > then.children for now, then in self._pairs()),
                 "descriptors": any(
                     now.descriptors > then.descriptors + DESCRIPTORS for now, then in self._pairs()
@@ -140,10 +156,11 @@ class AttackOutcome:
             f"{self.client.percentile_99 / self.quiet.percentile_99:.1f}",
             f"{self.client.longest:.1f} s",
             self.client.failed,
-            f"{self.step * 1000:.0f}",
+            f"{self.api.step * 1000:.0f}+{self.edge.step * 1000:.0f}",
             megabytes(self.api.memory),
             megabytes(self.edge.memory),
-            "+".join(megabytes(now.memory - then.memory) for now, then in self._pairs()),
+            "+".join(megabytes(now.own_memory - then.own_memory) for now, then in self._pairs()),
+            "+".join(megabytes(now.cached) for now in self.after),
             self.api.children,
             megabytes(self.api.children_memory),
             "+".join(f"{then.descriptors}>{now.descriptors}" for now, then in self._pairs()),
@@ -193,7 +210,7 @@ def run_attack(
         return all(
             now.children <= then.children
             and now.descriptors <= then.descriptors
-            and now.memory <= then.memory + LEFT
+            and now.own_memory <= then.own_memory + LEFT
             for now, then in zip(environment.usage(), before, strict=True)
         )
 

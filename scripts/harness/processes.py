@@ -28,11 +28,18 @@ _MIB = 2**20
 
 @attrs.frozen
 class Usage:
-    """At one moment: child processes of a server, its open descriptors, and bytes of its memory."""
+    """At one moment: child processes of a server, its open descriptors, and bytes of its memory, of which it keeps
+    `cached` as its settings allow."""
 
     children: int
     descriptors: int
     memory: int = 0
+    cached: int = 0
+
+    @property
+    def own_memory(self) -> int:
+        """Bytes that it keeps for itself."""
+        return self.memory - self.cached
 
 
 @attrs.define

@@ -1,1 +1,1 @@
-"""The decision: what is answered from what is stored, and what is asked of the origin."""
+"""The cache: decides what is answered from storage and what is requested from the origin."""

@@ -1,7 +1,8 @@
-"""What the cache answers a request with: something stored, in one representation, a response of the origin, or nothing.
+"""The cache's answer to a request: a stored response in one representation, a response of the origin, or nothing.
 
-Text is compressed when somebody who takes gzip first asks for it from memory, and kept beside it, once. What is private
-never is: how much a secret shrinks beside what an attacker chooses tells what it is (BREACH).
+Text in memory is compressed when a client that accepts gzip first asks for it, and the result is kept beside it.
+Private responses are never compressed: the compressed size of a secret together with text that an attacker chooses
+reveals the secret (BREACH).
 """
 
 import asyncio
@@ -26,9 +27,8 @@ from storage_edge.storage.stored_responses import StoredResponse
 
 @attrs.define(eq=False)
 class FromStore:
-    """Answer with a stored response, or one that is being stored; `reader` is open and has to be closed. It
-    never changes, but freezing it would be a tenth of what a hit costs.
-    """
+    """Answer with a response that is stored or being stored. `reader` is open and has to be closed. Instances never
+    change, but freezing them would add a tenth to the cost of a hit."""
 
     stored: StoredResponse
     outcome: Outcome
@@ -36,7 +36,8 @@ class FromStore:
     is_new: bool = False
 
     def age_and_status(self, now: float) -> tuple[str, str]:
-        """Values of Age and Cache-Status, which change at the same moments; `now` is seconds since 1970."""
+        """Return the values of Age and Cache-Status, which change at the same moments. `now` is in seconds since
+        1970."""
         age = int(self.stored.age(now))
         ttl = None if self.is_new or self.stored.private else int(self.stored.policy.lifetime) - age
         return str(age), fields.cache_status(self.outcome, stored=self.is_new, ttl=ttl)
@@ -44,7 +45,7 @@ class FromStore:
 
 @attrs.frozen
 class FromOrigin:
-    """Pass on a response of the origin that is not kept; it has to be read or closed."""
+    """Pass on a response of the origin that is not stored. It has to be read or closed."""
 
     response: OriginResponse
     outcome: Outcome
@@ -52,7 +53,7 @@ class FromOrigin:
 
 @attrs.frozen
 class Missing:
-    """`only-if-cached`, and nothing is (RFC 9111 section 5.2.1.7)."""
+    """Nothing is stored, and the request says `only-if-cached` (RFC 9111 section 5.2.1.7)."""
 
     outcome: Outcome = Outcome.ONLY_IF_CACHED
 
@@ -71,7 +72,7 @@ def from_store(stored: StoredResponse, outcome: Outcome, *, is_new: bool = False
 
 
 def differ(stored: StoredResponse, new: StoredResponse) -> bool:
-    """Whether a validation changed more than the time of the answer."""
+    """Return whether a validation changed more than the time of the answer."""
     return any(
         stored.headers.getall(name, []) != new.headers.getall(name, [])
         for name in {*stored.headers, *new.headers} - {"Date", "Age"}
@@ -79,24 +80,26 @@ def differ(stored: StoredResponse, new: StoredResponse) -> bool:
 
 
 def may_select(stored: StoredResponse, request: EdgeRequest) -> bool:
-    """An answer other than 200 may be about who asked; whoever has a token asks for himself."""
+    """Return whether a stored response may answer the request. Responses other than 200 may depend on the caller, so
+    requests with a token do not get them."""
     return request.token is None or stored.status == 200
 
 
 def may_join(stored: StoredResponse, request: EdgeRequest) -> bool:
-    """Whether what another request has brought answers this one as well."""
+    """Return whether a response to another request that is just arriving may answer this one, too."""
     return may_select(stored, request) and selection.matches(stored.selected, request.forwarded)
 
 
 GZIP: Final = "gzip"
-#: Bodies that wait for being compressed; whoever asks for more gets them as they are.
+#: The number of bodies that wait for compression. Further bodies are sent as they are.
 MOST_WAITING: Final = 16
-#: A coding that saves less is not worth that clients decode it.
+#: A compressed body that is larger than this share of the original is not used: clients would decode it for little.
 WORTH: Final = 0.9
 
 
 class Representations:
-    """Chooses, and compresses in a thread of its own. `weigh` is told which target has become heavier in memory."""
+    """Chooses representations, and compresses in a thread of its own. `weigh` is called with a target whose memory
+    has grown."""
 
     def __init__(self, settings: Settings, metrics: Metrics, weigh: Callable[[str], None]) -> None:
         self._settings = settings
@@ -106,14 +109,14 @@ class Representations:
         self._under_way: dict[MemoryBody, asyncio.Task[None]] = {}
 
     async def aclose(self) -> None:
-        """Waits for what is being compressed."""
+        """Wait for running compressions."""
         while self._under_way:
             await asyncio.wait(self._under_way.values())
         self._worker.shutdown()
 
     def at_hand(self, request: EdgeRequest, answer: FromStore) -> FromStore | None:
-        """The representation for a request without conditions, None where it has to be made first."""
-        if not answer.stored.is_public_text:  # each hit comes by here
+        """Return the representation for a request without conditions, or None if it has to be made first."""
+        if not answer.stored.is_public_text:  # every hit comes by here
             return answer
         body = self._text(request, answer.stored)
         if body is None:
@@ -123,9 +126,9 @@ class Representations:
         return _compressed(answer, body.coded[GZIP]) if GZIP in body.coded else None
 
     async def chosen(self, request: EdgeRequest, answer: FromStore) -> FromStore:
-        """The representation for a request: what it has already where it says so, of which a 304 or a part is right for
-        it (RFC 9110 section 13.1.2, 13.1.5), and never a part of another one than the first answer may have been.
-        """
+        """Return the representation for a request. If the request has conditions, it is the one to which they refer,
+        so that a 304 or a part is right (RFC 9110 sections 13.1.2 and 13.1.5). Parts always belong to the
+        representation of the first answer."""
         body = self._text(request, answer.stored)
         if body is None:
             return _as_it_is(answer) if self._may_become_text(request, answer.stored) else answer
@@ -136,12 +139,13 @@ class Representations:
         return _compressed(answer, body.coded.get(GZIP))
 
     def announce(self, request: EdgeRequest, response: OriginResponse) -> None:
-        """HEAD says what GET would, of a public body that has not been fetched: that there may be two of them."""
+        """Announce in the answer to HEAD that a public body, which is not stored, may have two representations, as
+        GET would."""
         if coding.is_text(response.status, response.headers) and self._may_become(request, response.length):
             response.headers = CIMultiDictProxy(coding.varying(response.headers))
 
     def _text(self, request: EdgeRequest, stored: StoredResponse) -> MemoryBody | None:
-        """The body that there are two representations of."""
+        """Return the body if it has two representations."""
         least = self._settings.compress_from
         body = stored.body
         if not least or not isinstance(body, MemoryBody) or body.length < least:
@@ -151,7 +155,7 @@ class Representations:
         return body if request.token is None and stored.is_public_text else None
 
     def _may_become_text(self, request: EdgeRequest, stored: StoredResponse) -> bool:
-        """Whether a body that is not in memory (yet), of which there may be two representations then."""
+        """Return whether a body that is not in memory yet may have two representations there."""
         if isinstance(stored.body, MemoryBody) or not stored.is_public_text:
             return False
         return self._may_become(request, stored.body.length)

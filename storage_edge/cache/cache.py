@@ -1,4 +1,4 @@
-"""The cache itself: how a request gets its answer from what is stored, from a flight, or from the origin."""
+"""The cache itself: gets the answer to a request from storage, from a running fetch, or from the origin."""
 
 import asyncio
 import hashlib
@@ -20,7 +20,7 @@ from storage_edge.cache.answer import (
     may_join,
     may_select,
 )
-from storage_edge.cache.fetching import Failed, Fetcher, Flight, Flights, Kept, Landing, Passed
+from storage_edge.cache.fetching import Failed, Fetch, Fetcher, Fetches, FetchResult, Kept, Passed
 from storage_edge.cache.origin import STOPPED, Origin, OriginBusy, OriginError, OriginResponse
 from storage_edge.metrics import Metrics
 from storage_edge.request_rules import EdgeRequest
@@ -33,13 +33,13 @@ from storage_edge.storage.purges import Purge
 from storage_edge.storage.store import Store
 from storage_edge.storage.stored_responses import StoredResponse
 
-#: The newest that are remembered.
+#: The number of entries that are remembered, the newest ones.
 REMEMBERED = 65_536
 
 
 class Grants:
-    """A user's token and a target count for the entity tag that the origin has said 304 to; `clock` gives seconds since
-    1970."""
+    """Remembers that the origin has said 304 for a user's token, a target and an entity tag. `clock` returns seconds
+    since 1970."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float]) -> None:
         self._settings = settings
@@ -49,17 +49,17 @@ class Grants:
         )
 
     def has(self, request: EdgeRequest, tag: str) -> bool:
-        """Whether the origin need not be asked."""
+        """Return whether the origin need not be asked."""
         granted, until = self._known.get(_key(request), ("", 0.0))
         return granted == tag and 0 < until - self._clock() <= self._settings.private_grace
 
     def add(self, request: EdgeRequest, tag: str) -> None:
-        """The origin has said so just now."""
+        """Record that the origin has just said 304."""
         if self._settings.private_grace > 0:
             self._known[_key(request)] = tag, self._clock() + self._settings.private_grace
 
     def clear(self) -> None:
-        """Everybody is asked about again."""
+        """Forget everything, so that the origin is asked again for everybody."""
         self._known.clear()
 
 
@@ -69,22 +69,23 @@ def _key(request: EdgeRequest) -> tuple[str, bytes]:
 
 @attrs.frozen
 class AtHand:
-    """What is in memory. `clock` gives seconds since 1970."""
+    """Answers from memory. `clock` returns seconds since 1970."""
 
     store: Store
-    flights: Flights
+    fetches: Fetches
     representations: Representations
     clock: Callable[[], float]
 
     def stored(self, request: EdgeRequest) -> StoredResponse | None:
-        """What a request selects, if no flight brings something newer. No purge has concerned it."""
+        """Return the response that a request selects, unless a running fetch may bring a newer one or a purge
+        concerns it."""
         self.store.catch_up()
-        if self.flights.get(request.uri) is not None:
+        if self.fetches.get(request.uri) is not None:
             return None
         return self.store.memory.find(request.uri, request.forwarded)
 
     def answer(self, request: EdgeRequest, stored: StoredResponse) -> FromStore | None:
-        """The answer with `stored` to a request without a token, if it is for everybody and nobody has to be asked."""
+        """Return the answer with `stored` to a request without a token, if it is public and need not be validated."""
         if stored.private or not isinstance(stored.body, MemoryBody):
             return None
         age = stored.age(self.clock())
@@ -93,7 +94,7 @@ class AtHand:
         return self.representations.at_hand(request, from_store(stored, hit(stored, age)))
 
     def used(self, request: EdgeRequest) -> None:
-        """What is stored has answered a request."""
+        """Record that a stored response has answered a request."""
         self.store.used(request.uri)
 
 
@@ -102,7 +103,7 @@ if TYPE_CHECKING:
 
 
 class Cache:
-    """Answers GET and HEAD for static objects. `clock` gives seconds since 1970."""
+    """Answers GET and HEAD for static objects. `clock` returns seconds since 1970."""
 
     def __init__(
         self,
@@ -117,34 +118,34 @@ class Cache:
         self._options = settings
         self._clock = clock
         self._representations = Representations(settings, metrics, store.memory.weigh)
-        self._flights = Flights()
+        self._fetches = Fetches()
         self._shared = shared
-        self.at_hand = AtHand(store, self._flights, self._representations, clock)
-        self._fetcher = Fetcher(origin, store, self._flights, settings, clock, metrics, shared)
+        self.at_hand = AtHand(store, self._fetches, self._representations, clock)
+        self._fetcher = Fetcher(origin, store, self._fetches, settings, clock, metrics, shared)
         self._grants = Grants(settings, clock)
         store.on_purge(self._obey)
 
     async def settled(self) -> None:
-        """Waits until everything that is being stored is stored."""
-        await self._flights.settled()
+        """Wait until everything that is being stored is stored."""
+        await self._fetches.settled()
         await self._store.unsaved.flush()
         if self._shared is not None:
             await self._shared.settled()
 
     async def aclose(self) -> None:
-        """Ends what is under way."""
-        await self._flights.close()
+        """End all running work."""
+        await self._fetches.close()
         await self._representations.aclose()
         if self._shared is not None:
             await self._shared.close()
 
     async def answer(self, request: EdgeRequest) -> Answer:
-        """The answer to one request; raises `OriginError` when there is none."""
+        """Return the answer to one request. Raise `OriginError` if there is none."""
         for _ in range(2):
             stored = await self._find(request)
             try:
                 return await self._represented(request, await self._answer(request, stored))
-            except BodyGoneError:  # others may have noticed it before, and fetched it anew
+            except BodyGoneError:  # another request may have noticed this before, and fetched the body again
                 if stored is not None:
                     await self._store.remove(stored)
         return await self._represented(request, await self._alone(request))
@@ -165,7 +166,7 @@ class Cache:
             raise
 
     async def _alone(self, request: EdgeRequest) -> Answer:
-        """Asks for oneself: what others had, or were fetching, has gone twice."""
+        """Fetch for this request alone: what others had or were fetching has disappeared twice."""
         if request.directives.only_if_cached:
             return Missing()
         if request.method == "HEAD":
@@ -173,7 +174,7 @@ class Cache:
         return await self._lead(request, self._start(request, None), None)
 
     async def _find(self, request: EdgeRequest) -> StoredResponse | None:
-        """What is stored for a request, or on its way to the store."""
+        """Return the response for a request that is stored or being stored."""
         self._store.catch_up()
         stored = self._arriving(request) or self._store.memory.find(request.uri, request.forwarded)
         if stored is None:
@@ -182,12 +183,12 @@ class Cache:
         return None if stored is None or not may_select(stored, request) else stored
 
     def _arriving(self, request: EdgeRequest) -> StoredResponse | None:
-        """What a flight has landed with is newer than what is stored."""
-        flight = self._flights.get(request.uri)
-        if flight is None or not flight.landing.done():
+        """Return a response that a fetch is just bringing, which is newer than a stored one."""
+        fetch = self._fetches.get(request.uri)
+        if fetch is None or not fetch.answered.done():
             return None
-        landing = flight.landing.result()
-        return landing.stored if isinstance(landing, Kept) and may_join(landing.stored, request) else None
+        result = fetch.answered.result()
+        return result.stored if isinstance(result, Kept) and may_join(result.stored, request) else None
 
     async def _answer(self, request: EdgeRequest, stored: StoredResponse | None) -> Answer:
         if stored is None:
@@ -199,48 +200,48 @@ class Cache:
             case Reuse.USE:
                 return from_store(stored, hit(stored, age))
             case Reuse.USE_AND_VALIDATE:
-                if self._flights.asking(request.uri) is None:
+                if self._fetches.unanswered(request.uri) is None:
                     self._start(attrs.evolve(request, method="GET"), stored, in_background=True)
                 return from_store(stored, Outcome.STALE)
         return await self._fetch(request, stored)
 
     async def _fetch(self, request: EdgeRequest, stale: StoredResponse | None) -> Answer:
-        """Leads a flight to the origin or joins the one under way."""
+        """Start a request to the origin, or join the one that is running."""
         if request.directives.only_if_cached:
             return Missing()
         if request.method == "HEAD":
             return await self._head(request, stale)
-        if request.directives.no_store:  # nobody else gets what this request brings, nor waits for it
+        if request.directives.no_store:  # nobody else gets this response or waits for it
             return await self._lead(request, self._start(request, stale, joinable=False), stale)
         clock = asyncio.get_running_loop().time
         since = clock()
-        while (flight := self._flights.asking(request.uri)) is not None:
-            landing = await self._flights.landed(flight)
-            if not self._may_find_a_place(request, landing, clock() - since):
-                return await self._join(request, flight, landing, stale)
+        while (fetch := self._fetches.unanswered(request.uri)) is not None:
+            result = await self._fetches.wait(fetch)
+            if not self._may_find_a_place(request, result, clock() - since):
+                return await self._join(request, fetch, result, stale)
         return await self._lead(request, self._start(request, stale), stale)
 
-    def _may_find_a_place(self, request: EdgeRequest, landing: Landing, waited: float) -> bool:
-        """Whether a flight found no place at the origin that the next one may find. One of those who waited leads it,
-        the others join again. Nobody waits much longer for others than alone, unless they were refused for themselves.
-        """
-        if not isinstance(landing, Failed) or not isinstance(landing.error, OriginBusy):
+    def _may_find_a_place(self, request: EdgeRequest, result: FetchResult, waited: float) -> bool:
+        """Return whether a fetch found no place at the origin and the next one may find one. One of those who waited
+        starts it, and the others join it. Nobody waits much longer because of others, unless the client itself was
+        refused."""
+        if not isinstance(result, Failed) or not isinstance(result.error, OriginBusy):
             return False
-        refused = landing.error.client
+        refused = result.error.client
         return waited < self._options.origin_patience or (refused is not None and refused != request.client)
 
     async def _join(
-        self, request: EdgeRequest, flight: Flight, landing: Landing, stale: StoredResponse | None
+        self, request: EdgeRequest, fetch: Fetch, result: FetchResult, stale: StoredResponse | None
     ) -> Answer:
-        """Answers with what somebody else's flight has landed with, if it is for everybody."""
-        if isinstance(landing, Failed):
-            return self._stand_in(landing, stale, flight.epoch, leads=False)
-        if isinstance(landing, Passed) or not may_join(landing.stored, request):
+        """Answer with the result of somebody else's fetch, if it is public."""
+        if isinstance(result, Failed):
+            return self._stand_in(result, stale, fetch.epoch, leads=False)
+        if isinstance(result, Passed) or not may_join(result.stored, request):
             return await self._lead(request, self._start(request, stale), stale)
-        if landing.stored.private:
-            return await self._validate_for_user(request, landing.stored)
-        outcome = Outcome.VALIDATED if landing.validated else Outcome.COLLAPSED
-        return self._from_flight(landing, flight, outcome, stale, leads=False)
+        if result.stored.private:
+            return await self._validate_for_user(request, result.stored)
+        outcome = Outcome.VALIDATED if result.validated else Outcome.COLLAPSED
+        return self._from_fetch(result, fetch, outcome, stale, leads=False)
 
     def _start(
         self,
@@ -249,42 +250,44 @@ class Cache:
         *,
         in_background: bool = False,
         joinable: bool = True,
-    ) -> Flight:
-        flight = Flight(request.uri, self._store.ledger.epoch, in_background=in_background)
-        self._flights.start(flight, self._fetcher.fly(flight, request, stale), joinable=joinable)
-        return flight
+    ) -> Fetch:
+        fetch = Fetch(request.uri, self._store.ledger.epoch, in_background=in_background)
+        self._fetches.start(fetch, self._fetcher.run(fetch, request, stale), joinable=joinable)
+        return fetch
 
-    async def _lead(self, request: EdgeRequest, flight: Flight, stale: StoredResponse | None) -> Answer:
+    async def _lead(self, request: EdgeRequest, fetch: Fetch, stale: StoredResponse | None) -> Answer:
         try:
-            landing = await self._flights.landed(flight)
+            result = await self._fetches.wait(fetch)
         except asyncio.CancelledError:
-            flight.abandon()
+            fetch.abandon()
             raise
-        if isinstance(landing, Failed):
-            return self._stand_in(landing, stale, flight.epoch, leads=True)
+        if isinstance(result, Failed):
+            return self._stand_in(result, stale, fetch.epoch, leads=True)
         outcome = Outcome.MISS if stale is None else Outcome.REPLACED
         if request.directives.no_store:
             outcome = Outcome.BYPASS
-        if isinstance(landing, Passed):
-            return FromOrigin(landing.response, outcome)
-        outcome = Outcome.VALIDATED if landing.validated else outcome
-        return self._from_flight(landing, flight, outcome, stale, leads=True)
+        if isinstance(result, Passed):
+            return FromOrigin(result.response, outcome)
+        outcome = Outcome.VALIDATED if result.validated else outcome
+        return self._from_fetch(result, fetch, outcome, stale, leads=True)
 
-    def _from_flight(
-        self, landing: Kept, flight: Flight, outcome: Outcome, stale: StoredResponse | None, *, leads: bool
+    def _from_fetch(
+        self, result: Kept, fetch: Fetch, outcome: Outcome, stale: StoredResponse | None, *, leads: bool
     ) -> Answer:
-        """What a flight keeps; the body of one that the origin broke off meanwhile is a failure."""
+        """Return the answer of a fetch whose response is stored. A body that the origin broke off meanwhile is a
+        failure."""
         try:
-            return from_store(landing.stored, outcome, is_new=leads and not landing.validated)
+            return from_store(result.stored, outcome, is_new=leads and not result.validated)
         except BodyGoneError:
-            if landing.validated:
+            if result.validated:
                 raise
-            return self._stand_in(Failed(OriginError(502, STOPPED)), stale, flight.epoch, leads=leads)
+            return self._stand_in(Failed(OriginError(502, STOPPED)), stale, fetch.epoch, leads=leads)
 
     def _stand_in(self, failed: Failed, stale: StoredResponse | None, epoch: int, *, leads: bool) -> Answer:
-        """A stale response instead of a failure, where it allows that; otherwise the failure (RFC 5861 section 4).
+        """Answer with a stale response instead of a failure, if it allows that. Otherwise raise the failure (RFC
+        5861 section 4).
 
-        Nothing that was purged since `epoch`, when the origin was asked, stands in.
+        No response is used that was purged since `epoch`, when the origin was asked.
         """
         allowed = self._options.stale_when_unreachable
         if (
@@ -301,7 +304,7 @@ class Cache:
         raise failed.error
 
     async def _validate_for_user(self, request: EdgeRequest, stored: StoredResponse) -> Answer:
-        """A private object goes to nobody before the origin has said 304 to this user's own token."""
+        """Send a private object only after the origin has said 304 to this user's own token."""
         tag = stored.headers.get("ETag", "")
         if self._grants.has(request, tag):
             return from_store(stored, Outcome.HIT)
@@ -333,19 +336,19 @@ class Cache:
         stored: StoredResponse,
         epoch: int,
     ) -> Answer:
-        """The origin has something else for this user: another version of the object, or a refusal."""
+        """Answer with what the origin has instead for this user: another version of the object, or a refusal."""
         if request.method == "HEAD":
             return FromOrigin(response, Outcome.REQUESTED)
-        flight = Flight(request.uri, epoch)
-        self._flights.start(
-            flight,
-            self._fetcher.land(flight, request, response, requested, stored),
+        fetch = Fetch(request.uri, epoch)
+        self._fetches.start(
+            fetch,
+            self._fetcher.receive(fetch, request, response, requested, stored),
             joinable=epoch == self._store.ledger.epoch and stored.may_be_displaced_by(response.status),
         )
-        return await self._lead(request, flight, None)
+        return await self._lead(request, fetch, None)
 
     async def _head(self, request: EdgeRequest, stale: StoredResponse | None) -> Answer:
-        """HEAD goes upstream as HEAD; its answer can freshen what is stored (RFC 9111 section 4.3.5)."""
+        """Send HEAD to the origin as HEAD. Its answer can freshen a stored response (RFC 9111 section 4.3.5)."""
         epoch, requested = self._store.ledger.epoch, self._clock()
         try:
             response = await self._fetcher.ask(request, stale)
@@ -370,5 +373,5 @@ class Cache:
         return FromOrigin(response, Outcome.REPLACED)
 
     def _obey(self, purge: Purge) -> None:
-        self._flights.obey(purge)
+        self._fetches.obey(purge)
         self._grants.clear()

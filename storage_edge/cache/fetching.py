@@ -1,6 +1,6 @@
-"""Asking the origin: its responses become stored ones while they arrive, or concern one request alone.
+"""Requests to the origin, whose responses are stored while they arrive or serve one request alone.
 
-One origin request is made per target URI, and joined by all who ask meanwhile (RFC 9111 section 4).
+There is one request for each target URI, which all who ask meanwhile join (RFC 9111 section 4).
 """
 
 import asyncio
@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 
 @attrs.frozen
 class Kept:
-    """The response may be kept; its body can be read while it arrives. `validated` after a 304."""
+    """The response may be stored, and its body can be read while it arrives. `validated` is set after a 304."""
 
     stored: StoredResponse
     validated: bool = False
@@ -38,167 +38,166 @@ class Kept:
 
 @attrs.frozen
 class Passed:
-    """The response concerns only the request that led; the others have to ask for themselves."""
+    """The response is only for the request that started the fetch. Others have to ask for themselves."""
 
     response: OriginResponse
 
 
 @attrs.frozen
 class Failed:
-    """The origin gave no usable answer. `response` is its 5xx, for the request that led."""
+    """The origin gave no usable answer. `response` is its 5xx, for the request that started the fetch."""
 
     error: OriginError
     response: OriginResponse | None = None
 
 
-Landing = Kept | Passed | Failed
+FetchResult = Kept | Passed | Failed
 
 
-class Flight:
-    """One request to the origin under way. `landing` is known with the head of the response."""
+class Fetch:
+    """One running request to the origin. `answered` is done when the head of the response has arrived."""
 
     def __init__(self, uri: str, epoch: int, *, in_background: bool = False) -> None:
-        """A flight `in_background` goes on although nobody waits for it: it validates what is stored."""
+        """A fetch `in_background` goes on without anybody waiting, because it validates a stored response."""
         self.uri = uri
         self.epoch = epoch
-        self.landing: asyncio.Future[Landing] = asyncio.get_running_loop().create_future()
+        self.answered: asyncio.Future[FetchResult] = asyncio.get_running_loop().create_future()
         self.led = not in_background
         self.in_background = in_background
         self.task: asyncio.Task[None]
         self._waiting = 0
 
-    def land(self, landing: Landing) -> None:
-        """Tells all who wait. A response for a leader who has gone is given up."""
-        self.landing.set_result(landing)
+    def finish(self, result: FetchResult) -> None:
+        """Give the result to all who wait. A response for a request that has gone is given up."""
+        self.answered.set_result(result)
         if not self.led:
-            self._give_up(landing)
+            self._give_up(result)
 
     def abandon(self) -> None:
-        """The leader has gone; what concerned only it is needed by nobody."""
+        """The request that started the fetch has gone. A response that is only for that request is given up."""
         self.led = False
-        if self.landing.done():
-            self._give_up(self.landing.result())
+        if self.answered.done():
+            self._give_up(self.answered.result())
 
     @property
     def is_wanted(self) -> bool:
-        """Whether somebody waits for the head of the response, or nobody needs to."""
+        """Return whether somebody waits for the head of the response, or nobody has to."""
         return self.in_background or self._waiting > 0
 
-    async def landed(self) -> Landing:
-        """Wait for the head of the response. Being cancelled concerns only the caller."""
+    async def wait(self) -> FetchResult:
+        """Wait for the head of the response. A cancellation affects only the caller."""
         self._waiting += 1
         try:
-            return await asyncio.shield(self.landing)
+            return await asyncio.shield(self.answered)
         finally:
             self._waiting -= 1
 
     @staticmethod
-    def _give_up(landing: Landing) -> None:
-        if not isinstance(landing, Kept) and landing.response is not None:
-            landing.response.close()
+    def _give_up(result: FetchResult) -> None:
+        if not isinstance(result, Kept) and result.response is not None:
+            result.response.close()
 
 
-class Flights:
-    """The flights that may be joined, by target URI."""
+class Fetches:
+    """The running fetches that may be joined, by target URI."""
 
     def __init__(self) -> None:
-        self._joinable: dict[str, Flight] = {}
+        self._joinable: dict[str, Fetch] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def get(self, uri: str) -> Flight | None:
-        """The flight under way for a target URI."""
+    def get(self, uri: str) -> Fetch | None:
+        """Return the running fetch for a target URI."""
         return self._joinable.get(uri)
 
-    def asking(self, uri: str) -> Flight | None:
-        """The flight that has asked the origin for a target URI and has no answer yet."""
-        flight = self._joinable.get(uri)
-        return None if flight is None or flight.landing.done() else flight
+    def unanswered(self, uri: str) -> Fetch | None:
+        """Return the fetch for a target URI that has no answer yet."""
+        fetch = self._joinable.get(uri)
+        return None if fetch is None or fetch.answered.done() else fetch
 
-    def start(self, flight: Flight, work: Coroutine[Any, Any, None], *, joinable: bool = True) -> None:
-        """Run `work`, to its end once the head of the response has come. Others may join the newest flight."""
+    def start(self, fetch: Fetch, work: Coroutine[Any, Any, None], *, joinable: bool = True) -> None:
+        """Run `work`, to its end once the head of the response has arrived. Others may join the newest fetch."""
         if joinable:
-            self._joinable[flight.uri] = flight
-        task = flight.task = asyncio.get_running_loop().create_task(work)
+            self._joinable[fetch.uri] = fetch
+        task = fetch.task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(lambda done: self._ended(flight, done))
+        task.add_done_callback(lambda done: self._ended(fetch, done))
 
-    async def landed(self, flight: Flight) -> Landing:
-        """Wait for the head of the response. A flight for which the last client stops waiting ends."""
+    async def wait(self, fetch: Fetch) -> FetchResult:
+        """Wait for the head of the response. A fetch ends when the last client stops waiting for it."""
         try:
-            return await flight.landed()
+            return await fetch.wait()
         finally:
-            if not flight.is_wanted and not flight.landing.done():
-                self.close_to_joiners(flight)
-                flight.task.cancel()
+            if not fetch.is_wanted and not fetch.answered.done():
+                self.close_to_joiners(fetch)
+                fetch.task.cancel()
 
-    def close_to_joiners(self, flight: Flight) -> None:
-        """Nobody may join any more."""
-        if self._joinable.get(flight.uri) is flight:
-            del self._joinable[flight.uri]
+    def close_to_joiners(self, fetch: Fetch) -> None:
+        """Let nobody else join."""
+        if self._joinable.get(fetch.uri) is fetch:
+            del self._joinable[fetch.uri]
 
     def obey(self, purge: Purge) -> None:
-        """Whoever asks after a purge may not join what began before it."""
-        for flight in list(self._joinable.values()):
-            if not flight.landing.done() or _is_concerned(flight, purge):
-                self.close_to_joiners(flight)
+        """Apply a purge: whoever asks after it may not join a fetch that began before."""
+        for fetch in list(self._joinable.values()):
+            if not fetch.answered.done() or _is_concerned(fetch, purge):
+                self.close_to_joiners(fetch)
 
     async def settled(self) -> None:
-        """Waits until what is under way has landed and is stored."""
+        """Wait until running fetches have stored their responses."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
     async def close(self) -> None:
-        """Ends all flights."""
+        """End all fetches."""
         await end(*self._tasks)
 
-    def _ended(self, flight: Flight, task: asyncio.Task[None]) -> None:
+    def _ended(self, fetch: Fetch, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        self.close_to_joiners(flight)
+        self.close_to_joiners(fetch)
         problem = None if task.cancelled() else task.exception()
         if problem is not None:
-            log.error("a flight failed", target=flight.uri, exc_info=problem)
+            log.error("a fetch from the origin failed", target=fetch.uri, exc_info=problem)
             # Its frames hold the body, and the loop's frame that called them holds the task, which holds the error.
             problem.__traceback__ = None
-        if not flight.landing.done():
+        if not fetch.answered.done():
             status = 503 if task.cancelled() else 500
-            flight.land(Failed(OriginError(status, "The edge could not finish the request.")))
+            fetch.finish(Failed(OriginError(status, "The edge could not finish the request.")))
 
 
-def _is_concerned(flight: Flight, purge: Purge) -> bool:
-    landing = flight.landing.result()
-    return not isinstance(landing, Kept) or purge.concerns(landing.stored)
+def _is_concerned(fetch: Fetch, purge: Purge) -> bool:
+    result = fetch.answered.result()
+    return not isinstance(result, Kept) or purge.concerns(result.stored)
 
 
 if TYPE_CHECKING:
     from storage_edge.storage.shared import SharedTier
 
-#: Seconds for which a body goes on arriving that nobody reads: whoever asks for part after part, or loads a page again,
-#: comes back after a round trip, and what is nearly there arrives meanwhile.
+#: Seconds for which a body goes on arriving although nobody reads it: clients that ask for part after part, or load a
+#: page again, come back after a round trip, and a body that is nearly complete arrives meanwhile.
 UNREAD_SECONDS: Final = 1.0
 
 
 @attrs.frozen
 class Fetcher:
-    """Carries flights to the origin and what they bring into the store. `clock` gives seconds since 1970."""
+    """Sends requests to the origin and stores what they bring. `clock` returns seconds since 1970."""
 
     origin: Origin
     store: Store
-    flights: Flights
+    fetches: Fetches
     options: Settings
     clock: Callable[[], float]
     metrics: Metrics
     shared: "SharedTier | None" = None
 
     async def ask(self, request: EdgeRequest, stored: StoredResponse | None) -> OriginResponse:
-        """Asks the origin in the name of a client, whether `stored` is still right where there is one; a 304 says that
-        it is. Raises `OriginError`.
-        """
+        """Ask the origin on behalf of a client. With `stored`, ask whether that is still right, which a 304
+        confirms. Raise `OriginError`."""
         if stored is None:
             return await self._ask(request, {})
         response = await self._ask(request, stored.conditions)
         if response.status != 304 or selection.is_about(stored.headers, response.headers):
             return response
-        # It is about another version, of which nothing is known here (RFC 9111 section 4.3.4).
+        # It is about a version that is not stored here (RFC 9111 section 4.3.4).
         response.close()
         return await self._ask(request, {})
 
@@ -212,26 +211,26 @@ class Fetcher:
             client=request.client,
         )
 
-    async def fly(self, flight: Flight, request: EdgeRequest, stale: StoredResponse | None) -> None:
-        """Asks for an object, or whether a stale one is still right."""
+    async def run(self, fetch: Fetch, request: EdgeRequest, stale: StoredResponse | None) -> None:
+        """Fetch an object, or ask whether a stale one is still right."""
         try:
-            if stale is None and await self._fly_with_copy(flight, request):
+            if stale is None and await self._run_with_copy(fetch, request):
                 return
             requested = self.clock()
             response = await self.ask(request, stale)
         except OriginError as error:
-            flight.land(Failed(error))
+            fetch.finish(Failed(error))
             return
         if response.status == 304 and stale is not None:
             response.close()
-            new = self.freshened(stale, response, requested, flight.epoch)
-            flight.land(Kept(new, validated=True))
+            new = self.freshened(stale, response, requested, fetch.epoch)
+            fetch.finish(Kept(new, validated=True))
             await self.store.update(stale, new)
         else:
-            await self.land(flight, request, response, requested, stale)
+            await self.receive(fetch, request, response, requested, stale)
 
-    async def _fly_with_copy(self, flight: Flight, request: EdgeRequest) -> bool:
-        """Asks whether the shared tier's copy is still right; False when there is none, or none that can be used."""
+    async def _run_with_copy(self, fetch: Fetch, request: EdgeRequest) -> bool:
+        """Ask whether the shared store's copy is still right. Return False if there is none that can be used."""
         if self.shared is None or request.directives.no_store:
             return False
         copy = await self.shared.find(request, functools.partial(self.store.spool, request.uri))
@@ -240,41 +239,44 @@ class Fetcher:
         requested = self.clock()
         response = await self.ask(request, copy.stored)
         if response.status != 304:
-            await self.land(flight, request, response, requested)
+            await self.receive(fetch, request, response, requested)
             return True
         response.close()
-        new = self.freshened(copy.stored, response, requested, flight.epoch)
+        new = self.freshened(copy.stored, response, requested, fetch.epoch)
         where = storing.decide_storage(request.facts, new.status, new.headers, new.policy)
         if where is Storage.NONE or not await self.shared.fill(copy):
             return False
-        flight.land(Kept(new, validated=True))
+        fetch.finish(Kept(new, validated=True))
         try:
             await self.store.save(new, copy.spool)
         finally:
-            self.flights.close_to_joiners(flight)
+            self.fetches.close_to_joiners(fetch)
             copy.spool.release()
         return True
 
-    async def land(
+    async def receive(
         self,
-        flight: Flight,
+        fetch: Fetch,
         request: EdgeRequest,
         response: OriginResponse,
         requested: float,
         known: StoredResponse | None = None,
     ) -> None:
-        """Keeps a response while it arrives, or hands it to the leader. `known` is what is stored already."""
+        """Store a response while it arrives, or give it to the request that started the fetch. `known` is what is
+        stored already."""
         may_be_kept = known is None or known.may_be_displaced_by(response.status)
-        stored, spool = self._to_keep(flight, request, response, requested) if may_be_kept else (None, None)
+        stored, spool = self._to_keep(fetch, request, response, requested) if may_be_kept else (None, None)
         if stored is None or spool is None:
-            self.flights.close_to_joiners(flight)
+            self.fetches.close_to_joiners(fetch)
             if response.status >= 500:
                 retry_after = response.headers.get("Retry-After")
-                flight.land(Failed(OriginError(response.status, "The origin failed.", retry_after), response))
+                fetch.finish(
+                    Failed(OriginError(response.status, "The origin failed.", retry_after), response)
+                )
             else:
-                flight.land(Passed(response))
+                fetch.finish(Passed(response))
             return
-        flight.land(Kept(stored))
+        fetch.finish(Kept(stored))
         try:
             async with spool.arriving():
                 async for chunk in response.chunks():
@@ -282,16 +284,16 @@ class Fetcher:
             spool.finish()
             await self.store.save(stored, spool, None if self.shared is None else self.shared.offer)
         except OriginError:
-            pass  # whoever reads the body learns of it
+            pass  # whoever reads the body gets the error
         except UnwantedError:
             pass  # the clients have gone
         finally:
             response.close()
-            self.flights.close_to_joiners(flight)
+            self.fetches.close_to_joiners(fetch)
             spool.release()
 
     def tells_of_public(self, request: EdgeRequest, response: OriginResponse) -> bool:
-        """Whether it is the answer to a HEAD of what GET would keep for everybody."""
+        """Return whether this is an answer to HEAD about a response to GET that would be stored for everybody."""
         if request.method != "HEAD":
             return False
         headers, seconds = response.headers, self.options.negative_seconds
@@ -299,14 +301,14 @@ class Fetcher:
         return storing.decide_storage(request.facts, response.status, headers, policy) is Storage.SHARED
 
     def _to_keep(
-        self, flight: Flight, request: EdgeRequest, response: OriginResponse, requested: float
+        self, fetch: Fetch, request: EdgeRequest, response: OriginResponse, requested: float
     ) -> tuple[StoredResponse | None, Spool | None]:
         received = self.clock()
         policy = freshness.policy(response.status, response.headers, received, self.options.negative_seconds)
         where = storing.decide_storage(request.facts, response.status, response.headers, policy)
         if where is Storage.NONE or not response.has_known_end:
             return None, None
-        unread_seconds = math.inf if flight.in_background else UNREAD_SECONDS
+        unread_seconds = math.inf if fetch.in_background else UNREAD_SECONDS
         spool = self.store.spool(request.uri, response.length, unread_seconds=unread_seconds)
         stored = StoredResponse(
             target=request.uri,
@@ -317,7 +319,7 @@ class Fetcher:
             policy=policy,
             selected=selection.selection(response.headers.getall("Vary", []), request.forwarded),
             private=where is Storage.PRIVATE,
-            epoch=flight.epoch,
+            epoch=fetch.epoch,
             body=spool,
         )
         return stored, spool
@@ -325,7 +327,7 @@ class Fetcher:
     def freshened(
         self, stored: StoredResponse, response: OriginResponse, requested: float, epoch: int
     ) -> StoredResponse:
-        """The stored response with the fields of a 304 or HEAD (RFC 9111 section 4.3.4)."""
+        """Return the stored response with the fields of a 304 or HEAD (RFC 9111 section 4.3.4)."""
         received = self.clock()
         headers = CIMultiDictProxy(storing.freshened(stored.headers, response.headers))
         policy = freshness.policy(stored.status, headers, received, self.options.negative_seconds)

@@ -1,4 +1,4 @@
-"""Requests to the service in whose name the edge answers, its responses, and whether it can be asked at all."""
+"""Requests to the origin (the service), its responses, and whether it can be reached at all."""
 
 import asyncio
 import contextlib
@@ -25,15 +25,14 @@ from storage_edge.rules import selection
 from storage_edge.settings import Settings
 from storage_edge.tls import origin_context
 
-#: Seconds after which a request that found no place is worth another try.
+#: Seconds after which a client may repeat a request that found no place.
 RETRY_AFTER: Final = "5"
 STOPPED: Final = "The origin stopped before the end of its answer."
 
 
 class OriginError(Exception):
-    """The origin gave no answer that can be passed on; `status` is what the client gets, with `retry_after` as its
-    Retry-After.
-    """
+    """The origin gave no answer that can be passed on. `status` is the status for the client, and `retry_after` its
+    Retry-After."""
 
     def __init__(self, status: int, sentence: str, retry_after: str | None = None) -> None:
         super().__init__(sentence)
@@ -42,7 +41,7 @@ class OriginError(Exception):
 
 
 class NoAnswer(OriginError):
-    """It gave none at all. `event` says so, for the log; `details` say more."""
+    """The origin gave no answer at all. `event` and `details` are for the log."""
 
     def __init__(self, status: int, failure: Failure, event: str, **details: str) -> None:
         super().__init__(status, f"The {event}.")
@@ -52,7 +51,7 @@ class NoAnswer(OriginError):
 
 
 class OriginBusy(OriginError):
-    """Too many ask the origin through this edge, or, where it is named, too many requests of one `client` do."""
+    """Too many requests wait for the origin or, if `client` is named, too many of that client."""
 
     def __init__(
         self, client: str | None = None, *, status: int = 503, retry_after: str = RETRY_AFTER
@@ -62,10 +61,8 @@ class OriginBusy(OriginError):
 
 
 class OriginResponse:
-    """A response whose body has not been read yet. It has to be read to its end or closed; `done` is called then, and
-    before that `broken` with an error that ends the body too early. Between two pieces of the body it may take
-    `timeout` seconds.
-    """
+    """A response whose body has not been read yet. It has to be read to its end or closed; `done` is called then.
+    Calling `broken` with an error ends the body early. The next piece of the body may take `timeout` seconds."""
 
     def __init__(
         self,
@@ -87,28 +84,28 @@ class OriginResponse:
 
     @property
     def length(self) -> int | None:
-        """The Content-Length, where there is one."""
+        """The Content-Length, or None without one."""
         return self._response.content_length
 
     @property
     def has_known_end(self) -> bool:
-        """Whether a body that stops too early can be told from a whole one (RFC 9112 section 8)."""
+        """Whether a body that stops too early can be told from a complete one (RFC 9112 section 8)."""
         chunked = "chunked" in self._response.headers.get("Transfer-Encoding", "").lower()
         return chunked or self.length is not None or self.status == 204
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
-        """The body as it arrives; raises `OriginError` when it ends too early."""
+        """Yield the body as it arrives. Raise `OriginError` if it ends too early."""
         connection = self._response.connection
         protocol = None if connection is None else connection.protocol
         if protocol is not None:
-            protocol.read_timeout = self._timeout  # until now it was the head's
+            protocol.read_timeout = self._timeout  # until now it was the timeout of the head
             if not protocol._reading_paused:
                 protocol.start_timeout()
         try:
             async for chunk in self._response.content.iter_any():
                 self._metrics.bytes_from_origin += len(chunk)
                 yield chunk
-            # A body that ends with its connection is whole unless that broke (RFC 9112 section 8).
+            # A body that ends with its connection is complete unless the connection broke (RFC 9112 section 8).
             if not self.has_known_end and protocol is not None:
                 broken = protocol.exception()
                 if isinstance(broken, aiohttp.ClientOSError):
@@ -120,7 +117,7 @@ class OriginResponse:
             self.close()
 
     def close(self) -> None:
-        """Gives up the rest of the body, and the connection with it if there is a rest."""
+        """Give up the rest of the body, and with it the connection if there is a rest."""
         self._response.release()
         done, self._done = self._done, None
         if done is not None:
@@ -129,7 +126,8 @@ class OriginResponse:
 
 
 def _readable(headers: CIMultiDictProxy[str]) -> CIMultiDictProxy[str]:
-    """Field values that can be sent on: what is not UTF-8 is read as ISO 8859-1 (RFC 9110 section 5.5)."""
+    """Return field values that can be sent on. Values that are not UTF-8 are read as ISO 8859-1 (RFC 9110 section
+    5.5)."""
     if all(value.isascii() for value in headers.values()):
         return headers
     return CIMultiDictProxy(CIMultiDict((name, _latin(value)) for name, value in headers.items()))
@@ -145,13 +143,13 @@ def _latin(value: str) -> str:
 
 log = structlog.get_logger(__name__)
 
-#: Seconds that the origin may take for what a look asks: readiness waits no longer than five.
+#: Seconds for an answer of the origin to a check. Readiness waits for at most five.
 LOOK_SECONDS: Final = 4.0
-#: Seconds between two looks where the settings want none: whether they still do.
+#: Seconds between two looks at the settings while they want no checks.
 UNWATCHED_SECONDS: Final = 5.0
-#: Seconds between two lines about a problem that stays the same.
+#: Seconds between two lines about the same problem.
 REMIND_SECONDS: Final = 3600.0
-#: How the reasons begin that are about the origin's certificate.
+#: The beginning of problems with the origin's certificate.
 UNTRUSTED: Final = "its certificate is not believed"
 LIVENESS: Final = "/-/liveness"
 
@@ -166,7 +164,7 @@ _SENT_BACK = (
 
 
 class OriginHealth:
-    """What is known of the origin. `problem` is one sentence for operators, None while nothing is known to be wrong."""
+    """What is known of the origin. `problem` is one sentence for operators, or None if no problem is known."""
 
     def __init__(self, origin: "Origin", settings: Settings) -> None:
         self._origin = origin
@@ -182,26 +180,26 @@ class OriginHealth:
 
     @property
     def reachable(self) -> bool:
-        """Whether it answered when it was asked last."""
+        """Whether the origin answered the last time."""
         return self._unreachable is None
 
     @property
     def problem(self) -> str | None:
-        """What is wrong, and what to do about it."""
+        """The problem, and what to do about it."""
         if self._unreachable or self._refused:
             return self._unreachable or self._refused
         return None if self._settings.storage_token else _NO_TOKEN
 
     async def check(self) -> None:
-        """Readiness: asks, and raises `Failed` or `Degraded` where something is wrong. A wrong token is the latter once
-        it was right: who changes it in the service does so for all edges, and what they have can still be served."""
+        """Check readiness. Raise `Failed` or `Degraded` if there is a problem. A wrong token is `Degraded` if it was
+        right before: it was probably changed in the service for all edges, which can still serve what they have."""
         await self.look()
         if self.problem is not None:
             can_serve = self.reachable and (self.token != "wrong" or self._was_right)
             raise (Degraded if can_serve else Failed)(self.problem)
 
     async def look(self) -> None:
-        """Asks the origin, once for all who want to know meanwhile."""
+        """Ask the origin, once for all who want to know meanwhile."""
         wanted_at = time.monotonic()
         async with self._checking:
             if self._asked_at < wanted_at:
@@ -210,12 +208,12 @@ class OriginHealth:
                 self._tell(before)
 
     def forget(self) -> None:
-        """The settings have changed: nothing is known any more, and `watch` looks again."""
+        """Forget everything after a change of settings, and let `watch` ask again."""
         self._unreachable, self._refused, self.token = None, None, "unknown"
         self._changed.set()
 
     async def watch(self) -> None:
-        """Asks every now and then, for those who only look at logs and metrics. Never returns."""
+        """Ask at regular intervals, for operators who only read logs and metrics. Never return."""
         while True:
             if self._settings.origin_check_interval:
                 await self.look()
@@ -225,7 +223,7 @@ class OriginHealth:
             self._changed.clear()
 
     def saw(self, uri: str, status: int, headers: Mapping[str, str], *, is_anonymous: bool) -> None:
-        """What the origin has answered to the request for an object, where that tells of the token."""
+        """Learn from the origin's answer to a request for an object whether the token is right."""
         if status in (200, 304) and self._settings.storage_token:
             self.token, self._refused = "right", None
         elif 300 <= status < 400 and _is_back(uri, headers.get("Location", "")):
@@ -255,7 +253,7 @@ class OriginHealth:
         until = time.monotonic() + min(settings.origin_timeout, LOOK_SECONDS)
         try:
             status, _ = await self._answer("GET", origin + LIVENESS, until)
-            # A GitLab tells only those of its health whom it has been told of, and others 404.
+            # GitLab shows its health only to registered addresses. Others get 404.
             if status != 200 and not (settings.origin_flavour == "gitlab" and status < 500):
                 self._unreachable = (
                     f"The origin answers {LIVENESS} with {status}: is that the service at {origin}?"
@@ -269,7 +267,7 @@ class OriginHealth:
             self._unreachable = _no_answer(origin, error)
 
     def _judge(self, path: str, status: int, headers: Mapping[str, str]) -> None:
-        """A path that is there for everybody says more than one that is not; a redirect to sign in says nothing."""
+        """Judge the token by an answer. A public path says more than others; a redirect to sign in says nothing."""
         if status == 404 and path == NO_FILE:
             self.token, self._refused = "right", None
         else:
@@ -294,7 +292,8 @@ def _no_answer(origin: str, error: OriginError) -> str:
 
 
 def _is_back(uri: str, location: str) -> bool:
-    """Whether a redirect goes to the same path at another host, where the origin thinks that the storage is."""
+    """Return whether a redirect goes to the same path at another host, where the origin believes that its external
+    storage is."""
     try:
         asked, target = urlsplit(uri), urlsplit(location)
     except ValueError:
@@ -303,17 +302,18 @@ def _is_back(uri: str, location: str) -> bool:
 
 
 VIA: Final = "1.1 forgelet-edge"
-#: Idle connections are given up before common servers do so: a request that meets a closing one has to be sent again.
+#: Idle connections are closed before common servers close them, because a request that meets a closing connection has
+#: to be sent again.
 IDLE_SECONDS: Final = 4.0
-#: Seconds between two lines about the same failure: outages last, and `OriginHealth` says when they begin and end.
+#: Seconds between two lines about the same failure. Outages last, and `OriginHealth` logs their beginning and end.
 LOG_SECONDS: Final = 60.0
 
 
 class Origin:
-    """Asks the service for objects, with the storage's token and the user's. `use` takes changed settings."""
+    """Requests objects from the service with the storage's token and the user's. `use` applies changed settings."""
 
     def __init__(self, settings: Settings, metrics: Metrics, name: str) -> None:
-        """`name` is how requests of this process are known if they come back to it (`CDN-Loop`)."""
+        """`name` identifies this process, so that it recognises its own requests if they come back (`CDN-Loop`)."""
         self._settings = settings
         self._metrics = metrics
         self._places = ConcurrencyLimiter(1, 1)
@@ -323,7 +323,7 @@ class Origin:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=0, keepalive_timeout=IDLE_SECONDS
-            ),  # `_places` are the limit
+            ),  # the places are the limit
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             skip_auto_headers=["Accept", "Accept-Encoding", "User-Agent"],
@@ -333,13 +333,13 @@ class Origin:
             max_field_size=32_768,
             trace_configs=[_noting(metrics)],
         )
-        # aiohttp repeats whatever request dies before its answer, on new connections too, and there is no public
-        # switch. `_sent` knows better which ones the origin cannot have seen.
+        # aiohttp repeats every request that dies before its answer, even on new connections, and has no public switch
+        # for that. `_sent` repeats only those that the origin cannot have seen.
         self._session._retry_connection = False
         self.use(settings, origin_context(settings))
 
     def use(self, settings: Settings, context: ssl.SSLContext | None) -> None:
-        """From now on requests go out as these settings say; `context` is `origin_context` of them."""
+        """Send requests as these settings say from now on. `context` is their `origin_context`."""
         self._settings = settings
         self._token_headers = settings.token_headers
         self._storage = (
@@ -358,15 +358,15 @@ class Origin:
 
     @property
     def at_work(self) -> int:
-        """Requests for objects that have a place now."""
+        """The number of requests for objects that hold a place."""
         return self._places.held
 
     def forget_clients(self) -> None:
-        """No client has asked too often."""
+        """Forget how often clients have asked."""
         self._rates.forget()
 
     async def aclose(self) -> None:
-        """Ends its connections."""
+        """Close all connections."""
         await self._session.close()
 
     async def ask(
@@ -379,10 +379,9 @@ class Origin:
         conditions: Mapping[str, str],
         client: str = "",
     ) -> OriginResponse:
-        """One request, no redirect followed, which takes a place of the `client` as long as its answer is read; raises
-        `OriginError` when no answer comes, or one that is none to this request, and `OriginBusy` when no place becomes
-        free, or the client asks too often.
-        """
+        """Send one request and follow no redirect. It holds a place of the `client` until its answer is read. Raise
+        `OriginError` if there is no answer, or an impossible one, and `OriginBusy` if no place becomes free or the
+        client asks too often."""
         await self._admitted(client)
 
         def done() -> None:
@@ -427,7 +426,7 @@ class Origin:
     async def head(
         self, method: str, uri: str, token: str | None, fields: dict[str, str], seconds: float
     ) -> aiohttp.ClientResponse:
-        """The head of an answer, which takes no place; raises `NoAnswer`, of which nobody is told."""
+        """Return the head of an answer without holding a place. Raise `NoAnswer`, which is not logged here."""
         fields |= self._storage
         if token is not None:
             fields[self._token_headers.user] = token
@@ -444,15 +443,14 @@ class Origin:
             raise NoAnswer(502, "unreadable", "origin's answer cannot be read", reason=reason) from error
 
     def _failed(self, what: Failure, event: str, uri: str, **fields: Any) -> None:
-        """One line a minute about one reason."""
+        """Log a failure, at most one line per minute for the same reason."""
         self._metrics.origin_failed(what)
         about = next(iter(fields.values()), None)
         self._log.warning(event, about=about, target=uri, **fields)
 
     async def _sent(self, method: str, url: URL, headers: dict[str, str]) -> aiohttp.ClientResponse:
-        """Sends a request that may be sent twice, and again while all that it met is idle connections that the origin
-        had given up (RFC 9110 section 9.2.2, RFC 9112 section 9.3.1). Raises what aiohttp raises.
-        """
+        """Send an idempotent request. Repeat it as long as it meets only idle connections that the origin has closed
+        (RFC 9110 section 9.2.2, RFC 9112 section 9.3.1). Raise what aiohttp raises."""
         while True:
             met: dict[str, Any] = {}
             try:
@@ -472,7 +470,7 @@ class Origin:
 
 
 def _why(error: Exception) -> str:
-    """Why there is no connection, for operators."""
+    """Return for operators why there is no connection."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         judged = error.certificate_error
         return f"{UNTRUSTED}: {getattr(judged, 'verify_message', judged)}"
@@ -486,8 +484,8 @@ def _why(error: Exception) -> str:
 
 
 def _noting(metrics: Metrics) -> aiohttp.TraceConfig:
-    """Tells the dictionary that goes with a request whether its connection had been used before, and the metrics how
-    long a new one took."""
+    """Record for each request whether its connection had been used before, and in the metrics how long a new
+    connection took."""
 
     async def reused(_session: aiohttp.ClientSession, context: SimpleNamespace, _: Any) -> None:
         context.trace_request_ctx["reused"] = True

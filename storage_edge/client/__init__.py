@@ -1,1 +1,1 @@
-"""Our end of a client's connection: what comes in, and how answers go out."""
+"""The client side of the edge: incoming requests and outgoing answers."""

@@ -1,4 +1,4 @@
-"""How an answer of the cache leaves the edge: fields for clients, 304, ranges, and bodies piece by piece."""
+"""Sends the cache's answers: fields for clients, 304, ranges, and bodies in chunks."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -23,25 +23,26 @@ from storage_edge.rules.storing import ALWAYS, SERVER, for_clients, keep_from_ot
 from storage_edge.storage import bodies
 from storage_edge.storage.bodies import BLOCK, FilePart, MemoryBody, Reader, TruncatedBodyError
 
-#: While more bodies than this are being sent, their pieces are small: what a client has not taken of its piece
-#: stays in memory.
+#: If more bodies than this are being sent, their chunks are small, because the part of a chunk that a client has not
+#: received stays in memory.
 CROWD: Final = 32
 CROWD_PIECE: Final = 16 * 1024
-#: Bytes that wait in memory for a client that takes no more of a file: when they have left, it takes more.
+#: Bytes that wait in memory for a client that does not receive the rest of a file. When they have left, it receives
+#: more.
 WAITING_PIECE: Final = 1024
 
 Pieces = AsyncGenerator[bytes | memoryview | FilePart, None]
 
 
 class Streamed(web.StreamResponse):
-    """Its head leaves together with the first piece."""
+    """A response whose head leaves together with the first chunk."""
 
     _send_headers_immediately = False
 
 
 @attrs.define
 class Streams:
-    """Sends bodies on `connections`. Those in files go from there to the socket, where that is possible."""
+    """Sends bodies on `connections`. Bodies in files go directly from there to the socket if that is possible."""
 
     connections: Connections
     _sending: int = 0
@@ -49,10 +50,9 @@ class Streams:
     async def send(
         self, http: web.Request, response: web.StreamResponse, pieces: Pieces
     ) -> web.StreamResponse:
-        """Sends piece by piece. The first one is awaited before the head is sent, so that a body that breaks at once
-        becomes an error rather than a broken answer. One that breaks later, or that the client does not take, breaks
-        the connection and raises ConnectionError.
-        """
+        """Send chunk by chunk. The first chunk is awaited before the head is sent, so that a body that fails at once
+        becomes an error instead of a broken answer. If it fails later, or if the client does not receive it, break
+        the connection and raise `ConnectionError`."""
         self._sending += 1
         wire = self.connections.wire(http)
         try:
@@ -83,7 +83,8 @@ class Streams:
         return response
 
     async def of(self, http: web.Request, reader: Reader, first: int, length: int | None) -> Pieces:
-        """`length` bytes from `first`, or all of them, which are not known to be in a file before they have come."""
+        """Yield `length` bytes from `first`, or all. Of a body without a known length, it is not known yet whether
+        it will be in a file."""
         files, sent = length is not None and self.connections.wire(http).takes_files, 0
         while length is None or sent < length:
             if files and length is not None:
@@ -110,9 +111,9 @@ class Streams:
         headers: CIMultiDict[str],
         boundary: str,
     ) -> Pieces:
-        """multipart/byteranges (RFC 9110 section 14.6); sets Content-Type and Content-Length of the whole.
+        """Yield multipart/byteranges (RFC 9110 section 14.6), and set Content-Type and Content-Length.
 
-        No body may hold the boundary, not even one that somebody has made to hold it.
+        The boundary is unpredictable, so that nobody can make a body that contains it.
         """
         type_ = headers.get(hdrs.CONTENT_TYPE, "application/octet-stream")
         heads = [
@@ -137,8 +138,8 @@ class Streams:
 
 
 async def _send_part(http: web.Request, response: web.StreamResponse, wire: Wire, part: FilePart) -> None:
-    """Whoever else is to be served gets his turn after it."""
-    wire.hold(0)  # the transport is done with what it has before the socket is given more
+    """Send a part, and let other clients have their turn after it."""
+    wire.hold(0)  # so that the transport has sent everything before the socket is used directly
     http.writer.send_headers()
     offset, end = part.offset, part.offset + part.size
     while offset < end:
@@ -156,12 +157,12 @@ async def _send_part(http: web.Request, response: web.StreamResponse, wire: Wire
 
 
 def _break_off(http: web.Request) -> None:
-    """Resets the connection, so that no client takes a part for the whole."""
+    """Reset the connection, so that no client takes a part for the whole."""
     if http.transport is not None:
         http.transport.abort()
 
 
-#: Bodies up to this many bytes are sent in one piece.
+#: Bodies up to this many bytes are sent in one chunk.
 AT_ONCE: Final = 512 * 1024
 #: Statuses without a body (RFC 9110 section 6.4.1).
 _BODILESS = frozenset({204, 304})
@@ -169,16 +170,15 @@ _BODILESS = frozenset({204, 304})
 
 @attrs.define
 class Sender:
-    """Sends answers. `clock` gives seconds since 1970, `random_bytes` what nobody can guess."""
+    """Sends answers. `clock` returns seconds since 1970, `random_bytes` unpredictable bytes."""
 
     clock: Callable[[], float]
     random_bytes: Callable[[int], bytes]
     streams: Streams
 
     async def send(self, http: web.Request, request: EdgeRequest, answer: Answer) -> web.StreamResponse:
-        """Answers a GET or HEAD. A body that has begun and cannot be ended, or that the client does not take,
-        breaks the connection and raises ConnectionError.
-        """
+        """Answer a GET or HEAD. If a body has begun and cannot be completed, or if the client does not receive it,
+        break the connection and raise `ConnectionError`."""
         match answer:
             case FromStore():
                 try:
@@ -250,9 +250,9 @@ class Sender:
     async def _partial(
         self, http: web.Request, answer: FromStore, headers: CIMultiDict[str]
     ) -> web.StreamResponse | None:
-        """206 or 416, or None when the whole object is the answer (RFC 9110 section 14.2)."""
+        """Return 206 or 416, or None if the whole object is the answer (RFC 9110 section 14.2)."""
         length, stored = answer.stored.body.length, answer.stored.headers
-        # A date does not tell representations apart.
+        # Representations share their date, so a date does not identify one.
         negotiated = "accept-encoding" in stored.get(hdrs.VARY, "").lower()
         modified = None if negotiated else stored.get(hdrs.LAST_MODIFIED)
         if length is None or not http_fields.range_applies(
@@ -280,13 +280,14 @@ class Sender:
 def empty(
     status: HTTPStatus, outcome: Outcome = Outcome.REFUSED, headers: dict[str, str] | None = None
 ) -> web.Response:
-    """An answer of the edge itself, without a body."""
+    """Return an answer of the edge itself, without a body."""
     own = {**ALWAYS, hdrs.SERVER: SERVER, "Cache-Status": fields.cache_status(outcome), **(headers or {})}
     return web.Response(status=status, headers=own)
 
 
 def failure(status: int, sentence: str, retry_after: str | None = None) -> web.Response:
-    """Static objects with external storage: an internal failure has the error's status, or 500."""
+    """Return the answer to an internal failure: the error's status, or 500 (the contract, "Static objects with
+    external storage")."""
     headers = {**ALWAYS, hdrs.SERVER: SERVER, "Cache-Status": fields.cache_status(Outcome.FAILED)}
     headers[hdrs.CACHE_CONTROL] = "no-store"
     if retry_after is not None:
@@ -295,7 +296,7 @@ def failure(status: int, sentence: str, retry_after: str | None = None) -> web.R
 
 
 def options(preflight: bool) -> web.Response:
-    """A CORS preflight gets what it asks about, any other OPTIONS the methods."""
+    """Answer a CORS preflight with what it asks about, and any other OPTIONS with the methods."""
     if not preflight:
         return empty(HTTPStatus.OK, headers={hdrs.ALLOW: ALLOWED_METHODS})
     return empty(
@@ -311,7 +312,7 @@ def options(preflight: bool) -> web.Response:
 
 
 def _not_modified(headers: CIMultiDict[str]) -> web.Response:
-    """304 without the fields that describe a body (RFC 9110 section 15.4.5)."""
+    """Return 304 without the fields that describe a body (RFC 9110 section 15.4.5)."""
     for name in http_fields.CONTENT_FIELDS:
         headers.popall(name, None)
     return web.Response(status=304, headers=headers)

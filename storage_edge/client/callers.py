@@ -1,4 +1,4 @@
-"""Who asks, and under which id, as far as trusted proxies say; and the line about each request in the access log."""
+"""The client and id of each request, as far as trusted proxies tell them, and the access log."""
 
 import itertools
 import re
@@ -15,17 +15,16 @@ from storage_edge.rules.fields import CACHE_NAME
 
 REQUEST_ID: Final = "X-Request-Id"
 FORWARDED_FOR: Final = "X-Forwarded-For"
-#: Whose requests a request is part of (RFC 8586).
+#: The field that names the proxies that a request has passed (RFC 8586).
 CDN_LOOP: Final = "CDN-Loop"
-#: As the service takes one, so that one request has one id in all logs.
+#: The same form that the service accepts, so that a request has the same id in all logs.
 _SENT_ID = re.compile(r"[\w.-]{8,64}", re.ASCII)
 
 
 @attrs.define(eq=False)
 class Caller:
-    """`address` is the client's, `client` what limits by address count it as, `way` all addresses up to the peer's,
-    `loop` whose requests its own is part of. It never changes, but freezing is dear where each request makes one.
-    """
+    """The client of a request. `address` is its address, `way` all addresses up to the peer's, and `loop` the value
+    of CDN-Loop. Instances never change, but freezing them is expensive when each request makes one."""
 
     address: str
     way: tuple[str, ...]
@@ -34,11 +33,11 @@ class Caller:
 
     @property
     def client(self) -> str:
-        """What limits by address count: of IPv6 the network."""
+        """The key for limits per address: for IPv6, the network."""
         return one_client(self.address)
 
     def fields(self) -> dict[str, str]:
-        """What the origin is told of it, by lower-case name."""
+        """Return the fields that tell the origin about the client, by lower-case name."""
         fields = {REQUEST_ID.lower(): self.request_id}
         if self.address:
             fields[FORWARDED_FOR.lower()] = ", ".join(self.way)
@@ -49,7 +48,7 @@ class Caller:
 
 @attrs.frozen
 class ProxyFields:
-    """What a request says of who it comes from; it is believed where the peer is a trusted proxy."""
+    """The fields of a request that name its client. They are believed if the peer is a trusted proxy."""
 
     forwarded_for: tuple[str, ...] = ()
     request_id: str = ""
@@ -57,7 +56,7 @@ class ProxyFields:
 
     @classmethod
     def by(cls, headers: "Mapping[str, str]") -> "ProxyFields":
-        """Reads the fields of a request."""
+        """Read the fields of a request."""
         if FORWARDED_FOR not in headers and REQUEST_ID not in headers and CDN_LOOP not in headers:
             return NO_PROXY_FIELDS
         loop = ", ".join(_all(headers, CDN_LOOP))
@@ -68,9 +67,8 @@ NO_PROXY_FIELDS: Final = ProxyFields()
 
 
 class Proxies:
-    """The proxies that are believed. Requests without an id of theirs get one of ours: `random_bytes`, unlike those of
-    any other process, and a number; they are no secret. `name` is how this process knows its own requests again.
-    """
+    """The trusted proxies. Requests without an id get one: `random_bytes`, which identify this process, and a
+    number; ids are no secret. `name` is how this process recognises its own requests."""
 
     def __init__(self, trusted: Iterable[str], random_bytes: Callable[[int], bytes]) -> None:
         self._ours = random_bytes(8).hex()
@@ -79,15 +77,15 @@ class Proxies:
         self.trust(trusted)
 
     def trust(self, trusted: Iterable[str]) -> None:
-        """From now on these addresses and networks are."""
+        """Trust these addresses and networks from now on."""
         self.networks: list[Network] = networks(trusted)
 
     def new_id(self) -> str:
-        """For a request that has none."""
+        """Return a new id for a request that has none."""
         return f"{self._ours}-{next(self._numbers):x}"
 
     def caller(self, peer: str, sent: ProxyFields) -> Caller:
-        """Who asks that has come from `peer`."""
+        """Return the client of a request from `peer`."""
         if sent is NO_PROXY_FIELDS:
             return Caller(peer, (peer,), self.new_id())
         loop = f"{sent.loop}, {self.name}" if sent.loop else ""
@@ -108,7 +106,7 @@ def _all(headers: Mapping[str, str], name: str) -> list[str]:
 
 log = AccessLines("storage_edge.access")
 
-#: What is logged of a User-Agent.
+#: The length of a logged User-Agent.
 AGENT_LENGTH = 200
 
 
@@ -122,7 +120,7 @@ def log_request(
     seconds: float,
     agent: str | None,
 ) -> None:
-    """The line about one request that was answered."""
+    """Log the line about one answered request."""
     log(
         {
             "client": None if caller is None else caller.address,
@@ -139,10 +137,10 @@ def log_request(
 
 
 class AccessLog(AbstractAccessLogger):
-    """The lines about requests that aiohttp has read."""
+    """Logs the requests that aiohttp has read."""
 
     def log(self, request: web.BaseRequest, response: web.StreamResponse, time: float) -> None:
-        """`time` is seconds since the request came in."""
+        """Log a request. `time` is the seconds since it arrived."""
         log_request(
             request.get(CALLER),
             request.method,

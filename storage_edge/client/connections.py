@@ -1,6 +1,6 @@
-"""Client connections of the edge: plain requests for what is in memory are answered at once.
+"""The edge's client connections, which answer plain requests for bodies in memory at once.
 
-Bodies that are in memory and in a file go from the page cache to the socket, which saves copying them.
+Bodies that are both in memory and in a file go from the page cache to the socket, which saves a copy.
 """
 
 import asyncio
@@ -19,15 +19,15 @@ from common.client_settings import ClientSettings
 from storage_edge.client.memory_hits import PlainHits
 from storage_edge.storage.bodies import BodyGoneError, FileBody, MemoryBody, identity
 
-#: Bodies smaller than this many bytes are copied, together with their head: that is one call to the kernel, where a
-#: look at the file, the head, and giving its pages away one by one cost more than copying does.
+#: Smaller bodies are copied together with their head, in a single system call. For them, examining the file and
+#: sending head and pages separately would cost more than the copy.
 LEAST: Final = 128 * 1024
 #: Files that are held open.
 MAX_OPEN: Final = 128
 
 
 class OpenFile:
-    """A body's file, opened; closed when nobody holds this any more. Raises `BodyGoneError`."""
+    """The open file of a body, which is closed when nobody holds this object any more. Raises `BodyGoneError`."""
 
     __slots__ = ("descriptor", "identity")
 
@@ -40,18 +40,18 @@ class OpenFile:
             os.close(self.descriptor)
 
     def is_as_it_was(self) -> bool:
-        """Whether it has neither been changed nor deleted."""
+        """Return whether the file was neither changed nor deleted."""
         return identity(os.fstat(self.descriptor)) == self.identity
 
 
 class OpenFiles:
-    """The files of bodies that are asked for again and again."""
+    """The files of bodies that are requested again and again."""
 
     def __init__(self) -> None:
         self._files: cachetools.LRUCache[Path, OpenFile] = cachetools.LRUCache(MAX_OPEN)
 
     def get(self, body: FileBody) -> OpenFile:
-        """A body's file, opened if it is not; raises `BodyGoneError` when it has changed or gone."""
+        """Return a body's file, and open it if need be. Raise `BodyGoneError` if it has changed or gone."""
         file = self._files.get(body.path)
         if file is None or file.identity != body.identity:
             file = self._files[body.path] = OpenFile(body)
@@ -61,21 +61,21 @@ class OpenFiles:
         return file
 
     def let_deleted_go(self) -> None:
-        """Closes files that have been evicted, so that their space becomes free."""
+        """Close files that were deleted, so that their space becomes free."""
         for path, file in list(self._files.items()):
             if not file.is_as_it_was():
                 self._files.pop(path, None)
 
 
 class BorrowedSocket(socket.socket):
-    """A transport's socket, which only the transport closes."""
+    """A transport's socket, which only the transport may close."""
 
     def __del__(self) -> None:
         self.detach()
 
 
 class Wire:
-    """The way to one client. What the socket does not take at once, `transport` sends from memory.
+    """Sends to one client. What the socket does not accept at once, `transport` sends from memory.
 
     Only for use while the transport is open.
     """
@@ -89,18 +89,18 @@ class Wire:
 
     @property
     def takes_files(self) -> bool:
-        """Whether files may go to the socket as they are."""
+        """Return whether files can be sent directly to the socket."""
         return self._is_plain
 
     def hold(self, size: int | None) -> None:
-        """The transport says that the client takes no more when more than so many bytes wait; None: when it likes."""
+        """Set how many bytes may wait before the transport says that the client is too slow. None restores its
+        default."""
         if not self._transport.is_closing():
             self._transport.set_write_buffer_limits(high=size)
 
     def send_file(self, descriptor: int, offset: int, size: int) -> int:
-        """How many bytes of a file the kernel took: none while anything waits, or where the transport has to find out
-        why not.
-        """
+        """Send part of a file and return how many bytes the kernel accepted: none if something waits, or if the
+        transport has to find out why not."""
         if self._transport.is_closing() or self._transport.get_write_buffer_size():
             return 0
         try:
@@ -109,7 +109,7 @@ class Wire:
             return 0
 
     def send(self, head: bytes, body: MemoryBody) -> None:
-        """Sends both; what has to wait is the transport's."""
+        """Send both. The transport sends the rest later."""
         waiting = self._transport.get_write_buffer_size() > 0
         if body.file is None or body.length < LEAST or waiting or not self._is_plain:
             self._transport.writelines((head, body.data))
@@ -121,7 +121,7 @@ class Wire:
             self._transport.write(memoryview(body.data)[sent - len(head) :])
 
     def _sent(self, head: bytes, body: FileBody) -> int:
-        """How many bytes of both the kernel took; a client that has gone is the transport's to find out."""
+        """Return how many bytes of both the kernel accepted. The transport will notice if the client has gone."""
         if self._borrowed is None:
             given = self._socket
             self._borrowed = BorrowedSocket(given.family, given.type, given.proto, fileno=given.fileno())
@@ -136,9 +136,9 @@ class Wire:
         return sent
 
 
-#: Seconds that a connection without a request at work stays open when its client has closed its side.
+#: Seconds for which an idle connection stays open when its client has closed its side.
 AFTER_EOF: Final = 0.5
-#: Seconds in which an answer has to begin, or go on, once the client has closed its side: most clients have gone then.
+#: Seconds in which an answer has to begin, or go on, once the client has closed its side: most of these have gone.
 UNANSWERED_SECONDS: Final = 2.0
 
 
@@ -149,46 +149,45 @@ class Connections(connections.Connections):
         super().__init__(settings)
         self.plain = plain
         self.files = OpenFiles()
-        #: Connections so far, and those that were one too many.
+        #: The number of connections so far, and of those that were one too many.
         self.accepted = self.turned_away = 0
 
     def trust(self, proxies: list[Network]) -> None:
-        """From now on these are believed whom they speak for."""
+        """Trust these proxies from now on."""
         self._proxies = proxies
 
     def opened(self, connection: connections.Connection) -> None:
-        """Counts it as well."""
+        """Register and count a client that has connected."""
         self.accepted += 1
         super().opened(connection)
 
     def refusal(self, connection: connections.Connection) -> bytes | None:
-        """Counts it as well."""
+        """Return the answer to a connection that is one too many, and count it."""
         refusal = super().refusal(connection)
         self.turned_away += refusal is not None
         return refusal
 
     def accept(self, server: web.Server) -> "Connection":
-        """The protocol of a new connection, whose requests `server` reads."""
+        """Return the protocol of a new connection, whose requests `server` reads."""
         return Connection(self, server)
 
     async def look(self, now: float) -> None:
-        """Lets deleted files go as well."""
+        """Also close deleted files."""
         self.files.let_deleted_go()
         await super().look(now)
 
     def wire(self, http: web.Request) -> Wire:
-        """The way to the client of a request; raises ConnectionError when its connection has gone."""
+        """Return the wire of a request's client. Raise `ConnectionError` if its connection has ended."""
         return cast("Connection", self.of(http)).wire
 
     def answered(self, http: web.Request) -> None:
-        """All of an answer has been written; raises ConnectionError when its connection has gone."""
+        """Note that an answer is completely written. Raise `ConnectionError` if its connection has ended."""
         cast("Connection", self.of(http)).answered(http)
 
 
 class Connection(connections.Connection):
-    """One connection. All that it receives goes to aiohttp's reader, but for plain hits (see `PlainHits`): whole reads
-    that are one request head each. They are answered here only while the reader has nothing that it has not answered.
-    """
+    """One connection. aiohttp's reader gets all that it receives, except plain hits (see `PlainHits`): reads that
+    are exactly one request head. Those are answered here, if the reader has answered everything before."""
 
     def __init__(self, all_: Connections, server: web.Server) -> None:
         super().__init__(all_, server)
@@ -200,17 +199,17 @@ class Connection(connections.Connection):
         self._asked: web.BaseRequest | None = None
         #: Whether the reader has answered all that it was given.
         self._clear = True
-        #: The only read since the connection was clear.
+        #: The only read since `_clear` became true.
         self._head: bytes | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client has connected."""
+        """Accept a client that has connected."""
         super().connection_made(transport)
         self.wire = Wire(self._transport, self._files)
         self._clear = not self._is_refused
 
     def data_received(self, data: bytes) -> None:
-        """Bytes from the client."""
+        """Handle bytes from the client."""
         if self._clear and not self._paused and not self._transport.is_closing():
             answer = self._plain.answer(data, self.address)
             if answer is not None:
@@ -222,7 +221,7 @@ class Connection(connections.Connection):
         super().data_received(data)
 
     def eof_received(self) -> bool | None:
-        """The client sends no more. What it has asked for is still answered, which TLS does not allow."""
+        """The client has closed its side. Its request is still answered, which TLS does not allow."""
         if self._is_refused:
             return None
         self.reader.eof_received()
@@ -247,36 +246,36 @@ class Connection(connections.Connection):
             self.reader.force_close()
 
     def pause_writing(self) -> None:
-        """The client does not take what is sent."""
+        """Note that the client does not receive what is sent."""
         self._paused = True
         super().pause_writing()
 
     def resume_writing(self) -> None:
-        """The client has taken most of it."""
+        """Note that the client has received most of it."""
         self._paused = False
         super().resume_writing()
 
     def begin(self, http: web.BaseRequest) -> None:
-        """A request of this connection is being answered."""
+        """Note that a request of this connection is being answered."""
         super().begin(http)
         self._asked = http
 
     def end(self) -> None:
-        """No request of this connection is being answered any more."""
+        """Note that no request of this connection is being answered any more."""
         super().end()
         self._asked = None
         if self._is_ending:
             self._loop.call_later(AFTER_EOF, self._close_when_idle)
 
     def answered(self, http: web.Request) -> None:
-        """All of the answer has been written."""
+        """Note that the answer is completely written."""
         head, self._head = self._head, None
         if head is not None and _is_all_of(head, http):
             self._clear = True
 
 
 def _is_all_of(head: bytes, http: web.Request) -> bool:
-    """Whether a request has no body, and all lines of this read are its own."""
+    """Return whether a request has no body and this read consists of its head."""
     request_line = f"{http.method} {http.raw_path} HTTP/".encode("utf-8", "surrogateescape")
     return (
         not http.body_exists

@@ -1,4 +1,4 @@
-"""Static objects on every path."""
+"""The handlers for static objects, on every path."""
 
 import asyncio
 import time
@@ -36,7 +36,8 @@ SETTINGS = web.AppKey("settings", Settings)
 
 
 async def static_object(http: web.Request) -> web.StreamResponse:
-    """Static objects with external storage: GET and HEAD from the cache or the origin, OPTIONS by the edge itself.
+    """Answer GET and HEAD from the cache or the origin, and OPTIONS by the edge itself (the contract, "Static
+    objects with external storage").
 
     A failure has the error's status, or 500.
     """
@@ -48,7 +49,7 @@ async def static_object(http: web.Request) -> web.StreamResponse:
         status = response.status
     except ConnectionError as error:
         _log_gone(http, time.perf_counter() - began)
-        # The frames of its traceback would hold the body, and its file mapped, until garbage is collected.
+        # The frames of its traceback would keep the body, and its mapped file, until the next garbage collection.
         raise error.with_traceback(None) from None
     except asyncio.CancelledError:
         _log_gone(http, time.perf_counter() - began)
@@ -60,7 +61,7 @@ async def static_object(http: web.Request) -> web.StreamResponse:
 
 
 def _log_gone(http: web.Request, seconds: float) -> None:
-    """Write the access line of a client that did not take its answer; aiohttp writes none."""
+    """Log a client that did not receive its answer. aiohttp logs nothing then."""
     if http.app[SETTINGS].access_log:
         callers.log_request(
             http[CALLER],
@@ -76,9 +77,8 @@ def _log_gone(http: web.Request, seconds: float) -> None:
 
 @web.middleware
 async def identified(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Finds out who asks; no question of our own is asked again. `OPTIONS *` and CONNECT name no path, so that no route
-    finds them: refused as other targets are.
-    """
+    """Identify the client, and refuse requests of our own that came back. `OPTIONS *` and CONNECT have no path, so
+    no route matches them; they are refused like other invalid targets."""
     app, sent = request.app, ProxyFields.by(request.headers)
     request[CALLER] = app[PROXIES].caller(app[CONNECTIONS].of(request).address, sent)
     if sent.loop and app[PROXIES].name in sent.loop:
@@ -88,7 +88,7 @@ async def identified(request: web.Request, handler: Handler) -> web.StreamRespon
 
 
 async def name_request(request: web.Request, response: web.StreamResponse) -> None:
-    """The answer says under which id it is logged."""
+    """Add to the answer the id under which it is logged."""
     if CALLER in request:
         response.headers[REQUEST_ID] = request[CALLER].request_id
 

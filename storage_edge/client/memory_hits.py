@@ -1,8 +1,8 @@
-"""Hits from memory leave in one write: a head that was rendered once for the stored response, and its body.
+"""Answers hits from memory with one write: a head that was formatted once for the stored response, and its body.
 
-Request heads that ask for a whole object and nothing else are told by their bytes: reading a request the ordinary way
-is most of what a hit costs. What is read here aiohttp would read alike: the rest, of which there is much that two
-readers could understand differently, is left to it.
+Request heads for a whole object and nothing else are recognised by their bytes, because parsing a request costs most
+of a hit. aiohttp would read them in the same way. Everything that two readers could understand differently is left
+to aiohttp.
 """
 
 import math
@@ -34,9 +34,9 @@ from storage_edge.rules.fields import Outcome
 from storage_edge.storage.bodies import MemoryBody
 from storage_edge.storage.stored_responses import Rendered
 
-#: Fields, by lower-case name, that change neither the answer nor the connection, or that are read here; each may come
-#: once. Not among them: conditions, ranges, directives, credentials and cookies, what announces a body or asks for
-#: another protocol, and whatever is unknown.
+#: Fields, by lower-case name, that change neither the answer nor the connection, or that are read here. Each may
+#: occur once. Conditions, ranges, directives, credentials, cookies, fields that announce a body or ask for another
+#: protocol, and unknown fields are not among them.
 HARMLESS: Final = frozenset(
     {
         b"accept",
@@ -79,25 +79,24 @@ _VISIBLE: Final = bytes(range(0x20, 0x7F))
 
 @attrs.define(eq=False)
 class PlainHead:
-    """What a plain head says. `fields` are its values by lower-case name, with the spaces around them. It never
-    changes, but freezing is dear where each request makes one.
-    """
+    """The content of a plain head. `fields` has values by lower-case name, with surrounding spaces. Instances never
+    change, but freezing them is expensive when each request makes one."""
 
     method: str
     target: str
     fields: dict[bytes, bytes]
 
     def value(self, name: bytes) -> str | None:
-        """A field's value, None where there is none."""
+        """Return a field's value, or None without the field."""
         value = self.fields.get(name)
         return None if value is None else value.strip(b" ").decode()
 
 
 def read_plain_head(data: bytes, most_bytes: int, most_fields: int) -> PlainHead | None:
-    """What these bytes ask for if they are one plain head and no more, at most so long; otherwise None.
+    """Return what these bytes ask for if they are exactly one plain head within the limits, otherwise None.
 
-    A plain head is a GET or HEAD in origin form of HTTP/1.1, on a connection that stays open, with one Host. It is
-    made of visible ASCII, spaces, and CRLF where a line ends: nothing is folded, spelled otherwise, or cut off.
+    A plain head is a GET or HEAD of HTTP/1.1 in origin form, on a connection that stays open, with one Host. It
+    consists of visible ASCII and spaces, and its lines end with CRLF. No line is folded or incomplete.
     """
     if len(data) > most_bytes or not data.endswith(b"\r\n\r\n"):
         return None
@@ -114,7 +113,7 @@ def read_plain_head(data: bytes, most_bytes: int, most_fields: int) -> PlainHead
 
 def _fields(lines: list[bytes]) -> dict[bytes, bytes] | None:
     fields: dict[bytes, bytes] = {}
-    for line in lines:  # an empty one, behind which another request begins, has no name
+    for line in lines:  # an empty line, which another request follows, has no name
         name, colon, value = line.partition(b":")
         name = name.lower()
         if name not in HARMLESS or name in fields or not colon:
@@ -130,7 +129,7 @@ _SPECIAL: Final = (hdrs.RANGE, hdrs.IF_NONE_MATCH, hdrs.IF_MODIFIED_SINCE, hdrs.
 
 
 def asks_plainly(http: web.Request, request: EdgeRequest) -> bool:
-    """Whether a request is for a whole object, without a token, on a connection that stays open."""
+    """Return whether a request is for a whole object, without a token, on a connection that stays open."""
     return (
         request.method == "GET"
         and request.token is None
@@ -141,7 +140,7 @@ def asks_plainly(http: web.Request, request: EdgeRequest) -> bool:
 
 
 def is_plain(answer: FromStore) -> bool:
-    """Whether an answer is a whole body in memory, the same for everybody who asks plainly."""
+    """Return whether an answer is a whole body in memory, the same for all plain requests."""
     stored = answer.stored
     return (
         isinstance(stored.body, MemoryBody)
@@ -152,7 +151,7 @@ def is_plain(answer: FromStore) -> bool:
 
 
 def head_of_hit(answer: FromStore, age: str, status: str) -> bytes:
-    """The head of an answer that `is_plain`, up to the id of its request."""
+    """Return the head of an answer for which `is_plain` is true, up to the id of its request."""
     return b"%sAge: %b\r\nCache-Status: %b\r\nX-Request-Id: " % (
         answer.stored.head,
         age.encode(),
@@ -164,17 +163,17 @@ END: Final = b"\r\n\r\n"
 
 
 def body_of_hit(answer: FromStore) -> MemoryBody:
-    """Its body."""
+    """Return the body of such an answer."""
     found = answer.stored.body
     assert isinstance(found, MemoryBody)  # noqa: S101 - plain answers are in memory
     return found
 
 
 class MemoryHit(web.StreamResponse):
-    """An answer that `is_plain` to a `request` that was asked plainly.
+    """An answer for which `is_plain` is true, to a plain request.
 
-    aiohttp's own response builds and serializes every field anew and copies the body behind the head on
-    Python < 3.12, which is a third of what a hit costs.
+    aiohttp's own response would format every field again and, on Python < 3.12, copy the body behind the head, which
+    is a third of the cost of a hit.
     """
 
     def __init__(self, answer: FromStore, age: str, status: str, request_id: str) -> None:
@@ -190,7 +189,7 @@ class MemoryHit(web.StreamResponse):
 
     @property
     def keep_alive(self) -> bool:
-        """The connection stays open."""
+        """True, since the connection stays open."""
         return True
 
     @property
@@ -199,7 +198,7 @@ class MemoryHit(web.StreamResponse):
         return len(self._rendered) + self._content.length
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter:
-        """Sends all of it; raises ConnectionError when the client has gone."""
+        """Send the whole answer. Raise `ConnectionError` if the client has gone."""
         if self._writer is None:
             if request.transport is None or request.transport.is_closing():
                 raise ClientConnectionResetError
@@ -209,7 +208,7 @@ class MemoryHit(web.StreamResponse):
         return self._writer
 
     async def write_eof(self, data: bytes = b"") -> None:
-        """Waits until the client has taken most of it."""
+        """Wait until the client has received most of it."""
         assert self._writer is not None  # noqa: S101 - prepared before
         assert not data  # noqa: S101 - the body is known from the beginning
         await self._writer.drain()
@@ -223,9 +222,8 @@ _NO_BODY = MemoryBody(b"")
 
 
 class PlainHits:
-    """Answers plain heads (see `PlainHead`) from memory. What is no hit, or is not the same for everybody, goes the
-    ordinary way: nobody is asked here, nothing is waited for, and nothing is remembered of a request.
-    """
+    """Answers plain heads (see `PlainHead`) from memory. All other requests, and responses that are not the same for
+    everybody, take the usual way. Nothing here waits, asks anybody, or remembers a request."""
 
     def __init__(
         self,
@@ -247,12 +245,12 @@ class PlainHits:
         self._logged = logged
         #: Set when the edge starts.
         self.cache: Cache | None = None
-        #: How many have been answered.
+        #: The number of answered requests.
         self.answered = 0
 
     def answer(self, data: bytes, peer: str) -> tuple[bytes, MemoryBody] | None:
-        """What head and body to send for these bytes from `peer`, or None when they are no plain head, or it has no
-        answer in memory now."""
+        """Return head and body to send for these bytes from `peer`, or None if they are no plain head or if there is
+        no answer in memory."""
         head = read_plain_head(data, *self._limits)
         if head is None or self.cache is None:
             return None
@@ -265,7 +263,7 @@ class PlainHits:
         if self._logged or self._rates.is_on or sent is not NO_PROXY_FIELDS:
             caller = self._proxies.caller(peer, sent)
             if self._rates.wait(caller.client, time.monotonic()):
-                return None  # whoever is asked next refuses it
+                return None  # the usual way refuses it
         request_id = self._proxies.new_id() if caller is None else caller.request_id
         first = rendered.head + request_id.encode() + END
         body = rendered.body if request.method == "GET" else _NO_BODY
@@ -281,7 +279,8 @@ class PlainHits:
         self._metrics.sent(200, size)
 
     def _rendered(self, request: EdgeRequest, at_hand: AtHand) -> Rendered | None:
-        """The answer, the same until its Age is another; what it is about is looked up each time."""
+        """Return the answer, which stays the same until its Age changes. What it answers with is looked up each
+        time."""
         stored = at_hand.stored(request)
         if stored is None:
             return None
@@ -296,7 +295,7 @@ class PlainHits:
         return kept
 
     def _proxy_fields(self, head: PlainHead) -> ProxyFields:
-        """What the head says of who it comes from, where there is anybody who would be believed."""
+        """Return the fields that name the client, if there are trusted proxies."""
         fields = head.fields
         if not self._proxies.networks or not (_FORWARDED_FOR in fields or _REQUEST_ID in fields):
             return NO_PROXY_FIELDS
@@ -305,7 +304,8 @@ class PlainHits:
 
 
 def _render(answer: FromStore, now: float) -> Rendered:
-    """How an answer leaves, with when that changes: at the next second of its Age, or when it becomes stale."""
+    """Return the formatted answer and the moment when it changes: at the next second of its Age, or when it becomes
+    stale."""
     stored = answer.stored
     age, status = answer.age_and_status(now)
     seconds = stored.age(now)

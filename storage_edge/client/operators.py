@@ -1,6 +1,6 @@
-"""For whoever has the purge token: purges, what the edge does, and what it has stored.
+"""Routes for holders of the purge token: purges, status, and the list of stored responses.
 
-An edge of a server for tests also has controls: it forgets everything, and its clock is moved with the service's.
+An edge of a server for tests also has controls: it can forget everything, and its clock is moved with the service's.
 """
 
 import asyncio
@@ -35,9 +35,9 @@ log = structlog.get_logger(__name__)
 _throttled = ThrottledLog(log)
 
 ORIGIN = web.AppKey("origin", Origin)
-#: When the process began, in seconds since 1970, and what it takes the time from.
+#: When the process began, in seconds since 1970, and its clock.
 STARTED_AT = web.AppKey("started_at", float)
-#: Responses of a page of `/-/stored`.
+#: The number of responses on a page of `/-/stored`.
 PAGE = 100
 VERSION = metadata.version("forgelet")
 
@@ -50,13 +50,13 @@ _OTHER_TOKEN = (
 
 
 class PurgeTrouble:
-    """Why purges are refused, since one last was not; None where all is well."""
+    """Why purges are refused since the last one was refused, or None."""
 
     def __init__(self) -> None:
         self.problem: str | None = None
 
     async def check(self) -> None:
-        """Readiness: what the service has changed is still served here."""
+        """Check readiness: while purges fail, outdated responses are still served."""
         if self.problem is not None:
             raise Degraded(self.problem)
 
@@ -65,7 +65,7 @@ TROUBLE = web.AppKey("purge_trouble", PurgeTrouble)
 
 
 def setup(app: web.Application, clock: Any) -> None:
-    """Adds the routes. `clock` gives seconds since 1970."""
+    """Add the routes. `clock` returns seconds since 1970."""
 
     async def show_status(http: web.Request) -> web.Response:
         await http.app[ORIGIN].health.look()
@@ -82,7 +82,7 @@ def setup(app: web.Application, clock: Any) -> None:
 
 
 def for_purgers(handler: Handler) -> Handler:
-    """401 without the purge token; where none is set, there is nothing."""
+    """Answer 401 without the purge token, and 404 if none is set."""
 
     async def answer(http: web.Request) -> web.StreamResponse:
         expected = str(http.app[SETTINGS].purge_token)
@@ -100,7 +100,7 @@ def for_purgers(handler: Handler) -> Handler:
 
 
 def _refused(http: web.Request, why: str) -> None:
-    """Strangers may try as well, and must not alarm anybody."""
+    """Log a refused request quietly, since everybody may try."""
     http.app[METRICS].purges["refused"] += 1
     address, settings = http[CALLER].address, http.app[SETTINGS]
     _throttled.warning("a purge was refused", about=address, client=address, problem=why)
@@ -109,12 +109,13 @@ def _refused(http: web.Request, why: str) -> None:
 
 
 async def _purge(http: web.Request) -> web.Response:
-    """POST /-/purge: JSON `{"keys": [...], "urls": [...], "prefixes": [...], "soft": false}` -> `{"purged": n}`.
+    """Handle POST /-/purge: JSON `{"keys": [...], "urls": [...], "prefixes": [...], "soft": false}` -> `{"purged":
+    n}`.
 
-    401 without the purge token, 400 for a body that is not such a document. When it has answered 200, nothing that
-    was stored before is served any more, nor after a crash, whatever state the disk is in: a full one takes purges as
-    well, and what it cannot take becomes a purge of everything. 503 when it holds but may not outlive a crash of the
-    machine; whoever asked should ask again. A purge is carried out also when its client leaves.
+    401 without the purge token, 400 for a body that is not such a document. After 200, nothing that was stored
+    before is served any more, not even after a crash, whatever the state of the disk: a full disk takes purges, too,
+    and what it cannot take becomes a purge of everything. 503 if the purge holds but may not survive a crash of the
+    machine; the client should repeat it. A purge is carried out even if its client leaves.
     """
     try:
         await ask_for_body(http)
@@ -183,9 +184,9 @@ def _status(app: web.Application) -> dict[str, Any]:
 
 
 async def _stored(http: web.Request, now: float) -> web.Response:
-    """GET /-/stored?prefix=&after=&limit= -> a page of what is stored, in the order of URLs; `after` is `next` of the
-    page before. `prefix` is the beginning of a path of this edge's origin, or of a URL. 400 for wrong parameters.
-    """
+    """Handle GET /-/stored?prefix=&after=&limit= -> a page of stored responses in the order of URLs. `after` is
+    `next` of the page before. `prefix` is the beginning of a path of this edge's origin, or of a URL. 400 for
+    invalid parameters."""
     prefix = http.query.get("prefix", "")
     if prefix.startswith("/"):
         prefix = http.app[RULES].origin + prefix
@@ -234,7 +235,7 @@ def _cursor(place: tuple[str, str]) -> str:
 
 
 def _place(cursor: str) -> tuple[str, str]:
-    """The opposite; raises ValueError."""
+    """Decode a cursor. Raise `ValueError`."""
     read = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
     if not (isinstance(read, list) and len(read) == 2 and all(isinstance(part, str) for part in read)):
         raise ValueError
@@ -242,14 +243,14 @@ def _place(cursor: str) -> tuple[str, str]:
 
 
 def _iso(seconds: float) -> str:
-    """A moment that is too far away for a calendar is the last one there is."""
+    """Format a moment. One that is too far away for a calendar becomes the last possible one."""
     whole, milliseconds = divmod(int(min(max(seconds, 0.0), 253_402_300_799.0) * 1000), 1000)
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(whole))}.{milliseconds:03d}Z"
 
 
 @attrs.define
 class MovableClock:
-    """Goes on as the clock below it does, `ahead` seconds of it."""
+    """A clock that is `ahead` seconds ahead of the clock below it."""
 
     _machine: Callable[[], float]
     ahead: float = 0.0
@@ -259,10 +260,11 @@ class MovableClock:
 
 
 def setup_controls(app: web.Application, clock: MovableClock) -> None:
-    """Adds the routes."""
+    """Add the controls."""
 
     async def move_clock(http: web.Request) -> web.Response:
-        """POST /-/testing/clock `{"ahead": seconds}`: 204; no client has asked too often."""
+        """Handle POST /-/testing/clock `{"ahead": seconds}`: move the clock, forget how often clients have asked,
+        and answer 204."""
         ahead = await _ahead(http)
         if ahead is None:
             return _wrong()
@@ -271,8 +273,7 @@ def setup_controls(app: web.Application, clock: MovableClock) -> None:
         return web.Response(status=204)
 
     async def reset(http: web.Request) -> web.Response:
-        """POST /-/testing/reset `{"ahead": seconds}`: 204 when nothing is known any more of what was, and the clock is
-        so much ahead."""
+        """Handle POST /-/testing/reset `{"ahead": seconds}`: forget everything, move the clock, and answer 204."""
         ahead = await _ahead(http)
         if ahead is None:
             return _wrong()

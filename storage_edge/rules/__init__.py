@@ -1,1 +1,1 @@
-"""What HTTP asks of a shared cache, as pure functions (RFC 9110, 9111, 9211, 9213 and 5861)."""
+"""The rules of HTTP for a shared cache, as pure functions (RFC 9110, 9111, 9211, 9213 and 5861)."""

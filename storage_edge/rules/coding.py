@@ -1,7 +1,7 @@
-"""Content codings: who takes gzip, what is worth it, and how coded representations are called (RFC 9110 8.4, 12.5.3).
+"""Content codings: which clients accept gzip, which bodies are worth it, and coded representations (RFC 9110 8.4,
+12.5.3).
 
-A coded representation is another one than that without coding: it has an entity tag of its own, and both say
-`Vary: Accept-Encoding`.
+A coded representation is a different one: it has an entity tag of its own, and both say `Vary: Accept-Encoding`.
 """
 
 import functools
@@ -16,7 +16,7 @@ from storage_edge.rules import fields
 Headers = CIMultiDictProxy[str]
 
 LEVEL: Final = 6
-#: A strong tag promises the same bytes, which another release of zlib may make differently.
+#: A strong tag promises the same bytes, but another release of zlib may produce others.
 SUFFIX: Final = f"-gzip{LEVEL}.{zlib.ZLIB_RUNTIME_VERSION}"
 _TEXT: Final = frozenset(
     {
@@ -30,12 +30,12 @@ _TEXT: Final = frozenset(
     }
 )
 _TEXT_SUFFIXES: Final = ("+json", "+xml")
-#: What stands in them is about the bytes without coding.
+#: These fields are about the bytes without coding.
 _DIGESTS: Final = ("Content-MD5", "Content-Digest", "Repr-Digest", "Digest")
 
 
 def takes_gzip(lines: Sequence[str]) -> bool:
-    """Whether these lines of Accept-Encoding like gzip at least as much as no coding at all (section 12.5.3)."""
+    """Return whether these lines of Accept-Encoding prefer gzip to no coding, or like both equally (section 12.5.3)."""
     return bool(lines) and _takes_gzip(lines[0] if len(lines) == 1 else ",".join(lines))
 
 
@@ -60,7 +60,7 @@ def _weight(parameters: str) -> float:
 
 
 def is_text(status: int, headers: Headers) -> bool:
-    """Whether a response has a body that a coding would make smaller and that may be changed (RFC 9111 5.2.2.6)."""
+    """Return whether a response has a body that a coding makes smaller and that may be changed (RFC 9111 5.2.2.6)."""
     if status != 200 or "Content-Encoding" in headers or any(name in headers for name in _DIGESTS):
         return False
     media_type = headers.get("Content-Type", "").partition(";")[0].strip().lower()
@@ -70,7 +70,7 @@ def is_text(status: int, headers: Headers) -> bool:
 
 
 def varying(headers: Headers) -> CIMultiDict[str]:
-    """Fields of a response of which there is a coded representation as well."""
+    """Return the fields of a response that also has a coded representation."""
     new = CIMultiDict(headers)
     members = fields.members(headers.getall("Vary", []))
     if not {"accept-encoding", "*"} & {name.lower() for name in members}:
@@ -79,7 +79,7 @@ def varying(headers: Headers) -> CIMultiDict[str]:
 
 
 def coded(headers: Headers) -> CIMultiDict[str]:
-    """Fields of the coded representation."""
+    """Return the fields of the coded representation."""
     new = varying(headers)
     new["Content-Encoding"] = "gzip"
     new.popall("Content-Length", None)
@@ -89,11 +89,11 @@ def coded(headers: Headers) -> CIMultiDict[str]:
 
 
 def tag(plain: str) -> str:
-    """The entity tag of the coded representation, as strong or weak as the one without coding (section 8.8.3)."""
+    """Return the entity tag of the coded representation, as strong or weak as the original (section 8.8.3)."""
     return f'{plain[:-1]}{SUFFIX}"' if plain.endswith('"') and len(plain) > 1 else plain
 
 
 def compress(data: bytes) -> bytes:
-    """The same bytes each time."""
+    """Return the compressed data, the same bytes each time."""
     packer = zlib.compressobj(LEVEL, zlib.DEFLATED, 31)
     return packer.compress(data) + packer.flush()

@@ -1,14 +1,15 @@
-"""Fields of caching: Cache-Control, lists (RFC 9110, 9111), CDN-Cache-Control (RFC 9213), Cache-Status (RFC 9211)."""
+"""Parsing of caching fields: Cache-Control, lists (RFC 9110, 9111), CDN-Cache-Control (RFC 9213), Cache-Status (RFC
+9211)."""
 
 import enum
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-#: delta-seconds above this count as this (RFC 9111 section 1.2.2).
+#: Larger delta-seconds count as this (RFC 9111 section 1.2.2).
 MAX_SECONDS: Final = 2**31
 
-#: Directive name in lower case -> argument without its quotes, or None.
+#: Directives by lower-case name, each with its argument without quotes, or None.
 Directives = Mapping[str, str | None]
 
 _DIRECTIVE = re.compile(
@@ -18,9 +19,10 @@ _DIRECTIVE = re.compile(
 
 
 def directives(values: Iterable[str]) -> Directives:
-    """All members of the given Cache-Control lines; of several of one name the first counts (RFC 9111 4.2.1).
+    """Return all members of the given Cache-Control lines. The first of several with the same name counts (RFC 9111
+    4.2.1).
 
-    What does not parse as a directive is left out.
+    Invalid directives are left out.
     """
     found: dict[str, str | None] = {}
     for match in _DIRECTIVE.finditer(",".join(values)):
@@ -31,19 +33,19 @@ def directives(values: Iterable[str]) -> Directives:
 
 
 def seconds(value: str | None) -> int | None:
-    """delta-seconds, or None when it is none (RFC 9111 section 1.2.2)."""
+    """Parse delta-seconds. Return None if they are invalid (RFC 9111 section 1.2.2)."""
     if value is None or not value.isascii() or not value.isdigit():
         return None
     return MAX_SECONDS if len(value) > 10 else min(int(value), MAX_SECONDS)
 
 
 def members(values: Iterable[str]) -> list[str]:
-    """The members of a list-based field without quoted strings (RFC 9110 section 5.6.1)."""
+    """Return the members of a list-based field without quoted strings (RFC 9110 section 5.6.1)."""
     return [stripped for value in values for member in value.split(",") if (stripped := member.strip())]
 
 
 def age_value(values: Sequence[str]) -> int:
-    """The Age of a response; the first member counts, one that does not parse is ignored (RFC 9111 5.1)."""
+    """Return the Age of a response. The first member counts, and an invalid one is ignored (RFC 9111 5.1)."""
     return seconds(values[0].split(",", 1)[0].strip()) or 0 if values else 0
 
 
@@ -61,10 +63,11 @@ _MEMBER = re.compile(
 
 
 def cdn_directives(values: Sequence[str]) -> Directives | None:
-    """The members of a valid, non-empty CDN-Cache-Control; None when Cache-Control has to be used instead.
+    """Return the members of a valid, non-empty CDN-Cache-Control. Return None if Cache-Control has to be used
+    instead.
 
-    It is a structured field (RFC 9213 section 2.1): one syntax error makes all of it void. A member whose
-    value is of the wrong type is left out.
+    It is a structured field (RFC 9213 section 2.1): one syntax error invalidates all of it. A member whose value has
+    the wrong type is left out.
     """
     text = ", ".join(value.strip(" \t") for value in values if value.strip(" \t"))
     found: dict[str, str | None] = {}
@@ -87,7 +90,7 @@ CACHE_NAME: Final = "forgelet-edge"
 
 
 class Outcome(enum.Enum):
-    """What happened; the value is the Cache-Status parameters that say so."""
+    """How a request was answered. The value is the parameters of Cache-Status."""
 
     HIT = "hit"
     STALE = "hit; detail=stale"
@@ -102,11 +105,11 @@ class Outcome(enum.Enum):
     ONLY_IF_CACHED = "detail=only-if-cached"
     FAILED = "fwd=uri-miss; detail=origin-failure"
 
-    __hash__ = object.__hash__  # each hit is counted by it, and Enum's own is a call of Python's
+    __hash__ = object.__hash__  # each hit is counted by it, and Enum's own hash is a Python function
 
 
 def cache_status(outcome: Outcome, *, stored: bool = False, ttl: int | None = None) -> str:
-    """One list member for this cache; `ttl` is the remaining freshness in seconds, negative when stale."""
+    """Return the list member for this cache. `ttl` is the remaining freshness in seconds, negative if stale."""
     parts = [CACHE_NAME, outcome.value]
     if stored:
         parts.append("stored")

@@ -1,4 +1,4 @@
-"""How old a response is, and whether it may be reused now (RFC 9111 sections 4 and 5.2.1; RFC 5861)."""
+"""The age of a response, and whether it may be reused now (RFC 9111 sections 4 and 5.2.1; RFC 5861)."""
 
 import enum
 import math
@@ -12,21 +12,21 @@ from storage_edge.rules import fields
 
 Headers = CIMultiDictProxy[str]
 
-#: Status codes whose responses may be kept on a guess (RFC 9110 section 15.1). 206 is not stored here at all.
+#: Statuses whose responses may be kept by heuristics (RFC 9110 section 15.1). 206 is not stored here at all.
 HEURISTIC_STATUSES: Final = frozenset({200, 203, 204, 300, 301, 308, 404, 405, 410, 414, 501})
 NEGATIVE_STATUSES: Final = frozenset({404, 410})
-#: Part of the time since Last-Modified for which a response is guessed to stay as it is (section 4.2.2).
+#: The share of the time since Last-Modified for which a response is supposed to stay as it is (section 4.2.2).
 HEURISTIC_FRACTION: Final = 0.1
 HEURISTIC_MAX: Final = 86_400.0
 
 
 @attrs.frozen
 class Policy:
-    """What a response says about its own reuse. All times are seconds.
+    """What a response says about its own reuse. All times are in seconds.
 
-    `lifetime` counts from the response's generation. `validate` asks for a successful validation before each reuse
-    (`no-cache`), `strict` forbids every use when stale (`must-revalidate`, `proxy-revalidate`, `s-maxage`,
-    `no-cache`). `hidden_fields` must not be reused without validation (`no-cache="..."`).
+    `lifetime` counts from the response's generation. `validate` requires a successful validation before each reuse
+    (`no-cache`). `strict` forbids every stale use (`must-revalidate`, `proxy-revalidate`, `s-maxage`, `no-cache`).
+    `hidden_fields` must not be reused without validation (`no-cache="..."`).
     """
 
     lifetime: float = 0.0
@@ -43,7 +43,7 @@ class Policy:
 
 @attrs.frozen
 class Times:
-    """When a response was asked for and received, by our clock, and what its Date and Age said."""
+    """When a response was requested and received, by our clock, and what its Date and Age said."""
 
     requested: float
     received: float
@@ -51,14 +51,15 @@ class Times:
     age: float
 
     def current_age(self, now: float) -> float:
-        """Seconds since the response was generated or validated at the origin (section 4.2.3)."""
+        """Return the seconds since the response was generated or validated at the origin (section 4.2.3)."""
         apparent = max(0.0, self.received - self.date)
         corrected = self.age + (self.received - self.requested)
         return max(apparent, corrected) + max(0.0, now - self.received)
 
 
 def times(headers: Headers, requested: float, received: float) -> Times:
-    """`Times` of a response just received; without a valid Date its receipt counts (RFC 9110 6.6.1)."""
+    """Return `Times` of a response that was just received. Without a valid Date, its receipt counts (RFC 9110
+    6.6.1)."""
     date = http_fields.parse_date(headers.get("Date"), received)
     return Times(
         requested=requested,
@@ -69,11 +70,10 @@ def times(headers: Headers, requested: float, received: float) -> Times:
 
 
 def policy(status: int, headers: Headers, received: float, negative_lifetime: float = 0.0) -> Policy:
-    """Reads CDN-Cache-Control, or else Cache-Control and Expires, of a response (RFC 9213 2.2, RFC 9111
-    5.2.2, 5.3).
+    """Read CDN-Cache-Control of a response, or otherwise Cache-Control and Expires (RFC 9213 2.2, RFC 9111 5.2.2,
+    5.3).
 
-    `private` counts wherever it stands. `negative_lifetime` is given to 404 and 410 without a lifetime of
-    their own.
+    `private` counts wherever it stands. `negative_lifetime` applies to 404 and 410 without a lifetime of their own.
     """
     plain = fields.directives(headers.getall("Cache-Control", []))
     for_us = fields.cdn_directives(headers.getall(fields.CDN_CACHE_CONTROL, []))
@@ -100,7 +100,7 @@ def policy(status: int, headers: Headers, received: float, negative_lifetime: fl
 
 
 def _explicit_lifetime(given: fields.Directives, headers: Headers | None, received: float) -> float | None:
-    """Section 4.2.1; a lifetime that does not parse is none at all, so the response is stale."""
+    """Return the lifetime by section 4.2.1. An invalid lifetime makes the response stale."""
     for name in ("s-maxage", "max-age"):
         if name in given:
             return float(fields.seconds(given[name]) or 0)
@@ -115,7 +115,8 @@ def _explicit_lifetime(given: fields.Directives, headers: Headers | None, receiv
 def _guessed_lifetime(
     status: int, headers: Headers, received: float, *, public: bool, negative: float
 ) -> float:
-    """Section 4.2.2: part of the age at receipt, where the status code or `public` allows a guess."""
+    """Return the lifetime by section 4.2.2: a share of the age at receipt, if the status or `public` allows
+    heuristics."""
     if status not in HEURISTIC_STATUSES and not public:
         return 0.0
     modified = http_fields.parse_date(headers.get("Last-Modified"), received)
@@ -139,7 +140,7 @@ class Reuse(enum.Enum):
 
 @attrs.frozen
 class RequestDirectives:
-    """What the client wants (section 5.2.1); seconds, None where it said nothing."""
+    """The client's directives (section 5.2.1) in seconds, or None without one."""
 
     max_age: int | None = None
     max_stale: int | None = None
@@ -153,7 +154,7 @@ NOTHING_ASKED = RequestDirectives()
 
 
 def request_directives(cache_control: list[str]) -> RequestDirectives:
-    """Reads the Cache-Control lines of a request; `Pragma` is deprecated and does not count (5.4)."""
+    """Read the Cache-Control lines of a request. `Pragma` is deprecated and has no effect (5.4)."""
     if not cache_control:
         return NOTHING_ASKED
     given = fields.directives(cache_control)
@@ -169,7 +170,7 @@ def request_directives(cache_control: list[str]) -> RequestDirectives:
 
 
 def decide_reuse(policy: Policy, age: float, asked: RequestDirectives = NOTHING_ASKED) -> Reuse:
-    """For a shared response of this policy and current age. A private one is always validated, elsewhere."""
+    """Decide for a public response with this policy and current age. A private one is always validated, elsewhere."""
     if (
         policy.validate
         or (policy.no_store and not policy.must_understand)
@@ -192,8 +193,8 @@ def decide_reuse(policy: Policy, age: float, asked: RequestDirectives = NOTHING_
 
 
 def may_use_on_error(policy: Policy, age: float, *, when_unreachable: float = 0.0) -> bool:
-    """Whether a stale response may stand in for a failed origin (`stale-if-error`, RFC 5861 section 4).
+    """Return whether a stale response may replace an error of the origin (`stale-if-error`, RFC 5861 section 4).
 
-    `when_unreachable` is the operator's own allowance in seconds, for responses that do not forbid it (4.2.4).
+    `when_unreachable` is the operator's allowance in seconds, for responses that do not forbid it (4.2.4).
     """
     return not policy.strict and age - policy.lifetime <= max(policy.stale_if_error, when_unreachable)

@@ -1,4 +1,5 @@
-"""Which stored response answers a request (`Vary`, RFC 9111 4.1), and conditional requests (RFC 9110 13, 9111 4.3)."""
+"""Selecting a stored response for a request (`Vary`, RFC 9111 4.1), and conditional requests (RFC 9110 13, 9111
+4.3)."""
 
 import re
 from collections.abc import Mapping
@@ -8,7 +9,7 @@ from multidict import CIMultiDictProxy
 from common import http_fields
 from storage_edge.rules import fields
 
-#: Field name in lower case -> its normalised value in the request, None when absent.
+#: The normalised value in the request of each field, by lower-case name; None if the field is absent.
 Selection = tuple[tuple[str, str | None], ...]
 
 _LIST_SPACE = re.compile(r"[ \t]*,[ \t]*")
@@ -17,18 +18,18 @@ _CASE_INSENSITIVE = frozenset({"accept", "accept-charset", "accept-encoding", "a
 
 
 def selection(vary: list[str], request: Mapping[str, str]) -> Selection:
-    """What of the request selects a response with these Vary lines; fields in alphabetic order."""
+    """Return the parts of the request that select a response with these Vary lines, in alphabetic order."""
     names = sorted({name.lower() for name in fields.members(vary)})
     return tuple((name, normalised(name, request.get(name))) for name in names)
 
 
 def matches(selected: Selection, request: Mapping[str, str]) -> bool:
-    """Whether a response selected by `selected` answers this request as well."""
+    """Return whether a response selected by `selected` also answers this request."""
     return all(normalised(name, request.get(name)) == value for name, value in selected)
 
 
 def normalised(name: str, value: str | None) -> str | None:
-    """A field value in the spelling that its equals share: no optional space, lists by weight."""
+    """Return a field value in a canonical spelling: without optional space, and lists by weight."""
     if value is None:
         return None
     members = [member for member in _LIST_SPACE.split(value.strip(" \t")) if member]
@@ -46,7 +47,7 @@ def _by_weight(member: str) -> tuple[float, str]:
 
 
 def combined(headers: CIMultiDictProxy[str]) -> dict[str, str]:
-    """Request fields by lower-case name, several lines of one field joined (RFC 9110 section 5.3)."""
+    """Return request fields by lower-case name, with several lines of one field joined (RFC 9110 section 5.3)."""
     joined: dict[str, str] = {}
     for name, value in headers.items():
         key = name.lower()
@@ -58,9 +59,10 @@ Headers = CIMultiDictProxy[str]
 
 
 def is_not_modified(request: Headers, stored: Headers, received: float) -> bool:
-    """Whether a 304 answers this GET or HEAD from a 200 with these fields (RFC 9110 13.2.2, RFC 9111 4.3.2).
+    """Return whether a 304 answers this GET or HEAD, given a 200 with these fields (RFC 9110 13.2.2, RFC 9111
+    4.3.2).
 
-    If-None-Match decides alone when it is there. Without Last-Modified, Date and then `received` stand in for it.
+    If-None-Match decides alone if it is present. Without Last-Modified, Date is used, and then `received`.
     """
     if "If-None-Match" in request:
         return http_fields.has_tag(request.getall("If-None-Match"), stored.get("ETag"))
@@ -75,7 +77,7 @@ def is_not_modified(request: Headers, stored: Headers, received: float) -> bool:
 
 
 def conditions_for(stored: Headers) -> dict[str, str]:
-    """The fields that ask the origin whether this stored response is still right (RFC 9111 section 4.3.1)."""
+    """Return the fields that ask the origin whether this stored response is still right (RFC 9111 section 4.3.1)."""
     asked = {}
     if "ETag" in stored:
         asked["If-None-Match"] = stored["ETag"]
@@ -85,19 +87,21 @@ def conditions_for(stored: Headers) -> dict[str, str]:
 
 
 def can_answer(status: int, *, conditional: bool) -> bool:
-    """Whether a GET or HEAD that asks for no range and no upgrade can have this status as its final answer.
+    """Return whether a GET or HEAD without a range and an upgrade can have this status as its final answer.
 
-    304 belongs to conditions (RFC 9110 section 15.4.5), 206 to ranges (15.3.7), 1xx is not final, and the rest is none
-    (15). To a client that asked for something else such an answer would say what is not so.
+    304 belongs to conditions (RFC 9110 section 15.4.5), 206 to ranges (15.3.7), 1xx is not final, and other numbers
+    are invalid (15). For a client that asked for something else, such an answer would be wrong.
     """
     return 200 <= status < 600 and status != 206 and (conditional or status != 304)
 
 
 def is_about(stored: Headers, update: Headers) -> bool:
-    """Whether a 304 with these fields is about the stored response, of which alone was asked (RFC 9111 4.3.4).
+    """Return whether a 304 with these fields is about the stored response, the only one that was asked about (RFC
+    9111 4.3.4).
 
-    A strong entity tag decides alone. Otherwise no validator that both have may differ, and they share one; entity
-    tags are compared weakly then. A 304 without any validator can only be about what was asked.
+    A strong entity tag decides alone. Otherwise they must share a validator, and none that both have may differ;
+    entity tags are then compared weakly. A 304 without validators can only be about the response that was asked
+    about.
     """
     if has_strong_tag(update):
         return stored.get("ETag") == update["ETag"]
@@ -108,7 +112,7 @@ def is_about(stored: Headers, update: Headers) -> bool:
 
 
 def has_strong_tag(headers: Headers) -> bool:
-    """A well-formed entity tag that is not weak (RFC 9110 section 8.8.3)."""
+    """Return whether there is a well-formed entity tag that is not weak (RFC 9110 section 8.8.3)."""
     tag = headers.get("ETag", "")
     return len(tag) >= 2 and tag[0] == tag[-1] == '"'
 
@@ -118,7 +122,7 @@ def _weak(validator: str) -> str:
 
 
 def head_matches(stored: Headers, length: int | None, head: Headers) -> bool:
-    """Whether a 200 to HEAD describes the stored response and so may freshen it (RFC 9111 4.3.5)."""
+    """Return whether a 200 to HEAD describes the stored response and so may freshen it (RFC 9111 4.3.5)."""
     for name in ("ETag", "Last-Modified"):
         if name in head and head[name] != stored.get(name):
             return False

@@ -1,4 +1,4 @@
-"""Whether a response may be kept, what of it (RFC 9111 section 3), and what clients see of its fields."""
+"""Whether a response and which of its fields may be stored (RFC 9111 section 3), and the fields that clients see."""
 
 import enum
 from email.utils import formatdate
@@ -30,20 +30,20 @@ HOP_BY_HOP: Final = frozenset(
     }
 )
 _DROPPED: Final = HOP_BY_HOP | {"set-cookie"}
-#: What the service tells the edge alone; kept, never passed on.
+#: The field by which the service names a response for purges. It is stored, but never passed on.
 SURROGATE_KEY: Final = "Surrogate-Key"
-#: Stored fields that a 304 or a HEAD does not replace: they describe the stored bytes (section 3.2).
+#: Stored fields that a 304 or a HEAD does not replace, because they describe the stored bytes (section 3.2).
 DESCRIBES_THE_BYTES: Final = frozenset(
     {"content-encoding", "content-length", "content-range", "content-type", "etag"}
 )
-#: Final status codes that this cache understands, for `must-understand` (section 5.2.2.3).
+#: Final statuses that this cache understands, for `must-understand` (section 5.2.2.3).
 UNDERSTOOD: Final = frozenset({200, 203, 204, 300, 301, 302, 303, 307, 308, 404, 405, 410, 414, 501})
-#: Refusals depend on who asks; an answer to a partial request is not the object.
+#: Refusals depend on the caller, and the answer to a partial request is not the object.
 NEVER_STORED: Final = frozenset({206, 304, 401, 403, 407, 416, 429})
 
 
 class Storage(enum.Enum):
-    """Where a response may go: nowhere, for everybody, or only for reuse after each user's own validation."""
+    """How a response may be stored: not at all, for everybody, or for reuse only after each user's own validation."""
 
     NONE = enum.auto()
     SHARED = enum.auto()
@@ -52,7 +52,7 @@ class Storage(enum.Enum):
 
 @attrs.frozen
 class RequestFacts:
-    """What of the forwarded request decides about storing: a user's token, credentials, `no-store`."""
+    """The properties of the forwarded request that decide about storing: a user's token, credentials, `no-store`."""
 
     has_token: bool = False
     has_credentials: bool = False
@@ -60,12 +60,11 @@ class RequestFacts:
 
 
 def decide_storage(request: RequestFacts, status: int, headers: Headers, policy: Policy) -> Storage:
-    """Section 3, 3.5 and 5.2.2 for the response to a GET.
+    """Apply sections 3, 3.5 and 5.2.2 to the response to a GET.
 
-    Beyond the RFC: a `private` response to a request with a user's token is kept when it has a strong
-    validator, for reuse only after the origin has validated it for the very user who asks (see
-    `freshness.decide_reuse`). An answer other than 200 that a token had part in is never kept, because it may be about
-    that token alone.
+    In addition to the RFC, a `private` response to a request with a user's token is stored if it has a strong
+    validator, for reuse only after the origin has validated it for the same user (see `freshness.decide_reuse`). A
+    response other than 200 to a request with a token is never stored, because it may be about that token alone.
     """
     if status < 200 or status in NEVER_STORED or request.no_store or _is_sign_in(status, headers):
         return Storage.NONE
@@ -88,10 +87,10 @@ def decide_storage(request: RequestFacts, status: int, headers: Headers, policy:
 
 
 def may_displace(status: int, stored_status: int, *, stored_is_private: bool) -> bool:
-    """Whether a response that may be stored takes the place of one that the same requests select.
+    """Return whether a response that may be stored replaces one that the same requests select.
 
-    A 2xx always does: it was made for whoever may use it. Another answer to a private object was made for
-    somebody without a token (see `decide`), whom the object was never for. An error is about the origin.
+    A 2xx always does: it is for everybody who may use it. Another response instead of a private object was made for
+    somebody without a token (see `decide_storage`), for whom the object never was. An error is about the origin.
     """
     if 200 <= status < 300:
         return True
@@ -99,7 +98,7 @@ def may_displace(status: int, stored_status: int, *, stored_is_private: bool) ->
 
 
 def end_to_end(headers: Headers) -> CIMultiDict[str]:
-    """The fields of a response that may be stored, without cookies (RFC 9110 7.6.1, RFC 9111 3.1)."""
+    """Return the fields of a response that may be stored, without cookies (RFC 9110 7.6.1, RFC 9111 3.1)."""
     dropped = _DROPPED
     if "Connection" in headers:
         dropped |= {name.lower() for name in fields.members(headers.getall("Connection"))}
@@ -107,9 +106,8 @@ def end_to_end(headers: Headers) -> CIMultiDict[str]:
 
 
 def freshened(stored: Headers, update: Headers) -> CIMultiDict[str]:
-    """Stored fields after a 304 or HEAD for them: all fields of the update replace theirs, but for those that
-    describe the stored bytes (section 3.2, 4.3.4).
-    """
+    """Return stored fields after a 304 or HEAD: the update's fields replace theirs, except those that describe the
+    stored bytes (section 3.2, 4.3.4)."""
     new = end_to_end(update)
     for name in DESCRIBES_THE_BYTES:
         new.popall(name, None)
@@ -119,16 +117,16 @@ def freshened(stored: Headers, update: Headers) -> CIMultiDict[str]:
 
 
 def surrogate_keys(headers: Headers) -> frozenset[str]:
-    """The names under which the origin may purge this response (`Surrogate-Key`, separated by spaces)."""
+    """Return the names by which the origin may purge this response (`Surrogate-Key`, separated by spaces)."""
     return frozenset(key for value in headers.getall(SURROGATE_KEY, []) for key in value.split())
 
 
 def _is_sign_in(status: int, headers: Headers) -> bool:
-    """A real GitLab answers a refused user with a redirect to its sign-in page."""
+    """Return whether GitLab has redirected a refused user to its sign-in page."""
     return 300 <= status < 400 and "/users/sign_in" in headers.get("Location", "")
 
 
-#: On every answer, errors too: any site may read public files, and none is harmed by what users put there.
+#: On every answer, even errors: any site may read public files, and no site is harmed by users' files.
 ALWAYS: Final = {
     hdrs.ACCESS_CONTROL_ALLOW_ORIGIN: "*",
     hdrs.ACCESS_CONTROL_EXPOSE_HEADERS: (
@@ -139,13 +137,13 @@ ALWAYS: Final = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-#: Users' files never run as part of a site, unless the origin itself says what they may do.
+#: Users' files never run as part of a site, unless the origin itself allows it.
 CONTENT_SECURITY_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
 SERVER: Final = "forgelet-edge"
 
 
 def for_clients(headers: CIMultiDictProxy[str]) -> CIMultiDict[str]:
-    """End-to-end fields of the origin as clients get them, but for Age, Cache-Status and length."""
+    """Return the origin's end-to-end fields for clients, without Age, Cache-Status and length."""
     fields = end_to_end(headers)
     for name in (SURROGATE_KEY, hdrs.AGE, hdrs.CONTENT_LENGTH, "X-Request-Id"):
         fields.popall(name, None)
@@ -156,10 +154,10 @@ def for_clients(headers: CIMultiDictProxy[str]) -> CIMultiDict[str]:
 
 
 def head_of_200(fields: CIMultiDict[str], length: int, received: float) -> bytes:
-    """Status line and fields of a 200 with a body of `length` bytes, open for more fields at the end.
+    """Return status line and fields of a 200 with a body of `length` bytes, to which more fields can be appended.
 
-    `received` stands in for a missing Date (RFC 9110 section 6.6.1). Raises ValueError for a field that would
-    not stay one line.
+    `received` replaces a missing Date (RFC 9110 section 6.6.1). Raise `ValueError` for a field that would not stay
+    on one line.
     """
     whole = CIMultiDict(fields)
     whole.setdefault(hdrs.DATE, formatdate(received, usegmt=True))
@@ -174,6 +172,6 @@ def head_of_200(fields: CIMultiDict[str], length: int, received: float) -> bytes
 
 
 def keep_from_other_caches(fields: CIMultiDict[str]) -> None:
-    """The URL held a user's token: no cache behind the edge may keep the answer for others."""
+    """Forbid caches behind the edge to keep an answer whose URL has a user's token."""
     fields[hdrs.CACHE_CONTROL] = "private, no-cache"
     fields.popall(CDN_CACHE_CONTROL, None)

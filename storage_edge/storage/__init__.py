@@ -1,1 +1,1 @@
-"""Where responses are kept, and what purges took away: memory, disk and a shared object store."""
+"""Storage of responses in memory, on disk and in a shared object store, and the purges that apply to all."""

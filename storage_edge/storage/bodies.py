@@ -1,4 +1,5 @@
-"""The bytes of responses, in memory or in a file (see `spool.py` for those that arrive); all are read by offset."""
+"""The bytes of responses, in memory or in a file (see `spool.py` for those that are arriving). All are read by
+offset."""
 
 import os
 from pathlib import Path
@@ -6,26 +7,26 @@ from typing import Final, Protocol
 
 import attrs
 
-#: Most bytes that are read at a time.
+#: The most bytes that are read at a time.
 BLOCK: Final = 256 * 1024
-#: Most bytes of a file that are given away at a time.
+#: The most bytes of a file that are sent at a time.
 FILE_BLOCK: Final = 1024 * 1024
 
-#: What changes with a file, also when its length stays: inode, length, and times of its last changes (ns).
+#: What changes with a file even if its length does not: inode, length, and times of its last changes (ns).
 Identity = tuple[int, int, int, int]
 
 
 class TruncatedBodyError(Exception):
-    """The origin stopped before the end; whoever reads must not let its own answer end cleanly."""
+    """The origin stopped before the end. The reader must not end its own answer normally."""
 
 
 class BodyGoneError(Exception):
-    """The file of a stored body is not there any more, or has changed; the response counts as not stored."""
+    """The file of a stored body has gone or changed. The response counts as not stored."""
 
 
 @attrs.frozen
 class FilePart:
-    """`size` bytes of an open file from `offset`; right until their reader is closed."""
+    """`size` bytes of an open file from `offset`, valid until the reader is closed."""
 
     descriptor: int
     offset: int
@@ -36,16 +37,17 @@ class Reader(Protocol):
     """One reading of a body."""
 
     async def read(self, offset: int, size: int) -> bytes | memoryview:
-        """At least one and at most `size` bytes from `offset`, as soon as there are any; nothing only at the end.
+        """Return at least one and at most `size` bytes from `offset`, as soon as there are any, and nothing only at
+        the end.
 
-        Raises `TruncatedBodyError` when the bytes will never come.
+        Raise `TruncatedBodyError` if the bytes will never come.
         """
 
     async def part(self, offset: int, size: int) -> FilePart | None:
-        """Likewise, as they are in a file; None where they are not in one, or there are none."""
+        """Return the same bytes as a part of a file, or None if they are not in a file or there are none."""
 
     def close(self) -> None:
-        """Gives back what the reading holds."""
+        """Release what the reading holds."""
 
 
 class Body(Protocol):
@@ -53,16 +55,15 @@ class Body(Protocol):
 
     @property
     def length(self) -> int | None:
-        """Length in bytes, None while the end of a body that arrives is not known."""
+        """The length in bytes, or None while the end of an arriving body is not known."""
 
     def open(self) -> Reader:
-        """Starts a reading; raises `BodyGoneError`."""
+        """Start a reading. Raise `BodyGoneError`."""
 
 
 class MemoryBody:
-    """A complete body in memory; its own reader. `file` held the same bytes when it was made, `coded` are the same by
-    content coding (None: it makes them no smaller).
-    """
+    """A complete body in memory, which is its own reader. `file` held the same bytes when it was made. `coded` has
+    the same bytes compressed (None: that makes them no smaller)."""
 
     __slots__ = ("coded", "data", "file", "length")
 
@@ -74,26 +75,26 @@ class MemoryBody:
 
     @property
     def resident(self) -> int:
-        """Bytes in memory, those of its codings included."""
+        """Bytes in memory, including those of its codings."""
         return self.length + sum(body.length for body in self.coded.values() if body is not None)
 
     def open(self) -> "MemoryBody":
-        """Memory needs no opening."""
+        """Return this body, since memory need not be opened."""
         return self
 
     async def read(self, offset: int, size: int) -> memoryview:
-        """A view, no copy."""
+        """Return a view, not a copy."""
         return memoryview(self.data)[offset : offset + size]
 
     async def part(self, offset: int, size: int) -> None:
-        """It is in memory."""
+        """Return None: a body in memory has no file."""
 
     def close(self) -> None:
-        """Memory needs no closing."""
+        """Do nothing, since memory need not be closed."""
 
 
 class FileBody:
-    """A complete body in a file of the disk tier, which has `identity` as long as it holds these bytes."""
+    """A complete body in a file of the disk tier. The file has `identity` as long as it holds these bytes."""
 
     __slots__ = ("_shared", "identity", "length", "path")
 
@@ -104,16 +105,15 @@ class FileBody:
         self._shared: SharedFile | None = None
 
     def open(self) -> "FileReader":
-        """Opens the file, once for all who read it at a time; raises `BodyGoneError` when it was evicted or is not
-        what it was.
-        """
+        """Open the file, once for all who read it at the same time. Raise `BodyGoneError` if it was evicted or
+        changed."""
         self._check()
         if self._shared is None or not self._shared.is_open:
             self._shared = SharedFile(self)
         return FileReader(self._shared)
 
     def descriptor(self) -> int:
-        """The file, opened for reading, for the caller to close; raises `BodyGoneError`."""
+        """Return a new descriptor of the file for reading, which the caller has to close. Raise `BodyGoneError`."""
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
@@ -124,7 +124,7 @@ class FileBody:
         return descriptor
 
     def read_all(self) -> bytes:
-        """All bytes; raises `BodyGoneError`."""
+        """Return all bytes. Raise `BodyGoneError`."""
         descriptor = self.descriptor()
         with os.fdopen(descriptor, "rb") as file:
             data = file.read(self.length + 1)
@@ -142,9 +142,8 @@ class FileBody:
 
 
 class SharedFile:
-    """A file that is read, and stays there for its readers when it is evicted. It is let go of with its last reader,
-    whoever else still holds this object.
-    """
+    """A file that stays open for its readers even if it is evicted. It is closed with its last reader, whoever else
+    holds this object."""
 
     def __init__(self, body: FileBody) -> None:
         self.readers = 0
@@ -154,20 +153,20 @@ class SharedFile:
         self.is_open = True
 
     def check(self) -> None:
-        """Raises `TruncatedBodyError` when the file is being changed."""
+        """Raise `TruncatedBodyError` if the file is being changed."""
         stat = os.fstat(self.descriptor)
         if (stat.st_size, stat.st_mtime_ns) != self._bytes:
             raise TruncatedBodyError
 
     def close(self) -> None:
-        """Lets the file go."""
+        """Close the file."""
         if self.is_open:
             self.is_open = False
             os.close(self.descriptor)
 
 
 class FileReader:
-    """Reads a file that others may be reading too."""
+    """Reads a file that others may be reading, too."""
 
     __slots__ = ("_file",)
 
@@ -176,11 +175,12 @@ class FileReader:
         file.readers += 1
 
     async def read(self, offset: int, size: int) -> bytes:
-        """A copy: as a view of a mapped file it would count as memory of the process, for all that was ever sent."""
+        """Return a copy: a view of a mapped file would count as memory of the process for everything that was ever
+        sent."""
         return piece(self._checked().descriptor, min(size, BLOCK), offset)
 
     async def part(self, offset: int, size: int) -> FilePart | None:
-        """What is to be read, where it is."""
+        """Return the place of the bytes in the file."""
         file = self._checked()
         size = min(size, FILE_BLOCK, file.length - offset)
         return FilePart(file.descriptor, offset, size) if size > 0 else None
@@ -191,7 +191,7 @@ class FileReader:
         return self._file
 
     def close(self) -> None:
-        """Lets the file go, if nobody else reads it."""
+        """Close the file if nobody else reads it."""
         file, self._file = self._file, None
         if file is not None:
             file.readers -= 1
@@ -200,12 +200,12 @@ class FileReader:
 
 
 def identity(stat: os.stat_result) -> Identity:
-    """What a change of a file would change."""
+    """Return what a change of a file would change."""
     return stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
 def piece(descriptor: int, size: int, offset: int) -> bytes:
-    """Bytes of a file that are there; raises `TruncatedBodyError` when they cannot be read."""
+    """Return bytes of a file that have to be there. Raise `TruncatedBodyError` if they cannot be read."""
     try:
         return os.pread(descriptor, size, offset)
     except OSError as error:

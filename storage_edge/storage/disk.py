@@ -1,10 +1,10 @@
 """The disk tier: bodies in files named by their digest, and an SQLite index that processes on one machine share.
 
-All methods of `DiskTier` block; `Store` calls them from one worker thread. What fails raises sqlite3.Error or OSError,
-which `failed` is to be told of; nothing of it concerns a client.
+All methods of `DiskTier` block; `Store` calls them from one worker thread. They raise sqlite3.Error or OSError,
+which has to be reported to `failed`; clients never see these errors.
 
-Bodies that have arrived in memory and are to be on disk are saved a moment later, together (`WaitingRoom`): saving at
-once would take the processor just when those who asked for them get their answers.
+Bodies that have arrived in memory are saved to disk a moment later, together (`WaitingRoom`): saving them at once
+would take processor time just when clients get their answers.
 """
 
 import asyncio
@@ -37,30 +37,32 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-#: A body larger than this part of the budget is kept only when it is asked for again, if others had to go for it.
+#: A body larger than this share of the budget is stored only when it is requested again, if others had to be evicted
+#: for it.
 LARGE_PART: Final = 1 / 16
-#: Seconds for which nothing is written after a failure, so that a disk or lock that hangs does not slow every miss.
+#: Seconds for which nothing is written after a failure, so that a hanging disk or lock does not slow every miss.
 AVOIDED_SECONDS: Final = 1.0
-#: Bytes that have to find room for the disk to count as usable again.
+#: Bytes that have to fit on the disk before it counts as usable again.
 PROBE: Final = b"\0" * 65536
 _VERSION: Final = "v2"
-#: What may pass by itself; at the start anything else is the operator's mistake.
+#: Errors that may pass by themselves. At the start, all others are the operator's mistake.
 _PASSING: Final = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ETIMEDOUT}
 )
 
 
 class DiskTier:
-    """Files below `directory`, at most `budget` bytes of them. `clock` gives seconds since 1970."""
+    """Files below `directory`, at most `budget` bytes of them. `clock` returns seconds since 1970."""
 
     def __init__(self, directory: Path, budget: int, clock: Callable[[], float]) -> None:
         self._root = directory / _VERSION
         self.budget = budget
         self._clock = clock
         self.files = BodyFiles(self._root / "objects")
-        #: Bodies that this process has evicted, its failures; bytes of all bodies, and responses, when it last looked.
+        #: The number of bodies that this process has evicted, and of its failures; bytes of all bodies and number of
+        #: responses, when it last looked.
         self.evicted = self.failures = self.size = self.responses = 0
-        #: Why the tier cannot be used, as far as it is known; empty when it can.
+        #: Why the tier cannot be used, as far as it is known, otherwise empty.
         self.problem = ""
         self._carried_out = 0
         self._avoided_until = 0.0
@@ -88,17 +90,17 @@ class DiskTier:
             self.failed(error)
 
     def close(self) -> None:
-        """Closes the index; what arrives still is lost."""
+        """Close the index. Bodies that are still arriving are lost."""
         self._index.close()
         self.purges.close()
         self._arrivals.close()
 
     def has(self, target: str) -> bool:
-        """Whether anything is stored under a target, or may be; quick, for the event loop."""
+        """Return whether anything is or may be stored under a target. Fast enough for the event loop."""
         return self._index.has(target)
 
     def find(self, target: str) -> list[StoredResponse]:
-        """All responses stored under a target that no purge has concerned, their files complete and checked."""
+        """Return all responses under a target that no purge concerns and whose files are complete and checked."""
         found = []
         for row in index_file.find(self._index.writer(), target):
             body = self.files.find(row.digest, row.size) if row.is_intact else None
@@ -111,18 +113,17 @@ class DiskTier:
         return found
 
     def ask(self, question: Callable[[sqlite3.Connection], T]) -> T:
-        """What a question to the index, which changes nothing, is answered with."""
+        """Return the result of a function that only reads the index."""
         return question(self._index.writer())
 
     @property
     def pending_purges(self) -> int:
-        """How many purges hold, but have not been carried out on the index yet."""
+        """Return how many purges are in effect but not carried out on the index yet."""
         return len(self.purges.since(self._carried_out))
 
     def set_aside(self, file: ArrivingFile, least: int, wanted: int, *, displace: bool) -> bool:
-        """Makes the file of a body that arrives as long as is wanted, or as is needed at least; False when the budget
-        has no room for it.
-        """
+        """Extend the file of an arriving body to the wanted length, or at least to the needed one. Return False if
+        the budget has no room for it."""
         if least > self.budget or self._is_avoided:
             return False
         displace = displace or least <= self.budget * LARGE_PART
@@ -134,9 +135,9 @@ class DiskTier:
         return False
 
     def save(self, stored: StoredResponse, arrived: Arrived, *, wanted_again: bool) -> FileBody | None:
-        """Keeps a response whose body has arrived; None when it is too large, or a purge came in between.
+        """Store a response whose body has arrived. Return None if it is too large, or if a purge came in between.
 
-        `wanted_again` says that the object has been asked for before, which lets a large one displace others.
+        `wanted_again` says that the object was requested before, which lets a large one displace others.
         """
         if self._is_avoided:
             return None
@@ -150,9 +151,8 @@ class DiskTier:
                 return self._put(index, stored, arrived)
 
     def save_all(self, several: Sequence[tuple[StoredResponse, Arrived]]) -> list[FileBody | None] | None:
-        """Likewise several whose bodies are in memory, in one transaction, which keeps none of them when it fails; None
-        where each has to be looked at alone: there is not room for all of them without asking.
-        """
+        """Store several responses whose bodies are in memory, in one transaction: all or, after an error, none.
+        Return None if each has to be handled alone because there is not room for all of them."""
         if self._is_avoided:
             return [None for _ in several]
         needed = sum(arrived.size for _, arrived in several if arrived.digest)
@@ -177,7 +177,7 @@ class DiskTier:
         return body
 
     def update(self, stored: StoredResponse) -> bool:
-        """Replaces the fields of a response, unless others have put other bytes there; False where that is not done."""
+        """Replace the fields of a response, unless its bytes have changed meanwhile; then return False."""
         if self._is_avoided:
             return False
         file = stored.body.file if isinstance(stored.body, MemoryBody) else stored.body
@@ -191,27 +191,26 @@ class DiskTier:
         return is_its
 
     def remove(self, stored: StoredResponse) -> None:
-        """Drops one response."""
+        """Remove one response."""
         with self._transaction() as index:
             index_file.remove(index, stored.target, selection_key(stored.selected))
 
     def touch(self, hits: Mapping[str, int]) -> list[str]:
-        """Notes how often responses were used, for eviction and `/-/stored`; the targets that are not here."""
+        """Record how often responses were used, for eviction and `/-/stored`. Return the targets that are not here."""
         if self._is_avoided:
             return list(hits)
         with self._transaction() as index:
             return index_file.touch(index, hits, self._clock())
 
     def carry_out_purges(self, after: int) -> int:
-        """Carries out on the index the purges that it has not been told of yet; how many responses those after the
-        epoch `after` have hit.
-        """
+        """Carry out the pending purges on the index. Return how many responses were hit by those after the epoch
+        `after`."""
         with self._transaction():
             pass
         return sum(hit for number, hit in self._hit if number > after)
 
     def sweep(self, part: str) -> None:
-        """Deletes files that a killed process left without a row."""
+        """Delete files without a row, which a killed process has left."""
         files = self.files.of_part(part)
         if files:
             with self._transaction() as index:
@@ -220,20 +219,19 @@ class DiskTier:
                         self.files.remove(digest)
 
     def forget(self, digest: str) -> None:
-        """Drops a body, its file and all responses that have it."""
+        """Remove a body, its file and all responses that have it."""
         with self._transaction() as index:
             index_file.remove_body(index, digest)
 
     def check(self, digest: str) -> None:
-        """Drops a body whose file was read and had other bytes, or was not there, unless it has gone meanwhile."""
+        """Remove a body whose file was damaged or missing when it was read, unless it has gone meanwhile."""
         with self._transaction() as index:
             if index_file.remove_body(index, digest):
                 self.files.found_damaged(digest)
 
     def tend(self) -> None:
-        """Makes again what has gone, removes what dead processes have left, carries out the purges that could not be,
-        and finds out whether the disk can be written.
-        """
+        """Create what has disappeared, remove what dead processes have left, carry out pending purges, and find out
+        whether the disk can be written."""
         self._make_directories()
         with self._lock.held():
             self._arrivals.clear()
@@ -251,7 +249,7 @@ class DiskTier:
         self._avoided_until = 0.0
 
     def failed(self, error: Exception) -> None:
-        """Something of the above has failed: what the tier holds counts as not stored for a while."""
+        """Handle an error of the other methods: the content of the tier counts as not stored for a while."""
         self.failures += 1
         self.problem = reason(error)
         self._avoided_until = time.monotonic() + AVOIDED_SECONDS
@@ -272,9 +270,8 @@ class DiskTier:
             arrivals.remove_others(self._root)
 
     def _make_room(self, size: int, *, displace: bool) -> bool:
-        """Whether `size` more bytes fit into the budget, with what arrives; others go for them, if they may be
-        displaced.
-        """
+        """Return whether `size` more bytes fit into the budget, including arriving bodies. Evict others for it if
+        they may be displaced."""
         room = self.budget - self._arrivals.bytes_of_all() - size
         self.size = index_file.total(self._index.writer())
         if self.size <= room or not displace:
@@ -288,10 +285,9 @@ class DiskTier:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """One write transaction, before which the purges that are missing are carried out. Files of bodies that it
-        drops are deleted before it ends, so that no process can bring such a body back in between; those of bodies
-        that it was to add, when it fails.
-        """
+        """One write transaction, before which pending purges are carried out. Files of bodies that it removes are
+        deleted before it ends, so that no process can use such a body again in between. If it fails, files of bodies
+        that it adds are deleted."""
         index = self._index.writer()
         index.execute("BEGIN IMMEDIATE")
         try:
@@ -319,14 +315,14 @@ class DiskTier:
 
 #: Seconds for which a body may wait to be saved.
 DELAY: Final = 0.1
-#: Bytes that may wait; whoever brings more waits until they are saved.
+#: Bytes that may wait. Whoever brings more waits until they are saved.
 MOST_BYTES: Final = 16 * 1024 * 1024
-#: Bodies that are saved at one go, in one transaction, and their bytes; others that need the disk get their turn in
-#: between, and so do other processes.
+#: How many bodies, and bytes, are saved at a time in one transaction. Others who need the disk, and other processes,
+#: get their turn in between.
 BATCH: Final = 16
 BATCH_BYTES: Final = 4 * 1024 * 1024
 
-#: Learns of a response that is on disk now: SHA-256 of its body in hexadecimal, and its file.
+#: Called with a response that is on disk now: the SHA-256 of its body in hexadecimal, and its file.
 Saved = Callable[[StoredResponse, str, Path], None]
 
 
@@ -336,7 +332,7 @@ InWorker = Callable[[Callable[[], list[FileBody | None]]], Awaitable[list[FileBo
 
 @attrs.define(eq=False)
 class Unsaved:
-    """A response whose body is in memory, as the disk tier takes it. `wanted_again`: see `DiskTier.save`."""
+    """A response whose body is in memory, in the form that the disk tier takes. `wanted_again`: see `DiskTier.save`."""
 
     stored: StoredResponse
     body: MemoryBody
@@ -352,7 +348,7 @@ class Unsaved:
 
     @functools.cached_property
     def digest(self) -> str:
-        """SHA-256 in hexadecimal, made by whoever saves."""
+        """The SHA-256 in hexadecimal, computed by whoever saves it."""
         return hashlib.sha256(self.body.data).hexdigest()
 
     def move_to(self, path: Path, directory: Path) -> None:
@@ -369,16 +365,15 @@ class Unsaved:
             raise
 
     def is_saved(self, file: FileBody) -> None:
-        """It is on disk from now on."""
+        """Note that it is on disk now."""
         self.body.file = file
         if self.saved is not None:
             self.saved(self.stored, self.digest, file.path)
 
 
 class WaitingRoom:
-    """What is unsaved. It is saved in the order in which it came, `in_worker`: the thread of the disk tier. A purge
-    that came since a response began to be stored wins; what fails there concerns nobody.
-    """
+    """The responses that are not saved yet. They are saved in the order in which they came, `in_worker`: in the
+    thread of the disk tier. A purge that came since a response began to be stored wins. Errors affect no client."""
 
     def __init__(self, disk: DiskTier, in_worker: InWorker) -> None:
         self._disk = disk
@@ -392,11 +387,11 @@ class WaitingRoom:
 
     @property
     def is_full(self) -> bool:
-        """Whether more waits than should."""
+        """Whether more waits than allowed."""
         return self._bytes > MOST_BYTES
 
     def add(self, unsaved: Unsaved) -> None:
-        """It is saved in a moment."""
+        """Save it in a moment."""
         self._waiting.append(unsaved)
         self._targets[unsaved.stored.target] += 1
         self._bytes += unsaved.size
@@ -404,12 +399,13 @@ class WaitingRoom:
             self._timer = asyncio.get_running_loop().call_later(DELAY, self._begin)
 
     async def settle(self, target: str) -> None:
-        """Saves it now if anything of a target waits: what is done on disk next has to come after that."""
+        """Save everything now if something of a target waits, because the next operation on disk has to come after
+        that."""
         if target in self._targets:
             await self.flush()
 
     async def flush(self) -> None:
-        """Saves all of it now. A caller that is cancelled waits for the end."""
+        """Save everything now. A cancelled caller waits for the end."""
         await ended(asyncio.create_task(self._flush()))
 
     async def _flush(self) -> None:
@@ -425,7 +421,7 @@ class WaitingRoom:
                         unsaved.is_saved(file)
 
     async def aclose(self) -> None:
-        """Saves what waits still."""
+        """Save everything that still waits."""
         if self._timer is not None:
             self._timer.cancel()
         await self.flush()
@@ -453,7 +449,7 @@ class WaitingRoom:
 
 
 def _save(disk: DiskTier, batch: list[Unsaved]) -> list[FileBody | None]:
-    """Together, or else one by one: what fails with one of them is the others' no concern."""
+    """Save them together, or one by one if that fails, so that the failure of one does not affect the others."""
     if len(batch) > 1:
         with contextlib.suppress(sqlite3.Error, OSError):
             files = disk.save_all([(unsaved.stored, unsaved) for unsaved in batch])

@@ -1,4 +1,4 @@
-"""Files of the disk tier: of bodies that arrive, and of those that have arrived, which are named by their digests."""
+"""The files of the disk tier: of arriving bodies, and of complete ones, which are named by their digests."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ import structlog
 from common.logs import ThrottledLog
 from storage_edge.storage.bodies import FileBody, identity
 
-#: Seconds for which a process waits for another that holds the directory's lock.
+#: Seconds to wait for another process that holds the directory's lock.
 TIMEOUT: Final = 1.0
 
 
@@ -27,24 +27,23 @@ class Arrived(Protocol):
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """The size in bytes."""
 
     @property
     def digest(self) -> str:
-        """SHA-256 in hexadecimal; making it takes time."""
+        """The SHA-256 in hexadecimal. Computing it takes time."""
 
     @property
     def in_memory(self) -> bool:
         """Whether it takes no room on disk yet."""
 
     def move_to(self, path: Path, directory: Path) -> None:
-        """Gives it its place in one step: whoever sees `path` sees all of it. `directory` is where a file may be made
-        until then. Raises OSError.
-        """
+        """Put it in its place atomically: whoever sees `path` sees all of it. `directory` is for the unfinished
+        file. Raise `OSError`."""
 
 
 class DirectoryLock:
-    """A lock of all processes on a directory, for the thread of the disk tier; it needs no file."""
+    """A lock of all processes on a directory, for the thread of the disk tier. It needs no file."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -52,7 +51,8 @@ class DirectoryLock:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Holds it, also when it is held already. Raises OSError; TimeoutError when another keeps it for long."""
+        """Hold the lock, also if it is held already. Raise `OSError`, and `TimeoutError` if another process keeps it
+        for long."""
         if self._depth:
             yield
             return
@@ -70,14 +70,14 @@ class DirectoryLock:
 
 @attrs.define
 class ArrivingFile:
-    """A file for a body that arrives; it is made when `size` bytes, its length, are set aside for it."""
+    """A file for an arriving body. It is created when `size` bytes are reserved for it."""
 
     descriptor: int | None = None
     path: Path | None = None
     size: int = 0
 
     def close(self) -> None:
-        """Lets the file go; what has not been moved elsewhere is deleted."""
+        """Close the file, and delete it if it was not moved elsewhere."""
         descriptor, path = self.descriptor, self.path
         self.descriptor, self.path, self.size = None, None, 0
         if descriptor is not None:
@@ -87,9 +87,8 @@ class ArrivingFile:
 
 
 class Arrivals:
-    """This process's place below `directory`, which a lock on it says is in use; places whose owners have died are
-    removed. All of it is done under the lock of the data directory.
-    """
+    """This process's folder below `directory`. A lock on it says that it is in use; folders of dead processes are
+    removed. All of this happens under the lock of the data directory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -97,7 +96,7 @@ class Arrivals:
         self._lock: int | None = None
 
     def prepare(self) -> Path:
-        """The place, made if it is not there. Raises OSError."""
+        """Return the folder, and create it if it is missing. Raise `OSError`."""
         if self._own is not None and self._lock is not None:
             with contextlib.suppress(OSError):
                 if os.path.samestat(self._own.stat(), os.fstat(self._lock)):
@@ -110,7 +109,7 @@ class Arrivals:
         return own
 
     def set_aside(self, file: ArrivingFile, size: int) -> None:
-        """Gives a file another length, and a place if it has none. Raises OSError."""
+        """Change the length of a file, and create it if it is missing. Raise `OSError`."""
         if file.descriptor is None:
             descriptor, name = tempfile.mkstemp(dir=self.prepare())
             file.descriptor, file.path = descriptor, Path(name)
@@ -118,21 +117,21 @@ class Arrivals:
         file.size = size
 
     def bytes_of_all(self) -> int:
-        """What is set aside for bodies that arrive, at whichever process."""
+        """Return the bytes that all processes have reserved for arriving bodies."""
         total = 0
         for path in self._directory.glob("*/*"):
-            with contextlib.suppress(FileNotFoundError):  # it has arrived, or nobody wants it any more
+            with contextlib.suppress(FileNotFoundError):  # it has arrived, or is not needed any more
                 total += path.stat().st_size
         return total
 
     def clear(self) -> None:
-        """Removes the places of processes that live no more. Raises OSError."""
+        """Remove the folders of dead processes. Raise `OSError`."""
         for other in self._directory.iterdir():
             if other != self._own and not is_in_use(other):
                 shutil.rmtree(other, ignore_errors=True)
 
     def close(self) -> None:
-        """Gives the place up; what arrives still is lost."""
+        """Remove the folder. Bodies that are still arriving are lost."""
         own, lock, self._own, self._lock = self._own, self._lock, None, None
         if own is not None:
             shutil.rmtree(own, ignore_errors=True)
@@ -141,14 +140,14 @@ class Arrivals:
 
 
 def remove_others(root: Path) -> None:
-    """Removes what other versions have left beside `root`, if they run no more: it has missed purges."""
+    """Remove what other versions have left beside `root`, if they run no more: it has missed purges."""
     for other in root.parent.glob("v[0-9]*"):
         if other != root and not any(map(is_in_use, other.glob("incoming/*"))):
             shutil.rmtree(other, ignore_errors=True)
 
 
 def is_in_use(place: Path) -> bool:
-    """Whether a living process has a place."""
+    """Return whether a folder belongs to a living process."""
     try:
         descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -177,7 +176,7 @@ PIECE: Final = 256 * 1024
 
 
 async def read_digest(path: Path, bytes_per_second: int) -> str:
-    """SHA-256 of a file in hexadecimal; nothing when it cannot be read."""
+    """Return the SHA-256 of a file in hexadecimal, or nothing if it cannot be read."""
     found, offset = hashlib.sha256(), 0
     while True:
         piece = await asyncio.to_thread(_read, path, offset)
@@ -203,31 +202,32 @@ log = structlog.get_logger(__name__)
 
 
 class BodyFiles:
-    """Files below `directory`."""
+    """The files of complete bodies below `directory`."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        #: What was read and found to be right, by digest.
+        #: Files that were read and found intact, by digest.
         self._checked: dict[str, FileBody] = {}
-        #: Files that were not.
+        #: The number of damaged files.
         self.damaged = 0
         self._said = ThrottledLog(log)
 
     def parts(self) -> list[str]:
-        """How the first two letters of digests may be; each has a directory."""
+        """Return all possible first two letters of digests. Each has a directory."""
         return [f"{number:02x}" for number in range(256)]
 
     def of_part(self, part: str) -> dict[str, Path]:
-        """The files that are there, by digest. Raises OSError."""
+        """Return the files that exist, by digest. Raise `OSError`."""
         directory = self.directory / part
         return {part + path.name: path for path in directory.iterdir()} if directory.is_dir() else {}
 
     def path(self, digest: str) -> Path:
-        """Where the bytes with a digest are."""
+        """Return the path of the bytes with a digest."""
         return self.directory / digest[:2] / digest[2:]
 
     def find(self, digest: str, size: int) -> FileBody | None:
-        """The bytes with a digest, if they are there. They are read when their file has changed since they were."""
+        """Return the bytes with a digest, if they exist. The file is read again if it has changed since it was last
+        read."""
         path = self.path(digest)
         try:
             with path.open("rb") as file:
@@ -244,24 +244,24 @@ class BodyFiles:
         return known
 
     def place(self, arrived: Arrived, directory: Path) -> FileBody:
-        """Keeps a body that has arrived; see `Arrived.move_to`. Raises OSError."""
+        """Store a body that has arrived; see `Arrived.move_to`. Raise `OSError`."""
         digest = arrived.digest
         path = self.path(digest)
         try:
             arrived.move_to(path, directory)
-        except FileNotFoundError:  # the first of its part
+        except FileNotFoundError:  # the first file of its directory
             path.parent.mkdir(parents=True, exist_ok=True)
             arrived.move_to(path, directory)
         body = self._checked[digest] = FileBody(path, identity(path.stat()))
         return body
 
     def found_damaged(self, digest: str) -> None:
-        """The file has other bytes than it should have."""
+        """Note that the file has other bytes than it should have."""
         self._checked.pop(digest, None)
         self.damaged += 1
         self._said.warning("a file of the disk tier is damaged and counts as not stored", digest=digest)
 
     def remove(self, digest: str) -> None:
-        """Deletes a file, if it is there. Raises OSError."""
+        """Delete a file, if it exists. Raise `OSError`."""
         self._checked.pop(digest, None)
         self.path(digest).unlink(missing_ok=True)

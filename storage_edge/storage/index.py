@@ -1,4 +1,4 @@
-"""The disk tier's index, an SQLite file: its statements (see `index.sql`), and the connections of one process to it."""
+"""The disk tier's index, an SQLite file: its statements (see `index.sql`), and one process's connections to it."""
 
 import contextlib
 import sqlite3
@@ -20,7 +20,7 @@ from storage_edge.storage.stored_responses import StoredResponse, selection_from
 
 @attrs.frozen
 class Row:
-    """A response of the index; purges up to `purged` have been carried out on it."""
+    """A response in the index. Purges up to `purged` have been carried out on it."""
 
     id: int
     selected: str
@@ -33,7 +33,7 @@ class Row:
     purged: int
 
     def stored(self, target: str, body: FileBody, purges: Sequence[Numbered]) -> StoredResponse | None:
-        """The response, unless one of `purges`, which have not been carried out on it, has dropped it."""
+        """Return the response, unless one of `purges`, which are still pending for it, removes it."""
         try:
             stored = StoredResponse.from_json(
                 self.response,
@@ -52,22 +52,22 @@ class Row:
 
 
 def has_body(index: sqlite3.Connection, digest: str) -> bool:
-    """Whether the bytes with this digest are kept."""
+    """Return whether the bytes with this digest are stored."""
     return index.execute("SELECT 1 FROM bodies WHERE digest = ?", (digest,)).fetchone() is not None
 
 
 def add_body(index: sqlite3.Connection, digest: str, size: int, now: float) -> None:
-    """Adds a body, used now."""
+    """Add a body that was used now."""
     index.execute("INSERT INTO bodies VALUES (?, ?, ?)", (digest, size, now))
 
 
 def remove_body(index: sqlite3.Connection, digest: str) -> bool:
-    """Drops a body and the responses that have it; whether it was there."""
+    """Remove a body and the responses that have it. Return whether it was there."""
     return index.execute("DELETE FROM bodies WHERE digest = ?", (digest,)).rowcount > 0
 
 
 def bodies(index: sqlite3.Connection, beginning: str) -> list[str]:
-    """The digests that begin so."""
+    """Return the digests that begin so."""
     rows = index.execute(
         "SELECT digest FROM bodies WHERE digest >= ? AND digest < ?", (beginning, f"{beginning}g")
     )
@@ -75,28 +75,28 @@ def bodies(index: sqlite3.Connection, beginning: str) -> list[str]:
 
 
 def total(index: sqlite3.Connection) -> int:
-    """Bytes of all bodies."""
+    """Return the bytes of all bodies."""
     return int(index.execute("SELECT coalesce(sum(bytes), 0) FROM totals").fetchone()[0])
 
 
 def count(index: sqlite3.Connection) -> int:
-    """How many responses are kept."""
+    """Return the number of responses."""
     return int(index.execute("SELECT responses FROM counts").fetchone()[0])
 
 
 def evict(index: sqlite3.Connection) -> bool:
-    """Drops the body that has not been used for the longest time; False when there is none."""
+    """Remove the least recently used body. Return False if there is none."""
     statement = "DELETE FROM bodies WHERE digest = (SELECT digest FROM bodies ORDER BY used LIMIT 1)"
     return index.execute(statement).rowcount > 0
 
 
 def take_garbage(index: sqlite3.Connection) -> list[str]:
-    """The digests of bodies that have been dropped and whose files are still there."""
+    """Return the digests of removed bodies whose files are still there."""
     return [digest for (digest,) in index.execute("DELETE FROM garbage RETURNING digest").fetchall()]
 
 
 def touch(index: sqlite3.Connection, hits: Mapping[str, int], now: float) -> list[str]:
-    """Notes how often targets were used since the last time; those of which nothing is kept here."""
+    """Record how often targets were used since the last time. Return those that are not stored here."""
     index.executemany(
         "UPDATE bodies SET used = ? WHERE digest IN (SELECT digest FROM responses WHERE target = ?)",
         [(now, target) for target in hits],
@@ -110,13 +110,13 @@ def touch(index: sqlite3.Connection, hits: Mapping[str, int], now: float) -> lis
 
 
 def has(index: sqlite3.Connection, target: str) -> bool:
-    """Whether anything is stored under a target."""
+    """Return whether anything is stored under a target."""
     statement = "SELECT 1 FROM responses WHERE target = ? LIMIT 1"
     return index.execute(statement, (target,)).fetchone() is not None
 
 
 def digest_of(index: sqlite3.Connection, stored: StoredResponse) -> str | None:
-    """The digest of the response with the same target and selection."""
+    """Return the digest of the response with the same target and selection."""
     row = index.execute(
         "SELECT digest FROM responses WHERE target = ? AND selected = ?",
         (stored.target, selection_key(stored.selected)),
@@ -125,12 +125,12 @@ def digest_of(index: sqlite3.Connection, stored: StoredResponse) -> str | None:
 
 
 def remove(index: sqlite3.Connection, target: str, selected: str) -> None:
-    """Drops a response."""
+    """Remove a response."""
     index.execute("DELETE FROM responses WHERE target = ? AND selected = ?", (target, selected))
 
 
 def find(index: sqlite3.Connection, target: str) -> list[Row]:
-    """The responses under a target."""
+    """Return the responses under a target."""
     rows = index.execute(
         "SELECT id, selected, digest, size, responses.epoch, stale, response, checksum, purged.epoch"
         " FROM responses JOIN bodies USING (digest), purged WHERE target = ?",
@@ -153,7 +153,7 @@ def find(index: sqlite3.Connection, target: str) -> list[Row]:
 
 
 def put(index: sqlite3.Connection, stored: StoredResponse, digest: str) -> None:
-    """Adds a response, or replaces the one with the same target and selection."""
+    """Add a response, or replace the one with the same target and selection."""
     row = (stored.target, selection_key(stored.selected), digest, stored.epoch, stored.to_json())
     ((id_,),) = index.execute(
         "INSERT INTO responses (target, selected, digest, epoch, response, stale, checksum)"
@@ -169,14 +169,13 @@ def put(index: sqlite3.Connection, stored: StoredResponse, digest: str) -> None:
 
 
 def purged(index: sqlite3.Connection) -> int:
-    """The newest purge that has been carried out."""
+    """Return the newest purge that was carried out."""
     return int(index.execute("SELECT coalesce(max(epoch), 0) FROM purged").fetchone()[0])
 
 
 def carry_out(index: sqlite3.Connection, number: int, purge: Purge) -> int:
-    """Drops the responses that a purge concerns, or makes them stale, but for those whose requests began after it; how
-    many there were.
-    """
+    """Remove the responses that a purge concerns, or make them stale, except those whose requests began after it.
+    Return their number."""
     statement = (
         "UPDATE responses SET stale = 1 WHERE id = ? AND epoch < ?"
         if purge.soft
@@ -188,7 +187,7 @@ def carry_out(index: sqlite3.Connection, number: int, purge: Purge) -> int:
 
 
 def concerned(index: sqlite3.Connection, purge: Purge) -> set[int]:
-    """The ids of the responses that a purge names."""
+    """Return the ids of the responses that a purge names."""
     ids: set[int] = set()
     for key in purge.keys:
         ids.update(
@@ -216,8 +215,8 @@ log = structlog.get_logger(__name__)
 
 #: Seconds for which a statement waits for another process.
 BUSY_SECONDS: Final = 1.0
-#: What SQLite says of a file that is no index of ours, or none any more. That it is locked or cannot be written, or the
-#: disk is full, is not among it.
+#: SQLite's errors that mean that the file is no usable index. Locks, missing rights and full disks are not among
+#: them.
 _DAMAGE: Final = frozenset(
     {
         sqlite3.SQLITE_CORRUPT,
@@ -232,8 +231,8 @@ _DAMAGE: Final = frozenset(
 class IndexConnection:
     """Connections to the index at `path`: one that writes, for the thread of the disk tier, and one that only reads.
 
-    The purge log of the directory says which file is the index. Any other is thrown away: it may have missed purges,
-    and the journal beside it may be another's.
+    The purge log of the directory says which file is the index. Any other file is thrown away: it may have missed
+    purges, and the journal beside it may belong to another.
     """
 
     def __init__(self, path: Path, log: PurgeLog, lock: DirectoryLock) -> None:
@@ -246,14 +245,15 @@ class IndexConnection:
         self._reading = threading.Lock()
 
     def writer(self) -> sqlite3.Connection:
-        """The connection that writes, to the file that is the index now. Raises sqlite3.Error and OSError."""
+        """Return the writing connection to the present index. Raise `sqlite3.Error` or `OSError`."""
         if self._writer is None or not 0 < self._inode == self._log.index == _inode(self._path):
             self._open()
         assert self._writer is not None  # noqa: S101 - opened
         return self._writer
 
     def has(self, target: str) -> bool:
-        """Whether anything is stored under a target, or may be; quick, for the event loop, and without any lock."""
+        """Return whether anything is or may be stored under a target. Fast enough for the event loop, without any
+        lock."""
         with self._reading:
             try:
                 if self._reader is None:
@@ -263,14 +263,14 @@ class IndexConnection:
                 return True
 
     def start_anew(self) -> None:
-        """The index is damaged: the next connection is to an empty one. Raises OSError."""
+        """Throw the damaged index away. The next connection is to an empty one. Raise `OSError`."""
         self.close()
         with self._lock.held():
             if self._log.index == self._inode:
                 self._log.index = 0
 
     def close(self) -> None:
-        """Closes both connections."""
+        """Close both connections."""
         with self._reading:
             for connection in (self._reader, self._writer):
                 if connection is not None:
@@ -304,7 +304,7 @@ class IndexConnection:
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether an error says that the index has to be thrown away."""
+    """Return whether an error means that the index has to be thrown away."""
     if not isinstance(error, sqlite3.DatabaseError):
         return False
     code = getattr(error, "sqlite_errorcode", 0)
@@ -312,18 +312,20 @@ def is_damage(error: Exception) -> bool:
 
 
 def reason(error: Exception) -> str:
-    """What to tell operators of an error of the disk or the index; never a path or a value."""
+    """Return an error of the disk or the index in words for operators, without paths and values."""
     if isinstance(error, sqlite3.Error):
         return getattr(error, "sqlite_errorname", type(error).__name__)
     return (error.strerror or type(error).__name__) if isinstance(error, OSError) else type(error).__name__
 
 
 def _connect(path: Path, *, schema: bool = False) -> sqlite3.Connection:
-    """A connection in autocommit mode, usable from any thread."""
+    """Open a connection in autocommit mode, for use from any thread."""
     with contextlib.ExitStack() as opened:
         index = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         opened.callback(index.close)
-        index.text_factory = lambda text: text.decode(errors="replace")  # damaged text fails its row's check
+        index.text_factory = lambda text: text.decode(
+            errors="replace"
+        )  # a row with damaged text fails its check
         script = "PRAGMA foreign_keys = ON; PRAGMA synchronous = NORMAL;"
         if schema:
             tables = resources.files("storage_edge.storage").joinpath("index.sql").read_text(encoding="utf-8")
@@ -334,7 +336,7 @@ def _connect(path: Path, *, schema: bool = False) -> sqlite3.Connection:
 
 
 def _inode(path: Path) -> int:
-    """The number of the file; 0 when there is none, or nothing in it."""
+    """Return the inode number of the file, or 0 if it does not exist or is empty."""
     try:
         stat = path.stat()
     except FileNotFoundError:

@@ -11,16 +11,16 @@ from storage_edge.storage.bodies import MemoryBody
 from storage_edge.storage.purges import Purge
 from storage_edge.storage.stored_responses import StoredResponse
 
-#: What an entry costs in memory beside its body, about.
+#: The approximate memory of an entry in addition to its body.
 ENTRY_OVERHEAD: Final = 4096
-#: Stored answers of one target that differ by Vary.
+#: The most stored responses of one target that differ by Vary.
 MAX_VARIANTS: Final = 16
 
 Variants = tuple[StoredResponse, ...]
 
 
 class _Kept(cachetools.LRUCache[str, Variants]):
-    """Counts what leaves for want of room."""
+    """An LRU cache that counts evictions."""
 
     evicted = 0
 
@@ -30,36 +30,36 @@ class _Kept(cachetools.LRUCache[str, Variants]):
 
 
 class MemoryTier:
-    """Responses by target, at most `limit` bytes with their bodies."""
+    """Responses by target, with their bodies at most `limit` bytes."""
 
     def __init__(self, limit: int) -> None:
         self._kept = _Kept(limit, getsizeof=_weight)
 
     def __len__(self) -> int:
-        """Targets of which something is here."""
+        """Return the number of targets."""
         return len(self._kept)
 
     def __contains__(self, target: str) -> bool:
-        """Whether anything is here of a target."""
+        """Return whether there are responses of a target."""
         return target in self._kept
 
     @property
     def used(self) -> int:
-        """Bytes of it all."""
+        """The bytes of all entries."""
         return int(self._kept.currsize)
 
     @property
     def limit(self) -> int:
-        """Most bytes."""
+        """The limit in bytes."""
         return int(self._kept.maxsize)
 
     @property
     def evicted(self) -> int:
-        """How many targets had to leave for others."""
+        """The number of targets that were evicted."""
         return self._kept.evicted
 
     def resize(self, limit: int) -> None:
-        """From now on there are at most so many bytes; what was used last stays."""
+        """Change the limit, and keep what was used last."""
         if limit == self.limit:
             return
         old, self._kept = self._kept, _Kept(limit, getsizeof=_weight)
@@ -74,37 +74,37 @@ class MemoryTier:
                 self._kept.evicted += 1
 
     def get(self, target: str) -> Variants:
-        """All of a target, the newest first."""
+        """Return all responses of a target, the newest first."""
         return self._kept.get(target, ())
 
     def find(self, target: str, request: Mapping[str, str]) -> StoredResponse | None:
-        """The response that a request with these fields selects."""
+        """Return the response that a request with these fields selects."""
         for stored in self._kept.get(target, ()):
             if not stored.selected or selection.matches(stored.selected, request):
                 return stored
         return None
 
     def put(self, target: str, variants: Variants) -> None:
-        """These are all of a target from now on, if there is room for them."""
+        """Set all responses of a target, if there is room for them."""
         self._kept.pop(target, None)
         if variants and _weight(variants) <= self.limit:
             self._kept[target] = variants
 
     def replace(self, stored: StoredResponse) -> None:
-        """Instead of what the same requests select."""
+        """Store a response in place of the one that the same requests select."""
         others = tuple(s for s in self.get(stored.target) if s.selected != stored.selected)
         self.put(stored.target, (stored, *others)[:MAX_VARIANTS])
 
     def drop(self, stored: StoredResponse) -> None:
-        """Nothing is selected instead of it."""
+        """Remove a response."""
         self.put(stored.target, tuple(s for s in self.get(stored.target) if s.selected != stored.selected))
 
     def weigh(self, target: str) -> None:
-        """A body of this target has become heavier."""
+        """Update the size of a target whose body has grown."""
         self.put(target, self.get(target))
 
     def obey(self, purge: Purge) -> int:
-        """Carries out a purge; how many responses it hit."""
+        """Carry out a purge. Return how many responses it hit."""
         hit = 0
         for target, variants in list(self._kept.items()):
             concerned = [s for s in variants if purge.concerns(s)]
@@ -117,7 +117,7 @@ class MemoryTier:
         return hit
 
     def targets(self) -> list[str]:
-        """All of which something is here now."""
+        """Return all targets."""
         return list(self._kept)
 
 

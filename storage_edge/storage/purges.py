@@ -1,8 +1,8 @@
-"""Purges: what must not be served any more, the order of purges and stores, and the file that keeps them.
+"""Purges: what must not be served any more, the order of purges and stores, and the file that records them.
 
-All processes of a data directory map the file: a counter and a place for each of the newest purges. Its room was taken
-when it was made, so a purge is written down in place, on a full disk as well. What cannot be read counts as a purge of
-everything, and so does a file that has gone: it is made anew, and begins with a higher number.
+All processes of a data directory map the file: a counter and slots for the newest purges. Its space was allocated
+when it was made, so a purge is recorded in place even on a full disk. What cannot be read counts as a purge of
+everything, and so does a missing file: it is made again, with a higher number.
 """
 
 import contextlib
@@ -26,27 +26,27 @@ import orjson
 
 from common import static_paths
 
-#: Purges that are remembered; what began before the oldest of them is not stored.
+#: The number of purges that are remembered. A response whose request began before the oldest of them is not stored.
 REMEMBERED: Final = 4096
 
-#: Of one purge: all that is stored is held against each prefix, and URLs are parsed.
+#: The limits of one purge: every stored response is compared with each prefix, and URLs are parsed.
 MOST: Final = {"keys": 10_000, "urls": 1_000, "prefixes": 100}
 
 
 class PurgeRequestError(ValueError):
-    """The body of a purge is not what it should be; the text says what is wrong."""
+    """The body of a purge is invalid. The text says why."""
 
 
 class Purgeable(Protocol):
-    """What of a response a purge looks at."""
+    """The properties of a response that a purge looks at."""
 
     @property
     def target(self) -> str:
-        """Target URI."""
+        """The target URI."""
 
     @property
     def status(self) -> int:
-        """Status code."""
+        """The status code."""
 
     @property
     def surrogate_keys(self) -> frozenset[str]:
@@ -57,7 +57,7 @@ class Purgeable(Protocol):
 class Purge:
     """What one purge concerns: surrogate keys, exact target URIs, and those that start with a prefix.
 
-    A soft one makes responses stale instead of dropping them.
+    A soft purge makes responses stale instead of removing them.
     """
 
     keys: frozenset[str] = frozenset()
@@ -66,10 +66,9 @@ class Purge:
     soft: bool = False
 
     def concerns(self, response: Purgeable) -> bool:
-        """Whether a response must not be used as it is any more.
+        """Return whether a response must not be used any more as it is.
 
-        An answer like "not found" that bears no key may be about anything that a purge tells of, so every purge
-        concerns it.
+        A response like "not found" without keys may be about anything that is purged, so every purge concerns it.
         """
         keys = response.surrogate_keys
         return (
@@ -80,7 +79,7 @@ class Purge:
         )
 
 
-#: Stands for purges of which nothing is known any more.
+#: Stands for purges that are no longer known.
 EVERYTHING: Final = Purge(prefixes=("",))
 
 
@@ -110,10 +109,11 @@ def _strict_bool(value: object, _type: type[bool]) -> bool:
 
 
 def parse(document: object, origin: str) -> Purge:
-    """Reads the JSON document of `POST /-/purge`; raises `PurgeRequestError`.
+    """Read the JSON document of `POST /-/purge`. Raise `PurgeRequestError`.
 
-    URLs may be full URLs or paths, with the parameters that count; prefixes are paths that begin with a slash. Both
-    concern what is stored of `origin` (scheme, host and port); keys concern what bears them, whoever's it is.
+    URLs may be full URLs or paths, with the parameters that have an effect; prefixes are paths that begin with a
+    slash. Both concern responses of `origin` (scheme, host and port). Keys concern all responses that have them, of
+    any origin.
     """
     if not isinstance(document, dict) or any(
         not isinstance(document.get(name, []), list) for name in ("keys", "urls", "prefixes")
@@ -148,10 +148,10 @@ def _target(url: str) -> str:
 
 
 class Ledger:
-    """The purges of this edge in their order; `epoch` counts them.
+    """The purges of this edge in their order. `epoch` counts them.
 
-    A response carries the epoch at which its origin request began; it may be stored or joined only if no
-    purge since then concerns it.
+    A response has the epoch at which its origin request began. It may be stored or joined only if no purge since
+    then concerns it.
     """
 
     def __init__(self, epoch: int = 0) -> None:
@@ -159,12 +159,12 @@ class Ledger:
         self._recent: deque[tuple[int, Purge]] = deque(maxlen=REMEMBERED)
 
     def record(self, epoch: int, purge: Purge) -> None:
-        """Adds the purge that made `epoch`."""
+        """Add the purge that made `epoch`."""
         self.epoch = epoch
         self._recent.append((epoch, purge))
 
     def since(self, epoch: int) -> list[Purge] | None:
-        """The purges after `epoch`; None when some of them are not remembered."""
+        """Return the purges after `epoch`, or None if some of them are not remembered."""
         if epoch >= self.epoch:
             return []
         if not self._recent or self._recent[0][0] > epoch + 1:
@@ -172,37 +172,37 @@ class Ledger:
         return [purge for number, purge in self._recent if number > epoch]
 
     def is_concerned(self, epoch: int, response: Purgeable) -> bool:
-        """Whether a purge since `epoch` concerns a response, or might."""
+        """Return whether a purge since `epoch` concerns a response, or might."""
         purges = self.since(epoch)
         return purges is None or any(purge.concerns(response) for purge in purges)
 
 
-#: Purges that are kept, for processes that look but now and then and for the index; and bytes of each.
+#: The number of purges in the file, for processes that look only now and then and for the index, and the bytes of
+#: each.
 SLOTS: Final = 1024
 SLOT_BYTES: Final = 1024
-#: Bytes of one name, of which each may need two in JSON; of longer paths the beginning is purged.
+#: The most bytes of a name, each of which may need two in JSON. Of longer paths the beginning is purged.
 LONGEST_NAME: Final = 400
 
-#: Seconds for which a file is waited for that another process writes when it is opened.
+#: Seconds to wait for a file that another process writes when it is opened.
 TIMEOUT: Final = 0.01
 
 _MAGIC: Final = b"purges 2"
 _EPOCH = struct.Struct("=Q")
 _EPOCH_AT: Final = len(_MAGIC)
-#: Where it stands which file the index is.
+#: The position of the inode number of the index.
 _INDEX_AT: Final = _EPOCH_AT + _EPOCH.size
 _HEADER_BYTES: Final = 4096
-_SLOT = struct.Struct("=QII")  # number, bytes, CRC-32 of number and bytes
-#: What a slot holds of names; the rest is the document around them.
+_SLOT = struct.Struct("=QII")  # number, bytes, CRC-32 of both
+#: Bytes of a slot for names. The rest is the document around them.
 _CONTENT_BYTES: Final = SLOT_BYTES - _SLOT.size - len(b'{"keys":[],"urls":[],"prefixes":[],"soft":false}')
 
 Numbered = tuple[int, Purge]
 
 
 class PurgeFile:
-    """The file at `path`, opened; where there is none it is made, and begins with the number `least`. Its number is
-    above `known` afterwards. Raises OSError.
-    """
+    """The open file at `path`. A missing file is created, beginning with the number `least`. Its number is above
+    `known` afterwards. Raises `OSError`."""
 
     def __init__(self, path: Path, known: int, least: int) -> None:
         self._path = str(path)
@@ -221,11 +221,11 @@ class PurgeFile:
         os.close(self.descriptor)
 
     def is_whole(self) -> bool:
-        """Whether the file has not been cut short: the kernel kills whoever reads what is not there any more."""
+        """Return whether the file was not truncated: reading missing bytes would kill the process."""
         return self._map.size() == self._identity[2]
 
     def is_current(self) -> bool:
-        """Whether the path still leads to this file."""
+        """Return whether the path still leads to this file."""
         try:
             return _identity(os.stat(self._path)) == self._identity  # noqa: PTH116 - asked often
         except OSError:
@@ -244,7 +244,7 @@ class PurgeFile:
         os.pwrite(self.descriptor, _EPOCH.pack(inode), _INDEX_AT)
 
     def _raise_above(self, known: int) -> None:
-        """Another file was here before, whose numbers must not come again. Raises OSError."""
+        """Raise the number above those of an earlier file, which must not be used again. Raise `OSError`."""
         with self._exclusive(timeout=TIMEOUT) as is_ours:
             if not is_ours:
                 raise BlockingIOError
@@ -264,7 +264,7 @@ class PurgeFile:
         return found if len(found) == current - epoch else [(current, EVERYTHING)]
 
     def add(self, purge: Purge) -> bool:
-        """Writes a purge down; False while another process writes. Raises OSError."""
+        """Record a purge. Return False while another process writes. Raise `OSError`."""
         entries = _entries(purge)
         with self._exclusive() as is_ours:
             if not is_ours:
@@ -280,7 +280,7 @@ class PurgeFile:
         return True
 
     def _slot(self, number: int) -> tuple[int, bytes]:
-        """The purge that is in the place of `number`, and its number; 0 when that cannot be read."""
+        """Return the purge in the slot of `number` and its number, which is 0 if the slot cannot be read."""
         offset = self._offset(number)
         written, length, checksum = _SLOT.unpack_from(self._map, offset)
         content = self._map[offset + _SLOT.size : offset + min(_SLOT.size + length, SLOT_BYTES)]
@@ -291,7 +291,7 @@ class PurgeFile:
 
     @contextlib.contextmanager
     def _exclusive(self, timeout: float = 0.0) -> Iterator[bool]:
-        """Whether no other process writes meanwhile, which is waited for so many seconds."""
+        """Yield whether no other process writes during the block, after waiting for up to `timeout` seconds."""
         deadline = time.monotonic() + timeout
         while not _is_locked(self.descriptor):
             if time.monotonic() >= deadline:
@@ -324,7 +324,7 @@ def _open(path: Path, least: int) -> int:
 
 
 def _make(path: Path, least: int) -> None:
-    """Makes the file with all of its room, unless another process is quicker."""
+    """Create the file with all of its space, unless another process is faster."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".purges-")
     try:
@@ -351,7 +351,7 @@ def _checksum(number: int, content: bytes) -> int:
 
 
 def _entries(purge: Purge) -> list[bytes]:
-    """A purge in pieces that fit into slots; what is too long becomes more than was asked for, never less."""
+    """Split a purge into pieces that fit into slots. What is too long purges more than was asked for, never less."""
     if any(len(key.encode()) > LONGEST_NAME for key in purge.keys):
         return [_content(EVERYTHING)]
     short = {url for url in purge.urls if len(url.encode()) <= LONGEST_NAME}
@@ -389,29 +389,28 @@ def _purge(content: bytes) -> Purge:
     )
 
 
-#: Seconds between two attempts to make a file that could not be made.
+#: Seconds between two attempts to create a file that could not be created.
 RETRY_SECONDS: Final = 1.0
-#: Seconds for which a process goes on with its file without looking whether the path still leads there, which costs as
-#: much as a tenth of a hit.
+#: Seconds between two checks whether the path still leads to the file. A check costs a tenth of a hit.
 LOOK_SECONDS: Final = 0.05
 
 
 class NoLogError(OSError):
-    """The file is not there and could not be made."""
+    """The file does not exist and could not be created."""
 
     def __init__(self) -> None:
         super().__init__(errno.ENOENT, "there is no purge log")
 
 
 class OldLogError(OSError):
-    """There is another file by now, which the thread that asks has not noticed yet."""
+    """There is another file now, which the calling thread has not noticed yet."""
 
     def __init__(self) -> None:
         super().__init__(errno.ESTALE, "there is another purge log")
 
 
 class PurgeLog:
-    """The purges at `path`, numbered; `clock` gives seconds since 1970.
+    """The numbered purges in the file at `path`. `clock` returns seconds since 1970.
 
     For one thread that asks and adds, and one more that reads.
     """
@@ -424,10 +423,10 @@ class PurgeLog:
         self._lock = threading.Lock()
 
     def epoch(self, known: int) -> int:
-        """How many purges there have been, more or less: it grows with each, by whichever process. `known` is what
-        it was when the caller last asked.
+        """Return a number that grows with each purge of any process. `known` is its value when the caller last
+        asked.
 
-        While there is no file, nobody would hear of others' purges, and it grows whenever it is asked for.
+        Without a file nobody would hear of others' purges, so it grows with each call.
         """
         file = self._file
         if file is not None and file.is_whole() and (time.monotonic() < self._look_at or self._look(file)):
@@ -437,14 +436,13 @@ class PurgeLog:
         return self._opened_anew(known)
 
     def since(self, epoch: int) -> list[Numbered]:
-        """The purges after `epoch` in their order; one of everything where some are not known any more."""
+        """Return the purges after `epoch` in their order, or one of everything if some are no longer known."""
         with self._lock:
             return [(epoch + 1, EVERYTHING)] if self._file is None else self._file.since(epoch)
 
     def add(self, purge: Purge, known: int) -> bool:
-        """Makes a purge known to all processes; False while another process is adding one. Raises OSError; `known` as
-        for `epoch`.
-        """
+        """Announce a purge to all processes. Return False while another process adds one. Raise `OSError`. `known`
+        as for `epoch`."""
         self._retry_at = self._look_at = 0.0
         self.epoch(known)
         with self._lock:
@@ -454,11 +452,11 @@ class PurgeLog:
 
     @property
     def unknown_for(self) -> float:
-        """Seconds until all processes have noticed that the file is another one than before, or none."""
+        """Return the seconds until all processes have noticed that the file was replaced or removed."""
         return max(0.0, self._known_at - time.monotonic())
 
     def sync(self) -> None:
-        """What has been added survives a crash of the machine. Raises OSError."""
+        """Return when all purges survive a crash of the machine. Raise `OSError`."""
         with self._lock:
             descriptor = None if self._file is None else os.dup(self._file.descriptor)
         if descriptor is not None:
@@ -468,7 +466,7 @@ class PurgeLog:
                 os.close(descriptor)
 
     def discard(self) -> None:
-        """Takes the file away, which all processes notice: everything has been purged. Raises OSError."""
+        """Remove the file, which all processes notice: everything is purged. Raise `OSError`."""
         self.close()
         self._known_at = time.monotonic() + LOOK_SECONDS
         with contextlib.suppress(FileNotFoundError):
@@ -481,9 +479,8 @@ class PurgeLog:
 
     @property
     def index(self) -> int:
-        """The number of the file (inode) that is the index of this directory; 0 when there is none. Raises OSError
-        when there is no log.
-        """
+        """Return the inode number of the file that is the index of this directory, or 0 if there is none. Raise
+        `OSError` if there is no log."""
         with self._lock:
             if self._file is None:
                 raise NoLogError
@@ -497,13 +494,13 @@ class PurgeLog:
             self._file.index = inode
 
     def check_current(self) -> None:
-        """Raises `OldLogError` where the path leads elsewhere: what the file says of the index is no longer so."""
+        """Raise `OldLogError` if the path leads elsewhere: then the file's statement about the index is outdated."""
         with self._lock:
             if self._file is not None and not self._file.is_current():
                 raise OldLogError
 
     def close(self) -> None:
-        """Lets the file go; it is opened again when the epoch is asked for."""
+        """Close the file. It is opened again when the epoch is asked for."""
         with self._lock:
             file, self._file = self._file, None
             if file is not None:

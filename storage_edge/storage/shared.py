@@ -1,7 +1,7 @@
-"""The shared tier: public responses in an S3-compatible store or a directory, so that a new edge starts warm.
+"""The shared store: public responses in an S3-compatible store or a directory, with which a new edge starts.
 
 An edge may have missed any purge, and others write here without knowing of it. So nothing from here is used before
-the origin has said 304 to its entity tag; what is saved is making and sending the body again. A store that fails is
+the origin has said 304 to its entity tag; what is saved is generating and sending the body again. A failing store is
 left alone, and tried again where no request waits for it (`StoreHealth`).
 """
 
@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 
 READ: Final = "read"
 WRITE: Final = "written"
-#: What S3 says where the bucket is not there, which is not the same as an object that is not.
+#: S3's code for a missing bucket, which is different from a missing object.
 NO_BUCKET: Final = "NoSuchBucket"
 UNREACHABLE: Final = (BaseError, OSError, TimeoutError)
 _TRIAL_KEY: Final = "v1/trial"
@@ -42,9 +42,8 @@ _TRIAL: Final = b"An edge tries here whether it can use this store.\n"
 
 
 class StoreHealth:
-    """What of a store works. A trial, of at most `timeout` seconds for each, is written and read at the start, and
-    every `pause` seconds while something does not work.
-    """
+    """Whether a store works. A trial object is written and read at the start, and every `pause` seconds while
+    something does not work; each may take `timeout` seconds."""
 
     def __init__(self, store: ObjectStore, timeout: float, pause: float) -> None:
         self._store = store
@@ -56,12 +55,12 @@ class StoreHealth:
 
     @property
     def problem(self) -> str:
-        """What does not work, and why; nothing while all does."""
+        """What does not work, and why; empty if everything does."""
         return ", ".join(f"it cannot be {what}: {why}" for what, why in sorted(self._problems.items()))
 
     @property
     def may_be_read(self) -> bool:
-        """Whether a request may try. What cannot be written may be read all the same, but not the other way round."""
+        """Whether a request may read. A store that cannot be written may still be read, but not the other way round."""
         return READ not in self._problems
 
     @property
@@ -70,24 +69,24 @@ class StoreHealth:
         return not self._problems
 
     async def check(self) -> None:
-        """Readiness; raises `Degraded` while something does not work."""
+        """Check readiness. Raise `Degraded` while something does not work."""
         if self._problems:
             raise Degraded(
                 f"The shared store is left alone ({self.problem}); cold objects are fetched whole."
             )
 
     def failed(self, what: str, error: Exception) -> None:
-        """Leaves the store alone until a trial has gone well."""
+        """Leave the store alone until a trial succeeds."""
         reason = self._problems[what] = reason_of(error)
         self._doubts.set()
         self._log.warning(f"the shared store cannot be {what}", about=reason, reason=reason)
 
     def doubt(self) -> None:
-        """Something may be wrong; the next trial tells."""
+        """Note that something may be wrong, which the next trial finds out."""
         self._doubts.set()
 
     async def watch(self) -> None:
-        """Makes the trials. Never returns."""
+        """Run the trials. Never return."""
         while True:
             await self._try(WRITE, self._write())
             await self._try(READ, self._read())
@@ -114,18 +113,18 @@ class StoreHealth:
         except FileNotFoundError as error:
             if reason_of(error) == NO_BUCKET:
                 raise
-            return  # it could not be written, but one can ask for it
+            return  # it could not be written, but it can be read
         if bytes(await found.bytes_async()) != _TRIAL:
             raise ValueError("It is somebody else who answers.")
 
 
 def reason_of(error: Exception) -> str:
-    """The code that S3 gives, or the kind of error. What else S3 says may hold parts of credentials."""
+    """Return the code that S3 gives, or the kind of error. S3's messages may contain parts of credentials."""
     code = re.search(r"<Code>(\w+)</Code>", str(error))
     return code[1] if code else type(error).__name__
 
 
-#: Bodies that are written at a time, and those that may wait for it; more are not shared.
+#: Bodies that are written at a time, and those that may wait. Further ones are not shared.
 UPLOADS: Final = 2
 MAX_PENDING: Final = 256
 UPLOAD_SECONDS: Final = 300.0
@@ -134,22 +133,23 @@ _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError)
 
 @attrs.frozen
 class SharedCopy:
-    """A response in the shared tier, which the origin has not validated yet; its body is `spool`, empty so far."""
+    """A response in the shared store that the origin has not validated yet. Its body goes to `spool`, which is empty
+    so far."""
 
     stored: StoredResponse
     spool: Spool
     digest: str
     size: int
-    #: Seconds that are left for it.
+    #: Seconds that are left for reading it.
     left: float = 0.0
 
 
 class SharedTier:
-    """Bodies by digest and one record for each target URI, at most `timeout` seconds for an object.
+    """Bodies by digest and one record for each target URI. An object may take `timeout` seconds.
 
-    No failure of the store reaches a request: it counts as not having the object, and `health` leaves the store alone
-    for a while. A body that came too late is one of those that are too large, for `pause` seconds. `count` is told of
-    each "hit", "miss", "failure" and "written".
+    No failure of the store affects a request: it counts as not having the object, and `health` leaves the store
+    alone for a while. After a body that took too long, none of that size is requested for `pause` seconds. `count`
+    is called with each "hit", "miss", "failure" and "written".
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class SharedTier:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def find(self, request: EdgeRequest, spool: Callable[[int | None], Spool]) -> SharedCopy | None:
-        """What is kept for a request, its body not read yet."""
+        """Return the stored response for a request. Its body is not read yet."""
         if not self.health.may_be_read:
             return None
         copy, clock = None, asyncio.get_running_loop().time
@@ -180,7 +180,8 @@ class SharedTier:
                 self._failed(READ, error)
                 return None
         except PermissionDeniedError:
-            # S3 says so of what is not there to whoever may not list; if it is more than that, a trial tells.
+            # S3 answers like this for a missing object if listing is not allowed. If it is more than that, a trial
+            # finds out.
             self.health.doubt()
         except _UNREADABLE as error:
             self._damaged(error)
@@ -197,7 +198,7 @@ class SharedTier:
         return attrs.evolve(copy, left=self._timeout - (clock() - begun))
 
     async def fill(self, copy: SharedCopy) -> bool:
-        """Reads the body into the copy's spool; False unless all of it came in time and has the right digest."""
+        """Read the body into the copy's spool. Return False unless all of it came in time and has the right digest."""
         try:
             await self._read_into(copy)
         except FileNotFoundError:
@@ -232,7 +233,7 @@ class SharedTier:
         copy.spool.finish()
 
     def offer(self, stored: StoredResponse, digest: str, file: Path) -> None:
-        """Writes a public response whose body is in `file`, in the background."""
+        """Write a public response whose body is in `file`, in the background."""
         if stored.private or stored.status != 200 or not selection.has_strong_tag(stored.headers):
             return
         if len(self._tasks) >= MAX_PENDING or not self.health.may_be_written:
@@ -242,16 +243,16 @@ class SharedTier:
         task.add_done_callback(self._tasks.discard)
 
     async def settled(self) -> None:
-        """Waits until everything offered is written."""
+        """Wait until everything offered is written."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
     async def close(self) -> None:
-        """Gives up what is being written; an object is there wholly or not at all."""
+        """Cancel what is being written. An object is stored completely or not at all."""
         await end(*self._tasks)
 
     async def _write(self, stored: StoredResponse, digest: str, file: Path) -> None:
-        """The body comes before the record that names it."""
+        """Write the body before the record that names it."""
         try:
             async with self._uploads, asyncio.timeout(UPLOAD_SECONDS):
                 if not await self._has_body(digest):
@@ -276,22 +277,21 @@ class SharedTier:
         self.health.failed(what, error)
 
     def _damaged(self, error: Exception) -> None:
-        """One object is, or its body has gone."""
+        """Note that one object is damaged, or that its body has gone."""
         self._count("failure")
         reason = type(error).__name__
         self._log.warning("an object of the shared store cannot be used", about=reason, reason=reason)
 
     def _came_late(self, copy: SharedCopy) -> None:
-        """The body is too large for the time that there is; for a while none that is as large is asked for."""
+        """Note that the body is too large for the time limit. For a while no body of that size is requested."""
         self._count("failure")
         self._most, self._most_until = copy.spool.size, asyncio.get_running_loop().time() + self._pause
         self._log.warning("the shared store is too slow", size=copy.size, came=copy.spool.size)
 
 
 def open_store(url: str, timeout: float) -> ObjectStore:
-    """The store at `s3://bucket/prefix` (credentials as AWS tools find them in the environment) or
-    `file:///directory`; raises ValueError with one sentence.
-    """
+    """Return the store at `s3://bucket/prefix` (with credentials from the environment, as for AWS tools) or
+    `file:///directory`. Raise `ValueError` with one sentence."""
     parts = urlsplit(url)
     if parts.scheme == "file" and parts.path.startswith("/"):
         return LocalStore(Path(unquote(parts.path)), mkdir=True)
@@ -332,7 +332,7 @@ def _record(stored: StoredResponse, digest: str) -> bytes:
 def _from_record(
     text: bytes, request: EdgeRequest, new_spool: Callable[[int | None], Spool]
 ) -> SharedCopy | None:
-    """The opposite of `_record`, or None when the request selects another response."""
+    """Decode a record. Return None if the request selects another response."""
     record = orjson.loads(text)
     selected = selection_from_key(record["selected"])
     if record["target"] != request.uri or not selection.matches(selected, request.forwarded):

@@ -1,4 +1,4 @@
-"""A body that arrives: one writer, and readers that follow it; small ones stay in memory."""
+"""An arriving body: one writer, and readers that follow it. Small bodies stay in memory."""
 
 import asyncio
 import bisect
@@ -15,22 +15,21 @@ from storage_edge.storage import bodies
 from storage_edge.storage.bodies import BLOCK, FILE_BLOCK, BodyGoneError, FilePart, TruncatedBodyError
 from storage_edge.storage.files import ArrivingFile
 
-#: Pieces below so many bytes are put together: a piece is an object, however small it is.
+#: Smaller pieces are joined, because each piece costs an object.
 SMALL: Final = 16 * 1024
 
 
 class Gathered:
-    """All pieces that have come, readable by offset. Larger ones are neither copied nor moved, so that what comes by
-    little leaves no holes in memory that are too small for the next body.
-    """
+    """All pieces that have arrived, readable by offset. Larger ones are neither copied nor moved, so that a slow
+    body does not fragment the memory."""
 
     def __init__(self) -> None:
-        #: Never changed, but for its last one: in a thread, take it before you look.
+        #: Only the last piece ever changes. In a thread, take the list before you look at it.
         self.pieces: list[bytes] = []
         self._ends: list[int] = []
 
     def add(self, piece: bytes) -> None:
-        """More has come, at least one byte."""
+        """Append a piece of at least one byte."""
         if self.pieces and len(self.pieces[-1]) + len(piece) <= SMALL:
             self.pieces[-1] += piece
             self._ends[-1] += len(piece)
@@ -39,50 +38,50 @@ class Gathered:
             self.pieces.append(piece)
 
     def read(self, offset: int, size: int) -> memoryview:
-        """At least one and at most `size` bytes of what has come, from `offset`, where there is one."""
+        """Return at least one and at most `size` bytes from `offset`, if there are any."""
         number = bisect.bisect_right(self._ends, offset)
         piece = self.pieces[number]
         begin = offset - (self._ends[number] - len(piece))
         return memoryview(piece)[begin : begin + size]
 
     def whole(self) -> bytes:
-        """All of it, put together once."""
+        """Return all bytes, joined once."""
         if len(self.pieces) != 1:
             whole = b"".join(self.pieces)
             self.pieces, self._ends = [whole], [len(whole)]
         return self.pieces[0]
 
 
-#: A file for a body of unknown length is made longer by so many bytes at a time.
+#: Bytes by which the file of a body with unknown length is extended at a time.
 STEP: Final = 4 * 1024 * 1024
-#: Bytes of a body that cannot be kept by which it may be ahead of its slowest reader.
+#: Bytes by which a body that cannot be stored may be ahead of its slowest reader.
 AHEAD: Final = 1024 * 1024
 
 
 class UnwantedError(Exception):
-    """Nobody reads a body: it cannot be kept, or nobody has read it for a while."""
+    """Nobody reads a body, and it cannot be stored, or nobody has read it for a while."""
 
 
 class Room(Protocol):
-    """Where a body finds room when it outgrows memory."""
+    """Provides space for a body that outgrows memory."""
 
     @property
     def displace(self) -> bool:
-        """Whether others may have to go for it, however large it is: it has been asked for before."""
+        """Return whether others may be evicted for it, however large it is, because it was requested before."""
 
     async def set_aside(self, file: ArrivingFile, least: int, wanted: int) -> bool:
-        """Makes a file so long; False when there is no room for it."""
+        """Reserve space for a file. Return False if there is none."""
 
     def failed(self, error: OSError) -> None:
-        """The file could not be written."""
+        """Note that the file could not be written."""
 
 
 class Spool:
-    """A body that arrives: one writer, any number of readers that follow it.
+    """An arriving body with one writer and any number of readers that follow it.
 
-    It starts in memory and moves to a file when it outgrows `memory_limit` bytes. Where there is no room for one, or it
-    cannot be written any more, the body is passed on to those who read it by then, at the pace of the slowest, and is
-    not kept (`is_kept`).
+    It starts in memory and moves to a file when it outgrows `memory_limit` bytes. If there is no space, or if the
+    file cannot be written, the body is only passed on to its present readers, at the pace of the slowest, and not
+    stored (`is_kept`).
     """
 
     def __init__(
@@ -93,7 +92,7 @@ class Spool:
         self._memory_limit = memory_limit
         self._memory: Gathered | None = Gathered()
         self._file = ArrivingFile()
-        #: Bytes that are passed on: what came since the `_kept` bytes in memory or file, from `_ahead_from` on.
+        #: Bytes that are only passed on: everything after the `_kept` bytes in memory or file, from `_ahead_from` on.
         self._ahead: bytearray | None = None
         self._kept = self._ahead_from = 0
         self._readers: set[SpoolReader] = set()
@@ -110,7 +109,7 @@ class Spool:
 
     @property
     def is_kept(self) -> bool:
-        """Whether all that has arrived is there."""
+        """Whether everything that has arrived is still available."""
         return self._ahead is None
 
     @property
@@ -120,7 +119,7 @@ class Spool:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of what has arrived, in hexadecimal; of what is in memory made now."""
+        """The SHA-256 of what has arrived, in hexadecimal. For a body in memory it is computed now."""
         digest = self._digest
         if self._memory is not None and self._ahead is None:
             digest = hashlib.sha256(self._memory.whole())
@@ -128,7 +127,7 @@ class Spool:
 
     @contextlib.asynccontextmanager
     async def arriving(self) -> AsyncIterator[None]:
-        """For the block in which the body arrives: it ends with `UnwantedError` when nobody has read for too long."""
+        """Raise `UnwantedError` in the block, in which the body arrives, when nobody has read it for too long."""
         try:
             async with asyncio.timeout(None) as self._limit:
                 self._limit_unread()
@@ -141,13 +140,13 @@ class Spool:
             self._limit = None
 
     def _limit_unread(self) -> None:
-        """Begin to wait for a reader, or stop where there is one."""
+        """Begin to wait for a reader, or stop waiting if there is one."""
         if self._limit is not None and self._unread_seconds < math.inf and not self._limit.expired():
             now = asyncio.get_running_loop().time()
             self._limit.reschedule(None if self._readers else now + self._unread_seconds)
 
     async def write(self, chunk: bytes) -> None:
-        """Appends and wakes the readers; raises `UnwantedError`."""
+        """Append bytes and wake the readers. Raise `UnwantedError`."""
         if self._ahead is None and not await self._keep(chunk):
             if self._memory is not None:
                 self._digest.update(self._memory.whole())
@@ -209,27 +208,26 @@ class Spool:
         self._digest.update(chunk)
 
     def finish(self) -> None:
-        """The origin has sent all of it."""
+        """Note that the origin has sent the whole body."""
         self.length = self.size
         self.finished = True
         self._wake()
 
     def data(self) -> bytes:
-        """All bytes of a finished spool that stayed in memory."""
+        """Return all bytes of a finished spool that stayed in memory."""
         assert self._memory is not None  # noqa: S101 - callers ask in_memory first
         return self._memory.whole()
 
     def move_to(self, path: Path, _directory: Path) -> None:
-        """See `Arrived.move_to`; of a finished body that is not in memory."""
+        """See `Arrived.move_to`. For a finished body that is not in memory."""
         assert self._file.path is not None  # noqa: S101 - callers ask in_memory first
         os.ftruncate(self._descriptor, self.size)
         self._file.path.replace(path)
         self._file.path = None
 
     def open(self) -> "SpoolReader":
-        """Starts a reading that follows the writer; raises `BodyGoneError` once it is closed or cut off, or its
-        beginning is not there any more.
-        """
+        """Start a reading that follows the writer. Raise `BodyGoneError` if the spool is closed or broken off, or if
+        its beginning is gone."""
         is_gone = self._memory is None and self._file.descriptor is None
         is_ending = self._limit is not None and self._limit.expired()
         if self.truncated or is_ending or is_gone or self._ahead_from > self._kept:
@@ -246,7 +244,7 @@ class Spool:
         end = min(offset + min(size, BLOCK), self.size)
         if self._ahead is not None and offset >= self._kept:
             if offset < self._ahead_from:
-                raise TruncatedBodyError  # ranges that are asked for from the end to the beginning
+                raise TruncatedBodyError  # the ranges were requested in descending order
             return bytes(self._ahead[offset - self._ahead_from : end - self._ahead_from])
         if self._ahead is not None:
             end = min(end, self._kept)
@@ -263,7 +261,7 @@ class Spool:
         return FilePart(self._descriptor, offset, end - offset) if offset < end else None
 
     async def _arrived(self, offset: int) -> bool:
-        """Whether there is a byte at `offset`, which is waited for; raises `TruncatedBodyError` if it does not come."""
+        """Wait for a byte at `offset` and return whether it exists. Raise `TruncatedBodyError` if it does not come."""
         while offset >= self.size:
             if self.finished:
                 return False
@@ -279,9 +277,9 @@ class Spool:
         return descriptor
 
     def release(self) -> None:
-        """The cache needs it no more; it is closed with its last reader.
+        """The cache no longer needs the spool. Close it with its last reader.
 
-        One that is not finished will never be: every reader fails when it comes to the end of what there is.
+        An unfinished body will never be complete: every reader fails at the end of what has arrived.
         """
         self._closed = True
         if not self.finished:
@@ -290,7 +288,7 @@ class Spool:
         self._close_when_unused()
 
     def taken(self, reader: "SpoolReader | None" = None) -> None:
-        """A reader has come further, or `reader` has gone."""
+        """Note that a reader has read further, or that `reader` has gone."""
         if reader in self._readers:
             self._readers.discard(reader)
             self._limit_unread()
@@ -298,7 +296,7 @@ class Spool:
         self._close_when_unused()
 
     def _close_when_unused(self) -> None:
-        """The file is let go of now, whoever still holds this object."""
+        """Close the file now, whoever still holds this object."""
         if self._closed and not self._readers:
             self._file.close()
 
@@ -308,7 +306,7 @@ class Spool:
 
 
 class SpoolReader:
-    """One reading of a spool; what is before `position` it has read."""
+    """One reading of a spool. It has read everything before `position`."""
 
     __slots__ = ("_spool", "position")
 
@@ -317,7 +315,7 @@ class SpoolReader:
         self.position = 0
 
     async def read(self, offset: int, size: int) -> bytes | memoryview:
-        """Waits for bytes that have not arrived yet."""
+        """Return bytes, and wait for them if they have not arrived."""
         self.position = offset
         piece = await self._spool.read(offset, size)
         self.position = offset + len(piece)
@@ -325,12 +323,12 @@ class SpoolReader:
         return piece
 
     async def part(self, offset: int, size: int) -> FilePart | None:
-        """Likewise, as they are in the file."""
+        """Return the same as a part of the file."""
         self.position = offset
         return await self._spool.part(offset, size)
 
     def close(self) -> None:
-        """Lets the spool go when nobody else reads it."""
+        """Close the spool if nobody else reads it."""
         self._spool.taken(self)
 
 

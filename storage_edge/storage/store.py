@@ -1,4 +1,4 @@
-"""Where responses are kept: small bodies in memory, all bodies on disk."""
+"""Where responses are stored: small bodies in memory, all bodies on disk."""
 
 import asyncio
 import functools
@@ -27,12 +27,12 @@ from storage_edge.storage.purges import Ledger, OldLogError, Purge
 from storage_edge.storage.spool import Spool
 from storage_edge.storage.stored_responses import StoredResponse, selection_key
 
-#: Most that is looked at for one page.
+#: The most responses that are examined for one page.
 MOST: Final = 1000
-#: Above every text that a target may be.
+#: Greater than every possible target.
 _LAST: Final = "\U0010ffff"
 
-#: In the order of an index, so that a page costs as much as its length, however many responses there are.
+#: In the order of an index, so that the cost of a page depends on its length alone.
 PAGE: Final = (
     "SELECT target, selected, size, stale, response, coalesce(hits.count, 0)"
     " FROM responses JOIN bodies USING (digest) LEFT JOIN hits USING (target)"
@@ -43,9 +43,8 @@ PAGE: Final = (
 
 @attrs.frozen
 class Listed:
-    """One stored response. `selected` tells variants of one target apart; `age_then` was its age at `stored_at`; both
-    are seconds, the latter since 1970.
-    """
+    """One stored response. `selected` distinguishes variants of one target. `age_then` was its age in seconds at
+    `stored_at`, in seconds since 1970."""
 
     target: str
     selected: str
@@ -61,37 +60,38 @@ class Listed:
 
     @property
     def place(self) -> tuple[str, str]:
-        """Where it stands in the order of all."""
+        """Its position in the order of all."""
         return self.target, self.selected
 
     def age(self, now: float) -> float:
-        """Seconds since the origin made or validated it."""
+        """Return the seconds since the origin made or validated it."""
         return self.age_then + max(0.0, now - self.stored_at)
 
     @property
     def fresh_until(self) -> float | None:
-        """Seconds since 1970; None where each use is validated, or it is stale by a purge."""
+        """Return seconds since 1970, or None if each use is validated or a purge made it stale."""
         if self.private or self.stale:
             return None
         return self.stored_at + self.lifetime - self.age_then
 
 
 def index_page(index: sqlite3.Connection, prefix: str, after: tuple[str, str], limit: int) -> list[Listed]:
-    """The next rows of the index; purges that have not been carried out on it yet are not looked at."""
-    target, selected = max(after, (prefix, ""))  # one bound: the index is entered by one alone
+    """Return the next rows of the index. Purges that are still pending on it are not considered."""
+    target, selected = max(after, (prefix, ""))  # one bound, because an index can use only one
     given = {"target": target, "selected": selected, "end": prefix + _LAST, "limit": limit}
     return [_of_row(*row) for row in index.execute(PAGE, given).fetchall()]
 
 
 def first_targets(targets: Iterable[str], prefix: str, after: tuple[str, str], limit: int) -> list[str]:
-    """The targets of the next responses, from that of `after` on; one more than are wanted, which may have none."""
+    """Return the targets of the next responses, from that of `after` on; one more than needed, because `after` may
+    have no more."""
     return heapq.nsmallest(
         limit + 1, (target for target in targets if target >= after[0] and target.startswith(prefix))
     )
 
 
 def listed_in_memory(memory: MemoryTier, targets: Iterable[str], after: tuple[str, str]) -> list[Listed]:
-    """The responses in memory of these targets, beyond `after`."""
+    """Return the responses of these targets in memory that come after `after`."""
     found = (_of_response(stored) for target in targets for stored in memory.get(target))
     return [one for one in found if one.place > after]
 
@@ -99,7 +99,7 @@ def listed_in_memory(memory: MemoryTier, targets: Iterable[str], after: tuple[st
 def merge_listed(
     on_disk: Iterable[Listed], in_memory: Iterable[Listed], used: Mapping[str, int], limit: int
 ) -> list[Listed]:
-    """One list; what is in both counts once. `used` are hits that the index has not been told of."""
+    """Merge both lists. A response in both counts once. `used` has the uses that the index does not know yet."""
     found = {one.place: one for one in on_disk}
     for one in in_memory:
         known = found.get(one.place)
@@ -116,7 +116,7 @@ def _of_row(target: str, selected: str, size: int, stale: int, response: str, hi
         times, policy, status, private = kept["times"], kept["policy"], kept["status"], kept["private"]
         received, lifetime = float(times["received"]), float(policy["lifetime"])
         age = max(0.0, received - times["date"], times["age"] + received - times["requested"])
-    except (KeyError, TypeError, ValueError):  # damaged: it is dropped when it is asked for
+    except (KeyError, TypeError, ValueError):  # it is damaged and will be removed when it is requested
         status, private, received, lifetime, age, stale = 0, False, 0.0, 0.0, 0.0, 1
     return Listed(target, selected, status, size, received, age, lifetime, bool(stale), bool(private), hits)
 
@@ -142,12 +142,12 @@ P = ParamSpec("P")
 T = TypeVar("T")
 D = TypeVar("D")
 
-#: Responses that can only be used for less than this many seconds stay in memory.
+#: Responses that can be used for fewer seconds stay in memory.
 DISK_LIFETIME: Final = 10.0
 
 
 class Store:
-    """The memory tier over the disk tier, and the purges that both obey. `clock` gives seconds since 1970."""
+    """The memory tier above the disk tier, and the purges that apply to both. `clock` returns seconds since 1970."""
 
     def __init__(
         self,
@@ -160,70 +160,71 @@ class Store:
     ) -> None:
         self.disk = DiskTier(directory, disk_bytes, clock)
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="disk")
-        #: Nobody waits here for what the other thread does.
+        #: It does not wait for the work of the other thread.
         self._syncer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="purges")
         self.memory = MemoryTier(memory_bytes)
         self._memory_object_bytes = memory_object_bytes
-        #: What is in memory and will be on disk in a moment.
+        #: Responses in memory that will be on disk in a moment.
         self.unsaved = WaitingRoom(self.disk, self._in_worker)
         self._seen: cachetools.LRUCache[str, bool] = cachetools.LRUCache(16_384)
-        #: How often targets were used since the disk tier was told.
+        #: How often targets were used since the last report to the disk tier.
         self._used: dict[str, int] = {}
         self.ledger = Ledger(self.disk.purges.epoch(0))
         self._on_purge: list[Callable[[Purge], None]] = []
 
     async def aclose(self) -> None:
-        """Ends the worker thread after what it has to do, and what is still to be saved."""
+        """Save what is unsaved, and end the worker thread after its work."""
         await self.unsaved.aclose()
         await self._in_worker(self.disk.close)
         self._worker.shutdown()
         self._syncer.shutdown()
 
     def on_purge(self, callback: Callable[[Purge], None]) -> None:
-        """`callback` learns of every purge, those of other processes included."""
+        """Call `callback` with every purge, including those of other processes."""
         self._on_purge.append(callback)
 
     def resize(self, *, memory_bytes: int, memory_object_bytes: int, disk_bytes: int) -> None:
-        """Other budgets; the disk tier keeps to a smaller one with the next body that arrives."""
+        """Change the budgets. The disk tier applies a smaller one with the next arriving body."""
         self.memory.resize(memory_bytes)
         self._memory_object_bytes = memory_object_bytes
         self.disk.budget = disk_bytes
 
     def used(self, target: str) -> None:
-        """Something that is stored has answered a request."""
-        self._used[target] = self._used.get(target, 0) + 1  # quicker than a Counter
+        """Record that a stored response has answered a request."""
+        self._used[target] = self._used.get(target, 0) + 1  # faster than a Counter
 
     async def check(self) -> None:
-        """Readiness; raises `Degraded` while the disk tier cannot be used."""
+        """Check readiness. Raise `Degraded` while the disk tier cannot be used."""
         if self.disk.problem:
             raise Degraded(
                 f"The disk tier cannot be used ({self.disk.problem}); objects are passed on, or kept in memory."
             )
 
     def spool(self, target: str, length: int | None, *, unread_seconds: float = math.inf) -> Spool:
-        """A place for a body that arrives, which ends when nobody has read it for `unread_seconds`."""
+        """Return a place for an arriving body, which ends when nobody has read it for `unread_seconds`."""
         wanted_again = target in self._seen
         self._seen[target] = True
         room = _Room(self, displace=wanted_again)
         return Spool(room, self._memory_object_bytes, length, unread_seconds=unread_seconds)
 
     async def set_aside(self, file: ArrivingFile, least: int, wanted: int, *, displace: bool) -> bool:
-        """Room on disk for a body that arrives; see `DiskTier.set_aside`."""
+        """Reserve space on disk for an arriving body; see `DiskTier.set_aside`."""
         return await self._on_disk(False, self.disk.set_aside, file, least, wanted, displace=displace)
 
     def disk_failed(self, error: OSError) -> None:
-        """A body that arrives could not be written."""
+        """Note that an arriving body could not be written."""
         self.disk.failed(error)
 
     def catch_up(self) -> int:
-        """Obeys the purges of other processes, as before every lookup. How many responses they have hit in memory."""
+        """Apply the purges of other processes, as before every lookup. Return how many responses they have hit in
+        memory."""
         known = self.ledger.epoch
         if self.disk.purges.epoch(known) == known:
             return 0
         return sum(self._obey(number, purge) for number, purge in self.disk.purges.since(known))
 
     async def find(self, target: str, request: Mapping[str, str]) -> StoredResponse | None:
-        """The response that this request selects, from either tier. No purge has concerned it."""
+        """Return the response that this request selects, from either tier. No purge concerns it."""
         while True:
             self.catch_up()
             stored = self.memory.find(target, request)
@@ -243,12 +244,11 @@ class Store:
         return next((s for s in variants if selection.matches(s.selected, request)), None)
 
     async def save(self, stored: StoredResponse, spool: Spool, saved: Saved | None = None) -> None:
-        """Keeps a response whose body has arrived, unless a purge concerned it meanwhile, or it may not displace what
-        is there. `saved` is told when it is on disk, which is a moment later where the body is in memory.
-        """
+        """Store a response whose body has arrived, unless a purge concerned it meanwhile, or it may not displace the
+        present one. `saved` is called when it is on disk, which is a moment later for a body in memory."""
         if not await self._may_displace(stored):
             return
-        self._used.pop(stored.target, None)  # that was another response
+        self._used.pop(stored.target, None)  # those uses were of another response
         if not spool.in_memory:
             await self._save_file(stored, spool, saved)
             return
@@ -267,7 +267,7 @@ class Store:
                 await self._on_disk(None, self.disk.remove, stored)
 
     async def _may_displace(self, stored: StoredResponse) -> bool:
-        """Whether nothing that is there by now has to stay (see `storing.may_displace`)."""
+        """Return whether nothing has been stored meanwhile that has to stay (see `storing.may_displace`)."""
         if 200 <= stored.status < 300:
             return True
         selecting = {name: value for name, value in stored.selected if value is not None}
@@ -277,7 +277,7 @@ class Store:
     async def _save_file(self, stored: StoredResponse, spool: Spool, saved: Saved | None) -> None:
         if not spool.is_kept:
             return
-        await self.unsaved.settle(stored.target)  # it is older
+        await self.unsaved.settle(stored.target)  # so that older responses are saved first
         body: FileBody | None = await self._on_disk(
             None, self.disk.save, stored, spool, wanted_again=spool.room.displace
         )
@@ -289,9 +289,10 @@ class Store:
             saved(stored, spool.digest, body.path)
 
     async def update(self, old: StoredResponse, new: StoredResponse) -> None:
-        """Replaces the fields of a response whose bytes stay the same, unless it is not there any more.
+        """Replace the fields of a response whose bytes stay the same, unless it has gone meanwhile.
 
-        A caller that is cancelled waits for the end: what has become private must not stay public on disk.
+        A cancelled caller waits for the end, because a response that has become private must not stay public on
+        disk.
         """
         await ended(asyncio.create_task(self._update(old, new)))
 
@@ -302,27 +303,29 @@ class Store:
         kept = [s for s in self.memory.get(old.target) if s.is_same(old)]
         if not kept:
             return
-        new = attrs.evolve(new, body=kept[0].body)  # the one that `old` arrived in may be closed by now
+        new = attrs.evolve(new, body=kept[0].body)  # the body in which `old` arrived may be closed now
         self.memory.replace(new)
         await self.unsaved.settle(new.target)
         is_written = await self._on_disk(False, self.disk.update, new)
         if new.private and not old.private and not is_written:
-            await self._announce(Purge(urls=frozenset({new.target})))  # what is on disk says it were public
+            await self._announce(
+                Purge(urls=frozenset({new.target}))
+            )  # because the disk still says that it is public
 
     async def remove(self, stored: StoredResponse) -> None:
-        """Drops a response that turned out to be useless."""
+        """Remove a response that turned out to be useless."""
         self.memory.drop(stored)
         await self.unsaved.settle(stored.target)
         await self._on_disk(None, self.disk.remove, stored)
 
     async def purge(self, purge: Purge) -> int:
-        """Carries out a purge here and for all processes that share the disk tier; how many responses it hit on disk,
-        or in memory where those are more.
+        """Carry out a purge here and for all processes that share the disk tier. Return how many responses it hit on
+        disk, or in memory if those are more.
 
-        When it returns, nothing that was stored, or began to be stored, before it is served any more, nor after a
-        crash. That takes no room on the disk: the index may be told later, and is not believed until then. What cannot
-        be written down even so becomes a purge of everything. Raises OSError when it may not outlive a crash: it then
-        holds until one.
+        When it returns, nothing that was stored, or began to be stored, before it is served any more, not even after
+        a crash. That takes no space on the disk: the index may be updated later, and is not used until then. What
+        cannot be recorded at all becomes a purge of everything. Raise `OSError` if the purge may not survive a crash
+        of the machine.
         """
         before = self.ledger.epoch
         in_memory = await self._announce(purge)
@@ -330,7 +333,8 @@ class Store:
         return max(in_memory, await self._on_disk(0, self.disk.carry_out_purges, before))
 
     async def _announce(self, purge: Purge) -> int:
-        """Makes a purge known to all processes and obeys it; how many responses it hit in memory. Raises OSError."""
+        """Announce a purge to all processes and apply it. Return how many responses it hit in memory. Raise
+        `OSError`."""
         purges, loop = self.disk.purges, asyncio.get_running_loop()
         deadline = loop.time() + TIMEOUT
         try:
@@ -346,7 +350,7 @@ class Store:
         return hit
 
     async def tend(self) -> None:
-        """Heals what can be healed of the disk tier, and tells it which responses were used."""
+        """Repair the disk tier if possible, and report to it which responses were used."""
         self.catch_up()
         await self._on_disk(None, self.disk.tend)
         used, self._used = self._used, {}
@@ -355,9 +359,8 @@ class Store:
             self._used.update({target: used[target] for target in elsewhere if target in self.memory})
 
     async def check_bodies(self, bytes_per_second: int, pause: float = 1.0) -> None:
-        """Looks once at all files of the disk tier, for those whose bytes are not what they were, and for those that
-        nobody knows. `pause` is in seconds and made 256 times.
-        """
+        """Check all files of the disk tier once for changed bytes, and find those without a row. `pause` is in
+        seconds, and made 256 times."""
         files = self.disk.files
         for part in files.parts():
             await self._on_disk(None, self.disk.sweep, part)
@@ -369,12 +372,11 @@ class Store:
             await asyncio.sleep(pause)
 
     async def stored(self, prefix: str, after: tuple[str, str], limit: int) -> list[Listed]:
-        """What is stored of targets that begin with `prefix`, beyond the one of `after` (target and selection), in
-        order; at most `limit`, of which the disk tier gives none while it cannot be used.
-        """
+        """Return at most `limit` responses whose targets begin with `prefix`, after `after` (target and selection),
+        in order. While the disk tier cannot be used, those in memory are returned."""
         page = functools.partial(index_page, prefix=prefix, after=after, limit=limit)
         on_disk: list[Listed] = await self._on_disk([], self.disk.ask, page)
-        # There may be hundreds of thousands, which nobody else should wait for.
+        # In a thread, because there may be hundreds of thousands.
         targets = await asyncio.to_thread(first_targets, self.memory.targets(), prefix, after, limit)
         return merge_listed(on_disk, listed_in_memory(self.memory, targets, after), self._used, limit)
 
@@ -386,7 +388,7 @@ class Store:
         return hit
 
     async def _warmed(self, stored: StoredResponse) -> StoredResponse:
-        """A small body goes to memory with the first use of its response."""
+        """Return the response with its small body in memory, after its first use."""
         body = stored.body
         if not isinstance(body, FileBody) or body.length > self._memory_object_bytes:
             return stored
@@ -398,10 +400,10 @@ class Store:
     async def _on_disk(
         self, otherwise: D, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
     ) -> T | D:
-        """What a method of the disk tier returns; `otherwise` when it fails, which is no client's concern."""
+        """Return the result of a method of the disk tier, or `otherwise` if it fails, which affects no client."""
         try:
             return await self._in_worker(function, *args, **kwargs)
-        except OldLogError:  # the next request looks for the new one
+        except OldLogError:  # the next request finds the new one
             return otherwise
         except (sqlite3.Error, OSError) as error:
             failure = error.with_traceback(None)
@@ -420,7 +422,7 @@ class Store:
 
 @attrs.frozen
 class _Room:
-    """Where a body finds room when it outgrows memory."""
+    """Provides space for a body that outgrows memory."""
 
     store: Store
     displace: bool
@@ -433,8 +435,7 @@ class _Room:
 
 
 def _may_be_on_disk(stored: StoredResponse) -> bool:
-    """What can be used for long, or validated; but every purge concerns a refusal without keys (`Purge.concerns`), for
-    which the index has no place.
-    """
+    """Return whether a response can be used for long, or validated. Refusals without keys stay in memory: every
+    purge concerns them (`Purge.concerns`), which the index cannot express."""
     is_useful = stored.policy.lifetime >= DISK_LIFETIME or bool(stored.conditions)
     return is_useful and (stored.status == 200 or bool(stored.surrogate_keys))

@@ -1,4 +1,4 @@
-"""A stored response: all that is needed to answer with it and to decide about it."""
+"""A stored response: everything that is needed to answer with it and to decide about it."""
 
 import functools
 import json
@@ -15,9 +15,8 @@ from storage_edge.storage.bodies import Body, MemoryBody
 
 @attrs.define(eq=False)
 class Rendered:
-    """An answer from memory as it leaves, but for the id of its request, at the end of `head`. It is right from `since`
-    on, before `until` (seconds since 1970): then its Age is another, or it has become stale.
-    """
+    """A formatted answer from memory, complete except for the id of its request at the end of `head`. It is right
+    from `since` until before `until` (seconds since 1970), when its Age changes or it becomes stale."""
 
     head: bytes
     body: MemoryBody
@@ -30,9 +29,9 @@ class Rendered:
 class StoredResponse:
     """One response. Its `target` is the target URI: the origin and the canonical request target.
 
-    `headers` are all end-to-end fields of the origin, those for the edge alone included. A `private` one is
-    reused only after the origin has validated it for the user who asks. `epoch` is the ledger's when its
-    origin request began; `stale` is set by a soft purge.
+    `headers` are all end-to-end fields of the origin, including those for the edge alone. A `private` response is
+    reused only after the origin has validated it for the user who asks. `epoch` is the ledger's when its origin
+    request began. `stale` is set by a soft purge.
     """
 
     target: str
@@ -46,32 +45,32 @@ class StoredResponse:
     epoch: int
     body: Body
     stale: bool = False
-    #: The last answer with it to those who take gzip (True), and who do not.
+    #: The last answer for clients that accept gzip (True), and for those that do not.
     rendered: dict[bool, Rendered] = attrs.field(init=False, factory=dict, repr=False)
     _compressed: "list[StoredResponse]" = attrs.field(init=False, factory=list, repr=False)
 
     @functools.cached_property
     def client_fields(self) -> CIMultiDict[str]:
-        """What clients get of `headers`, made once, when it is first asked for: not all of it is."""
+        """The fields of `headers` for clients, made when they are first needed."""
         return storing.for_clients(self.headers)
 
     @functools.cached_property
     def head(self) -> bytes:
-        """What a 200 from memory begins with, made once; Age and Cache-Status follow."""
+        """The beginning of a 200 from memory, made once. Age and Cache-Status follow."""
         return storing.head_of_200(self.client_fields, self.body.length or 0, self.times.received)
 
     @functools.cached_property
     def is_public_text(self) -> bool:
-        """Whether there may be a compressed representation of it as well."""
+        """Whether there may also be a compressed representation of it."""
         return not self.private and coding.is_text(self.status, self.headers)
 
     @functools.cached_property
     def varying(self) -> "StoredResponse":
-        """It, saying that there is another representation."""
+        """The same response with fields that announce another representation."""
         return attrs.evolve(self, headers=CIMultiDictProxy(coding.varying(self.headers)))
 
     def compressed(self, body: MemoryBody) -> "StoredResponse":
-        """The other representation, made once."""
+        """Return the compressed representation, made once."""
         if not self._compressed or self._compressed[0].body is not body:
             headers = CIMultiDictProxy(coding.coded(self.headers))
             self._compressed[:] = [attrs.evolve(self, headers=headers, body=body)]
@@ -79,30 +78,31 @@ class StoredResponse:
 
     @functools.cached_property
     def surrogate_keys(self) -> frozenset[str]:
-        """The names under which it can be purged, made once: every purge looks at them."""
+        """The names by which it can be purged, made once because every purge looks at them."""
         return storing.surrogate_keys(self.headers)
 
     def is_same(self, other: "StoredResponse") -> bool:
-        """Whether both are one answer of the origin's, wherever its body is; others may be as old as it."""
+        """Return whether both are the same answer of the origin, wherever its body is. Other responses may have the
+        same age."""
         mine = (self.status, self.times, self.selected, self.headers)
         return mine == (other.status, other.times, other.selected, other.headers)
 
     def may_be_displaced_by(self, status: int) -> bool:
-        """Whether a response with this status takes its place (see `storing.may_displace`)."""
+        """Return whether a response with this status replaces it (see `storing.may_displace`)."""
         return storing.may_displace(status, self.status, stored_is_private=self.private)
 
     @property
     def conditions(self) -> dict[str, str]:
-        """Request fields that ask the origin whether it is still right."""
+        """Return the request fields that ask the origin whether it is still right."""
         return selection.conditions_for(self.headers)
 
     def age(self, now: float) -> float:
-        """Current age in seconds; a soft purge makes it stale whatever its lifetime is."""
+        """Return the current age in seconds. A soft purge makes it stale whatever its lifetime is."""
         age = self.times.current_age(now)
         return max(age, self.policy.lifetime) if self.stale else age
 
     def to_json(self) -> str:
-        """What the disk tier's index keeps beside target, selection and body."""
+        """Return what the disk tier's index stores in addition to target, selection and body."""
         return json.dumps(
             {
                 "status": self.status,
@@ -121,7 +121,7 @@ class StoredResponse:
     def from_json(
         cls, text: str, *, target: str, selected: Selection, epoch: int, body: Body, stale: bool
     ) -> "StoredResponse":
-        """The opposite of `to_json`."""
+        """Decode the result of `to_json`."""
         kept: dict[str, Any] = json.loads(text)
         policy = {**kept["policy"], "hidden_fields": frozenset(kept["policy"]["hidden_fields"])}
         return cls(
@@ -140,10 +140,10 @@ class StoredResponse:
 
 
 def selection_key(selected: Selection) -> str:
-    """A selection as text, for the index."""
+    """Return a selection as text, for the index."""
     return json.dumps(selected) if selected else "[]"
 
 
 def selection_from_key(text: str) -> Selection:
-    """The opposite of `selection_key`."""
+    """Decode the result of `selection_key`."""
     return tuple((name, value) for name, value in json.loads(text))

@@ -50,6 +50,24 @@ def test_what_was_well_misses_nothing() -> None:
     assert outcome().misses == []
 
 
+def test_a_quiet_client_is_taken_for_one_that_waits_once_for_a_processor() -> None:
+    """Where everybody shares two processors, five times very little is nobody's fault."""
+    quiet = ClientStats([0.003] * 200)
+    assert outcome(quiet=quiet, client=ClientStats([0.049] * 200)).misses == []
+    assert outcome(quiet=quiet, client=ClientStats([0.051] * 200)).misses == ["slow"]
+    slow = ClientStats([0.020] * 200)
+    assert outcome(quiet=slow, client=ClientStats([0.099] * 200)).misses == []
+    assert outcome(quiet=slow, client=ClientStats([0.101] * 200)).misses == ["slow"]
+
+
+def test_what_a_tier_may_keep_is_not_left_behind() -> None:
+    kept = Usage(0, 20, memory=160 * 2**20, cached=64 * 2**20)
+    assert outcome(after=(Usage(0, 20), kept)).misses == []
+    assert "0+96" in str(outcome(after=(Usage(0, 20), kept)))
+    more = Usage(0, 20, memory=165 * 2**20, cached=64 * 2**20)
+    assert outcome(after=(Usage(0, 20), more)).misses == ["memory left"]
+
+
 @pytest.mark.parametrize(
     ("changed", "missed"),
     [

@@ -20,7 +20,7 @@ from yarl import URL
 
 from common.serving import serving
 from storage_edge.app import create_app, served
-from storage_edge.cache.fetching import Flight, Landing
+from storage_edge.cache.fetching import Fetch, FetchResult
 from storage_edge.client.handlers import CACHE
 from storage_edge.settings import Settings
 
@@ -241,13 +241,13 @@ def start_edge(origin: Origin, clock: Clock, tmp_path: Path, aiohttp_client: Aio
 def joined(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How many requests have begun to wait for an answer of the origin, by its URI."""
     counted: Counter[str] = Counter()
-    landed = Flight.landed
+    wait = Fetch.wait
 
-    async def noted(flight: Flight) -> Landing:
-        counted[flight.uri] += 1
-        return await landed(flight)
+    async def noted(fetch: Fetch) -> FetchResult:
+        counted[fetch.uri] += 1
+        return await wait(fetch)
 
-    monkeypatch.setattr(Flight, "landed", noted)
+    monkeypatch.setattr(Fetch, "wait", noted)
     return counted
 
 

@@ -132,7 +132,7 @@ async def test_a_client_that_leaves_cancels_nothing_that_others_need(
     joiner = asyncio.create_task(edge.get(ARCHIVE))
     await until(lambda: joined.total() == 2)
     stream.send(b"a" * 300_000)
-    await until(lambda: edge.app[CACHE]._flights.asking(origin.url + ARCHIVE) is None)
+    await until(lambda: edge.app[CACHE]._fetches.unanswered(origin.url + ARCHIVE) is None)
     leader.cancel()
     stream.send(b"b" * 300_000, None)
     assert len((await joiner).body) == 600_000
@@ -302,7 +302,7 @@ async def test_when_a_leader_finds_no_place_of_its_own_one_of_those_who_joined_l
 ) -> None:
     edge, slow = await _busy_edge(start_edge, origin, origin_connections_per_address=1)
     refused = asyncio.create_task(edge.get(ARCHIVE, **_as("10.0.0.1")))
-    await until(lambda: edge.app[CACHE]._flights.asking(origin.url + ARCHIVE))
+    await until(lambda: edge.app[CACHE]._fetches.unanswered(origin.url + ARCHIVE))
     joined = [asyncio.create_task(edge.get(ARCHIVE, **_as(f"10.0.1.{n % 3}"))) for n in range(12)]
     answers = await asyncio.gather(*joined)
     assert {(answer.status, answer.body) for answer in answers} == {(200, LARGE)}

@@ -167,9 +167,9 @@ async def test_what_is_not_stored_takes_no_part_in_collapsing_and_does_not_end_i
     await until(lambda: origin.requests)
     if head_first:
         head.set()
-        await until(lambda: origin.url + RAW in edge.app[CACHE]._flights._joinable)
-        flight = edge.app[CACHE]._flights._joinable[origin.url + RAW]
-        await until(flight.landing.done)
+        await until(lambda: origin.url + RAW in edge.app[CACHE]._fetches._joinable)
+        fetch = edge.app[CACHE]._fetches._joinable[origin.url + RAW]
+        await until(fetch.answered.done)
     alone = await edge.get(RAW, Cache_Control="no-store")
     assert (alone.body, alone.cache_status) == (b"content", "forgelet-edge; fwd=bypass")
     clients += [asyncio.create_task(edge.get(RAW)) for _ in range(5)]

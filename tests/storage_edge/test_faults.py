@@ -104,7 +104,9 @@ async def test_a_body_whose_storing_fails_for_an_unknown_reason_is_let_go_of(
         answers = await _five_together(edge, origin, joined)
         await edge.settled()
     assert {answer.body for answer in answers} == {b"x" * 700_000}
-    assert [line["event"] for line in logs if line["log_level"] == "error"] == ["a flight failed"]
+    assert [line["event"] for line in logs if line["log_level"] == "error"] == [
+        "a fetch from the origin failed"
+    ]
     await until(lambda: not _deleted_and_open(tmp_path))
     assert list(tmp_path.glob("edge/*/incoming/*/*")) == []
 

@@ -56,7 +56,7 @@ async def new_store(tmp_path: Path) -> AsyncIterator[Stores]:
 async def save(
     store: Store, body: bytes = b"hello", target: str = TARGET, saved: disk.Saved | None = None
 ) -> StoredResponse:
-    """A public response, as a flight keeps it."""
+    """A public response, as a fetch stores it."""
     spool = store.spool(target, len(body))
     stored = StoredResponse(
         target=target,

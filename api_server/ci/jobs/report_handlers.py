@@ -4,7 +4,7 @@ Reports are read when somebody asks for them: their bytes from the object store,
 """
 
 import asyncio
-import sys
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -29,7 +29,8 @@ from common.concurrency import ConcurrencyLimiter
 
 #: Pipelines whose reports are read at a time, and those of one caller; seconds that others wait.
 _READ_AT_A_TIME, _EACH, _TIMEOUT = 2, 1, 30
-#: Bytes of answers that are kept so that the same reports need not be read again.
+#: Bytes of compressed answers that are kept so that the same reports need not be read again; where reports may be
+#: larger, as many as these: an answer says what they say, and what it adds is compressed to next to nothing.
 _KEPT = 32 * 2**20
 _MOST_FILES = 10_000
 #: Elements that are read for each case that may be read.
@@ -40,19 +41,19 @@ _NUMBERING = re2.compile(r"([\s:]+(\[.*\]|\d+[\s:/\\]+\d+)){1,3}\s*\z")
 
 @attrs.frozen
 class Readers:
-    """Limits how many reports are read at a time, and caches the answers: reports never change."""
+    """Limits how many reports are read at a time, and caches the answers, compressed: reports never change."""
 
+    kept: "LRUCache[object, bytes]"
     places: ConcurrencyLimiter = attrs.field(
         factory=lambda: ConcurrencyLimiter(_READ_AT_A_TIME, _EACH, timeout=_TIMEOUT)
     )
-    kept: "LRUCache[object, str]" = attrs.field(factory=lambda: LRUCache(_KEPT, sys.getsizeof))
 
 
 READERS = Key[Readers]("report_readers")
 
 
 def setup(services: Services) -> None:
-    services[READERS] = Readers()
+    services[READERS] = Readers(LRUCache(max(_KEPT, services.settings.test_report_limit), len))
 
 
 @attrs.define
@@ -83,14 +84,18 @@ async def read_reports(
     """Return what `shown` makes of the reports of a pipeline, as JSON. Raises `TooBusy`."""
     readers, settings = services[READERS], services.settings
     key = (shown, settings.test_cases_limit, settings.test_report_limit, *reports)
-    if (text := readers.kept.get(key)) is not None:
-        return text
+    if (packed := readers.kept.get(key)) is not None:
+        return await asyncio.to_thread(_unpacked, packed)
     async with readers.places.place(*counted_for(actor)):
         suites = await _suites(services, reports)
-        text = await asyncio.to_thread(lambda: orjson.dumps(shown(suites)).decode())
-    if readers.kept.getsizeof(text) <= _KEPT:
-        readers.kept[key] = text
-    return text
+        packed = await asyncio.to_thread(lambda: zlib.compress(orjson.dumps(shown(suites)), level=1))
+    if len(packed) <= readers.kept.maxsize:
+        readers.kept[key] = packed
+    return await asyncio.to_thread(_unpacked, packed)
+
+
+def _unpacked(packed: bytes) -> str:
+    return zlib.decompress(packed).decode()
 
 
 async def _suites(services: Services, reports: Sequence[StoredReport]) -> Sequence[JobSuite]:

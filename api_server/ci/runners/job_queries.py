@@ -50,13 +50,15 @@ _KINDS = f"""
         ) next
     """
 
-#: Whether a runner meets the requirements of a kind of jobs.
-_FITS = """(kinds.tag_list <@ runner.tag_list OR %(star_is_any)s::boolean AND '*' = ANY (runner.tag_list))
-            AND (kinds.tag_list <> '{}' OR runner.run_untagged)
-            AND (kinds.protected OR runner.access_level <> 'ref_protected')"""
+#: Whether a runner meets the requirements of a kind of jobs: their tags, and their refs.
+FITS_TAGS = """(kinds.tag_list <@ runner.tag_list OR %(star_is_any)s::boolean AND '*' = ANY (runner.tag_list))
+            AND (kinds.tag_list <> '{}' OR runner.run_untagged)"""
+FITS_REF = "(kinds.protected OR runner.access_level <> 'ref_protected')"
+_FITS = f"""{FITS_TAGS}
+            AND {FITS_REF}"""
 
 #: Whether any runner gets jobs of a project.
-_OPEN = "projects.builds_access_level <> 'disabled' AND NOT projects.archived"
+OPEN = "projects.builds_access_level <> 'disabled' AND NOT projects.archived"
 
 #: `lanes` goes from one project to the next in the same way; the few projects of a project's runner are looked up one
 #: by one. Nobody counts what runs where only one project waits. The first `depth` jobs of all are among the first
@@ -118,7 +120,7 @@ CHOOSE_JOB = Statement(
         CROSS JOIN LATERAL (
             SELECT FROM runner, projects JOIN namespaces ON namespaces.id = projects.namespace_id
             WHERE projects.id = turns.project_id
-                AND {_OPEN}
+                AND {OPEN}
                 AND (runner.runner_type <> 'group_type' OR runner.namespace_id = ANY (namespaces.lineage))
             OFFSET 0 -- asked of one lane after the other, until there are enough
         ) open
@@ -173,7 +175,7 @@ ABLE_RUNNERS = Statement(
                 AND jobs.project_id = projects.id
             LIMIT 1
         ) one
-        WHERE {_OPEN}
+        WHERE {OPEN}
     )
     SELECT ARRAY(SELECT asking.id FROM (
         SELECT one.id, one.place FROM unnest(%(runner_ids)s::bigint[]) WITH ORDINALITY AS one (id, place)

@@ -21,9 +21,9 @@ from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.pages import page
 from api_server.pages.ci import logs as log_pages
-from api_server.pages.ci import pipelines, queries, words
+from api_server.pages.ci import pipelines, queries, waiting, words
 from api_server.pages.ci.logs import LogPart, state_of
-from api_server.pages.ci.pipelines import chosen_status
+from api_server.pages.ci.pipelines import chosen_status, read_variables
 from api_server.pages.ci.queries import JobDetails, PipelineJob
 from api_server.pages.page import pager
 from api_server.pages.routes import Pages
@@ -133,6 +133,7 @@ async def job_page(
         sight=sight,
         job=sight.shown,
         row=sight.row,
+        reason=(await waiting.reasons(request, project, [job_id])).get(job_id),
         is_done=_is_done(sight.row, sight.details, sight.log),
         words=words,
         problem=problem,
@@ -252,35 +253,21 @@ async def keep(request: web.Request, visitor: Visitor, params: OneJob, project: 
 async def play(request: web.Request, visitor: Visitor, params: PlayJob, project: Project) -> web.Response:
     """What stood in the form stays there where it is refused."""
     try:
-        given = _variables(params.variables)
+        given = read_variables(params.variables)
         answer = await ask(
             request, handlers.play_job, id=str(project.id), job_id=params.id, job_variables_attributes=given
         )
-    except (ApiError, ValueError) as problem:
-        reason = reason_of(problem) if isinstance(problem, ApiError) else str(problem)
+    except ApiError as problem:
         return await job_page(
             request,
             visitor,
             project,
             params.id,
-            problem=reason or "You may not start this job.",
+            problem=reason_of(problem) or "You may not start this job.",
             variables=params.variables,
-            status=problem.status if isinstance(problem, ApiError) else 400,
+            status=problem.status,
         )
     return _to(request, visitor, project, _id(answer), "The job is started.")
-
-
-def _variables(text: str) -> list[dict[str, str]]:
-    """Raises ValueError with a sentence for a line that gives none."""
-    given = []
-    for number, line in enumerate(text.splitlines(), 1):
-        name, equals, value = line.partition("=")
-        if not line.strip():
-            continue
-        if not equals or not name.strip():
-            raise ValueError(f"Line {number} of the variables is not NAME=value.")
-        given.append({"key": name.strip(), "value": value})
-    return given
 
 
 def _id(answer: web.StreamResponse) -> int:

@@ -18,12 +18,13 @@ from api_server.ci.pipelines.states import COMPLETE, RETRYABLE, STATUSES, TRANSI
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.pages import page
-from api_server.pages.ci import queries, words
+from api_server.pages.ci import queries, waiting, words
 from api_server.pages.ci.queries import JobDetails, PipelineJob
 from api_server.pages.page import pager
-from api_server.pages.routes import Pages
+from api_server.pages.routes import Pages, allows
 from api_server.pages.sessions import Visitor
 from api_server.web import context
+from api_server.web.errors import invalid
 from api_server.web.pagination import Paginated, wanted_page
 from api_server.web.routes import Role, ask, caller
 
@@ -103,8 +104,13 @@ def _is_archived(request: web.Request, created_at: datetime.datetime) -> bool:
 
 pages = Pages()
 
+#: The rule for pages that run pipelines.
+RUN = project(Role.DEVELOPER, feature="builds")
+
 #: Jobs on the page of one pipeline, those that were tried before among them.
 MOST_JOBS = 500
+#: Pending jobs of which is said why they wait.
+MOST_EXPLAINED = 20
 
 
 def chosen_status(value: Any) -> Status | None:
@@ -123,6 +129,13 @@ class ListOfPipelines(Paginated):
 @attrs.frozen(kw_only=True)
 class OnePipeline:
     id: int
+
+
+@attrs.frozen(kw_only=True)
+class NewPipeline:
+    ref: str = ""
+    #: `NAME=value`, one in each line.
+    variables: str = ""
 
 
 @attrs.frozen
@@ -153,9 +166,40 @@ async def list_pipelines(
         pipelines=orjson.loads(listed.body),
         pages=pager(request, part, listed),
         wanted=params,
+        may_run=allows(RUN, project, visitor),
         statuses=STATUSES,
         words=words,
     )
+
+
+@pages.get("/{project}/-/pipelines/new", access=RUN)
+async def show_new_pipeline(
+    request: web.Request, visitor: Visitor, params: NewPipeline, project: Project
+) -> web.Response:
+    ref = params.ref or project.default_branch
+    return page.answer(request, visitor, "ci/new_pipeline.html", project=project, tab="pipelines", ref=ref)
+
+
+@pages.post("/{project}/-/pipelines", access=RUN, form_page=show_new_pipeline)
+async def run_pipeline(
+    request: web.Request, visitor: Visitor, params: NewPipeline, project: Project
+) -> web.Response:
+    given = read_variables(params.variables)
+    made = await page.read(request, api.create_pipeline, project, ref=params.ref.strip(), variables=given)
+    return page.see_other(request, visitor, url(project, made["id"]))
+
+
+def read_variables(text: str) -> list[dict[str, str]]:
+    """The variables of a form's field. Raises 400 for a line that gives none."""
+    given = []
+    for number, line in enumerate(text.splitlines(), 1):
+        name, equals, value = line.partition("=")
+        if not line.strip():
+            continue
+        if not equals or not name.strip():
+            raise invalid({"variables": [f"Line {number} of the variables is not NAME=value."]})
+        given.append({"key": name.strip(), "value": value})
+    return given
 
 
 @pages.get("/{project}/-/pipelines/{id}", access=project(feature="builds"))
@@ -167,6 +211,7 @@ async def show_pipeline(
     shown: dict[str, Any] = orjson.loads(await pipelines.show_pipeline(database, project.id, params.id))
     pipeline = await find_pipeline(services, project, params.id)
     jobs = await queries.jobs_of_pipeline(database, params.id, MOST_JOBS + 1)
+    pending = [job.id for job in jobs if job.status == "pending" and not job.retried]
     return page.answer(
         request,
         visitor,
@@ -178,6 +223,7 @@ async def show_pipeline(
         is_cut=len(jobs) > MOST_JOBS,
         failed=[job for job in jobs if job.status == "failed" and not job.retried],
         parent=await queries.parent_of(database, params.id),
+        reasons=await waiting.reasons(request, project, pending[:MOST_EXPLAINED]),
         actions=await actions_on_pipeline(request, project, pipeline, jobs),
         words=words,
     )

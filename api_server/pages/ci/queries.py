@@ -5,6 +5,7 @@ import datetime
 
 import attrs
 
+from api_server.ci.runners.job_queries import FITS_REF, FITS_TAGS, OPEN
 from api_server.state.database import Executor
 from api_server.state.declarations import statement
 
@@ -119,3 +120,46 @@ class Parent:
     """)
 async def parent_of(database: Executor, pipeline_id: int) -> Parent | None:
     """None for one that no other of the same project has started."""
+
+
+@attrs.frozen(kw_only=True)
+class WaitingJob:
+    """A pending job with the runners of its project: how many there are, how many of those have its tags, take jobs of
+    its ref too, are not paused, and have been heard of lately; each number counts some of those before it."""
+
+    job_id: int
+    ref: str
+    tag_list: list[str]
+    #: Whether any runner gets jobs of the project.
+    is_open: bool
+    runners: int
+    with_tags: int
+    of_ref: int
+    active: int
+    online: int
+    #: When one of the active ones was heard of last.
+    last_seen: datetime.datetime | None
+
+
+@statement(f"""
+    SELECT kinds.id AS job_id, pipelines.ref, kinds.tag_list, {OPEN} AS is_open, serving.runners, serving.with_tags,
+        serving.of_ref, serving.active, serving.online, serving.last_seen
+    FROM jobs kinds JOIN pipelines ON pipelines.id = kinds.pipeline_id
+    JOIN projects ON projects.id = kinds.project_id JOIN namespaces ON namespaces.id = projects.namespace_id
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS runners,
+            count(*) FILTER (WHERE {FITS_TAGS}) AS with_tags,
+            count(*) FILTER (WHERE {FITS_TAGS} AND {FITS_REF}) AS of_ref,
+            count(*) FILTER (WHERE {FITS_TAGS} AND {FITS_REF} AND runner.active) AS active,
+            count(*) FILTER (WHERE {FITS_TAGS} AND {FITS_REF} AND runner.active
+                AND contact_status(runner.contacted_at, runner.created_at, %(now)s) = 'online') AS online,
+            max(runner.contacted_at) FILTER (WHERE {FITS_TAGS} AND {FITS_REF} AND runner.active) AS last_seen
+        FROM runners runner
+        WHERE runner.runner_type = 'instance_type' OR runner.namespace_id = ANY (namespaces.lineage)
+            OR runner.id IN (
+                SELECT runner_projects.runner_id FROM runner_projects WHERE runner_projects.project_id = projects.id)
+    ) serving
+    WHERE kinds.id = ANY (%(job_ids)s::bigint[]) AND kinds.kind = 'build' AND kinds.status = 'pending'
+    """)
+async def waiting_jobs(database: Executor, job_ids: list[int], *, star_is_any: bool) -> list[WaitingJob]:
+    """Those of the jobs that are pending."""

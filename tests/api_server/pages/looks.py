@@ -30,6 +30,44 @@ class Look:
     status: int = 200
 
 
+#: Of everything that Markdown has.
+GUIDE = """\
+# A guide
+
+[![a badge](https://badges.example/x.svg)](https://ci.example) ![a pixel](pixel.png)
+
+## Code and `code`
+
+```python
+@cached
+class Value(Base):  # a comment
+    text = f"{1} {None}"
+```
+
+| left | middle | right |
+|:-----|:------:|------:|
+| 1 | `2` | WIDE |
+
+- [x] done, see !1 and [below](#notes)
+- [ ] to do
+  1. first
+
+> quoted *text* ~~gone~~ <kbd>Ctrl</kbd> <mark>marked</mark>
+
+<details open><summary>More</summary>
+
+Text with a note.[^1]
+
+</details>
+
+---
+
+### Notes
+
+[^1]: The note.
+""".replace("WIDE", "wide" * 12)
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
 LOOKS: list[Look] = [
     Look("/", "stranger"),
     Look("/explore/groups", "stranger"),
@@ -58,6 +96,11 @@ LOOKS: list[Look] = [
     Look("/{project}/-/tree/main"),
     Look("/{project}/-/tree/main/src"),
     Look("/{project}/-/blob/main/picture.bin"),
+    Look("/{project}/-/blob/main/docs/guide.md"),
+    Look("/{project}/-/blob/main/docs/guide.md?plain=1"),
+    Look("/{project}/-/blob/main/docs/pixel.png"),
+    Look("/{project}/-/blame/main/src/code.py"),
+    Look("/{project}/-/tree/main/docs"),
     Look("/{project}/-/new/main/src"),
     Look("/{project}/-/edit/main/src/code.py"),
     Look("/{project}/-/edit/main/picture.bin", status=422),
@@ -70,10 +113,18 @@ LOOKS: list[Look] = [
     Look("/{project}/-/tags"),
     Look("/{project}/-/releases"),
     Look("/{project}/-/releases/v1"),
+    Look("/{project}/-/releases/v1/edit"),
+    Look("/{project}/-/releases/new"),
+    Look("/{project}/-/branches/new"),
+    Look("/{project}/-/tags/new"),
     Look("/{project}/-/pipelines", "stranger"),
     Look("/{project}/-/pipelines"),
     Look("/{project}/-/pipelines?status=canceled"),
     Look("/{project}/-/pipelines/{pipeline}"),
+    Look("/{project}/-/pipelines/new"),
+    Look("/{project}/-/pipeline_schedules"),
+    Look("/{project}/-/pipeline_schedules/new"),
+    Look("/{project}/-/pipeline_schedules/{schedule}/edit"),
     Look("/{project}/-/jobs"),
     Look("/{project}/-/jobs/{job}"),
     Look("/{project}/-/jobs/{failed_job}"),
@@ -115,11 +166,15 @@ async def repositories(forge: Forge, things: Things) -> None:
     long = "x" * 200
     files = {
         "README.md": f"# A project\n\nWith a README that has {long} in it.\n\n<script>alert(1)</script>\n",
+        "docs/guide.md": GUIDE,
         "src/code.py": f"def main() -> None:\n    print('{long}')\n",
         "src/with a space & more #1.txt": "odd\n",
     }
     actions = [{"action": "create", "file_path": path, "content": text} for path, text in files.items()]
     actions.append({"action": "create", "file_path": "picture.bin", "content": "AAEC", "encoding": "base64"})
+    actions.append(
+        {"action": "create", "file_path": "docs/pixel.png", "content": PIXEL, "encoding": "base64"}
+    )
     first = {"branch": "main", "commit_message": "Start\n\nWith a body <b>.", "actions": actions}
     started = await owner.api.post(f"{url}/commits", first)
     assert started.status == 201, started
@@ -147,6 +202,10 @@ async def pipelines(forge: Forge, things: Things) -> None:
     await runner.finish()
     await (await handed_out(project)).finish("failed", failure_reason="script_failure", exit_code=3)
     await bring(forge, things["manual_job"], "manual")
+    nightly = {"description": "Nightly", "ref": "main", "cron": "0 4 * * *"}
+    things["schedule"] = (await owner.api.post(f"{project.url}/pipeline_schedules", nightly)).body["id"]
+    variable = {"key": "DEEP", "value": "yes"}
+    await owner.api.post(f"{project.url}/pipeline_schedules/{things['schedule']}/variables", variable)
     check = {"name": "scanner", "external_url": "http://unreachable.invalid/hook"}
     await owner.api.post(f"{project.url}/external_status_checks", check)
     opened = await open_merge_request(owner, found, description="What it does\n\n- a list", labels="one,two")

@@ -53,7 +53,7 @@ NO_DATES = "document.querySelectorAll('input[type=date]').forEach(each => each.t
 #: In a page: what can be used by keyboard, and what is at hand and how that is marked.
 USABLE = """
     [...document.querySelectorAll('a[href], button, input, select, textarea, [tabindex]')]
-        .filter(each => each.tabIndex >= 0 && each.type != 'hidden' && !each.hidden)
+        .filter(each => each.tabIndex >= 0 && each.type != 'hidden' && each.checkVisibility())
         .map(each => each.textContent.trim().slice(0, 40) || each.name)
 """
 FOCUSED = """

@@ -112,6 +112,41 @@ async def test_it_is_said_why_it_cannot_be_merged(browser: Browser, scene: Scene
     assert '<button class="main">Merge' not in browser.text
 
 
+async def test_an_obstacle_leads_to_where_it_is_removed(browser: Browser, scene: Scene) -> None:
+    made = await scene.merge_request("demanded", title="Against the demands")
+    page, project = f"{scene.path}/{made['iid']}", f"/projects/{scene.project['id']}"
+    demands = f'<a href="{scene.path.removesuffix("merge_requests")}settings/merge_requests">What a merge demands</a>'
+    checks = '<a href="#checks">The checks</a>'
+    demand = {"only_allow_merge_if_all_status_checks_passed": True}
+    assert (await scene.owner.api.put(project, demand)).status == 200
+    await browser.get(page)
+    assert (checks in browser.text, 'id="checks"' in browser.text, demands in browser.text) == (
+        True,
+        True,
+        True,
+    )
+    async with browsing(scene.forge, scene.reporter) as looking:
+        await looking.get(page)
+        assert (checks in looking.text, demands in looking.text) == (True, False)
+    assert (await scene.owner.api.put(project, dict.fromkeys(demand, False))).status == 200
+    await browser.get(page)
+    assert ("It can be merged." in browser.text, checks in browser.text) == (True, False)
+
+
+async def test_a_delivery_of_a_paused_check_says_so(browser: Browser, scene: Scene) -> None:
+    made = await scene.merge_request("paused", title="To a paused check")
+    paused = "UPDATE external_status_checks SET paused_at = now(), pause_reason = 'x' WHERE id = %(id)s"
+    await scene.forge.execute(paused, id=scene.check_id)
+    await browser.get(f"{scene.path}/{made['iid']}")
+    assert "the check is paused: nothing is sent until it is resumed" in words(browser)
+    check = (
+        f"{scene.path.removesuffix('merge_requests')}settings/merge_requests/status_checks/{scene.check_id}"
+    )
+    assert f'<a href="{check}">scanner</a>' in browser.text
+    api = f"/projects/{scene.project['id']}/external_status_checks/{scene.check_id}"
+    assert (await scene.owner.api.put(api, {"paused": False})).status == 200
+
+
 async def test_every_reason_of_the_service_has_words(scene: Scene) -> None:
     """Those that the database's functions yield."""
     source = await scene.forge.database.value(
@@ -142,7 +177,9 @@ async def test_deliveries_are_shown_and_sent_again(browser: Browser, scene: Scen
             id=sent["id"],
         )
     await browser.get(page)
-    assert re.search(r"failed scanner: open, .* (not tried yet|attempts?, the last .*: \w+)", words(browser))
+    assert re.search(
+        r"failed scanner ?: open, .* (not tried yet|attempts?, the last .*: \w+)", words(browser)
+    )
     await browser.send(f"{page}/redeliver", check_id=str(scene.check_id), delivery_id=str(sent["id"]))
     assert "The message is sent again." in browser.text
     answer = await scene.owner.api.get(f"{deliveries}/{sent['id']}")

@@ -1,5 +1,6 @@
 """Pages of projects: who may open them, what they show, and that no address of one hides another service's."""
 
+import re
 from collections.abc import AsyncIterator
 from typing import Any, cast
 from urllib.parse import quote, urlsplit
@@ -7,6 +8,7 @@ from urllib.parse import quote, urlsplit
 import attrs
 import pytest
 
+from api_server.git import file_history
 from api_server.git.repositories import Repository
 from api_server.pages.files import TreePath
 from api_server.web.routes import Role
@@ -65,6 +67,8 @@ BELOW = [
     "",
     "/-/tree/main",
     "/-/blob/main/README.md",
+    "/-/blame/main/README.md",
+    "/-/images/main/README.md",
     "/-/commits/main",
     "/-/branches",
     "/-/tags",
@@ -158,7 +162,7 @@ async def test_files_of_any_name_are_found_by_links(scene: Scene, visitor: Brows
     assert (visitor.status, visitor.path) == (200, scene.path(f"/-/blob/main/{name}"))
     assert last.replace("<", "&lt;").replace(">", "&gt;").replace("&c", "&amp;c") in visitor.title
     assert "&lt;script&gt;" in visitor.text
-    assert "<script" not in visitor.text
+    assert SCRIPT not in visitor.text
     await visitor.get(scene.path(quote(f"/-/raw/main/{name}")))
     assert (visitor.status, visitor.text) == (200, SCRIPT), "raw files open for whoever is signed in"
 
@@ -254,6 +258,102 @@ async def test_large_and_binary_files_are_not_shown(scene: Scene, visitor: Brows
     assert "its first 5000 lines" in visitor.text
     await visitor.get(f"{path.replace('/blob/', '/commit/')}")
     assert "oo large to be shown" in visitor.text
+
+
+async def test_a_folder_has_the_last_commits_of_its_entries(scene: Scene, visitor: Browser) -> None:
+    project = await scene.forge.project(scene.owner, visibility="public", initialize_with_readme=True)
+    first = await scene.commit(project, "main", {"src/a.py": "1", "src/README": "In <b>"}, "Add <sources>")
+    second = await scene.commit(project, "main", {"docs/b.md": "2" * 2000}, "Add documents")
+    path = f"/{project['path_with_namespace']}"
+    await visitor.get(path)
+    rows = _rows(visitor)
+    assert [(name, size) for name, size, _ in rows] == [
+        ("docs/", ""),
+        ("src/", ""),
+        ("README.md", rows[2][1]),
+    ]
+    assert [commit for _, _, commit in rows[:2]] == [second, first]
+    assert "Add &lt;sources&gt;</a>" in visitor.text
+    assert '<section class="markdown">' in visitor.text
+    await visitor.get(f"{path}/-/tree/main/src")
+    assert _rows(visitor) == [("README", "6 bytes", first), ("a.py", "1 bytes", first)]
+    assert "In &lt;b&gt;" in visitor.text
+    assert f'<a class="mono" href="{path}/-/commit/{first}">{first[:8]}</a>' in visitor.text, (
+        "the folder's own"
+    )
+    await visitor.get(f"{path}/-/tree/main/docs")
+    assert _rows(visitor) == [("b.md", "2.0 KiB", second)]
+
+
+def _rows(browser: Browser) -> list[tuple[str, str, str]]:
+    """Names, sizes and last commits of the files that the page lists."""
+    row = (
+        r'<tr><td><a [^>]*>([^<]+)</a></td>\n<td class="message"><a [^>]*/commit/(\w+)">'
+        r'.*?<td class="number quiet">(.*?)</td>'
+    )
+    found = re.findall(row, browser.text, re.DOTALL)
+    return [(name, size, commit) for name, commit, size in found]
+
+
+async def test_what_takes_too_long_to_find_is_left_out(
+    scene: Scene, visitor: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = await scene.forge.project(scene.owner, visibility="public", initialize_with_readme=True)
+    await scene.commit(project, "main", {"a.txt": "1"}, "Add one")
+    path = f"/{project['path_with_namespace']}"
+
+    async def last_commits(*_: object) -> dict[str, str]:
+        return {}
+
+    with monkeypatch.context() as patched:
+        patched.setattr(file_history, "last_commits", last_commits)
+        await visitor.get(path)
+        assert (visitor.status, _rows(visitor), "a.txt" in visitor.text) == (200, [], True)
+    assert len(_rows(await visitor.get(path))) == 2, "and it is looked for again"
+
+
+async def test_the_newest_pipeline_of_the_last_commit_is_there(scene: Scene, visitor: Browser) -> None:
+    project = await scene.forge.project(scene.owner, visibility="public", initialize_with_readme=True)
+    await scene.commit(project, "main", {".gitlab-ci.yml": "one:\n  script: [echo]\n"}, "Build it")
+    pipelines = await scene.owner.api.until(f"/projects/{project['id']}/pipelines")
+    path = f"/{project['path_with_namespace']}"
+    link = (
+        f'href="{path}/-/pipelines/{pipelines[0]["id"]}" aria-label="Pipeline {pipelines[0]["id"]}: pending"'
+    )
+    assert link in (await visitor.get(path)).text
+    await scene.owner.api.put(f"/projects/{project['id']}", {"builds_access_level": "private"})
+    assert "/-/pipelines/" not in (await visitor.get(path)).text
+
+
+async def test_lines_have_the_commits_that_they_come_from(scene: Scene, visitor: Browser) -> None:
+    project = await scene.forge.project(scene.owner, visibility="public", initialize_with_readme=True)
+    text = "".join(f"line {number}\n" for number in range(1, 521))
+    first = await scene.commit(project, "main", {"a/b.txt": text}, "Add <lines>")
+    action = {"action": "update", "file_path": "a/b.txt", "content": text.replace("line 3\n", "<b>\n")}
+    body = {"branch": "main", "commit_message": "Change one", "actions": [action]}
+    url = f"/projects/{project['id']}/repository/commits"
+    second = (await scene.owner.api.post(url, body, expect=201)).body["id"]
+    path = f"/{project['path_with_namespace']}/-/blame"
+    await visitor.get(f"{path}/main/a/b.txt")
+    assert re.findall(r'<tr><td><a [^>]*/commit/(\w+)" title="([^"]*)"', visitor.text) == [
+        (first, "Add &lt;lines&gt;"),
+        (second, "Change one"),
+        (first, "Add &lt;lines&gt;"),
+    ]
+    assert '<a class="number" id="L3" href="#L3" tabindex="-1">3</a>&lt;b&gt;\n' in visitor.text
+    assert f'href="{path}/{first}/a/b.txt" aria-label="Blame before {second[:8]}">before</a>' in visitor.text
+    assert ('id="L500"' in visitor.text, 'id="L501"' in visitor.text) == (True, False)
+    assert 'href="?page=2"' in visitor.text
+    await visitor.get(f"{path}/main/a/b.txt?page=2")
+    assert (visitor.text.count('class="number"'), 'id="L520"' in visitor.text) == (20, True)
+    for below, status in (
+        ("/main/a", 200),
+        ("/main/none", 404),
+        ("/main/a/b.txt?page=0", 400),
+        ("/main/a/b.txt?page=9", 200),
+    ):
+        assert (await visitor.get(f"{path}{below}")).status == status, below
+    assert "This file has no lines" in visitor.text
 
 
 async def test_every_address_that_the_api_gives_opens(scene: Scene, visitor: Browser) -> None:

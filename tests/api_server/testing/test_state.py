@@ -49,7 +49,7 @@ UNDER_WAY = {
     "arriving_artifacts", "pending_jobs", "hand_out_turns", "requests",
 }  # fmt: skip
 #: Of commits by their SHA and of texts by their content, which are what they are in every state.
-TRUE_FOR_EVER = {"last_commits", "version_sizes", "rendered_texts"}
+TRUE_FOR_EVER = {"last_commits", "version_sizes", "rendered_texts", "folder_commits"}
 #: What `ON_RESET` empties.
 OF_CONTROLS = {"journal", "failures_to_come"}
 #: Look things up again after each commit, and when they are told to.

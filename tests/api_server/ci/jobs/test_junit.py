@@ -10,14 +10,18 @@ from collections.abc import Iterator
 from typing import Any
 
 import gitlab
+import orjson
 import pytest
+from cachetools import LRUCache
 from hypothesis import given
 from hypothesis import strategies as st
 
 from api_server.ci.jobs import junit
 from api_server.ci.jobs.junit import BrokenReport, JobSuite, Room, Suite, TooManyCases, report, summary
+from api_server.ci.jobs.report_handlers import READERS, Readers
+from api_server.web.context import SERVICES
 from tests.support.ci import CiProject, ci_project
-from tests.support.forge import Forge
+from tests.support.forge import Forge, SharedForges
 from tests.support.runner import RunningJob, a_runner
 
 MANY = 1000
@@ -345,6 +349,24 @@ async def test_what_has_been_read_is_not_read_again(forge: Forge) -> None:
     await bring(jobs["unit 2/2"], BAD)
     whole, counts = await reports(project, pipeline_id)
     assert (whole["failed_count"], counts["total"]["failed"]) == (1, 1)
+
+
+async def test_an_answer_is_kept_that_is_larger_than_what_may_be_kept(forge: Forge) -> None:
+    """It is kept compressed: the reports of a pipeline are read once, however many test cases they name."""
+    forge.server.app[SERVICES][READERS] = Readers(LRUCache(50_000, len))
+    project = await ci_project(forge)
+    pipeline_id, jobs = await running(forge, project)
+    cases = b"".join(b'<testcase name="test %d" classname="a"/>' % number for number in range(2000))
+    await bring(jobs["unit 1/2"], b"<testsuite>" + cases + b"</testsuite>")
+    first = await reports(project, pipeline_id)
+    assert len(orjson.dumps(first[0])) > 200_000
+    shutil.rmtree(forge.settings.data_dir / "objects" / "projects" / str(project.id))
+    assert await reports(project, pipeline_id) == first
+
+
+async def test_larger_reports_may_be_kept_where_larger_ones_are_read(shared_forge: SharedForges) -> None:
+    forge = await shared_forge(test_report_limit=90 * 2**20)
+    assert forge.server.app[SERVICES][READERS].kept.maxsize == 90 * 2**20
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from typing import Any
 
 from api_server.web.routes import Role
+from tests.support.ci import CiProject
 from tests.support.forge import Forge
 from tests.support.ports import free_port
 
@@ -18,6 +19,8 @@ PATHS = [
     "/{project}/-/settings/ci_cd",
     "/{project}/-/settings/ci_cd?reveal=true",
     "/groups/{group}/-/settings/ci_cd",
+    "/{project}/-/jobs/{stuck_job}",
+    "/{project}/-/pipelines/{stuck_pipeline}",
     "/{project}/-/settings/merge_requests",
     "/{project}/-/settings/merge_requests/status_checks/{check}",
     "/{project}/-/settings/merge_requests/status_checks/{check}/deliveries/{check_delivery}",
@@ -63,6 +66,10 @@ async def settings(forge: Forge, things: dict[str, Any]) -> None:
     assert (await owner.api.post(f"{url}/job_token_scope/allowlist", allowed)).status == 201
     allowed = {"target_group_id": project["namespace"]["id"]}
     assert (await owner.api.post(f"{url}/job_token_scope/groups_allowlist", allowed)).status == 201
+    waits = "build:\n  script: make\n  tags: [macos]\n"
+    waiting = CiProject(forge, project["id"], project["path_with_namespace"], owner)
+    things["stuck_pipeline"] = (pipeline := await waiting.pipeline(waits, branch="stuck"))["id"]
+    things["stuck_job"] = (await waiting.jobs(pipeline))["build"]["id"]
     checks = (await owner.api.get(f"{url}/external_status_checks")).body
     things["check"] = checks[0]["id"]
     things["check_delivery"] = await forge.database.value(_DELIVERY, check_id=things["check"])

@@ -286,3 +286,34 @@ async def test_chromium_runs_and_loads_nothing_of_hostile_texts(scene: Scene, ch
     assert [text for text in complaints if "status of 404" not in text] == [], (
         "images that are not there are missed"
     )
+
+
+async def test_an_address_names_lines(scene: Scene, chromium: Chromium) -> None:
+    """One line by the style sheet alone; several with the script, as a click with the shift key makes them."""
+    await scene.commit({"long.txt": "line\n" * 300}, "lines")
+    url = f"{scene.forge.base}{scene.path}/-/blob/lines/long.txt"
+    chosen = """() => [...document.querySelectorAll('.row')].filter(
+        row => getComputedStyle(row).backgroundColor !== 'rgba(0, 0, 0, 0)').map(row => row.firstChild.textContent)"""
+    for scripts, hash_, lines in (
+        (False, "#L7", [7]),
+        (True, "#L7", [7]),
+        (True, "#L200-198", [198, 199, 200]),
+    ):
+        context = await chromium.new_context(
+            java_script_enabled=scripts, viewport={"width": 800, "height": 600}
+        )
+        page = await context.new_page()
+        await page.goto(f"{url}{hash_}")
+        assert await page.locator(".row").count() == 300
+        if scripts:
+            assert await page.evaluate(chosen) == [str(line) for line in lines]
+            await page.locator("#L203").click(modifiers=["Shift"])
+            assert page.url == f"{url}#L{lines[0]}-203"
+            await page.wait_for_function("document.querySelectorAll('.chosen').length > 3")
+            assert await page.evaluate(chosen) == [str(line) for line in range(lines[0], 204)]
+        else:
+            colour = await page.locator(".row", has=page.locator("#L7")).evaluate(
+                "e => getComputedStyle(e).backgroundColor"
+            )
+            assert colour == "rgb(255, 246, 214)"
+        await context.close()

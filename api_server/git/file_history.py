@@ -1,0 +1,146 @@
+"""Who has changed what: the last commits of a folder's entries, and the commit of each line of a file."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Collection
+from contextlib import aclosing, suppress
+from pathlib import Path
+
+import attrs
+
+from api_server.git.errors import GitError
+from api_server.git.processes import run, start
+from api_server.git.repositories import Repository
+from api_server.git.trees import Pieces
+
+#: Seconds that a folder's page waits for the commits of its entries.
+LOOKING_SECONDS = 2.0
+#: Seconds in which git has to find out where a file's lines come from.
+BLAME_SECONDS = 10.0
+#: Paths that are looked at for one folder.
+_MOST_PATHS = 200_000
+#: Stands before the SHA of a commit; no path has two slashes.
+_MARK = b"//"
+
+
+async def last_commits(
+    repository: Repository,
+    commit: str,
+    folder: str,
+    names: Collection[str],
+    time_limit: float = LOOKING_SECONDS,
+) -> dict[str, str]:
+    """Return the full SHA of the newest commit up to `commit` that changed each entry of the folder ("" is the root),
+    and under the name "" that of the newest one that changed anything in it.
+
+    One walk looks for all of them. What it has not found in time is not in the result.
+    """
+    prefix = f"{folder}/" if folder else ""
+    left = {name.encode(): name for name in names}
+    found: dict[str, str] = {}
+    looked_at = 0
+    async with aclosing(_changes(repository, commit, folder, time_limit)) as changes:
+        with suppress(GitError):
+            async for sha, path in changes:
+                found.setdefault("", sha)
+                entry = path.removeprefix(prefix.encode()).partition(b"/")[0]
+                if (name := left.pop(entry, None)) is not None:
+                    found[name] = sha
+                looked_at += 1
+                if not left or looked_at == _MOST_PATHS:
+                    break
+    return found
+
+
+async def _changes(
+    repository: Repository, commit: str, folder: str, time_limit: float
+) -> AsyncGenerator[tuple[str, bytes], None]:
+    """Yield commits, newest first, each with every path that it changed; merges with what they changed themselves."""
+    arguments = [
+        "log",
+        "-c",
+        f"--format={_MARK.decode()}%H",
+        "--name-only",
+        "--no-renames",
+        "-z",
+        commit,
+        "--",
+    ]
+    async with start(
+        [*arguments, *([folder] if folder else [])], repository=Path(repository.path), time_limit=time_limit
+    ) as child:
+        pieces, sha = Pieces(child.checked_output()), ""
+        while (piece := await pieces.until(b"\0")) is not None:
+            piece = piece.removeprefix(b"\n")
+            if piece.startswith(_MARK):
+                sha = piece.removeprefix(_MARK).decode()
+            elif piece:
+                yield sha, piece
+
+
+@attrs.define
+class BlamedCommit:
+    """A commit that lines come from. `previous` is the commit before it with the path of the file then, if the file
+    was there."""
+
+    sha: str
+    author: str = ""
+    time: int = 0
+    title: str = ""
+    previous: tuple[str, str] | None = None
+
+
+@attrs.frozen
+class BlamedLines:
+    """Lines of a file that follow each other and come from one commit; `first` counts from 1."""
+
+    commit: BlamedCommit
+    first: int
+    count: int
+
+
+async def blame(repository: Repository, commit: str, path: str, first: int, count: int) -> list[BlamedLines]:
+    """Return so many lines of the file at `path`, from the `first` on, by the commits that they come from.
+
+    Raises `GitTimeoutError` after `BLAME_SECONDS`, and `GitError` without such a file or such lines.
+    """
+    arguments = ["blame", "--porcelain", f"-L{first},+{count}", commit, "--", path]
+    output = await run(
+        arguments,
+        repository=Path(repository.path),
+        configuration=[("core.quotePath", "false")],
+        time_limit=BLAME_SECONDS,
+    )
+    return await asyncio.to_thread(_blamed, output.stdout)
+
+
+def _blamed(porcelain: bytes) -> list[BlamedLines]:
+    """Read what git-blame(1) calls the porcelain format: of a commit it tells only once."""
+    commits: dict[str, BlamedCommit] = {}
+    blamed: list[BlamedLines] = []
+    commit = BlamedCommit("")
+    for line in porcelain.split(b"\n"):
+        key, _, value = line.partition(b" ")
+        if line.startswith(b"\t") or not line:
+            continue
+        if len(key) == 40:
+            commit = commits.setdefault(key.decode(), BlamedCommit(key.decode()))
+            numbers = value.split()
+            if len(numbers) == 3:
+                blamed.append(BlamedLines(commit, int(numbers[1]), int(numbers[2])))
+        else:
+            _tell(commit, key, value.decode(errors="replace"))
+    return blamed
+
+
+def _tell(commit: BlamedCommit, key: bytes, value: str) -> None:
+    match key:
+        case b"author":
+            commit.author = value
+        case b"author-time":
+            commit.time = int(value)
+        case b"summary":
+            commit.title = value
+        case b"previous":
+            sha, _, path = value.partition(" ")
+            if not path.startswith('"'):  # git's quotation marks around what hardly anybody calls a file
+                commit.previous = sha, path

@@ -1,0 +1,147 @@
+"""`/<project>/-/pipeline_schedules`: pipelines that run by the clock: the list, making and changing them."""
+
+from typing import Any
+
+import attrs
+from aiohttp import web
+
+from api_server.ci.schedules import handlers as api
+from api_server.namespaces.resources import Project
+from api_server.pages import page
+from api_server.pages.account import user_of
+from api_server.pages.routes import Pages, allows
+from api_server.pages.sessions import Form, Visitor
+from api_server.web.pagination import Paginated
+from api_server.web.routes import Handler, Role, ask
+
+pages = Pages()
+
+_LIST = "/{project}/-/pipeline_schedules"
+_ONE = f"{_LIST}/{{id}}"
+
+
+@attrs.frozen(kw_only=True)
+class ListSchedules(Paginated):
+    pass
+
+
+@attrs.frozen(kw_only=True)
+class OneSchedule:
+    id: int
+
+
+@attrs.frozen(kw_only=True)
+class OneVariable(OneSchedule):
+    key: str = ""
+
+
+@pages.get(_LIST, access=api.READ)
+async def list_schedules(
+    request: web.Request, visitor: Visitor, params: ListSchedules, project: Project
+) -> web.Response:
+    found = await page.read_list(
+        request, api.list_schedules, project, page=params.page, per_page=params.per_page
+    )
+    return page.answer(
+        request,
+        visitor,
+        "ci/schedules.html",
+        project=project,
+        tab="pipelines",
+        found=found,
+        may_change=allows(api.CHANGE, project, visitor),
+        maintains=project.role >= Role.MAINTAINER,
+    )
+
+
+@pages.get(f"{_LIST}/new", access=api.CHANGE)
+async def show_new(request: web.Request, visitor: Visitor, project: Project) -> web.Response:
+    return page.answer(request, visitor, "ci/new_schedule.html", project=project, tab="pipelines")
+
+
+@pages.post(_LIST, access=api.CHANGE, form_page=show_new)
+async def create(request: web.Request, visitor: Visitor, form: Form, project: Project) -> web.Response:
+    made = await page.read(request, api.create_schedule, project, **form)
+    return _to(request, visitor, project, f"The schedule {made['description']} is made.")
+
+
+@pages.get(f"{_ONE}/edit", access=api.CHANGE)
+async def show_edit(
+    request: web.Request, visitor: Visitor, params: OneSchedule, project: Project
+) -> web.Response:
+    found = await page.read(request, api.show_schedule, project, pipeline_schedule_id=params.id)
+    owner = found["owner"] or {}
+    return page.answer(
+        request,
+        visitor,
+        "ci/edit_schedule.html",
+        project=project,
+        tab="pipelines",
+        schedule=found,
+        may_edit=project.admin or owner.get("id") == user_of(visitor).id,
+    )
+
+
+@pages.post(f"{_ONE}/edit", access=api.CHANGE, form_page=show_edit)
+async def update(
+    request: web.Request, visitor: Visitor, params: OneSchedule, form: Form, project: Project
+) -> web.Response:
+    text = "The changes are saved."
+    return await _do(request, visitor, project, params, api.update_schedule, text, **form)
+
+
+@pages.post(f"{_ONE}/play", access=api.CHANGE)
+async def play(request: web.Request, visitor: Visitor, params: OneSchedule, project: Project) -> web.Response:
+    text = "Its pipeline starts in a moment."
+    return await _do(request, visitor, project, params, api.play_schedule, text)
+
+
+@pages.post(f"{_ONE}/take_ownership", access=api.CHANGE)
+async def take_ownership(
+    request: web.Request, visitor: Visitor, params: OneSchedule, project: Project
+) -> web.Response:
+    text = "It runs with your rights now."
+    return await _do(request, visitor, project, params, api.take_ownership, text)
+
+
+@pages.post(f"{_ONE}/delete", access=api.CHANGE)
+async def delete(
+    request: web.Request, visitor: Visitor, params: OneSchedule, project: Project
+) -> web.Response:
+    text = "The schedule is deleted. The pipelines that it has run stay."
+    return await _do(request, visitor, project, params, api.delete_schedule, text)
+
+
+@pages.post(f"{_ONE}/variables", access=api.CHANGE, form_page=show_edit)
+async def add_variable(
+    request: web.Request, visitor: Visitor, params: OneSchedule, form: Form, project: Project
+) -> web.Response:
+    sent = {"key": form.get("key", ""), "value": form.get("secret_value", "")}
+    await ask(request, api.create_variable, project, pipeline_schedule_id=params.id, **sent)
+    return _to(request, visitor, project, "The variable is added.", f"/{params.id}/edit")
+
+
+@pages.post(f"{_ONE}/variables/delete", access=api.CHANGE)
+async def delete_variable(
+    request: web.Request, visitor: Visitor, params: OneVariable, project: Project
+) -> web.Response:
+    await ask(request, api.delete_variable, project, pipeline_schedule_id=params.id, key=params.key)
+    return _to(request, visitor, project, f"The variable {params.key} is removed.", f"/{params.id}/edit")
+
+
+async def _do(
+    request: web.Request,
+    visitor: Visitor,
+    project: Project,
+    params: OneSchedule,
+    handler: Handler,
+    text: str,
+    **sent: Any,
+) -> web.Response:
+    await ask(request, handler, project, **sent | {"pipeline_schedule_id": params.id})
+    return _to(request, visitor, project, text)
+
+
+def _to(request: web.Request, visitor: Visitor, project: Project, text: str, below: str = "") -> web.Response:
+    path = f"/{project.full_path}/-/pipeline_schedules{below}"
+    return page.see_other(request, visitor, path, text)

@@ -1,0 +1,78 @@
+"""Why a pending job waits, in one sentence, with the address where that can be changed."""
+
+import attrs
+from aiohttp import web
+
+from api_server.namespaces.resources import Project
+from api_server.pages.ci import queries
+from api_server.pages.ci.queries import WaitingJob
+from api_server.web import context
+from api_server.web.routes import Role
+
+
+@attrs.frozen
+class Reason:
+    """`is_stuck` is a job that no runner takes unless somebody does something; `link` is a title and an address, None
+    for those who cannot change anything."""
+
+    text: str
+    is_stuck: bool = True
+    link: tuple[str, str] | None = None
+
+
+async def reasons(request: web.Request, project: Project, job_ids: list[int]) -> dict[int, Reason]:
+    """Why those of the jobs wait that are pending, by their ids."""
+    if not job_ids:
+        return {}
+    services = context.services(request)
+    found = await queries.waiting_jobs(services.database, job_ids, star_is_any=services.settings.testing)
+    return {job.job_id: reason(job, project) for job in found}
+
+
+def reason(job: WaitingJob, project: Project) -> Reason:
+    """Why a pending job waits: the first that is missing of what a runner needs to take it."""
+    settings = f"/{project.full_path}/-/settings"
+    runners = ("Runners of this project", f"{settings}/ci_cd#runners")
+    text, link = _first_obstacle(job, project, runners)
+    if not text:
+        return Reason("It waits for a runner that is free.", is_stuck=False)
+    return Reason(text, link=link if project.role >= Role.MAINTAINER else None)
+
+
+def _first_obstacle(
+    job: WaitingJob, project: Project, runners: tuple[str, str]
+) -> tuple[str, tuple[str, str] | None]:
+    """A sentence, or "" for a job that a runner may take; and where to change what is so."""
+    base = f"/{project.full_path}/-"
+    if project.archived:
+        return "Its project is archived: no runner gets its jobs.", ("General settings", f"{base}/edit")
+    if not job.is_open:
+        text = "CI/CD is switched off in its project: no runner gets its jobs."
+        return text, ("General settings", f"{base}/edit")
+    if not job.runners:
+        return "Its project has no runner.", runners
+    if not job.with_tags and job.tag_list:
+        tags = ", ".join(job.tag_list)
+        return (
+            f"No runner of its project has the {'tag' if len(job.tag_list) == 1 else 'tags'} {tags}.",
+            runners,
+        )
+    if not job.with_tags:
+        return "It has no tags, and no runner of its project takes jobs without tags.", runners
+    if not job.of_ref:
+        text = f"The runners that could take it take jobs of protected branches and tags only, and {job.ref} is none."
+        return text, ("Protected branches", f"{base}/settings/repository#branches")
+    if not job.active:
+        return "All runners that could take it are paused.", runners
+    if not job.online:
+        seen = (
+            f"was last heard of {job.last_seen:%Y-%m-%d %H:%M} UTC" if job.last_seen else "was never heard of"
+        )
+        who = (
+            "The only runner that could take it"
+            if job.active == 1
+            else "None of the runners that could take it"
+        )
+        when = seen if job.active == 1 else f"is online; the last of them {seen}"
+        return f"{who} {when}: start it again, and look into its own log.", runners
+    return "", None

@@ -1,0 +1,183 @@
+"""`/-/tree`: the files of a folder with their last commits, also above the README of a project."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import attrs
+import orjson
+import pygit2
+from aiohttp import web
+from cachetools import LRUCache
+
+from api_server.code import entities
+from api_server.code.reading import reading, url_of
+from api_server.code.repository_queries import last_pipeline
+from api_server.git import file_history, trees
+from api_server.git.errors import NotFoundError
+from api_server.git.trees import Node
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
+from api_server.pages import page
+from api_server.pages.files import ShownFile, TreePath, may_edit, read_tree_path, shown_file
+from api_server.pages.page import pager, url_path
+from api_server.pages.routes import Pages
+from api_server.pages.sessions import Visitor
+from api_server.services import Key, Services
+from api_server.state.listing import MOST_COUNTED, ListPage, Page
+from api_server.web import context
+from api_server.web.errors import ApiError, not_found
+from api_server.web.pagination import Paginated, bounded_offset_page
+from api_server.web.routes import caller_or_stranger
+from common.concurrency import TooBusy
+
+#: Entries of a folder that a page shows.
+MOST_ENTRIES = 100
+#: The last commits of a part of a folder, by the commit that it was looked at and by its entries.
+FOLDER_COMMITS = Key[LRUCache[tuple[str, ...], dict[str, str]]]("folder_commits")
+
+
+def setup(services: Services) -> None:
+    services[FOLDER_COMMITS] = LRUCache(maxsize=1000)
+
+
+@attrs.frozen
+class FolderEntry:
+    """`kind` is git's word, `size` in bytes (None for what is no file); `commit` is the last one that changed it, as
+    the API shows it, or None if that is not known."""
+
+    name: str
+    path: str
+    kind: str
+    id: str
+    size: int | None
+    commit: Mapping[str, Any] | None
+
+
+@attrs.frozen
+class Folder:
+    """What a page shows of a folder: some of its entries, its last commit and that commit's newest pipeline."""
+
+    entries: Sequence[FolderEntry]
+    listed: ListPage
+    commit: Mapping[str, Any] | None
+    pipeline: Mapping[str, Any] | None
+
+
+async def read_folder(request: web.Request, project: Project, at: TreePath, part: Page) -> Folder:
+    """Return that part of the folder, folders first. Raises 404 without the folder, `TooBusy`, and 503 for what takes
+    too long."""
+    services = context.services(request)
+    try:
+        folder = trees.open_folder(at.repository, at.commit, at.path)
+    except NotFoundError:
+        raise not_found("Tree") from None
+    async with reading(services, caller_or_stranger(request)):
+        nodes, more, total = await folder.page(part.offset, part.size, MOST_COUNTED)
+    found = await _last_commits(request, at, nodes)
+    latest = found.get("") if at.path else at.commit
+    shas = [*{*found.values(), *([latest] if latest else [])}]
+    shown = await entities.commit_list(at.repository, shas, url_of(services, project))
+    commits = {commit["id"]: commit for commit in shown}
+    sizes = await asyncio.to_thread(
+        trees.sizes, at.repository, [node.id for node in nodes if node.kind == "blob"]
+    )
+    return Folder(
+        [_entry(node, sizes, commits, found) for node in nodes],
+        ListPage("", more, None, total),
+        commits.get(latest or ""),
+        await pipeline_of(request, project, latest) if latest else None,
+    )
+
+
+def _entry(
+    node: Node, sizes: Mapping[str, int], commits: Mapping[str, Any], found: Mapping[str, str]
+) -> FolderEntry:
+    name = node.path.rpartition("/")[2]
+    return FolderEntry(
+        name, node.path, node.kind, node.id, sizes.get(node.id), commits.get(found.get(name, ""))
+    )
+
+
+async def _last_commits(request: web.Request, at: TreePath, nodes: Sequence[Node]) -> dict[str, str]:
+    """Return SHAs by the names of the entries, and that of the folder by "": as far as they are found in time."""
+    names = [node.path.rpartition("/")[2] for node in nodes]
+    kept = context.services(request)[FOLDER_COMMITS]
+    key = (at.commit, at.path, *names[:1], *names[-1:])
+    if key in kept:
+        return kept[key]
+    found: dict[str, str] = {}
+    with suppress(TooBusy, ApiError):
+        async with reading(context.services(request), caller_or_stranger(request)):
+            found = await file_history.last_commits(at.repository, at.commit, at.path, names)
+    if found.keys() >= set(names):
+        kept[key] = found
+    return found
+
+
+async def pipeline_of(request: web.Request, project: Project, sha: str) -> dict[str, Any] | None:
+    """Return the commit's newest pipeline, if the visitor may see it."""
+    if not project.shows_pipelines:
+        return None
+    text = await last_pipeline(context.services(request).database, project.id, sha)
+    return None if text is None else orjson.loads(text)
+
+
+async def read_readme(
+    request: web.Request, visitor: Visitor, project: Project, at: TreePath
+) -> tuple[str, ShownFile | None]:
+    """Return the path of the folder's README and how it is shown; "" and None without one."""
+    path = await asyncio.to_thread(_readme, at)
+    entry = trees.find_entry(at.repository, at.commit, path) if path else None
+    if entry is None or not entry.is_blob:
+        return "", None
+    return path, await shown_file(request, visitor, project, at, entry)
+
+
+def _readme(at: TreePath) -> str:
+    """Of several the first by name."""
+    tree = at.repository[at.commit].peel(pygit2.Tree)
+    folder = tree[at.path] if at.path else tree
+    names = [entry.name or "" for entry in folder] if isinstance(folder, pygit2.Tree) else []
+    found = min((name for name in names if name.lower().partition(".")[0] == "readme"), default="")
+    return f"{at.path}/{found}" if found and at.path else found
+
+
+pages = Pages()
+
+
+@attrs.frozen(kw_only=True)
+class ShowTree(Paginated):
+    rest: str
+    per_page: int = MOST_ENTRIES
+
+
+@pages.get("/{project}/-/tree", access=project(feature="repository"))
+async def show_default_tree(request: web.Request, visitor: Visitor, project: Project) -> web.Response:
+    return page.see_other(request, visitor, f"/{project.full_path}/-/tree/{url_path(project.default_branch)}")
+
+
+@pages.get("/{project}/-/tree/{rest:.+}", access=project(feature="repository"))
+async def show_tree(
+    request: web.Request, visitor: Visitor, params: ShowTree, project: Project
+) -> web.Response:
+    """Folders first, then by name."""
+    at = await read_tree_path(request, project, params.rest)
+    if at is None:
+        return page.answer(request, visitor, "projects/no_commits.html", project=project, tab="files")
+    part = bounded_offset_page(params)
+    folder = await read_folder(request, project, at, part)
+    readme_path, readme = await read_readme(request, visitor, project, at)
+    return page.answer(
+        request,
+        visitor,
+        "projects/tree.html",
+        project=project,
+        at=at,
+        folder=folder,
+        readme_path=readme_path,
+        readme=readme,
+        may_edit=may_edit(at, project, visitor),
+        pages=pager(request, part, folder.listed),
+    )

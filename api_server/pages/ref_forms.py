@@ -1,0 +1,156 @@
+"""Making and deleting branches and tags, and making, editing and deleting releases."""
+
+from typing import Any
+
+import attrs
+from aiohttp import web
+
+from api_server.code import repository_handlers
+from api_server.namespaces.resources import Project
+from api_server.pages import page
+from api_server.pages.files import EDIT
+from api_server.pages.page import url_path
+from api_server.pages.routes import Pages
+from api_server.pages.sessions import Form, Visitor
+from api_server.releases import handlers as releases
+from api_server.web.routes import ask
+
+pages = Pages()
+
+#: Links that the form of a new release has room for.
+_MOST_LINKS = 3
+
+
+@attrs.frozen(kw_only=True)
+class NewRef:
+    """`ref` is where it begins."""
+
+    ref: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class Named:
+    name: str
+
+
+@pages.get("/{project}/-/branches/new", access=EDIT)
+async def show_new_branch(
+    request: web.Request, visitor: Visitor, params: NewRef, project: Project
+) -> web.Response:
+    ref = params.ref or project.default_branch
+    return page.answer(request, visitor, "projects/new_branch.html", project=project, ref=ref)
+
+
+@pages.post("/{project}/-/branches", access=EDIT, form_page=show_new_branch)
+async def create_branch(request: web.Request, visitor: Visitor, form: Form, project: Project) -> web.Response:
+    made = await page.read(request, repository_handlers.create_branch, project, **form)
+    path = f"/{project.full_path}/-/tree/{url_path(made['name'])}"
+    return page.see_other(request, visitor, path, f"The branch {made['name']} is created.")
+
+
+@pages.post("/{project}/-/branches/delete", access=EDIT)
+async def delete_branch(
+    request: web.Request, visitor: Visitor, params: Named, project: Project
+) -> web.Response:
+    await ask(request, repository_handlers.delete_branch, project, name=params.name)
+    path = f"/{project.full_path}/-/branches"
+    return page.see_other(request, visitor, path, f"The branch {params.name} is deleted.")
+
+
+@pages.get("/{project}/-/tags/new", access=EDIT)
+async def show_new_tag(
+    request: web.Request, visitor: Visitor, params: NewRef, project: Project
+) -> web.Response:
+    ref = params.ref or project.default_branch
+    return page.answer(request, visitor, "projects/new_tag.html", project=project, ref=ref)
+
+
+@pages.post("/{project}/-/tags", access=EDIT, form_page=show_new_tag)
+async def create_tag(request: web.Request, visitor: Visitor, form: Form, project: Project) -> web.Response:
+    made = await page.read(request, repository_handlers.create_tag, project, **form)
+    path = f"/{project.full_path}/-/tags"
+    return page.see_other(request, visitor, path, f"The tag {made['name']} is created.")
+
+
+@pages.post("/{project}/-/tags/delete", access=EDIT)
+async def delete_tag(request: web.Request, visitor: Visitor, params: Named, project: Project) -> web.Response:
+    """With its release, if it has one."""
+    await ask(request, repository_handlers.delete_tag, project, name=params.name)
+    path = f"/{project.full_path}/-/tags"
+    return page.see_other(request, visitor, path, f"The tag {params.name} is deleted.")
+
+
+@attrs.frozen(kw_only=True)
+class NewRelease:
+    tag_name: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class OneRelease:
+    tag: str
+
+
+@pages.get("/{project}/-/releases/new", access=EDIT)
+async def show_new_release(
+    request: web.Request, visitor: Visitor, params: NewRelease, project: Project
+) -> web.Response:
+    return page.answer(
+        request,
+        visitor,
+        "projects/new_release.html",
+        project=project,
+        tag_name=params.tag_name,
+        most_links=_MOST_LINKS,
+    )
+
+
+@pages.post("/{project}/-/releases", access=EDIT, form_page=show_new_release)
+async def create_release(
+    request: web.Request, visitor: Visitor, form: Form, project: Project
+) -> web.Response:
+    """Of a tag that is there, or of a new one at `ref`."""
+    sent = {**form, "assets": {"links": _links(form)}}
+    made = await page.read(request, releases.create_release, project, **sent)
+    return _to_release(request, visitor, project, made["tag_name"], f"The release {made['name']} is made.")
+
+
+def _links(form: Form) -> list[dict[str, Any]]:
+    """The links that something was written for."""
+    rows = [
+        {"name": form.get(f"link_name_{number}", ""), "url": form.get(f"link_url_{number}", "")}
+        for number in range(_MOST_LINKS)
+    ]
+    return [row for row in rows if row["name"] or row["url"]]
+
+
+@pages.get("/{project}/-/releases/{tag:.+}/edit", access=EDIT)
+async def show_edit_release(
+    request: web.Request, visitor: Visitor, params: OneRelease, project: Project
+) -> web.Response:
+    found = await page.read(request, releases.show_release, project, tag_name=params.tag)
+    return page.answer(request, visitor, "projects/edit_release.html", project=project, release=found)
+
+
+@pages.post("/{project}/-/releases/{tag:.+}/edit", access=EDIT, form_page=show_edit_release)
+async def update_release(
+    request: web.Request, visitor: Visitor, params: OneRelease, form: Form, project: Project
+) -> web.Response:
+    sent = {"name": form.get("name", ""), "description": form.get("description", "")}
+    await ask(request, releases.update_release, project, tag_name=params.tag, **sent)
+    return _to_release(request, visitor, project, params.tag, "The changes are saved.")
+
+
+@pages.post("/{project}/-/releases/{tag:.+}/delete", access=EDIT)
+async def delete_release(
+    request: web.Request, visitor: Visitor, params: OneRelease, project: Project
+) -> web.Response:
+    """The tag stays."""
+    await ask(request, releases.delete_release, project, tag_name=params.tag)
+    path = f"/{project.full_path}/-/releases"
+    return page.see_other(request, visitor, path, f"The release is deleted. Its tag {params.tag} stays.")
+
+
+def _to_release(
+    request: web.Request, visitor: Visitor, project: Project, tag: str, text: str
+) -> web.Response:
+    return page.see_other(request, visitor, f"/{project.full_path}/-/releases/{url_path(tag)}", text)
