@@ -19,6 +19,7 @@ from api_server.pages.lists import act
 from api_server.pages.routes import Pages, visible_project
 from api_server.pages.sessions import Form, Visitor
 from api_server.pages.settings import frame, queries
+from api_server.pages.shown_once import NewToken, opened, sealed
 from api_server.state.listing import Page
 from api_server.state.secrets import TRIGGER_TOKEN
 from api_server.web import context
@@ -38,14 +39,8 @@ MAINTAINER, OWNER = project(Role.MAINTAINER), group(Role.OWNER)
 class ShowSettings:
     #: Whether the values of variables are shown.
     reveal: bool = False
-
-
-@attrs.frozen
-class NewToken:
-    """A token that was made just now, and what it is of: the only time that it is shown."""
-
-    kind: str
-    token: str
+    #: A token that was made just now, sealed.
+    made: str = ""
 
 
 @pages.get(OF_PROJECT, access=MAINTAINER)
@@ -53,18 +48,6 @@ class NewToken:
 async def show_ci_settings(
     request: web.Request, visitor: Visitor, params: ShowSettings, resource: Project | Group
 ) -> web.Response:
-    return await answer(request, visitor, resource, reveal=params.reveal)
-
-
-async def answer(
-    request: web.Request,
-    visitor: Visitor,
-    resource: Project | Group,
-    *,
-    reveal: bool = False,
-    made: NewToken | None = None,
-) -> web.Response:
-    """The page, perhaps with a token that was made."""
     is_project = isinstance(resource, Project)
     whose = {"project_id" if is_project else "namespace_id": resource.id}
     runners = await queries.list_runners(
@@ -74,8 +57,8 @@ async def answer(
         "variables": await page.read(request, variables.list_variables, resource, per_page=MAX_PER_PAGE),
         "runners": orjson.loads(runners.body),
         "base_url": context.services(request).settings.base_url,
-        "reveal": reveal,
-        "made": made,
+        "reveal": params.reveal,
+        "made": opened(request, visitor, params.made) if params.made else None,
     }
     if isinstance(resource, Project):
         shown |= await _of_project(request, resource)
@@ -117,12 +100,19 @@ act(
 async def create_trigger(
     request: web.Request, visitor: Visitor, form: Form, project: Project
 ) -> web.Response:
-    """Answered at once, and not by a redirect: the token is in no address and no cookie."""
     sent = {"description": form.get("description")}
     made = await page.read(request, triggers.create_trigger, project, **sent)
-    return await answer(
-        request, visitor, project, made=NewToken(f"the trigger {made['description']}", made["token"])
+    return show_token(
+        request, visitor, project, NewToken(f"the trigger {made['description']}", made["token"])
     )
+
+
+def show_token(
+    request: web.Request, visitor: Visitor, resource: Project | Group, made: NewToken
+) -> web.Response:
+    """Sends the browser on to the page, which shows the token this once."""
+    address = f"{frame.home(resource)}/-/settings/ci_cd?made={sealed(request, visitor, made)}"
+    return page.see_other(request, visitor, address)
 
 
 act(

@@ -16,10 +16,10 @@ from api_server.pages.settings.ci_cd import (
     OF_GROUP,
     OF_PROJECT,
     OWNER,
-    NewToken,
-    answer,
     show_ci_settings,
+    show_token,
 )
+from api_server.pages.shown_once import NewToken
 
 pages = Pages()
 
@@ -29,7 +29,7 @@ pages = Pages()
 async def create_runner(
     request: web.Request, visitor: Visitor, form: Form, resource: Project | Group
 ) -> web.Response:
-    """Answered at once, and not by a redirect: the token is in no address and no cookie."""
+    """Its token is shown once."""
     owner: dict[str, Any] = (
         {"runner_type": "project_type", "project_id": resource.id}
         if isinstance(resource, Project)
@@ -37,7 +37,7 @@ async def create_runner(
     )
     made = await page.read(request, handlers.create_runner, **{**form, **owner})
     name = form.get("description") or f"no. {made['id']}"
-    return await answer(request, visitor, resource, made=NewToken(f"the runner {name}", made["token"]))
+    return show_token(request, visitor, resource, NewToken(f"the runner {name}", made["token"]))
 
 
 for _path, _home, _access in ((OF_PROJECT, OF_PROJECT, MAINTAINER), (OF_GROUP, GROUP_HOME, OWNER)):

@@ -1,5 +1,6 @@
 """CI/CD settings of projects and groups: variables, runners, trigger tokens, and whose jobs are let in."""
 
+import datetime
 import re
 from typing import Any
 
@@ -171,6 +172,32 @@ async def test_a_trigger_token_is_shown_once_and_revoked(scene: Scene, maintaine
     await maintainer.send(f"{page_of(scene)}/triggers/{trigger['id']}/delete")
     assert "its token starts nothing any more" in maintainer.text
     assert (await scene.owner.api.get(f"{scene.api}/triggers")).body == []
+
+
+async def test_a_form_sent_twice_makes_one_runner_and_shows_its_token_for_a_minute(
+    scene: Scene, maintainer: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await maintainer.get(page_of(scene))
+    form = re.search(rf'<form[^>]* action="{page_of(scene)}/runners".*?</form>', maintainer.text, re.DOTALL)
+    assert form
+    keys = dict(re.findall(r'<input type="hidden" name="(csrf_token|form_key)" value="([^"]*)"', form[0]))
+    for _ in range(2):
+        url, sent = f"{maintainer.base}{page_of(scene)}/runners", keys | {"description": "twice"}
+        async with maintainer.session.post(url, data=sent, allow_redirects=False) as answer:
+            assert answer.status == 303
+            location = answer.headers["Location"]
+    runners = (await scene.owner.api.get(f"{scene.api}/runners?type=project_type")).body
+    assert [each["description"] for each in runners] == ["twice"]
+    await maintainer.get(location)
+    token = shown_token(maintainer)
+    assert token not in location
+    async with scene.browsing("owner") as other:
+        assert token not in (await other.get(location)).text
+    await maintainer.get(f"{page_of(scene)}?made=nonsense")
+    assert (maintainer.status, "not shown again" in maintainer.text) == (200, False)
+    monkeypatch.setattr("api_server.pages.shown_once._LIFETIME", datetime.timedelta(seconds=-1))
+    await maintainer.send(f"{page_of(scene)}/runners", description="too late", run_untagged="true")
+    assert (maintainer.status, "not shown again" in maintainer.text) == (200, False)
 
 
 async def test_jobs_of_other_projects_and_groups_are_let_in(scene: Scene, maintainer: Browser) -> None:
