@@ -139,7 +139,7 @@ class Service:
 
 if TYPE_CHECKING:
     from forgelet.local.embedded_postgres import Cluster
-    from forgelet.testing.api import Api
+    from forgelet.testing.api import Api, Connections
 
 #: Seconds that a server may take beyond its `shutdown_timeout`, for closing what it has opened.
 CLOSING_SECONDS = 5.0
@@ -189,6 +189,7 @@ class Forgelet:
         self._tell = tell
         self._is_over = is_over
         self._data = plan.data
+        self._connections: Connections | None = None
         self._cluster: Cluster | None = None
         #: In the order in which they need each other.
         self._services: list[Service] = []
@@ -217,8 +218,9 @@ class Forgelet:
         from api_server.testing import OWN_AGENT
         from forgelet.testing.api import Api, Connections
 
-        connections = Connections(self.plan.api_url, user_agent=OWN_AGENT)
-        return Api(connections, token or self._data.secret("root-token", prefix="flpat-"))
+        if self._connections is None:
+            self._connections = Connections(self.plan.api_url, user_agent=OWN_AGENT)
+        return Api(self._connections, token or self._data.secret("root-token", prefix="flpat-"))
 
     def begin_here(self) -> None:
         """Make the present state the one to which a reset of a server for tests returns."""
@@ -265,6 +267,8 @@ class Forgelet:
             self._cluster.stop(POSTGRES_SECONDS, self._is_hurried)
         if self._ports is not None:
             self._ports.close()
+        if self._connections is not None:
+            self._connections.close()
         if self._hurried:
             self._tell("Stopped at once; what was in flight was cut off.")
             raise SystemExit(1)

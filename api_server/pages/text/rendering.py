@@ -124,18 +124,19 @@ async def _done(request: web.Request, tasks: Sequence[Mapping[str, Any]], most: 
             if not new:
                 break
             async with reading(services, caller_or_stranger(request)):
-                results = await _run_child(list(new.values()))
+                results, in_time = await _run_child(list(new.values()))
             fresh = dict(zip(new, results, strict=False))
-            if len(fresh) < len(new):
+            if len(fresh) < len(new) and in_time:
                 fresh[list(new)[len(fresh)]] = None  # at which the child has ended
             done |= fresh
             kept.update(fresh)
-            new = {key: task for key, task in new.items() if key not in fresh}
+            new = {key: task for key, task in new.items() if key not in fresh} if in_time else {}
     return [done.get(key) for key in keys]
 
 
-async def _run_child(tasks: Sequence[Mapping[str, Any]]) -> list[Parts]:
-    """Return the results of the first tasks: of all that were done before one used up what there was for them."""
+async def _run_child(tasks: Sequence[Mapping[str, Any]]) -> tuple[list[Parts], bool]:
+    """Return the results of the first tasks, of all that were done before one used up what there was for them; and
+    whether that was so, and not that this machine is too busy."""
     output = bytearray()
     command = [sys.executable, "-I", "-c", _PROGRAM, _ROOT]
     async with start_program(
@@ -145,7 +146,8 @@ async def _run_child(tasks: Sequence[Mapping[str, Any]]) -> list[Parts]:
         with suppress(GitError, ConnectionError):
             async for chunk in child.output():
                 output += chunk
-    return [orjson.loads(line) for line in output.split(b"\n")[:-1]]
+        in_time = not child.timed_out
+    return [orjson.loads(line) for line in output.split(b"\n")[:-1]], in_time
 
 
 async def _links(

@@ -398,3 +398,15 @@ async def test_links_that_sign_nobody_in(page_forge: Forge, browser: Browser) ->
         assert answer.status == 403, "a form of ours only"
     browser.text = csrf
     assert (await browser.send(good)).title == "Your projects"
+
+
+async def test_of_two_who_use_a_link_at_once_one_signs_in(page_forge: Forge) -> None:
+    person = await page_forge.user(password=PASSWORD)
+    path = await link_for(page_forge, person)
+    async with browsing(page_forge) as one, browsing(page_forge) as other:
+        for browser in (one, other):
+            await browser.get(path)
+        await asyncio.gather(one.send(path), other.send(path))
+        assert sorted(browser.status for browser in (one, other)) == [200, 404]
+        titles = {(await browser.get("/")).title for browser in (one, other)}
+    assert titles == {"Your projects", "Public projects"}

@@ -138,6 +138,18 @@ async def test_a_text_that_ends_the_child_is_shown_as_written(
     assert re.findall(r'<section class="markdown">(.*?)</section>', browser.text, re.DOTALL)[-3:] == shown
 
 
+async def test_what_a_busy_machine_does_not_do_in_time_is_tried_again(
+    scene: Scene, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await scene.commit({"slow.md": "**strong**"}, "slow")
+    with monkeypatch.context() as patched:
+        patched.setattr(rendering, "_TIMEOUT", 0.0)
+        await browser.get(f"{scene.path}/-/blob/slow/slow.md")
+        assert text_of(browser) == '<pre class="prose">**strong**</pre>'
+    await browser.get(f"{scene.path}/-/blob/slow/slow.md")
+    assert text_of(browser) == "<p><strong>strong</strong></p>\n"
+
+
 async def test_a_large_readme_is_rendered_and_a_larger_one_is_not(scene: Scene, browser: Browser) -> None:
     """The watchdog of the tests sees to it that no step takes long."""
     line = "- [ ] *one* `two` [three](four.md) !1 and 0123456, as far as a line goes that somebody writes\n"
