@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from api_server.accounts.path_rules import FULL_PATH
+from api_server.accounts.path_rules import FULL_PATH, RESERVED_ROOTS
 from api_server.pages.routes import Pages
 
 #: The address of the page by that of GitLab's. The query of the request stays.
@@ -60,7 +60,9 @@ _WITHOUT_DASH = re.compile(
 def page_below(path: str) -> str | None:
     """Return the address of a project's page that GitLab had at `path` once; None if there was none."""
     found = _WITHOUT_DASH.fullmatch(path)
-    return f"/{quote(found[1])}/-/{quote(found[2])}" if found and "/" in found[1] else None
+    if found is None or "/" not in found[1] or found[1].partition("/")[0].lower() in RESERVED_ROOTS:
+        return None
+    return f"/{quote(found[1])}/-/{quote(found[2])}"
 
 
 def redirect(request: web.Request, address: str) -> web.Response:

@@ -59,8 +59,11 @@ def running(cluster: Cluster, folder: Path, **settings: str) -> Iterator[Running
     } | settings
     environment = {**os.environ, **{f"FORGELET_API_{name}": value for name, value in values.items()}}
     command = [sys.executable, "-m", "api_server"]
-    with listening(command, port, folder / "log", environment, path="/-/readiness") as pid:
-        yield Running(Api(Connections(f"http://127.0.0.1:{port}"), TOKEN), pid, postmaster(cluster))
+    with (
+        listening(command, port, folder / "log", environment, path="/-/readiness") as pid,
+        contextlib.closing(Connections(f"http://127.0.0.1:{port}")) as connections,
+    ):
+        yield Running(Api(connections, TOKEN), pid, postmaster(cluster))
 
 
 def postmaster(cluster: Cluster) -> int:

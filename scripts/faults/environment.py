@@ -257,15 +257,16 @@ def _folders(shape: Shape) -> Iterator[DataDirectory]:
 
 def _set_up(url: str, token: str, edge_url: str, data: DataDirectory) -> str:
     """Make the owner and join the edge; return her token."""
-    root = Api(Connections(url), token)
-    root.put(
-        "application/settings",
-        {
-            "static_objects_external_storage_url": edge_url,
-            "static_objects_external_storage_auth_token": data.secret("edge-storage-token"),
-        },
-    )
-    return new_user(root, OWNER).token
+    with contextlib.closing(Connections(url)) as connections:
+        root = Api(connections, token)
+        root.put(
+            "application/settings",
+            {
+                "static_objects_external_storage_url": edge_url,
+                "static_objects_external_storage_auth_token": data.secret("edge-storage-token"),
+            },
+        )
+        return new_user(root, OWNER).token
 
 
 #: By kind, how often each identity is there.

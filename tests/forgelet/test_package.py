@@ -54,7 +54,9 @@ def in_checkout(*folders: str) -> set[str]:
         for folder in folders
         for path in (CHECKOUT / folder).rglob("*")
         if path.is_file()
-        and not re.search(r"__pycache__|/\.|\.egg-info|\.pyc$", str(path.relative_to(CHECKOUT)))
+        and not re.search(
+            r"__pycache__|/\.(?!gitlab-ci\.yml$)|\.egg-info|\.pyc$", str(path.relative_to(CHECKOUT))
+        )
     }
     assert len(found) > len(folders)
     return found
