@@ -296,6 +296,8 @@ TOKEN = "static_objects_external_storage_auth_token"
 
 
 async def test_an_administrator_sets_the_external_storage(scene: Scene, boss: Browser) -> None:
+    nothing = {URL: "", TOKEN: ""}  # others that share the service may have left something
+    assert (await scene.forge.root.put("/application/settings", nothing)).body[TOKEN] in (None, "")
     await boss.get(PATH)
     await boss.send(PATH, **{URL: "https://cdn.example.org", TOKEN: ""})
     assert (boss.status, boss.path) == (400, PATH)
