@@ -34,9 +34,9 @@ async def show_home(request: web.Request, visitor: Visitor, params: Find) -> web
         own = await _projects(request, params, membership=True)
         if own.rows or params.search or params.page > 1:
             return await _show(request, visitor, "Your projects", params, own)
-    found = await _projects(request, params)
+    listed = await _projects(request, params)
     title = "Public projects" if own is None else "Your projects"
-    return await _show(request, visitor, title, params, found, instead=own is not None)
+    return await _show(request, visitor, title, params, listed, instead=own is not None)
 
 
 @pages.get("/explore/projects")
@@ -54,15 +54,15 @@ async def _projects(request: web.Request, params: Find, **sent: Any) -> page.Lis
 @pages.get("/dashboard/groups", access=SIGNED_IN)
 async def show_own_groups(request: web.Request, visitor: Visitor, params: Find) -> web.Response:
     sent = params.sent | {"min_access_level": Role.GUEST}
-    found = await page.read_list(request, group_handlers.list_groups, **sent)
-    return await _show(request, visitor, "Your groups", params, found)
+    listed = await page.read_list(request, group_handlers.list_groups, **sent)
+    return await _show(request, visitor, "Your groups", params, listed)
 
 
 @pages.get("/explore/groups")
 async def explore_groups(request: web.Request, visitor: Visitor, params: Find) -> web.Response:
     title = "All groups" if visitor.user else "Public groups"
-    found = await page.read_list(request, group_handlers.list_groups, **params.sent)
-    return await _show(request, visitor, title, params, found)
+    listed = await page.read_list(request, group_handlers.list_groups, **params.sent)
+    return await _show(request, visitor, title, params, listed)
 
 
 async def _show(
@@ -70,7 +70,7 @@ async def _show(
     visitor: Visitor,
     title: str,
     params: Find,
-    found: page.List,
+    listed: page.List,
     *,
     instead: bool = False,
 ) -> web.Response:
@@ -81,7 +81,7 @@ async def _show(
         "found.html",
         title=title,
         search=params.search,
-        found=found,
+        found=listed,
         instead=instead,
         may_create_groups=await new_projects.may_create_groups(request, visitor),
     )

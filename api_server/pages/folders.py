@@ -92,11 +92,11 @@ async def read_folder(request: web.Request, project: Project, at: TreePath, part
 
 
 def _entry(
-    node: Node, sizes: Mapping[str, int], commits: Mapping[str, Any], found: Mapping[str, str]
+    node: Node, sizes: Mapping[str, int], commits: Mapping[str, Any], last_commits: Mapping[str, str]
 ) -> FolderEntry:
     name = node.path.rpartition("/")[2]
     return FolderEntry(
-        name, node.path, node.kind, node.id, sizes.get(node.id), commits.get(found.get(name, ""))
+        name, node.path, node.kind, node.id, sizes.get(node.id), commits.get(last_commits.get(name, ""))
     )
 
 

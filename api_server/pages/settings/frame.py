@@ -65,8 +65,8 @@ def answer(
     resource: Project | Group,
     template: str,
     status: int = 200,
-    **shown: Any,
+    **page_values: Any,
 ) -> web.Response:
     """A page of settings, or with another `tab` one beside them."""
     common = values(request, resource) | {"back": page.address(request)}
-    return page.answer(request, visitor, f"settings/{template}", status, **common | shown)
+    return page.answer(request, visitor, f"settings/{template}", status, **common | page_values)
