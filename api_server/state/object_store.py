@@ -196,11 +196,18 @@ class _Upload:
     def begin(self) -> None:
         self._store.check_folder()
         for _ in range(_TRIES):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
             with suppress(FileNotFoundError):
+                self._make_folder()
                 self._file = self._unfinished.open("xb")
                 return
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self._path.parent))
+
+    def _make_folder(self) -> None:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:  # also of a folder that has become empty, and is gone, while it was looked at
+            if self._path.parent.is_file():
+                raise
 
     def append(self, chunk: bytes) -> None:
         if not disk.leaves_free(self._store.folder, len(chunk), self._store.disk_reserve):
