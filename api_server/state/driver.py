@@ -292,7 +292,7 @@ class Connection:
     async def _execute(self, sql: str, parameters: Mapping[str, Any] | None) -> Result:
         began = time.perf_counter()
         try:
-            cursor = self._driver.raw.cursor()  # psycopg2's own: aiopg's come with a transaction that nobody uses
+            cursor = self._driver.raw.cursor()  # aiopg's come with a transaction that nobody uses
             await self._driver.execute(cursor, sql, parameters, self._timeout)
             if cursor.description is None:
                 return Result([], [], cursor.rowcount)
