@@ -379,6 +379,7 @@ DIFFERS = {
     "environment:action": "passed to the job; does nothing to an environment",
     "environment:auto_stop_in": "checked and kept; nothing stops by itself",
     "environment:on_stop": "checked and kept; nothing stops by itself",
+    "id_tokens": "at most 20; [what tokens say](identity-tokens.md)",
     "include": "at most 20 levels deep",
     "include:remote": "at most 1 MiB, 3 redirects, 10 s, and 30 s for all; the URL may contain masked variables",
     "manual_confirmation": "stored; no page asks for it",
