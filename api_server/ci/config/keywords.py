@@ -384,6 +384,7 @@ DIFFERS = {
     },
     "environment": "used for variables and the rights of agents; there are no environments",
     "environment:action": "passed to the job; does nothing to an environment",
+    "id_tokens": "at most 20; [what tokens say](identity-tokens.md)",
     "include": "at most 20 levels deep",
     "include:component": "by the releases or tags of a project; there is no catalog",
     "include:template": "files of the operator's folder (`ci_templates_dir`); none are shipped",
