@@ -198,6 +198,8 @@ class EachValue:
     """A hash whose values all satisfy `item`. The keys may be any, within the bounds of a name."""
 
     item: Check
+    #: Whether a value may also be null.
+    optional: bool = False
 
     def __call__(self, at: str, value: Any) -> Iterator[str]:
         if not isinstance(value, dict):
@@ -206,7 +208,7 @@ class EachValue:
             for key, inner in value.items():
                 if len(key) > MAX_NAME:
                     yield f"{at} config has a key of more than {MAX_NAME} characters"
-                else:
+                elif inner is not None or not self.optional:
                     yield from self.item(f"{at}:{key}", inner)
 
 

@@ -3,17 +3,17 @@ below the file that names them."""
 
 import base64
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from attrs import define, field, frozen
 
-from api_server.ci.config import keywords, rules
+from api_server.ci.config import inputs, keywords, rules
 from api_server.ci.config.checks import flatten
 from api_server.ci.config.context import Context, Repository
 from api_server.ci.config.errors import Budget, CiConfigError, FilesNeeded
 from api_server.ci.config.variables import expand
-from api_server.ci.config.yaml_text import load
+from api_server.ci.config.yaml_text import load_file
 from api_server.outbound.destinations import without_secrets
 
 _INTEGRITY = "sha256-"
@@ -30,6 +30,8 @@ class Entry:
     rules: list[Any] | None = None
     project: str = ""
     ref: str | None = None
+    #: Values for the `spec:inputs` of the files.
+    inputs: dict[str, Any] = field(factory=dict)
     #: The SHA-256 that the file at the URL has to have.
     digest: bytes | None = field(default=None, repr=False)
 
@@ -48,15 +50,15 @@ def _kind(text: str) -> str:
 def _entry(item: Any) -> Entry:
     if errors := list(keywords.INCLUDE("include", item)):
         raise CiConfigError(*errors)
-    rules = item.get("rules")
+    rules, inputs = item.get("rules"), item.get("inputs") or {}
     if item.get("project") is not None:
         files = item["file"] if isinstance(item["file"], list) else [item["file"]]
         if not files:
             raise CiConfigError("include:file can't be blank")
-        return Entry("file", tuple(files), rules, project=item["project"], ref=item.get("ref"))
+        return Entry("file", tuple(files), rules, project=item["project"], ref=item.get("ref"), inputs=inputs)
     if item.get("remote") is not None:
-        return Entry("remote", (item["remote"],), rules, digest=_digest(item.get("integrity")))
-    return Entry("local", (item["local"],), rules)
+        return Entry("remote", (item["remote"],), rules, inputs=inputs, digest=_digest(item.get("integrity")))
+    return Entry("local", (item["local"],), rules, inputs=inputs)
 
 
 def _digest(integrity: str | None) -> bytes | None:
@@ -107,6 +109,8 @@ class Included:
     source: Repository | None = None
     #: For `file`: project and ref as they were written.
     extra: dict[str, str] = field(factory=dict)
+    #: What the file gets for its `spec:inputs`.
+    inputs: dict[str, Any] = field(factory=dict, kw_only=True)
 
 
 @frozen
@@ -139,13 +143,14 @@ class Reader:
 
         Raises ConfigError, and FilesNeeded for those of the web that the context has not got.
         """
-        merged = self._read(text, _IncludeSource(self.context.repository))
+        inputs.check_given(self.context.inputs)
+        merged = self._read(text, _IncludeSource(self.context.repository), self.context.inputs)
         if self._wanted:
             raise FilesNeeded(tuple(self._wanted))
         return merged
 
-    def _read(self, text: str, origin: _IncludeSource) -> dict[str, Any]:
-        own = load(text, self.budget, lambda sentence: self._warn(sentence, origin))
+    def _read(self, text: str, origin: _IncludeSource, given: Mapping[str, Any]) -> dict[str, Any]:
+        own = self._content(text, origin, given)
         merged: dict[str, Any] = {}
         for entry in entries(own.pop("include", None)):
             if not self._applies(entry, origin):
@@ -154,10 +159,22 @@ class Reader:
                 merged = deep_merge(merged, self._file(found, content, origin), self.budget)
         return deep_merge(merged, own, self.budget) if merged else own
 
+    def _content(self, text: str, origin: _IncludeSource, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what is in the file itself, with its inputs. Its errors name the file, if it is an included one."""
+        try:
+            header, content = load_file(text, self.budget, lambda sentence: self._warn(sentence, origin))
+            variables = {} if origin.repository is None else self.context.variables
+            return inputs.interpolated(header, content, given, variables, self.budget)
+        except CiConfigError as error:
+            raise CiConfigError(*(self._at(origin) + sentence for sentence in error.errors)) from None
+
+    @staticmethod
+    def _at(origin: _IncludeSource) -> str:
+        return f"`{origin.chain[-1].location}`: " if origin.chain else ""
+
     def _warn(self, sentence: str, origin: _IncludeSource) -> None:
         if len(self.warnings) < MAX_WARNINGS:
-            at = f"`{origin.chain[-1].location}`: " if origin.chain else ""
-            self.warnings.append(at + sentence)
+            self.warnings.append(self._at(origin) + sentence)
 
     def _known(self, origin: _IncludeSource, *, public: bool) -> dict[str, str]:
         """Return the variables; without masked ones if the result is `public`."""
@@ -197,11 +214,13 @@ class Reader:
             extra = {"project": project, **({"ref": ref} if ref else {})}
             for location in entry.locations:
                 path = _checked(expand(location, shown))
-                found = Included("file", path, self._context_of(origin), source, extra)
+                found = Included("file", path, self._context_of(origin), source, extra, inputs=entry.inputs)
                 yield found, _text_of(source, path, f"Project `{project}` file")
         else:
             for path in self._local_paths(expand(entry.locations[0], shown), origin):
-                found = Included("local", path, self._context_of(origin), origin.repository)
+                found = Included(
+                    "local", path, self._context_of(origin), origin.repository, inputs=entry.inputs
+                )
                 yield found, _text_of(origin.repository, path, "Local file")
 
     def _context_of(self, origin: _IncludeSource) -> Repository:
@@ -238,7 +257,7 @@ class Reader:
             raise CiConfigError(f"Remote file `{shown}` is not the one that include:integrity names!")
         content = file.content.decode(errors="replace")
         yield (
-            Included("remote", shown, self._context_of(origin)),
+            Included("remote", shown, self._context_of(origin), inputs=entry.inputs),
             _not_empty(content, f"Remote file `{shown}`"),
         )
 
@@ -252,6 +271,7 @@ class Reader:
             included.location == found.location
             and included.source is found.source
             and included.type == found.type
+            and included.inputs == found.inputs
             for included in origin.chain
         ):
             names = " -> ".join(included.location for included in chain)
@@ -264,7 +284,7 @@ class Reader:
             raise CiConfigError(f"The included files are too big: more than {MAX_TOTAL_BYTES} bytes")
         self.included.append(found)
         try:
-            return self._read(content, _IncludeSource(found.source, chain))
+            return self._read(content, _IncludeSource(found.source, chain), found.inputs)
         except CiConfigError as error:
             named = f"`{found.location}`: "
             raise CiConfigError(*(text if "`" in text else named + text for text in error.errors)) from None

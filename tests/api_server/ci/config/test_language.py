@@ -54,7 +54,6 @@ SCRIPT = "script: make"
         ),
         ("include: [{template: a.yml}]", "include:template is not supported by this service"),
         ("include: {component: a/b/c@1}", "include:component is not supported by this service"),
-        ("include: {local: a.yml, inputs: {a: 1}}", "include:inputs is not supported by this service"),
         ("include: {local: a.yml, remote: b}", "include config is of one kind only: local, remote"),
         ("include: {project: a/b}", "include config missing required keys: file"),
         ("include: {remote: 'https://a.org/a.yml', integrity: x}", "include:integrity should start with"),
