@@ -202,6 +202,9 @@ class Forgelet:
     def __enter__(self) -> "Forgelet":
         try:
             self._start()
+        except SystemExit:
+            self.__exit__(None, None, None)
+            raise
         except BaseException:
             self.stop()
             raise

@@ -16,8 +16,8 @@ import pytest
 from click.testing import CliRunner
 from yarl import URL
 
+from common.config_errors import as_typed, own_command
 from forgelet.command_line import forgelet
-from forgelet.commands import up as up_command
 from forgelet.commands.up import ReadyFile
 from forgelet.instance import Instance
 from forgelet.local import throwaway_data
@@ -198,16 +198,18 @@ def test_a_process_that_dies_at_the_start_is_one_sentence_with_its_last_words(st
 
 def test_commands_are_named_as_they_can_be_typed(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
     monkeypatch.chdir(CHECKOUT)
-    assert up_command.own_command() == "scripts/forgelet"
+    assert own_command() == "scripts/forgelet"
     assert (CHECKOUT / "scripts/forgelet").exists()
+    assert own_command(Path("/a b")) == "scripts/forgelet --data-dir '/a b'"
+    assert as_typed("Run `forgelet migrate`, not forgelet") == "Run `scripts/forgelet migrate`, not forgelet"
     monkeypatch.chdir(place)
-    assert up_command.own_command() == shlex.quote(str(CHECKOUT / "scripts/forgelet"))
-    monkeypatch.setattr(up_command, "CHECKOUT", None)
+    assert own_command() == shlex.quote(str(CHECKOUT / "scripts/forgelet"))
+    monkeypatch.setattr("common.config_errors._SCRIPT", place / "none")
     installed = Path(sys.executable).with_name("forgelet")
     monkeypatch.setenv("PATH", str(place))
-    assert up_command.own_command() == shlex.quote(str(installed))
+    assert own_command() == shlex.quote(str(installed))
     monkeypatch.setenv("PATH", str(installed.parent))
-    assert up_command.own_command() in ("forgelet", shlex.quote(str(installed)))
+    assert own_command() in ("forgelet", shlex.quote(str(installed)))
 
 
 @pytest.mark.parametrize(
