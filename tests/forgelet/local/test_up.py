@@ -20,7 +20,7 @@ from common.config_errors import as_typed, own_command
 from forgelet.command_line import forgelet
 from forgelet.commands.up import ReadyFile
 from forgelet.instance import Instance
-from forgelet.local import throwaway_data
+from forgelet.local import data_directory, throwaway_data
 from forgelet.local.data_directory import DataDirectory
 from forgelet.local.embedded_postgres import temporary_cluster
 from forgelet.local.processes import CannotStart, reason_in
@@ -58,7 +58,9 @@ def assert_one_sentence(up: Up, *words: str) -> None:
         assert word in errors
 
 
-def test_up_starts_everything_joins_it_and_a_signal_ends_it(start_up: StartUp) -> None:
+def test_up_starts_everything_joins_it_and_a_signal_ends_it(
+    start_up: StartUp, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     up = start_up(FORGELET_API_SHUTDOWN_TIMEOUT="300", FORGELET_EDGE_SHUTDOWN_TIMEOUT="300")
     shown = up.wait_until_ready()
     api, edge = (f"http://127.0.0.1:{port}" for port in up.ports)
@@ -79,6 +81,9 @@ def test_up_starts_everything_joins_it_and_a_signal_ends_it(start_up: StartUp) -
     running = found(up).running
     assert running
     assert (running.pid, running.api_url, running.edge_url) == (up.process.pid, api, edge)
+    assert f"/forgelet --data-dir {shlex.quote(str(up.data))} user password root\n" in shown
+    monkeypatch.setenv("XDG_STATE_HOME", str(place))
+    assert [data.path for data in data_directory.registered()] == [up.data], "commands find it by themselves"
 
     up.process.send_signal(signal.SIGINT)
     assert up.outcome() == (0, "")
