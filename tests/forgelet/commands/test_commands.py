@@ -130,7 +130,7 @@ def imported(*arguments: str, **environment: str) -> tuple[str, set[str]]:
 @pytest.mark.parametrize(
     ("arguments", "printed"),
     [
-        (["--help"], "  migrate     Migrate the database to this version's schema, as its..."),
+        (["--help"], "  migrate       Migrate the database to this version's schema, as its..."),
         (["--version"], "forgelet "),
         (["tokn"], "Error: No such command 'tokn'. Did you mean 'token'?"),
         (["--jsn"], "Error: No such option '--jsn'. Did you mean '--json'?"),
