@@ -35,6 +35,8 @@ from api_server.ci.config.checks import (
 from api_server.ci.config.execution import (
     BEYOND_DEFAULT,
     DEFAULT,
+    READ_REPORTS,
+    REPORTS,
     WEEK,
     exit_codes,
     job_variable,
@@ -379,12 +381,13 @@ INCLUDE = _include(
 
 #: What is different about keywords that are supported.
 DIFFERS = {
-    "artifacts:expose_as": "kept, but merge requests do not show it",
-    "artifacts:reports": "kept as artifacts; only `dotenv` and `junit` are parsed",
+    **{
+        f"artifacts:reports:{kind}": "kept as an artifact, but not read"
+        for kind in ("coverage_report", *REPORTS)
+        if kind not in {*READ_REPORTS, "cobertura", "jacoco"}
+    },
     "environment": "used for variables and the rights of agents; there are no environments",
     "environment:action": "passed to the job; does nothing to an environment",
-    "environment:auto_stop_in": "checked and kept; nothing stops by itself",
-    "environment:on_stop": "checked and kept; nothing stops by itself",
     "id_tokens": "at most 20; [what tokens say](identity-tokens.md)",
     "include": "at most 20 levels deep",
     "include:component": "by the releases or tags of a project; there is no catalog",
@@ -396,9 +399,18 @@ DIFFERS = {
     "rules:changes:compare_to": "at most 20 different refs in one configuration",
     "trigger:strategy": "also `mirror`, which GitLab has since version 18",
     "variables": "also numbers with a fraction and booleans, as in later versions of GitLab 17",
+}
+#: What becomes of keywords that are accepted and have no effect.
+IGNORED = {
+    "artifacts:expose_as": "kept, but merge requests do not show it",
+    "environment:auto_stop_in": "checked and kept; nothing stops by itself",
+    "environment:on_stop": "checked and kept; nothing stops by itself",
+    "manual_confirmation": "stored; no page asks for it",
     "variables:description": "checked; there is no page that shows it",
     "variables:options": "checked; there is no page that shows them",
 }
+#: What is said of keywords that are not supported, beyond that.
+REFUSED = {"pages": "a job named `pages` is a job as any other, and publishes nothing"}
 #: Keywords that are carried out before anything is checked.
 _STRUCTURE = ("extends", "!reference", "include", "default")
 
@@ -408,7 +420,7 @@ class Keyword:
     """`name` is GitLab's way to write it, `artifacts:reports:junit`; `note` says what differs."""
 
     name: str
-    support: Literal["as GitLab", "differs", "not supported"]
+    support: Literal["as GitLab", "differs", "ignored", "not supported"]
     note: str = ""
 
 
@@ -419,13 +431,14 @@ def reference() -> list[Keyword]:
         if supported:
             found[name] = _supported(name)
         else:
-            found.setdefault(name, Keyword(name, "not supported"))
+            found.setdefault(name, Keyword(name, "not supported", REFUSED.get(name, "")))
     return sorted(found.values(), key=lambda keyword: keyword.name)
 
 
 def _supported(name: str) -> Keyword:
-    note = DIFFERS.get(name, "")
-    return Keyword(name, "differs" if note else "as GitLab", note)
+    if name in IGNORED:
+        return Keyword(name, "ignored", IGNORED[name])
+    return Keyword(name, "differs", DIFFERS[name]) if name in DIFFERS else Keyword(name, "as GitLab")
 
 
 def _all() -> Iterator[tuple[str, bool]]:
