@@ -75,6 +75,11 @@ async def test_keys_are_public_ones_named_by_their_thumbprint(forge: Forge) -> N
     assert len(base64.urlsafe_b64decode(key["n"] + "==")) * 8 == 2048
 
 
+async def test_keys_are_at_their_older_address_too(forge: Forge) -> None:
+    answer = await forge.anonymous.get(f"{forge.base}/-/jwks", expect=200)
+    assert (answer.body["keys"], answer.headers["Cache-Control"]) == (await shown(forge), CACHED)
+
+
 async def test_another_service_verifies_a_token_knowing_the_url_only(
     forge: Forge, project: CiProject
 ) -> None:
