@@ -6,7 +6,6 @@ asks for a link to set a new password tells nobody whether an address is an acco
 """
 
 import functools
-from typing import Any
 
 import attrs
 from aiohttp import web
@@ -33,8 +32,7 @@ _INVITATION = "/-/invites/{token}"
 
 @attrs.frozen(kw_only=True)
 class Link:
-    #: As it stands in the address: whatever is none of ours is unknown.
-    token: Any
+    token: str
 
 
 @attrs.frozen(kw_only=True)
