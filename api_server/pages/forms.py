@@ -16,7 +16,7 @@ import attrs
 import orjson
 from aiohttp import web
 
-from api_server.pages import queries
+from api_server.pages import queries, sessions
 from api_server.pages.sessions import Form, Visitor
 from api_server.state.database import Database
 from api_server.state.secrets import digest
@@ -192,7 +192,7 @@ async def once(
     """The answer to a form; where the same form is sent again (a double click), the redirect that the first had.
 
     Raises 409 if the first takes too long. A form that is refused may be sent again, and so may one whose answer is
-    more than a redirect.
+    more than a redirect, or begins a session, whose cookie the browser gets by the answer that it waits for.
     """
     if not form.get("form_key"):
         return await answer()
@@ -204,7 +204,8 @@ async def once(
     location = None
     try:
         response = await answer()
-        location = response.headers.get("Location")
+        if not sessions.is_begun_by(response):
+            location = response.headers.get("Location")
         return response
     finally:
         async with database.transaction() as transaction:
