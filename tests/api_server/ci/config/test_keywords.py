@@ -41,11 +41,6 @@ STOP = "stop: {script: x, when: manual, environment: {name: %s}}"
             "test: {script: x, artifacts: {reports: {performance: x}}}",
             "jobs:test:artifacts:reports:performance",
         ),
-        ("test: {script: x, needs: [{project: a/b, job: c}]}", "jobs:test:needs:project"),
-        (
-            "test: {script: x, needs: [{project: a/b, job: c}, {project: a/b, job: d}]}",
-            "jobs:test:needs:project",
-        ),
         ("test: {trigger: {project: a/b, inputs: {}}}", "jobs:test:trigger:inputs"),
         (
             "test: {script: x, rules: [{exists: {paths: [a], project: b/c}}]}",
