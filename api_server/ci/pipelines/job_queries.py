@@ -10,6 +10,7 @@ import attrs
 import orjson
 
 from api_server.ci.config.plan import PlannedJob, from_json
+from api_server.ci.pipelines.creation_queries import PipelineSource
 from api_server.ci.pipelines.states import COMPLETE, TRANSITIONS, Event, OrderedJob, Status
 from api_server.state.database import Executor, Transaction
 from api_server.state.declarations import statement
@@ -300,6 +301,8 @@ class Bridge:
     plan: str
     retried: bool
     user_id: int | None
+    pipeline_iid: int
+    source: PipelineSource
     ref: str
     tag: bool
     sha: str
@@ -319,7 +322,8 @@ class Bridge:
         FROM above JOIN jobs ON jobs.id = above.source_job_id JOIN pipelines ON pipelines.id = jobs.pipeline_id
     )
     SELECT jobs.id, jobs.project_id, jobs.pipeline_id, jobs.status, jobs.plan, jobs.retried, jobs.user_id,
-        pipelines.ref, pipelines.tag, pipelines.sha, pipelines.before_sha,
+        pipelines.iid AS pipeline_iid, pipelines.source, pipelines.ref, pipelines.tag, pipelines.sha,
+        pipelines.before_sha,
         (SELECT count(*) FROM above WHERE above.is_parent) AS depth,
         EXISTS (SELECT FROM above WHERE above.source <> 'parent_pipeline'
             GROUP BY above.project_id, above.ref, above.tag, above.source HAVING count(*) > 1) AS loops,

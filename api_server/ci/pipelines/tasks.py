@@ -170,16 +170,14 @@ async def _request_elsewhere(
 async def _forwarded_variables(
     maker: PipelineMaker, bridge: Bridge, planned: PlannedJob, trigger: Trigger
 ) -> tuple[Variable, ...]:
-    """Return the bridge's own variables and those given to its pipeline, as far as `forward` allows."""
-    given: tuple[Variable, ...] = ()
-    if trigger.forward_pipeline_variables:
-        rows = await queries.pipeline_variables(maker.database, bridge.pipeline_id)
-        given = tuple(
-            Variable(row.key, maker.vault.decrypt(row.value), file=row.variable_type == "file")
-            for row in rows
-        )
-    own = planned.variables if trigger.forward_yaml_variables else ()
-    return (*own, *given)
+    """Return the bridge's own variables and those given to its pipeline, as far as `forward` allows. Raises
+    `PipelineRefused`."""
+    rows = await queries.pipeline_variables(maker.database, bridge.pipeline_id)
+    given = tuple(
+        Variable(row.key, maker.vault.decrypt(row.value), file=row.variable_type == "file") for row in rows
+    )
+    own = await maker.forwarded(bridge, planned, given) if trigger.forward_yaml_variables else ()
+    return (*own, *(given if trigger.forward_pipeline_variables else ()))
 
 
 def _depends(planned: PlannedJob) -> bool:
