@@ -327,6 +327,8 @@ DIFFERS = {
     "include:component": "by the releases or tags of a project; there is no catalog",
     "include:template": "files of the operator's folder (`ci_templates_dir`); none are shipped",
     "include:remote": "at most 1 MiB, 3 redirects, 10 s, and 30 s for all; the URL may contain masked variables",
+    "needs:parallel:matrix": "also `$[[ matrix.NAME ]]`, which GitLab has since version 18.6",
+    "needs:project": "looked for in the 1,000 newest pipelines of the ref; the job's token has to open the artifacts",
     "manual_confirmation": "stored; no page asks for it",
     "release": "a step that calls `release-cli`, which the image must contain",
     "rules:changes:compare_to": "at most 20 different refs in one configuration",

@@ -69,6 +69,11 @@ _OF_PROJECT = _Present(
     ["project", "ref", "job"],
 )
 _STATUS = _Present(Fields(_texts("pipeline"), attributes=["pipeline"]), ["pipeline"])
+_FORMS: dict[Kind, tuple[_Present, ...]] = {
+    "job": (_JOB,),
+    "cross_dependency": (_OF_PIPELINE, _OF_PROJECT),
+    "bridge": (_STATUS,),
+}
 
 
 def _form(need: Hash) -> tuple[Kind, _Present]:
@@ -89,8 +94,11 @@ class Needs:
     """What `needs` may be, with needs of some kinds only."""
 
     kinds: Collection[Kind]
-    #: All that one need may have, for the reference of keywords.
-    forms: Sequence[Fields] = (_JOB.fields, _OF_PIPELINE.fields, _OF_PROJECT.fields)
+
+    @property
+    def forms(self) -> list[Fields]:
+        """All that one need may be, for the reference of keywords."""
+        return [form.fields for kind in self.kinds for form in _FORMS[kind]]
 
     def __call__(self, at: str, value: Any) -> Iterator[str]:
         if not isinstance(value, str | dict | list):
