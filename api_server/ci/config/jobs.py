@@ -16,6 +16,7 @@ from api_server.ci.config.plan import (
     Artifacts,
     Cache,
     Environment,
+    IdToken,
     Image,
     PlannedJob,
     Release,
@@ -92,6 +93,10 @@ def _with_execution(planned: PlannedJob, job: Hash, context: Context) -> Planned
         image=Image(**_image(job["image"])) if job.get("image") else None,
         services=tuple(_service(service) for service in flatten(job.get("services") or []) or ()),
         release=_release(job.get("release")),
+        id_tokens={
+            name: IdToken(aud=_texts(token["aud"]), listed=isinstance(token["aud"], list))
+            for name, token in (job.get("id_tokens") or {}).items()
+        },
     )
 
 
@@ -222,15 +227,21 @@ def _trigger(value: Any, known: Known) -> Trigger | None:
         mirror=given.get("strategy") == "mirror",
         forward_yaml_variables=forward.get("yaml_variables") is not False,
         forward_pipeline_variables=bool(forward.get("pipeline_variables")),
+        inputs=given.get("inputs") or {},
     )
 
 
 def _included(value: Any, known: Known) -> Any:
     if isinstance(value, str):
         return expand(value, known)
-    if "local" in value:
-        return expand(value["local"], known)
+    given = _given(value)
+    if list(given) == ["local"]:
+        return expand(given["local"], known)
     return {
-        key: [expand(item, known) for item in inner] if isinstance(inner, list) else expand(inner, known)
-        for key, inner in _given(value).items()
+        key: inner
+        if key == "inputs"
+        else [expand(item, known) for item in inner]
+        if isinstance(inner, list)
+        else expand(inner, known)
+        for key, inner in given.items()
     }

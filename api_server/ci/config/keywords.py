@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 from attrs import frozen
 
+from api_server.ci.config import inputs
 from api_server.ci.config.checks import (
     MAX_LIST_NESTING,
     ByType,
     Check,
     Each,
-    EachValue,
     Fields,
     boolean,
     condition,
@@ -86,7 +86,14 @@ class ByKind:
             yield from self.kinds[given[0] if given else "local"](at, value)
 
 
+def _inputs(at: str, value: Any) -> Iterator[str]:
+    """Check that these are values by name. Whether they fit is said by the file that declares them."""
+    if not isinstance(value, dict):
+        yield f"{at} config should be a hash"
+
+
 def _include(beyond: Sequence[str], shared: Mapping[str, Check]) -> ByKind:
+    shared = {"inputs": _inputs, **shared}
     return ByKind(
         {
             "local": Fields({"local": text, **shared}, ["local"], beyond),
@@ -102,7 +109,7 @@ def _include(beyond: Sequence[str], shared: Mapping[str, Check]) -> ByKind:
 
 _child: dict[type, Check] = {
     str: text,
-    dict: _include(["artifact", "job", "inputs"], {}),
+    dict: _include(["artifact", "job"], {}),
 }
 _children = Each(
     ByType(_child),
@@ -122,8 +129,8 @@ _trigger = ByType(
                 "include": ByType({**_child, list: _children}),
                 "strategy": one_of("depend", "mirror"),
                 "forward": Fields(_forward, attributes=list(_forward)),
+                "inputs": _inputs,
             },
-            beyond=["inputs"],
             attributes=["project", "branch", "strategy"],
         ),
     }
@@ -305,12 +312,9 @@ GLOBAL: dict[str, Check] = {
         attributes=["name"],
     ),
 }
-#: What GitLab has there, or in a document of its own before the rest.
-BEYOND_GLOBAL = ("spec",)
-
 #: One entry of `include:` in its long form.
 INCLUDE = _include(
-    ["inputs", "cache", "artifact"],
+    ["cache", "artifact"],
     {"rules": Rules(Fields(_filter, attributes=_OF_RULES))},
 )
 
@@ -323,6 +327,7 @@ DIFFERS = {
     "environment:action": "passed to the job; does nothing to an environment",
     "environment:auto_stop_in": "checked and kept; nothing stops by itself",
     "environment:on_stop": "checked and kept; nothing stops by itself",
+    "id_tokens": "at most 20; [what tokens say](identity-tokens.md)",
     "include": "at most 20 levels deep",
     "include:component": "by the releases or tags of a project; there is no catalog",
     "include:template": "files of the operator's folder (`ci_templates_dir`); none are shipped",
@@ -375,8 +380,7 @@ def _all() -> Iterator[tuple[str, bool]]:
         if name != "default":
             yield name, True
             yield from _names(check, name)
-    for name in BEYOND_GLOBAL:
-        yield name, False
+    yield from _names(inputs.HEADER, "")
 
 
 def _names(check: Check, place: str) -> Iterator[tuple[str, bool]]:
@@ -388,11 +392,11 @@ def _names(check: Check, place: str) -> Iterator[tuple[str, bool]]:
                 yield from _names(inner, name)
             for key in check.beyond:
                 yield f"{place}:{key}" if place else key, False
-        case Each() | EachValue() | Rules():
-            yield from _names(check.item, place)
         case Needs():
             for form in check.forms:
                 yield from _names(form, place)
         case ByType(inners) | ByKind(inners):
             for inner in inners.values():
                 yield from _names(inner, place)
+        case object(item=inner):
+            yield from _names(inner, place)

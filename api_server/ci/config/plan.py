@@ -106,6 +106,15 @@ class Environment:
 
 
 @frozen(kw_only=True)
+class IdToken:
+    """A token that says who the job is, for the services `aud`; variables are the running job's."""
+
+    aud: Texts
+    #: The file has a list, which the token then has too, instead of the one audience alone.
+    listed: bool = False
+
+
+@frozen(kw_only=True)
 class ReleaseLink:
     name: str
     url: str
@@ -142,6 +151,8 @@ class Trigger:
     mirror: bool = False
     forward_yaml_variables: bool = True
     forward_pipeline_variables: bool = False
+    #: Values for the `spec:inputs` of the other project's file.
+    inputs: dict[str, Any] = field(factory=dict)
 
 
 @frozen(kw_only=True)
@@ -181,6 +192,8 @@ class PlannedJob:
     image: Image | None = None
     services: tuple[Service, ...] = ()
     environment: Environment | None = None
+    #: By the names of the variables that have them.
+    id_tokens: dict[str, IdToken] = field(factory=dict)
     release: Release | None = None
     #: What a person is asked before she starts a manual job.
     manual_confirmation: str | None = None

@@ -42,15 +42,15 @@ class PipelineJob:
 
 
 _COLUMNS = """
-    jobs.id, jobs.kind, jobs.status, jobs.name, jobs.stage, jobs.stage_index, jobs.needs, jobs.when_run,
+    jobs.id, jobs.kind, jobs.status, jobs.name, jobs.stage, jobs.stage_index, jobs.needs,
     ARRAY(
         SELECT concat(wanted ->> 'job', ' of ', coalesce(
             (wanted ->> 'project') || ' (' || (wanted ->> 'ref') || ')', 'pipeline ' || (wanted ->> 'pipeline')))
         FROM jsonb_array_elements(jobs.plan -> 'cross_dependencies') wanted) AS gets,
     jobs.plan ->> 'upstream' AS upstream,
-    jobs.allow_failure, jobs.failure_reason, jobs.retried, jobs.queued_at, jobs.started_at, jobs.finished_at,
-    jobs.target_url, jobs.description, downstream.id AS downstream_id, downstream.status AS downstream_status,
-    downstream_project.full_path AS downstream_path
+    jobs.when_run, jobs.allow_failure, jobs.failure_reason, jobs.retried, jobs.queued_at, jobs.started_at,
+    jobs.finished_at, jobs.target_url, jobs.description, downstream.id AS downstream_id,
+    downstream.status AS downstream_status, downstream_project.full_path AS downstream_path
 """
 _DOWNSTREAM = """
     LEFT JOIN (pipelines downstream JOIN projects downstream_project ON downstream_project.id = downstream.project_id)
