@@ -18,10 +18,11 @@ from attrs import define, field, frozen
 
 from api_server.ci.config import rules
 from api_server.ci.config.checks import Check, EachValue, Fields, anything
+from api_server.ci.config.context import Context
 from api_server.ci.config.errors import Budget, CiConfigError
 from api_server.ci.config.patterns import compile_regex
 from api_server.ci.config.variables import MAX_EXPANDED, Variable
-from api_server.ci.config.yaml_text import spell_scalar
+from api_server.ci.config.yaml_text import load_file, spell_scalar
 
 TYPES = ("array", "boolean", "number", "string")
 MAX_OPTIONS = 50
@@ -135,6 +136,21 @@ class Input:
         by_rules = any("default" in rule or rule.get("if") is None for rule in self.rules)
         return not self.has_default and not by_rules
 
+    @property
+    def choices(self) -> list[str]:
+        """The values that a form offers, of whichever rule; none where other values are possible."""
+        if self.type == "boolean":
+            return ["true", "false"]
+        if self.type == "array" or any(rule.get("options") is None for rule in self.rules):
+            return []
+        options = self.options or [option for rule in self.rules for option in rule["options"]]
+        return list(dict.fromkeys(map(_spelled, options)))
+
+    @property
+    def default_text(self) -> str:
+        """The default as a form shows it."""
+        return _spelled(self.default) if self.has_default else ""
+
     def value(self, given: Any, others: Mapping[str, Any]) -> Any:
         """Return the value: the one given, or the default. Raises ConfigError; `others` are what rules ask about."""
         rule = next((rule for rule in self.rules if self._holds(rule, others)), {})
@@ -240,6 +256,12 @@ def declared(header: Mapping[str, Any]) -> dict[str, Input]:
     if errors := list(_errors_of_references(found)):
         raise _refused(errors)
     return found
+
+
+def declared_in(text: str, _context: Context) -> dict[str, Input]:
+    """Return the inputs of a file. Raises ConfigError."""
+    header, _ = load_file(text, Budget())
+    return {} if header is None else declared(header)
 
 
 def _refused(errors: list[str]) -> CiConfigError:
