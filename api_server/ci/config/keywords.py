@@ -390,7 +390,7 @@ DIFFERS = {
     "include:component": "by the releases or tags of a project; there is no catalog",
     "include:template": "files of the operator's folder (`ci_templates_dir`); none are shipped",
     "include:remote": "at most 1 MiB, 3 redirects, 10 s, and 30 s for all; the URL may contain masked variables",
-    "manual_confirmation": "stored; no page asks for it",
+    "manual_confirmation": "shown by the page of the job, beside the button",
     "needs:parallel": "rows as they are written; no `$[[ matrix.NAME ]]`",
     "release": "a step that calls `release-cli`, which the image must contain",
     "rules:changes:compare_to": "at most 20 different refs in one configuration",
