@@ -340,6 +340,9 @@ DIFFERS = {
     "needs:project": "looked for in the 1,000 newest pipelines of the ref; the job's token has to open the artifacts",
     "release": "a step that calls `release-cli`, which the image must contain",
     "rules:changes:compare_to": "at most 20 different refs in one configuration",
+    "spec:inputs": "inside a longer text, arrays become JSON; what is inserted is not searched for blocks again",
+    "spec:inputs:options": "also of arrays, as in later versions",
+    "spec:inputs:rules": "those of GitLab 18; the inputs that they ask about may be declared later",
     "trigger:strategy": "also `mirror`, which GitLab has since version 18",
     "variables": "also numbers with a fraction and booleans, as in later versions of GitLab 17",
 }
