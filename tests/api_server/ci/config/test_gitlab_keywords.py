@@ -229,6 +229,11 @@ build: {script: '$[[ inputs.size ]] $[[ inputs.branch ]] $[[ inputs.where ]]'}
     """
 include:
   - {local: inputs.yml, inputs: {word: other}}
+other:
+  script: x
+  needs: [{project: group/other, job: built, ref: main, artifacts: true}, {pipeline: $UPSTREAM, job: built}]
+mirror:
+  needs: {pipeline: group/other}
 children:
   trigger: {include: [{local: local.yml, inputs: {a: b}}]}
 start:

@@ -35,11 +35,6 @@ STOP = "stop: {script: x, when: manual, environment: {name: %s}}"
             "jobs:test:environment:kubernetes",
         ),
         ("test: {script: x, artifacts: {reports: {sarif: x}}}", "jobs:test:artifacts:reports:sarif"),
-        ("test: {script: x, needs: [{project: a/b, job: c}]}", "jobs:test:needs:project"),
-        (
-            "test: {script: x, needs: [{project: a/b, job: c}, {project: a/b, job: d}]}",
-            "jobs:test:needs:project",
-        ),
         (
             "test: {script: x, rules: [{exists: {paths: [a], project: b/c}}]}",
             "jobs:test:rules:rule:exists:project",
