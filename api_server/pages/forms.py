@@ -126,7 +126,7 @@ class Fields:
 def fields_of(request: web.Request, action: str, prefix: str) -> Fields:
     """The fields of the form that is sent to `action`, which is a path as it is written in the page."""
     refused = request.get(REFUSED)
-    return Fields(prefix, refused if refused and refused.path == unquote(action) else None)
+    return Fields(prefix, refused if refused and refused.path == unquote(action.partition("#")[0]) else None)
 
 
 #: How the refusals of parameters begin: `name is missing`, `variables[0][key] is empty`.
