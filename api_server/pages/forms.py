@@ -88,8 +88,11 @@ class Fields:
         typed = self._typed(name)
         if isinstance(typed, UploadedFile):
             return f"Choose the file again. {hint}".strip()
-        again = typed != shown_again(name, typed)
-        return f"Type the secret again: it is not shown. {hint}".strip() if again else hint
+        shown = shown_again(name, typed)
+        if shown == typed:
+            return hint
+        again = "Type the credentials again: they are" if shown else "Type it again: it is"
+        return f"{again} not shown. {hint}".strip()
 
     def is_chosen(self, name: str, value: object, otherwise: bool) -> bool:
         """Whether a box is checked, or an option is selected."""
