@@ -78,10 +78,18 @@ class Fields:
 
     def value(self, name: str, otherwise: Any = "") -> Any:
         """What was typed into the field, or `otherwise` before anything was. A secret is not shown again."""
-        return otherwise if self.refused is None else shown_again(name, self._typed(name))
+        return otherwise if self._is_new(name) else shown_again(name, self._typed(name))
 
     def _typed(self, name: str) -> Any:
-        return "" if self.refused is None else self.refused.sent.get(name.removesuffix("[]"), "")
+        sent: Any = {} if self.refused is None else self.refused.sent
+        for key in _keys_of(name):
+            sent = sent.get(key, "") if isinstance(sent, Mapping) else ""
+        return sent
+
+    def _is_new(self, name: str) -> bool:
+        """Whether the field was not in the form that was sent. Of fields by name (`inputs[job]`), others may be."""
+        *outer, key = _keys_of(name)
+        return self.refused is None or (bool(outer) and key not in (self._typed(outer[0]) or {}))
 
     def hint(self, name: str, hint: str) -> str:
         """The sentences below the field; one says what has to be given again, because it is not in the page."""
@@ -96,7 +104,7 @@ class Fields:
 
     def is_chosen(self, name: str, value: object, otherwise: bool) -> bool:
         """Whether a box is checked, or an option is selected."""
-        if self.refused is None:
+        if self._is_new(name):
             return otherwise
         typed = self.value(name)
         return str(value) in (typed if isinstance(typed, list) else [typed])
@@ -124,6 +132,11 @@ class Fields:
     @property
     def _problems(self) -> Problems:
         return {} if self.refused is None else self.refused.problems
+
+
+def _keys_of(name: str) -> list[str]:
+    """Return the keys under which a form has the field of that name: `inputs` and `job` of `inputs[job]`."""
+    return name.removesuffix("[]").removesuffix("]").split("[", 1)
 
 
 def fields_of(request: web.Request, action: str, prefix: str) -> Fields:
