@@ -96,8 +96,11 @@ class Fields:
         typed = self._typed(name)
         if isinstance(typed, UploadedFile):
             return f"Choose the file again. {hint}".strip()
-        again = typed != shown_again(name, typed)
-        return f"Type the secret again: it is not shown. {hint}".strip() if again else hint
+        shown = shown_again(name, typed)
+        if shown == typed:
+            return hint
+        again = "Type the credentials again: they are" if shown else "Type it again: it is"
+        return f"{again} not shown. {hint}".strip()
 
     def is_chosen(self, name: str, value: object, otherwise: bool) -> bool:
         """Whether a box is checked, or an option is selected."""
@@ -139,7 +142,7 @@ def _keys_of(name: str) -> list[str]:
 def fields_of(request: web.Request, action: str, prefix: str) -> Fields:
     """The fields of the form that is sent to `action`, which is a path as it is written in the page."""
     refused = request.get(REFUSED)
-    return Fields(prefix, refused if refused and refused.path == unquote(action) else None)
+    return Fields(prefix, refused if refused and refused.path == unquote(action.partition("#")[0]) else None)
 
 
 #: How the refusals of parameters begin: `name is missing`, `variables[0][key] is empty`.

@@ -13,7 +13,7 @@ from api_server.accounts import sign_in_links
 from api_server.pages import account, queries, site
 from api_server.web.context import SERVICES
 from tests.api_server.pages.conftest import details_of
-from tests.support.browser import PASSWORD, Browser, browsing
+from tests.support.browser import COOKIE, PASSWORD, Browser, browsing
 from tests.support.clock import shared_forge_with_clock
 from tests.support.forge import Forge, SharedForges
 from tests.support.git_client import git_url
@@ -58,6 +58,23 @@ async def test_the_cookie_is_kept_from_scripts_and_stored_as_a_digest(
     )
     assert len(stored) == 1
     assert value not in stored[0].text
+
+
+async def test_each_of_two_clicks_gets_a_session_that_lasts(page_forge: Forge, browser: Browser) -> None:
+    """The browser shows the answer to the second alone, and may have dropped the cookie of the first."""
+    person = await page_forge.user(password=PASSWORD)
+    await browser.get("/-/sign_in")
+    form = browser.hidden | {"login": person.username, "password": PASSWORD}
+
+    async def submit() -> str:
+        url = f"{browser.base}/-/sign_in"
+        async with browser.session.post(url, data=form, allow_redirects=False) as answer:
+            assert answer.status == 303
+            return answer.cookies[COOKIE].value
+
+    first, second = await asyncio.gather(submit(), submit())
+    assert first != second
+    assert (await browser.get("/")).title == "Your projects"
 
 
 async def test_over_https_the_cookie_is_for_this_host_and_tls_only(new_forge: Any) -> None:
