@@ -129,6 +129,10 @@ async def test_what_was_written_is_shown_to_one_whose_session_has_ended(browser:
         (invalid({"name": ["is too long", "is odd"]}), {"name": ["is too long", "is odd"]}),
         (invalid({"base": ["You have enough."]}), {"": ["You have enough."]}),
         (
+            bad_parameters("name, path are missing, at least one parameter must be provided"),
+            {"name": ["is missing"]},
+        ),
+        (
             bad_parameters("name is missing", "level does not have a valid value"),
             {"name": ["is missing"], "level": ["does not have a valid value"]},
         ),
