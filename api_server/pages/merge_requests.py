@@ -15,6 +15,7 @@ from api_server.merge_requests.list_handlers import ListOfProject, filters_of
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.pages import commits, page, queries
+from api_server.pages.ci.words import GOING_ON
 from api_server.pages.page import pager
 from api_server.pages.routes import Pages, allows
 from api_server.pages.sessions import Visitor
@@ -161,6 +162,7 @@ async def show_merge_request(
         may_act=allows(CHANGE, project, visitor),
         may_comment=allows(note_handlers.WRITE, project, visitor),
         most=MOST,
+        going_on=GOING_ON,
     )
 
 
