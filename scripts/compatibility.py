@@ -53,7 +53,7 @@ For all endpoints:
 """
 _KEYWORDS = """A file with an unsupported keyword is refused: `<keyword> is not supported by this service`. A keyword
 that GitLab's own reference does not have is an unknown key. How YAML is read differs in a few points:
-[Pipelines, jobs and runners](ci.md#the-configuration-language) has them."""
+[The language of CI files](ci-language.md) has them."""
 
 #: In the order in which they are shown.
 SUITES = (

@@ -1,6 +1,6 @@
 """Short ways to plan a text for the tests of the configuration language."""
 
-from api_server.ci.config.context import Context, Repository
+from api_server.ci.config.context import Context, OtherProject, Repository
 from api_server.ci.config.errors import CiConfigError
 from api_server.ci.config.pipeline import plan_pipeline
 from api_server.ci.config.plan import Plan, PlannedJob
@@ -75,6 +75,11 @@ def context(predefined=None, given=None, files=None, changed=None) -> Context:
         given=tuple(Variable(*one) for one in (given or {}).items()),
         repository=Repository(read=files.get, blob_id=files.get, paths=files.keys, changed=lambda: changed),
     )
+
+
+def only(repository: Repository) -> OtherProject:
+    """A project that has this commit at each ref."""
+    return OtherProject(at=lambda _: repository)
 
 
 def plan(text: str, **kwargs) -> Plan:
