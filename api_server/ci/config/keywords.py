@@ -381,6 +381,7 @@ DIFFERS = {
     "environment:action": "passed to the job; does nothing to an environment",
     "environment:auto_stop_in": "checked and kept; nothing stops by itself",
     "environment:on_stop": "checked and kept; nothing stops by itself",
+    "id_tokens": "at most 20; [what tokens say](identity-tokens.md)",
     "include": "at most 20 levels deep",
     "include:component": "by the releases or tags of a project; there is no catalog",
     "include:template": "files of the operator's folder (`ci_templates_dir`); none are shipped",

@@ -24,6 +24,7 @@ build:
   retry: {max: 2, when: [script_failure], exit_codes: [137]}
   hooks: {pre_get_sources_script: [echo before]}
   manual_confirmation: Really?
+  id_tokens: {VAULT: {aud: 'https://$HOST'}, CLOUD: {aud: [one, two]}}
   coverage: '/TOTAL.*?(\\d+)%/i'
   allow_failure: {exit_codes: [3, 4]}
   interruptible: true
