@@ -123,6 +123,14 @@ class Fields:
         return {} if self.refused is None else self.refused.problems
 
 
+@attrs.frozen
+class Offered:
+    """The choices of a field, as `forms.html` takes them. If there are more than these, others can be typed."""
+
+    choices: list[Any]
+    are_all: bool
+
+
 def fields_of(request: web.Request, action: str, prefix: str) -> Fields:
     """The fields of the form that is sent to `action`, which is a path as it is written in the page."""
     refused = request.get(REFUSED)

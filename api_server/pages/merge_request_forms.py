@@ -18,6 +18,7 @@ from api_server.merge_requests.note_handlers import WRITE
 from api_server.namespaces import member_handlers
 from api_server.namespaces.resources import Project
 from api_server.pages import commits, page
+from api_server.pages.forms import Offered
 from api_server.pages.merge_requests import OneMergeRequest, ShowMergeRequest, show_merge_request
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Form, Visitor
@@ -91,14 +92,6 @@ async def create(request: web.Request, visitor: Visitor, form: Form, project: Pr
     sent = await _fields(request, form)
     made = await page.read(request, handlers.create_merge_request, project, **sent)
     return page.see_other(request, visitor, f"/{project.full_path}/-/merge_requests/{made['iid']}")
-
-
-@attrs.frozen
-class Offered:
-    """The choices of a field. If there are more than these, others can be typed."""
-
-    choices: list[Any]
-    are_all: bool
 
 
 async def _branches(request: web.Request, project: Project, *chosen: str) -> Offered:

@@ -204,7 +204,9 @@ async def repositories(forge: Forge, things: Things) -> None:
     changed = await owner.api.post(f"{url}/commits", second)
     assert changed.status == 201
     things["sha"] = changed.body["id"]
-    tag = {"tag_name": "v1", "ref": "main", "name": "The first", "description": "It works.\n"}
+    tag: dict[str, Any] = {"tag_name": "v1", "ref": "main", "name": "The first", "description": "It works.\n"}
+    link = {"name": "A program", "url": "https://example.org/program", "link_type": "package"}
+    tag["assets"] = {"links": [link]}
     assert (await owner.api.post(f"/projects/{made['id']}/releases", tag)).status == 201
 
 
