@@ -136,7 +136,7 @@ async def _named(request: web.Request, field: str, typed: str) -> list[int]:
     for name in re.split(r"[\s,]+", typed)[:_MOST_PEOPLE]:
         found = await page.read(request, user_handlers.list_users, username=name.removeprefix("@"))
         if name and not found:
-            raise invalid({field: [f"has {name}, which is nobody's user name"]})
+            raise invalid({field: [f"Nobody has the user name {name}."]})
         ids += [user["id"] for user in found]
     return ids
 
