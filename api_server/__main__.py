@@ -23,7 +23,7 @@ from common.lifecycle import (
     reader,
     reloading,
 )
-from common.loop_watch import LOOP_WATCH, freeze_start
+from common.loop_watch import LOOP_WATCH, tune_interpreter
 from common.serving import allow_files, bound, stopping, working
 from common.workers import worker_address
 
@@ -62,7 +62,7 @@ async def _serve(chosen: Settings) -> None:
             reloading(app[SERVICES].background, reload),
             app[LOOP_WATCH].watching(),
         ):
-            freeze_start()
+            tune_interpreter()
             await stop.wait()
             end_for_certain(chosen.shutdown_timeout + LAST_SECONDS)
 
@@ -87,7 +87,7 @@ async def _work(chosen: Settings) -> None:
         reloading(app[SERVICES].background, reload),
         app[LOOP_WATCH].watching(),
     ):
-        freeze_start()
+        tune_interpreter()
         await stop.wait()
         end_for_certain(chosen.shutdown_timeout + LAST_SECONDS)
 

@@ -20,7 +20,7 @@ from common.lifecycle import (
     reader,
     reloading,
 )
-from common.loop_watch import LOOP_WATCH, freeze_start
+from common.loop_watch import LOOP_WATCH, tune_interpreter
 from common.serving import allow_files, bound, stopping
 from common.settings import command
 from common.workers import worker_address
@@ -76,7 +76,7 @@ async def _serve(app: web.Application, settings: Settings, certificate: Certific
             reloading(app[BACKGROUND], reload),
             app[LOOP_WATCH].watching(),
         ):
-            freeze_start()
+            tune_interpreter()
             log.info("ready", host=host, port=port, origin=str(settings.origin_url))
             if not settings.purge_token:
                 log.warning(

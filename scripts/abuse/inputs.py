@@ -369,7 +369,7 @@ INPUTS: dict[str, Input] = {
     "raw-path": _get(3_000, lambda target, n: f"{target.api_url}/{target.public}/-/raw/main/{'a/' * n}a"),
     "push-commands": _simple(20_000, _push),
     "fetch-wants": _simple(40_000, _fetch),
-    "lfs-objects": _simple(40_000, _lfs),
+    "lfs-objects": _simple(2_500, _lfs),
     "deep-files": _of_mine(
         1_000,
         "/repository/commits",

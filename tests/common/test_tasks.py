@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import json
+import sys
 import threading
 import time
 import weakref
@@ -267,6 +268,17 @@ def test_work_that_never_ends_does_not_keep_garbage_for_ever(monkeypatch: pytest
         monkeypatch.setattr(loop_watch, "LONGEST_UNCOLLECTED", 0.0)
         with large_work():
             assert garbage() is None
+
+
+def test_a_thread_that_computes_hands_the_interpreter_over_soon() -> None:
+    """Otherwise, each of them takes 5 ms between any two steps of a request."""
+    usual = sys.getswitchinterval()
+    try:
+        loop_watch.tune_interpreter()
+        assert sys.getswitchinterval() == pytest.approx(0.001)
+    finally:
+        sys.setswitchinterval(usual)
+        gc.unfreeze()
 
 
 HELD = 0.2

@@ -309,17 +309,23 @@ def _trigger(value: Any, known: Known) -> Trigger | None:
         mirror=given.get("strategy") == "mirror",
         forward_yaml_variables=forward.get("yaml_variables") is not False,
         forward_pipeline_variables=bool(forward.get("pipeline_variables")),
+        inputs=given.get("inputs") or {},
     )
 
 
 def _included(value: Any, known: Known) -> Any:
     if isinstance(value, str):
         return expand(value, known)
-    if "local" in value:
-        return expand(value["local"], known)
+    given = _given(value)
+    if list(given) == ["local"]:
+        return expand(given["local"], known)
     return {
-        key: [expand(item, known) for item in inner] if isinstance(inner, list) else expand(inner, known)
-        for key, inner in _given(value).items()
+        key: inner
+        if key == "inputs"
+        else [expand(item, known) for item in inner]
+        if isinstance(inner, list)
+        else expand(inner, known)
+        for key, inner in given.items()
     }
 
 

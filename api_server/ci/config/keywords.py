@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from attrs import frozen
 
+from api_server.ci.config import inputs
 from api_server.ci.config.checks import (
     ANY_NESTING,
     MAX_LIST_NESTING,
@@ -16,7 +17,6 @@ from api_server.ci.config.checks import (
     ByType,
     Check,
     Each,
-    EachValue,
     Fields,
     boolean,
     condition,
@@ -145,7 +145,14 @@ class ByKind:
             yield from self.kinds[given[0] if given else "local"](at, value)
 
 
+def _inputs(at: str, value: Any) -> Iterator[str]:
+    """Check that these are values by name. Whether they fit is said by the file that declares them."""
+    if not isinstance(value, dict):
+        yield f"{at} config should be a hash"
+
+
 def _include(beyond: Sequence[str], shared: Mapping[str, Check]) -> ByKind:
+    shared = {"inputs": _inputs, **shared}
     return ByKind(
         {
             "local": Fields({"local": text, **shared}, ["local"], beyond),
@@ -161,7 +168,7 @@ def _include(beyond: Sequence[str], shared: Mapping[str, Check]) -> ByKind:
 
 _child: dict[type, Check] = {
     str: text,
-    dict: _include(["artifact", "job", "inputs"], {}),
+    dict: _include(["artifact", "job"], {}),
 }
 _children = Each(
     ByType(_child),
@@ -181,8 +188,8 @@ _trigger = ByType(
                 "include": ByType({**_child, list: _children}),
                 "strategy": one_of("depend", "mirror"),
                 "forward": Fields(_forward, attributes=list(_forward)),
+                "inputs": _inputs,
             },
-            beyond=["inputs"],
             attributes=["project", "branch", "strategy"],
         ),
     }
@@ -363,12 +370,9 @@ GLOBAL: dict[str, Check] = {
         attributes=["name"],
     ),
 }
-#: What GitLab has there, or in a document of its own before the rest.
-BEYOND_GLOBAL = ("spec",)
-
 #: One entry of `include:` in its long form.
 INCLUDE = _include(
-    ["inputs", "cache", "artifact"],
+    ["cache", "artifact"],
     {"rules": Rules(Fields(_filter, attributes=_OF_RULES))},
 )
 
@@ -386,7 +390,7 @@ DIFFERS = {
     "include:component": "by the releases or tags of a project; there is no catalog",
     "include:template": "files of the operator's folder (`ci_templates_dir`); none are shipped",
     "include:remote": "at most 1 MiB, 3 redirects, 10 s, and 30 s for all; the URL may contain masked variables",
-    "manual_confirmation": "stored; no page asks for it",
+    "manual_confirmation": "shown by the page of the job, beside the button",
     "needs:parallel": "rows as they are written; no `$[[ matrix.NAME ]]`",
     "release": "a step that calls `release-cli`, which the image must contain",
     "rules:changes:compare_to": "at most 20 different refs in one configuration",
@@ -433,8 +437,7 @@ def _all() -> Iterator[tuple[str, bool]]:
         if name != "default":
             yield name, True
             yield from _names(check, name)
-    for name in BEYOND_GLOBAL:
-        yield name, False
+    yield from _names(inputs.HEADER, "")
 
 
 def _names(check: Check, place: str) -> Iterator[tuple[str, bool]]:
@@ -446,8 +449,8 @@ def _names(check: Check, place: str) -> Iterator[tuple[str, bool]]:
                 yield from _names(inner, name)
             for key in check.beyond:
                 yield f"{place}:{key}" if place else key, False
-        case Each() | EachValue() | Rules():
-            yield from _names(check.item, place)
         case ByType(inners) | ByKind(inners):
             for inner in inners.values():
                 yield from _names(inner, place)
+        case object(item=inner):
+            yield from _names(inner, place)

@@ -1,6 +1,7 @@
 """From a configuration to the plan of one pipeline: workflow rules, each job's rules, variables, order."""
 
 import json
+import re
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -65,9 +66,14 @@ def plan(configuration: Configuration, context: Context) -> Plan:
     )
 
 
+#: Characters of JSON that YAML accepts only escaped.
+_NOT_PRINTABLE = re.compile("[\x7f-\x9f\ufeff\ufffe\uffff]")
+
+
 def child_configuration(files: tuple[Any, ...]) -> str:
     """Return the configuration of the child pipeline that `Trigger.include` asks for."""
-    return json.dumps({"include": files})
+    text = json.dumps({"include": files}, ensure_ascii=False)
+    return _NOT_PRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def _flat(value: Any) -> list[Mapping[str, Any]]:

@@ -140,6 +140,8 @@ class Trigger:
     mirror: bool = False
     forward_yaml_variables: bool = True
     forward_pipeline_variables: bool = False
+    #: Values for the `spec:inputs` of the other project's file.
+    inputs: dict[str, Any] = field(factory=dict)
 
 
 @frozen(kw_only=True)

@@ -5,7 +5,7 @@ A pipeline that was asked for earlier is made with the rights that its user has 
 import asyncio
 import datetime
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import attrs
@@ -61,6 +61,8 @@ class PipelineRequest:
     before_sha: str = NO_COMMIT
     #: Stronger than the file's own variables.
     variables: tuple[Variable, ...] = ()
+    #: Values for the `spec:inputs` of the file.
+    inputs: Mapping[str, Any] = attrs.field(factory=dict)
     origin: str | None = None
     #: Whether to make a skipped pipeline.
     skip: bool = False
@@ -291,6 +293,7 @@ class PipelineMaker:
                 described_merge_request(params.merge_request),
             ),
             given=(*await self._stored_variables(params, protected=protected and trusted), *params.variables),
+            inputs=params.inputs,
             repository=repository.for_planning(
                 read.repository,
                 read.sha,

@@ -164,6 +164,7 @@ async def _request_elsewhere(
         variables=variables,
         source_job_id=bridge.id,
         hierarchy_id=bridge.hierarchy_id,
+        inputs=trigger.inputs,
     )
 
 
@@ -191,16 +192,17 @@ _KEY = re.compile(r"[A-Za-z0-9_]{1,255}", re.ASCII)
 
 @attrs.frozen
 class PushOptions:
-    """`skip` makes skipped pipelines; `variables` are given to those that run."""
+    """`skip` makes skipped pipelines; `variables` and `inputs` are given to those that run."""
 
     skip: bool = False
     variables: Mapping[str, str] = attrs.field(factory=dict)
+    inputs: Mapping[str, str] = attrs.field(factory=dict)
 
 
 def push_options(options: Iterable[str]) -> PushOptions:
     """Return what options mean. Other options, and variables that cannot be one, are ignored; of one name the last
     counts."""
-    skip, variables = False, {}
+    skip, variables, inputs = False, {}, {}
     for option in options:
         name, _, value = option.partition("=")
         key, assigned, text = value.partition("=")
@@ -208,7 +210,9 @@ def push_options(options: Iterable[str]) -> PushOptions:
             skip = True
         elif name == "ci.variable" and assigned and _KEY.fullmatch(key) and "\0" not in text:
             variables[key] = text
-    return PushOptions(skip, variables)
+        elif name == "ci.input" and assigned and key.strip():
+            inputs[key] = text
+    return PushOptions(skip, variables, inputs)
 
 
 log = structlog.get_logger(__name__)
@@ -247,12 +251,16 @@ async def react_to_push(
             origin=uuid.uuid4().hex,
             skip=wished.skip,
             variables=_sealed(vault, wished.variables),
+            inputs=_sealed(vault, wished.inputs),
         )
 
 
-async def create_pipeline(services: Services, *, variables: str | None = None, **pushed: Any) -> None:
+async def create_pipeline(
+    services: Services, *, variables: str | None = None, inputs: str | None = None, **pushed: Any
+) -> None:
     """Make a pipeline that `react_to_push` has queued, and cancel those that it supersedes."""
-    wanted = PipelineRequest(source="push", variables=_opened(services.vault, variables), **pushed)
+    given = tuple(Variable(key, value) for key, value in _opened(services.vault, variables).items())
+    wanted = PipelineRequest(source="push", variables=given, inputs=_opened(services.vault, inputs), **pushed)
     making = pipeline_maker(services)
     try:
         pipeline_id = await making.make(wanted)
@@ -266,14 +274,13 @@ async def create_pipeline(services: Services, *, variables: str | None = None, *
         )
 
 
-def _sealed(vault: Vault, variables: Mapping[str, str]) -> str | None:
-    """Return the variables in the encrypted form in which the queue keeps them."""
-    return base64.b64encode(vault.encrypt(orjson.dumps(variables).decode())).decode() if variables else None
+def _sealed(vault: Vault, given: Mapping[str, str]) -> str | None:
+    """Return variables or inputs in the encrypted form in which the queue keeps them."""
+    return base64.b64encode(vault.encrypt(orjson.dumps(given).decode())).decode() if given else None
 
 
-def _opened(vault: Vault, sealed: str | None) -> tuple[Variable, ...]:
-    known = orjson.loads(vault.decrypt(base64.b64decode(sealed))) if sealed else {}
-    return tuple(Variable(key, value) for key, value in known.items())
+def _opened(vault: Vault, sealed: str | None) -> dict[str, str]:
+    return dict(orjson.loads(vault.decrypt(base64.b64decode(sealed)))) if sealed else {}
 
 
 def setup(services: Services) -> None:

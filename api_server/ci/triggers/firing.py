@@ -33,12 +33,7 @@ class FireTrigger:
     ref: str = attrs.field(metadata={"present": True})
     token: str = attrs.field(repr=False, metadata={"present": True})
     variables: dict[str, str] = attrs.field(factory=dict, repr=False)
-    #: Clients send it empty.
-    inputs: dict[str, str] = attrs.field(factory=dict, repr=False)
-
-    def __attrs_post_init__(self) -> None:
-        if self.inputs:
-            raise ValueError("inputs is not supported by this service")
+    inputs: dict[str, Any] = attrs.field(factory=dict, repr=False)
 
 
 @attrs.frozen(kw_only=True)

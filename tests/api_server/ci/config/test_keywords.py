@@ -25,8 +25,6 @@ STOP = "stop: {script: x, when: manual, environment: {name: %s}}"
 @pytest.mark.parametrize(
     ("text", "refused"),
     [
-        ("spec: {inputs: {a: }}\ntest: {script: x}", "spec"),
-        ("spec:\n  inputs:\n    a:\n---\ntest: {script: '$[[ inputs.a ]]'}", "spec"),
         ("test: {script: x, identity: google_cloud}", "jobs:test:identity"),
         ("test: {script: x, secrets: {}}", "jobs:test:secrets"),
         ("test: {run: [{name: a, script: x}]}", "jobs:test:run"),
@@ -46,7 +44,6 @@ STOP = "stop: {script: x, when: manual, environment: {name: %s}}"
             "test: {script: x, needs: [{project: a/b, job: c}, {project: a/b, job: d}]}",
             "jobs:test:needs:project",
         ),
-        ("test: {trigger: {project: a/b, inputs: {}}}", "jobs:test:trigger:inputs"),
         (
             "test: {script: x, rules: [{exists: {paths: [a], project: b/c}}]}",
             "jobs:test:rules:rule:exists:project",

@@ -52,7 +52,6 @@ SCRIPT = "script: make"
             "test: {trigger: {include: [{artifact: a.yml, job: x}]}}",
             "jobs:test:trigger:include:artifact is not supported by this service",
         ),
-        ("include: {local: a.yml, inputs: {a: 1}}", "include:inputs is not supported by this service"),
         ("include: {local: a.yml, remote: b}", "include config is of one kind only: local, remote"),
         ("include: {project: a/b}", "include config missing required keys: file"),
         ("include: {remote: 'https://a.org/a.yml', integrity: x}", "include:integrity should start with"),

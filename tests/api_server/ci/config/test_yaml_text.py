@@ -241,6 +241,8 @@ release:tag_name release:tag_message release:name release:description release:re
 release:released_at release:assets release:assets:links resource_group retry retry:when retry:max retry:exit_codes
 rules rules:if rules:changes rules:changes:paths rules:changes:compare_to rules:exists rules:exists:paths
 rules:exists:project rules:when rules:allow_failure rules:needs rules:variables rules:interruptible run script secrets
+spec:inputs spec:inputs:default spec:inputs:description spec:inputs:options spec:inputs:regex spec:inputs:rules
+spec:inputs:rules:if spec:inputs:rules:options spec:inputs:rules:default spec:inputs:type spec:component spec:include
 services services:docker services:kubernetes services:pull_policy stage tags timeout trigger trigger:inputs
 trigger:include trigger:project trigger:strategy trigger:forward when only only:refs only:variables only:changes
 only:kubernetes except except:refs artifacts:reports:accessibility artifacts:reports:annotations
@@ -267,7 +269,9 @@ def written(name: str) -> str:
     for part in reversed(parts):
         listed = part in ("rules", "needs", "services") and text != "x"
         text = f"{{{part}: {f'[{text}]' if listed else text}}}"
-    if first in ("workflow", "spec", "include"):
+    if first == "spec":
+        return f"{text[1:-1]}\n---\na: {{script: x}}"
+    if first in ("workflow", "include"):
         return f"{text[1:-1]}\na: {{script: x}}"
     return f"a: {{{'' if first == 'trigger' else 'script: x, '}{text[1:-1]}}}"
 

@@ -153,6 +153,16 @@ async def test_a_new_key_is_shown_before_it_signs_and_an_old_one_until_its_token
         assert kid_of(await token_of(project, runner)) == new.kid
 
 
+async def test_a_clock_that_is_set_back_ends_no_signing(new_forge: Any) -> None:
+    async with new_forge(work=True) as forge:
+        project = await ci_project(forge)
+        runner = await a_runner(forge, project_id=project.id)
+        (first,) = await shown(forge)
+        await keys.rotate(forge.server.app[SERVICES], SYSTEM, revoke=False)
+        await forge.execute("UPDATE identity_keys SET signs_from = signs_from + interval '99 years'")
+        assert kid_of(await token_of(project, runner)) == first["kid"]
+
+
 async def test_a_revoked_key_verifies_nothing_any_more(new_forge: Any) -> None:
     async with new_forge(work=True) as forge:
         project = await ci_project(forge)
