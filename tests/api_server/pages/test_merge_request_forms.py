@@ -68,8 +68,9 @@ async def test_a_merge_request_is_made_of_two_branches(browser: Browser, scene: 
     fields = {"description": "Because\n\n- of <this>", "draft": "true", "labels": "one, two"}
     ids = {"reviewer_ids[]": str(scene.reporter.id), "squash": "true", "remove_source_branch": "false"}
     await browser.send(scene.path, title="Faster", **fields, **ids)
-    assert (browser.status, browser.title) == (200, 'Draft: Faster <span class="quiet">!1</span>')
-    made = await scene.read(1)
+    iid = int(browser.path.rpartition("/")[2])
+    assert (browser.status, browser.title) == (200, f'Draft: Faster <span class="quiet">!{iid}</span>')
+    made = await scene.read(iid)
     assert {
         key: made[key] for key in ("title", "description", "labels", "squash", "draft", "source_branch")
     } == {
