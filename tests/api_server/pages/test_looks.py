@@ -110,10 +110,17 @@ async def scene(
         yield forge, things
 
 
-async def signed_in(chromium: Browser, scene: tuple[Forge, Things], who: Who) -> BrowserContext:
+async def signed_in(
+    chromium: Browser, scene: tuple[Forge, Things], who: Who, *, java_script_enabled: bool = True
+) -> BrowserContext:
     """A browser of its own, in which that person is signed in."""
     forge, things = scene
-    context = await chromium.new_context(base_url=forge.base, viewport=SMALL, reduced_motion="reduce")
+    context = await chromium.new_context(
+        base_url=forge.base,
+        viewport=SMALL,
+        reduced_motion="reduce",
+        java_script_enabled=java_script_enabled,
+    )
     if who != "stranger":
         cookie = await new_session(forge, things[f"_{who}"].id)
         await context.add_cookies([{"name": COOKIE, "value": cookie, "url": forge.base}])
@@ -142,6 +149,25 @@ async def test_every_page_is_readable_by_everybody(
             problems.append(f"{path}: {answer.status}")
         problems += [f"{path}: {problem}" async for problem in _problems(page, look)]
         problems += [f"{path}: {text}" for text in complaints if f"status of {look.status}" not in text]
+    await context.close()
+    assert problems == []
+
+
+@pytest.mark.parametrize("who", ["stranger", "owner", "boss"])
+async def test_every_page_fits_without_scripts(
+    chromium: Browser, scene: tuple[Forge, Things], who: Who
+) -> None:
+    context, things = await signed_in(chromium, scene, who, java_script_enabled=False), scene[1]
+    page = await context.new_page()
+    problems = []
+    for look in [look for look in LOOKS if look.who == who and not look.refused]:
+        path = look.path.format(**things)
+        answer = await page.goto(path)
+        problems += [] if answer is not None and answer.status == look.status else [f"{path}: {answer}"]
+        for size in (SMALL, LARGE):
+            await page.set_viewport_size(size)
+            if (sideways := await page.evaluate(TO_THE_SIDE)) > 0:
+                problems.append(f"{path}: {sideways} pixels too wide at {size['width']}")
     await context.close()
     assert problems == []
 
