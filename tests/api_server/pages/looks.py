@@ -84,7 +84,7 @@ LOOKS: list[Look] = [
     Look("/-/password/new", "stranger"),
     Look("/-/password/{reset}", "stranger"),
     Look("/-/password/gone", "stranger", 404),
-    Look("/-/emails/{email}", "stranger"),
+    Look("/-/emails/{email}/{confirmation}", "stranger"),
     Look("/-/invites/{invite}", "stranger"),
     Look("/-/invites/{invite}"),
     Look("/{project}", "stranger"),
@@ -95,7 +95,7 @@ LOOKS: list[Look] = [
     Look("/?search=nothing-is-called-so"),
     Look("/explore/projects"),
     Look("/dashboard/groups"),
-    Look("/users/sign_out"),
+    Look("/-/sign_out"),
     Look("/-/user_settings"),
     Look("/-/user_settings/password"),
     Look("/-/user_settings/personal_access_tokens"),
@@ -286,7 +286,7 @@ async def mailed_links(forge: Forge, things: Things) -> None:
     added = (await owner.api.post("/user/emails", {"email": "second@example.org"}, expect=201)).body
     email = await email_queries.find(forge.database, added["id"])
     assert email is not None
-    things["email"] = f"{email.id}/{emails.confirmation_token(vault, email)}"
+    things["email"], things["confirmation"] = email.id, emails.confirmation_token(vault, email)
     token = new_token(PASSWORD_RESET_TOKEN)
     things["reset"] = token
     async with forge.database.transaction() as transaction:
