@@ -360,6 +360,12 @@ INPUTS: dict[str, Input] = {
         lambda target, _: f"{target.api_url}/-/sign_in",
         lambda n: {"Cookie": "; ".join(f"a{i % 10}=" for i in range(n))},
     ),
+    "content-type": _simple(
+        1_900,
+        lambda target, n: Request(
+            "POST", _api(target, "/runners"), b"{}", {"Content-Type": "application/json" + ';a="' * n}
+        ),
+    ),
     "tree-path": _get(
         3_000, lambda target, n: f"{target.project(target.public)}/repository/tree?path={'a/' * n}a"
     ),

@@ -17,7 +17,7 @@ import re2
 from attrs import define, field, frozen
 
 from api_server.ci.config import rules
-from api_server.ci.config.checks import Check, EachValue, Fields, anything
+from api_server.ci.config.checks import Check, EachValue, Fields, anything, text
 from api_server.ci.config.context import Context
 from api_server.ci.config.errors import Budget, CiConfigError
 from api_server.ci.config.patterns import compile_regex
@@ -107,9 +107,36 @@ _DECLARATION = Fields(
 )
 
 
+#: What a component may ask about itself.
+COMPONENT = ("name", "sha", "version", "reference")
+MAX_DESCRIPTION = 256
+
+
+def _component(at: str, value: Any) -> Iterator[str]:
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        yield f"{at} config should be an array of strings"
+    elif unknown := [name for name in value if name not in COMPONENT]:
+        yield f"{at} config contains unknown values: {', '.join(unknown)}"
+
+
+def _description(at: str, value: Any) -> Iterator[str]:
+    yield from text(at, value)
+    if isinstance(value, str) and len(value) > MAX_DESCRIPTION:
+        yield f"{at} config is too long (maximum is {MAX_DESCRIPTION} characters)"
+
+
 #: The header document of a file.
 HEADER = Fields(
-    {"spec": Fields({"inputs": EachValue(_DECLARATION, optional=True)}, beyond=("component", "include"))}
+    {
+        "spec": Fields(
+            {
+                "inputs": EachValue(_DECLARATION, optional=True),
+                "component": _component,
+                "description": _description,
+            },
+            beyond=("include",),
+        )
+    }
 )
 
 _NONE: Any = object()
@@ -365,7 +392,7 @@ def _truncate(text: str, offset: str, length: str) -> str:
 
 @define
 class Interpolation:
-    """Replaces the blocks of one file. `values` are what they may name, by context: `inputs`.
+    """Replaces the blocks of one file. `values` are what they may name, by context: `inputs`, `component`.
 
     `variables` are for `expand_vars`; the values of masked ones never appear, not even in errors.
     """
@@ -498,13 +525,22 @@ def interpolated(
     content: dict[str, Any],
     given: Mapping[str, Any],
     variables: Mapping[str, Variable],
+    component: Mapping[str, str | None],
     budget: Budget,
 ) -> dict[str, Any]:
-    """Return the content of a file with its inputs. Raises ConfigError; `header` is None for a file without one."""
+    """Return the content of a file with its inputs. Raises ConfigError; `header` is None for a file without one.
+
+    `component` is what a component may ask about itself; empty for other files.
+    """
     if header is None:
         if given:
             raise CiConfigError(NOT_DECLARED)
         return content
-    values = {"inputs": resolve(declared(header), given, budget)}
+    inputs = resolve(declared(header), given, budget)
+    asked = (header.get("spec") or {}).get("component") or ()
+    values = {
+        "inputs": inputs,
+        "component": {name: value for name, value in component.items() if name in asked},
+    }
     replaced: dict[str, Any] = Interpolation(values, variables, budget).replaced(content)
     return replaced

@@ -275,7 +275,6 @@ BRIDGE = Fields(
         "needs": Needs(["job", "bridge"]),
         "trigger": _trigger,
         "when": one_of(*_BRIDGE_WHEN),
-        "rules": Rules(Fields({**_rule, "when": one_of(*_BRIDGE_WHEN, "never")}, attributes=_OF_RULES)),
         "allow_failure": boolean,
         "interruptible": boolean,
     },
@@ -351,7 +350,7 @@ IGNORED = {
     "artifacts:expose_as": "kept, but merge requests do not show it",
     "environment:auto_stop_in": "checked and kept; nothing stops by itself",
     "environment:on_stop": "checked and kept; nothing stops by itself",
-    "manual_confirmation": "stored; no page asks for it",
+    "spec:description": "checked; nothing shows it",
     "variables:description": "checked; there is no page that shows it",
     "variables:options": "checked; there is no page that shows them",
 }

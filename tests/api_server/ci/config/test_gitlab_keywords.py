@@ -26,8 +26,13 @@ TABLE = {keyword.name: keyword for keyword in reference()}
 #: Last words of the places whose keys are names that people choose.
 FREE = {"variables", "matrix", "id_tokens", "inputs"}
 GLOBAL = set(SCHEMA["properties"]) - {"$schema", "pages"}
-#: They are no keys (`!reference`), or only make a file refused that is not the one that was meant.
-NOT_SEEN_IN_PLANS = {"!reference", "include:integrity", "trigger:include:integrity"}
+#: What is no key (`!reference`), makes a file refused that is not the one that was meant, or is shown to who runs it.
+NOT_SEEN_IN_PLANS = {
+    "!reference",
+    "include:integrity",
+    "trigger:include:integrity",
+    "spec:inputs:description",
+}
 
 
 def _keywords(node: Any, place: str, met: frozenset[str]) -> Iterator[str]:
@@ -84,7 +89,9 @@ def written(name: str) -> str:
     for part in reversed(parts):
         listed = part in ("rules", "needs", "services") and text != "x"
         text = f"{{{part}: {f'[{text}]' if listed else text}}}"
-    if first in ("workflow", "spec", "include"):
+    if first == "spec":
+        return f"{text[1:-1]}\n---\na: {{script: x}}"
+    if first in ("workflow", "include"):
         return f"{text[1:-1]}\na: {{script: x}}"
     return f"a: {{{'' if first == 'trigger' else 'script: x, '}{text[1:-1]}}}"
 
@@ -207,11 +214,52 @@ deploy:
   environment: {name: review, on_stop: later}
 """,
     "{workflow: {rules: [{if: $CI_COMMIT_BRANCH, when: never}]}, a: {script: x}}",
+    """
+spec:
+  description: What this is for
+  inputs:
+    size: {type: number, default: 1, options: [1, 2], description: How large}
+    branch: {default: main}
+    where:
+      rules:
+        - {if: '$[[ inputs.branch ]] == "x"', default: there}
+        - {if: '$[[ inputs.branch ]] == "main"', default: here}
+build: {script: '$[[ inputs.size ]] $[[ inputs.branch ]] $[[ inputs.where ]]'}
+""",
+    """
+include:
+  - {local: inputs.yml, inputs: {word: other}}
+other:
+  script: x
+  needs: [{project: group/other, job: built, ref: main, artifacts: true}, {pipeline: $UPSTREAM, job: built}]
+mirror:
+  needs: {pipeline: group/other}
+children:
+  trigger: {include: [{local: local.yml, inputs: {a: b}}]}
+start:
+  trigger: {project: group/other, inputs: {a: b}}
+""",
 ]
 REMOTE = b"remote: {stage: first, script: x}"
 KINDS = json.dumps(dict.fromkeys(set(REPORTS) - {"cobertura", "jacoco"}, "a"))
 DIGEST = base64.b64encode(hashlib.sha256(REMOTE).digest()).decode()
-PATHS = {"README.md": "", "a.lock": "lock", "local.yml": "local: {stage: first, script: local}"}
+#: Files that are refused, and would not be without the keyword.
+REFUSED = [
+    "{spec: {inputs: {a: {default: b, regex: ^a}}}, a: {script: x}}",
+    "{spec: {inputs: {a: {default: b, options: [a]}}}, a: {script: x}}",
+    "{spec: {inputs: {a: {type: number, default: b}}}, a: {script: x}}",
+    """
+spec: {inputs: {c: {default: c}, a: {rules: [{if: '$[[ inputs.c ]] == "c"', default: b, options: [a]}]}}}
+a: {script: x}
+""",
+    "{spec: {component: [none]}, a: {script: x}}",
+]
+PATHS = {
+    "README.md": "",
+    "a.lock": "lock",
+    "local.yml": "local: {stage: first, script: local}",
+    "inputs.yml": "spec: {inputs: {word: {default: one}}}\n---\ninputs: {script: '$[[ inputs.word ]]'}",
+}
 
 
 def whole() -> Context:
@@ -237,8 +285,10 @@ def whole() -> Context:
 
 
 def outcome(file: dict[str, Any]) -> Plan | tuple[str, ...]:
+    header = {key: value for key, value in file.items() if key == "spec"}
+    documents = [header] * bool(header) + [{key: value for key, value in file.items() if key != "spec"}]
     try:
-        return plan_pipeline(json.dumps(file), whole())
+        return plan_pipeline("\n---\n".join(map(json.dumps, documents)), whole())
     except CiConfigError as refused:
         return refused.errors
 
@@ -275,7 +325,7 @@ def parsed(text: str) -> dict[str, Any]:
 
 
 USED: dict[str, list[tuple[dict[str, Any], Path]]] = {}
-for text in FILES:
+for text in (*FILES, *REFUSED):
     file = parsed(text)
     for name, path in places(file):
         USED.setdefault(name, []).append((file, path))

@@ -36,10 +36,6 @@ STOP = "stop: {script: x, when: manual, environment: {name: %s}}"
         ),
         ("test: {script: x, artifacts: {reports: {sarif: x}}}", "jobs:test:artifacts:reports:sarif"),
         (
-            "test: {script: x, artifacts: {reports: {performance: x}}}",
-            "jobs:test:artifacts:reports:performance",
-        ),
-        (
             "test: {script: x, rules: [{exists: {paths: [a], project: b/c}}]}",
             "jobs:test:rules:rule:exists:project",
         ),
