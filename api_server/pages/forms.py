@@ -139,6 +139,14 @@ def _keys_of(name: str) -> list[str]:
     return name.removesuffix("[]").removesuffix("]").split("[", 1)
 
 
+@attrs.frozen
+class Offered:
+    """The choices of a field, as `forms.html` takes them. If there are more than these, others can be typed."""
+
+    choices: list[Any]
+    are_all: bool
+
+
 def fields_of(request: web.Request, action: str, prefix: str) -> Fields:
     """The fields of the form that is sent to `action`, which is a path as it is written in the page."""
     refused = request.get(REFUSED)
@@ -147,6 +155,8 @@ def fields_of(request: web.Request, action: str, prefix: str) -> Fields:
 
 #: How the refusals of parameters begin: `name is missing`, `variables[0][key] is empty`.
 _OF_PARAMETER = re.compile(r"(\w+)(?:\[\S*\])? ((?:is|does|has|must|cannot)\b.*)", re.DOTALL)
+#: `name, path are missing, at least one parameter must be provided`: forms ask for the first.
+_ONE_OF_SOME = re.compile(r"(\w+)(?:, \w+)+ are missing, .*")
 #: As GitLab words some: `Failed to save group {:path=>["is invalid"]}`, `400 Bad request - Note {:note=>["..."]}`.
 _FAILED_TO_SAVE = re.compile(r'[\w -]+\{:(\w+)=>\["(.*)"\]\}', re.DOTALL)
 #: The fields of errors that forms know by another name.
@@ -180,6 +190,8 @@ def problems_of(error: ApiError) -> Problems:
 
 def _problems_of_parameters(text: str) -> Problems:
     problems: Problems = {}
+    if (some := _ONE_OF_SOME.fullmatch(text)) is not None:
+        return {some[1]: ["is missing"]}
     texts: list[str] = []
     for part in text.split(", "):
         if (named := _OF_PARAMETER.fullmatch(part)) is not None:
