@@ -80,7 +80,7 @@ async def test_a_tag_is_made_and_deleted(browser: Browser, scene: Scene) -> None
     assert (browser.status, browser.path) == (200, f"{scene.path}/tags")
     assert (await scene.api("repository/tags/v0.1"))["message"] == "First"
     await browser.send(f"{scene.path}/tags/delete", name="v0.1")
-    assert await scene.api("repository/tags") == []
+    assert "v0.1" not in {each["name"] for each in await scene.api("repository/tags")}
 
 
 async def test_a_release_is_made_edited_and_deleted(browser: Browser, scene: Scene) -> None:
@@ -118,6 +118,7 @@ async def test_a_release_is_made_edited_and_deleted(browser: Browser, scene: Sce
 
 async def test_a_release_gets_another_date_and_other_links(browser: Browser, scene: Scene) -> None:
     """A date that is left as it is does not lose its fraction of a second."""
+    scene = attrs.evolve(scene, project=await scene.forge.project(scene.owner, initialize_with_readme=True))
     await browser.get(f"{scene.path}/releases/new")
     sent = {"tag_name": "dated", "ref": "main", "description": ""}
     await browser.send(f"{scene.path}/releases", **sent, released_at="2999-12-31T10:20")
