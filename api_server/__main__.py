@@ -23,7 +23,8 @@ from common.lifecycle import (
     reader,
     reloading,
 )
-from common.loop_watch import LOOP_WATCH, freeze_start
+from common.loop_watch import LOOP_WATCH
+from common.memory import freeze_start, return_large_objects
 from common.serving import allow_files, bound, stopping, working
 from common.workers import worker_address
 
@@ -42,6 +43,7 @@ def serve(chosen: Settings) -> None:
     if worker is not None and worker.number:
         chosen = attrs.evolve(chosen, work=False)
     ignore_hangups()
+    return_large_objects()
     with unsuitable_database():
         uvloop.run(_serve(chosen))
 
@@ -73,6 +75,7 @@ def work(chosen: Settings) -> None:
     with writable("The log"):
         logs.configure(chosen.log_format, chosen.log_level, file=chosen.log_file)
     ignore_hangups()
+    return_large_objects()
     with unsuitable_database():
         uvloop.run(_work(attrs.evolve(chosen, work=True)))
 

@@ -20,7 +20,8 @@ from common.lifecycle import (
     reader,
     reloading,
 )
-from common.loop_watch import LOOP_WATCH, freeze_start
+from common.loop_watch import LOOP_WATCH
+from common.memory import freeze_start, return_large_objects
 from common.serving import allow_files, bound, stopping
 from common.settings import command
 from common.workers import worker_address
@@ -41,6 +42,7 @@ def run(settings: Settings) -> None:
     if settings.workers > 1 and worker_address() is None:
         _become_supervisor(settings)
     ignore_hangups()
+    return_large_objects()
     certificate = Certificate(settings)
     origin_context(settings)
     app = create_app(settings)

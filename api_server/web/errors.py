@@ -284,6 +284,7 @@ def tell_unexpected(problem: Exception, request: web.Request) -> None:
 
 
 def _answer_http_exception(error: web.HTTPException) -> web.StreamResponse:
+    error.__traceback__ = None  # of frames with the request, which keeps the refusals of aiohttp's router
     if isinstance(error, web.HTTPMethodNotAllowed):
         allowed = ", ".join(sorted(error.allowed_methods))
         return _answer(405, {"error": "405 Not Allowed"}, {"Allow": allowed})

