@@ -14,7 +14,7 @@ from api_server.state import secrets
 from api_server.state.migrate import check_notices, migrate, unsuitable_database
 from api_server.web.context import SERVICES
 from common import logs, settings
-from common.config_errors import check_object_store, usable_folder, writable
+from common.config_errors import check_object_store, readable_folder, usable_folder, writable
 from common.lifecycle import (
     LAST_SECONDS,
     Reload,
@@ -99,6 +99,8 @@ def _make_ready(chosen: Settings) -> None:
     """Folders and git are there, the database is of this version, and the key is that database's. Raises
     `ConfigError`."""
     usable_folder("The data directory", chosen.data_dir)
+    if chosen.ci_templates_dir is not None:
+        readable_folder("The folder of CI templates", chosen.ci_templates_dir)
     if chosen.object_store_url:
         check_object_store("The object store", chosen.object_store_url)
     check_git()

@@ -16,6 +16,8 @@ from api_server.accounts.instance_settings import outbound_policy
 from api_server.api import ROUTES
 from api_server.audit import chain as audit_chain
 from api_server.ci.agents import agents
+from api_server.ci.identity import handlers as identity
+from api_server.ci.identity import keys as identity_keys
 from api_server.ci.jobs import report_handlers
 from api_server.ci.jobs import upkeep as job_upkeep
 from api_server.ci.jobs.handlers import JOBS_LIMIT
@@ -106,6 +108,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
     testing.setup(app, settings)
     for set_up_routes in (
         site.setup,
+        identity.setup,
         git_http_handlers.setup,
         lfs_handlers.setup,
         static_objects.setup,
@@ -218,6 +221,7 @@ async def _database(services: Services) -> AsyncIterator[None]:
         services[GROUPS] = LookupCache(connected)
         services[PROJECTS] = LookupCache(connected)
         services[instance_settings.CURRENT] = LookupCache(connected)
+        services[identity_keys.PUBLIC_KEYS] = LookupCache(connected)
         yield
 
 
@@ -279,6 +283,7 @@ PARTS: tuple[Callable[[Services], None], ...] = (
     housekeeping.setup,
     tasks.setup,
     schedules.setup,
+    identity_keys.setup,
     agents.setup,
     member_endings.setup,
     access_tokens.setup,
@@ -309,6 +314,7 @@ RUNNING: tuple[Run, ...] = (
     _edges,
     outgoing_session,
     _administrator,
+    identity_keys.ensure_key,
     _leftovers,
     testing.snapshots,
     status_checks.deliveries,

@@ -88,10 +88,13 @@ class Services:
     def for_request(self, preconditions: Preconditions | None, *, reads: bool) -> "Services":
         """The same services for a request: its transactions check the preconditions first; where it only reads,
         replicas may answer what is only shown."""
-        own = copy.copy(self)
-        own._shared, own.preconditions = self, preconditions
         database = self.database if preconditions is None else self.database.opening_with(preconditions.hold)
-        own._database = database.showing() if reads else database
+        if reads:
+            database = database.showing()
+        if database is self.database:
+            return self
+        own = copy.copy(self)
+        own._shared, own.preconditions, own._database = self, preconditions, database
         return own
 
     def require_unchanged(self, precondition: Precondition) -> None:

@@ -199,6 +199,7 @@ class CiSettings(RepositorySettings):
         "schedules_limit",
         "instance_variables_limit",
         "commit_statuses_limit",
+        "ci_templates_dir",
         "test_cases_limit",
         "test_report_limit",
     }
@@ -261,6 +262,9 @@ class CiSettings(RepositorySettings):
         metadata=count(0),
         help="number of jobs of a pipeline, including statuses, at which it accepts no further commit status; 0 "
         "is no limit",
+    )
+    ci_templates_dir: Path | None = option(
+        default=None, help="folder of the CI files that `include:template` names"
     )
     test_cases_limit: int = option(
         default=100_000, metadata=count(), help="test cases of a pipeline's reports that are read"

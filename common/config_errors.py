@@ -93,6 +93,14 @@ def usable_folder(label: str, folder: Path) -> None:
             ) from None
 
 
+def readable_folder(label: str, folder: Path) -> None:
+    """Raise `ConfigError` if what is in `folder` cannot be read."""
+    try:
+        os.scandir(folder).close()
+    except OSError as problem:
+        raise ConfigError(f"{label} cannot be read: {os.strerror(problem.errno or 0)}: {folder}") from None
+
+
 #: Each of these variables stands for credentials. Without any, only the machine itself can provide them, as AWS
 #: machines do.
 _CREDENTIALS = (

@@ -51,6 +51,9 @@ COMMANDS = {
         "forgelet.commands.edge:edge",
         "Run a storage edge, or ask the running ones: `edge status`, `edge list`, `edge purge`.",
     ),
+    "identity-key": Lazy(
+        "forgelet.commands.identity_keys:identity_key", "Keys that sign the identity tokens of jobs."
+    ),
     "jobs": Lazy("forgelet.commands.housekeeping:jobs", "Jobs: remove the logs and artifacts of old ones."),
     "migrate": Lazy(
         "forgelet.commands.database:migrate",

@@ -8,7 +8,6 @@ service; nothing was done.
 """
 
 import functools
-import importlib
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from click.core import ParameterSource
 
 from common import config_errors
 from common.config_errors import ConfigError
+from forgelet import import_quickly
 from forgelet.instance import Instance
 
 #: The key in the context's `meta` that says whether --json was given.
@@ -179,7 +179,7 @@ class _NotImported(click.Command):
         self._module, _, self._attribute = lazy.place.partition(":")
 
     def imported(self) -> click.Command:
-        command: click.Command = getattr(importlib.import_module(self._module), self._attribute)
+        command: click.Command = getattr(import_quickly(self._module), self._attribute)
         return command
 
 

@@ -53,7 +53,7 @@ For all endpoints:
 """
 _KEYWORDS = """A file with an unsupported keyword is refused: `<keyword> is not supported by this service`. A keyword
 that GitLab's own reference does not have is an unknown key. How YAML is read differs in a few points:
-[Pipelines, jobs and runners](ci.md#the-configuration-language) has them."""
+[The language of CI files](ci-language.md) has them."""
 
 #: In the order in which they are shown.
 SUITES = (
@@ -87,8 +87,8 @@ def routes() -> dict[str, Route]:
 
 
 def written() -> dict[str, Any]:
-    """What has been written down: `endpoints` by heading and name, what `git` meets, and what is `absent`,
-    with a path of it."""
+    """What has been written down: `endpoints` by heading and name, what others meet (`identity`, `git`), and what is
+    `absent`, with a path of it."""
     with WRITTEN.open("rb") as file:
         return tomllib.load(file)
 
@@ -135,8 +135,9 @@ def document() -> str:
         parts += [f"### {heading}", _table("Endpoint", "Who", "Compared with GitLab", rows=rows)]
     parts += ["## CI keywords", _KEYWORDS, _table("Keyword", "Compared with GitLab", rows=_keywords())]
     parts += ["## Ignored parameters", _table("Endpoint", "Parameters", rows=_ignored(found))]
-    rows = [f"| {what} | {line} |" for what, line in notes["git"].items()]
-    parts += ["## git", _table("What", "Compared with GitLab", rows=rows)]
+    for heading, lines in (("Identity tokens", notes["identity"]), ("git", notes["git"])):
+        rows = [f"| {what} | {line} |" for what, line in lines.items()]
+        parts += [f"## {heading}", _table("What", "Compared with GitLab", rows=rows)]
     rows = [f"| {what} | `{path}` |" for what, path in notes["absent"].items()]
     parts += [
         "## Not here",

@@ -25,6 +25,7 @@ RESERVED_ROOTS = frozenset(
         "health_check",
         "help",
         "new",
+        "oauth",
         "profile",
         "projects",
         "public",

@@ -83,6 +83,11 @@ def tags(repository: Repository) -> list[Tag]:
     return [tag for tag in found if tag is not None]
 
 
+def tag_names(repository: Repository) -> list[str]:
+    """Return the names of all tags. It reads no object, and takes as long as `branches`."""
+    return [name for name, _ in _named(repository, ReferenceFilter.TAGS, TAGS)]
+
+
 def tag(repository: Repository, name: str) -> Tag | None:
     target = _target(repository, TAGS, name)
     return _tag(repository, name, str(target)) if target is not None else None

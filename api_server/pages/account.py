@@ -5,7 +5,6 @@ import datetime
 import functools
 import re
 from collections.abc import Mapping
-from typing import Any
 
 import attrs
 import orjson
@@ -15,7 +14,8 @@ from api_server.accounts import email_queries, emails, passwords, token_queries,
 from api_server.accounts.passwords import problem_with
 from api_server.accounts.tokens import NewToken
 from api_server.accounts.user_queries import User
-from api_server.pages import page, problems, queries, sessions
+from api_server.pages import page, problems, queries, sessions, shown_once
+from api_server.pages.forms import too_many_attempts
 from api_server.pages.page import pager
 from api_server.pages.queries import Account
 from api_server.pages.routes import Pages
@@ -25,8 +25,9 @@ from api_server.state.listing import Page
 from api_server.state.preconditions import Precondition
 from api_server.state.secrets import digest
 from api_server.web import context
-from api_server.web.errors import not_found
+from api_server.web.errors import bad_parameters, invalid, not_found
 from api_server.web.pagination import MAX_PER_PAGE, Paginated, wanted_page
+from api_server.web.params import Name
 from api_server.web.rate_limits import RateLimiter
 from api_server.web.routes import SIGNED_IN
 
@@ -86,26 +87,22 @@ def setup(services: Services) -> None:
 
 @pages.get(PASSWORD, access=SIGNED_IN)
 async def show_password_form(request: web.Request, visitor: Visitor) -> web.Response:
-    return page.answer(request, visitor, "account/password.html", problems=[])
+    return page.answer(request, visitor, "account/password.html")
 
 
-@pages.post(PASSWORD)
+@pages.post(PASSWORD, form_page=show_password_form)
 async def change_password(request: web.Request, visitor: Visitor, form: Form) -> web.Response:
     """Ends all other sessions."""
     services = context.services(request)
     user = user_of(visitor)
     if wait := services[BY_USER].retry_after(user.id):
-        return _password_refused(
-            request, visitor, f"There were too many attempts. Try again in {wait} seconds.", 429
-        )
+        raise too_many_attempts(wait)
     read = functools.partial(queries.find_account, login=user.username)
     account = await read(services.database)
     if account is None:
         raise not_found("User")
-    if problem := await _password_problem(request, account, form):
-        return _password_refused(request, visitor, problem, 400)
-    vault = services.vault
-    hashed = await asyncio.to_thread(vault.hash_password, str(form.get("password", "")))
+    await _check_present_password(services, account, form)
+    hashed = await hash_new_password(services, form)
     services.require_unchanged(Precondition((f"user:{user.id}",), account, read))
     services.revoke(f"user:{user.id}")
     async with services.database.transaction() as transaction:
@@ -118,22 +115,24 @@ async def change_password(request: web.Request, visitor: Visitor, form: Form) ->
     return response
 
 
-async def _password_problem(request: web.Request, account: Account, form: Form) -> str:
-    """Why the password cannot be changed to that, or ""."""
-    present, new = str(form.get("present_password", "")), str(form.get("password", ""))
+async def _check_present_password(services: Services, account: Account, form: Form) -> None:
+    """Raises 400 for another one."""
+    present, stored = str(form.get("present_password", "")), account.password_hash
     # Takes some 50 ms of computing.
-    matches = await asyncio.to_thread(
-        context.services(request).vault.password_matches, present, account.password_hash
-    )
-    if not matches or account.password_hash is None:
-        return "The present password is not right."
-    if text := problem_with(new):
-        return f"Password {text}."
-    return "" if new == form.get("password_confirmation") else "The two new passwords are not the same."
+    matches = await asyncio.to_thread(services.vault.password_matches, present, stored)
+    if not matches or stored is None:
+        raise invalid({"present_password": ["The present password is not right."]})
 
 
-def _password_refused(request: web.Request, visitor: Visitor, problem: str, status: int) -> web.Response:
-    return page.answer(request, visitor, "account/password.html", status, problems=[problem])
+async def hash_new_password(services: Services, form: Form) -> str:
+    """The hash of the password that was typed twice. Raises 400 for one that will not do."""
+    password = str(form.get("password", ""))
+    if text := problem_with(password):
+        raise invalid({"password": [text]})
+    if password != form.get("password_confirmation"):
+        raise invalid({"password_confirmation": ["The two new passwords are not the same."]})
+    # Takes some 50 ms of computing.
+    return await asyncio.to_thread(services.vault.hash_password, password)
 
 
 TOKENS = f"{PROFILE}/personal_access_tokens"
@@ -150,12 +149,18 @@ SCOPES: Mapping[str, str] = {
 }
 FOR_ADMINISTRATORS: Mapping[str, str] = {"sudo": "Act with the rights of any user"}
 _LIFETIME = datetime.timedelta(days=30)
-_LONGEST_NAME = 255
 
 
 @attrs.frozen(kw_only=True)
 class ListTokens(Paginated):
     pass
+
+
+@attrs.frozen(kw_only=True)
+class CreateToken:
+    name: Name = attrs.field(metadata={"present": True})
+    scopes: list[str] = attrs.Factory(list)
+    expires_at: datetime.date | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -165,25 +170,38 @@ class TokenId:
 
 @pages.get(TOKENS, access=SIGNED_IN)
 async def list_tokens(request: web.Request, visitor: Visitor, params: ListTokens) -> web.Response:
-    until = context.services(request).now.date() + _LIFETIME
-    return await _token_page(request, visitor, params, {"expires_at": until.isoformat()})
-
-
-@pages.post(TOKENS)
-async def create_token(request: web.Request, visitor: Visitor, form: Form) -> web.Response:
-    """Answered at once, and not by a redirect: the token's text is in no address, cookie or table."""
     services = context.services(request)
-    user, today = user_of(visitor), services.now.date()
-    scopes = [scope for scope in _offered(visitor) if f"scope_{scope}" in form]
-    name, until = str(form.get("name", "")).strip(), str(form.get("expires_at", "")).strip()
-    problems = _token_problems(name, scopes, until, today)
-    if problems:
-        return await _token_page(request, visitor, ListTokens(), form, problems=problems, status=400)
-    expires_at = datetime.date.fromisoformat(until) if until else None
-    new = NewToken(user_id=user.id, name=name, scopes=scopes, expires_at=expires_at)
+    part = wanted_page(params, token_queries.LISTING)
+    listed = await token_queries.list_tokens(
+        services.database, part, user_id=user_of(visitor).id, revoked=None, active=True, search=None
+    )
+    return page.answer(
+        request,
+        visitor,
+        "account/tokens.html",
+        tokens=orjson.loads(listed.body),
+        pages=pager(request, part, listed),
+        offered=[(scope, scope, meaning) for scope, meaning in _offered(visitor).items()],
+        last_day=services.now.date() + _LIFETIME,
+        made=shown_once.shown(request, visitor),
+    )
+
+
+@pages.post(TOKENS, form_page=list_tokens)
+async def create_token(request: web.Request, visitor: Visitor, params: CreateToken) -> web.Response:
+    """Its text is shown once."""
+    services, user = context.services(request), user_of(visitor)
+    if not params.scopes:
+        raise invalid({"scopes": ["Choose at least one."]})
+    if not set(params.scopes) <= set(_offered(visitor)):
+        raise bad_parameters("scopes does not have a valid value")
+    if params.expires_at is not None and params.expires_at <= services.now.date():
+        raise invalid({"expires_at": ["has to be in the future"]})
+    new = NewToken(user_id=user.id, **attrs.asdict(params))
     async with services.database.transaction() as transaction:
         made = await tokens.create(transaction, new, user.username, user.name, visitor.author())
-    return await _token_page(request, visitor, ListTokens(), {}, made=orjson.loads(made))
+    text = orjson.loads(made)["token"]
+    return shown_once.show(request, visitor, TOKENS, shown_once.NewToken(params.name, text))
 
 
 @pages.post(f"{TOKENS}/{{id}}/revoke")
@@ -200,57 +218,6 @@ async def revoke_token(request: web.Request, visitor: Visitor, params: TokenId) 
 
 def _offered(visitor: Visitor) -> dict[str, str]:
     return {**SCOPES, **(FOR_ADMINISTRATORS if visitor.is_admin else {})}
-
-
-def _token_problems(name: str, scopes: list[str], until: str, today: datetime.date) -> list[str]:
-    """What is wrong with a token to be, in sentences."""
-    found = []
-    if not name:
-        found.append("Give it a name, by which you know it again.")
-    if len(name) > _LONGEST_NAME:
-        found.append(f"The name is too long (maximum is {_LONGEST_NAME} characters).")
-    if not scopes:
-        found.append("Choose at least one scope.")
-    try:
-        passed = bool(until) and datetime.date.fromisoformat(until) <= today
-    except ValueError:
-        found.append("The last day has to be written as 2026-12-31.")
-    else:
-        found += ["The last day has to be in the future."] if passed else []
-    return found
-
-
-async def _token_page(
-    request: web.Request,
-    visitor: Visitor,
-    params: ListTokens,
-    form: Form,
-    *,
-    made: dict[str, Any] | None = None,
-    problems: list[str] | None = None,
-    status: int = 200,
-) -> web.Response:
-    part = wanted_page(params, token_queries.LISTING)
-    listed = await token_queries.list_tokens(
-        context.services(request).database,
-        part,
-        user_id=user_of(visitor).id,
-        revoked=None,
-        active=True,
-        search=None,
-    )
-    return page.answer(
-        request,
-        visitor,
-        "account/tokens.html",
-        status,
-        tokens=orjson.loads(listed.body),
-        pages=pager(request, part, listed),
-        offered=_offered(visitor),
-        form=form,
-        made=made,
-        problems=problems or [],
-    )
 
 
 SESSIONS = f"{PROFILE}/active_sessions"

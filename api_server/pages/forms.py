@@ -32,7 +32,21 @@ _STEP = 0.1
 Problems = dict[str, list[str]]
 
 
+#: Fields with secrets, by their names.
 _SECRET = re.compile("password|passphrase|token|secret")
+#: User name and password of a URL. Not the asterisks for what is stored already, and not the name alone for SSH.
+_CREDENTIALS = re.compile(
+    r"\A(?!\s*ssh://[^/:@]*@)(\s*(?:[\w+.-]+://)?)(?!\*+:\*+@)(?:[^/?#@:]*:(?!\d*(?:[/?#]|\Z)).*@|[^/?#]*@)",
+    re.DOTALL,
+)
+
+
+def shown_again(name: str, value: Any) -> Any:
+    """What was typed into the field of that name, as far as it may be shown again: without its secrets."""
+    if _SECRET.search(name):
+        return ""
+    is_url = name.endswith("url") and isinstance(value, str)
+    return _CREDENTIALS.sub(r"\1", value) if is_url else value
 
 
 @attrs.frozen
@@ -64,9 +78,18 @@ class Fields:
 
     def value(self, name: str, otherwise: Any = "") -> Any:
         """What was typed into the field, or `otherwise` before anything was. A secret is not shown again."""
-        if self.refused is None:
-            return otherwise
-        return "" if _SECRET.search(name) else self.refused.sent.get(name.removesuffix("[]"), "")
+        return otherwise if self.refused is None else shown_again(name, self._typed(name))
+
+    def _typed(self, name: str) -> Any:
+        return "" if self.refused is None else self.refused.sent.get(name.removesuffix("[]"), "")
+
+    def hint(self, name: str, hint: str) -> str:
+        """The sentences below the field; one says what has to be given again, because it is not in the page."""
+        typed = self._typed(name)
+        if isinstance(typed, UploadedFile):
+            return f"Choose the file again. {hint}".strip()
+        again = typed != shown_again(name, typed)
+        return f"Type the secret again: it is not shown. {hint}".strip() if again else hint
 
     def is_chosen(self, name: str, value: object, otherwise: bool) -> bool:
         """Whether a box is checked, or an option is selected."""
@@ -111,7 +134,13 @@ _OF_PARAMETER = re.compile(r"(\w+)(?:\[\S*\])? ((?:is|does|has|must|cannot)\b.*)
 #: As GitLab words some: `Failed to save group {:path=>["is invalid"]}`, `400 Bad request - Note {:note=>["..."]}`.
 _FAILED_TO_SAVE = re.compile(r'[\w -]+\{:(\w+)=>\["(.*)"\]\}', re.DOTALL)
 #: The fields of errors that forms know by another name.
-_FIELDS = {"base": "", "error": "", "visibility_level": "visibility", "note": "body"}
+_FIELDS = {
+    "base": "",
+    "error": "",
+    "visibility_level": "visibility",
+    "note": "body",
+    "value": "secret_value",  # of a variable
+}
 
 
 def problems_of(error: ApiError) -> Problems:
@@ -138,7 +167,7 @@ def _problems_of_parameters(text: str) -> Problems:
     texts: list[str] = []
     for part in text.split(", "):
         if (named := _OF_PARAMETER.fullmatch(part)) is not None:
-            texts = problems.setdefault(named[1], [])
+            texts = problems.setdefault(_FIELDS.get(named[1], named[1]), [])
             texts.append(named[2])
         elif texts:
             texts[-1] += f", {part}"  # the comma was one of the sentence
@@ -146,6 +175,12 @@ def _problems_of_parameters(text: str) -> Problems:
             texts = problems.setdefault("", [])
             texts.append(part)
     return problems
+
+
+def too_many_attempts(wait: int) -> ApiError:
+    """429; `wait` in seconds."""
+    text = f"There were too many attempts. Try again in {wait} seconds."
+    return ApiError(429, {"message": text}, {"Retry-After": str(wait)})
 
 
 async def once(

@@ -28,6 +28,7 @@ import orjson
 from aiohttp import web
 from jinja2.bccache import Bucket
 
+from api_server.git.remote.access import mask_url
 from api_server.pages import forms, sessions
 from api_server.pages.sessions import Form, Visitor, is_secure
 from api_server.services import Key
@@ -74,6 +75,7 @@ def plural(count: int, one: str, many: str | None = None) -> str:
 FILTERS: Mapping[str, Callable[..., str]] = {
     "moment": moment,
     "size": size,
+    "mask_url": lambda url: mask_url(url) or "",
     "url_path": url_path,
     "plural": plural,
 }
@@ -185,8 +187,8 @@ _HEADERS = {
 }
 
 
-#: Fields of forms that are not shown again: secrets, and what people have not written.
-_UNSHOWN = re.compile("password|passphrase|token|secret|login|sha$|^form_key$|^back$|return_to")
+#: Fields of forms in which people write nothing.
+_UNWRITTEN = re.compile("sha$|^form_key$|^back$|return_to")
 #: What somebody has written into a form, to be shown on whatever page answers it.
 _WRITTEN = web.RequestKey("written", dict[str, Any])
 
@@ -252,25 +254,24 @@ def answer(
 ) -> web.Response:
     """The page. It sets the visitor's cookie where it has a form that needs one.
 
-    Templates find `visitor`, the request's `path`, `here` (its address as a value in another one), `csrf()` (the field
+    Templates find `visitor`, the request's `path`, `here` (its address as a value in another one), `csrf()` (the fields
     that every form needs), `flash` (what the page before has left to be said), and what `forms.html` needs. A page that
     shows a refused form again has the status of the refusal.
     """
     has_forms: list[None] = []
     form_key = secrets.token_urlsafe(16)
 
-    def csrf() -> markupsafe.Markup:
+    def csrf(*, once: bool = True) -> markupsafe.Markup:
         has_forms.append(None)
-        return markupsafe.Markup('<input type="hidden" name="csrf_token" value="{}">').format(
-            visitor.csrf_token
-        )
+        field = markupsafe.Markup('<input type="hidden" name="{}" value="{}">')
+        key = field.format("form_key", form_key) if once else ""
+        return field.format("csrf_token", visitor.csrf_token) + key
 
     context_values = {
         "visitor": visitor,
         "path": request.path,
         "here": quote(address(request), safe="/"),
         "csrf": csrf,
-        "form_key": form_key,
         "fields_of": functools.partial(forms.fields_of, request),
         "flash": flash_text(request, visitor),
     }
@@ -319,9 +320,10 @@ def has_written(request: web.Request) -> bool:
 
 def _keep_written(request: web.Request, sent: Form) -> None:
     request[_WRITTEN] = {
-        name: value
+        name: written
         for name, value in sent.items()
-        if value and not isinstance(value, UploadedFile) and not _UNSHOWN.search(name)
+        if not _UNWRITTEN.search(name) and not isinstance(value, UploadedFile)
+        if (written := forms.shown_again(name, value))
     }
 
 

@@ -231,14 +231,14 @@ def endpoint(route: PageRoute) -> Page:
         return await _answer(request, route, await sessions.visitor(request), {})
 
     async def submit(request: web.Request, visitor: Visitor, form: Form) -> web.StreamResponse:
-        if form_page is None:
-            return await _answer(request, route, visitor, form)
         try:
             answer = functools.partial(_answer, request, route, visitor, form)
             return await forms.once(request, visitor, form, answer)
         except (SignInFirst, ChangedMeanwhile, ConnectionResetError, web.HTTPException):
             raise
         except Exception as problem:
+            if form_page is None:
+                raise
             headers = problems.refuse_form(request, form, problem)
             response = await _answer(request, form_page, visitor, form)
             response.headers.update(headers)

@@ -23,7 +23,7 @@ from api_server.state.preconditions import Precondition
 from api_server.state.secrets import digest
 from api_server.web import context
 from api_server.web.auth import WRITE_SCOPES, Actor, note_activity
-from api_server.web.routes import speak_for
+from api_server.web.routes import CALLER
 
 #: The fields of a form that was sent.
 Form = Mapping[str, Any]
@@ -89,7 +89,9 @@ async def visitor(request: web.Request) -> Visitor:
         read = functools.partial(queries.user_of_session, digest=digest(cookie))
         services.require_unchanged(Precondition((f"user:{user.id}",), user, read))
         scopes = frozenset(WRITE_SCOPES)
-        speak_for(request, Actor(user.id, user.username, user.name, user.email, user.admin, scopes))
+        request[CALLER] = Actor(
+            user.id, user.username, user.name, user.email, user.admin, scopes, address=request.remote
+        )
     found = request[VISITOR] = _visitor(request, cookie, user, is_new=not known)
     return found
 

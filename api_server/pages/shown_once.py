@@ -1,7 +1,7 @@
 """A token that was just made, shown on the page that its form leads to.
 
 The page's address has it encrypted, for this browser and for a minute, so that a form that is sent twice (a double
-click) makes one token and shows it all the same. No table and no cookie has it.
+click) makes one token and shows it all the same. Nothing else has it.
 """
 
 import base64
@@ -13,6 +13,7 @@ import attrs
 import orjson
 from aiohttp import web
 
+from api_server.pages import page
 from api_server.pages.sessions import Visitor
 from api_server.state.secrets import digest
 from api_server.web import context
@@ -22,27 +23,28 @@ _LIFETIME = datetime.timedelta(minutes=1)
 
 @attrs.frozen
 class NewToken:
-    """`kind` says what it is a token of."""
+    """`of` says which one it is: `of the runner laptop`."""
 
-    kind: str
+    of: str
     token: str = attrs.field(repr=False)
 
 
-def sealed(request: web.Request, visitor: Visitor, made: NewToken) -> str:
-    """The token as a value for the address of a page."""
+def show(request: web.Request, visitor: Visitor, path: str, made: NewToken) -> web.Response:
+    """Sends the browser on to the page at `path`, which shows the token."""
     services = context.services(request)
     until = (services.clock() + _LIFETIME).timestamp()
-    text = orjson.dumps([digest(visitor.cookie).hex(), until, made.kind, made.token]).decode()
-    return base64.urlsafe_b64encode(services.vault.encrypt(text)).decode()
+    text = orjson.dumps([digest(visitor.cookie).hex(), until, made.of, made.token]).decode()
+    sealed = base64.urlsafe_b64encode(services.vault.encrypt(text)).decode()
+    return page.see_other(request, visitor, f"{path}?made={sealed}")
 
 
-def opened(request: web.Request, visitor: Visitor, value: str) -> NewToken | None:
-    """The token, or None for what is too old, of another browser, or none of ours."""
+def shown(request: web.Request, visitor: Visitor) -> NewToken | None:
+    """The token that the page's address has, unless it is too old, of another browser, or none of ours."""
     services = context.services(request)
     try:
-        text = services.vault.decrypt(base64.urlsafe_b64decode(value))
-        owner, until, kind, token = orjson.loads(text)
+        text = services.vault.decrypt(base64.urlsafe_b64decode(request.query.get("made", "")))
+        owner, until, of, token = orjson.loads(text)
     except (binascii.Error, ValueError, TypeError):
         return None
     is_own = isinstance(owner, str) and hmac.compare_digest(owner, digest(visitor.cookie).hex())
-    return NewToken(kind, token) if is_own and services.clock().timestamp() < until else None
+    return NewToken(of, token) if is_own and services.clock().timestamp() < until else None

@@ -103,6 +103,16 @@ CI_EVENT_TYPES: list[tuple[str, EventType]] = [
         ci_instance_variable_deleted=says("Removed ci variable", remove="ci_variable"),
     ),
     *types(
+        INSTANCE,
+        "Ci::IdentityKey",
+        identity_key_rotated=says(
+            (
+                "Made {target} the next key for identity tokens",
+                "Made {target} the key for identity tokens and revoked all others",
+            )
+        ),
+    ),
+    *types(
         "Project",
         "Job",
         job_erased=says("Erased the log and the artifacts of job {id}", "pipeline_id"),

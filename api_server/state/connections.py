@@ -60,6 +60,14 @@ class Connections:
         self._used.add(connection)
         return connection
 
+    async def run(self, statement: str, parameters: Mapping[str, Any]) -> Result:
+        """Runs one statement on whichever is free. Raises as `acquire` and `Connection.run`."""
+        connection = await self.acquire()
+        try:
+            return await connection.run(statement, parameters)
+        finally:
+            self.release(connection)
+
     async def _wait(self) -> None:
         """Until there is room. Raises TimeoutError."""
         began = time.perf_counter()

@@ -235,12 +235,10 @@ class Database(Executor):
     async def _execute(self, statement: str, parameters: dict[str, Any]) -> Result:
         parameters = {"now": self.now, **parameters}
         try:
-            async with self._connection() as connection:
-                return await connection.run(statement, parameters)
+            return await self._connections.run(statement, parameters)
         except ConnectionLost:
             self._lost()
-        async with self._connection() as connection:
-            return await connection.run(statement, parameters)
+        return await self._connections.run(statement, parameters)
 
     async def ping(self) -> None:
         """Raises where the database does not answer."""

@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, NoReturn
 
 import aiopg
 import attrs
@@ -163,13 +163,14 @@ class WatchedConnection(aiopg.Connection):
 
     async def _poll(self, waiter: "asyncio.Future[None]", timeout: float) -> None:  # noqa: ASYNC109 - aiopg's
         self._turn()
+        limit = self._loop.call_later(timeout, self._tell, TimeoutError())
         try:
-            async with asyncio.timeout(timeout):
-                await waiter
+            await waiter
         except (asyncio.CancelledError, TimeoutError):
             self._close()
             raise
         finally:
+            limit.cancel()
             self._waiter = None
 
     def _close(self) -> None:
@@ -224,7 +225,7 @@ _OUR_FAULTS = (
 )
 
 
-@attrs.frozen
+@attrs.define
 class Result:
     """What a statement gave: its rows, their columns, and how many rows it has touched or yielded."""
 
@@ -249,23 +250,19 @@ class Connection:
     _settings: str = ""
 
     async def run(self, statement: str, parameters: Mapping[str, Any]) -> Result:
-        with self._cursor() as cursor:
-            sql = await self._sql(cursor, statement)
-            await self._driver.execute(cursor, sql, parameters, self._timeout)
-            if cursor.description is None:
-                return Result([], [], cursor.rowcount)
-            names = [column.name for column in cursor.description]
-            return Result(names, cursor.fetchall(), cursor.rowcount)
+        return await self._execute(await self._sql(statement), parameters)
 
     async def text_of(self, statement: str, parameters: Mapping[str, Any]) -> str:
         """The statement as it would be sent, for `command`."""
-        with self._cursor() as cursor:
-            return str(cursor.mogrify(await self._sql(cursor, statement), parameters).decode())
+        sql = await self._sql(statement)
+        try:
+            return str(self._driver.raw.cursor().mogrify(sql, parameters).decode())
+        except Exception as problem:
+            self._raise_as_ours(problem)
 
     async def command(self, sql: str) -> None:
         """Runs SQL that takes no parameters; several statements go in one round trip."""
-        with self._cursor() as cursor:
-            await self._driver.execute(cursor, sql, None, self._timeout)
+        await self._execute(sql, None)
 
     async def begin(self) -> None:
         """Begins a transaction."""
@@ -275,10 +272,13 @@ class Connection:
         """Waits for the next one on the channels that were listened to. Raises `Unavailable` when no more can come:
         where nothing was heard for a while, it is asked whether there is still somebody who would speak."""
         while True:
-            with self._as_our_errors(), contextlib.suppress(TimeoutError):
+            try:
                 async with asyncio.timeout(SILENCE):
                     return await self._driver.notification()
-            await self.command("SELECT 1")
+            except TimeoutError:
+                await self.command("SELECT 1")
+            except Exception as problem:
+                self._raise_as_ours(problem)
 
     async def roll_back(self) -> None:
         """Ends the transaction; a connection that cannot is closed."""
@@ -289,24 +289,28 @@ class Connection:
         except Exception:
             self.close()
 
-    @contextmanager
-    def _cursor(self) -> Iterator[psycopg2.extensions.cursor]:
-        """psycopg2's own: aiopg's come with a transaction that nobody uses."""
+    async def _execute(self, sql: str, parameters: Mapping[str, Any] | None) -> Result:
         began = time.perf_counter()
-        with self._as_our_errors(), contextlib.closing(self._driver.raw.cursor()) as cursor:
-            try:
-                yield cursor
-            finally:
-                STATEMENTS.observe(time.perf_counter() - began)
+        try:
+            cursor = self._driver.raw.cursor()  # aiopg's come with a transaction that nobody uses
+            await self._driver.execute(cursor, sql, parameters, self._timeout)
+            if cursor.description is None:
+                return Result([], [], cursor.rowcount)
+            names = [column.name for column in cursor.description]
+            return Result(names, cursor.fetchall(), cursor.rowcount)
+        except Exception as problem:
+            self._raise_as_ours(problem)
+        finally:
+            STATEMENTS.observe(time.perf_counter() - began)
 
-    async def _sql(self, cursor: psycopg2.extensions.cursor, statement: str) -> str:
+    async def _sql(self, statement: str) -> str:
         """What to execute for a statement, which is prepared by now where it can be."""
         if self._settings and self.idle:  # several statements in one message are one transaction
             return self._settings.replace("%", "%%") + statement
         if not isinstance(statement, Statement) or self._prepared is None:
             return statement
         if statement.name not in self._prepared:
-            await self._driver.execute(cursor, statement.prepare, None, self._timeout)
+            await self.command(statement.prepare)
             self._prepared.add(statement.name)
         return statement.execute
 
@@ -328,26 +332,24 @@ class Connection:
     def close(self) -> None:
         self._driver.close()
 
-    @contextmanager
-    def _as_our_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except psycopg2.errors.UniqueViolation as problem:
-            raise Conflict(problem.diag.constraint_name or "") from problem
-        except psycopg2.errors.ForeignKeyViolation as problem:
-            raise NotFound from problem
-        except psycopg2.errors.ProgramLimitExceeded as problem:
-            raise TooLong from problem
-        except (psycopg2.errors.LockNotAvailable, psycopg2.errors.DeadlockDetected) as problem:
-            raise LockNotAvailable from problem
-        except Exception as problem:
-            if not _is_the_databases(problem) and not self.closed:
-                raise
-            if not _leaves_it_open(problem):
-                self.close()
-            if self.closed and not isinstance(problem, TimeoutError):
-                raise ConnectionLost("the database") from problem
-            raise Unavailable("the database") from problem
+    def _raise_as_ours(self, problem: Exception) -> NoReturn:
+        """Raises what the driver says as an error of `state/errors.py`, or as it is where a statement is wrong."""
+        match problem:
+            case psycopg2.errors.UniqueViolation():
+                raise Conflict(problem.diag.constraint_name or "") from problem
+            case psycopg2.errors.ForeignKeyViolation():
+                raise NotFound from problem
+            case psycopg2.errors.ProgramLimitExceeded():
+                raise TooLong from problem
+            case psycopg2.errors.LockNotAvailable() | psycopg2.errors.DeadlockDetected():
+                raise LockNotAvailable from problem
+        if not _is_the_databases(problem) and not self.closed:
+            raise problem
+        if not _leaves_it_open(problem):
+            self.close()
+        if self.closed and not isinstance(problem, TimeoutError):
+            raise ConnectionLost("the database") from problem
+        raise Unavailable("the database") from problem
 
 
 async def open_connection(

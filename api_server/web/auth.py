@@ -141,7 +141,7 @@ async def caller_of_personal_access_token(request: web.Request, token: str) -> A
     if row is None:
         raise unauthorized()
     now = services.now
-    caller = request[TOKEN_OWNER] = _caller_of_token(row, now)
+    caller = request[TOKEN_OWNER] = _caller_of_token(row, now, request.remote)
     await _note_use(request, row, now)
     await note_activity(request, row.user_id, row.last_activity_on)
     return caller
@@ -152,7 +152,7 @@ async def caller_of_job_token(request: web.Request, token: str) -> Actor:
     row = await auth_queries.find_running_job(context.services(request).database, digest(token))
     if row is not None and row.unacknowledged and not await acknowledge_job(request, digest(token)):
         raise unauthorized()
-    caller = request[TOKEN_OWNER] = _caller_of_job(row)
+    caller = request[TOKEN_OWNER] = _caller_of_job(row, request.remote)
     return caller
 
 
@@ -185,14 +185,16 @@ def acting_as(user: ActingUser, impersonator: Actor) -> Actor:
 
 def rely_on_caller(request: web.Request, caller: Actor) -> None:
     """Has the request write only while `still_valid` says of the caller what it says now."""
+    if (services := context.services(request)).preconditions is None:
+        return
     people = (caller, caller.impersonator) if caller.impersonator is not None else (caller,)
     names = {f"user:{person.user_id}" for person in people} | {f"token:{caller.token_id}"}
-    context.services(request).require_unchanged(
+    services.require_unchanged(
         Precondition(tuple(names), caller, functools.partial(still_valid, caller=caller))
     )
 
 
-def _caller_of_token(row: TokenRow | None, now: datetime.datetime) -> Actor:
+def _caller_of_token(row: TokenRow | None, now: datetime.datetime, address: str | None = None) -> Actor:
     if row is None:
         raise unauthorized()
     refuse_unusable(row, now.date())
@@ -205,13 +207,22 @@ def _caller_of_token(row: TokenRow | None, now: datetime.datetime) -> Actor:
         frozenset(row.scopes),
         token_id=row.id,
         rate=Rate(*row.throttle) if row.throttle else None,
+        address=address,
     )
 
 
-def _caller_of_job(row: RunningJob | None) -> Actor:
+def _caller_of_job(row: RunningJob | None, address: str | None = None) -> Actor:
     if row is None or row.state != "active":
         raise unauthorized()
-    return Actor(row.user_id, row.username, row.name, row.email, job_id=row.id, job_project_id=row.project_id)
+    return Actor(
+        row.user_id,
+        row.username,
+        row.name,
+        row.email,
+        job_id=row.id,
+        job_project_id=row.project_id,
+        address=address,
+    )
 
 
 def refuse_unusable(row: TokenRow, today: datetime.date) -> None:

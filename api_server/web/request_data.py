@@ -235,7 +235,7 @@ async def with_credentials(request: web.Request) -> dict[str, Any]:
     """What was sent, as far as it is looked at before the caller is known: the query, and a body that certainly has no
     more than `early_body_limit` bytes. Others are read up to there where there are no credentials elsewhere."""
     if not request.body_exists:
-        return in_url(request)
+        return await merged(request)
     limit, length = context.services(request).settings.early_body_limit, request.content_length
     if length is None or length > limit or hdrs.CONTENT_ENCODING in request.headers:
         elsewhere = in_url(request)
@@ -278,6 +278,8 @@ def fields_of(encoded: str) -> dict[str, Any]:
 
 
 def _pairs(encoded: str, most: int) -> list[tuple[str, Any]]:
+    if not encoded:
+        return []
     if encoded.count("&") >= most:
         raise bad_parameters(f"more than {most} parameters")
     # urllib makes an object of each escape, which takes sixty times as long and a hundred bytes

@@ -242,7 +242,7 @@ def endpoint(route: Route) -> Callable[[web.Request], Awaitable[web.StreamRespon
             limit_body(request, context.services(request).settings.runner_body_limit)
             await auth.refuse_sudo(request, reads_body=not route.streams_body)
         elif (found := await _caller(request, route)) is not None:
-            speak_for(request, found)
+            request[CALLER] = found
 
         async def sent() -> dict[str, Any]:
             return in_url(request) if route.streams_body else await merged(request)
@@ -339,11 +339,6 @@ async def _parsed(
     return params
 
 
-def speak_for(request: web.Request, actor: Actor) -> None:
-    """Make `actor` the request's caller, from the address that the request came from."""
-    request[CALLER] = attrs.evolve(actor, address=request.remote)
-
-
 def caller(request: web.Request) -> Actor:
     """With whose rights the request is made; only for routes that need credentials."""
     return request[CALLER]
@@ -366,7 +361,7 @@ async def _caller(request: web.Request, route: Route) -> Actor | None:
         return None
     if found is None:
         raise unauthorized()
-    speak_for(request, found)  # also of what is refused the log tells who asked
+    request[CALLER] = found  # also of what is refused the log tells who asked
     if found.rate is not None and not (route.never_throttled and found.admin):
         context.services(request)[THROTTLE].count(found.user_id, found.rate, context.services(request).now)
     if of_job and found.job_id is None:

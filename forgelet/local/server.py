@@ -5,27 +5,21 @@ variables, from standard input, and goes on when that ends.
 """
 
 import gc
-import importlib
 import json
 import os
 import sys
 
-from forgelet import SERVERS
+from forgelet import SERVERS, import_quickly
 
 _SERVERS = {"api": "api_server.__main__", "edge": "storage_edge.__main__"}
-#: Objects between two garbage collections. Imports make little garbage, but no collection at all would cost 7 MB.
-_RARELY = 20_000
 
 
 def main() -> None:
     """Run the server that the first argument names."""
     if SERVERS.is_dir():
         sys.path.insert(0, str(SERVERS))  # before another package that is named `common`
-    usual = gc.get_threshold()
-    gc.set_threshold(_RARELY)
-    server = importlib.import_module(_SERVERS[sys.argv[1]])
+    server = import_quickly(_SERVERS[sys.argv[1]])
     gc.freeze()
-    gc.set_threshold(*usual)
     given = sys.stdin.read()
     if not given:  # the process that started this one has ended or given up
         return

@@ -59,6 +59,10 @@ _PLACES = [
         "The data directory cannot be written: Permission denied: {place}/empty", unprivileged=True,
     ),
     Mistaken(
+        "api", "--ci-templates-dir gone",
+        "The folder of CI templates cannot be read: No such file or directory: {place}/gone",
+    ),
+    Mistaken(
         "api", "--port {free} --object-store-url file://{place}/file",
         "The object store cannot be written: File exists: {place}/file",
     ),

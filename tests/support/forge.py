@@ -6,6 +6,7 @@ their own: every name here is new each time.
 
 import asyncio
 import contextlib
+import functools
 import itertools
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -19,9 +20,10 @@ from pygit2 import Repository
 from yarl import URL
 
 from api_server.app import create_app, endpoint, served
+from api_server.ci.identity.keys import new_key
 from api_server.git.repositories import REPOSITORIES
 from api_server.settings import Settings
-from api_server.state import secrets
+from api_server.state import driver, secrets
 from api_server.state.database import Database
 from api_server.web.context import SERVICES
 from api_server.web.routes import Role
@@ -246,6 +248,21 @@ class Forge:
         return dict(answer.body)
 
 
+#: One key for all servers of this process: it takes long to make one.
+identity_key = functools.cache(new_key)
+
+
+def give_identity_key(database_url: str, data_dir: Path) -> None:
+    """Put `identity_key` into a database that has none."""
+    with driver.blocking_connection(database_url) as connection, connection, connection.cursor() as cursor:
+        key = identity_key()
+        cursor.execute(
+            "INSERT INTO identity_keys SELECT %s, %s, %s, to_timestamp(0), to_timestamp(0)"
+            " WHERE NOT EXISTS (SELECT FROM identity_keys)",
+            (key.kid, key.public, secrets.open_vault(data_dir).encrypt(key.private)),
+        )
+
+
 class ForgeServer(TestServer):
     """The server on connections of its own kind, as the process has them; not through a site."""
 
@@ -289,6 +306,7 @@ async def running_forge(
     }
     chosen = Settings(**defaults | settings)
     await asyncio.to_thread(secrets.ensure_key, database_url, data_dir)
+    await asyncio.to_thread(give_identity_key, database_url, data_dir)
     app = create_app(chosen)
     app.middlewares.append(answered.note)
     if change_app:

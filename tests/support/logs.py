@@ -2,12 +2,16 @@
 
 import contextlib
 import contextvars
+import io
+import logging
 import sys
 from collections.abc import Iterator
 
 import structlog
 from structlog.testing import capture_logs
 from structlog.typing import EventDict, WrappedLogger
+
+from common import logs
 
 
 class Logger(structlog.PrintLogger):
@@ -51,3 +55,20 @@ def _drop_those_of_api_servers(logger: WrappedLogger, _method: str, event: Event
     if logger.name.startswith("api_server"):
         raise structlog.DropEvent
     return event
+
+
+@contextlib.contextmanager
+def log_as_written() -> Iterator[io.BytesIO]:
+    """The log of all servers as the process writes it, for the length of the block."""
+    before, root = structlog.get_config(), logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    written = io.BytesIO()
+    logs.configure("json", stream=io.TextIOWrapper(written, write_through=True))
+    structlog.configure(cache_logger_on_first_use=False)
+    aiohttp_access = logging.getLogger("aiohttp.access")
+    aiohttp_access.disabled = True  # the process has none
+    yield written
+    aiohttp_access.disabled = False
+    structlog.configure(**before)
+    root.handlers[:] = handlers
+    root.setLevel(level)

@@ -168,6 +168,9 @@ class Fields:
         return f"{at} {key.replace('_', ' ')} {error.removeprefix(place).removeprefix('config ')}"
 
 
+TOO_MANY = "config has too many entries (maximum {})"
+
+
 @frozen
 class Each:
     """A list whose items all satisfy `item`, which is asked only if they are of its `types`."""
@@ -177,7 +180,7 @@ class Each:
     #: What the items are, in GitLab's words.
     of: str = field(default="strings", kw_only=True)
     at_most: int = field(default=sys.maxsize, kw_only=True)
-    too_many: str = field(default="config has too many entries (maximum {})", kw_only=True)
+    too_many: str = field(default=TOO_MANY, kw_only=True)
     #: How many lists inside each other count as the list of all that is in them.
     levels: int = field(default=1, kw_only=True)
 
@@ -198,10 +201,13 @@ class EachValue:
     """A hash whose values all satisfy `item`. The keys may be any, within the bounds of a name."""
 
     item: Check
+    at_most: int = field(default=sys.maxsize, kw_only=True)
 
     def __call__(self, at: str, value: Any) -> Iterator[str]:
         if not isinstance(value, dict):
             yield f"{at} config should be a hash"
+        elif len(value) > self.at_most:
+            yield f"{at} {TOO_MANY.format(self.at_most)}"
         else:
             for key, inner in value.items():
                 if len(key) > MAX_NAME:

@@ -29,12 +29,8 @@ def _no_ref(_: str) -> Collection[str] | None:
     raise CiConfigError("rules:changes:compare_to is not a valid ref")
 
 
-def no_project(path: str, _ref: str | None, _public: bool) -> "Repository":
-    """Raise ConfigError: the project does not exist, or the user of the pipeline may not see it."""
-    raise CiConfigError(
-        f"Project `{path}` not found or access denied! "
-        "Make sure any includes in the pipeline configuration are correctly defined."
-    )
+def _no_commit(_: str | None) -> None:
+    return None
 
 
 @frozen(kw_only=True)
@@ -55,6 +51,34 @@ class Repository:
     #: Full path of the project, and the commit.
     project: str = ""
     sha: str = ""
+
+
+@frozen(kw_only=True)
+class Version:
+    """What the version in a component's address names."""
+
+    repository: Repository
+    #: The tag, if that is a semantic version.
+    semantic: str | None = None
+
+
+@frozen(kw_only=True)
+class OtherProject:
+    """A project whose files may be included."""
+
+    #: The repository at a branch, a tag or a commit (None: at the default branch). None if there is no such ref.
+    at: Callable[[str | None], Repository | None] = _no_commit
+    #: What a version names: all that a ref may be, `1.2`, `1`, or `~latest`. None if there is no such version.
+    version: Callable[[str], Version | None] = _no_commit
+
+
+def no_project(_path: str, _public: bool) -> OtherProject | None:
+    """Return None: the project does not exist, or the user of the pipeline may not read it."""
+    return None
+
+
+def no_templates(_: str) -> str | None:
+    raise CiConfigError("this service has no templates, because its setting ci_templates_dir is not set")
 
 
 @frozen(kw_only=True)
@@ -79,9 +103,10 @@ class Context:
     predefined: tuple[Variable, ...] = ()
     given: tuple[Variable, ...] = ()
     repository: Repository = field(factory=Repository)
-    #: The repository of the project at a full path, at a ref (None: its default branch), as who starts the pipeline
-    #: may read it, or (True) as anybody may. Raises ConfigError.
-    project: Callable[[str, str | None, bool], Repository] = no_project
+    #: The project at a full path, as who starts the pipeline may read it, or (True) as anybody may.
+    project: Callable[[str, bool], OtherProject | None] = no_project
+    #: Text of the operator's template at a path; None when there is none. Raises ConfigError without templates.
+    template: Callable[[str], str | None] = no_templates
     #: Files of the web by URL, as far as they have been fetched.
     remote: Mapping[str, RemoteFile] = field(factory=dict)
     #: What `changed_since` has found; copies of this context share it, and so its bound.
@@ -91,6 +116,12 @@ class Context:
         """Return a copy with the files of another repository for `exists`. What has changed stays that of the
         pipeline."""
         return evolve(self, repository=evolve(self.repository, paths=repository.paths))
+
+    @property
+    def host(self) -> str:
+        """This service's name in addresses of components; empty for a text without a commit."""
+        predefined = values(self.predefined)
+        return predefined.get("CI_SERVER_FQDN", "")
 
     @property
     def public(self) -> "Context":

@@ -28,6 +28,9 @@ WEEK = 604_800
 LONGEST_KEPT = 52_000 * WEEK
 MONTH = 2_592_000
 MAX_SERVICES = 100
+#: Each is signed when a runner gets the job.
+MAX_ID_TOKENS = 20
+MAX_AUDIENCES = 20
 
 #: `artifacts:reports` kinds: the file name the runner gives the upload, and the format it uploads in.
 REPORTS = {
@@ -165,11 +168,23 @@ _cache = Fields(
     attributes=["policy", "when"],
 )
 
+_id_token = Fields(
+    {
+        "aud": ByType(
+            {str: text, list: Each(text, at_most=MAX_AUDIENCES)},
+            "config should be an array of strings or a string",
+        )
+    },
+    required=["aud"],
+    attributes=["aud"],
+)
+
 #: Keywords that `default:` may set for all jobs.
 DEFAULT: dict[str, Check] = {
     "before_script": script,
     "after_script": script,
     "hooks": Fields({"pre_get_sources_script": script}),
+    "id_tokens": EachValue(_id_token, at_most=MAX_ID_TOKENS),
     "image": ByType({str: text, dict: Fields(_image, ["name"], _beyond_image, attributes=_OF_IMAGES)}),
     "services": Each(
         ByType({str: text, dict: Fields(_service, ["name"], _beyond_image, attributes=_OF_IMAGES)}),
@@ -218,4 +233,4 @@ DEFAULT: dict[str, Check] = {
     "timeout": duration(at_most=MONTH),
 }
 #: Keywords of GitLab's that are not supported here, neither in `default:` nor in jobs.
-BEYOND_DEFAULT = ("id_tokens", "identity")
+BEYOND_DEFAULT = ("identity",)

@@ -3,14 +3,14 @@ below the file that names them."""
 
 import base64
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 from attrs import define, field, frozen
 
 from api_server.ci.config import keywords, rules
 from api_server.ci.config.checks import flatten
-from api_server.ci.config.context import Context, Repository
+from api_server.ci.config.context import Context, OtherProject, Repository
 from api_server.ci.config.errors import Budget, CiConfigError, FilesNeeded
 from api_server.ci.config.variables import expand
 from api_server.ci.config.yaml_text import load
@@ -24,14 +24,18 @@ _SHA256_BYTES = 32
 class Entry:
     """One thing to include; the variables in its texts are not replaced yet."""
 
-    kind: Literal["local", "file", "remote"]
-    #: Paths, or one URL.
+    kind: Literal["local", "file", "remote", "component", "template"]
+    #: Paths, one URL, or the address of one component.
     locations: tuple[str, ...]
     rules: list[Any] | None = None
     project: str = ""
     ref: str | None = None
     #: The SHA-256 that the file at the URL has to have.
     digest: bytes | None = field(default=None, repr=False)
+
+
+#: Kinds of entries that name one thing in one text.
+_SINGLE: tuple[Literal["local", "component", "template"], ...] = ("local", "component", "template")
 
 
 def entries(value: Any) -> list[Entry]:
@@ -56,7 +60,8 @@ def _entry(item: Any) -> Entry:
         return Entry("file", tuple(files), rules, project=item["project"], ref=item.get("ref"))
     if item.get("remote") is not None:
         return Entry("remote", (item["remote"],), rules, digest=_digest(item.get("integrity")))
-    return Entry("local", (item["local"],), rules)
+    kind = next(kind for kind in _SINGLE if item.get(kind) is not None)
+    return Entry(kind, (item[kind],), rules)
 
 
 def _digest(integrity: str | None) -> bytes | None:
@@ -78,8 +83,13 @@ MAX_NESTING = 20
 MAX_TOTAL_BYTES = 4 * 1024 * 1024
 #: Repositories beside the pipeline's own whose paths are listed for wildcards and `exists`.
 MAX_LISTED = 10
+#: Projects that components are taken from.
+MAX_COMPONENT_PROJECTS = 30
 MAX_WARNINGS = 100
 _ENDINGS = (".yml", ".yaml")
+_TEMPLATE_ENDING = ".gitlab-ci.yml"
+#: Where a project has the component of this name.
+_COMPONENT_PATHS = ("templates/{}.yml", "templates/{}/template.yml")
 #: The repository of files of the web: it has no files to list.
 _NOWHERE = Repository()
 
@@ -103,8 +113,10 @@ class Included:
     type: str
     location: str
     context: Repository
-    #: The repository that has it; None for files of the web.
+    #: The repository that has it; None for files of the web and for templates.
     source: Repository | None = None
+    #: Where the repository has it.
+    path: str = ""
     #: For `file`: project and ref as they were written.
     extra: dict[str, str] = field(factory=dict)
 
@@ -131,6 +143,7 @@ class Reader:
     #: Files of the web that have not been fetched yet.
     _wanted: dict[str, None] = field(factory=dict)
     _variables: dict[bool, dict[str, str]] = field(factory=dict)
+    _component_projects: set[str] = field(factory=set)
     #: Contexts of the repositories of other projects by id: the paths of each are listed once.
     _contexts: dict[int, Context] = field(factory=dict)
 
@@ -188,28 +201,85 @@ class Reader:
         return self._contexts[id(repository)]
 
     def _files(self, entry: Entry, origin: _IncludeSource) -> Iterator[tuple[Included, str]]:
+        match entry.kind:
+            case "remote":
+                return self._remote(entry, origin)
+            case "file":
+                return self._project_files(entry, origin)
+            case "component":
+                return self._component(entry, origin)
+            case "template":
+                return self._template(entry, origin)
+            case "local":
+                return self._local(entry, origin)
+
+    def _project_files(self, entry: Entry, origin: _IncludeSource) -> Iterator[tuple[Included, str]]:
         shown = self._known(origin, public=True)
-        if entry.kind == "remote":
-            yield from self._remote(entry, origin)
-        elif entry.kind == "file":
-            project, ref = expand(entry.project, shown), expand(entry.ref or "", shown)
-            source = self.context.project(project, ref or None, origin.repository is None)
-            extra = {"project": project, **({"ref": ref} if ref else {})}
-            for location in entry.locations:
-                path = _checked(expand(location, shown))
-                found = Included("file", path, self._context_of(origin), source, extra)
-                yield found, _text_of(source, path, f"Project `{project}` file")
-        else:
-            for path in self._local_paths(expand(entry.locations[0], shown), origin):
-                found = Included("local", path, self._context_of(origin), origin.repository)
-                yield found, _text_of(origin.repository, path, "Local file")
+        name, ref = expand(entry.project, shown), expand(entry.ref or "", shown)
+        project = self._project(name, origin)
+        if project is None:
+            raise CiConfigError(
+                f"Project `{name}` not found or access denied! "
+                "Make sure any includes in the pipeline configuration are correctly defined."
+            )
+        source = project.at(ref or None)
+        if source is None:
+            raise CiConfigError(f"Project `{name}` reference `{ref or 'HEAD'}` does not exist!")
+        extra = {"project": name, **({"ref": ref} if ref else {})}
+        for location in entry.locations:
+            path = _checked(expand(location, shown))
+            found = Included("file", path, self._context_of(origin), source, path, extra)
+            yield found, _text_of(source.read, path, f"Project `{name}` file")
+
+    def _project(self, name: str, origin: _IncludeSource) -> OtherProject | None:
+        return self.context.project(name, origin.repository is None)
+
+    def _local(self, entry: Entry, origin: _IncludeSource) -> Iterator[tuple[Included, str]]:
+        location = expand(entry.locations[0], self._known(origin, public=True))
+        repository = origin.repository
+        if repository is None:
+            raise CiConfigError(f"Local file `{_checked(location)}` does not have project!")
+        for path in self._local_paths(location, origin):
+            found = Included("local", path, repository, repository, path)
+            yield found, _text_of(repository.read, path, "Local file")
+
+    def _template(self, entry: Entry, origin: _IncludeSource) -> Iterator[tuple[Included, str]]:
+        path = _checked(expand(entry.locations[0], self._known(origin, public=True)))
+        if not path.endswith(_TEMPLATE_ENDING):
+            raise CiConfigError(f"Template file `{path}` is not a valid location!")
+        text = _text_of(self.context.template, path, "Template file")
+        yield Included("template", path, self._context_of(origin)), text
+
+    def _component(self, entry: Entry, origin: _IncludeSource) -> Iterator[tuple[Included, str]]:
+        if origin.repository is None or not self.context.host:
+            raise CiConfigError("Unable to use components outside of a project context")
+        address = expand(entry.locations[0], self._known(origin, public=True))
+        where, at, version = address.partition("@")
+        host, _, path = where.partition("/")
+        if not at or host != self.context.host:
+            raise CiConfigError(f"Component '{address}' - the component path is not supported")
+        name, _, component = path.rpartition("/")
+        self._component_projects.add(name)
+        if len(self._component_projects) > MAX_COMPONENT_PROJECTS:
+            raise CiConfigError(f"Components may be taken from up to {MAX_COMPONENT_PROJECTS} projects")
+        project = self._project(name, origin)
+        if project is None:
+            raise CiConfigError(
+                f"Component '{address}' - project does not exist or you don't have sufficient permissions"
+            )
+        found = project.version(version)
+        for path in (template.format(component) for template in _COMPONENT_PATHS):
+            text = _read(found.repository.read, path, f"Component '{address}'") if found is not None else None
+            if found is not None and text is not None:
+                included = Included("component", address, self._context_of(origin), found.repository, path)
+                yield included, _not_empty(text, f"Component '{address}'")
+                return
+        raise CiConfigError(f"Component '{address}' - content not found")
 
     def _context_of(self, origin: _IncludeSource) -> Repository:
         return origin.repository or self.context.repository
 
     def _local_paths(self, path: str, origin: _IncludeSource) -> list[str]:
-        if origin.repository is None:
-            raise CiConfigError(f"Local file `{_checked(path)}` does not have project!")
         if "*" not in path:
             return [_checked(path)]
         path = path.lstrip("/")
@@ -264,7 +334,9 @@ class Reader:
             raise CiConfigError(f"The included files are too big: more than {MAX_TOTAL_BYTES} bytes")
         self.included.append(found)
         try:
-            return self._read(content, _IncludeSource(found.source, chain))
+            # what a template includes is where the file that includes it is
+            repository = origin.repository if found.type == "template" else found.source
+            return self._read(content, _IncludeSource(repository, chain))
         except CiConfigError as error:
             named = f"`{found.location}`: "
             raise CiConfigError(*(text if "`" in text else named + text for text in error.errors)) from None
@@ -277,14 +349,19 @@ def _checked(path: str) -> str:
     return path.lstrip("/")
 
 
-def _text_of(repository: Repository | None, path: str, what: str) -> str:
-    try:
-        text = repository.read(path) if repository is not None else None
-    except CiConfigError as error:
-        raise CiConfigError(*(f"{what} `{path}`: {sentence}" for sentence in error.errors)) from None
+def _text_of(read: Callable[[str], str | None], path: str, what: str) -> str:
+    named = f"{what} `{path}`"
+    text = _read(read, path, named)
     if text is None:
-        raise CiConfigError(f"{what} `{path}` does not exist!")
-    return _not_empty(text, f"{what} `{path}`")
+        raise CiConfigError(f"{named} does not exist!")
+    return _not_empty(text, named)
+
+
+def _read(read: Callable[[str], str | None], path: str, named: str) -> str | None:
+    try:
+        return read(path)
+    except CiConfigError as error:
+        raise CiConfigError(*(f"{named}: {sentence}" for sentence in error.errors)) from None
 
 
 def _not_empty(text: str, what: str) -> str:

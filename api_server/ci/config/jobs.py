@@ -18,6 +18,7 @@ from api_server.ci.config.plan import (
     Artifacts,
     Cache,
     Environment,
+    IdToken,
     Image,
     Need,
     PlannedJob,
@@ -174,6 +175,10 @@ def _with_execution(planned: PlannedJob, job: Hash, context: Context) -> Planned
         image=Image(**_image(job["image"])) if job.get("image") else None,
         services=tuple(_service(service) for service in flatten(job.get("services") or []) or ()),
         release=_release(job.get("release")),
+        id_tokens={
+            name: IdToken(aud=_texts(token["aud"]), listed=isinstance(token["aud"], list))
+            for name, token in (job.get("id_tokens") or {}).items()
+        },
     )
 
 

@@ -153,13 +153,15 @@ def _include(beyond: Sequence[str], shared: Mapping[str, Check]) -> ByKind:
                 {"project": text, "file": text_or_texts, "ref": text, **shared}, ["project", "file"], beyond
             ),
             "remote": Fields({"remote": text, "integrity": text, **shared}, ["remote"], beyond),
+            "component": Fields({"component": text, **shared}, ["component"], beyond),
+            "template": Fields({"template": text, **shared}, ["template"], beyond),
         }
     )
 
 
 _child: dict[type, Check] = {
     str: text,
-    dict: _include(["template", "component", "artifact", "job", "inputs"], {}),
+    dict: _include(["artifact", "job", "inputs"], {}),
 }
 _children = Each(
     ByType(_child),
@@ -366,7 +368,7 @@ BEYOND_GLOBAL = ("spec",)
 
 #: One entry of `include:` in its long form.
 INCLUDE = _include(
-    ["template", "component", "inputs", "cache", "artifact"],
+    ["inputs", "cache", "artifact"],
     {"rules": Rules(Fields(_filter, attributes=_OF_RULES))},
 )
 
@@ -379,7 +381,10 @@ DIFFERS = {
     "environment:action": "passed to the job; does nothing to an environment",
     "environment:auto_stop_in": "checked and kept; nothing stops by itself",
     "environment:on_stop": "checked and kept; nothing stops by itself",
+    "id_tokens": "at most 20; [what tokens say](identity-tokens.md)",
     "include": "at most 20 levels deep",
+    "include:component": "by the releases or tags of a project; there is no catalog",
+    "include:template": "files of the operator's folder (`ci_templates_dir`); none are shipped",
     "include:remote": "at most 1 MiB, 3 redirects, 10 s, and 30 s for all; the URL may contain masked variables",
     "manual_confirmation": "stored; no page asks for it",
     "needs:parallel": "rows as they are written; no `$[[ matrix.NAME ]]`",

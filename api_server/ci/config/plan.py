@@ -95,6 +95,15 @@ class Environment:
 
 
 @frozen(kw_only=True)
+class IdToken:
+    """A token that says who the job is, for the services `aud`; variables are the running job's."""
+
+    aud: Texts
+    #: The file has a list, which the token then has too, instead of the one audience alone.
+    listed: bool = False
+
+
+@frozen(kw_only=True)
 class ReleaseLink:
     name: str
     url: str
@@ -170,6 +179,8 @@ class PlannedJob:
     image: Image | None = None
     services: tuple[Service, ...] = ()
     environment: Environment | None = None
+    #: By the names of the variables that have them.
+    id_tokens: dict[str, IdToken] = field(factory=dict)
     release: Release | None = None
     #: What a person is asked before she starts a manual job.
     manual_confirmation: str | None = None

@@ -2,6 +2,7 @@
 
 A pipeline that was asked for earlier is made with the rights that its user has by now."""
 
+import asyncio
 import datetime
 import re
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from api_server.ci.config.pipeline import plan_pipeline
 from api_server.ci.config.plan import AutoCancel, Plan
 from api_server.ci.config.predefined import pipeline_variables
 from api_server.ci.config.variables import Variable
-from api_server.ci.pipelines import creation_queries, planning, repository, transitions
+from api_server.ci.pipelines import creation_queries, other_files, planning, repository, transitions
 from api_server.ci.pipelines.access import check_may_begin_with, may_run_on
 from api_server.ci.pipelines.creation_queries import MergeRequest, Subject
 from api_server.ci.pipelines.planning import LIMITS, REMOTE_FILES, Limits, RemoteFiles
@@ -291,9 +292,14 @@ class PipelineMaker:
             ),
             given=(*await self._stored_variables(params, protected=protected and trusted), *params.variables),
             repository=repository.for_planning(
-                read.repository, read.sha, subject.full_path, params.changed_since
+                read.repository,
+                read.sha,
+                subject.full_path,
+                asyncio.get_running_loop(),
+                params.changed_since,
             ),
-            project=planning.other_projects(self.database, self.repositories, subject),
+            project=other_files.other_projects(self.database, self.repositories, subject),
+            template=other_files.templates(self.settings.ci_templates_dir),
         )
 
     async def _stored_variables(self, params: PipelineRequest, *, protected: bool) -> list[Variable]:

@@ -143,6 +143,22 @@ async def subject(database: Executor, project_id: int, user_id: int | None, bran
 
 
 @attrs.frozen
+class ReleaseCommit:
+    """The commit that a tag named when its release was made."""
+
+    tag: str
+    sha: str
+
+
+@statement("""
+    SELECT releases.tag, releases.sha FROM releases WHERE releases.project_id = %(project_id)s
+    ORDER BY releases.released_at DESC, releases.id DESC LIMIT %(most)s
+""")
+async def release_commits(database: Executor, project_id: int, most: int) -> list[ReleaseCommit]:
+    """Return those of the newest releases of a project."""
+
+
+@attrs.frozen
 class ActiveUser:
     admin: bool
 

@@ -12,6 +12,7 @@ from api_server.ci.config.context import Context
 from api_server.ci.config.errors import CiConfigError
 from api_server.ci.config.includes import Included
 from api_server.ci.config.plan import PlannedJob
+from api_server.ci.pipelines import other_files
 from api_server.ci.pipelines.creation import PipelineMaker, PipelineRefused, PipelineRequest
 from api_server.git.references import Resolved
 
@@ -48,7 +49,8 @@ async def _context(maker: PipelineMaker, lint_request: LintRequest) -> tuple[Con
     except PipelineRefused:
         if lint_request.text is None:
             raise
-        return Context(project_id=lint_request.project_id), lint_request.text
+        template = other_files.templates(maker.settings.ci_templates_dir)
+        return Context(project_id=lint_request.project_id, template=template), lint_request.text
     context, text = await maker.context(_wanted(lint_request, resolved, lint_request.text))
     if not lint_request.plans or lint_request.plans_on is None:
         return context, text
@@ -87,12 +89,14 @@ def _judge(text: str, context: Context, lint_request: LintRequest) -> dict[str, 
 def _included(one: Included, context: Context) -> dict[str, Any]:
     server = context.known().get("CI_SERVER_URL", "")
     source = one.source
-    at = quote(f"{source.sha}/{one.location}") if source is not None else ""
+    base = f"{server}/{source.project}/-" if source is not None else ""
+    at = quote(f"{source.sha}/{one.path}") if source is not None else ""
+    raw = {"remote": one.location, "component": None, "template": None}
     return {
         "type": one.type,
         "location": one.location,
-        "blob": f"{server}/{source.project}/-/blob/{at}" if source is not None else None,
-        "raw": f"{server}/{source.project}/-/raw/{at}" if source is not None else one.location,
+        "blob": f"{base}/blob/{at}" if source is not None else None,
+        "raw": raw.get(one.type, f"{base}/raw/{at}"),
         "extra": one.extra,
         "context_project": one.context.project or None,
         "context_sha": one.context.sha or None,

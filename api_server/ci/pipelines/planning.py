@@ -1,5 +1,4 @@
-"""Planning configurations in threads, within limits, with the files that they include of other projects and of the
-web."""
+"""Planning configurations in threads, within limits, with the files that they include of the web."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
@@ -10,24 +9,16 @@ import attrs
 from aiohttp import hdrs
 from cachetools import TTLCache
 
-from api_server.ci.config import context
 from api_server.ci.config.context import Context, RemoteFile
 from api_server.ci.config.errors import CiConfigError, FilesNeeded
 from api_server.ci.config.includes import MAX_TOTAL_BYTES
 from api_server.ci.config.yaml_text import MAX_BYTES
-from api_server.ci.pipelines import repository
-from api_server.ci.pipelines.creation_queries import Subject
 from api_server.expressions import Allowance, TooCostly, allowed
-from api_server.git import references
-from api_server.git.errors import RepositoryMissingError
-from api_server.git.repositories import Repositories
-from api_server.namespaces import project_queries
 from api_server.outbound.client import OUTGOING_POLICY, OUTGOING_SESSION, RESOLVER
 from api_server.outbound.destinations import HTTP_SCHEMES, BlockedError, written_url
 from api_server.outbound.policy import check_url
 from api_server.services import Key, Services
 from api_server.settings import Settings
-from api_server.state.database import Database
 from api_server.state.errors import Unavailable
 from api_server.web.rate_limits import WINDOW, RateLimiter
 from common.concurrency import ConcurrencyLimiter, TooBusy
@@ -182,39 +173,3 @@ async def plan_in_thread(
         if loop.time() - begun > ALL_SECONDS:
             raise CiConfigError("Resolving config took longer than expected")
         planned = attrs.evolve(planned, remote={**planned.remote, **fetched})
-
-
-def other_projects(
-    database: Database, repositories: Repositories, subject: Subject
-) -> Callable[[str, str | None, bool], context.Repository]:
-    """Return `Context.project` for a pipeline of this subject's user, to be called in threads."""
-    loop = asyncio.get_running_loop()
-    found: dict[tuple[str, str | None, bool], context.Repository] = {}
-
-    async def find(path: str, ref: str | None, public: bool) -> context.Repository:
-        project = await project_queries.find_project(
-            database,
-            project_id=None,
-            path=path,
-            user_id=None if public or not subject.active else subject.user_id,
-            admin=subject.active and subject.admin and not public,
-            job_project_id=None,
-        )
-        if project is None or not project.reads_repository:
-            return context.no_project(path, ref, public)
-        try:
-            opened = repositories.open(project.id)
-            resolved = references.resolve(opened, ref or "HEAD")
-        except RepositoryMissingError:
-            resolved = None
-        if resolved is None:
-            raise CiConfigError(f"Project `{path}` reference `{ref or 'HEAD'}` does not exist!")
-        return repository.for_planning(opened, resolved.commit, project.full_path)
-
-    def project(path: str, ref: str | None, public: bool) -> context.Repository:
-        key = (path, ref, public)
-        if key not in found:
-            found[key] = asyncio.run_coroutine_threadsafe(find(*key), loop).result()
-        return found[key]
-
-    return project

@@ -47,11 +47,14 @@ class Commit:
 
 
 def for_planning(
-    repository: Repository, sha: str, project: str, changed_from: str = NO_COMMIT
+    repository: Repository,
+    sha: str,
+    project: str,
+    loop: asyncio.AbstractEventLoop,
+    changed_from: str = NO_COMMIT,
 ) -> context.Repository:
     """A commit of the project at a full path, for a thread: what takes git a while is read by the loop, which must not
     wait for it. `changed_from` is the commit that it is compared with where rules ask what has changed."""
-    loop = asyncio.get_running_loop()
 
     @functools.cache
     def changed() -> Collection[str] | None:

@@ -7,6 +7,8 @@ import orjson
 import structlog
 
 from api_server.ci.config.predefined import Server
+from api_server.ci.identity import queries as identity_queries
+from api_server.ci.identity.keys import opened
 from api_server.ci.jobs.logs import MAX_SECRETS
 from api_server.ci.pipelines import creation_queries, transitions
 from api_server.ci.pipelines.creation import described_merge_request, described_project, described_user
@@ -72,7 +74,7 @@ class HandOut:
         self, job_id: int, runner: CallingRunner, contact: Contact, token: str
     ) -> dict[str, Any] | None:
         try:
-            response = await self._gathered(job_id, runner, token)
+            response = await self._with_id_tokens(await self._gathered(job_id, runner, token))
             payload = await aside(len(response.given) > _AT_ONCE, response.payload)
         except Unavailable:  # no fault of the job's
             raise
@@ -88,7 +90,8 @@ class HandOut:
             await self._drop(job_id, "runner_unsupported")
             return None
         debug_trace = _shows_secrets(payload["variables"])
-        masked = sorted({variable.value for variable in response.given if variable.masked})
+        secrets = (*response.given, *response.id_tokens)
+        masked = sorted({variable.value for variable in secrets if variable.masked})
         if sum(len(value.encode()) for value in masked) > MAX_SECRETS:
             log.warning("a job has more bytes of masked variables than are looked for in logs", job_id=job_id)
             await self._drop(job_id, "data_integrity_failure")
@@ -133,6 +136,18 @@ class HandOut:
                 len(given) > _AT_ONCE, lambda: [variable.opened(self.vault) for variable in given]
             ),
         )
+
+    async def _with_id_tokens(self, response: JobResponse) -> JobResponse:
+        job = response.job
+        if not response.planned.id_tokens:
+            return response
+        standing = await identity_queries.standing(self.database, job.project_id, job.user_id)
+        sealed = await identity_queries.signing_key(self.database)
+
+        def sign() -> JobResponse:
+            return response.with_id_tokens(standing, opened(sealed, self.vault))
+
+        return await aside(True, sign)
 
 
 def _shows_secrets(variables: list[dict[str, Any]]) -> bool:

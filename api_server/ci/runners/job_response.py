@@ -12,7 +12,10 @@ from api_server.ci.config import checks, predefined
 from api_server.ci.config.execution import REPORTS
 from api_server.ci.config.plan import Artifacts, Image, PlannedJob, Release, ReleaseLink
 from api_server.ci.config.predefined import job_variables, pipeline_variables
-from api_server.ci.config.variables import Variable, expand_all, overlay
+from api_server.ci.config.variables import Variable, expand_all, overlay, values
+from api_server.ci.identity.claims import Identity, audience_of
+from api_server.ci.identity.keys import Signer
+from api_server.ci.identity.queries import Standing
 from api_server.ci.runners.job_queries import EarlierJob, StartedJob
 from api_server.ci.runners.queries import Runner
 from api_server.git.ref_names import BRANCHES, TAGS
@@ -203,6 +206,7 @@ class JobResponse:
     earlier: Sequence[EarlierJob]
     #: What earlier jobs reported, and what was given to the pipeline and to the job, weakest first.
     given: Sequence[Variable]
+    id_tokens: Sequence[Variable] = ()
 
     @property
     def seconds(self) -> int:
@@ -246,11 +250,38 @@ class JobResponse:
 
     def variables(self) -> list[dict[str, Any]]:
         """In the runner's words; of one key the strongest."""
+        predefined = (*self._predefined(), *self.id_tokens)
+        return variable_shapes(self.planned, predefined=predefined, given=self.given)
+
+    def with_id_tokens(self, standing: Standing | None, signer: Signer) -> "JobResponse":
+        """Return the same with the job's identity tokens. It takes a millisecond for each. Raises `TooManyBytes`."""
+        public = [variable for variable in self._predefined() if variable.public]
+        known = values(expand_all(overlay(public, self.planned.variables, self.given)))
+        identity = self._identity(standing)
+        tokens = [
+            Variable(name, signer.sign(identity.claims(audience_of(token, known))), public=False, masked=True)
+            for name, token in self.planned.id_tokens.items()
+        ]
+        return attrs.evolve(self, id_tokens=tokens)
+
+    def _identity(self, standing: Standing | None) -> Identity:
+        return Identity(
+            server=self.server,
+            project=self.project,
+            pipeline=self._pipeline(),
+            commit=self._commit(),
+            job=self._job(),
+            planned=self.planned,
+            user=self.user,
+            standing=standing,
+        )
+
+    def _predefined(self) -> tuple[Variable, ...]:
         of_pipeline = pipeline_variables(
             self.server, self.project, self._pipeline(), self._commit(), self.user, self.merge_request
         )
         of_job = job_variables(self.server, self.project, self._job(), self.planned, of_pipeline)
-        return variable_shapes(self.planned, predefined=(*of_pipeline, *of_job), given=self.given)
+        return (*of_pipeline, *of_job)
 
     def _git_info(self, depth: int) -> dict[str, Any]:
         parts = urlsplit(self.server.url)

@@ -14,12 +14,12 @@ from api_server.namespaces import job_token_scope_handlers as job_tokens
 from api_server.namespaces import project_handlers
 from api_server.namespaces.access import group, project, visible_group
 from api_server.namespaces.resources import Group, Project
-from api_server.pages import page
+from api_server.pages import page, shown_once
 from api_server.pages.lists import act
 from api_server.pages.routes import Pages, visible_project
 from api_server.pages.sessions import Form, Visitor
 from api_server.pages.settings import frame, queries
-from api_server.pages.shown_once import NewToken, opened, sealed
+from api_server.pages.shown_once import NewToken
 from api_server.state.listing import Page
 from api_server.state.secrets import TRIGGER_TOKEN
 from api_server.web import context
@@ -39,8 +39,6 @@ MAINTAINER, OWNER = project(Role.MAINTAINER), group(Role.OWNER)
 class ShowSettings:
     #: Whether the values of variables are shown.
     reveal: bool = False
-    #: A token that was made just now, sealed.
-    made: str = ""
 
 
 @pages.get(OF_PROJECT, access=MAINTAINER)
@@ -58,7 +56,7 @@ async def show_ci_settings(
         "runners": orjson.loads(runners.body),
         "base_url": context.services(request).settings.base_url,
         "reveal": params.reveal,
-        "made": opened(request, visitor, params.made) if params.made else None,
+        "made": shown_once.shown(request, visitor),
     }
     if isinstance(resource, Project):
         shown |= await _of_project(request, resource)
@@ -102,17 +100,9 @@ async def create_trigger(
 ) -> web.Response:
     sent = {"description": form.get("description")}
     made = await page.read(request, triggers.create_trigger, project, **sent)
-    return show_token(
-        request, visitor, project, NewToken(f"the trigger {made['description']}", made["token"])
-    )
-
-
-def show_token(
-    request: web.Request, visitor: Visitor, resource: Project | Group, made: NewToken
-) -> web.Response:
-    """Sends the browser on to the page, which shows the token this once."""
-    address = f"{frame.home(resource)}/-/settings/ci_cd?made={sealed(request, visitor, made)}"
-    return page.see_other(request, visitor, address)
+    address = f"/{project.full_path}/-/settings/ci_cd"
+    new = NewToken(f"of the trigger {made['description']}", made["token"])
+    return shown_once.show(request, visitor, address, new)
 
 
 act(

@@ -6,10 +6,11 @@ from aiohttp import web
 
 from api_server.ci.runners import handlers
 from api_server.namespaces.resources import Group, Project
-from api_server.pages import page
+from api_server.pages import page, shown_once
 from api_server.pages.lists import act
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Form, Visitor
+from api_server.pages.settings import frame
 from api_server.pages.settings.ci_cd import (
     GROUP_HOME,
     MAINTAINER,
@@ -17,7 +18,6 @@ from api_server.pages.settings.ci_cd import (
     OF_PROJECT,
     OWNER,
     show_ci_settings,
-    show_token,
 )
 from api_server.pages.shown_once import NewToken
 
@@ -37,7 +37,8 @@ async def create_runner(
     )
     made = await page.read(request, handlers.create_runner, **{**form, **owner})
     name = form.get("description") or f"no. {made['id']}"
-    return show_token(request, visitor, resource, NewToken(f"the runner {name}", made["token"]))
+    address = f"{frame.home(resource)}/-/settings/ci_cd"
+    return shown_once.show(request, visitor, address, NewToken(f"of the runner {name}", made["token"]))
 
 
 for _path, _home, _access in ((OF_PROJECT, OF_PROJECT, MAINTAINER), (OF_GROUP, GROUP_HOME, OWNER)):

@@ -8,6 +8,7 @@ import attrs
 from aiohttp import web
 
 from api_server.code import protected_ref_handlers
+from api_server.git.remote.access import mask_url
 from api_server.namespaces import project_handlers
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
@@ -145,9 +146,12 @@ async def create_check(request: web.Request, visitor: Visitor, form: Form, proje
 
 @pages.post(f"{CHECK}/update", access=MAINTAINER, form_page=show_check)
 async def update_check(request: web.Request, visitor: Visitor, form: Form, project: Project) -> web.Response:
-    """The secret stays where none is typed."""
-    check_id = request.match_info["check_id"]
-    await ask(request, handlers.update_service, project, check_id=check_id, **_configuration(form))
+    """The secret stays where none is typed, and the address where its asterisks are left."""
+    check_id, sent = request.match_info["check_id"], _configuration(form)
+    check = await page.read(request, handlers.show_service, project, check_id=check_id)
+    if sent["external_url"] == mask_url(check["external_url"]):
+        del sent["external_url"]
+    await ask(request, handlers.update_service, project, check_id=check_id, **sent)
     return _to(request, visitor, project, check_id, "The status check is changed.")
 
 

@@ -36,7 +36,7 @@ class OneVariable:
 async def create_variable(
     request: web.Request, visitor: Visitor, form: Form, resource: Project | Group
 ) -> web.Response:
-    sent = _sent(form) | {"value": form.get("value", ""), **_visibility(form)}
+    sent = _sent(form) | {"value": form.get("secret_value", ""), **_visibility(form)}
     await ask(request, handlers.create_variable, resource, key=form.get("key", ""), **sent)
     return _back(request, visitor, resource, "The variable is made.")
 
@@ -47,7 +47,7 @@ async def update_variable(
     request: web.Request, visitor: Visitor, params: OneVariable, form: Form, resource: Project | Group
 ) -> web.Response:
     """The value stays where none is typed, unless it was shown and is emptied."""
-    value = form.get("value", "")
+    value = form.get("secret_value", "")
     sent = _sent(form) | {"masked": form.get("masked", "false")}
     if value or form.get("value_shown"):
         sent["value"] = value

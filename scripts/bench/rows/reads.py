@@ -20,6 +20,9 @@ from tests.support.ports import free_port
 FASTAPI, PGBENCH, PRISM, ADMINISTRATOR = "FastAPI", "pgbench", "Prism", "the administrator"
 BARE_HANDLER = "a bare aiohttp handler"
 PER_PAGE = 20
+#: Pages that are asked for in turn where no two requests in a row are the same.
+DISTINCT_PAGES = 1_000
+PAGE_1 = "page 1"
 
 
 @attrs.frozen
@@ -119,12 +122,35 @@ def _list_sides(name: str, path: str, bench: Bench) -> Sides:
     return sides
 
 
+def _keyset_page(served: Service, number: int = 1) -> str:
+    path = f"projects/{served.ids['project_id']}/jobs?per_page={PER_PAGE}&pagination=keyset"
+    if number == 1:
+        return path
+    after = max(served.ids["job_id"] - number * PER_PAGE, PER_PAGE)
+    return f"{path}&cursor=" + base64.urlsafe_b64encode(b'{"id":"%d","_kd":"n"}' % after).decode()
+
+
 def _deep(bench: Bench) -> Sides:
     served = bench.use(service)
-    path = f"projects/{served.ids['project_id']}/jobs?per_page={PER_PAGE}&pagination=keyset"
-    after = max(served.ids["job_id"] - DEEP * PER_PAGE, PER_PAGE)
-    cursor = base64.urlsafe_b64encode(b'{"id":"%d","_kd":"n"}' % after).decode()
-    return {OURS: _ours(served, f"{path}&cursor={cursor}", HEADERS), "page 1": _ours(served, path, HEADERS)}
+    return {
+        OURS: _ours(served, _keyset_page(served, DEEP), HEADERS),
+        PAGE_1: _ours(served, _keyset_page(served), HEADERS),
+    }
+
+
+def _pages(bench: Bench) -> Sides:
+    """Ask for one page after another, as clients do, and not for the same one again and again."""
+    served, script = bench.use(service), bench.new_folder() / "pages.lua"
+    targets = (f'"/api/v4/{_keyset_page(served, number)}"' for number in range(2, DISTINCT_PAGES + 2))
+    script.write_text(
+        f"local targets, count = {{{', '.join(targets)}}}, 0\n"
+        'request = function() count = count % #targets + 1; return wrk.format("GET", targets[count]) end\n'
+    )
+    url, pids = served.api.base_url, served.running.pids
+    return {
+        OURS: lambda seconds: http_requests(url, seconds, HEADERS, script=script, pids=pids),
+        PAGE_1: _ours(served, _keyset_page(served), HEADERS),
+    }
 
 
 def _as_member(path: str, bench: Bench) -> Sides:
@@ -163,7 +189,13 @@ LIST_ROWS = (
         partial(_as_member, PROJECTS),
         aims={ADMINISTRATOR: 0.7},
     ),
-    Row("jobs-deep", f"endpoint 1, keyset page {DEEP:,}", _deep, aims={"page 1": 1 / 1.2}),
+    Row("jobs-deep", f"endpoint 1, keyset page {DEEP:,}", _deep, aims={PAGE_1: 1 / 1.2}),
+    Row(
+        "jobs-pages",
+        f"endpoint 1, {DISTINCT_PAGES:,} keyset pages in turn",
+        _pages,
+        aims={PAGE_1: 1 / 1.2},
+    ),
 )
 
 # --- single resources -----------------------------------------------------------------------------------------------

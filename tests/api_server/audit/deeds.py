@@ -362,6 +362,12 @@ async def what_old_jobs_left(things: Things) -> AsyncIterator[None]:
     await _run(things, "jobs", "remove-data", "--yes", "--before", f"{tomorrow:%Y-%m-%d}")
 
 
+@deed("identity-key rotate", "identity_key_rotated", work=False)
+async def the_next_key(things: Things) -> AsyncIterator[None]:
+    yield
+    await _run(things, "identity-key", "rotate")
+
+
 @deed("audit remove", "audit_events_removed", work=False)
 async def an_old_month(things: Things) -> AsyncIterator[None]:
     await things.forge.execute(MAKE_OLD_MONTH)

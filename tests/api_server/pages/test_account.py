@@ -312,7 +312,7 @@ async def test_another_password_ends_all_other_sessions(page_forge: Forge, brows
         await browser.get(f"{SETTINGS}/password")
         refused = (
             ({"present_password": "wrong", "password": NEW_PASSWORD}, "The present password is not right."),
-            ({"present_password": PASSWORD, "password": "short"}, "Password is too short"),
+            ({"present_password": PASSWORD, "password": "short"}, "New password is too short"),
             (
                 {"present_password": PASSWORD, "password": NEW_PASSWORD, "password_confirmation": "x"},
                 "not the same",
@@ -355,20 +355,37 @@ async def test_a_token_is_shown_once_and_revoked(page_forge: Forge, browser: Bro
     await browser.enter(page_forge, person)
     tokens = f"{SETTINGS}/personal_access_tokens"
     await browser.get(tokens)
-    await browser.send(tokens, name="for <git>", expires_at="2001-01-01", scope_read_api="1")
+    await browser.send(tokens, name="for <git>", expires_at="2001-01-01", **{"scopes[]": "read_api"})
     assert (browser.status, "in the future" in browser.text) == (400, True)
     assert 'value="for &lt;git&gt;"' in browser.text, "what was entered is there again"
-    assert re.search(r'name="scope_read_api" value="1" checked', browser.text)
-    await browser.send(tokens, name="for <git>", expires_at="", scope_read_api="1", scope_sudo="1")
+    assert re.search(r'name="scopes\[\]" value="read_api" checked', browser.text)
+    await browser.send(tokens, name="for <git>", **{"scopes[]": "sudo"})
+    assert (browser.status, "flpat-" in browser.text) == (400, False), "sudo is not offered"
+    await browser.send(tokens, name="for <git>", expires_at="", **{"scopes[]": "read_api"})
     (text,) = re.findall(r"flpat-[\w-]+", browser.text)
     assert browser.headers["Cache-Control"] == "no-store"
     seen = await page_forge.anonymous.get("/personal_access_tokens/self", headers={"PRIVATE-TOKEN": text})
-    assert (seen.body["name"], seen.body["scopes"]) == ("for <git>", ["read_api"]), "sudo is not offered"
+    assert (seen.body["name"], seen.body["scopes"]) == ("for <git>", ["read_api"])
     assert text not in (await browser.get(tokens)).text
     await browser.send(f"{tokens}/{seen.body['id']}/revoke")
     assert "The token for &lt;git&gt; is revoked." in browser.text
     gone = await page_forge.anonymous.get("/personal_access_tokens/self", headers={"PRIVATE-TOKEN": text})
     assert gone.status == 401
+
+
+async def test_a_form_sent_twice_makes_one_token(page_forge: Forge, browser: Browser) -> None:
+    person = await page_forge.user()
+    await browser.enter(page_forge, person)
+    tokens = f"{SETTINGS}/personal_access_tokens"
+    await browser.get(tokens)
+    sent = browser.hidden | {"name": "twice", "scopes[]": "read_api"}
+    shown = []
+    for _ in range(2):
+        async with browser.session.post(f"{browser.base}{tokens}", data=sent) as answer:
+            shown.append((answer.status, re.findall(r"flpat-[\w-]+", await answer.text())))
+    assert shown[0] == shown[1] == (200, [shown[0][1][0]])
+    listed = (await person.api.get("/personal_access_tokens?search=twice")).body
+    assert [each["name"] for each in listed] == ["twice"]
 
 
 async def test_nobody_revokes_the_tokens_or_ends_the_sessions_of_others(

@@ -5,11 +5,12 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from html import unescape
+from typing import Any
 
 import pytest
 
 from api_server.pages import queries
-from api_server.pages.forms import problems_of
+from api_server.pages.forms import problems_of, shown_again
 from api_server.state.secrets import digest
 from api_server.web.errors import (
     ApiError,
@@ -121,6 +122,25 @@ async def test_what_was_written_is_shown_to_one_whose_session_has_ended(browser:
         True,
     )
     assert sent["csrf_token"] not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "typed", "shown"),
+    [
+        ("shared_secret", "abc", ""),
+        ("title", "https://me:secret@example.org", "https://me:secret@example.org"),
+        ("url", "https://me:sec@ret@example.org/a.git", "https://example.org/a.git"),
+        ("url", "https://token@example.org", "https://example.org"),
+        ("external_url", " ssh://me:sec/ret@example.org:22/x", " ssh://example.org:22/x"),
+        ("url", "me:secret@example.org", "example.org"),
+        ("url", "ssh://git@example.org/x.git", "ssh://git@example.org/x.git"),
+        ("url", "https://*****:*****@example.org/x.git", "https://*****:*****@example.org/x.git"),
+        ("url", "https://example.org:8443/a@b", "https://example.org:8443/a@b"),
+        ("url", ["https://me:secret@example.org"], ["https://me:secret@example.org"]),
+    ],
+)
+def test_secrets_are_not_shown_again(name: str, typed: Any, shown: Any) -> None:
+    assert shown_again(name, typed) == shown
 
 
 @pytest.mark.parametrize(

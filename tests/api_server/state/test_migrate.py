@@ -20,7 +20,15 @@ from api_server.audit import chain
 from api_server.ci.runners.job_handlers import PENDING_JOBS
 from api_server.state import database
 from api_server.state.errors import UnsuitableDatabase
-from api_server.state.migrate import _check_server, migrate, planned, unsuitable_database
+from api_server.state.migrate import (
+    _BASELINE,
+    _check_server,
+    known_migrations,
+    make_older_schema,
+    migrate,
+    planned,
+    unsuitable_database,
+)
 from api_server.web.context import SERVICES
 from forgelet.command_line import forgelet
 from forgelet.local.embedded_postgres import Cluster, temporary_cluster
@@ -103,20 +111,31 @@ def test_after_an_interruption_the_next_start_goes_on(
     assert _schema(url) == _schema(new_database())
 
 
-def test_a_database_of_the_last_commit_before_the_baseline_is_taken_over(
-    empty: tuple[str, str], new_database: Callable[[], str]
-) -> None:
-    url, fresh = new_database(), new_database()
+@pytest.fixture
+def before_baseline(empty: tuple[str, str]) -> str:
+    """URL of a database of the last commit before the baseline."""
+    url, _ = empty
+    make_older_schema(url, _BASELINE)
     with as_role(url) as cursor:
         cursor.execute(NAME_MIGRATIONS, (BEFORE_BASELINE.split(),))
+    return url
+
+
+def test_a_database_of_the_last_commit_before_the_baseline_is_taken_over(
+    before_baseline: str, new_database: Callable[[], str]
+) -> None:
+    url, fresh = before_baseline, new_database()
+    with as_role(url) as cursor:
         cursor.execute("UPDATE application_settings SET values = '{\"kept\": true}'")
     assert planned(url) == [
         "take over the schema of the last commit before version 1.0.0",
+        *(f"apply {name}" for name in sorted(known_migrations() - set(_BASELINE))),
         "replace the functions",
     ]
     migrate(url)
     assert planned(url) == []
     assert _migrations(url) == _migrations(fresh)
+    assert _schema(url) == _schema(fresh)
     with as_role(url) as cursor:
         cursor.execute("SELECT values FROM application_settings")
         assert cursor.fetchone() == ({"kept": True},)
@@ -143,12 +162,10 @@ OF_EARLIER_COMMIT = (
         "ALTER TABLE users DROP COLUMN created_by_id",  # which 0270_kept_settings did not make at first
     ],
 )
-def test_a_database_of_an_earlier_commit_is_refused(new_database: Callable[[], str], change: str) -> None:
-    url = new_database()
-    with as_role(url) as cursor:
-        cursor.execute(NAME_MIGRATIONS, (BEFORE_BASELINE.split(),))
+def test_a_database_of_an_earlier_commit_is_refused(before_baseline: str, change: str) -> None:
+    with as_role(before_baseline) as cursor:
         cursor.execute(change)
-    assert _refusals(url) == {OF_EARLIER_COMMIT}
+    assert _refusals(before_baseline) == {OF_EARLIER_COMMIT}
 
 
 def _refusals(url: str) -> set[str]:

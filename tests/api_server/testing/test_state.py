@@ -53,7 +53,7 @@ TRUE_FOR_EVER = {"last_commits", "version_sizes", "rendered_texts", "folder_comm
 #: What `ON_RESET` empties.
 OF_CONTROLS = {"journal", "failures_to_come"}
 #: Look things up again after each commit, and when they are told to.
-LOOK_UPS = {"tokens", "groups", "projects", "instance_settings"}
+LOOK_UPS = {"tokens", "groups", "projects", "instance_settings", "identity_keys"}
 
 
 @attrs.frozen

@@ -22,6 +22,7 @@ from tests.api_server.code.lfs.client import LfsClient, named
 from tests.support.ci import CiProject, ci_project
 from tests.support.forge import Forge
 from tests.support.git_client import Git, git_url
+from tests.support.logs import log_as_written
 from tests.support.outages import Way, forge_on_the_way
 from tests.support.runner import Runner, RunningJob, a_runner
 from tests.support.waiting import until, until_somebody_waits
@@ -29,19 +30,8 @@ from tests.support.waiting import until, until_somebody_waits
 
 @pytest.fixture
 def log() -> Iterator[io.BytesIO]:
-    """The log as the process writes it, for the length of a test."""
-    before, root = structlog.get_config(), logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    written = io.BytesIO()
-    logs.configure("json", stream=io.TextIOWrapper(written, write_through=True))
-    structlog.configure(cache_logger_on_first_use=False)
-    aiohttp_access = logging.getLogger("aiohttp.access")
-    aiohttp_access.disabled = True  # the process has none
-    yield written
-    aiohttp_access.disabled = False
-    structlog.configure(**before)
-    root.handlers[:] = handlers
-    root.setLevel(level)
+    with log_as_written() as written:
+        yield written
 
 
 async def test_tokens_and_passwords_are_in_no_log_line(

@@ -1,6 +1,6 @@
 """Short ways to plan a text for the tests of the configuration language."""
 
-from api_server.ci.config.context import Context, Repository
+from api_server.ci.config.context import Context, OtherProject, Repository
 from api_server.ci.config.errors import CiConfigError
 from api_server.ci.config.pipeline import plan_pipeline
 from api_server.ci.config.plan import Plan, PlannedJob
@@ -24,6 +24,7 @@ build:
   retry: {max: 2, when: [script_failure], exit_codes: [137]}
   hooks: {pre_get_sources_script: [echo before]}
   manual_confirmation: Really?
+  id_tokens: {VAULT: {aud: 'https://$HOST'}, CLOUD: {aud: [one, two]}}
   coverage: '/TOTAL.*?(\\d+)%/i'
   allow_failure: {exit_codes: [3, 4]}
   interruptible: true
@@ -75,6 +76,11 @@ def context(predefined=None, given=None, files=None, changed=None) -> Context:
         given=tuple(Variable(*one) for one in (given or {}).items()),
         repository=Repository(read=files.get, blob_id=files.get, paths=files.keys, changed=lambda: changed),
     )
+
+
+def only(repository: Repository) -> OtherProject:
+    """A project that has this commit at each ref."""
+    return OtherProject(at=lambda _: repository)
 
 
 def plan(text: str, **kwargs) -> Plan:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api_server.ci.config.configuration import read
-from api_server.ci.config.context import Context, RemoteFile, Repository, no_project
+from api_server.ci.config.context import Context, OtherProject, RemoteFile, Repository
 from api_server.ci.config.errors import CiConfigError, FilesNeeded
 from api_server.ci.config.patterns import MAX_ALTERNATIVES, PathSet, compile_glob, compile_wildcard
 from api_server.ci.config.pipeline import plan_pipeline
@@ -19,7 +19,7 @@ from api_server.ci.config.variables import Variable
 from api_server.expressions import Allowance, TooCostly, allowed
 from tests.support.deviations import Deviations
 
-from .planning import context, errors, job, jobs
+from .planning import context, errors, job, jobs, only
 
 
 def test_includes_are_merged_below_the_file_and_later_ones_over_earlier_ones():
@@ -123,16 +123,14 @@ URL = "https://example.org/ci.yml"
 
 def outside(remote: dict[str, RemoteFile] | None = None, **kwargs) -> Context:
     """With the projects of PROJECTS, and files at URLs."""
-    known: dict[tuple[str, str | None], Repository] = {}
-    asked: list[tuple[str, str | None, bool]] = []
+    known = {
+        (path, ref): Repository(read=files.get, paths=files.keys, project=path, sha=str(ref))
+        for (path, ref), files in PROJECTS.items()
+    }
 
-    def project(path: str, ref: str | None, public: bool) -> Repository:
-        asked.append((path, ref, public))
-        if public or (path, ref) not in PROJECTS:
-            return no_project(path, ref, public)
-        files = PROJECTS[path, ref]
-        made = Repository(read=files.get, paths=files.keys, project=path, sha=str(ref))
-        return known.setdefault((path, ref), made)
+    def project(path: str, public: bool) -> OtherProject | None:
+        there = not public and path in {path for path, _ in known}
+        return OtherProject(at=lambda ref: known.get((path, ref))) if there else None
 
     return evolve(context(**kwargs), project=project, remote=remote or {})
 
@@ -166,7 +164,7 @@ def test_whether_a_file_exists_is_asked_where_the_include_is_written():
         own = outside(files={"mine": ""})
         other = Repository(read=theirs.get, paths=theirs.keys, project="group/other")
         text = "include: {project: group/other, file: a.yml}\nown: {script: x}"
-        planned = plan_pipeline(text, evolve(own, project=lambda *_: other))
+        planned = plan_pipeline(text, evolve(own, project=lambda *_: only(other)))
         return {one.name for one in planned.jobs}
 
     assert found("b.yml") == {"own", "b"}  # whereas jobs ask about the pipeline's commit

@@ -27,10 +27,10 @@ STOP = "stop: {script: x, when: manual, environment: {name: %s}}"
     [
         ("spec: {inputs: {a: }}\ntest: {script: x}", "spec"),
         ("spec:\n  inputs:\n    a:\n---\ntest: {script: '$[[ inputs.a ]]'}", "spec"),
-        ("test: {script: x, id_tokens: {T: {aud: x}}}", "jobs:test:id_tokens"),
+        ("test: {script: x, identity: google_cloud}", "jobs:test:identity"),
         ("test: {script: x, secrets: {}}", "jobs:test:secrets"),
         ("test: {run: [{name: a, script: x}]}", "jobs:test:run"),
-        ("default: {id_tokens: {T: {aud: x}}}\ntest: {script: x}", "default:id_tokens"),
+        ("default: {identity: google_cloud}\ntest: {script: x}", "default:identity"),
         ("pages: {script: x, pages: {publish: dist}}", "jobs:pages:pages"),
         (
             "test: {script: x, environment: {name: a, kubernetes: {agent: a}}}",

@@ -11,7 +11,7 @@ from api_server.ci.config.context import Repository
 from api_server.ci.config.errors import CiConfigError
 from api_server.ci.config.pipeline import MAX_JOBS_BYTES, plan_pipeline
 
-from .planning import context, errors, job, jobs, plan
+from .planning import context, errors, job, jobs, only, plan
 
 SCRIPT = "script: make"
 
@@ -52,8 +52,6 @@ SCRIPT = "script: make"
             "test: {trigger: {include: [{artifact: a.yml, job: x}]}}",
             "jobs:test:trigger:include:artifact is not supported by this service",
         ),
-        ("include: [{template: a.yml}]", "include:template is not supported by this service"),
-        ("include: {component: a/b/c@1}", "include:component is not supported by this service"),
         ("include: {local: a.yml, inputs: {a: 1}}", "include:inputs is not supported by this service"),
         ("include: {local: a.yml, remote: b}", "include config is of one kind only: local, remote"),
         ("include: {project: a/b}", "include config missing required keys: file"),
@@ -455,7 +453,7 @@ def test_the_paths_of_a_commit_are_asked_for_once_however_many_files_have_wildca
         return list(files)
 
     mine = Repository(read=files.get, paths=paths)
-    wanted = evolve(context(), repository=mine, project=lambda *_: theirs)
+    wanted = evolve(context(), repository=mine, project=lambda *_: only(theirs))
     assert [one.name for one in plan_pipeline("include: '1*.yml'", wanted).jobs] == ["a"]
     assert len(asked) == 1
     theirs = evolve(mine)
@@ -470,7 +468,7 @@ def test_paths_are_listed_for_a_few_other_projects_only():
     def planned(projects: int) -> tuple[str, ...]:
         entries = ", ".join(f"{{project: g/p{n}, file: a.yml}}" for n in range(projects))
         text = f"include: [{entries}]"
-        wanted = evolve(context(), project=lambda *_: Repository(read=files.get, paths=files.keys))
+        wanted = evolve(context(), project=lambda *_: only(Repository(read=files.get, paths=files.keys)))
         try:
             return tuple(one.name for one in plan_pipeline(text, wanted).jobs)
         except CiConfigError as refused:

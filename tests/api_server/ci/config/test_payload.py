@@ -2,7 +2,7 @@
 
 import json
 
-from api_server.ci.config.plan import Retry, from_json, to_json
+from api_server.ci.config.plan import IdToken, Retry, from_json, to_json
 from api_server.ci.config.variables import Variable
 from api_server.ci.runners import job_response
 
@@ -15,6 +15,10 @@ def test_a_job_with_every_keyword_survives_storage_as_json():
     assert found.timeout == 7200
     assert found.retry == Retry(max=2, when=("script_failure",), exit_codes=(137,))
     assert (found.environment.auto_stop_in, found.manual_confirmation) == ("1 week", "Really?")
+    assert found.id_tokens == {
+        "VAULT": IdToken(aud=("https://$HOST",)),
+        "CLOUD": IdToken(aud=("one", "two"), listed=True),
+    }
     assert (found.coverage, found.allow_failure_exit_codes) == ("(?i)TOTAL.*?(\\d+)%", (3, 4))
 
 

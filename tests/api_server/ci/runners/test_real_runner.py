@@ -13,8 +13,11 @@ import aiohttp
 import attrs
 import gitlab
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from api_server.web.routes import Role
+from tests.api_server.ci.identity.verifying import Consumer
 from tests.support.ci import CiProject, ci_project, eventually
 from tests.support.forge import ROOT_TOKEN, Client, Forge
 from tests.support.git_client import Git, git_url
@@ -128,6 +131,45 @@ async def test_a_pushed_pipeline_is_worked_off_by_a_real_runner(
     log = await owner.api.get(f"{project.url}/jobs/{jobs['release']['id']}/trace")
     assert code == 0, log.body
     assert f"released by {owner.username}" in log.body
+
+
+IDENTITY = """
+sign in:
+  id_tokens: {TOKEN: {aud: $CONSUMER}}
+  script:
+    - echo "The token has ${#TOKEN} characters."
+    - python -c 'import os, urllib.request as web;
+      print(web.urlopen(os.environ["CONSUMER"], os.environ["TOKEN"].encode()).read().decode())'
+    - echo "$TOKEN"
+"""
+
+
+async def test_a_job_signs_in_elsewhere_with_its_identity_token(
+    forge: Forge, runner_program: Path, tmp_path: Path
+) -> None:
+    tokens: list[str] = []
+
+    async def sign_in(request: web.Request) -> web.Response:
+        tokens.append(await request.text())
+        said = await Consumer(forge.base, str(request.url)).claims(tokens[-1])
+        return web.Response(text=f"Hello {said['sub']}")
+
+    app = web.Application()
+    app.router.add_post("/", sign_in)
+    async with TestServer(app) as server:
+        project = await ci_project(forge)
+        await forge.root.post(
+            f"{project.url}/variables", {"key": "CONSUMER", "value": str(server.make_url("/"))}, expect=201
+        )
+        job = await project.job(IDENTITY)
+        runner = await a_runner(forge, project_id=project.id)
+        code = await run_one_job(runner_program, tmp_path / "builds", runner)
+    log = (await forge.root.get(f"{project.url}/jobs/{job['id']}/trace")).body
+    assert code == 0, log
+    (token,) = tokens
+    assert f"The token has {len(token)} characters." in log
+    assert f"Hello project_path:{project.path}:ref_type:branch:ref:topic" in log
+    assert token not in log
 
 
 async def _pipelines(project: CiProject, query: str = "source=push") -> list[dict[str, Any]]:

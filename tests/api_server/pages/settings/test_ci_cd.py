@@ -37,7 +37,7 @@ async def variables_of(scene: Scene, api: str = "") -> list[dict[str, Any]]:
 async def test_only_maintainers_open_it_and_owners_that_of_a_group(scene: Scene) -> None:
     async with scene.browsing("developer") as browser:
         assert (await browser.get(page_of(scene))).status == 403
-        await browser.send(f"{page_of(scene)}/variables", key="KEY", value=VALUE)
+        await browser.send(f"{page_of(scene)}/variables", key="KEY", secret_value=VALUE)
         assert browser.status == 403
     async with browsing(scene.forge) as stranger:
         assert (await stranger.get(page_of(scene))).path == "/-/sign_in"
@@ -69,23 +69,28 @@ async def test_how_pipelines_run_is_saved(scene: Scene, maintainer: Browser) -> 
 
 async def test_values_of_variables_are_shown_to_who_asks_only(scene: Scene, maintainer: Browser) -> None:
     await maintainer.get(page_of(scene))
-    fields = {"key": "KEY", "value": VALUE, "environment_scope": "review/*", "variable_type": "env_var"}
+    fields = {"key": "KEY", "environment_scope": "review/*", "variable_type": "env_var"}
     await maintainer.send(
-        f"{page_of(scene)}/variables", **fields, visibility="masked", protected="true", expanded="true"
+        f"{page_of(scene)}/variables",
+        **fields,
+        secret_value=VALUE,
+        visibility="masked",
+        protected="true",
+        expanded="true",
     )
     assert (maintainer.status, maintainer.path, VALUE in maintainer.text) == (200, page_of(scene), False)
     (made,) = await variables_of(scene)
-    flags = {"masked": True, "hidden": False, "protected": True, "raw": False}
+    flags = {"value": VALUE, "masked": True, "hidden": False, "protected": True, "raw": False}
     assert (fields | flags).items() <= made.items()
     await maintainer.get(f"{page_of(scene)}?reveal=true")
     assert VALUE in maintainer.text
     one = f"{page_of(scene)}/variables/KEY/review/*"
     await maintainer.send(
-        f"{one}/update", value="", environment_scope="review/*", masked="false", value_shown=""
+        f"{one}/update", secret_value="", environment_scope="review/*", masked="false", value_shown=""
     )
     (changed,) = await variables_of(scene)
     assert (changed["value"], changed["masked"], changed["protected"]) == (VALUE, False, False)
-    await maintainer.send(f"{one}/update", value="another", environment_scope="*")
+    await maintainer.send(f"{one}/update", secret_value="another", environment_scope="*")
     (changed,) = await variables_of(scene)
     assert (changed["value"], changed["environment_scope"]) == ("another", "*")
     await maintainer.send(f"{page_of(scene)}/variables/KEY/*/delete")
@@ -94,22 +99,28 @@ async def test_values_of_variables_are_shown_to_who_asks_only(scene: Scene, main
 
 async def test_a_hidden_variable_is_read_by_nobody(scene: Scene, maintainer: Browser) -> None:
     await maintainer.get(page_of(scene))
-    await maintainer.send(f"{page_of(scene)}/variables", key="HIDDEN", value=VALUE, visibility="hidden")
+    await maintainer.send(
+        f"{page_of(scene)}/variables", key="HIDDEN", secret_value=VALUE, visibility="hidden"
+    )
     await maintainer.get(f"{page_of(scene)}?reveal=true")
     assert (VALUE in maintainer.text, "hidden for good" in maintainer.text) == (False, True)
 
 
-async def test_a_refused_variable_comes_back(scene: Scene, maintainer: Browser) -> None:
+async def test_a_refused_variable_comes_back_without_its_value(scene: Scene, maintainer: Browser) -> None:
     await maintainer.get(page_of(scene))
     for fields, problem in (
-        ({"key": "no key", "value": VALUE}, "key"),
-        ({"key": "", "value": VALUE}, "key"),
-        ({"key": "KEY", "value": "short", "visibility": "masked"}, "value"),
-        ({"key": "KEY", "value": VALUE, "environment_scope": "a?b"}, "environment_scope"),
+        ({"key": "no key", "secret_value": VALUE}, "key"),
+        ({"key": "", "secret_value": VALUE}, "key"),
+        ({"key": "KEY", "secret_value": "2short2", "visibility": "masked"}, "secret_value"),
+        ({"key": "KEY", "secret_value": VALUE, "environment_scope": "a?b"}, "environment_scope"),
     ):
         await maintainer.send(f"{page_of(scene)}/variables", **fields)
         assert (maintainer.status, f'id="new-variable-{problem}-problem"' in maintainer.text) == (400, True)
-        assert fields["value"] in maintainer.text
+        assert (f'value="{fields["key"]}"' in maintainer.text, fields["secret_value"] in maintainer.text) == (
+            True,
+            False,
+        )
+        assert "Type the secret again: it is not shown." in maintainer.text
     assert await variables_of(scene) == []
 
 
@@ -232,7 +243,7 @@ async def test_a_group_has_variables_and_runners(scene: Scene, owner: Browser) -
     page, api = f"{scene.of_group}/-/settings/ci_cd", f"/groups/{scene.group['id']}"
     await owner.get(page)
     assert ("Pipeline trigger tokens" in owner.text, "Jobs of other projects" in owner.text) == (False, False)
-    await owner.send(f"{page}/variables", key="OF_GROUP", value=VALUE)
+    await owner.send(f"{page}/variables", key="OF_GROUP", secret_value=VALUE)
     assert (owner.status, owner.path) == (200, page)
     assert [each["key"] for each in await variables_of(scene, api)] == ["OF_GROUP"]
     await owner.send(f"{page}/variables/OF_GROUP/*/delete")
@@ -248,7 +259,7 @@ async def test_a_group_has_variables_and_runners(scene: Scene, owner: Browser) -
 )
 async def test_forms_that_are_not_ours_do_nothing(scene: Scene, maintainer: Browser, path: str) -> None:
     await maintainer.get(page_of(scene))
-    fields = {"key": "KEY", "value": VALUE, "description": "x", "enabled": "false"}
+    fields = {"key": "KEY", "secret_value": VALUE, "description": "x", "enabled": "false"}
     await maintainer.send(f"{page_of(scene)}/{path}", csrf_token="another", **fields)
     assert (maintainer.status, await variables_of(scene)) == (403, [])
     assert (await scene.owner.api.get(f"{scene.api}/job_token_scope")).body["inbound_enabled"]

@@ -82,7 +82,7 @@ async def test_a_double_click_makes_one_variable_and_a_value_is_shown_on_demand(
     await page.goto(f"{scene.of_project}/-/settings/ci_cd")
     await page.get_by_text("New variable…").click()
     await page.locator("#new-variable-key").fill("KEY")
-    await page.locator("#new-variable-value").fill("to be seen on demand")
+    await page.locator("#new-variable-secret_value").fill("to be seen on demand")
     await page.get_by_role("button", name="Create the variable").dblclick()
     await expect(page.get_by_role("cell", name="KEY", exact=True)).to_be_visible()
     assert [each["key"] for each in (await scene.owner.api.get(f"{scene.api}/variables")).body] == ["KEY"]

@@ -104,6 +104,11 @@ async def test_a_refused_mirror_comes_back_without_its_password(scene: Scene, ma
         assert f'id="{problem}"' in maintainer.text, maintainer.text
         assert f'value="{fields["url"]}"' in maintainer.text
         assert SECRET not in maintainer.text
+    fields = {"url": f"https://me:{SECRET}@198.51.100.7/x.git", "branches": "regex"}
+    await maintainer.send(f"{page_of(scene)}/mirrors", **fields)
+    assert (maintainer.status, SECRET in maintainer.text) == (422, False)
+    assert 'value="https://198.51.100.7/x.git"' in maintainer.text
+    assert "Type the secret again: it is not shown." in maintainer.text
     assert await mirrors_of(scene) == []
 
 

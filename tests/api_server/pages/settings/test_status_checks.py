@@ -97,6 +97,28 @@ async def test_a_refused_check_comes_back_without_its_secret(scene: Scene, maint
     assert len(await checks_of(scene)) == 1
 
 
+async def test_credentials_in_the_address_of_a_check_are_kept_and_not_shown(
+    scene: Scene, maintainer: Browser
+) -> None:
+    url = f"https://hook:{SECRET}@198.51.100.7/hook"
+    check = await new_check(scene, external_url=url)
+    one = f"{page_of(scene)}/status_checks/{check['id']}"
+    for page in (page_of(scene), one):
+        await maintainer.get(page)
+        assert ("https://*****:*****@198.51.100.7/hook" in maintainer.text, SECRET in maintainer.text) == (
+            True,
+            False,
+        )
+    address = "https://*****:*****@198.51.100.7/hook"
+    await maintainer.send(f"{one}/update", name="Renamed", external_url=address, applies_to="all")
+    (changed,) = await checks_of(scene)
+    assert (changed["name"], changed["external_url"]) == ("Renamed", url)
+    await maintainer.send(f"{one}/update", name="", external_url=url.replace("/hook", "/other"))
+    assert (maintainer.status, SECRET in maintainer.text) == (422, False)
+    assert 'value="https://198.51.100.7/other"' in maintainer.text
+    assert "Type the secret again" in maintainer.text
+
+
 async def test_deliveries_are_shown_with_what_happens_next_and_sent_again(
     scene: Scene, maintainer: Browser
 ) -> None:
@@ -112,8 +134,10 @@ async def test_deliveries_are_shown_with_what_happens_next_and_sent_again(
     assert "No deliveries are like that." in maintainer.text
     await maintainer.get(f"{one}/deliveries/{delivery['id']}")
     assert (maintainer.status, delivery["webhook_id"] in maintainer.text) == (200, True)
-    await maintainer.send(f"{one}/deliveries/{delivery['id']}/redeliver", back=one)
-    assert (maintainer.path, "The message is sent again." in maintainer.text) == (one, True)
+    sent = maintainer.hidden | {"back": one}
+    for said in (True, False):  # as by a double click
+        await maintainer.post(f"{one}/deliveries/{delivery['id']}/redeliver", sent)
+        assert (maintainer.path, "The message is sent again." in maintainer.text) == (one, said)
     assert len(await scene.events("status_check_delivery_redelivered")) == 1
     paused = (
         "UPDATE external_status_checks SET paused_at = now(), pause_reason = 'It failed.' WHERE id = %(id)s"

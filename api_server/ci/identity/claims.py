@@ -1,0 +1,143 @@
+"""What an identity token says: who the job is that has it. The names and types are those of GitLab's tokens. Pure."""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+from api_server.ci.config.plan import IdToken, PlannedJob
+from api_server.ci.config.predefined import Commit, Job, Pipeline, Project, Server, User, tier
+from api_server.ci.config.variables import expand
+from api_server.ci.identity.queries import MOST_GROUPS, Standing
+from api_server.ci.variables.queries import TooManyBytes
+from api_server.git.ref_names import BRANCHES, TAGS
+from api_server.web.routes import Role
+
+#: All claims that a token may have, for discovery.
+NAMES: Final = (
+    "iss", "sub", "aud", "exp", "nbf", "iat", "jti",
+    "project_id", "project_path", "namespace_id", "namespace_path", "project_visibility",
+    "job_project_id", "job_project_path", "job_namespace_id", "job_namespace_path",
+    "user_id", "user_login", "user_email", "user_access_level", "groups_direct",
+    "pipeline_id", "pipeline_source", "job_id", "ref", "ref_type", "ref_path", "ref_protected",
+    "environment", "environment_protected", "deployment_tier", "environment_action",
+    "runner_id", "runner_environment", "sha", "ci_config_ref_uri", "ci_config_sha",
+)  # fmt: skip
+#: Seconds before its making from which a token is valid: clocks differ.
+_CLOCKS_DIFFER = 5
+#: Characters of an audience with its variables replaced.
+MAX_AUDIENCE = 1000
+
+
+@attrs.frozen(kw_only=True)
+class Identity:
+    """Who a running job is."""
+
+    server: Server
+    project: Project
+    pipeline: Pipeline
+    commit: Commit
+    job: Job
+    planned: PlannedJob
+    user: User | None
+    #: None without a user.
+    standing: Standing | None
+
+    def claims(self, audience: str | Sequence[str]) -> dict[str, Any]:
+        """Return the payload of a token for `audience`; each has an id of its own."""
+        return {
+            **self._of_project(""),
+            **self._of_project("job_"),
+            "project_visibility": self.project.visibility,
+            **self._of_user(),
+            "pipeline_id": str(self.job.pipeline_id),
+            "pipeline_source": self.pipeline.source,
+            "job_id": str(self.job.id),
+            **self._of_ref(),
+            **self._of_environment(),
+            "runner_id": self.job.runner_id,
+            "runner_environment": "self-hosted",
+            "sha": self.commit.sha,
+            "ci_config_ref_uri": self._configuration,
+            "ci_config_sha": self.commit.sha,
+            **self._of_token(audience),
+        }
+
+    def _of_project(self, prefix: str) -> dict[str, str]:
+        """Return the claims about the project; GitLab's those of a fork, where a merge request comes from one."""
+        return {
+            f"{prefix}project_id": str(self.project.id),
+            f"{prefix}project_path": self.project.full_path,
+            f"{prefix}namespace_id": str(self.project.namespace_id),
+            f"{prefix}namespace_path": self.project.full_path.rpartition("/")[0],
+        }
+
+    def _of_user(self) -> dict[str, Any]:
+        user, standing = self.user, self.standing
+        role = Role(standing.role).title.lower() if standing is not None and standing.role else None
+        found: dict[str, Any] = {
+            "user_id": "" if user is None else str(user.id),
+            "user_login": None if user is None else user.username,
+            "user_email": None if user is None else user.email,
+            "user_access_level": role,
+        }
+        if standing is not None and len(standing.groups) <= MOST_GROUPS:
+            found["groups_direct"] = standing.groups
+        return found
+
+    def _of_ref(self) -> dict[str, str]:
+        return {
+            "ref": self.pipeline.ref,
+            "ref_type": self._ref_type,
+            "ref_path": self._ref_path,
+            "ref_protected": "true" if self.pipeline.protected else "false",
+        }
+
+    def _of_environment(self) -> dict[str, str]:
+        environment = self.planned.environment
+        if environment is None:
+            return {}
+        return {
+            "environment": environment.name,
+            "environment_protected": "false",
+            "deployment_tier": environment.tier or tier(environment.name),
+            "environment_action": environment.action,
+        }
+
+    def _of_token(self, audience: str | Sequence[str]) -> dict[str, Any]:
+        made = int(self.job.started_at.timestamp())
+        path, kind, ref = self.project.full_path, self._ref_type, self.pipeline.ref
+        return {
+            "jti": str(uuid.uuid4()),
+            "iss": self.server.url,
+            "iat": made,
+            "nbf": made - _CLOCKS_DIFFER,
+            "exp": made + self.job.timeout,
+            "sub": f"project_path:{path}:ref_type:{kind}:ref:{ref}",
+            "aud": audience,
+        }
+
+    @property
+    def _ref_type(self) -> str:
+        return "tag" if self.pipeline.tag else "branch"
+
+    @property
+    def _ref_path(self) -> str:
+        return (TAGS if self.pipeline.tag else BRANCHES) + self.pipeline.ref
+
+    @property
+    def _configuration(self) -> str:
+        host = self.server.url.partition("://")[2]
+        return f"{host}/{self.project.full_path}//{self.project.config_path}@{self._ref_path}"
+
+
+def audience_of(token: IdToken, known: Mapping[str, str]) -> str | list[str]:
+    """Return the audience with its variables replaced. Raises `TooManyBytes` where one is too long."""
+    audiences = []
+    for text in token.aud:
+        audience = expand(text, known)
+        if len(audience) > MAX_AUDIENCE:
+            raise TooManyBytes(f"an audience of an identity token has more than {MAX_AUDIENCE:,} characters")
+        audiences.append(audience)
+    return audiences if token.listed else audiences[0]

@@ -1,0 +1,166 @@
+"""What configurations include beside the pipeline's own files and those of the web: files of other projects, components
+by their versions, and the operator's templates."""
+
+import asyncio
+import functools
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import attrs
+
+from api_server.ci.config import context
+from api_server.ci.config.context import OtherProject, Version
+from api_server.ci.config.errors import CiConfigError
+from api_server.ci.config.yaml_text import MAX_BYTES, too_big
+from api_server.ci.pipelines import creation_queries, repository
+from api_server.ci.pipelines.creation_queries import Subject
+from api_server.git import references
+from api_server.git.errors import RepositoryMissingError
+from api_server.git.ref_names import TAGS
+from api_server.git.repositories import Repositories, Repository
+from api_server.namespaces import project_queries
+from api_server.namespaces.resources import Project
+from api_server.state.database import Database
+
+#: The newest releases of a project, by which versions are found.
+MOST_RELEASES = 10_000
+LATEST = "~latest"
+_PARTIAL = re.compile(r"\d{1,9}(?:\.\d{1,9})?", re.ASCII)
+_FULL_SHA = re.compile(r"[0-9a-fA-F]{40}")
+_SEMANTIC = re.compile(r"v?(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?P<prerelease>-[\w.-]+)?(?:\+[\w.-]+)?", re.ASCII)
+
+
+def newest(tags: Iterable[str], version: str) -> str | None:
+    """Return the tag with the highest semantic version of those that `1.2`, `1` or `~latest` stands for.
+
+    Versions before a release, such as `1.0.1-rc`, are not among them.
+    """
+    asked = () if version == LATEST else tuple(map(int, version.split(".")))
+    found = None
+    for tag in tags:
+        match = _SEMANTIC.fullmatch(tag)
+        if match is None or match["prerelease"]:
+            continue
+        numbers = tuple(int(number) for number in match.groups()[:3])
+        if numbers[: len(asked)] == asked and (found is None or numbers > found[0]):
+            found = numbers, tag
+    return found[1] if found is not None else None
+
+
+@attrs.frozen(eq=False)
+class _OtherProject:
+    """A project that may be read, for a thread."""
+
+    project: Project
+    database: Database
+    repositories: Repositories
+    loop: asyncio.AbstractEventLoop
+    #: By id: one object for each, however it was named.
+    commits: dict[str, context.Repository] = attrs.field(factory=dict)
+
+    @functools.cached_property
+    def opened(self) -> Repository | None:
+        try:
+            return self.repositories.open(self.project.id)
+        except RepositoryMissingError:
+            return None
+
+    @functools.cached_property
+    def releases(self) -> dict[str, str]:
+        """The commits of the releases by tag."""
+        asked = creation_queries.release_commits(self.database, self.project.id, MOST_RELEASES)
+        found = asyncio.run_coroutine_threadsafe(asked, self.loop).result()
+        return {release.tag: release.sha for release in found}
+
+    def at(self, ref: str | None) -> context.Repository | None:
+        commit = self._commit(ref or "HEAD")
+        return None if commit is None else self._repository(commit)
+
+    def version(self, version: str) -> Version | None:
+        """Return what a version names: a commit, the versions that a short one stands for, a release, a tag, a branch.
+
+        Versions are those of the releases, or of the tags if no release has one.
+        """
+        if _FULL_SHA.fullmatch(version):
+            return self._version(self._commit(version))
+        if version == LATEST or _PARTIAL.fullmatch(version):
+            semantic = self._newest(version)
+            if semantic is not None:
+                return self._version(self._released(semantic), semantic)
+        tagged = self._released(version)
+        if tagged is not None:
+            return self._version(tagged, version if _SEMANTIC.fullmatch(version) else None)
+        return self._version(self._commit(version))
+
+    def _newest(self, version: str) -> str | None:
+        if any(map(_SEMANTIC.fullmatch, self.releases)):
+            return newest(self.releases, version)
+        return newest(references.tag_names(self.opened), version) if self.opened is not None else None
+
+    def _released(self, tag: str) -> str | None:
+        """Return the commit of the release of a tag, or of the tag if that has no release."""
+        return (self._commit(self.releases[tag]) if tag in self.releases else None) or self._commit(
+            TAGS + tag
+        )
+
+    def _commit(self, ref: str) -> str | None:
+        resolved = references.resolve(self.opened, ref) if self.opened is not None else None
+        return None if resolved is None else resolved.commit
+
+    def _version(self, commit: str | None, semantic: str | None = None) -> Version | None:
+        return None if commit is None else Version(repository=self._repository(commit), semantic=semantic)
+
+    def _repository(self, commit: str) -> context.Repository:
+        if commit not in self.commits:
+            opened = self.repositories.open(self.project.id)
+            self.commits[commit] = repository.for_planning(opened, commit, self.project.full_path, self.loop)
+        return self.commits[commit]
+
+
+def other_projects(
+    database: Database, repositories: Repositories, subject: Subject
+) -> Callable[[str, bool], OtherProject | None]:
+    """Return `Context.project` for a pipeline of this subject's user, to be called in threads."""
+    loop = asyncio.get_running_loop()
+
+    @functools.cache
+    def find(path: str, public: bool) -> OtherProject | None:
+        asked = project_queries.find_project(
+            database,
+            project_id=None,
+            path=path,
+            user_id=None if public or not subject.active else subject.user_id,
+            admin=subject.active and subject.admin and not public,
+            job_project_id=None,
+        )
+        project = asyncio.run_coroutine_threadsafe(asked, loop).result()
+        if project is None or not project.reads_repository:
+            return None
+        found = _OtherProject(project, database, repositories, loop)
+        return OtherProject(at=found.at, version=found.version)
+
+    return find
+
+
+def templates(folder: Path | None) -> Callable[[str], str | None]:
+    """Return `Context.template` for the operator's folder: it reads regular files inside it, whose links lead nowhere
+    else."""
+    if folder is None:
+        return context.no_templates
+
+    def read(path: str) -> str | None:
+        root = folder.resolve()
+        try:
+            file = (root / path).resolve(strict=True)
+            if not file.is_relative_to(root) or not file.is_file():
+                return None
+            with file.open("rb") as opened:
+                content = opened.read(MAX_BYTES + 1)
+        except (OSError, ValueError, RuntimeError):  # also of a path with a NUL, and of links in a circle
+            return None
+        if len(content) > MAX_BYTES:
+            raise CiConfigError(too_big(file.stat().st_size, MAX_BYTES))
+        return content.decode(errors="replace")
+
+    return read

@@ -1,0 +1,13 @@
+-- Keys that sign the identity tokens of jobs.
+-- depends: 0005_operations
+
+CREATE TABLE identity_keys (
+    kid text PRIMARY KEY, -- the public key's thumbprint of RFC 7638
+    public_key json NOT NULL, -- a JWK, as discovery shows it
+    private_key bytea NOT NULL, -- encrypted
+    -- The one that has begun last signs. It is shown before that, and those before it are shown until their tokens have
+    -- expired.
+    signs_from timestamptz NOT NULL,
+    created_at timestamptz NOT NULL
+);
+CREATE INDEX identity_keys_turn ON identity_keys (signs_from);

@@ -1,0 +1,68 @@
+"""Commands for the keys that sign identity tokens of jobs: list them, make the next one."""
+
+import asyncio
+import datetime
+from typing import Any
+
+import click
+
+from api_server.ci.identity import keys, queries
+from forgelet.commands.acting import author, services_of
+from forgelet.frame import Group, answer, table
+from forgelet.instance import Instance
+
+
+@click.group("identity-key", cls=Group)
+def identity_key() -> None:
+    """Keys that sign the identity tokens of jobs."""
+
+
+@identity_key.command("list")
+@click.pass_obj
+def list_keys(instance: Instance) -> None:
+    """List the keys that `/oauth/discovery/keys` shows, and what each is used for."""
+
+    async def run() -> list[dict[str, Any]]:
+        async with instance.database() as database:
+            return _shown(await queries.list_keys(database), database.now)
+
+    table(["kid", "use", "signs_from"], asyncio.run(run()))
+
+
+def _shown(found: list[queries.ShownKey], now: datetime.datetime) -> list[dict[str, Any]]:
+    """Return the rows of the keys, which are the newest first."""
+    uses = {key.kid: "verifies" if key.signs_from <= now else "signs later" for key in found}
+    signing = next((kid for kid, use in uses.items() if use == "verifies"), None)
+    return [
+        {
+            "kid": key.kid,
+            "use": "signs" if key.kid == signing else uses[key.kid],
+            "signs_from": key.signs_from.isoformat(timespec="seconds"),
+        }
+        for key in found
+    ]
+
+
+@identity_key.command()
+@click.option(
+    "--revoke",
+    is_flag=True,
+    help="Somebody else may have the old keys: sign with the new one at once, and remove all others.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def rotate(instance: Instance, *, revoke: bool, yes: bool) -> None:
+    """Make the next key and print its id.
+
+    Other services find it at once. It signs an hour later, when whoever remembers the keys has read them again. The
+    old key remains there for 31 days, until all of its tokens have expired.
+    """
+    if revoke and not yes:
+        click.confirm("The identity tokens of running jobs will be refused. Go on?", abort=True)
+
+    async def run() -> keys.NewKey:
+        async with services_of(instance) as services:
+            return await keys.rotate(services, author(), revoke=revoke)
+
+    kid = asyncio.run(run()).kid
+    answer({"kid": kid, "revoked": revoke}, kid)
