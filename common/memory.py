@@ -12,8 +12,10 @@ from typing import Final
 LARGE_OBJECT: Final = 1024 * 1024
 #: Free bytes at the end of what smaller objects have that are kept for the next ones.
 KEPT_FREE: Final = 8 * 1024 * 1024
+#: Heaps for all threads together, instead of eight for each processor: each keeps free memory of its own.
+HEAPS: Final = 2
 #: mallopt(3).
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 
 
 def return_large_objects() -> None:
@@ -26,6 +28,7 @@ def return_large_objects() -> None:
         mallopt = getattr(ctypes.CDLL(None), "mallopt", lambda *_: 0)
         mallopt(_M_MMAP_THRESHOLD, LARGE_OBJECT)
         mallopt(_M_TRIM_THRESHOLD, KEPT_FREE)
+        mallopt(_M_ARENA_MAX, HEAPS)
 
 
 #: Seconds after which a collection takes place even during work that never pauses.

