@@ -7,23 +7,20 @@ import string
 import time
 import typing
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 import attrs
 import orjson
 import pytest
-from aiohttp import web
 
 from api_server.web import errors, params, request_data
 from api_server.web.errors import ApiError
 from api_server.web.params import AtMost, AtMostBytes, CommaList, public_name, structure
 from api_server.web.routes import Route
-from common.connections import Reader
 from tests.support.deviations import Deviations
 from tests.support.forge import ROOT_TOKEN, Forge
-from tests.support.garbage import nothing_collected
 from tests.support.route_table import ROUTES, name_of, path_of
 from tests.support.watchdog import slowness
 from tests.support.wire import Talk, request, talk
@@ -193,59 +190,6 @@ async def test_reading_a_body_costs_little(forge: Forge, name: str) -> None:
                 break
     assert (answered, told) == (status, {"error": error} if error else told)
     assert len(orjson.dumps(told)) < 2 * errors.MAX_TEXT
-
-
-#: Of each way to read a body, and to refuse it.
-_LONG = 300_000
-LET_GO: dict[str, tuple[str, str, bytes, int]] = {
-    "read": (INVITATIONS, JSON, orjson.dumps({"access_level": 30, "email": "a", "b": "a" * _LONG}), 404),
-    "a text that is too long": ("/api/v4/users/1/emails", JSON, orjson.dumps({"email": "a" * _LONG}), 400),
-    "a bad item": (COMMITS, JSON, objects("actions", 1_000, branch="a", commit_message="a" * _LONG), 400),
-    "no JSON": (RUNNERS, JSON, b'{"a": ' + b"1" * _LONG, 400),
-    "too many elements": (RUNNERS, JSON, b"[" * _LONG, 400),
-    "too deep": (RUNNERS, JSON, nested(request_data.MAX_DEPTH) + b" " * _LONG, 400),
-    "a form": (INVITATIONS, FORM, b"a=" + b"%41" * (_LONG // 3), 400),
-    "no text": (INVITATIONS, FORM, b"a=" + b"%ff" * (_LONG // 3), 400),
-    "parts": (INVITATIONS, PARTS, parts(1, value=b"a" * _LONG), 400),
-    "no parts": (INVITATIONS, PARTS, b"a" * _LONG, 400),
-}  # fmt: skip
-
-
-async def test_a_body_is_let_go_of_with_its_answer(forge: Forge) -> None:
-    """Neither with its connection, nor when garbage is collected."""
-    deviations = Deviations()
-    async with AsyncExitStack() as stack:
-
-        async def ask(path: str, kind: str, body: bytes, status: int) -> None:
-            client = await stack.enter_async_context(talk(forge.settings.port))
-            length = f"Content-Length: {len(body)}"
-            await client.send(request("POST", path, ROOT, f"Content-Type: {kind}", length) + body)
-            assert (await client.answer())[0] == status
-
-        for case in LET_GO.values():
-            await ask(*case)
-        with nothing_collected() as held:
-            for name, case in LET_GO.items():
-                before = held()
-                await ask(*case)
-                with deviations.of(name):
-                    assert held() - before < _LONG / 2
-    assert not deviations, deviations.report
-
-
-async def test_a_body_is_let_go_of_before_its_answer_is_sent(
-    forge: Forge, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It may take as long as the client likes."""
-    sent, finish = [], Reader.finish_response
-
-    async def look(reader: Reader, request: web.BaseRequest, *answer: Any) -> Any:
-        sent.extend(value for value in request.values() if isinstance(value, (bytes, dict)))
-        return await finish(reader, request, *answer)
-
-    monkeypatch.setattr(Reader, "finish_response", look)
-    assert (await forge.root.post("/users/1/emails", {"email": "a" * _LONG})).status == 400
-    assert sent == []
 
 
 @pytest.mark.parametrize("name", HEADS)
