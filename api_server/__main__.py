@@ -15,6 +15,7 @@ from api_server.state.migrate import check_notices, migrate, unsuitable_database
 from api_server.web.context import SERVICES
 from common import logs, settings
 from common.config_errors import check_object_store, readable_folder, usable_folder, writable
+from common.interpreter import return_large_objects, tune_interpreter
 from common.lifecycle import (
     LAST_SECONDS,
     Reload,
@@ -24,7 +25,6 @@ from common.lifecycle import (
     reloading,
 )
 from common.loop_watch import LOOP_WATCH
-from common.memory import freeze_start, return_large_objects
 from common.serving import allow_files, bound, stopping, working
 from common.workers import worker_address
 
@@ -64,7 +64,7 @@ async def _serve(chosen: Settings) -> None:
             reloading(app[SERVICES].background, reload),
             app[LOOP_WATCH].watching(),
         ):
-            freeze_start()
+            tune_interpreter()
             await stop.wait()
             end_for_certain(chosen.shutdown_timeout + LAST_SECONDS)
 
@@ -90,7 +90,7 @@ async def _work(chosen: Settings) -> None:
         reloading(app[SERVICES].background, reload),
         app[LOOP_WATCH].watching(),
     ):
-        freeze_start()
+        tune_interpreter()
         await stop.wait()
         end_for_certain(chosen.shutdown_timeout + LAST_SECONDS)
 

@@ -5,14 +5,38 @@ import contextlib
 import errno
 import importlib.util
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import click
+
+#: The command in a checkout, if this is one.
+_SCRIPT = Path(__file__).resolve().parents[1] / "scripts/forgelet"
+
+
+def own_command(folder: Path | None = None) -> str:
+    """Return the command that calls this `forgelet` in a shell in the present folder, for the service in `folder`."""
+    installed = Path(sys.executable).with_name("forgelet")
+    found = shutil.which("forgelet")
+    if _SCRIPT.exists():
+        here = Path.cwd()
+        command = quote(str(_SCRIPT.relative_to(here) if _SCRIPT.is_relative_to(here) else _SCRIPT))
+    elif found and Path(found).resolve() == installed.resolve():
+        command = "forgelet"
+    else:
+        command = quote(str(installed))
+    return command if folder is None else f"{command} --data-dir {quote(str(folder))}"
+
+
+def as_typed(text: str, folder: Path | None = None) -> str:
+    """Return `text` with every command that it names (`forgelet ...`) as it has to be typed in the present folder."""
+    return text.replace("`forgelet ", f"`{own_command(folder)} ") if "`forgelet " in text else text
 
 
 class ConfigError(click.ClickException):
@@ -25,6 +49,12 @@ class ConfigError(click.ClickException):
         from common.logs import redact  # programs start without logs, and most end without an error
 
         super().__init__(redact(" ".join(sentence.split())).rstrip("."))
+        #: Of the service that the commands in the sentence are for, if it has to be named.
+        self.folder: Path | None = None
+
+    def format_message(self) -> str:
+        """Return the sentence, with commands as they have to be typed here."""
+        return as_typed(self.message, self.folder)
 
 
 class _OneSentence(click.Command):

@@ -68,7 +68,8 @@ class Reader(web.RequestHandler):
             return
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """The connection has gone, and with it whoever waits for the rest of a body that nobody wanted."""
+        """The connection has gone. End the task that waits for the rest of an unwanted body, or for the client to read
+        a refusal: no limit counts the tasks of closed connections."""
         task = None if self._request_in_progress else self._task_handler
         super().connection_lost(exc)
         if task is not None:
@@ -127,13 +128,15 @@ class _HeadRefusal(web.Response):
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
         request._version = HttpVersion11  # the client's version is not supported
-        self._transport = request.transport
+        self._reader = request.protocol
         return await super().prepare(request)
 
     async def write_eof(self, data: bytes = b"") -> None:
         await super().write_eof(data)
-        if self._transport is not None and self._transport.can_write_eof():
-            self._transport.write_eof()
+        transport = self._reader.transport
+        if transport is not None and transport.can_write_eof():
+            transport.write_eof()
+        self._reader._request_in_progress = False  # `Reader.connection_lost` may end the wait
         await asyncio.sleep(REFUSED_SECONDS)
 
 
@@ -143,6 +146,9 @@ BODY_PROGRESS: Final = 64 * 1024
 UNWANTED_BYTES: Final = 16 * 1024 * 1024
 #: An unwanted body of up to so many bytes is read, instead of closing the connection.
 UNREAD_BYTES: Final = 64 * 1024
+#: Bytes per second that are read of all longer ones together. Reading them as fast as they are sent would leave no
+#: time for others.
+UNWANTED_RATE: Final = 128 * 1024 * 1024
 #: Seconds for closing a connection on which everything is sent (TLS waits for the other side).
 GOODBYE_SECONDS: Final = 1.0
 
@@ -220,12 +226,21 @@ class Connection(asyncio.Protocol):
         self._body_bytes += len(data)
         if self._deadline < math.inf:
             if self._awaits_body:  # the request was answered without it
-                if self._body_bytes > UNWANTED_BYTES:
-                    self._transport.abort()
+                if self._body_bytes > UNREAD_BYTES:
+                    self._read_slowly(len(data))
             else:
                 latest = self._loop.time() + self._all.settings.header_timeout
                 self._deadline = min(self._deadline, latest)
         self.reader.data_received(data)
+
+    def _read_slowly(self, size: int) -> None:
+        """Make a pause after so many bytes of a long unwanted body."""
+        if self._body_bytes > UNWANTED_BYTES:
+            self._transport.abort()
+            return
+        self.reader._pause_reading_for_buffer()  # in this way, aiohttp does not go on by itself
+        pause = self._all.pause_after(size, self._loop.time())
+        self._loop.call_later(pause, self.reader._resume_reading_for_buffer)
 
     def eof_received(self) -> bool | None:
         """The client has closed its side, which means that it has gone: hardly any client closes only one half."""
@@ -372,6 +387,8 @@ class Connections:
         self._open: dict[object, Connection] = {}
         self._open_by: Counter[str] = Counter()
         self._refused = 0
+        #: When the next piece of an unwanted body may be read, in the event loop's time.
+        self._unwanted_until = 0.0
         self._none_open: asyncio.Event | None = None
         #: Whether each connection is closed after its present answer.
         self.are_finishing = False
@@ -424,6 +441,11 @@ class Connections:
         """Return the client as limits per address count it (see `one_client`). Raise `ConnectionError` if it has
         gone."""
         return one_client(client_of(self._proxies, http)) if self._proxies else self.of(http).client
+
+    def pause_after(self, size: int, now: float) -> float:
+        """Return the seconds until more of an unwanted body may be read, now that `size` bytes of one were."""
+        self._unwanted_until = max(self._unwanted_until, now) + size / UNWANTED_RATE
+        return self._unwanted_until - now
 
     async def watch(self) -> None:
         """Close connections that are past their deadline, until cancelled."""

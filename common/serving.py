@@ -30,7 +30,7 @@ from common.workers import Line, supervisor_line, worker_address
 Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 #: Seconds for which the rest of an unwanted body is read after the answer.
-LINGERING_SECONDS = 2.0
+LINGERING_SECONDS = 10.0
 #: Idle connections are closed by `Connections`; aiohttp does not know of all requests on them.
 NEVER = 1e9
 BACKLOG = 1024

@@ -1,5 +1,6 @@
 """The entry point of `forgelet` and `python -m forgelet`."""
 
+import signal
 import sys
 
 from forgelet import SERVERS
@@ -12,6 +13,7 @@ def main() -> None:
             "Error: forgelet runs on Linux: elsewhere run it in a container or a virtual machine\n"
         )
         sys.exit(2)
+    handler = signal.signal(signal.SIGINT, signal.SIG_DFL)  # without a traceback of the imports
     if SERVERS.is_dir():
         sys.path.insert(0, str(SERVERS))  # before another package that is named `common`
     from forgelet.command_line import COMMANDS, forgelet
@@ -22,6 +24,7 @@ def main() -> None:
         from common import logs
 
         logs.configure("console", "WARNING")  # logs of the server's code; standard output is for answers
+    signal.signal(signal.SIGINT, handler)
     forgelet(prog_name="forgelet")
 
 

@@ -19,7 +19,7 @@ import click
 from click.core import ParameterSource
 
 from common import config_errors
-from common.config_errors import ConfigError
+from common.config_errors import ConfigError, as_typed
 from forgelet import import_quickly
 from forgelet.instance import Instance
 
@@ -59,12 +59,22 @@ def answer(values: Mapping[str, Any], text: str) -> None:
     if wants_json():
         _print_json(values)
     else:
-        click.echo(text)
+        click.echo(_as_typed(text))
 
 
 def note(text: str) -> None:
     """Print a remark on standard error, apart from the answer."""
-    click.echo(text, err=True)
+    click.echo(_as_typed(text), err=True)
+
+
+def _as_typed(text: str) -> str:
+    """Return `text` with commands for the service that this one works on."""
+    return as_typed(text, _folder())
+
+
+def _folder() -> Path | None:
+    instance = click.get_current_context().find_object(Instance)
+    return instance.named if instance else None
 
 
 @contextmanager
@@ -148,6 +158,13 @@ class Command(_Shared):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. Raise `ConfigError` also for errors of the system and of PostgreSQL."""
+        try:
+            return self._invoked(ctx)
+        except ConfigError as problem:
+            problem.folder = _folder()
+            raise
+
+    def _invoked(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):

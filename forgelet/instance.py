@@ -168,7 +168,7 @@ def _by_itself() -> DataDirectory:
 
 def _existing(data: DataDirectory) -> DataDirectory:
     if not data.exists():
-        raise ConfigError(f"{data.path} is no folder of `forgelet up`: name another by --data-dir")
+        raise ConfigError(f"{data.path} is no folder of a forgelet: name another by --data-dir")
     return data
 
 

@@ -44,36 +44,77 @@ fingerprint() {
 # have EXTRAS [EXTRAS...]: makes sure that the checkout is installed in $venv with the first extras. The others hold
 # at least as much, and having one of them is enough; '' stands for the run-time dependencies alone.
 have() {
-    extra=$1
-    if [ -x "$python" ]; then
-        now=$(fingerprint)
-        for wider in "$@"; do
-            stamp=$venv/installed-${wider:-run-time}
-            [ -r "$stamp" ] && [ "$(cat "$stamp")" = "$now" ] && return
-        done
-    fi
-    install_into_venv "$extra"
+    is_installed "$@" && return
+    mkdir -p "$checkout/.venv" || exit 1
+    (alone && { is_installed "$@" || install_into_venv "$1"; }) 9>"$checkout/.venv/lock" || exit 1
+}
+
+is_installed() {
+    [ -x "$python" ] || return
+    now=$(fingerprint)
+    for wider in "$@"; do
+        stamp=$venv/installed-${wider:-run-time}
+        [ -r "$stamp" ] && [ "$(cat "$stamp")" = "$now" ] && return
+    done
+    return 1
+}
+
+# Waits for another command that installs, and keeps others waiting until file 9 is closed.
+alone() {
+    "$base" -I -S -c 'import fcntl, sys
+try:
+    fcntl.flock(9, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except OSError:
+    print("Another command is installing forgelet; waiting for it ...", file=sys.stderr)
+    fcntl.flock(9, fcntl.LOCK_EX)' >/dev/null
 }
 
 install_into_venv() {
-    if ! [ -x "$python" ] || ! "$python" -m pip --version >/dev/null 2>&1; then
-        said=$("$base" -m venv --clear "$venv" 2>&1) || {
-            printf '%s\n' "$said" >&2
-            fail "$base cannot make $venv; on Debian and Ubuntu, install the package python3-venv."
-        }
+    if has_pip; then
+        echo "Installing what has changed into $venv; this takes up to a minute." >&2
+    else
+        echo "Installing forgelet into $venv; this takes one to two minutes the first time." >&2
     fi
-    echo "Installing into $venv (about a minute the first time) ..." >&2
-    quiet=-qq
-    [ -t 2 ] && quiet=
     now=$(fingerprint)
     for stamp in "$venv"/installed-*; do # others with the same versions stay: pip adds, and removes nothing
         [ -r "$stamp" ] && [ "$(cat "$stamp")" != "$now" ] && rm -f "$stamp"
     done
-    # $quiet is one word or none.
-    (cd "$checkout" && "$python" -m pip install --disable-pip-version-check $quiet \
-        --constraint constraints.txt --editable ".${1:+[$1]}" >&2) ||
+    said=
+    if counted build ".${1:+[$1]}"; then
+        printf '%s\n' "$now" >"$venv/installed-${1:-run-time}"
+    elif [ -n "$said" ]; then
+        printf '%s\n' "$said" >&2
+        fail "$base cannot make $venv; on Debian and Ubuntu, install the package python3-venv."
+    else
         fail 'The dependencies could not be installed; see above.'
-    printf '%s\n' "$now" >"$venv/installed-${1:-run-time}"
+    fi
+}
+
+has_pip() {
+    [ -x "$python" ] && "$python" -m pip --version >/dev/null 2>&1
+}
+
+# Says in $said why it cannot make $venv.
+build() {
+    has_pip || said=$("$base" -m venv --clear "$venv" 2>&1) || return
+    said=
+    (cd "$checkout" && "$python" -m pip install --disable-pip-version-check -qq --constraint constraints.txt \
+        --editable "$1" >&2)
+}
+
+# counted COMMAND...: runs it, and shows the seconds that pass on a terminal.
+counted() {
+    [ -t 2 ] || { "$@"; return; }
+    seconds=0
+    while sleep 1 && kill -0 $$ 2>/dev/null; do
+        seconds=$((seconds + 1))
+        printf '%s s\r' "$seconds" >&2
+    done &
+    "$@"
+    status=$?
+    kill $! 2>/dev/null
+    printf '\033[K' >&2
+    return "$status"
 }
 
 # beside EXTRA: as `have`, in an environment of its own, whose Python it prints: for what does not go together with the

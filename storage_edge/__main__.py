@@ -11,6 +11,7 @@ from aiohttp import web
 
 from common import logs
 from common.config_errors import ConfigError, check_object_store, require_obstore, usable_folder, writable
+from common.interpreter import return_large_objects, tune_interpreter
 from common.lifecycle import (
     BACKGROUND,
     LAST_SECONDS,
@@ -21,7 +22,6 @@ from common.lifecycle import (
     reloading,
 )
 from common.loop_watch import LOOP_WATCH
-from common.memory import freeze_start, return_large_objects
 from common.serving import allow_files, bound, stopping
 from common.settings import command
 from common.workers import worker_address
@@ -78,7 +78,7 @@ async def _serve(app: web.Application, settings: Settings, certificate: Certific
             reloading(app[BACKGROUND], reload),
             app[LOOP_WATCH].watching(),
         ):
-            freeze_start()
+            tune_interpreter()
             log.info("ready", host=host, port=port, origin=str(settings.origin_url))
             if not settings.purge_token:
                 log.warning(

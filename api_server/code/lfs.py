@@ -22,6 +22,8 @@ from common.concurrency import TooBusy
 
 #: Objects that one request may name; git-lfs names 100.
 MAX_OBJECTS = 1000
+#: Bytes of a request: so many objects take half of that.
+MAX_REQUEST = 256 * 1024
 
 
 class Refusal(Exception):

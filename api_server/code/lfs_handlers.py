@@ -38,7 +38,7 @@ async def batch(request: web.Request) -> web.Response:
     """What has to be done with each object that the client wants to bring or to fetch."""
     services = context.services(request)
     project, actor = await readable_project(request)
-    wanted = read_batch(await request_data.read(request, services.settings.body_limit))
+    wanted = read_batch(await request_data.read(request, lfs.MAX_REQUEST))
     if wanted.operation == "upload":
         check_may_push(project, actor)
     sizes = await lfs_queries.sizes(services.database, project.id, [each.oid for each in wanted.objects])
@@ -89,7 +89,7 @@ async def verify(request: web.Request) -> web.Response:
     """Whether an object has arrived."""
     services = context.services(request)
     project, _ = await writable_project(request)
-    wanted = read_pointer(await request_data.read(request, services.settings.body_limit))
+    wanted = read_pointer(await request_data.read(request, lfs.MAX_REQUEST))
     sizes = await lfs_queries.sizes(services.database, project.id, [wanted.oid])
     if sizes.get(wanted.oid) != wanted.size:
         raise web.HTTPNotFound(text=MISSING)

@@ -4,7 +4,7 @@ import asyncio
 import shlex
 import sys
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -119,7 +119,7 @@ async def stream_blob(repository: Repository, entry: Entry) -> AsyncIterator[Asy
 
 
 #: In the order in which they are listed, with what makes git tell no more than is needed to find them.
-_KINDS = {"tree": ["-d"], "blob": [], "commit": []}
+_KINDS = {b"tree": ["-d"], b"blob": [], b"commit": []}
 _ORDER = {kind: position for position, kind in enumerate(_KINDS)}
 
 
@@ -138,7 +138,7 @@ class Node:
 
     @property
     def key(self) -> bytes:
-        """Where it stands among all: git sorts folders as if their names ended with a slash."""
+        """Return where it stands among all: git sorts folders as if their names ended with a slash."""
         return self.raw_path + b"/" if self.kind == "tree" else self.raw_path
 
 
@@ -159,48 +159,47 @@ class Folder:
         """
         some = await self._first(counted + 1)
         if len(some) <= counted:
-            found = sorted(some, key=lambda node: _ORDER[node.kind])
-            return found[skip : skip + limit], skip + limit < len(found), len(found)
-        found = []
+            some.sort(key=lambda record: _ORDER[_kind(record)])
+            return self._as_nodes(some[skip : skip + limit]), skip + limit < len(some), len(some)
+        found: list[bytes] = []
         for kind, options in _KINDS.items():
-            async with self._nodes(options) as nodes:
-                async for node in nodes:
-                    if node.kind != kind:
-                        continue
-                    if skip:
-                        skip -= 1
-                        continue
-                    found.append(node)
+            async with self._listed(options) as listed:
+                async for records in listed:
+                    of_kind = [record for record in records if _kind(record) == kind]
+                    found += of_kind[skip:]
+                    skip = max(0, skip - len(of_kind))
                     if len(found) > limit:
-                        return found[:limit], True, None
-        return found, False, None
+                        return self._as_nodes(found[:limit]), True, None
+        return self._as_nodes(found), False, None
 
     async def after(self, key: bytes, limit: int) -> tuple[Sequence[Node], bool]:
         """At most `limit` nodes behind the `key` of one, by path; and whether more follow."""
-        found = []
-        async with self._nodes(["-t"]) as nodes:
-            async for node in nodes:
-                if node.key <= key:
+        found: list[bytes] = []
+        async with self._listed(["-t"]) as listed:
+            async for records in listed:
+                if not records or _key(records[-1], self.prefix) <= key:  # as none of these
                     continue
-                found.append(node)
+                found += [record for record in records if _key(record, self.prefix) > key]
                 if len(found) > limit:
-                    return found[:limit], True
-        return found, False
+                    return self._as_nodes(found[:limit]), True
+        return self._as_nodes(found), False
 
-    async def _first(self, most: int) -> list[Node]:
-        found = []
-        async with self._nodes(["-t"]) as nodes:
-            async for node in nodes:
-                found.append(node)
-                if len(found) == most:
+    async def _first(self, most: int) -> list[bytes]:
+        found: list[bytes] = []
+        async with self._listed(["-t"]) as listed:
+            async for records in listed:
+                found += records
+                if len(found) >= most:
                     break
-        return found
+        return found[:most]
 
-    @asynccontextmanager
-    async def _nodes(self, options: Sequence[str]) -> AsyncIterator[AsyncIterator[Node]]:
+    def _listed(self, options: Sequence[str]) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
+        """git's records of what is in the folder: a node of each would cost ten times what git does."""
         arguments = ["ls-tree", "-z", *options, *(["-r"] if self.recursive else []), self.id]
-        async with _records(self.repository, arguments) as records:
-            yield (_node(record, self.prefix) async for record in records)
+        return _records(self.repository, arguments)
+
+    def _as_nodes(self, records: Iterable[bytes]) -> list[Node]:
+        return [_node(record, self.prefix) for record in records]
 
 
 def open_folder(repository: Repository, commit: str, folder: str = "", *, recursive: bool = False) -> Folder:
@@ -224,6 +223,16 @@ def _node(record: bytes, prefix: bytes) -> Node:
     return Node(prefix + path, kind, mode, sha)
 
 
+def _kind(record: bytes) -> bytes:
+    return record.split(b" ", 2)[1]
+
+
+def _key(record: bytes, prefix: bytes) -> bytes:
+    """Return where it stands among all: git sorts folders as if their names ended with a slash."""
+    path = prefix + record.partition(b"\t")[2]
+    return path + b"/" if _kind(record) == b"tree" else path
+
+
 async def paths(repository: Repository, commit: str, most: int) -> list[str]:
     """Paths of all files. Raises `NotFoundError`, and `OutputTooLargeError` where there are more than `most`."""
     tree = str(tree_of(repository, commit).id)
@@ -237,24 +246,29 @@ async def changed_paths(repository: Repository, old: str, new: str, most: int) -
 
 
 async def _names(repository: Repository, arguments: Sequence[str], most: int) -> list[str]:
-    found = []
-    async with _records(Path(repository.path), arguments) as records:
-        async for record in records:
-            found.append(record.decode(errors="surrogateescape"))
+    found: list[str] = []
+    async with _records(Path(repository.path), arguments) as listed:
+        async for records in listed:
+            found += [record.decode(errors="surrogateescape") for record in records]
             if len(found) > most:
                 raise OutputTooLargeError(arguments[0], None, f"more than {most} paths")
     return found
 
 
 @asynccontextmanager
-async def _records(repository: Path, arguments: Sequence[str]) -> AsyncIterator[AsyncIterator[bytes]]:
-    """What git prints with a NUL after each."""
+async def _records(repository: Path, arguments: Sequence[str]) -> AsyncIterator[AsyncIterator[list[bytes]]]:
+    """What git prints with a NUL after each, as many records at a time as come together."""
     async with start(arguments, repository=repository, time_limit=TIME_LIMIT_SECONDS) as child:
-        pieces = Pieces(child.checked_output())
 
-        async def records() -> AsyncIterator[bytes]:
-            while (record := await pieces.until(b"\0")) is not None:
-                yield record
+        async def records() -> AsyncIterator[list[bytes]]:
+            rest = b""
+            async for chunk in child.checked_output():
+                *whole, rest = (rest + chunk).split(b"\0")
+                if len(rest) > MOST_PIECE_BYTES:
+                    raise OutputTooLargeError(
+                        arguments[0], None, f"more than {MOST_PIECE_BYTES} bytes in one record"
+                    )
+                yield whole
 
         yield records()
 

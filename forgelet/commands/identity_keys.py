@@ -31,12 +31,11 @@ def list_keys(instance: Instance) -> None:
 
 def _shown(found: list[queries.ShownKey], now: datetime.datetime) -> list[dict[str, Any]]:
     """Return the rows of the keys, which are the newest first."""
-    uses = {key.kid: "verifies" if key.signs_from <= now else "signs later" for key in found}
-    signing = next((kid for kid, use in uses.items() if use == "verifies"), None)
+    signing = next((key for key in found if key.signs_from <= now), found[-1] if found else None)
     return [
         {
             "kid": key.kid,
-            "use": "signs" if key.kid == signing else uses[key.kid],
+            "use": "signs" if key is signing else "verifies" if key.signs_from <= now else "signs later",
             "signs_from": key.signs_from.isoformat(timespec="seconds"),
         }
         for key in found

@@ -23,7 +23,7 @@ import attrs
 import click
 from click.core import ParameterSource
 
-from common.config_errors import writable
+from common.config_errors import own_command, writable
 from forgelet.frame import Command, answer, wants_json
 from forgelet.instance import Instance
 from forgelet.local import postgres_binaries
@@ -471,6 +471,7 @@ def what_next(plan: Plan, *, with_demo: bool) -> str:
     """Return the closing text: addresses, the administrator's token the first time, and commands to paste."""
     if plan.testing:
         return for_testers(plan)
+    command = own_command(None if plan.data.path == default_data_dir() else plan.data.path)
     token = f"in {plan.data.secret_file('root-token')}"
     if plan.data.recall(TOKEN_SHOWN) is None:
         token = f"{plan.data.read_secret('root-token')}  (shown this once)"
@@ -482,8 +483,8 @@ def what_next(plan: Plan, *, with_demo: bool) -> str:
         f"  Storage edge   {plan.addresses.external_edge_url or 'not running (--no-edge)'}",
         f"  Administrator  root, token {token}",
         "                 replace it with --root-token-file FILE; for a link that signs in, or a password:",
-        f"                 {own_command()} user sign-in-link root",
-        f"                 {own_command()} user password root",
+        f"                 {command} user sign-in-link root",
+        f"                 {command} user password root",
         f"  Data and logs  {plan.data.path}",
         "",
         *commands_to_try(plan, with_demo=with_demo),
@@ -491,17 +492,6 @@ def what_next(plan: Plan, *, with_demo: bool) -> str:
         "Ctrl-C stops everything.",
     ]
     return "\n".join(lines)
-
-
-def own_command() -> str:
-    """Return the command that calls this `forgelet` in a shell in the present folder."""
-    if CHECKOUT is not None:
-        program = CHECKOUT / "scripts" / "forgelet"
-        here = Path.cwd()
-        return quote(str(program.relative_to(here) if program.is_relative_to(here) else program))
-    installed = Path(sys.executable).with_name("forgelet")
-    found = shutil.which("forgelet")
-    return "forgelet" if found and Path(found).resolve() == installed.resolve() else quote(str(installed))
 
 
 def tell_sign_in_link(plan: Plan, administrator: "Api") -> None:

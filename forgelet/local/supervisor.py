@@ -202,6 +202,9 @@ class Forgelet:
     def __enter__(self) -> "Forgelet":
         try:
             self._start()
+        except SystemExit:
+            self.__exit__(None, None, None)
+            raise
         except BaseException:
             self.stop()
             raise
@@ -347,6 +350,8 @@ class Forgelet:
                 self._data, self.plan.api_url, self.plan.edge_url, {**of_edge, **self._variables(API_SERVER)}
             )
         )
+        if not self.plan.testing:
+            self._written.enter_context(data_directory.registration(self._data))
 
     def _own_cluster(self) -> "Cluster":
         from forgelet.local import embedded_postgres, throwaway_data

@@ -368,7 +368,7 @@ INPUTS: dict[str, Input] = {
     "raw-path": _get(3_000, lambda target, n: f"{target.api_url}/{target.public}/-/raw/main/{'a/' * n}a"),
     "push-commands": _simple(20_000, _push),
     "fetch-wants": _simple(40_000, _fetch),
-    "lfs-objects": _simple(40_000, _lfs),
+    "lfs-objects": _simple(2_500, _lfs),
     "deep-files": _of_mine(
         1_000,
         "/repository/commits",
@@ -398,6 +398,13 @@ INPUTS: dict[str, Input] = {
     ),
     "yaml-keys": _lint(
         10_000, lambda n: "a:\n  script: [b]\n  variables:\n" + "".join(f"    V{i}: b\n" for i in range(n))
+    ),
+    "interpolation": _lint(
+        10_000,
+        lambda n: (
+            "spec: {inputs: {a: {default: b}}}\n---\na:\n  script:\n"
+            + "".join(f"    - $[[ inputs.a | truncate(0,{i}) ]]\n" for i in range(n))
+        ),
     ),
     "rules": _lint(10_000, lambda n: "a:\n  script: [b]\n  rules:\n    - if: '" + "$A || " * n + "$B'\n"),
     "matrix": _lint(

@@ -99,7 +99,7 @@ _STATE_FORBIDS = frozenset({405, 406, 412, 413, 416, 422})
 _DEPENDENT = re.compile(
     r"(is|are) missing\b|must be provided$|are mutually exclusive$|^allowed_to_\w+ does not have"
 )
-#: What GitLab has and this service has not: `inputs is not supported by this service`.
+#: What GitLab has and this service has not: `expires_at is not supported by this service`.
 _UNSUPPORTED = re.compile(r"(is|are) not supported by this service$")
 #: Of formats that JSON Schema has no name for, or another idea of: which characters are blanks.
 _FORMAT = re.compile(r"contains an invalid email address$|is empty$")

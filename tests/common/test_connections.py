@@ -170,6 +170,7 @@ LEFT_BEHIND: dict[str, tuple[bytes, int]] = {
     "nothing": (b"", 0),
     "half a head": (ALIVE[:-2], 0),
     "a bad head": (b"hello\r\n\r\n", 1),
+    "a line that is too long": (request("GET", "/-/liveness", "Cookie: " + "a=; " * 3000), 1),
     "an answer that was an exception": (request("GET", "/no/where/-/raw/main/a"), 1),
     "a body that nobody wanted": (request("POST", "/-/liveness", "Content-Length: 1000"), 1),
 }
@@ -266,6 +267,40 @@ async def test_the_rest_of_a_body_is_not_awaited_of_a_client_that_has_gone(impat
         assert not reading.done()
     await asyncio.wait({reading}, timeout=1)  # less than it lingers
     assert reading.done()
+
+
+async def test_a_refusal_is_not_kept_for_a_client_that_has_gone(
+    impatient: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise, clients that connect again and again fill the memory, and a full garbage collection takes long."""
+    monkeypatch.setattr(connections, "REFUSED_SECONDS", 600)
+    before = len(asyncio.all_tasks())
+    for _ in range(20):
+        async with talk(impatient.port) as client:
+            await client.send(request("GET", "/-/liveness", "Cookie: " + "a=; " * 3000))
+            assert (await client.head()).startswith(b"HTTP/1.1 431")
+    await until(lambda: len(asyncio.all_tasks()) <= before)
+
+
+async def test_unwanted_bodies_are_read_slowly(
+    start: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many at once would keep the event loop busy for as long as they are sent."""
+    rate = 2 * 2**20
+    monkeypatch.setattr(connections, "UNWANTED_RATE", rate)
+    size = 8 * 2**20
+    async with start() as server, AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(talk(server.port)) for _ in range(4)]
+        began = asyncio.get_running_loop().time()
+        for client in clients:
+            client.writer.write(request("POST", "/-/liveness", f"Content-Length: {size}") + bytes(size))
+        for client in clients:
+            assert (await client.head()).startswith(b"HTTP/1.1 40")
+        reading = list(server.connections._open.values())
+        await asyncio.sleep(0.5)
+        read = sum(connection._body_bytes for connection in reading)
+        may_have_been = rate * (asyncio.get_running_loop().time() - began) + len(clients) * 2**19
+        assert 0 < read <= may_have_been
 
 
 async def test_no_more_connections_than_there_may_be(start: Callable[..., Any]) -> None:

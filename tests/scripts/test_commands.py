@@ -1,7 +1,9 @@
 """The shell commands: what they install and when, and what they run, with a recorder as Python."""
 
+import fcntl
 import os
 import subprocess
+import sys
 
 import pytest
 
@@ -36,6 +38,32 @@ def test_an_installation_is_made_once_until_what_it_depends_on_changes(copy: Cop
     with (copy.path / "constraints.txt").open("a") as constraints:
         constraints.write("one-more==1.0\n")
     copy.run("scripts/up")
+    assert copy.installed() == [FOR_UP]
+
+
+def test_what_has_changed_is_told_apart_from_a_first_installation(copy: Copy) -> None:
+    copy.run("scripts/up")
+    with (copy.path / "constraints.txt").open("a") as constraints:
+        constraints.write("one-more==1.0\n")
+    said = f"Installing what has changed into {copy.path}/.venv/{VERSION}; this takes up to a minute.\n"
+    assert copy.run("scripts/up") == (0, said)
+
+
+def test_of_two_commands_at_once_one_installs(copy: Copy) -> None:
+    locking = RECORDER.replace("-c*)", f'*flock*) exec {sys.executable} "$@" ;;\n-c*)', 1)
+    copy.add_python("python3", VERSION, script=locking)
+    (copy.path / ".venv").mkdir()
+    with (copy.path / ".venv/lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        command, environment = (
+            copy.path / "scripts/up",
+            {"PATH": str(copy.programs), "RECORD": str(copy.record)},
+        )
+        waiting = subprocess.Popen([command], env=environment, stderr=subprocess.PIPE, text=True)
+        assert waiting.stderr is not None
+        assert waiting.stderr.readline() == "Another command is installing forgelet; waiting for it ...\n"
+    assert waiting.communicate()[1] == copy_note(copy)
+    assert copy.run("scripts/up") == (0, "")
     assert copy.installed() == [FOR_UP]
 
 
@@ -129,7 +157,8 @@ def test_the_help_names_the_variables(copy: Copy, command: str) -> None:
 
 
 def copy_note(copy: Copy, version: str = VERSION) -> str:
-    return f"Installing into {copy.path}/.venv/{version} (about a minute the first time) ...\n"
+    where = f"{copy.path}/.venv/{version}"
+    return f"Installing forgelet into {where}; this takes one to two minutes the first time.\n"
 
 
 def test_the_constraints_are_names_and_versions_and_nothing_else() -> None:

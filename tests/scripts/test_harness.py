@@ -114,7 +114,7 @@ def test_it_needs_the_environment_of_schemathesis() -> None:
         (400, {"error": "name, url are missing, at least one parameter must be provided"}, False),
         (400, {"error": "order_by does not have a valid value"}, False),
         (400, {"error": "order_by does not have a valid value, sort does not have a valid value"}, True),
-        (400, {"error": "inputs is not supported by this service"}, False),
+        (400, {"error": "expires_at is not supported by this service"}, False),
         (415, {"error": "The provided content-type is not supported."}, True),
         (422, {"message": "Ref is not specified"}, False),
     ],

@@ -202,6 +202,8 @@ class EachValue:
 
     item: Check
     at_most: int = field(default=sys.maxsize, kw_only=True)
+    #: Whether a value may also be null.
+    optional: bool = field(default=False, kw_only=True)
 
     def __call__(self, at: str, value: Any) -> Iterator[str]:
         if not isinstance(value, dict):
@@ -212,7 +214,7 @@ class EachValue:
             for key, inner in value.items():
                 if len(key) > MAX_NAME:
                     yield f"{at} config has a key of more than {MAX_NAME} characters"
-                else:
+                elif inner is not None or not self.optional:
                     yield from self.item(f"{at}:{key}", inner)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
+from typing import Any
 
 from attrs import evolve, field, frozen
 
@@ -102,6 +103,8 @@ class Context:
     project_id: int = 0
     predefined: tuple[Variable, ...] = ()
     given: tuple[Variable, ...] = ()
+    #: Values for the `spec:inputs` of the file itself.
+    inputs: Mapping[str, Any] = field(factory=dict)
     repository: Repository = field(factory=Repository)
     #: The project at a full path, as who starts the pipeline may read it, or (True) as anybody may.
     project: Callable[[str, bool], OtherProject | None] = no_project
@@ -129,6 +132,11 @@ class Context:
         if not any(variable.masked for variable in self.given):
             return self
         return evolve(self, given=tuple(variable for variable in self.given if not variable.masked))
+
+    @cached_property
+    def variables(self) -> dict[str, Variable]:
+        """The variables that are known without the file's, by name and as they are written."""
+        return {variable.key: variable for variable in overlay(self.predefined, self.given)}
 
     def known(self, *layers: tuple[Variable, ...]) -> dict[str, str]:
         """Return the values of all variables, expanded in each other; `layers` are those of the file, weakest first."""

@@ -1,10 +1,14 @@
 """The one error of this package, and the bound on how much work one configuration may cause."""
 
 import itertools
+from typing import Any
 
 #: Characters of a whole configuration, those of one text counted wherever it is used.
 MAX_CHARACTERS = 32 * 1024 * 1024
 
+
+#: Levels of lists and hashes inside each other.
+MAX_DEPTH = 100
 
 #: How many sentences about one configuration are kept, and how many characters of each.
 MAX_ERRORS = 100
@@ -29,6 +33,10 @@ class FilesNeeded(Exception):
         self.urls = urls
 
 
+def too_deep() -> CiConfigError:
+    return CiConfigError(f"The parsed YAML is too big: nested deeper than {MAX_DEPTH} levels")
+
+
 class Budget:
     """What one pipeline's configuration may still cost, in YAML nodes and in characters after expansion.
 
@@ -48,3 +56,17 @@ class Budget:
             raise CiConfigError("The parsed YAML is too big")
         if self._characters_left < 0:
             raise CiConfigError(f"The parsed YAML is too big: more than {MAX_CHARACTERS} characters")
+
+    def spend_on(self, value: Any) -> None:
+        """Pay for a value with all that is in it: what is shared counts wherever it is used."""
+        waiting = [(value, 0)]
+        while waiting:
+            inner, depth = waiting.pop()
+            if depth > MAX_DEPTH:
+                raise too_deep()
+            self.spend(characters=len(inner) if isinstance(inner, str) else 0)
+            if isinstance(inner, dict):
+                self.spend(0, characters=sum(map(len, inner)))
+                waiting.extend((item, depth + 1) for item in inner.values())
+            elif isinstance(inner, list):
+                waiting.extend((item, depth + 1) for item in inner)

@@ -3,17 +3,17 @@ below the file that names them."""
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
-from api_server.ci.config import keywords, rules
+from api_server.ci.config import inputs, keywords, rules
 from api_server.ci.config.checks import flatten
 from api_server.ci.config.context import Context, OtherProject, Repository
 from api_server.ci.config.errors import Budget, CiConfigError, FilesNeeded
 from api_server.ci.config.variables import expand
-from api_server.ci.config.yaml_text import load
+from api_server.ci.config.yaml_text import load_file
 from api_server.outbound.destinations import without_secrets
 
 _INTEGRITY = "sha256-"
@@ -30,6 +30,8 @@ class Entry:
     rules: list[Any] | None = None
     project: str = ""
     ref: str | None = None
+    #: Values for the `spec:inputs` of the files.
+    inputs: dict[str, Any] = field(factory=dict)
     #: The SHA-256 that the file at the URL has to have.
     digest: bytes | None = field(default=None, repr=False)
 
@@ -52,16 +54,16 @@ def _kind(text: str) -> str:
 def _entry(item: Any) -> Entry:
     if errors := list(keywords.INCLUDE("include", item)):
         raise CiConfigError(*errors)
-    rules = item.get("rules")
+    rules, inputs = item.get("rules"), item.get("inputs") or {}
     if item.get("project") is not None:
         files = item["file"] if isinstance(item["file"], list) else [item["file"]]
         if not files:
             raise CiConfigError("include:file can't be blank")
-        return Entry("file", tuple(files), rules, project=item["project"], ref=item.get("ref"))
+        return Entry("file", tuple(files), rules, project=item["project"], ref=item.get("ref"), inputs=inputs)
     if item.get("remote") is not None:
-        return Entry("remote", (item["remote"],), rules, digest=_digest(item.get("integrity")))
+        return Entry("remote", (item["remote"],), rules, inputs=inputs, digest=_digest(item.get("integrity")))
     kind = next(kind for kind in _SINGLE if item.get(kind) is not None)
-    return Entry(kind, (item[kind],), rules)
+    return Entry(kind, (item[kind],), rules, inputs=inputs)
 
 
 def _digest(integrity: str | None) -> bytes | None:
@@ -119,6 +121,10 @@ class Included:
     path: str = ""
     #: For `file`: project and ref as they were written.
     extra: dict[str, str] = field(factory=dict)
+    #: What the file gets for its `spec:inputs`.
+    inputs: dict[str, Any] = field(factory=dict)
+    #: What a component, and what it includes, may ask about it.
+    component: Mapping[str, str | None] = field(factory=dict)
 
 
 @frozen
@@ -152,25 +158,40 @@ class Reader:
 
         Raises ConfigError, and FilesNeeded for those of the web that the context has not got.
         """
-        merged = self._read(text, _IncludeSource(self.context.repository))
+        inputs.check_given(self.context.inputs)
+        merged = self._read(text, _IncludeSource(self.context.repository), self.context.inputs)
         if self._wanted:
             raise FilesNeeded(tuple(self._wanted))
         return merged
 
-    def _read(self, text: str, origin: _IncludeSource) -> dict[str, Any]:
-        own = load(text, self.budget, lambda sentence: self._warn(sentence, origin))
+    def _read(self, text: str, origin: _IncludeSource, given: Mapping[str, Any]) -> dict[str, Any]:
+        own = self._content(text, origin, given)
         merged: dict[str, Any] = {}
         for entry in entries(own.pop("include", None)):
             if not self._applies(entry, origin):
                 continue
             for found, content in self._files(entry, origin):
-                merged = deep_merge(merged, self._file(found, content, origin), self.budget)
+                included = self._file(evolve(found, inputs=entry.inputs), content, origin)
+                merged = deep_merge(merged, included, self.budget)
         return deep_merge(merged, own, self.budget) if merged else own
+
+    def _content(self, text: str, origin: _IncludeSource, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what is in the file itself, with its inputs. Its errors name the file, if it is an included one."""
+        try:
+            header, content = load_file(text, self.budget, lambda sentence: self._warn(sentence, origin))
+            variables = {} if origin.repository is None else self.context.variables
+            component = next((found.component for found in reversed(origin.chain) if found.component), {})
+            return inputs.interpolated(header, content, given, variables, component, self.budget)
+        except CiConfigError as error:
+            raise CiConfigError(*(self._at(origin) + sentence for sentence in error.errors)) from None
+
+    @staticmethod
+    def _at(origin: _IncludeSource) -> str:
+        return f"`{origin.chain[-1].location}`: " if origin.chain else ""
 
     def _warn(self, sentence: str, origin: _IncludeSource) -> None:
         if len(self.warnings) < MAX_WARNINGS:
-            at = f"`{origin.chain[-1].location}`: " if origin.chain else ""
-            self.warnings.append(at + sentence)
+            self.warnings.append(self._at(origin) + sentence)
 
     def _known(self, origin: _IncludeSource, *, public: bool) -> dict[str, str]:
         """Return the variables; without masked ones if the result is `public`."""
@@ -268,13 +289,21 @@ class Reader:
                 f"Component '{address}' - project does not exist or you don't have sufficient permissions"
             )
         found = project.version(version)
-        for path in (template.format(component) for template in _COMPONENT_PATHS):
-            text = _read(found.repository.read, path, f"Component '{address}'") if found is not None else None
-            if found is not None and text is not None:
-                included = Included("component", address, self._context_of(origin), found.repository, path)
-                yield included, _not_empty(text, f"Component '{address}'")
-                return
-        raise CiConfigError(f"Component '{address}' - content not found")
+        if found is None:
+            raise CiConfigError(f"Component '{address}' - content not found")
+        path, text = _component_file(found.repository, component, address)
+        about = (component, found.repository.sha, found.semantic, version)
+        yield (
+            Included(
+                "component",
+                address,
+                self._context_of(origin),
+                found.repository,
+                path,
+                component=dict(zip(inputs.COMPONENT, about, strict=True)),
+            ),
+            text,
+        )
 
     def _context_of(self, origin: _IncludeSource) -> Repository:
         return origin.repository or self.context.repository
@@ -322,6 +351,7 @@ class Reader:
             included.location == found.location
             and included.source is found.source
             and included.type == found.type
+            and included.inputs == found.inputs
             for included in origin.chain
         ):
             names = " -> ".join(included.location for included in chain)
@@ -336,7 +366,7 @@ class Reader:
         try:
             # what a template includes is where the file that includes it is
             repository = origin.repository if found.type == "template" else found.source
-            return self._read(content, _IncludeSource(repository, chain))
+            return self._read(content, _IncludeSource(repository, chain), found.inputs)
         except CiConfigError as error:
             named = f"`{found.location}`: "
             raise CiConfigError(*(text if "`" in text else named + text for text in error.errors)) from None
@@ -355,6 +385,15 @@ def _text_of(read: Callable[[str], str | None], path: str, what: str) -> str:
     if text is None:
         raise CiConfigError(f"{named} does not exist!")
     return _not_empty(text, named)
+
+
+def _component_file(repository: Repository, name: str, address: str) -> tuple[str, str]:
+    """Return the path and the text of the component. Raises CiConfigError."""
+    for path in (template.format(name) for template in _COMPONENT_PATHS):
+        text = _read(repository.read, path, f"Component '{address}'")
+        if text is not None:
+            return path, _not_empty(text, f"Component '{address}'")
+    raise CiConfigError(f"Component '{address}' - content not found")
 
 
 def _read(read: Callable[[str], str | None], path: str, named: str) -> str | None:

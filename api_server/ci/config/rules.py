@@ -7,6 +7,9 @@ and        = comparison ("&&" comparison)*
 comparison = operand (("==" | "!=" | "=~" | "!~") (operand | regex))*
 operand    = "(" or ")" | $NAME | "text" | 'text' | null
 
+The rules of inputs ask about other inputs, `$[[ inputs.name ]] == "x"`, instead of variables. They also know `true` and
+`false`.
+
 An operator gives a value, as in Ruby: `&&` and `||` give one of their operands, where an empty text counts as true. The
 whole expression holds unless its value is null, false or a blank text.
 """
@@ -30,8 +33,6 @@ MAX_PARENTHESES = 50
 CACHE_MEMORY = 32 * 1024 * 1024
 MEMORY_OF_A_CHARACTER = 200
 
-Values = Mapping[str, str]
-
 
 @frozen
 class _Pattern:
@@ -42,11 +43,14 @@ class _Pattern:
 
 #: The value of an operand or an operator.
 Value = str | bool | _Pattern | None
+#: Of variables, or of inputs.
+Values = Mapping[str, Any]
 Operand = Callable[[Values], Value]
 Condition = Callable[[Values], bool]
 
 _TOKEN = re.compile(
     r"""\s*(?:(?P<variable>\$\w+) | (?P<text>"[^"]*"|'[^']*') | (?P<null>null\b)
+        | (?P<input>\$\[\[\s*inputs\.[^\s|.\]]+\s*\]\]) | (?P<boolean>(?:true|false)\b)
         | (?P<regex>/(?:\\.|[^/\\])+/[ismU]*) | (?P<op>==|!=|=~|!~|&&|\|\||\(|\)))\s*""",
     re.VERBOSE | re.DOTALL,
 )
@@ -55,20 +59,29 @@ _TOKEN = re.compile(
 def parse_condition(text: str) -> Condition:
     """Return a function from variables to whether the expression holds. Raises ValueError where `text` is no
     expression."""
-    return _parse_cached(text).holds
+    return _parse_cached(text, ("variable",)).holds
+
+
+def parse_input_condition(text: str) -> "ParsedCondition":
+    """As `parse_condition`, for a condition of the rules of an input."""
+    return _parse_cached(text, ("input", "boolean"))
 
 
 @frozen
-class _Parsed:
+class ParsedCondition:
     holds: Condition
     memory: int
+    #: The names of the inputs that it asks about.
+    inputs: list[str]
 
 
-@cached(LRUCache(CACHE_MEMORY, getsizeof=lambda parsed: parsed.memory), key=lambda text: text, lock=Lock())
-def _parse_cached(text: str) -> _Parsed:
+@cached(LRUCache(CACHE_MEMORY, getsizeof=lambda parsed: parsed.memory), lock=Lock())
+def _parse_cached(text: str, operands: tuple[str, ...]) -> ParsedCondition:
     if len(text) > MAX_LENGTH:
         raise ValueError("invalid expression syntax: too long")
-    parser = _Parser(_tokens(text))
+    tokens = _tokens(text, operands)
+    inputs = [_input_name(token) for kind, token in tokens if kind == "input"]
+    parser = _Parser(tokens)
     condition = parser.either()
     if parser.left:
         raise ValueError("invalid expression syntax")
@@ -77,15 +90,21 @@ def _parse_cached(text: str) -> _Parsed:
         value = condition(known)
         return bool(value.strip() if isinstance(value, str) else value)
 
-    return _Parsed(holds, 1000 + len(text) * MEMORY_OF_A_CHARACTER)
+    return ParsedCondition(holds, 1000 + len(text) * MEMORY_OF_A_CHARACTER, inputs)
 
 
-def _tokens(text: str) -> list[tuple[str, str]]:
-    """Return the kind and the text of each token, the last one first."""
+def _input_name(text: str) -> str:
+    return text[3:-2].strip().removeprefix("inputs.")
+
+
+def _tokens(text: str, operands: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Return the kind and the text of each token, the last one first. `operands` are the kinds that there are beside
+    text, regular expressions and null."""
+    kinds = {"text", "null", "regex", "op", *operands}
     found, at = [], 0
     while at < len(text):
         match = _TOKEN.match(text, at)
-        if match is None or match.lastgroup is None:
+        if match is None or match.lastgroup not in kinds:
             raise ValueError("invalid expression syntax")
         found.append((match.lastgroup, match[match.lastgroup]))
         at = match.end()
@@ -137,6 +156,10 @@ class _Parser:
         match kind:
             case "variable":
                 return lambda known: known.get(text[1:])
+            case "input":
+                return lambda known: known.get(_input_name(text))
+            case "boolean":
+                return lambda _: text == "true"
             case "text":
                 return lambda _: text[1:-1]
             case "null":

@@ -18,7 +18,7 @@ from yaml.constructor import SafeConstructor
 from yaml.cyaml import CParser  # type: ignore[attr-defined]  # the stubs do not re-export it
 from yaml.resolver import BaseResolver
 
-from api_server.ci.config.errors import Budget, CiConfigError
+from api_server.ci.config.errors import MAX_DEPTH, Budget, CiConfigError, too_deep
 
 #: Digits of a number; a longer one stays text, since reading it takes the square of its length.
 MAX_DIGITS = 100
@@ -127,7 +127,6 @@ def spell_scalar(value: Scalar) -> str:
 
 
 MAX_BYTES = 1024 * 1024
-MAX_DEPTH = 100
 MAX_DIRECTIVES = 100
 
 #: A directive follows one of YAML's line breaks.
@@ -157,6 +156,16 @@ def load(
 
     `warn` is called with sentences about what is probably not meant.
     """
+    return load_file(text, budget, warn, most=most)[1]
+
+
+def load_file(
+    text: str, budget: Budget, warn: Callable[[str], None] = lambda _: None, *, most: int = MAX_BYTES
+) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+    """As `load`, for a text that may have a header document before its content: return both.
+
+    The first document is the header if it has the key `spec` and another document follows.
+    """
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
@@ -167,18 +176,30 @@ def load(
         raise CiConfigError(f"The YAML file has more than {MAX_DIRECTIVES} directives")
     loader: Any = _Loader(text, budget, warn)
     try:
-        value = loader.get_data() if loader.check_data() else None
+        header, content = None, _next_document(loader)
+        if isinstance(content, dict) and "spec" in content:
+            following = _next_document(loader)
+            if following is not None:
+                header, content = content, following
         if loader.check_event() and not loader.check_event(yaml.StreamEndEvent):
-            warn("Only the first document of a file is read")
+            warn("Only the first document of a file is read" + " after its header" * (header is not None))
     except yaml.YAMLError as error:
         raise CiConfigError("Invalid configuration format: " + _one_line(error)) from None
     except (ValueError, OverflowError) as error:  # `!!float many`
         raise CiConfigError(f"Invalid configuration format: a value does not fit its tag: {error}") from None
     finally:
         loader.dispose()
-    if not isinstance(value, dict):
+    if not isinstance(content, dict):
         raise CiConfigError("Invalid configuration format")  # all that GitLab says of what is no hash
-    return value
+    return header, content
+
+
+def _next_document(loader: Any) -> Any:
+    """Return the next document that is not empty, or None."""
+    while loader.check_data():
+        if (value := loader.get_data()) is not None:
+            return value
+    return None
 
 
 def too_big(size: int, most: int) -> str:
@@ -216,7 +237,7 @@ class _Loader(Composer, SafeConstructor, BaseResolver, CParser):
         self._budget.spend()
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise CiConfigError(f"The parsed YAML is too big: nested deeper than {MAX_DEPTH} levels")
+            raise too_deep()
         node = super().compose_node(parent, index)
         self._depth -= 1
         if event.anchor is not None:

@@ -20,12 +20,13 @@ class SealedKey:
 @statement(
     """
     SELECT identity_keys.kid, identity_keys.private_key FROM identity_keys
-    WHERE identity_keys.signs_from <= %(now)s ORDER BY identity_keys.signs_from DESC LIMIT 1
+    ORDER BY identity_keys.signs_from > %(now)s, abs(extract(epoch FROM identity_keys.signs_from - %(now)s)) LIMIT 1
     """,
     prepared=True,
 )
 async def signing_key(database: Executor) -> SealedKey:
-    """Return the key that signs now. Raises NotFound before the first start."""
+    """Return the key that has begun last to sign; if the clock was set back before all of them, the first one. Raises
+    NotFound before the first start."""
 
 
 @statement("SELECT EXISTS (SELECT FROM identity_keys)")

@@ -91,6 +91,7 @@ class CreatePipeline:
     id: str
     ref: str = attrs.field(metadata={"present": True})
     variables: list[GivenVariable] = attrs.field(factory=list)
+    inputs: dict[str, Any] = attrs.field(factory=dict)
 
 
 @attrs.frozen(kw_only=True)
@@ -148,6 +149,7 @@ async def create_pipeline(
                 Variable(variable.key, variable.value, file=variable.variable_type == "file")
                 for variable in params.variables
             ),
+            inputs=params.inputs,
         )
     )
     return await _answer(services, project, pipeline_id, status=201)

@@ -9,7 +9,8 @@ from aiohttp import web
 
 from api_server.ci.config.variables import Variable
 from api_server.ci.pipelines.access import PAYLOAD, REFUSAL
-from api_server.ci.pipelines.creation import PipelineForbidden, PipelineSource, check_open
+from api_server.ci.pipelines.creation import PipelineForbidden, check_open
+from api_server.ci.pipelines.creation_queries import PipelineSource
 from api_server.ci.triggers import queries
 from api_server.ci.triggers.queries import Trigger
 from api_server.namespaces import access
@@ -33,12 +34,7 @@ class FireTrigger:
     ref: str = attrs.field(metadata={"present": True})
     token: str = attrs.field(repr=False, metadata={"present": True})
     variables: dict[str, str] = attrs.field(factory=dict, repr=False)
-    #: Clients send it empty.
-    inputs: dict[str, str] = attrs.field(factory=dict, repr=False)
-
-    def __attrs_post_init__(self) -> None:
-        if self.inputs:
-            raise ValueError("inputs is not supported by this service")
+    inputs: dict[str, Any] = attrs.field(factory=dict, repr=False)
 
 
 @attrs.frozen(kw_only=True)

@@ -145,6 +145,7 @@ async def fire_trigger(request: web.Request, services: Services, params: FireTri
         user_id=fired.user_id,
         hierarchy_id=fired.hierarchy_id,
         variables=variables,
+        inputs=params.inputs,
     )
     pipeline_id = await making.make(new)
     await firing.note_use(services, fired)

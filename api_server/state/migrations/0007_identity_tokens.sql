@@ -10,4 +10,3 @@ CREATE TABLE identity_keys (
     signs_from timestamptz NOT NULL,
     created_at timestamptz NOT NULL
 );
-CREATE INDEX identity_keys_turn ON identity_keys (signs_from);

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from api_server.code.reading import READS
-from api_server.git import spawning
+from api_server.git import spawning, trees
 from api_server.web.context import SERVICES
 from tests.support.forge import Forge, Person
 from tests.support.git_client import git_url
@@ -71,6 +71,19 @@ async def test_a_tree_without_end_is_walked_by_keyset(forge: Forge, alice: Perso
         following = f"{link.path.removeprefix('/api/v4')}?{link.query}"
     wrong = await alice.api.get(f"{where}&pagination=keyset&page_token=%25")
     assert (wrong.status, wrong.body) == (400, {"error": "page_token is invalid"})
+
+
+@pytest.mark.parametrize("page", ["page=1", "page=400", "pagination=keyset"])
+async def test_a_page_costs_no_more_than_the_nodes_on_it(
+    forge: Forge, alice: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
+    """All others are passed over as git prints them."""
+    made, kept = await plumbing(tmp_path), []
+    where = f"{await pushed(forge, alice, made, bomb(made, LEVELS))}/tree?recursive=true&per_page=20"
+    make = trees._node
+    monkeypatch.setattr(trees, "_node", lambda *about: kept.append(about) or make(*about))
+    answer = await alice.api.get(f"{where}&{page}")
+    assert (answer.status, len(answer.body), len(kept)) == (200, 20, 20)
 
 
 async def test_of_more_nodes_than_are_counted_the_kinds_keep_their_order(

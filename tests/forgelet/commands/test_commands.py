@@ -80,7 +80,7 @@ def test_what_is_to_be_done_is_said_first_and_then_done_once(
         owner.execute("CREATE DATABASE still_empty")
     url = urlunsplit(urlsplit(postgres_url)._replace(path="/still_empty"))
     refused = mistake(of_server(url, tmp_path, "user", "block", "root"))
-    assert refused.startswith("The database is not of this version's schema: run `forgelet migrate`")
+    assert refused.startswith("The database is not of this version's schema: run `scripts/forgelet migrate`")
     checked = of_server(url, tmp_path, "migrate", "--check", "--json")
     assert checked.exit_code == 1
     assert '"apply 0001_accounts' in checked.stdout
@@ -130,7 +130,7 @@ def imported(*arguments: str, **environment: str) -> tuple[str, set[str]]:
 @pytest.mark.parametrize(
     ("arguments", "printed"),
     [
-        (["--help"], "  migrate     Migrate the database to this version's schema, as its..."),
+        (["--help"], "  migrate       Migrate the database to this version's schema, as its..."),
         (["--version"], "forgelet "),
         (["tokn"], "Error: No such command 'tokn'. Did you mean 'token'?"),
         (["--jsn"], "Error: No such option '--jsn'. Did you mean '--json'?"),

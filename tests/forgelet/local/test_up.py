@@ -16,11 +16,11 @@ import pytest
 from click.testing import CliRunner
 from yarl import URL
 
+from common.config_errors import as_typed, own_command
 from forgelet.command_line import forgelet
-from forgelet.commands import up as up_command
 from forgelet.commands.up import ReadyFile
 from forgelet.instance import Instance
-from forgelet.local import throwaway_data
+from forgelet.local import data_directory, throwaway_data
 from forgelet.local.data_directory import DataDirectory
 from forgelet.local.embedded_postgres import temporary_cluster
 from forgelet.local.processes import CannotStart, reason_in
@@ -58,7 +58,9 @@ def assert_one_sentence(up: Up, *words: str) -> None:
         assert word in errors
 
 
-def test_up_starts_everything_joins_it_and_a_signal_ends_it(start_up: StartUp) -> None:
+def test_up_starts_everything_joins_it_and_a_signal_ends_it(
+    start_up: StartUp, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     up = start_up(FORGELET_API_SHUTDOWN_TIMEOUT="300", FORGELET_EDGE_SHUTDOWN_TIMEOUT="300")
     shown = up.wait_until_ready()
     api, edge = (f"http://127.0.0.1:{port}" for port in up.ports)
@@ -79,6 +81,9 @@ def test_up_starts_everything_joins_it_and_a_signal_ends_it(start_up: StartUp) -
     running = found(up).running
     assert running
     assert (running.pid, running.api_url, running.edge_url) == (up.process.pid, api, edge)
+    assert f"/forgelet --data-dir {shlex.quote(str(up.data))} user password root\n" in shown
+    monkeypatch.setenv("XDG_STATE_HOME", str(place))
+    assert [data.path for data in data_directory.registered()] == [up.data], "commands find it by themselves"
 
     up.process.send_signal(signal.SIGINT)
     assert up.outcome() == (0, "")
@@ -198,16 +203,18 @@ def test_a_process_that_dies_at_the_start_is_one_sentence_with_its_last_words(st
 
 def test_commands_are_named_as_they_can_be_typed(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
     monkeypatch.chdir(CHECKOUT)
-    assert up_command.own_command() == "scripts/forgelet"
+    assert own_command() == "scripts/forgelet"
     assert (CHECKOUT / "scripts/forgelet").exists()
+    assert own_command(Path("/a b")) == "scripts/forgelet --data-dir '/a b'"
+    assert as_typed("Run `forgelet migrate`, not forgelet") == "Run `scripts/forgelet migrate`, not forgelet"
     monkeypatch.chdir(place)
-    assert up_command.own_command() == shlex.quote(str(CHECKOUT / "scripts/forgelet"))
-    monkeypatch.setattr(up_command, "CHECKOUT", None)
+    assert own_command() == shlex.quote(str(CHECKOUT / "scripts/forgelet"))
+    monkeypatch.setattr("common.config_errors._SCRIPT", place / "none")
     installed = Path(sys.executable).with_name("forgelet")
     monkeypatch.setenv("PATH", str(place))
-    assert up_command.own_command() == shlex.quote(str(installed))
+    assert own_command() == shlex.quote(str(installed))
     monkeypatch.setenv("PATH", str(installed.parent))
-    assert up_command.own_command() in ("forgelet", shlex.quote(str(installed)))
+    assert own_command() in ("forgelet", shlex.quote(str(installed)))
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,15 @@
 """What identity tokens say of a job."""
 
 import datetime
+import threading
+from collections.abc import Mapping
 from typing import Any
 
 import jwt
+import pytest
 
-from api_server.ci.identity import claims
+from api_server.ci.config.execution import MAX_ID_TOKENS
+from api_server.ci.identity import claims, keys
 from api_server.ci.identity.queries import MOST_GROUPS
 from api_server.web.routes import Role
 from tests.support.ci import CiProject
@@ -156,6 +160,22 @@ async def test_a_job_of_a_merge_request_has_the_ref_of_its_source(forge: Forge, 
     found = said(await (await a_runner(forge, project_id=project.id)).job())
     assert found["sub"] == f"project_path:{project.path}:ref_type:branch:ref:topic"
     assert (found["pipeline_source"], found["ref_path"]) == ("merge_request_event", "refs/heads/topic")
+
+
+async def test_tokens_are_signed_in_a_thread(project: CiProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job may have many of them, and each takes a millisecond."""
+    threads: list[str] = []
+    sign = keys.Signer.sign
+
+    def noted(signer: keys.Signer, said: Mapping[str, Any]) -> str:
+        threads.append(threading.current_thread().name)
+        return sign(signer, said)
+
+    monkeypatch.setattr(keys.Signer, "sign", noted)
+    tokens = ", ".join(f"T{number}: {{aud: a}}" for number in range(MAX_ID_TOKENS))
+    await running(project, f"test: {{script: x, id_tokens: {{{tokens}}}}}")
+    assert len(threads) == MAX_ID_TOKENS
+    assert threading.main_thread().name not in threads
 
 
 async def test_without_environment_nothing_is_said_of_one(project: CiProject) -> None:

@@ -330,6 +330,8 @@ TEXT = "build:\n  script: echo\n  rules: [{if: '$FLAVOR != \"none\"'}]\n"
         (["ci.skipped", "ci.variables=A=b", "merge_request.create"], PushOptions()),
         (["ci.variable=A=b=c", "ci.variable=EMPTY="], PushOptions(variables={"A": "b=c", "EMPTY": ""})),
         (["ci.variable=A=1", "ci.variable=A=2"], PushOptions(variables={"A": "2"})),
+        (["ci.input=a b=c=d", "ci.input=e="], PushOptions(inputs={"a b": "c=d", "e": ""})),
+        (["ci.input=a", "ci.input==b", "ci.inputs=a=b"], PushOptions()),
         (["ci.variable=A", "ci.variable==b", "ci.variable=a b=c", "ci.variable=A=\0"], PushOptions()),
     ],
 )

@@ -130,7 +130,7 @@ async def test_what_is_fired_is_said_in_a_form_in_json_or_in_the_url(
         ({"variables": "x"}, 400, {"error": "variables is invalid"}),
         ({"variables": {"A B": "x"}}, 400,
          {"message": {"base": ["Variables key can contain only letters, digits and '_'."]}}),
-        ({"inputs": {"a": "b"}}, 400, {"error": "inputs is not supported by this service"}),
+        ({"inputs": "x"}, 400, {"error": "inputs is invalid"}),
     ],
 )  # fmt: skip
 async def test_what_cannot_be_fired_is_refused(

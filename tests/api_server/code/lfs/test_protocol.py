@@ -283,6 +283,11 @@ BAD = [
         413,
         "A batch names 1000 objects at most.",
     ),
+    (
+        b'{"operation": "upload", "objects": [%s]}' % bytes(2**18).replace(b"\0", b" "),
+        413,
+        "Maximum request body size 262144 exceeded.",
+    ),
 ]
 
 

@@ -1,4 +1,4 @@
-"""What a process keeps of its memory."""
+"""Garbage, memory and threads of a server."""
 
 import gc
 import subprocess
@@ -7,8 +7,8 @@ import weakref
 
 import pytest
 
-from common import memory
-from common.memory import large_work
+from common import interpreter
+from common.interpreter import large_work
 
 
 class _Circle:
@@ -20,8 +20,8 @@ def test_work_that_makes_many_objects_puts_off_full_looks_until_the_last_of_it_e
     usual = gc.get_threshold()
     with large_work():
         with large_work():
-            assert gc.get_threshold() == (*usual[:2], memory._NEVER)
-        assert gc.get_threshold()[2] == memory._NEVER
+            assert gc.get_threshold() == (*usual[:2], interpreter._NEVER)
+        assert gc.get_threshold()[2] == interpreter._NEVER
     assert gc.get_threshold() == usual
 
 
@@ -34,9 +34,20 @@ def test_work_that_never_ends_does_not_keep_garbage_for_ever(monkeypatch: pytest
         with large_work():
             gc.collect(1)
             assert garbage() is not None
-        monkeypatch.setattr(memory, "LONGEST_UNCOLLECTED", 0.0)
+        monkeypatch.setattr(interpreter, "LONGEST_UNCOLLECTED", 0.0)
         with large_work():
             assert garbage() is None
+
+
+def test_a_thread_that_computes_hands_the_interpreter_over_soon() -> None:
+    """Otherwise, each of them takes 5 ms between any two steps of a request."""
+    usual = sys.getswitchinterval()
+    try:
+        interpreter.tune_interpreter()
+        assert sys.getswitchinterval() == pytest.approx(0.001)
+    finally:
+        sys.setswitchinterval(usual)
+        gc.unfreeze()
 
 
 #: Small objects that stay are made among large ones that do not, as answers among bodies. Prints how many of 40 MiB
@@ -44,7 +55,7 @@ def test_work_that_never_ends_does_not_keep_garbage_for_ever(monkeypatch: pytest
 _LARGE_AMONG_SMALL = """
 import os, re
 from pathlib import Path
-from common.memory import return_large_objects
+from common.interpreter import return_large_objects
 
 def resident():
     return int(re.search(r"RssAnon:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) // 1024
