@@ -84,7 +84,7 @@ _READ = web.RequestKey("read", bytes)
 
 @web.middleware
 async def bounded_bodies(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Lets go of a request's body in memory when it is answered."""
+    """Lets go of a request's body in memory when its answer is there, which may take long to send."""
     if not request.body_exists:
         return await handler(request)
     share = request[_SHARE] = _Share(
@@ -93,6 +93,8 @@ async def bounded_bodies(request: web.Request, handler: Handler) -> web.StreamRe
     try:
         return await handler(request)
     finally:
+        for key in (_READ, _MERGED):
+            request.pop(key, None)
         share.close()
 
 

@@ -4,6 +4,7 @@ import base64
 import gzip
 import hashlib
 import io
+import secrets
 import struct
 import zlib
 from collections import Counter
@@ -18,8 +19,6 @@ import orjson
 
 from scripts.abuse.environment import AttackTarget, read_all, repeat, session
 from scripts.harness.contents import archive, commit_values, multipart
-
-_branches = count()
 
 
 @attrs.frozen
@@ -83,7 +82,7 @@ class Job:
 async def running_job(target: AttackTarget, http: aiohttp.ClientSession, file: str) -> Job:
     """Start a pipeline with that CI file; return its only job, running."""
     api, project = f"{target.api_url}/api/v4", target.project(target.mine)
-    branch = f"job-{next(_branches)}"
+    branch = f"job-{secrets.token_hex(4)}"  # other attackers have made some before
     commit = commit_values(branch, {".gitlab-ci.yml": file}, start_branch="main")
     async with http.post(f"{project}/repository/commits", json=commit, headers=target.as_attacker) as answer:
         answer.raise_for_status()
