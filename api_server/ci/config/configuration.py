@@ -11,8 +11,8 @@ from api_server.ci.config.context import Context
 from api_server.ci.config.errors import MAX_DEPTH, Budget, CiConfigError, too_deep
 from api_server.ci.config.execution import DEFAULT
 from api_server.ci.config.includes import Included, Reader, deep_merge
-from api_server.ci.config.jobs import errors_of_needs
 from api_server.ci.config.keywords import TOP_LEVEL_DEFAULTS
+from api_server.ci.config.needs import errors_of_needs, upstreams
 from api_server.ci.config.yaml_text import Reference
 
 MAX_REFERENCE_NESTING = 10
@@ -106,7 +106,7 @@ def defaults_of(config: dict[str, Any]) -> dict[str, Any]:
 
 def apply_defaults(job: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
     """Return the job with the defaults that it neither sets itself nor excludes by `inherit:default`."""
-    if "trigger" in job:
+    if _is_bridge(job):
         defaults = {key: value for key, value in defaults.items() if key == "interruptible"}
     taken = inherits(job, "default", DEFAULT)
     return {**{key: value for key, value in defaults.items() if key in taken}, **job}
@@ -163,7 +163,7 @@ def read(text: str, context: Context) -> Configuration:
     defaults = defaults_of(merged)
     jobs = {name: _with_defaults(entry, defaults) for name, entry in visible.items()}
     if errors := _errors_of_stages(jobs, stages) or [
-        *errors_of_needs(jobs, stages),
+        *errors_of_needs(jobs, stages, budget),
         *_errors_of_environments(jobs),
     ]:
         raise CiConfigError(*errors)
@@ -231,12 +231,17 @@ def _errors_of_job(name: str, job: Any) -> list[str]:
     at = f"jobs:{name}"
     if len(name) > MAX_NAME or not name.strip():
         return [f"{at[:80]} name should be between 1 and {MAX_NAME} characters long"]
-    if not isinstance(job, dict) or not ("script" in job or "trigger" in job):
+    if not isinstance(job, dict) or not ("script" in job or "trigger" in job or "needs" in job):
         if isinstance(job, dict) and "run" in job:
             return [not_supported(f"{at}:run")]
         return [f"jobs {name} config should implement a script: or a trigger: keyword"]
-    fields = keywords.BRIDGE if "trigger" in job else keywords.BUILD
+    fields = keywords.BRIDGE if _is_bridge(job) else keywords.BUILD
     return [*fields(at, job), *(f"{at} {error}" for error in _contradictions(job))]
+
+
+def _is_bridge(job: Mapping[str, Any]) -> bool:
+    """Return whether the job starts a pipeline, or mirrors one, instead of running a script."""
+    return "trigger" in job or "script" not in job
 
 
 def _contradictions(job: dict[str, Any]) -> list[str]:
@@ -250,8 +255,13 @@ def _contradictions(job: dict[str, Any]) -> list[str]:
         errors.append("when: delayed should be given in `rules`, where there are some")
     if not has_rules and (job.get("when") == "delayed") != (job.get("start_in") is not None):
         errors.append("start_in should be given with when: delayed, and only there")
-    if "trigger" not in job and job.get("script") in (None, [], ""):
+    if not _is_bridge(job) and job.get("script") in (None, [], ""):
         errors.append("script can't be blank")
+    mirrored = upstreams(job.get("needs"))
+    if _is_bridge(job) and (job.get("trigger") is None) != bool(mirrored):
+        errors.append("config should contain either a trigger or a needs:pipeline")
+    elif mirrored > 1:
+        errors.append("config should contain at most one bridge need")
     trigger = job.get("trigger")
     if isinstance(trigger, dict) and bool(trigger.get("project")) == bool(trigger.get("include")):
         errors.append("trigger config should contain either a project: or an include:")

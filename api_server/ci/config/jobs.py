@@ -1,18 +1,16 @@
-"""Checked hashes of jobs as values of the plan: `parallel`, each job's keywords, `needs` and `dependencies`."""
+"""Checked hashes of jobs as values of the plan."""
 
-import graphlib
 import hashlib
-import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from api_server.ci.config import checks, yaml_text
 from api_server.ci.config.checks import MAX_NAME, flatten
 from api_server.ci.config.context import Context
 from api_server.ci.config.errors import CiConfigError
-from api_server.ci.config.keywords import MAX_PARALLEL
+from api_server.ci.config.needs import cross_dependencies_of, upstream_of
 from api_server.ci.config.patterns import parse_delimited
 from api_server.ci.config.plan import (
     Artifacts,
@@ -20,7 +18,6 @@ from api_server.ci.config.plan import (
     Environment,
     IdToken,
     Image,
-    Need,
     PlannedJob,
     Release,
     ReleaseLink,
@@ -30,73 +27,8 @@ from api_server.ci.config.plan import (
 )
 from api_server.ci.config.variables import Variable, expand
 
-
-@frozen(kw_only=True)
-class Instance:
-    """One of the jobs that `parallel` makes; `index` counts from 1 and is None for a job without `parallel`."""
-
-    name: str
-    variables: tuple[Variable, ...] = ()
-    index: int | None = None
-    total: int = 1
-
-
-def instances(name: str, parallel: Any) -> list[Instance]:
-    """Return `test` alone, or `test 1/3`..., or `test: [aws, small]`... for each row of a matrix.
-
-    Names may come twice; of each name the last instance counts.
-    """
-    if parallel is None:
-        return [Instance(name=name)]
-    if isinstance(parallel, int):
-        return [
-            Instance(name=_named(name, f" {index}/{parallel}"), index=index, total=parallel)
-            for index in range(1, parallel + 1)
-        ]
-    rows = _rows(name, parallel["matrix"])
-    return [
-        Instance(
-            name=_named(name, f": [{', '.join(row.values())}]"),
-            variables=tuple(Variable(key, value) for key, value in row.items()),
-            index=index,
-            total=len(rows),
-        )
-        for index, row in enumerate(rows, start=1)
-    ]
-
-
-def _named(name: str, suffix: str) -> str:
-    if len(name) + len(suffix) > MAX_NAME:
-        raise CiConfigError(_name_too_long(name))
-    return name + suffix
-
-
-def _name_too_long(name: str) -> str:
-    return f"jobs:{name}:parallel config gives a job a name of more than {MAX_NAME} characters"
-
-
-def _rows(name: str, matrix: list[dict[str, Any]]) -> list[dict[str, str]]:
-    rows: list[dict[str, str]] = []
-    for block in matrix:
-        if len(block) > MAX_NAME:  # and so would be each job's name
-            raise CiConfigError(_name_too_long(name))
-        axes = [
-            [str(item) for item in (axis if isinstance(axis, list) else [axis])] for axis in block.values()
-        ]
-        combinations = itertools.islice(itertools.product(*axes), MAX_PARALLEL + 1)
-        rows += [dict(zip(block, combination, strict=True)) for combination in combinations]
-        if len(rows) > MAX_PARALLEL:
-            raise CiConfigError(
-                f"jobs:{name}:parallel config generates too many jobs (maximum is {MAX_PARALLEL})"
-            )
-    return rows
-
-
 Hash = Mapping[str, Any]
 Known = Mapping[str, str]
-
-#: Jobs that one job may wait for, each instance of a parallel job counted.
-MAX_NEEDS = 50
 
 _ARTIFACTS_AS_GIVEN = ("name", "untracked", "when", "public", "access", "expose_as")
 
@@ -116,23 +48,6 @@ def _given(value: Hash) -> dict[str, Any]:
     return {key: inner for key, inner in value.items() if inner is not None}
 
 
-def needs_of(value: Any) -> tuple[Need, ...] | None:
-    """Return the needs, no more than one beyond MAX_NEEDS of them: a few lines may stand for many."""
-    if value is None:
-        return None
-    every = (need for item in flatten(value) or () for need in _needs(item))
-    return tuple(itertools.islice(every, MAX_NEEDS + 1))
-
-
-def _needs(item: str | Hash) -> list[Need]:
-    """Return the need, or one for each row of its matrix."""
-    if isinstance(item, str):
-        return [Need(job=item)]
-    need = _given(item)
-    parallel = need.pop("parallel", None)
-    return [Need(**need | {"job": instance.name}) for instance in instances(need["job"], parallel)]
-
-
 def build_job(
     name: str, job: Hash, variables: tuple[Variable, ...], known: Known, context: Context
 ) -> PlannedJob:
@@ -141,11 +56,12 @@ def build_job(
     `known` are the values of all variables, for the names that are expanded here: tags, environment, ...
     """
     allowed = job.get("allow_failure")
+    upstream = upstream_of(job.get("needs"))
     planned = PlannedJob(
         name=name,
         stage=job["stage"],
         stage_index=0,
-        kind="bridge" if "trigger" in job else "build",
+        kind="bridge" if "trigger" in job or upstream is not None else "build",
         variables=variables,
         tags=tuple(dict.fromkeys(expand(tag, known) for tag in _texts(job.get("tags")))),
         allow_failure=_allow_failure(job),
@@ -155,6 +71,8 @@ def build_job(
         environment=_environment(name, job.get("environment"), known),
         manual_confirmation=job.get("manual_confirmation"),
         trigger=_trigger(job.get("trigger"), known),
+        upstream=None if upstream is None else expand(upstream, known),
+        cross_dependencies=cross_dependencies_of(job.get("needs")),
     )
     return planned if planned.kind == "bridge" else _with_execution(planned, job, context)
 
@@ -327,133 +245,3 @@ def _included(value: Any, known: Known) -> Any:
         else expand(inner, known)
         for key, inner in given.items()
     }
-
-
-#: Jobs of a file with all instances of parallel ones, before rules are applied.
-MAX_INSTANCES = 50_000
-
-Hashes = Mapping[str, Mapping[str, Any]]
-
-
-def errors_of_needs(jobs: Hashes, stages: tuple[str, ...]) -> list[str]:
-    """Return what is wrong with `needs` and `dependencies` in the file itself, whichever jobs a pipeline then has."""
-    index_of = {stage: index for index, stage in enumerate(stages)}
-    stage_of: dict[str, int] = {}
-    for name, job in jobs.items():
-        for instance in (name, *(other.name for other in instances(name, job.get("parallel")))):
-            stage_of[instance] = index_of[job["stage"]]
-        if len(stage_of) > MAX_INSTANCES:
-            raise CiConfigError(
-                f"The number of jobs, with all that `parallel` makes, exceeds {MAX_INSTANCES}"
-            )
-    errors: list[str] = []
-    for name, job in jobs.items():
-        errors += _errors_of_job(name, job, stage_of)
-    if not errors:
-        check_acyclic(
-            {name: [need.job for need in needs_of(job.get("needs")) or ()] for name, job in jobs.items()}
-        )
-    return errors
-
-
-def _errors_of_job(name: str, job: Mapping[str, Any], stage_of: Mapping[str, int]) -> list[str]:
-    errors = []
-    needs = needs_of(job.get("needs"))
-    if len(needs or ()) > MAX_NEEDS:
-        return [_too_many_needs(name)]
-    named = [need.job for need in needs or ()]
-    if doubled := sorted({need_name for need_name in named if named.count(need_name) > 1}):
-        errors.append(f"{name} has the following needs duplicated: {', '.join(doubled)}.")
-    for need in needs or ():
-        errors += _errors_of_target(
-            name, "need", need.job, stage_of, last=stage_of[name], optional=need.optional
-        )
-    for target in job.get("dependencies") or ():
-        errors += _errors_of_target(name, "dependency", target, stage_of, last=stage_of[name])
-    if needs and (
-        missing := [dependency for dependency in job.get("dependencies") or () if dependency not in named]
-    ):
-        errors.append(f"jobs:{name} dependencies the {', '.join(missing)} should be part of needs")
-    return errors
-
-
-def _too_many_needs(name: str) -> str:
-    return f"{name} job: one job can only need {MAX_NEEDS} others"
-
-
-def _errors_of_target(
-    name: str, what: str, target: str, stage_of: Mapping[str, int], *, last: int, optional: bool = False
-) -> list[str]:
-    """Return what is wrong with a reference to another job, which must not come after the stage `last`."""
-    if target not in stage_of:
-        return [] if optional else [f"{name} job: undefined {what}: {target}"]
-    if stage_of[target] > last:
-        stages = "current or prior" if last == stage_of[name] else "prior"
-        return [f"{name} job: {what} {target} is not defined in {stages} stages"]
-    return []
-
-
-def check_acyclic(graph: Mapping[str, Iterable[str]]) -> None:
-    """Raise ConfigError, which names the cycle, if jobs wait for each other."""
-    try:
-        graphlib.TopologicalSorter(graph).prepare()
-    except graphlib.CycleError as error:
-        circle = " -> ".join(reversed(error.args[1]))
-        raise CiConfigError(f"The pipeline has circular dependencies: {circle}") from None
-
-
-def resolve_needs(
-    planned: Mapping[str, PlannedJob], families: Mapping[str, Iterable[str]]
-) -> list[PlannedJob]:
-    """Return the planned jobs with `needs` and `dependencies` as names of jobs that the pipeline has.
-
-    `families` has, for each job of the file, the names of its instances, planned or not.
-    """
-    present = {name: [job] for name, job in planned.items()}
-    targets = present | {
-        name: [planned[instance] for instance in names if instance in planned]
-        for name, names in families.items()
-    }
-    resolved: list[PlannedJob] = []
-    errors: list[str] = []
-    for job in planned.values():
-        needs = None if job.needs is None else _present_needs(job, targets, errors)
-        downloads = _downloads(job, needs, targets)
-        resolved.append(evolve(job, needs=needs, dependencies=downloads))
-    if errors:
-        raise CiConfigError(*errors)
-    check_acyclic({job.name: [need.job for need in job.needs or ()] for job in resolved})
-    return resolved
-
-
-def _present_needs(
-    job: PlannedJob, targets: Mapping[str, list[PlannedJob]], errors: list[str]
-) -> tuple[Need, ...]:
-    found: dict[str, Need] = {}
-    for need in job.needs or ():
-        family = targets.get(need.job, [])
-        if not family and not need.optional:
-            errors.append(
-                f"'{job.name}' job needs '{need.job}' job, but '{need.job}' does not exist in the pipeline"
-            )
-        for other in family:
-            if other.stage_index > job.stage_index:
-                errors.append(f"{job.name} job: need {other.name} is not defined in current or prior stages")
-            found[other.name] = evolve(need, job=other.name)
-            if len(found) > MAX_NEEDS:
-                raise CiConfigError(_too_many_needs(job.name))
-    return tuple(found.values())
-
-
-def _downloads(
-    job: PlannedJob, needs: tuple[Need, ...] | None, targets: Mapping[str, list[PlannedJob]]
-) -> tuple[str, ...] | None:
-    """Return the jobs whose artifacts are downloaded: of the needs that ask for artifacts, or else of all earlier
-    stages, those that `dependencies` names."""
-    named = job.dependencies
-    wanted = None if named is None else [other for name in named for other in targets.get(name, ())]
-    if needs is None:
-        earlier = (other.name for other in wanted or () if other.stage_index < job.stage_index)
-        return None if wanted is None else tuple(earlier)
-    names = None if wanted is None else {other.name for other in wanted}
-    return tuple(need.job for need in needs if need.artifacts and (names is None or need.job in names))

@@ -11,9 +11,7 @@ from attrs import frozen
 
 from api_server.ci.config import inputs
 from api_server.ci.config.checks import (
-    ANY_NESTING,
     MAX_LIST_NESTING,
-    MAX_NAME,
     ByType,
     Check,
     Each,
@@ -25,7 +23,6 @@ from api_server.ci.config.checks import (
     glob,
     integer,
     moment,
-    not_supported,
     one_of,
     ref,
     regex,
@@ -35,6 +32,8 @@ from api_server.ci.config.checks import (
 from api_server.ci.config.execution import (
     BEYOND_DEFAULT,
     DEFAULT,
+    READ_REPORTS,
+    REPORTS,
     WEEK,
     exit_codes,
     job_variable,
@@ -43,8 +42,8 @@ from api_server.ci.config.execution import (
     texts,
     variables,
 )
-
-MAX_PARALLEL = 200
+from api_server.ci.config.needs import Needs
+from api_server.ci.config.parallel import MAX_PARALLEL, matrix
 
 _globs = Each(glob, at_most=50)
 _changes = ByType(
@@ -72,62 +71,6 @@ def _listed(at: str, value: Any) -> Iterator[str]:
 
 _global_variable = Fields(
     {"value": plain, "expand": boolean, "description": text, "options": texts}, together=_listed
-)
-
-
-def _row(at: str, value: dict[str, Any]) -> Iterator[str]:
-    """Check one hash of a matrix: variables, and the values that each of them takes."""
-    axes = [axis if isinstance(axis, list) else [axis] if axis != "" else [] for axis in value.values()]
-    if any(len(key) > MAX_NAME for key in value):
-        yield f"{at}:variables config has a key of more than {MAX_NAME} characters"
-    elif not all(axes) or not all(type(item) in {str, int} for axis in axes for item in axis):
-        yield f"{at}:variables config should be a hash of key value pairs, value can be an array"
-    elif not value:
-        yield f"{at}:variables config requires at least 1 items"
-
-
-_matrix = Fields(
-    {
-        "matrix": Each(
-            _row,
-            types=(dict,),
-            of="hashes",
-            at_most=MAX_PARALLEL,
-            too_many="config generates too many jobs (maximum is {})",
-        )
-    },
-    required=["matrix"],
-)
-
-
-def _written_out(at: str, value: Any) -> Iterator[str]:
-    """Check the rows of a matrix in `needs`. GitLab's expressions, such as `$[[ matrix.ARCH ]]`, are not carried
-    out."""
-    if "$[[" in str(value):
-        yield not_supported(f"{at} $[[ ]]")
-
-
-_rows = Fields(_matrix.keys, _matrix.required, together=_written_out)
-
-
-_need = ByType(
-    {
-        str: text,
-        dict: Fields(
-            {"job": text, "artifacts": boolean, "optional": boolean, "parallel": _rows},
-            required=["job"],
-            beyond=["project", "ref", "pipeline"],
-            attributes=["job", "artifacts", "optional"],
-        ),
-    }
-)
-_needs = ByType(
-    {
-        str: text,
-        dict: _need,
-        list: Each(_need, types=(str, dict), of="hashes or strings", levels=ANY_NESTING),
-    },
-    "config can only be a Hash or an Array",
 )
 
 
@@ -235,7 +178,7 @@ _rule: dict[str, Check] = {
     "allow_failure": boolean,
     "interruptible": boolean,
     "variables": variables(job_variable),
-    "needs": _needs,
+    "needs": Needs(["job"]),
 }
 
 
@@ -299,10 +242,9 @@ _ANY_JOB: dict[str, Check] = {
             "variables": ByType({bool: boolean, list: texts}),
         }
     ),
-    "needs": _needs,
     "environment": ByType({str: text, dict: _environment}),
     "resource_group": text,
-    "parallel": ByType({int: integer(1, MAX_PARALLEL), dict: _matrix}),
+    "parallel": ByType({int: integer(1, MAX_PARALLEL), dict: matrix}),
 }
 
 #: Keywords of a job that a runner runs.
@@ -310,6 +252,7 @@ BUILD = Fields(
     {
         **_ANY_JOB,
         **DEFAULT,
+        "needs": Needs(["job", "cross_dependency"]),
         "script": script,
         "when": one_of(*_JOB_WHEN),
         "start_in": _start_in,
@@ -325,13 +268,13 @@ BUILD = Fields(
     attributes=_OF_JOBS,
 )
 
-#: Keywords of a job that starts another pipeline.
+#: Keywords of a job that starts another pipeline, or mirrors the status of one.
 BRIDGE = Fields(
     {
         **_ANY_JOB,
+        "needs": Needs(["job", "bridge"]),
         "trigger": _trigger,
         "when": one_of(*_BRIDGE_WHEN),
-        "rules": Rules(Fields({**_rule, "when": one_of(*_BRIDGE_WHEN, "never")}, attributes=_OF_RULES)),
         "allow_failure": boolean,
         "interruptible": boolean,
     },
@@ -379,26 +322,40 @@ INCLUDE = _include(
 
 #: What is different about keywords that are supported.
 DIFFERS = {
-    "artifacts:expose_as": "kept, but merge requests do not show it",
-    "artifacts:reports": "kept as artifacts; only `dotenv` and `junit` are parsed",
+    **{
+        f"artifacts:reports:{kind}": "kept as an artifact, but not read"
+        for kind in ("coverage_report", *REPORTS)
+        if kind not in {*READ_REPORTS, "cobertura", "jacoco"}
+    },
     "environment": "used for variables and the rights of agents; there are no environments",
     "environment:action": "passed to the job; does nothing to an environment",
-    "environment:auto_stop_in": "checked and kept; nothing stops by itself",
-    "environment:on_stop": "checked and kept; nothing stops by itself",
     "id_tokens": "at most 20; [what tokens say](identity-tokens.md)",
     "include": "at most 20 levels deep",
     "include:component": "by the releases or tags of a project; there is no catalog",
     "include:template": "files of the operator's folder (`ci_templates_dir`); none are shipped",
     "include:remote": "at most 1 MiB, 3 redirects, 10 s, and 30 s for all; the URL may contain masked variables",
     "manual_confirmation": "shown by the page of the job, beside the button",
-    "needs:parallel": "rows as they are written; no `$[[ matrix.NAME ]]`",
+    "needs:parallel:matrix": "also `$[[ matrix.NAME ]]`, which GitLab has since version 18.6",
+    "needs:project": "looked for in the 1,000 newest pipelines of the ref; the job's token has to open the artifacts",
     "release": "a step that calls `release-cli`, which the image must contain",
     "rules:changes:compare_to": "at most 20 different refs in one configuration",
+    "spec:inputs": "inside a longer text, arrays become JSON; what is inserted is not searched for blocks again",
+    "spec:inputs:options": "also of arrays, as in later versions",
+    "spec:inputs:rules": "those of GitLab 18; the inputs that they ask about may be declared later",
     "trigger:strategy": "also `mirror`, which GitLab has since version 18",
     "variables": "also numbers with a fraction and booleans, as in later versions of GitLab 17",
+}
+#: What becomes of keywords that are accepted and have no effect.
+IGNORED = {
+    "artifacts:expose_as": "kept, but merge requests do not show it",
+    "environment:auto_stop_in": "checked and kept; nothing stops by itself",
+    "environment:on_stop": "checked and kept; nothing stops by itself",
+    "spec:description": "checked; nothing shows it",
     "variables:description": "checked; there is no page that shows it",
     "variables:options": "checked; there is no page that shows them",
 }
+#: What is said of keywords that are not supported, beyond that.
+REFUSED = {"pages": "a job named `pages` is a job as any other, and publishes nothing"}
 #: Keywords that are carried out before anything is checked.
 _STRUCTURE = ("extends", "!reference", "include", "default")
 
@@ -408,7 +365,7 @@ class Keyword:
     """`name` is GitLab's way to write it, `artifacts:reports:junit`; `note` says what differs."""
 
     name: str
-    support: Literal["as GitLab", "differs", "not supported"]
+    support: Literal["as GitLab", "differs", "ignored", "not supported"]
     note: str = ""
 
 
@@ -419,13 +376,14 @@ def reference() -> list[Keyword]:
         if supported:
             found[name] = _supported(name)
         else:
-            found.setdefault(name, Keyword(name, "not supported"))
+            found.setdefault(name, Keyword(name, "not supported", REFUSED.get(name, "")))
     return sorted(found.values(), key=lambda keyword: keyword.name)
 
 
 def _supported(name: str) -> Keyword:
-    note = DIFFERS.get(name, "")
-    return Keyword(name, "differs" if note else "as GitLab", note)
+    if name in IGNORED:
+        return Keyword(name, "ignored", IGNORED[name])
+    return Keyword(name, "differs", DIFFERS[name]) if name in DIFFERS else Keyword(name, "as GitLab")
 
 
 def _all() -> Iterator[tuple[str, bool]]:
@@ -449,6 +407,9 @@ def _names(check: Check, place: str) -> Iterator[tuple[str, bool]]:
                 yield from _names(inner, name)
             for key in check.beyond:
                 yield f"{place}:{key}" if place else key, False
+        case Needs():
+            for form in check.forms:
+                yield from _names(form, place)
         case ByType(inners) | ByKind(inners):
             for inner in inners.values():
                 yield from _names(inner, place)

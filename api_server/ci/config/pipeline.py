@@ -13,8 +13,10 @@ from api_server.ci.config.checks import MAX_NAME, flatten
 from api_server.ci.config.configuration import Configuration, inherits, read
 from api_server.ci.config.context import Context
 from api_server.ci.config.errors import CiConfigError
-from api_server.ci.config.jobs import Instance, build_job, instances, needs_of, resolve_needs, variables_of
-from api_server.ci.config.plan import AutoCancel, Plan, PlannedJob, size
+from api_server.ci.config.jobs import build_job, variables_of
+from api_server.ci.config.needs import needs_of, resolve_needs
+from api_server.ci.config.parallel import Instance, instances
+from api_server.ci.config.plan import AutoCancel, Need, Plan, PlannedJob, size
 from api_server.ci.config.variables import Variable, expand, overlay
 
 MAX_JOBS = 1000
@@ -64,6 +66,18 @@ def plan(configuration: Configuration, context: Context) -> Plan:
         auto_cancel=AutoCancel(**auto_cancel),
         name=expand(name, context.public.known(variables)).strip()[:MAX_NAME] or None if name else None,
     )
+
+
+def _needs(
+    planned: PlannedJob, rule: Mapping[str, Any], instance: Instance, of_job: Any
+) -> tuple[Need, ...] | None:
+    """Return what the job waits for: for what its rule says, else for what it says itself (`of_job`).
+
+    A bridge that mirrors a pipeline has its turn with its stage, as in GitLab.
+    """
+    if planned.upstream is not None:
+        return None
+    return needs_of(instance.written_out(rule["needs"]) if "needs" in rule else of_job)
 
 
 #: Characters of JSON that YAML accepts only escaped.
@@ -144,6 +158,7 @@ class _Planner:
         rule = self._rule(job, known)
         if rule is None:
             return None
+        job = {**job, "needs": instance.written_out(job.get("needs"))}
         if rule.get("variables"):
             variables = tuple(overlay(variables, variables_of(rule["variables"])))
         if rule.get("variables") or self._public is not self._context:
@@ -159,7 +174,7 @@ class _Planner:
             stage_index=self._stages[job["stage"]],
             node_index=instance.index,
             node_total=instance.total,
-            needs=needs_of(rule.get("needs", job.get("needs"))),
+            needs=_needs(planned, rule, instance, job["needs"]),
             dependencies=None if job.get("dependencies") is None else tuple(job["dependencies"]),
             when=rule["when"],
             start_in=checks.parse_duration(rule["start_in"]) if rule["when"] == "delayed" else None,

@@ -21,6 +21,17 @@ class Need:
 
 
 @frozen(kw_only=True)
+class CrossDependency:
+    """A job of another pipeline whose artifacts are wanted: of the last success on a ref of a project, or of a pipeline
+    by its id. The texts may hold variables that only the running job knows."""
+
+    job: str
+    project: str | None = None
+    ref: str | None = None
+    pipeline: str | None = None
+
+
+@frozen(kw_only=True)
 class Retry:
     """How often (0 to 2), and after which failure reasons or exit codes, a failed job is started again by itself."""
 
@@ -189,6 +200,9 @@ class PlannedJob:
     resource_group: str | None = None
     interruptible: bool = False
     trigger: Trigger | None = None
+    #: A bridge without `trigger` mirrors the status of the newest pipeline of the project with this path.
+    upstream: str | None = None
+    cross_dependencies: tuple[CrossDependency, ...] = ()
     #: `parallel`: the job is number `node_index` of `node_total` (from 1).
     node_index: int | None = None
     node_total: int = 1

@@ -87,6 +87,25 @@ def expand_all(variables: Iterable[Variable]) -> list[Variable]:
     ]
 
 
+def forwarded(
+    own: Iterable[Variable], weaker: Iterable[Variable], stronger: Iterable[Variable]
+) -> list[Variable]:
+    """Return a bridge's `own` variables as the pipeline that it starts gets them: with the values that they refer to
+    here. References to file variables, and unknown names, are left to that pipeline.
+
+    Text that would grow beyond MAX_EXPANDED stays as it is.
+    """
+    given = list(own)
+    known = {one.key: one.value for one in expand_all(overlay(weaker, given, stronger)) if not one.file}
+    left = MAX_EXPANDED
+    found = []
+    for one in given:
+        size = _size(one.value, known)
+        found.append(one if one.raw or size > left else evolve(one, value=expand_known(one.value, known)))
+        left -= min(size, left)
+    return found
+
+
 def _size(text: str, known: Mapping[str, str]) -> int:
     return len(text) + sum(len(known.get(name, "")) for name in references(text))
 

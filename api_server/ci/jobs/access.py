@@ -100,6 +100,15 @@ async def find_job(services: Services, project: Project, job_id: int) -> Job:
     return job
 
 
+_LEAST_ROLE = {"all": Role.NO_ACCESS, "developer": Role.DEVELOPER, "maintainer": Role.MAINTAINER}
+
+
+def may_read_artifacts(project: Project, access: str) -> bool:
+    """Return whether `artifacts:access` of a job's file lets the caller read them; `none` leaves out everybody."""
+    least = _LEAST_ROLE.get(access)
+    return least is not None and project.role >= least
+
+
 def id_of_calling_job(actor: Actor) -> int:
     """Return the job whose token was sent; only for routes with `access=JOB`."""
     job_id = actor.job_id

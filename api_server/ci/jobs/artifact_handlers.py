@@ -9,7 +9,7 @@ import attrs
 from aiohttp import hdrs, web
 
 from api_server.ci.jobs import artifact_queries, upkeep
-from api_server.ci.jobs.access import OneJob, find_job
+from api_server.ci.jobs.access import OneJob, find_job, may_read_artifacts
 from api_server.ci.jobs.artifact_queries import Artifact
 from api_server.ci.jobs.queries import show_job
 from api_server.ci.pipelines.access import (
@@ -42,8 +42,6 @@ from api_server.zip_files import ZIP_FILES, DamagedError
 _CODED = {"gzip": "application/gzip", "bzip2": "application/x-bzip2", "xz": "application/x-xz"}
 _TYPES = {"zip": "application/zip", "gzip": "application/gzip", "raw": "application/octet-stream"}
 
-_LEAST_ROLE = {"all": Role.NO_ACCESS, "developer": Role.DEVELOPER, "maintainer": Role.MAINTAINER}
-
 
 async def archive_of(services: Services, job_id: int) -> Artifact:
     """Return the job's archive. Raises 404 where it has none, or none any more."""
@@ -55,8 +53,7 @@ async def archive_of(services: Services, job_id: int) -> Artifact:
 
 def check_may_read(project: Project, archive: Artifact) -> None:
     """Raise 403 for those whom `artifacts:access` of the job's file leaves out; `none` leaves out everybody."""
-    least = _LEAST_ROLE.get(archive.access)
-    if least is None or project.role < least:
+    if not may_read_artifacts(project, archive.access):
         raise forbidden()
 
 

@@ -70,11 +70,14 @@ class Artifact:
     access: str
 
 
-#: Columns of the rows `archive` and `jobs`.
-_COLUMNS = """
-    archive.file_format, archive.filename, archive.size, archive.object_key, archive.sha256,
+#: Of the row `jobs`: who may download its artifacts.
+ACCESS = """
     coalesce(jobs.plan #>> '{artifacts,access}',
-        CASE WHEN jobs.plan #>> '{artifacts,public}' = 'false' THEN 'developer' ELSE 'all' END) AS access
+        CASE WHEN jobs.plan #>> '{artifacts,public}' = 'false' THEN 'developer' ELSE 'all' END)
+"""
+#: Columns of the rows `archive` and `jobs`.
+_COLUMNS = f"""
+    archive.file_format, archive.filename, archive.size, archive.object_key, archive.sha256, {ACCESS} AS access
 """
 #: A condition on the row `archive`.
 HAS_NOT_EXPIRED = "(archive.expire_at IS NULL OR archive.expire_at > %(now)s)"

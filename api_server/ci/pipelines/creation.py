@@ -6,7 +6,7 @@ import asyncio
 import datetime
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import attrs
 import orjson
@@ -14,13 +14,15 @@ import orjson
 from api_server.ci.config import predefined
 from api_server.ci.config.context import Context
 from api_server.ci.config.errors import CiConfigError
+from api_server.ci.config.inputs import Input, declared_in
 from api_server.ci.config.pipeline import plan_pipeline
-from api_server.ci.config.plan import AutoCancel, Plan
+from api_server.ci.config.plan import AutoCancel, Plan, PlannedJob
 from api_server.ci.config.predefined import pipeline_variables
-from api_server.ci.config.variables import Variable
+from api_server.ci.config.variables import Variable, forwarded
 from api_server.ci.pipelines import creation_queries, other_files, planning, repository, transitions
 from api_server.ci.pipelines.access import check_may_begin_with, may_run_on
-from api_server.ci.pipelines.creation_queries import MergeRequest, Subject
+from api_server.ci.pipelines.creation_queries import MergeRequest, PipelineSource, Subject
+from api_server.ci.pipelines.job_queries import Bridge
 from api_server.ci.pipelines.planning import LIMITS, REMOTE_FILES, Limits, RemoteFiles
 from api_server.ci.pipelines.repository import Commit
 from api_server.ci.variables import queries as variables
@@ -41,10 +43,6 @@ from api_server.state.secrets import Vault
 from api_server.web.errors import ApiError
 from api_server.web.routes import Role
 from common.concurrency import aside
-
-PipelineSource = Literal[
-    "push", "web", "api", "trigger", "schedule", "pipeline", "parent_pipeline", "merge_request_event"
-]
 
 
 @attrs.frozen(kw_only=True)
@@ -153,6 +151,8 @@ def described_merge_request(found: MergeRequest | None) -> predefined.MergeReque
 P = ParamSpec("P")
 T = TypeVar("T")
 
+#: What a bridge does not have: it never runs anywhere.
+_OF_RUNNERS = frozenset({"CI_JOB_STARTED_AT", "CI_JOB_TIMEOUT"})
 #: Variables of a pipeline that are opened in the event loop.
 _AT_ONCE = 200
 _SKIPS = re.compile(r"\[(ci[ _-]skip|skip[ _-]ci)\]", re.IGNORECASE)
@@ -168,6 +168,10 @@ class PipelineMaker:
     settings: Settings
     limits: Limits
     remote: RemoteFiles
+
+    @property
+    def _server(self) -> predefined.Server:
+        return predefined.Server(url=self.settings.base_url, version=self.settings.dialect)
 
     async def make(self, params: PipelineRequest) -> int:
         """The id of the new pipeline, its first jobs on their way. Raises `PipelineRefused`.
@@ -216,6 +220,70 @@ class PipelineMaker:
         if read.problem is not None:
             raise PipelineRefused(*read.problem.errors)
         return await self._context(params, subject, read, trusted=params.configuration is None), read.text
+
+    async def forwarded(
+        self, bridge: Bridge, planned: PlannedJob, given: tuple[Variable, ...]
+    ) -> tuple[Variable, ...]:
+        """The variables that the file gives a bridge, expanded as in its own pipeline, which was started with `given`.
+        Raises `PipelineRefused`."""
+        own = planned.variables
+        if not any("$" in variable.value and not variable.raw for variable in own):
+            return own
+        request = PipelineRequest(
+            project_id=bridge.project_id,
+            ref=bridge.ref,
+            tag=bridge.tag,
+            sha=bridge.sha,
+            before_sha=bridge.before_sha,
+            source=bridge.source,
+            user_id=bridge.user_id,
+            variables=given,
+            merge_request=await creation_queries.find_merge_request(self.database, bridge.merge_request_id),
+            configuration="",
+        )
+        subject = await self._subject(request)
+        try:
+            read = await self._read(request, subject)
+            context = await self._context(request, subject, read, trusted=True)
+        except CiConfigError as refused:
+            raise PipelineRefused(*refused.errors) from None
+        known = (*context.predefined, *self._of_bridge(bridge, planned, subject, context))
+        large = len(own) + len(context.given) > _AT_ONCE
+        return tuple(await aside(large, lambda: forwarded(own, known, context.given)))
+
+    def _of_bridge(
+        self, bridge: Bridge, planned: PlannedJob, subject: Subject, context: Context
+    ) -> list[Variable]:
+        """Return what `Context.predefined` does not say of a bridge and its pipeline, or says of the next pipeline."""
+        job = predefined.Job(
+            id=bridge.id, pipeline_id=bridge.pipeline_id, token="", started_at=self.database.now, timeout=0
+        )
+        known = predefined.job_variables(
+            self._server, described_project(subject), job, planned, context.predefined
+        )
+        return [
+            Variable("CI_PIPELINE_IID", str(bridge.pipeline_iid)),
+            *(variable for variable in known if variable.public and variable.key not in _OF_RUNNERS),
+        ]
+
+    async def inputs_of_file(self, project_id: int, user_id: int, ref: str) -> dict[str, Input]:
+        """The inputs that the project's file on a branch or tag declares, by name. Raises `PipelineRefused`."""
+        found = self.resolve(project_id, ref)
+        params = PipelineRequest(
+            project_id=project_id,
+            ref=found.name,
+            tag=found.kind == "tag",
+            sha=found.commit,
+            source="web",
+            user_id=user_id,
+        )
+        read = await self._read(params, await self._subject(params))
+        try:
+            if read.problem is not None:
+                raise read.problem
+            return await self.in_thread(declared_in, read.text or "", Context(project_id=project_id))
+        except CiConfigError as refused:
+            raise PipelineRefused(*refused.errors) from None
 
     async def in_thread(
         self,
@@ -275,7 +343,7 @@ class PipelineMaker:
         return Context(
             project_id=params.project_id,
             predefined=pipeline_variables(
-                predefined.Server(url=self.settings.base_url, version=self.settings.dialect),
+                self._server,
                 described_project(subject),
                 predefined.Pipeline(
                     iid=subject.next_iid,

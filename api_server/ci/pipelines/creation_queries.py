@@ -2,7 +2,7 @@
 """Statements that a new pipeline is made with: for whom and what it runs, its variables and its jobs."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 import orjson
@@ -13,6 +13,10 @@ from api_server.git.ref_names import NO_COMMIT
 from api_server.namespaces.resources import OverrideRole, may_give_variables
 from api_server.state.database import Executor, Transaction
 from api_server.state.declarations import statement
+
+PipelineSource = Literal[
+    "push", "web", "api", "trigger", "schedule", "pipeline", "parent_pipeline", "merge_request_event"
+]
 
 
 @attrs.frozen(kw_only=True)

@@ -10,6 +10,7 @@ import attrs
 import orjson
 
 from api_server.ci.config.plan import PlannedJob, from_json
+from api_server.ci.pipelines.creation_queries import PipelineSource
 from api_server.ci.pipelines.states import COMPLETE, TRANSITIONS, Event, OrderedJob, Status
 from api_server.state.database import Executor, Transaction
 from api_server.state.declarations import statement
@@ -285,6 +286,10 @@ async def next_for_resource(transaction: Transaction, project_id: int, resource_
     return None if found is None else int(found)
 
 
+#: Pipelines that a mirrored one may lead to.
+MAX_MIRRORS = 1000
+
+
 @attrs.frozen
 class Bridge:
     """A bridge with what its pipeline runs for: a ref, or a merge request.
@@ -300,6 +305,8 @@ class Bridge:
     plan: str
     retried: bool
     user_id: int | None
+    pipeline_iid: int
+    source: PipelineSource
     ref: str
     tag: bool
     sha: str
@@ -319,7 +326,8 @@ class Bridge:
         FROM above JOIN jobs ON jobs.id = above.source_job_id JOIN pipelines ON pipelines.id = jobs.pipeline_id
     )
     SELECT jobs.id, jobs.project_id, jobs.pipeline_id, jobs.status, jobs.plan, jobs.retried, jobs.user_id,
-        pipelines.ref, pipelines.tag, pipelines.sha, pipelines.before_sha,
+        pipelines.iid AS pipeline_iid, pipelines.source, pipelines.ref, pipelines.tag, pipelines.sha,
+        pipelines.before_sha,
         (SELECT count(*) FROM above WHERE above.is_parent) AS depth,
         EXISTS (SELECT FROM above WHERE above.source <> 'parent_pipeline'
             GROUP BY above.project_id, above.ref, above.tag, above.source HAVING count(*) > 1) AS loops,
@@ -331,8 +339,8 @@ async def find_bridge(database: Executor, job_id: int) -> Bridge | None: ...
 
 
 @attrs.frozen
-class Downstream:
-    """The pipeline that a bridge has started."""
+class Followed:
+    """A pipeline whose status a bridge takes over: one that it has started, or that it mirrors."""
 
     id: int
     status: Status
@@ -342,7 +350,72 @@ class Downstream:
 @statement("""
     SELECT pipelines.id, pipelines.status, pipelines.source FROM pipelines WHERE pipelines.source_job_id = %(job_id)s
     """)
-async def find_downstream(database: Executor, job_id: int) -> Downstream | None: ...
+async def find_downstream(database: Executor, job_id: int) -> Followed | None: ...
+
+
+@statement("""
+    SELECT pipelines.id, pipelines.status, pipelines.source
+    FROM mirrored_pipelines JOIN pipelines ON pipelines.id = mirrored_pipelines.mirrored_id
+    WHERE mirrored_pipelines.job_id = %(job_id)s
+    """)
+async def find_mirrored(database: Executor, job_id: int) -> Followed | None:
+    """Return the pipeline that a bridge mirrors; None where that has been removed."""
+
+
+HOLD_MIRRORS = """
+    SELECT pg_advisory_xact_lock(hashtextextended('mirrored pipelines', 20))
+"""
+#: A pipeline leads to those that its bridges mirror, and a mirrored one to where its parents stand, so that no bridge
+#: waits for a pipeline that waits for the bridge.
+MIRROR = f"""
+    WITH RECURSIVE newest AS (
+        SELECT pipelines.id FROM pipelines
+        WHERE pipelines.project_id = %(project_id)s AND pipelines.ref = %(branch)s AND NOT pipelines.tag
+            AND pipelines.source <> 'parent_pipeline'
+        ORDER BY pipelines.id DESC LIMIT 1
+    ), reached AS (
+        SELECT newest.id FROM newest
+        UNION
+        SELECT mirrored_pipelines.mirrored_id
+        FROM reached JOIN mirrored_pipelines ON mirrored_pipelines.pipeline_id = reached.id
+    ), looked_at AS (
+        SELECT reached.id FROM reached LIMIT {MAX_MIRRORS}
+    ), loops AS (
+        SELECT count(*) = {MAX_MIRRORS} OR bool_or(
+            coalesce(pipelines.hierarchy_id, pipelines.id) = coalesce(own.hierarchy_id, own.id)) AS circular
+        FROM looked_at JOIN pipelines ON pipelines.id = looked_at.id
+        JOIN pipelines own ON own.id = %(pipeline_id)s
+    ), mirrored AS (
+        INSERT INTO mirrored_pipelines (job_id, pipeline_id, mirrored_id)
+        SELECT %(job_id)s, %(pipeline_id)s, newest.id FROM newest, loops WHERE NOT loops.circular
+        ON CONFLICT (job_id) DO NOTHING
+    )
+    SELECT CASE WHEN NOT EXISTS (SELECT FROM newest) THEN 'skip' WHEN loops.circular THEN 'drop' ELSE 'run' END
+    FROM loops
+"""
+
+
+async def mirror(transaction: Transaction, bridge: Bridge, *, project_id: int, branch: str) -> Event:
+    """Have a bridge mirror the newest pipeline of a branch, and return what happens to the bridge then: nothing to
+    mirror skips it, and it fails where pipelines would wait for each other in a circle."""
+    await transaction.run(HOLD_MIRRORS)
+    event: Event = await transaction.value(
+        MIRROR, job_id=bridge.id, pipeline_id=bridge.pipeline_id, project_id=project_id, branch=branch
+    )
+    return event
+
+
+MIRRORING = Statement("""
+    SELECT ARRAY(
+        SELECT mirrored_pipelines.job_id FROM mirrored_pipelines
+        WHERE mirrored_pipelines.mirrored_id = %(pipeline_id)s AND mirrored_pipelines.job_id > %(after)s
+        ORDER BY mirrored_pipelines.job_id LIMIT %(most)s)
+""")
+
+
+async def mirroring(database: Executor, pipeline_id: int, *, after: int, most: int = 200) -> list[int]:
+    """Return the first `most` bridges behind the id `after` that mirror a pipeline."""
+    return list(await database.value(MIRRORING, pipeline_id=pipeline_id, after=after, most=most))
 
 
 FORGOTTEN_BRIDGES = Statement("""
@@ -350,6 +423,9 @@ FORGOTTEN_BRIDGES = Statement("""
         SELECT jobs.id FROM jobs
         WHERE jobs.kind = 'bridge' AND jobs.status = 'running' AND NOT EXISTS (
             SELECT FROM pipelines WHERE pipelines.source_job_id = jobs.id AND pipelines.status <> ALL (%(complete)s))
+            AND NOT EXISTS (
+                SELECT FROM mirrored_pipelines JOIN pipelines ON pipelines.id = mirrored_pipelines.mirrored_id
+                WHERE mirrored_pipelines.job_id = jobs.id AND pipelines.status <> ALL (%(complete)s))
         ORDER BY jobs.id LIMIT %(most)s)
 """)
 

@@ -200,10 +200,11 @@ async def lock_pipeline(transaction: Transaction, pipeline_id: int) -> bool:
 
 @attrs.frozen
 class PipelineFollowers:
-    """Who has to hear of a pipeline's new status: the bridge that started it, or a merge request that is merged
-    automatically as soon as it succeeds."""
+    """Who has to hear of a pipeline's new status: the bridge that started it, bridges that mirror it, or a merge
+    request that is merged automatically as soon as it succeeds."""
 
     source_job_id: int | None
+    is_mirrored: bool
     is_awaited: bool
 
 
@@ -215,7 +216,9 @@ class PipelineFollowers:
             THEN coalesce(started_at, %(now)s) ELSE started_at END,
         finished_at = CASE WHEN %(status)s IN ('success', 'failed', 'canceled', 'skipped') THEN %(now)s END
     WHERE id = %(pipeline_id)s AND status <> %(status)s
-    RETURNING source_job_id, status IN ('success', 'skipped') AND EXISTS (
+    RETURNING source_job_id,
+        EXISTS (SELECT FROM mirrored_pipelines WHERE mirrored_pipelines.mirrored_id = pipelines.id) AS is_mirrored,
+        status IN ('success', 'skipped') AND EXISTS (
         SELECT FROM merge_requests
         WHERE merge_requests.project_id = pipelines.project_id AND merge_requests.head_sha = pipelines.sha
             AND merge_requests.auto_merge IS NOT NULL) AS is_awaited

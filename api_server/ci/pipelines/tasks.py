@@ -15,17 +15,19 @@ import structlog
 from api_server.ci.config.pipeline import child_configuration
 from api_server.ci.config.plan import PlannedJob, Trigger
 from api_server.ci.config.variables import Variable
-from api_server.ci.pipelines import creation, job_queries, queries, transitions
+from api_server.ci.pipelines import creation, creation_queries, job_queries, queries, transitions
 from api_server.ci.pipelines.creation import PipelineMaker, PipelineRefused, PipelineRequest, pipeline_maker
 from api_server.ci.pipelines.creation_queries import find_merge_request
 from api_server.ci.pipelines.job_queries import Bridge, plan_of
 from api_server.ci.pipelines.planning import LIMITS, REMOTE_FILES, Limits, RemoteFiles
-from api_server.ci.pipelines.states import COMPLETE, TRANSITIONS, Status
+from api_server.ci.pipelines.states import COMPLETE, TRANSITIONS, Event, Status
 from api_server.code.ref_queries import MovedProject
 from api_server.code.refs import REF_LISTENERS
 from api_server.git import references
 from api_server.git.received_push import RefUpdate
 from api_server.git.ref_names import BRANCHES, NO_COMMIT, TAGS
+from api_server.namespaces import project_queries
+from api_server.namespaces.resources import Project
 from api_server.services import Services
 from api_server.state.database import Database, Transaction
 from api_server.state.queue import enqueue
@@ -41,14 +43,18 @@ _TAKEN_OVER: dict[str, dict[str, Any]] = {
     "canceled": {"event": "cancel"},
 }
 _MIRRORED = _TAKEN_OVER | {"skipped": {"event": "mirror_skipped"}, "manual": {"event": "mirror_manual"}}
+_OF_UPSTREAM = _MIRRORED | {"failed": {"event": "drop", "failure_reason": "unknown_failure"}}
 
 
 async def start_bridge(maker: PipelineMaker, job_id: int) -> None:
-    """Start the pipeline that a pending bridge asks for, once."""
+    """Start the pipeline that a pending bridge asks for, once, or have the bridge mirror the one that it names."""
     bridge = await job_queries.find_bridge(maker.database, job_id)
     if bridge is None or bridge.status != "pending":
         return
     planned = plan_of(bridge)
+    if planned.upstream is not None:
+        await _begin_to_mirror(maker.database, bridge, planned.upstream)
+        return
     try:
         wanted = await _request_of_bridge(maker, bridge, planned)
         await (
@@ -68,6 +74,43 @@ async def start_bridge(maker: PipelineMaker, job_id: int) -> None:
     await cancel_child(maker.database, job_id)  # the bridge may have been while the pipeline was made
 
 
+async def _begin_to_mirror(database: Database, bridge: Bridge, path: str) -> None:
+    """Have a bridge mirror the newest pipeline of the default branch of a project, with the rights of its user."""
+    project = await _project_of_user(database, path, bridge.user_id)
+    async with database.transaction() as transaction:
+        event: Event = "drop"
+        if project is None:
+            reason = "upstream_bridge_project_not_found"
+        elif not project.shows_pipelines:
+            reason = "insufficient_upstream_permissions"
+        else:
+            reason = "pipeline_loop_detected"
+            event = await job_queries.mirror(
+                transaction, bridge, project_id=project.id, branch=project.default_branch
+            )
+        await transitions.advance(transaction, bridge.id, event, failure_reason=reason)
+    await follow_bridge(database, bridge.id)
+
+
+async def _project_of_user(database: Database, path: str, user_id: int | None) -> Project | None:
+    """Return the project as the user meets it; None where she does not see it, or is gone or blocked."""
+    user = await creation_queries.active_user(database, user_id)
+    if user is None:
+        return None
+    return await project_queries.find_project(
+        database, project_id=None, path=path, user_id=user_id, admin=user.admin, job_project_id=None
+    )
+
+
+async def follow_mirrored(database: Database, pipeline_id: int) -> None:
+    """Give the bridges that mirror a pipeline the status of that one."""
+    after = 0
+    while job_ids := await job_queries.mirroring(database, pipeline_id, after=after):
+        for job_id in job_ids:
+            await follow_bridge(database, job_id)
+        after = job_ids[-1]
+
+
 async def follow_forgotten_bridges(database: Database) -> None:
     """Update the bridges whose downstream pipelines have ended or gone unnoticed, for instance with their project."""
     for job_id in await job_queries.forgotten_bridges(database):
@@ -75,26 +118,25 @@ async def follow_forgotten_bridges(database: Database) -> None:
 
 
 async def follow_bridge(database: Database, job_id: int) -> None:
-    """Give a bridge that waits for its downstream pipeline the status of that one. It fails if the pipeline was
-    removed."""
+    """Give a bridge the status of the pipeline that it waits for or mirrors. It fails if the pipeline was removed."""
     async with database.transaction() as transaction:
         await job_queries.lock_pipeline_of(transaction, job_id)
         bridge = await job_queries.find_bridge(transaction, job_id)
-        downstream = await job_queries.find_downstream(transaction, job_id)
-        if bridge is None or bridge.retried or not _depends(plan_of(bridge)):
+        if bridge is None or bridge.retried or not _depends(planned := plan_of(bridge)):
             return
-        if downstream is None:
-            if bridge.status == "running":
-                await transitions.advance(transaction, job_id, "drop", failure_reason="unknown_failure")
-        else:
-            await _take_over(transaction, bridge, downstream.status)
+        find = job_queries.find_downstream if planned.upstream is None else job_queries.find_mirrored
+        followed = await find(transaction, job_id)
+        if followed is not None:
+            await _take_over(transaction, bridge, planned, followed.status)
+        elif bridge.status == "running":
+            await transitions.advance(transaction, job_id, "drop", failure_reason="unknown_failure")
 
 
-async def _take_over(transaction: Transaction, bridge: Bridge, status: Status) -> None:
-    """Move a bridge that runs, or has taken over another status, to the status of its downstream pipeline."""
-    trigger = plan_of(bridge).trigger
-    mirrors = trigger is not None and trigger.mirror
-    taken_over = (_MIRRORED if mirrors else _TAKEN_OVER).get(status)
+async def _take_over(transaction: Transaction, bridge: Bridge, planned: PlannedJob, status: Status) -> None:
+    """Move a bridge that runs, or has taken over another status, to the status of the pipeline that it follows."""
+    mirrored = _OF_UPSTREAM if planned.trigger is None else _MIRRORED
+    mirrors = planned.trigger is None or planned.trigger.mirror
+    taken_over = (mirrored if mirrors else _TAKEN_OVER).get(status)
     target = "running" if taken_over is None else TRANSITIONS[taken_over["event"]]["running"]
     if bridge.status == target:
         return
@@ -171,20 +213,19 @@ async def _request_elsewhere(
 async def _forwarded_variables(
     maker: PipelineMaker, bridge: Bridge, planned: PlannedJob, trigger: Trigger
 ) -> tuple[Variable, ...]:
-    """Return the bridge's own variables and those given to its pipeline, as far as `forward` allows."""
-    given: tuple[Variable, ...] = ()
-    if trigger.forward_pipeline_variables:
-        rows = await queries.pipeline_variables(maker.database, bridge.pipeline_id)
-        given = tuple(
-            Variable(row.key, maker.vault.decrypt(row.value), file=row.variable_type == "file")
-            for row in rows
-        )
-    own = planned.variables if trigger.forward_yaml_variables else ()
-    return (*own, *given)
+    """Return the bridge's own variables and those given to its pipeline, as far as `forward` allows. Raises
+    `PipelineRefused`."""
+    rows = await queries.pipeline_variables(maker.database, bridge.pipeline_id)
+    given = tuple(
+        Variable(row.key, maker.vault.decrypt(row.value), file=row.variable_type == "file") for row in rows
+    )
+    own = await maker.forwarded(bridge, planned, given) if trigger.forward_yaml_variables else ()
+    return (*own, *(given if trigger.forward_pipeline_variables else ()))
 
 
 def _depends(planned: PlannedJob) -> bool:
-    return planned.trigger is not None and (planned.trigger.depend or planned.trigger.mirror)
+    """Return whether a bridge takes over what becomes of a pipeline."""
+    return planned.trigger is None or planned.trigger.depend or planned.trigger.mirror
 
 
 _KEY = re.compile(r"[A-Za-z0-9_]{1,255}", re.ASCII)
@@ -299,6 +340,9 @@ def setup(services: Services) -> None:
     async def follow_downstream(job_id: int) -> None:
         await follow_bridge(services.database, job_id)
 
+    async def follow_mirrored_pipeline(pipeline_id: int) -> None:
+        await follow_mirrored(services.database, pipeline_id)
+
     async def cancel_downstream(job_id: int) -> None:
         await cancel_child(services.database, job_id)
 
@@ -316,6 +360,7 @@ def setup(services: Services) -> None:
     queue.add(CREATE_PUSHED_PIPELINE, create_pushed_pipeline, attempts=5)
     queue.add(transitions.START_DOWNSTREAM, start_downstream, attempts=5)
     queue.add(transitions.FOLLOW_DOWNSTREAM, follow_downstream, attempts=5)
+    queue.add(transitions.FOLLOW_MIRRORED, follow_mirrored_pipeline, attempts=5)
     queue.add(transitions.CANCEL_DOWNSTREAM, cancel_downstream, attempts=5)
     queue.add(transitions.START_DELAYED, start_delayed, attempts=5)
     queue.add(transitions.ASSIGN_RESOURCE, assign_resource, attempts=5)

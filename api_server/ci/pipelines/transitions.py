@@ -45,6 +45,7 @@ async def delete_objects(transaction: Transaction, keys: Sequence[str]) -> None:
 #: pipelines that a merge request waits for by `merge_requests`.
 START_DOWNSTREAM = "start_downstream_pipeline"
 FOLLOW_DOWNSTREAM = "follow_downstream_pipeline"
+FOLLOW_MIRRORED = "follow_mirrored_pipeline"
 FOLLOW_AWAITED = "follow_awaited_pipeline"
 CANCEL_DOWNSTREAM = "cancel_downstream_pipeline"
 START_DELAYED = "start_delayed_job"
@@ -114,6 +115,8 @@ async def refresh(transaction: Transaction, pipeline_id: int) -> None:
     )
     if pipeline is not None and pipeline.source_job_id is not None:
         await enqueue(transaction, FOLLOW_DOWNSTREAM, job_id=pipeline.source_job_id)
+    if pipeline is not None and pipeline.is_mirrored:
+        await enqueue(transaction, FOLLOW_MIRRORED, pipeline_id=pipeline_id)
     if pipeline is not None and pipeline.is_awaited:
         await enqueue(transaction, FOLLOW_AWAITED, pipeline_id=pipeline_id)
 

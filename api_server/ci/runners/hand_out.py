@@ -1,5 +1,6 @@
 """Handing jobs out: a pending job becomes a runner's, exactly once, and the runner is told everything about it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -7,6 +8,7 @@ import orjson
 import structlog
 
 from api_server.ci.config.predefined import Server
+from api_server.ci.config.variables import Variable
 from api_server.ci.identity import queries as identity_queries
 from api_server.ci.identity.keys import opened
 from api_server.ci.jobs.logs import MAX_SECRETS
@@ -16,7 +18,8 @@ from api_server.ci.pipelines.creation_queries import find_merge_request
 from api_server.ci.pipelines.job_queries import plan_of
 from api_server.ci.runners import job_queries
 from api_server.ci.runners.access import Contact
-from api_server.ci.runners.job_queries import choose_job
+from api_server.ci.runners.dependencies import MissingDependency, of_other_pipelines
+from api_server.ci.runners.job_queries import EarlierJob, StartedJob, choose_job
 from api_server.ci.runners.job_response import JobResponse
 from api_server.ci.runners.queries import CallingRunner
 from api_server.ci.variables.queries import TooManyBytes
@@ -82,6 +85,9 @@ class HandOut:
             log.warning("a job has too many bytes of variables", job_id=job_id, reason=str(problem))
             await self._drop(job_id, "data_integrity_failure")
             return None
+        except MissingDependency:
+            await self._drop(job_id, "missing_dependency_failure")
+            return None
         except Exception:
             log.exception("a job cannot be handed out", job_id=job_id)
             await self._drop(job_id, "data_integrity_failure")
@@ -118,8 +124,7 @@ class HandOut:
         earlier = await job_queries.dependencies(self.database, job, planned.dependencies)
         branch = None if job.tag else job.short_ref
         subject = await creation_queries.subject(self.database, job.project_id, job.user_id, branch)
-        given = await job_queries.given_variables(self.database, job, earlier)
-        return JobResponse(
+        response = JobResponse(
             server=self.server,
             token=token,
             job=job,
@@ -132,10 +137,18 @@ class HandOut:
             ),
             open_merge_requests=subject.open_merge_requests or "",
             earlier=earlier,
-            given=await aside(
-                len(given) > _AT_ONCE, lambda: [variable.opened(self.vault) for variable in given]
-            ),
+            given=await self._given(job, () if planned.cross_dependencies else earlier),
         )
+        if not planned.cross_dependencies:
+            return response
+        variables = await aside(len(response.given) > _AT_ONCE, response.variables)
+        known = {variable["key"]: variable["value"] for variable in variables}
+        earlier += await of_other_pipelines(self.database, job, planned, known)
+        return attrs.evolve(response, earlier=earlier, given=await self._given(job, earlier))
+
+    async def _given(self, job: StartedJob, earlier: Sequence[EarlierJob]) -> list[Variable]:
+        given = await job_queries.given_variables(self.database, job, earlier)
+        return await aside(len(given) > _AT_ONCE, lambda: [variable.opened(self.vault) for variable in given])
 
     async def _with_id_tokens(self, response: JobResponse) -> JobResponse:
         job = response.job

@@ -13,6 +13,7 @@ from aiohttp import web
 from api_server.ci.config.predefined import Server
 from api_server.ci.jobs import log_queries
 from api_server.ci.jobs.artifact_handlers import archive_of, send_artifact
+from api_server.ci.jobs.artifact_queries import Artifact
 from api_server.ci.jobs.logs import CHUNK, End, logs_of
 from api_server.ci.pipelines import transitions
 from api_server.ci.pipelines.states import EXECUTING
@@ -27,6 +28,7 @@ from api_server.ci.runners.access import (
     runner_of_token,
     running_job,
 )
+from api_server.ci.runners.dependencies import may_download
 from api_server.ci.runners.hand_out import HandOut
 from api_server.ci.runners.job_queries import HeldJob
 from api_server.ci.runners.job_response import failure_reason
@@ -304,17 +306,22 @@ async def upload_artifact(request: web.Request, params: HeldJobParams) -> web.Re
 async def download_artifacts(
     request: web.Request, services: Services, params: HeldJobParams
 ) -> web.StreamResponse:
-    """The archive, for the job itself and for running jobs of the same pipeline."""
-    await _check_may_download(request, params)
-    return await send_artifact(request, await archive_of(services, params.id))
+    """The archive, for the job itself, for running jobs of the same pipeline, and for those that name it in `needs`."""
+    archive = await _archive_to_download(request, services, params)
+    return await send_artifact(request, archive)
 
 
-async def _check_may_download(request: web.Request, params: HeldJobParams) -> None:
+async def _archive_to_download(request: web.Request, services: Services, params: HeldJobParams) -> Artifact:
+    """Raises 403 for other jobs, and 404 without an archive."""
     token = digest(job_token(request, params))
-    neighbour = await job_queries.find_neighbour(context.services(request).database, token, params.id)
-    if neighbour is None:
+    asking = await job_queries.find_asking_job(services.database, token, params.id)
+    if asking is None:
         await job_of_token(request, params)
-    elif neighbour.status not in EXECUTING:
+        return await archive_of(services, params.id)
+    if asking.status not in EXECUTING:
         raise forbidden("Job is not running")
-    elif neighbour.unacknowledged and not await acknowledge_job(request, token):
+    if asking.unacknowledged and not await acknowledge_job(request, token):
         raise forbidden()
+    if not await may_download(services.database, asking):
+        raise forbidden()
+    return await archive_of(services, params.id)

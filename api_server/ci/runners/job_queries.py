@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 
 import attrs
 
-from api_server.ci.jobs.artifact_queries import HAS_NOT_EXPIRED
+from api_server.ci.jobs.artifact_queries import ACCESS, HAS_NOT_EXPIRED
 from api_server.ci.variables.queries import APPLICABLE, SealedVariable, checked, weakest_first
 from api_server.state.database import Database, Executor, Transaction
 from api_server.state.declarations import statement
@@ -319,6 +319,77 @@ async def dependencies(database: Database, job: StartedJob, names: Sequence[str]
     """Return the jobs of these names; for None, those of all earlier stages."""
 
 
+@attrs.frozen
+class OfferedJob(EarlierJob):
+    """A job of another project. `access` is a word of `artifacts:access`: who may read its artifacts."""
+
+    access: str
+
+
+#: Pipelines of a ref that are looked at for the last success of a job: no look takes longer than that of so many.
+MAX_PIPELINES = 1000
+
+
+@statement(
+    f"""
+    SELECT jobs.id, jobs.name, archive.filename, archive.size, {ACCESS} AS access
+    FROM (
+        SELECT max(successful.id) AS id FROM (
+            SELECT pipelines.id FROM pipelines
+            WHERE pipelines.project_id = %(project_id)s AND pipelines.ref = %(ref)s
+            ORDER BY pipelines.id DESC LIMIT {MAX_PIPELINES}) newest
+        CROSS JOIN LATERAL (
+            SELECT jobs.id FROM jobs
+            WHERE jobs.pipeline_id = newest.id AND jobs.name = %(name)s AND NOT jobs.retried
+                AND jobs.kind = 'build' AND jobs.status = 'success'
+            LIMIT 1) successful) last
+    JOIN jobs ON jobs.id = last.id
+    LEFT JOIN job_artifacts archive ON archive.job_id = jobs.id AND archive.file_type = 'archive'
+        AND {HAS_NOT_EXPIRED}
+    """
+)
+async def last_success(database: Executor, project_id: int, *, ref: str, name: str) -> OfferedJob | None:
+    """Return the last job of that name that succeeded on a branch or tag, in one of its newest pipelines."""
+
+
+#: The pipelines %(pipeline_id)s and %(other_id)s with their parents; `own` are those of the first.
+_PARENTS = """
+    WITH RECURSIVE above AS (
+        SELECT pipelines.id, pipelines.source, pipelines.source_job_id, pipelines.id = %(pipeline_id)s AS own
+        FROM pipelines WHERE pipelines.id IN (%(pipeline_id)s, %(other_id)s)
+        UNION ALL
+        SELECT pipelines.id, pipelines.source, pipelines.source_job_id, above.own
+        FROM above JOIN jobs ON jobs.id = above.source_job_id JOIN pipelines ON pipelines.id = jobs.pipeline_id
+        WHERE above.source = 'parent_pipeline'
+    )
+"""
+_ARE_RELATED = """
+    EXISTS (SELECT FROM above JOIN above others ON others.id = above.id WHERE above.own AND NOT others.own)
+"""
+
+
+@statement(
+    f"""
+    {_PARENTS}
+    SELECT jobs.id, jobs.name, archive.filename, archive.size FROM jobs
+    LEFT JOIN job_artifacts archive ON archive.job_id = jobs.id AND archive.file_type = 'archive'
+        AND {HAS_NOT_EXPIRED}
+    WHERE jobs.pipeline_id = %(other_id)s AND jobs.name = %(name)s AND NOT jobs.retried
+        AND jobs.kind = 'build' AND jobs.status = 'success' AND {_ARE_RELATED}
+    """
+)
+async def success_of_relative(
+    database: Executor, *, pipeline_id: int, other_id: int, name: str
+) -> EarlierJob | None:
+    """Return the job of that name of another pipeline, if it succeeded and one parent pipeline, or its own parent, has
+    started both (`parent_pipeline`)."""
+
+
+@statement(f"{_PARENTS} SELECT {_ARE_RELATED}")
+async def are_related(database: Executor, *, pipeline_id: int, other_id: int) -> bool:
+    """Return whether one of two pipelines is a parent of the other, or both have the same parent, at any depth."""
+
+
 GIVEN_VARIABLES = Statement(
     weakest_first(f"""
         SELECT ARRAY[0, job_id] AS rank, key, value, false AS file, true AS raw, false AS masked
@@ -413,25 +484,35 @@ class HeldJob:
 async def find_held_job(database: Executor, job_id: int) -> HeldJob | None: ...
 
 
-@attrs.frozen
-class Neighbour:
-    """Another job of the same pipeline, by its token."""
+@attrs.frozen(kw_only=True)
+class AskingJob:
+    """A job, by its token, that asks for the artifacts of another one."""
 
+    project_id: int
+    pipeline_id: int
+    user_id: int | None
     status: str
     unacknowledged: bool
+    asked_project_id: int
+    asked_pipeline_id: int
+    #: A word of `artifacts:access`.
+    asked_access: str
 
 
 @statement(
-    """
-    SELECT asking.status, asking.unacknowledged_since IS NOT NULL AS unacknowledged
-    FROM jobs asking JOIN jobs asked ON asked.pipeline_id = asking.pipeline_id
-    WHERE asking.token_digest = %(token_digest)s AND asking.erased_at IS NULL
-        AND asked.id = %(job_id)s AND asking.id <> asked.id
+    f"""
+    SELECT asking.project_id, asking.pipeline_id, asking.user_id, asking.status,
+        asking.unacknowledged_since IS NOT NULL AS unacknowledged, jobs.project_id AS asked_project_id,
+        jobs.pipeline_id AS asked_pipeline_id, {ACCESS} AS asked_access
+    FROM jobs asking JOIN jobs ON jobs.id = %(job_id)s
+    WHERE asking.token_digest = %(token_digest)s AND asking.erased_at IS NULL AND asking.id <> jobs.id
+        AND (jobs.pipeline_id = asking.pipeline_id OR asking.plan ? 'cross_dependencies')
     """,
     prepared=True,
 )
-async def find_neighbour(database: Executor, token_digest: bytes, job_id: int) -> Neighbour | None:
-    """Return the job with that token, where it is another one of the pipeline of job `job_id`."""
+async def find_asking_job(database: Executor, token_digest: bytes, job_id: int) -> AskingJob | None:
+    """Return the job with that token, where it is of the pipeline of job `job_id`, or one whose file names jobs of
+    other pipelines."""
 
 
 @statement("""

@@ -9,7 +9,8 @@ from aiohttp import web
 
 from api_server.ci.config.variables import Variable
 from api_server.ci.pipelines.access import PAYLOAD, REFUSAL
-from api_server.ci.pipelines.creation import PipelineForbidden, PipelineSource, check_open
+from api_server.ci.pipelines.creation import PipelineForbidden, check_open
+from api_server.ci.pipelines.creation_queries import PipelineSource
 from api_server.ci.triggers import queries
 from api_server.ci.triggers.queries import Trigger
 from api_server.namespaces import access

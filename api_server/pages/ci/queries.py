@@ -23,6 +23,10 @@ class PipelineJob:
     stage_index: int
     #: Names; None: it waits for all earlier stages.
     needs: list[str] | None
+    #: Jobs of other pipelines whose artifacts it gets, as the file names them.
+    gets: list[str]
+    #: The project whose pipeline the bridge mirrors.
+    upstream: str | None
     when_run: str
     allow_failure: bool
     failure_reason: str | None
@@ -38,10 +42,15 @@ class PipelineJob:
 
 
 _COLUMNS = """
-    jobs.id, jobs.kind, jobs.status, jobs.name, jobs.stage, jobs.stage_index, jobs.needs, jobs.when_run,
-    jobs.allow_failure, jobs.failure_reason, jobs.retried, jobs.queued_at, jobs.started_at, jobs.finished_at,
-    jobs.target_url, jobs.description, downstream.id AS downstream_id, downstream.status AS downstream_status,
-    downstream_project.full_path AS downstream_path
+    jobs.id, jobs.kind, jobs.status, jobs.name, jobs.stage, jobs.stage_index, jobs.needs,
+    ARRAY(
+        SELECT concat(wanted ->> 'job', ' of ', coalesce(
+            (wanted ->> 'project') || ' (' || (wanted ->> 'ref') || ')', 'pipeline ' || (wanted ->> 'pipeline')))
+        FROM jsonb_array_elements(jobs.plan -> 'cross_dependencies') wanted) AS gets,
+    jobs.plan ->> 'upstream' AS upstream,
+    jobs.when_run, jobs.allow_failure, jobs.failure_reason, jobs.retried, jobs.queued_at, jobs.started_at,
+    jobs.finished_at, jobs.target_url, jobs.description, downstream.id AS downstream_id,
+    downstream.status AS downstream_status, downstream_project.full_path AS downstream_path
 """
 _DOWNSTREAM = """
     LEFT JOIN (pipelines downstream JOIN projects downstream_project ON downstream_project.id = downstream.project_id)

@@ -10,7 +10,8 @@ FAILURES: Final = {
     "stuck_or_timeout_failure": "No runner took it in time, or the one that had it fell silent. Are there runners that"
     " are online, with its tags?",
     "runner_system_failure": "The runner's machine failed. Try again; if that does not help, ask who looks after it.",
-    "missing_dependency_failure": "Artifacts of a job that it needs are not there any more. Run that one again first.",
+    "missing_dependency_failure": "Artifacts that it needs are not there, or who ran it may not read them. Jobs of"
+    " other pipelines have to succeed before it runs, and other projects have to let the jobs of this one in.",
     "runner_unsupported": "The runner is too old for what the job asks for.",
     "stale_schedule": "It was delayed, and its moment has passed.",
     "job_execution_timeout": "It took longer than it may. See `timeout` in the CI file and at the runner.",
@@ -30,7 +31,10 @@ FAILURES: Final = {
     "invalid_bridge_trigger": "What it was to start is not described rightly in the CI file.",
     "reached_max_descendant_pipelines_depth": "Pipelines may not start others that deep.",
     "reached_max_pipeline_hierarchy_size": "There are too many pipelines that have started each other.",
-    "pipeline_loop_detected": "The pipelines would start each other without end.",
+    "pipeline_loop_detected": "The pipelines would start each other, or wait for each other, without end.",
+    "upstream_bridge_project_not_found": "The project whose pipeline it was to follow does not exist, or may not be"
+    " seen.",
+    "insufficient_upstream_permissions": "Who ran it may not read the pipelines of that project.",
 }
 #: What a job that has not begun waits for.
 WAITS: Final = {

@@ -45,10 +45,6 @@ SCRIPT = "script: make"
             "jobs:test:rules:rule config contains unknown keys: foo",
         ),
         (
-            "test: {script: x, needs: [{pipeline: a/b}]}",
-            "jobs:test:needs:pipeline is not supported by this service",
-        ),
-        (
             "test: {trigger: {include: [{artifact: a.yml, job: x}]}}",
             "jobs:test:trigger:include:artifact is not supported by this service",
         ),
@@ -336,8 +332,6 @@ def test_what_stands_in_nested_lists_counts():
         ("cache: [x]", ":cache config should be an array of hashes"),
         ("cache: {key: {files: [a, b, c]}}", ":cache:key:files config has too many items (maximum is 2)"),
         ("services: [1]", ":services config should be an array of hashes or strings"),
-        ("needs: 1", ":needs config can only be a Hash or an Array"),
-        ("needs: [1]", ":needs config should be an array of hashes or strings"),
         ("rules: x", f" {RULES}"),
         ("rules: {if: $A}", f" {RULES}"),
         ("rules: [x]", f" {RULES}"),

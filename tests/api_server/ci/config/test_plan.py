@@ -310,9 +310,6 @@ def test_a_need_may_be_some_rows_of_a_matrix():
     text = "a: {script: x, parallel: {matrix: [{A: b}]}}\n"
     text += "b: {script: x, needs: [{job: a, parallel: {matrix: [{A: %s}]}}]}"
     assert errors(text % "c") == ("b job: undefined need: a: [c]",)
-    assert errors(text % "'$[[ matrix.A ]]'") == (
-        "jobs:b:needs:parallel $[[ ]] is not supported by this service",
-    )
 
 
 @pytest.mark.parametrize("parallel", ["2", "{matrix: [{A: [a]}, {A: b}]}"])

@@ -217,14 +217,19 @@ async def test_a_delayed_job_starts_when_its_moment_has_come(project):
     pipeline = await project.pipeline(
         "soon:\n  script: echo\n  when: delayed\n  start_in: 1 second\n"
         "late:\n  script: echo\n  when: delayed\n  start_in: 2 hours\n"
+        "child:\n  trigger: {include: child.yml}\n  rules: [{when: delayed, start_in: 1 second}]\n"
     )
-    assert await project.statuses(pipeline) == {"soon": "scheduled", "late": "scheduled"}
+    assert set((await project.statuses(pipeline)).values()) == {"scheduled"}
     assert await project.status(pipeline) == "scheduled"
 
     async def soon_is_pending() -> bool:
         return (await project.statuses(pipeline))["soon"] == "pending"
 
+    async def child_has_run() -> bool:
+        return (await project.statuses(pipeline))["child"] == "failed"  # there is no such file
+
     await eventually(soon_is_pending, seconds=20)
+    await eventually(child_has_run, seconds=20)
     assert (await project.statuses(pipeline))["late"] == "scheduled"
 
 
@@ -391,6 +396,40 @@ async def test_a_child_pipeline_is_started_and_its_outcome_taken_over(forge):
     await run(forge, again["id"])
     await happen(forge, again["id"], "success")
     await eventually(lambda: bridge_is("success"))
+
+
+async def test_variables_of_a_bridge_are_expanded_where_it_is(forge: Forge) -> None:
+    """Also with what is hidden in logs: whoever passes a secret on by name wants that."""
+    here, there = await ci_project(forge), await ci_project(forge, visibility="public")
+    await there.commit(MANUAL_JOB, branch="main")
+    await forge.member("projects", there.id, here.developer, Role.MAINTAINER)
+    for key, value, kind in (("SECRET", "sec$ret-1", "env_var"), ("FILE", "content", "file")):
+        body = {"key": key, "value": value, "masked": kind == "env_var", "raw": True, "variable_type": kind}
+        await forge.root.post(f"{here.url}/variables", body, expect=201)
+    pipeline = await here.pipeline(
+        "variables: {TOP: $CI_JOB_NAME}\n"
+        "start:\n"
+        "  variables:\n"
+        "    WHERE: $CI_PROJECT_PATH/$CI_PIPELINE_ID/$CI_PIPELINE_IID/$CI_PIPELINE_SOURCE\n"
+        "    GIVEN: '$ASKED $SECRET $$ $UNKNOWN $FILE'\n"
+        "    ASKED: $ASKED\n"
+        "    RAW: {value: $CI_JOB_ID, expand: false}\n"
+        f"  trigger: {{project: {there.path}}}\n",
+        variables=[{"key": "ASKED", "value": "yes"}],
+    )
+
+    async def downstream() -> Any:
+        return (await here.bridges(pipeline))["start"]["downstream_pipeline"]
+
+    started = await eventually(downstream)
+    found = await forge.root.get(f"{there.url}/pipelines/{started['id']}/variables")
+    assert {one["key"]: one["value"] for one in found.body} == {
+        "TOP": "start",
+        "WHERE": f"{here.path}/{pipeline['id']}/{pipeline['iid']}/api",
+        "GIVEN": "yes sec$ret-1 $$ $UNKNOWN $FILE",
+        "ASKED": "yes",
+        "RAW": "$CI_JOB_ID",
+    }
 
 
 async def test_a_bridge_may_mirror_the_status_of_its_child_pipeline_at_each_moment(forge: Forge) -> None:

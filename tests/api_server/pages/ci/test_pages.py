@@ -50,6 +50,23 @@ async def test_a_pipeline_shows_stages_in_their_order_with_needs_and_why_it_fail
     assert "from-the-file" not in browser.text
 
 
+async def test_needs_of_other_projects_and_pipelines_are_named(browser: Browser, scene: Scene) -> None:
+    text = (
+        "use: {script: x, needs: [{project: a/b, ref: main, job: made}, {pipeline: $ID, job: built}]}\n"
+        "status: {needs: {pipeline: c/d}}\n"
+    )
+    pipeline = await scene.project.pipeline(text, branch="across")
+    await browser.get(scene.page(f"pipelines/{pipeline['id']}"))
+    assert "needs made of a/b (main), built of pipeline $ID" in words(browser)
+    assert "follows a pipeline of c/d" in words(browser)
+    (job,) = (await scene.project.jobs(pipeline)).values()
+    await browser.get(scene.page(f"jobs/{job['id']}"))
+    assert "Needs made of a/b (main), built of pipeline $ID" in words(browser)
+    (bridge,) = (await scene.project.bridges(pipeline)).values()
+    await browser.get(scene.page(f"jobs/{bridge['id']}"))
+    assert "Follows a pipeline of c/d" in words(browser)
+
+
 async def test_a_child_pipeline_names_its_parent(browser: Browser, scene: Scene) -> None:
     (bridge,) = (await scene.project.bridges(scene.pipeline)).values()
     await browser.get(scene.page(f"pipelines/{bridge['downstream_pipeline']['id']}"))

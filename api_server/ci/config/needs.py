@@ -1,0 +1,319 @@
+"""`needs` and `dependencies`: which jobs of its pipeline a job waits for, and whose artifacts it gets, of this pipeline
+and of others."""
+
+import graphlib
+import itertools
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from attrs import evolve, frozen
+
+from api_server.ci.config.checks import Check, Fields, boolean, flatten, text
+from api_server.ci.config.errors import Budget, CiConfigError
+from api_server.ci.config.parallel import Instance, has_expressions, instances, matrix
+from api_server.ci.config.plan import CrossDependency, Need, PlannedJob
+
+#: Jobs that one job may wait for, each instance of a parallel job counted.
+MAX_NEEDS = 50
+#: Jobs of other projects, and jobs of other pipelines, whose artifacts one job may get.
+MAX_CROSS_DEPENDENCIES = 5
+#: Jobs of a file with all instances of parallel ones, before rules are applied.
+MAX_INSTANCES = 50_000
+
+Hash = Mapping[str, Any]
+Hashes = Mapping[str, Hash]
+#: GitLab's words for a job of the same pipeline, one of another pipeline, and a pipeline whose status is mirrored.
+Kind = Literal["job", "cross_dependency", "bridge"]
+
+
+@frozen
+class _Present:
+    """A hash in which some texts have to be there, in the words that GitLab has for each of them."""
+
+    fields: Fields
+    present: Sequence[str]
+
+    def __call__(self, at: str, value: Any) -> Iterator[str]:
+        yield from self.fields(at, value)
+        for key in self.present:
+            if value.get(key) is None:
+                yield f"{at} {key} should be a string"
+            if value.get(key) in (None, ""):
+                yield f"{at} {key} can't be blank"
+
+
+def _texts(*names: str) -> dict[str, Check]:
+    return dict.fromkeys(names, text)
+
+
+_JOB = _Present(
+    Fields(
+        {**_texts("job"), "artifacts": boolean, "optional": boolean, "parallel": matrix},
+        attributes=["job", "artifacts", "optional"],
+    ),
+    ["job"],
+)
+_OF_PIPELINE = _Present(
+    Fields(
+        {**_texts("pipeline", "job"), "artifacts": boolean},
+        attributes=["pipeline", "job", "artifacts"],
+    ),
+    ["pipeline", "job"],
+)
+_OF_PROJECT = _Present(
+    Fields(
+        {**_texts("project", "ref", "job"), "artifacts": boolean},
+        attributes=["project", "ref", "job", "artifacts"],
+    ),
+    ["project", "ref", "job"],
+)
+_STATUS = _Present(Fields(_texts("pipeline"), attributes=["pipeline"]), ["pipeline"])
+_FORMS: dict[Kind, tuple[_Present, ...]] = {
+    "job": (_JOB,),
+    "cross_dependency": (_OF_PIPELINE, _OF_PROJECT),
+    "bridge": (_STATUS,),
+}
+
+
+def _form(need: Hash) -> tuple[Kind, _Present]:
+    """Return what a hash is one of, by its keys alone, and what it has to be like."""
+    if "project" in need or "ref" in need:
+        return "cross_dependency", _OF_PROJECT
+    if "job" not in need:
+        return "bridge", _STATUS
+    return ("cross_dependency", _OF_PIPELINE) if "pipeline" in need else ("job", _JOB)
+
+
+def _kind(need: str | Hash) -> Kind:
+    return "job" if isinstance(need, str) else _form(need)[0]
+
+
+@frozen
+class Needs:
+    """What `needs` may be, with needs of some kinds only."""
+
+    kinds: Collection[Kind]
+
+    @property
+    def forms(self) -> list[Fields]:
+        """All that one need may be, for the reference of keywords."""
+        return [form.fields for kind in self.kinds for form in _FORMS[kind]]
+
+    def __call__(self, at: str, value: Any) -> Iterator[str]:
+        if not isinstance(value, str | dict | list):
+            yield f"{at} config can only be a Hash or an Array"
+        elif value == {}:
+            yield f"{at} config can not be an empty Hash"
+        else:
+            needs = flatten(value) or []
+            wrong = [error for need in needs for error in _errors_of_need(at, need)]
+            yield from wrong or self._errors_together(at, needs)
+
+    def _errors_together(self, at: str, needs: list[Any]) -> Iterator[str]:
+        used = dict.fromkeys(map(_kind, needs))
+        if others := [kind for kind in used if kind not in self.kinds]:
+            yield f"{at} config uses invalid types: {', '.join(others)}"
+        counted = Counter("project" in need for need in needs if _kind(need) == "cross_dependency")
+        if any(number > MAX_CROSS_DEPENDENCIES for number in counted.values()):
+            yield f"{at} config must be less than or equal to {MAX_CROSS_DEPENDENCIES}"
+
+
+def _errors_of_need(at: str, need: Any) -> Iterator[str]:
+    if isinstance(need, dict):
+        if "parallel" in need and type(need["parallel"]) is int:
+            yield f'{at} config cannot use "parallel: <number>".'
+        else:
+            yield from _form(need)[1](f"{at}:need", need)
+    elif not isinstance(need, str):
+        yield f"{at}:need has an unsupported type"
+    elif not need:
+        yield f"{at}:need config can't be blank"
+
+
+def _given(value: Hash) -> dict[str, Any]:
+    """Return the keys that are really given: a key with null counts as absent."""
+    return {key: inner for key, inner in value.items() if inner is not None}
+
+
+def _of_kind(value: Any, kind: Kind) -> list[Any]:
+    """Return the checked needs of a kind; none without any."""
+    return [] if value is None else [need for need in flatten(value) or () if _kind(need) == kind]
+
+
+def needs_of(value: Any) -> tuple[Need, ...] | None:
+    """Return the needs of the same pipeline, no more than one beyond MAX_NEEDS of them: a few lines may stand for
+    many."""
+    if value is None:
+        return None
+    every = (need for item in _of_kind(value, "job") for need in _needs(item))
+    return tuple(itertools.islice(every, MAX_NEEDS + 1))
+
+
+def _needs(item: str | Hash) -> list[Need]:
+    """Return the need, or one for each row of its matrix."""
+    if isinstance(item, str):
+        return [Need(job=item)]
+    need = _given(item)
+    parallel = need.pop("parallel", None)
+    return [Need(**need | {"job": row.name}) for row in instances(need["job"], parallel)]
+
+
+def cross_dependencies_of(value: Any) -> tuple[CrossDependency, ...]:
+    """Return the jobs of other pipelines whose artifacts are wanted, variables not replaced yet."""
+    wanted = map(_given, _of_kind(value, "cross_dependency"))
+    return tuple(
+        CrossDependency(**{key: text for key, text in need.items() if key != "artifacts"})
+        for need in wanted
+        if need.get("artifacts") is not False
+    )
+
+
+def upstream_of(value: Any) -> str | None:
+    """Return the path of the project whose pipeline's status a bridge mirrors; None if there is none."""
+    return next((str(need["pipeline"]) for need in _of_kind(value, "bridge")), None)
+
+
+def upstreams(value: Any) -> int:
+    """Return how many pipelines `needs`, which may be anything, names to be mirrored."""
+    needs = flatten(value) or () if isinstance(value, dict | list) else ()
+    return sum(isinstance(need, dict) and _kind(need) == "bridge" for need in needs)
+
+
+def errors_of_needs(jobs: Hashes, stages: tuple[str, ...], budget: Budget) -> list[str]:
+    """Return what is wrong with `needs` and `dependencies` in the file itself, whichever jobs a pipeline then has."""
+    index_of = {stage: index for index, stage in enumerate(stages)}
+    stage_of: dict[str, int] = {}
+    for name, job in jobs.items():
+        for known in (name, *(other.name for other in instances(name, job.get("parallel")))):
+            stage_of[known] = index_of[job["stage"]]
+        if len(stage_of) > MAX_INSTANCES:
+            raise CiConfigError(
+                f"The number of jobs, with all that `parallel` makes, exceeds {MAX_INSTANCES}"
+            )
+    errors: list[str] = []
+    graph: dict[str, list[str]] = {}
+    for name, job in jobs.items():
+        for instance in _differing(name, job):
+            try:
+                needs = needs_of(instance.written_out(job.get("needs")))
+            except CiConfigError as error:
+                errors += error.errors
+                continue
+            budget.spend(len(needs or ()))
+            errors += _errors_of_job(instance.name, job, needs, stage_of)
+            graph[instance.name] = [need.job for need in needs or ()]
+    if not errors:
+        check_acyclic(graph)
+    return errors
+
+
+def _differing(name: str, job: Hash) -> list[Instance]:
+    """Return the instances of a job that may need different jobs; the job as a whole where they need the same."""
+    if has_expressions(job.get("needs")):
+        return instances(name, job.get("parallel"))
+    return [Instance(family=name, name=name)]
+
+
+def _errors_of_job(
+    name: str, job: Hash, needs: tuple[Need, ...] | None, stage_of: Mapping[str, int]
+) -> list[str]:
+    errors = []
+    if len(needs or ()) > MAX_NEEDS:
+        return [_too_many_needs(name)]
+    named = [need.job for need in needs or ()]
+    if doubled := sorted({need_name for need_name in named if named.count(need_name) > 1}):
+        errors.append(f"{name} has the following needs duplicated: {', '.join(doubled)}.")
+    for need in needs or ():
+        errors += _errors_of_target(
+            name, "need", need.job, stage_of, last=stage_of[name], optional=need.optional
+        )
+    for target in job.get("dependencies") or ():
+        errors += _errors_of_target(name, "dependency", target, stage_of, last=stage_of[name])
+    if needs and (
+        missing := [dependency for dependency in job.get("dependencies") or () if dependency not in named]
+    ):
+        errors.append(f"jobs:{name} dependencies the {', '.join(missing)} should be part of needs")
+    return errors
+
+
+def _too_many_needs(name: str) -> str:
+    return f"{name} job: one job can only need {MAX_NEEDS} others"
+
+
+def _errors_of_target(
+    name: str, what: str, target: str, stage_of: Mapping[str, int], *, last: int, optional: bool = False
+) -> list[str]:
+    """Return what is wrong with a reference to another job, which must not come after the stage `last`."""
+    if target not in stage_of:
+        return [] if optional else [f"{name} job: undefined {what}: {target}"]
+    if stage_of[target] > last:
+        stages = "current or prior" if last == stage_of[name] else "prior"
+        return [f"{name} job: {what} {target} is not defined in {stages} stages"]
+    return []
+
+
+def check_acyclic(graph: Mapping[str, Iterable[str]]) -> None:
+    """Raise ConfigError, which names the cycle, if jobs wait for each other."""
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        circle = " -> ".join(reversed(error.args[1]))
+        raise CiConfigError(f"The pipeline has circular dependencies: {circle}") from None
+
+
+def resolve_needs(
+    planned: Mapping[str, PlannedJob], families: Mapping[str, Iterable[str]]
+) -> list[PlannedJob]:
+    """Return the planned jobs with `needs` and `dependencies` as names of jobs that the pipeline has.
+
+    `families` has, for each job of the file, the names of its instances, planned or not.
+    """
+    present = {name: [job] for name, job in planned.items()}
+    targets = present | {
+        name: [planned[instance] for instance in names if instance in planned]
+        for name, names in families.items()
+    }
+    resolved: list[PlannedJob] = []
+    errors: list[str] = []
+    for job in planned.values():
+        needs = None if job.needs is None else _present_needs(job, targets, errors)
+        downloads = _downloads(job, needs, targets)
+        resolved.append(evolve(job, needs=needs, dependencies=downloads))
+    if errors:
+        raise CiConfigError(*errors)
+    check_acyclic({job.name: [need.job for need in job.needs or ()] for job in resolved})
+    return resolved
+
+
+def _present_needs(
+    job: PlannedJob, targets: Mapping[str, list[PlannedJob]], errors: list[str]
+) -> tuple[Need, ...]:
+    found: dict[str, Need] = {}
+    for need in job.needs or ():
+        family = targets.get(need.job, [])
+        if not family and not need.optional:
+            errors.append(
+                f"'{job.name}' job needs '{need.job}' job, but '{need.job}' does not exist in the pipeline"
+            )
+        for other in family:
+            if other.stage_index > job.stage_index:
+                errors.append(f"{job.name} job: need {other.name} is not defined in current or prior stages")
+            found[other.name] = evolve(need, job=other.name)
+            if len(found) > MAX_NEEDS:
+                raise CiConfigError(_too_many_needs(job.name))
+    return tuple(found.values())
+
+
+def _downloads(
+    job: PlannedJob, needs: tuple[Need, ...] | None, targets: Mapping[str, list[PlannedJob]]
+) -> tuple[str, ...] | None:
+    """Return the jobs whose artifacts are downloaded: of the needs that ask for artifacts, or else of all earlier
+    stages, those that `dependencies` names."""
+    named = job.dependencies
+    wanted = None if named is None else [other for name in named for other in targets.get(name, ())]
+    if needs is None:
+        earlier = (other.name for other in wanted or () if other.stage_index < job.stage_index)
+        return None if wanted is None else tuple(earlier)
+    names = None if wanted is None else {other.name for other in wanted}
+    return tuple(need.job for need in needs if need.artifacts and (names is None or need.job in names))

@@ -1,0 +1,107 @@
+"""Jobs of other pipelines whose artifacts a job gets: of its parent and sister pipelines, and of other projects.
+
+Those of other projects it gets with the rights that its token has there: those of the person for whom it runs, where
+the project lets this project's jobs in. They are asked for twice, when the job is handed out and when it downloads.
+"""
+
+import re
+from collections.abc import Mapping
+
+from api_server.ci.config.plan import CrossDependency, PlannedJob
+from api_server.ci.config.variables import expand
+from api_server.ci.jobs.access import may_read_artifacts
+from api_server.ci.pipelines.creation_queries import active_user
+from api_server.ci.runners import job_queries
+from api_server.ci.runners.job_queries import AskingJob, EarlierJob, StartedJob
+from api_server.namespaces import project_queries
+from api_server.namespaces.resources import Project
+from api_server.state.database import Database, Executor
+
+_ID = re.compile(r"[0-9]{1,18}")
+
+
+class MissingDependency(Exception):
+    """A job that the file names has not succeeded there, is not there, or may not be read."""
+
+
+async def of_other_pipelines(
+    database: Database, job: StartedJob, planned: PlannedJob, known: Mapping[str, str]
+) -> list[EarlierJob]:
+    """Return the jobs that `planned` names, each once; `known` are the variables in its texts.
+
+    Raises MissingDependency where one of them cannot be had, as GitLab lets the job fail then.
+    """
+    found: dict[int, EarlierJob] = {}
+    for wanted in planned.cross_dependencies:
+        look_up = _of_pipeline if wanted.project is None else _of_project
+        offered = await look_up(database, job, wanted, known)
+        if offered is None:
+            raise MissingDependency
+        found[offered.id] = offered
+    return list(found.values())
+
+
+async def _of_project(
+    database: Database, job: StartedJob, wanted: CrossDependency, known: Mapping[str, str]
+) -> EarlierJob | None:
+    path, ref = expand(wanted.project or "", known), expand(wanted.ref or "", known)
+    project = await _readable_project(database, user_id=job.user_id, job_project_id=job.project_id, path=path)
+    if project is None:
+        return None
+    name = expand(wanted.job, known)
+    offered = await job_queries.last_success(database, project.id, ref=ref, name=name)
+    return offered if offered is not None and may_read_artifacts(project, offered.access) else None
+
+
+async def _of_pipeline(
+    database: Database, job: StartedJob, wanted: CrossDependency, known: Mapping[str, str]
+) -> EarlierJob | None:
+    """Return None for the job's own pipeline, too: `needs` without `pipeline` is for that."""
+    said = expand(wanted.pipeline or "", known)
+    other_id = int(said) if _ID.fullmatch(said) else job.pipeline_id
+    if other_id == job.pipeline_id:
+        return None
+    return await job_queries.success_of_relative(
+        database, pipeline_id=job.pipeline_id, other_id=other_id, name=expand(wanted.job, known)
+    )
+
+
+async def may_download(executor: Executor, asking: AskingJob) -> bool:
+    """Return whether the job may download the artifacts that it asks for.
+
+    Jobs of one pipeline, and of pipelines that are parents and children of each other, may always.
+    """
+    if asking.asked_pipeline_id == asking.pipeline_id or await job_queries.are_related(
+        executor, pipeline_id=asking.pipeline_id, other_id=asking.asked_pipeline_id
+    ):
+        return True
+    project = await _readable_project(
+        executor,
+        user_id=asking.user_id,
+        job_project_id=asking.project_id,
+        project_id=asking.asked_project_id,
+    )
+    return project is not None and may_read_artifacts(project, asking.asked_access)
+
+
+async def _readable_project(
+    executor: Executor,
+    *,
+    user_id: int | None,
+    job_project_id: int,
+    project_id: int | None = None,
+    path: str | None = None,
+) -> Project | None:
+    """Return the project as the token of a job meets it; None where its pipelines are not open to that, and where the
+    job's user is gone or blocked."""
+    if await active_user(executor, user_id) is None:
+        return None
+    found = await project_queries.find_project(
+        executor,
+        project_id=project_id,
+        path=path,
+        user_id=user_id,
+        admin=False,
+        job_project_id=job_project_id,
+    )
+    return found if found is not None and found.shows_pipelines else None
