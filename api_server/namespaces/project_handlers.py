@@ -139,6 +139,7 @@ class UpdateProject:
     ci_default_git_depth: int | None = None
     build_git_strategy: GitStrategy | None = None
     auto_cancel_pending_pipelines: Literal["enabled", "disabled"] | None = None
+    ci_id_token_sub_claim_components: list[Literal["project_path", "ref_type", "ref"]] | None = None
 
 
 @routes.get("/projects", access=SIGNED_IN_OR_NOT)
