@@ -1,5 +1,5 @@
-"""Prints docs/compatibility.md, out of the routes, what docs/compatibility.toml says of each, and the list of CI
-keywords in api_server/ci/config/keywords.py; and what became of public clients' tests:
+"""Prints docs/compatibility.md, out of the routes and what docs/compatibility.toml says of each; and what became of
+public clients' tests:
 
 python -m scripts.compatibility >docs/compatibility.md
 """
@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from api_server.api import ROUTES
-from api_server.ci.config.keywords import reference
 from api_server.namespaces.access import ProjectAccess
 from api_server.web.routes import ResourceAccess, Role, Route
 from api_server.web.unsupported import Ignored
@@ -35,9 +34,9 @@ _WHO = {
 _OPENED = {None: "who sees it", "repository": "who reads the repository", "builds": "who sees pipelines"}
 HEAD = """# Compared with GitLab
 
-This page compares each endpoint with GitLab 17. `python -m scripts.compatibility` generates it from the routes, from
-`docs/compatibility.toml`, which describes the differences, and from the list of CI keywords.
-`tests/scripts/test_references.py` checks it.
+This page compares each endpoint with GitLab 17. `python -m scripts.compatibility` generates it from the routes and from
+`docs/compatibility.toml`, which describes the differences. `tests/scripts/test_references.py` checks it. [Keywords of
+CI files](ci-keywords.md) have a page of their own.
 
 For all endpoints:
 
@@ -51,10 +50,6 @@ For all endpoints:
 - Texts and lists have [bounds](security.md#bounds).
 - "Who" says who may call: the minimum role in the project or group, or another condition, and the tier that has it.
 """
-_KEYWORDS = """A file with an unsupported keyword is refused: `<keyword> is not supported by this service`. A keyword
-that GitLab's own reference does not have is an unknown key. How YAML is read differs in a few points:
-[The language of CI files](ci-language.md) has them."""
-
 #: In the order in which they are shown.
 SUITES = (
     "python-gitlab",
@@ -133,7 +128,6 @@ def document() -> str:
     for heading, lines in notes["endpoints"].items():
         rows = [f"| `{name}` | {_who(found[name])} | {line} |" for name, line in lines.items()]
         parts += [f"### {heading}", _table("Endpoint", "Who", "Compared with GitLab", rows=rows)]
-    parts += ["## CI keywords", _KEYWORDS, _table("Keyword", "Compared with GitLab", rows=_keywords())]
     parts += ["## Ignored parameters", _table("Endpoint", "Parameters", rows=_ignored(found))]
     for heading, lines in (("Identity tokens", notes["identity"]), ("git", notes["git"])):
         rows = [f"| {what} | {line} |" for what, line in lines.items()]
@@ -162,12 +156,6 @@ def _who(route: Route) -> str:
         caller = access.role.title if access.role > Role.NO_ACCESS else opened
     tier = route.license.tier if route.license else "free"
     return caller if tier == "free" else f"{caller}; {tier.title()}"
-
-
-def _keywords() -> Iterator[str]:
-    for keyword in reference():
-        note = f": {keyword.note}" if keyword.note else ""
-        yield f"| `{keyword.name}` | {keyword.support}{note} |"
 
 
 def _ignored(found: Mapping[str, Route]) -> Iterator[str]:

@@ -16,7 +16,7 @@ import attrs
 import orjson
 from aiohttp import web
 
-from api_server.pages import queries
+from api_server.pages import queries, sessions
 from api_server.pages.sessions import Form, Visitor
 from api_server.state.database import Database
 from api_server.state.secrets import digest
@@ -78,10 +78,18 @@ class Fields:
 
     def value(self, name: str, otherwise: Any = "") -> Any:
         """What was typed into the field, or `otherwise` before anything was. A secret is not shown again."""
-        return otherwise if self.refused is None else shown_again(name, self._typed(name))
+        return otherwise if self._is_new(name) else shown_again(name, self._typed(name))
 
     def _typed(self, name: str) -> Any:
-        return "" if self.refused is None else self.refused.sent.get(name.removesuffix("[]"), "")
+        sent: Any = {} if self.refused is None else self.refused.sent
+        for key in _keys_of(name):
+            sent = sent.get(key, "") if isinstance(sent, Mapping) else ""
+        return sent
+
+    def _is_new(self, name: str) -> bool:
+        """Whether the field was not in the form that was sent. Of fields by name (`inputs[job]`), others may be."""
+        *outer, key = _keys_of(name)
+        return self.refused is None or (bool(outer) and key not in (self._typed(outer[0]) or {}))
 
     def hint(self, name: str, hint: str) -> str:
         """The sentences below the field; one says what has to be given again, because it is not in the page."""
@@ -93,7 +101,7 @@ class Fields:
 
     def is_chosen(self, name: str, value: object, otherwise: bool) -> bool:
         """Whether a box is checked, or an option is selected."""
-        if self.refused is None:
+        if self._is_new(name):
             return otherwise
         typed = self.value(name)
         return str(value) in (typed if isinstance(typed, list) else [typed])
@@ -121,6 +129,11 @@ class Fields:
     @property
     def _problems(self) -> Problems:
         return {} if self.refused is None else self.refused.problems
+
+
+def _keys_of(name: str) -> list[str]:
+    """Return the keys under which a form has the field of that name: `inputs` and `job` of `inputs[job]`."""
+    return name.removesuffix("[]").removesuffix("]").split("[", 1)
 
 
 def fields_of(request: web.Request, action: str, prefix: str) -> Fields:
@@ -192,7 +205,7 @@ async def once(
     """The answer to a form; where the same form is sent again (a double click), the redirect that the first had.
 
     Raises 409 if the first takes too long. A form that is refused may be sent again, and so may one whose answer is
-    more than a redirect.
+    more than a redirect, or begins a session, whose cookie the browser gets by the answer that it waits for.
     """
     if not form.get("form_key"):
         return await answer()
@@ -204,7 +217,8 @@ async def once(
     location = None
     try:
         response = await answer()
-        location = response.headers.get("Location")
+        if not sessions.is_begun_by(response):
+            location = response.headers.get("Location")
         return response
     finally:
         async with database.transaction() as transaction:

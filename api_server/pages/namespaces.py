@@ -19,6 +19,7 @@ from api_server.pages.problems import SignInFirst
 from api_server.pages.projects import show_project
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import NOBODY, Visitor
+from api_server.pages.text import rendering
 from api_server.state.listing import Page
 from api_server.web import context
 from api_server.web.errors import not_found
@@ -39,6 +40,7 @@ class ShowGroup(Paginated):
 async def show_group(request: web.Request, visitor: Visitor, params: ShowGroup, group: Group) -> web.Response:
     database, viewer = context.services(request).database, visitor.user_id or NOBODY
     entity = orjson.loads(await namespace_queries.show_group(database, group.id))
+    (description,) = await rendering.markdown(request, visitor, None, [entity["description"]])
     groups = await namespace_queries.list_groups(
         database,
         Page(MAX_PER_PAGE, order="name", descending=False, counted=False),
@@ -68,6 +70,7 @@ async def show_group(request: web.Request, visitor: Visitor, params: ShowGroup, 
         "group.html",
         group=group,
         entity=entity,
+        description=description,
         tab="group",
         groups=orjson.loads(groups.body),
         more_groups=groups.more,

@@ -328,26 +328,26 @@ def _keep_written(request: web.Request, sent: Form) -> None:
 
 
 def form(
-    handler: FormHandler, by_address: Key[RateLimiter] | None = None, *, has_page: bool = False
+    handler: FormHandler, by_address: Key[RateLimiter] | None = None, *, is_long: bool = False
 ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     """Wraps what answers a form: one that this browser was not given by us is refused. With `by_address`, forms of one
-    address are counted before anything is read of them, and those beyond the limit are 429. `has_page`: people write
-    longer texts into it."""
+    address are counted before anything is read of them, and those beyond the limit are 429. `is_long`: people write
+    longer texts into it, and files."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         visitor, settings = await sessions.visitor(request), context.services(request).settings
         limit = settings.early_body_limit
-        if has_page:  # a stranger may be somebody whose session has ended
+        if is_long:  # a stranger may be somebody whose session has ended
             limit = settings.body_limit if visitor.user else settings.runner_body_limit
         sent: Form = {}
         with contextlib.suppress(ApiError):  # what cannot be read is as good as nothing
-            sent = await read_form(request, limit, files=has_page)
+            sent = await read_form(request, limit, files=is_long)
         if not visitor.wrote(sent):
             # Not what another site made the browser send, which would speak with our voice.
             if request.headers.get("Sec-Fetch-Site") == "same-origin":
                 _keep_written(request, sent)
             return refused_form(request, visitor, "It was opened too long ago, or cookies are blocked.")
-        if has_page:
+        if is_long:
             _keep_written(request, sent)
         return await handler(request, visitor, sent)
 
@@ -357,8 +357,7 @@ def form(
 
     async def limited(request: web.Request) -> web.StreamResponse:
         if wait := context.services(request)[by_address].retry_after(request.remote):
-            text = f"Try again in {wait} seconds."
-            return say(request, sessions.stranger(request), "There were too many attempts", text, status=429)
+            raise forms.too_many_attempts(wait)
         return await judged(request)
 
     return limited

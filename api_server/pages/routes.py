@@ -34,6 +34,7 @@ from api_server.web import context
 from api_server.web.context import SERVICES
 from api_server.web.errors import ApiError, forbidden, not_found
 from api_server.web.params import structure
+from api_server.web.rate_limits import RateLimiter
 from api_server.web.request_data import in_url
 from api_server.web.routes import ANYONE, SIGNED_IN, Access
 
@@ -159,6 +160,8 @@ class PageRoute:
     takes: frozenset[str]
     #: Shows the form again where it is refused.
     form_page: "PageRoute | None" = None
+    #: What counts the forms of one address.
+    by_address: Key[RateLimiter] | None = None
 
 
 #: The declarations of each page: two where it is one of projects and of groups.
@@ -176,15 +179,25 @@ class Pages:
         return self._declare("GET", path, access)
 
     def post(
-        self, path: str, *, access: Access = SIGNED_IN, form_page: Page | None = None
+        self,
+        path: str,
+        *,
+        access: Access = SIGNED_IN,
+        form_page: Page | None = None,
+        by_address: Key[RateLimiter] | None = None,
     ) -> Callable[[PageT], PageT]:
         """A form that only our pages can send; what it rests on holds when it writes (`state/preconditions.py`). A form
         that is refused is shown again by `form_page`, a declared page: what the handler raises stands at its fields
-        (`forms.py`)."""
-        return self._declare("POST", path, access, form_page)
+        (`forms.py`). With `by_address`, forms of one address are counted before anything is read of them."""
+        return self._declare("POST", path, access, form_page, by_address)
 
     def _declare(
-        self, method: str, path: str, access: Access, form_page: Page | None = None
+        self,
+        method: str,
+        path: str,
+        access: Access,
+        form_page: Page | None = None,
+        by_address: Key[RateLimiter] | None = None,
     ) -> Callable[[PageT], PageT]:
         def declare(handler: PageT) -> PageT:
             takes = frozenset(list(inspect.signature(handler).parameters)[1:])
@@ -198,6 +211,7 @@ class Pages:
                 parameters=typing.get_type_hints(handler).get("params"),
                 takes=takes,
                 form_page=_form_page(form_page, access),
+                by_address=by_address,
             )
             _ROUTES.setdefault(handler, []).append(route)
             self.routes.append(route)
@@ -246,7 +260,8 @@ def endpoint(route: PageRoute) -> Page:
 
     if route.method == "GET":
         return problems.as_pages(show)
-    return problems.as_pages(page.form(submit, has_page=form_page is not None))
+    is_long = form_page is not None and route.access is not ANYONE  # strangers send little
+    return problems.as_pages(page.form(submit, route.by_address, is_long=is_long))
 
 
 async def _answer(request: web.Request, route: PageRoute, visitor: Visitor, form: Form) -> web.StreamResponse:

@@ -33,6 +33,7 @@ NOBODY = 0
 
 LIFETIME = datetime.timedelta(days=14)
 _LONGEST_USER_AGENT = 255
+_COOKIE_NAME = "forgelet_session"
 _COOKIE = re.compile(r"[\w-]{43}", re.ASCII)
 
 
@@ -145,6 +146,11 @@ def remember(request: web.Request, response: web.StreamResponse, visitor: Visito
     )
 
 
+def is_begun_by(response: web.StreamResponse) -> bool:
+    """Whether the response gives the browser another session."""
+    return any(name.endswith(_COOKIE_NAME) for name in response.cookies)
+
+
 def forget(request: web.Request, response: web.StreamResponse) -> None:
     response.del_cookie(_cookie_name(request), path="/", secure=is_secure(request), httponly=True)
 
@@ -165,4 +171,4 @@ def is_secure(request: web.Request) -> bool:
 
 def _cookie_name(request: web.Request) -> str:
     # With this prefix browsers take the cookie from this very host only, and over TLS only.
-    return "__Host-forgelet_session" if is_secure(request) else "forgelet_session"
+    return f"__Host-{_COOKIE_NAME}" if is_secure(request) else _COOKIE_NAME

@@ -4,22 +4,25 @@ made. Both outcomes are audited."""
 import asyncio
 import functools
 import re
-from typing import Literal
+from typing import Any, Literal
 
+import attrs
 from aiohttp import web
 
 from api_server.accounts import sign_in_links
 from api_server.pages import page, queries, sessions
-from api_server.pages.problems import as_pages
+from api_server.pages.forms import too_many_attempts
 from api_server.pages.queries import Account, CountedAccount
+from api_server.pages.routes import Pages
 from api_server.pages.sessions import Form, Visitor
-from api_server.services import Key
+from api_server.services import Key, Services
 from api_server.state import audit_trail
 from api_server.state.audit_trail import INSTANCE, Author
 from api_server.state.preconditions import Precondition
 from api_server.web import context
-from api_server.web.context import SERVICES
+from api_server.web.errors import ApiError
 from api_server.web.rate_limits import RateLimiter
+from api_server.web.routes import ANYONE
 
 #: Attempts a minute, from one address and for one account; more are neither read nor recorded.
 ATTEMPTS_BY_ADDRESS = 10
@@ -36,29 +39,40 @@ _LONGEST = 1024
 _RETURN_TO = re.compile(r"/(?!/)[!-\[\]-~]{0,2000}", re.ASCII)
 
 
-def setup(app: web.Application) -> None:
-    services = app[SERVICES]
+def _own_page(return_to: object) -> str:
+    fits = isinstance(return_to, str) and _RETURN_TO.fullmatch(return_to) and "/.." not in return_to
+    return str(return_to) if fits else "/"
+
+
+pages = Pages()
+
+
+def setup(services: Services) -> None:
     services[BY_ADDRESS] = RateLimiter("sign in by address", lambda: ATTEMPTS_BY_ADDRESS)
     services[BY_LOGIN] = RateLimiter("sign in by login", lambda: ATTEMPTS_BY_LOGIN)
     services[UNKNOWN] = RateLimiter("unknown sign in", lambda: RECORDED_UNKNOWN)
-    app.router.add_get("/-/sign_in", as_pages(show_form))
-    app.router.add_post("/-/sign_in", as_pages(page.form(sign_in, BY_ADDRESS)))
-    app.router.add_get("/-/sign_in/{token}", as_pages(show_link))
-    app.router.add_post("/-/sign_in/{token}", as_pages(page.form(use_link, BY_ADDRESS)))
-    app.router.add_get("/-/sign_out", as_pages(ask_to_sign_out))
-    app.router.add_post("/-/sign_out", as_pages(page.form(sign_out)))
 
 
-async def show_form(request: web.Request) -> web.Response:
-    return _form(request, await sessions.visitor(request), request.query.get("return_to"))
+@attrs.frozen(kw_only=True)
+class SignIn:
+    """`return_to` is the page that a stranger wanted to open."""
+
+    return_to: Any = attrs.field(default="/", converter=_own_page)
 
 
-async def sign_in(request: web.Request, visitor: Visitor, form: Form) -> web.StreamResponse:
+@pages.get("/-/sign_in")
+async def show_form(request: web.Request, visitor: Visitor, params: SignIn) -> web.Response:
+    if visitor.user and request.method != "POST":
+        return page.see_other(request, visitor, params.return_to)
+    return page.answer(request, visitor, "sign_in.html", return_to=params.return_to)
+
+
+@pages.post("/-/sign_in", access=ANYONE, form_page=show_form, by_address=BY_ADDRESS)
+async def sign_in(request: web.Request, visitor: Visitor, params: SignIn, form: Form) -> web.Response:
     services = context.services(request)
     login, password = _text(form, "login").strip(), _text(form, "password")
     if wait := services[BY_LOGIN].retry_after(login.lower()):
-        problem = f"There were too many attempts. Try again in {wait} seconds."
-        return _form(request, visitor, form.get("return_to"), login, problem, status=429)
+        raise too_many_attempts(wait)
     account = await queries.find_account(services.database, login)
     # Takes some 50 ms of computing, with or without an account.
     hashed = account.password_hash if account else None
@@ -67,25 +81,32 @@ async def sign_in(request: web.Request, visitor: Visitor, form: Form) -> web.Str
         await _record_failure(request, account, login)
         blocked = matches and account is not None and account.state != "active"
         problem = "Your account has been blocked." if blocked else "Invalid login or password."
-        return _form(request, visitor, form.get("return_to"), login, problem, status=401)
+        raise ApiError(401, {"message": problem})
     # A password that another one takes the place of meanwhile opens nothing.
     read = functools.partial(queries.find_account, login=login)
     services.require_unchanged(Precondition((f"user:{account.id}",), account, read))
-    response = page.see_other(request, visitor, _safe(form.get("return_to")))
+    response = page.see_other(request, visitor, params.return_to)
     sessions.remember(request, response, await _begin(request, account, "password"))
     return response
 
 
-async def show_link(request: web.Request) -> web.Response:
+@attrs.frozen(kw_only=True)
+class SignInLink:
+    token: str
+
+
+@pages.get("/-/sign_in/{token}")
+async def show_link(request: web.Request, visitor: Visitor, params: SignInLink) -> web.Response:
     """Opening it changes nothing: programs that look at links are no visitors."""
-    visitor, account = await sessions.visitor(request), await _linked(request)
+    account = await _linked(request, params.token)
     if account is None:
         return _unknown_link(request, visitor)
     return page.answer(request, visitor, "sign_in_link.html", account=account)
 
 
-async def use_link(request: web.Request, visitor: Visitor, _form: Form) -> web.StreamResponse:
-    account = await _linked(request)
+@pages.post("/-/sign_in/{token}", access=ANYONE, form_page=show_link, by_address=BY_ADDRESS)
+async def use_link(request: web.Request, visitor: Visitor, params: SignInLink) -> web.Response:
+    account = await _linked(request, params.token)
     if account is None:
         return _unknown_link(request, visitor)
     read = functools.partial(queries.find_counted_account, user_id=account.id)
@@ -97,10 +118,10 @@ async def use_link(request: web.Request, visitor: Visitor, _form: Form) -> web.S
     return response
 
 
-async def _linked(request: web.Request) -> CountedAccount | None:
+async def _linked(request: web.Request, token: str) -> CountedAccount | None:
     """The account that the link signs in to, as long as it is good for something."""
-    token, services = request.match_info["token"], context.services(request)
-    user_id = sign_in_links.user_named(token, context.services(request).database.now)
+    services = context.services(request)
+    user_id = sign_in_links.user_named(token, services.database.now)
     account = user_id and await queries.find_counted_account(services.database, user_id)
     if not account or account.state != "active":
         return None
@@ -115,7 +136,8 @@ def _unknown_link(request: web.Request, visitor: Visitor) -> web.Response:
     return page.say(request, visitor, "This link is no longer good", text, status=404)
 
 
-async def sign_out(request: web.Request, visitor: Visitor, _form: Form) -> web.StreamResponse:
+@pages.post("/-/sign_out", access=ANYONE)
+async def sign_out(request: web.Request, visitor: Visitor) -> web.Response:
     async with context.services(request).database.transaction() as transaction:
         await sessions.end(request, transaction)
     response = page.see_other(request, visitor, "/-/sign_in")
@@ -123,33 +145,14 @@ async def sign_out(request: web.Request, visitor: Visitor, _form: Form) -> web.S
     return response
 
 
-async def ask_to_sign_out(request: web.Request) -> web.Response:
+@pages.get("/-/sign_out")
+async def ask_to_sign_out(request: web.Request, visitor: Visitor) -> web.Response:
     """Only the form of this page signs out: an address alone could be opened by another site."""
-    return page.answer(request, await sessions.visitor(request), "sign_out.html")
-
-
-def _form(
-    request: web.Request,
-    visitor: Visitor,
-    return_to: object,
-    login: str = "",
-    problem: str = "",
-    status: int = 200,
-) -> web.Response:
-    if visitor.user and not problem:
-        return page.see_other(request, visitor, _safe(return_to))
-    return page.answer(
-        request, visitor, "sign_in.html", status, return_to=_safe(return_to), login=login, problem=problem
-    )
+    return page.answer(request, visitor, "sign_out.html")
 
 
 def _text(form: Form, name: str) -> str:
     return str(form.get(name, ""))[:_LONGEST]
-
-
-def _safe(return_to: object) -> str:
-    fits = isinstance(return_to, str) and _RETURN_TO.fullmatch(return_to) and "/.." not in return_to
-    return str(return_to) if fits else "/"
 
 
 async def _begin(request: web.Request, account: Account, proof: Literal["password", "link"]) -> Visitor:

@@ -35,6 +35,8 @@ from api_server.web.context import SERVICES
 
 #: In the order in which their paths are tried.
 PAGES = [
+    sign_in.pages,
+    mail_links.pages,
     new_projects.pages,
     finding.pages,
     namespaces.pages,
@@ -75,8 +77,8 @@ def setup(app: web.Application) -> None:
     page.setup(app)
     api_docs.setup(app)
     routes.setup(app)
-    sign_in.setup(app)
-    mail_links.setup(app)
+    sign_in.setup(services)
+    mail_links.setup(services)
     account.setup(services)
     rendering.setup(services)
     folders.setup(services)

@@ -400,6 +400,13 @@ INPUTS: dict[str, Input] = {
     "yaml-keys": _lint(
         10_000, lambda n: "a:\n  script: [b]\n  variables:\n" + "".join(f"    V{i}: b\n" for i in range(n))
     ),
+    "interpolation": _lint(
+        10_000,
+        lambda n: (
+            "spec: {inputs: {a: {default: b}}}\n---\na:\n  script:\n"
+            + "".join(f"    - $[[ inputs.a | truncate(0,{i}) ]]\n" for i in range(n))
+        ),
+    ),
     "rules": _lint(10_000, lambda n: "a:\n  script: [b]\n  rules:\n    - if: '" + "$A || " * n + "$B'\n"),
     "matrix": _lint(
         400,

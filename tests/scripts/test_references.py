@@ -2,6 +2,7 @@
 
 import pytest
 
+from scripts import ci_keywords
 from scripts.command_reference import reference
 from scripts.compatibility import KINDS, document, routes, untried, written
 from scripts.settings_reference import reference as settings_reference
@@ -77,3 +78,8 @@ def test_the_document_is_what_the_commands_say() -> None:
 def test_the_settings_document_is_what_the_code_says() -> None:
     written = (CHECKOUT / "docs/settings.md").read_text(encoding="utf-8")
     assert written == settings_reference(), "python -m scripts.settings_reference >docs/settings.md"
+
+
+def test_the_page_of_ci_keywords_is_what_the_code_says() -> None:
+    text = (CHECKOUT / "docs/ci-keywords.md").read_text(encoding="utf-8")
+    assert text == ci_keywords.document(), "python -m scripts.ci_keywords >docs/ci-keywords.md"

@@ -48,7 +48,21 @@ REPORTS = {
     "dependency_scanning": ("gl-dependency-scanning-report.json", "raw"),
     "container_scanning": ("gl-container-scanning-report.json", "raw"),
     "cyclonedx": ("gl-sbom.cdx.json", "gzip"),
+    "api_fuzzing": ("gl-api-fuzzing-report.json", "raw"),
+    "browser_performance": ("browser-performance.json", "raw"),
+    "cluster_image_scanning": ("gl-cluster-image-scanning-report.json", "raw"),
+    "coverage_fuzzing": ("gl-coverage-fuzzing.json", "raw"),
+    "dast": ("gl-dast-report.json", "raw"),
+    "license_scanning": ("gl-license-scanning-report.json", "raw"),
+    "load_performance": ("load-performance.json", "raw"),
+    "lsif": ("lsif.json", "zip"),
+    "performance": ("performance.json", "raw"),
+    "repository_xray": ("gl-repository-xray.json", "gzip"),
+    "requirements": ("requirements.json", "raw"),
+    "requirements_v2": ("requirements_v2.json", "raw"),
 }
+#: Kinds that something reads.
+READ_REPORTS = frozenset({"dotenv", "junit"})
 #: Who may download artifacts; `plan.Artifacts.access`.
 ACCESS = ("all", "developer", "maintainer", "none")
 
@@ -56,6 +70,10 @@ RETRY_WHEN = (
     "always", "unknown_failure", "script_failure", "api_failure", "stuck_or_timeout_failure",
     "runner_system_failure", "runner_unsupported", "stale_schedule", "job_execution_timeout",
     "archived_failure", "unmet_prerequisites", "scheduler_failure", "data_integrity_failure",
+    # those of later versions
+    "no_updates_canceling", "no_updates_running", "runner_configuration_error", "runner_external_dependency_failure",
+    "runner_interrupted", "server_timeout_canceling", "server_timeout_running", "stuck_pending_no_matching_runners",
+    "stuck_pending_with_matching_runners",
 )  # fmt: skip
 
 texts = Each(text)
@@ -114,20 +132,7 @@ _artifacts: dict[str, Check] = {
                 attributes=["coverage_format", "path"],
             ),
         },
-        beyond=(
-            "api_fuzzing",
-            "browser_performance",
-            "cluster_image_scanning",
-            "coverage_fuzzing",
-            "dast",
-            "license_scanning",
-            "load_performance",
-            "lsif",
-            "performance",
-            "repository_xray",
-            "requirements",
-            "sarif",
-        ),
+        beyond=("license_management", "sarif"),
     ),
 }
 

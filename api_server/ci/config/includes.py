@@ -127,6 +127,8 @@ class Included:
     extra: dict[str, str] = field(factory=dict)
     #: What the file gets for its `spec:inputs`.
     inputs: dict[str, Any] = field(factory=dict)
+    #: What a component, and what it includes, may ask about it.
+    component: Mapping[str, str | None] = field(factory=dict)
 
 
 @frozen
@@ -182,7 +184,8 @@ class Reader:
         try:
             header, content = load_file(text, self.budget, lambda sentence: self._warn(sentence, origin))
             variables = {} if origin.repository is None else self.context.variables
-            return inputs.interpolated(header, content, given, variables, self.budget)
+            component = next((found.component for found in reversed(origin.chain) if found.component), {})
+            return inputs.interpolated(header, content, given, variables, component, self.budget)
         except CiConfigError as error:
             raise CiConfigError(*(self._at(origin) + sentence for sentence in error.errors)) from None
 
@@ -300,13 +303,21 @@ class Reader:
                 f"Component '{address}' - project does not exist or you don't have sufficient permissions"
             )
         found = project.version(version)
-        for path in (template.format(component) for template in _COMPONENT_PATHS):
-            text = _read(found.repository.read, path, f"Component '{address}'") if found is not None else None
-            if found is not None and text is not None:
-                included = Included("component", address, self._context_of(origin), found.repository, path)
-                yield included, _not_empty(text, f"Component '{address}'")
-                return
-        raise CiConfigError(f"Component '{address}' - content not found")
+        if found is None:
+            raise CiConfigError(f"Component '{address}' - content not found")
+        path, text = _component_file(found.repository, component, address)
+        about = (component, found.repository.sha, found.semantic, version)
+        yield (
+            Included(
+                "component",
+                address,
+                self._context_of(origin),
+                found.repository,
+                path,
+                component=dict(zip(inputs.COMPONENT, about, strict=True)),
+            ),
+            text,
+        )
 
     def _context_of(self, origin: _IncludeSource) -> Repository:
         return origin.repository or self.context.repository
@@ -389,6 +400,15 @@ def _text_of(read: Callable[[str], str | None], path: str, what: str) -> str:
     if text is None:
         raise CiConfigError(f"{named} does not exist!")
     return _not_empty(text, named)
+
+
+def _component_file(repository: Repository, name: str, address: str) -> tuple[str, str]:
+    """Return the path and the text of the component. Raises CiConfigError."""
+    for path in (template.format(name) for template in _COMPONENT_PATHS):
+        text = _read(repository.read, path, f"Component '{address}'")
+        if text is not None:
+            return path, _not_empty(text, f"Component '{address}'")
+    raise CiConfigError(f"Component '{address}' - content not found")
 
 
 def _read(read: Callable[[str], str | None], path: str, named: str) -> str | None:

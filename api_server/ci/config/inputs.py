@@ -17,11 +17,12 @@ import re2
 from attrs import define, field, frozen
 
 from api_server.ci.config import rules
-from api_server.ci.config.checks import Check, EachValue, Fields, anything
+from api_server.ci.config.checks import Check, EachValue, Fields, anything, text
+from api_server.ci.config.context import Context
 from api_server.ci.config.errors import Budget, CiConfigError
 from api_server.ci.config.patterns import compile_regex
 from api_server.ci.config.variables import MAX_EXPANDED, Variable
-from api_server.ci.config.yaml_text import spell_scalar
+from api_server.ci.config.yaml_text import load_file, spell_scalar
 
 TYPES = ("array", "boolean", "number", "string")
 MAX_OPTIONS = 50
@@ -106,9 +107,36 @@ _DECLARATION = Fields(
 )
 
 
+#: What a component may ask about itself.
+COMPONENT = ("name", "sha", "version", "reference")
+MAX_DESCRIPTION = 256
+
+
+def _component(at: str, value: Any) -> Iterator[str]:
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        yield f"{at} config should be an array of strings"
+    elif unknown := [name for name in value if name not in COMPONENT]:
+        yield f"{at} config contains unknown values: {', '.join(unknown)}"
+
+
+def _description(at: str, value: Any) -> Iterator[str]:
+    yield from text(at, value)
+    if isinstance(value, str) and len(value) > MAX_DESCRIPTION:
+        yield f"{at} config is too long (maximum is {MAX_DESCRIPTION} characters)"
+
+
 #: The header document of a file.
 HEADER = Fields(
-    {"spec": Fields({"inputs": EachValue(_DECLARATION, optional=True)}, beyond=("component", "include"))}
+    {
+        "spec": Fields(
+            {
+                "inputs": EachValue(_DECLARATION, optional=True),
+                "component": _component,
+                "description": _description,
+            },
+            beyond=("include",),
+        )
+    }
 )
 
 _NONE: Any = object()
@@ -135,9 +163,27 @@ class Input:
         by_rules = any("default" in rule or rule.get("if") is None for rule in self.rules)
         return not self.has_default and not by_rules
 
-    def value(self, given: Any, others: Mapping[str, Any]) -> Any:
-        """Return the value: the one given, or the default. Raises ConfigError; `others` are what rules ask about."""
-        rule = next((rule for rule in self.rules if self._holds(rule, others)), {})
+    @property
+    def choices(self) -> list[str]:
+        """The values that a form offers, of whichever rule; none where other values are possible."""
+        if self.type == "boolean":
+            return ["true", "false"]
+        if self.type == "array" or any(rule.get("options") is None for rule in self.rules):
+            return []
+        options = self.options or [option for rule in self.rules for option in rule["options"]]
+        return list(dict.fromkeys(map(_spelled, options)))
+
+    @property
+    def default_text(self) -> str:
+        """The default as a form shows it."""
+        return _spelled(self.default) if self.has_default else ""
+
+    def value(self, given: Any, others: Mapping[str, str | bool]) -> Any:
+        """Return the value: the one given, or the default. Raises ConfigError.
+
+        `others` are the inputs that rules ask about, as `_compared` has them.
+        """
+        rule = next((rule for rule in self.rules if _holds(rule, others)), {})
         default = rule.get("default", self.default)
         undecided = "default" in rule and default is None
         if given is None and (self.required or undecided):
@@ -152,11 +198,6 @@ class Input:
             raise CiConfigError(*errors)
         chosen = default if given is None else given
         return _coerced(self.type, None if chosen is _NONE else chosen)
-
-    def _holds(self, rule: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
-        return rule.get("if") is None or rules.parse_input_condition(rule["if"]).holds(
-            {name: value if isinstance(value, bool) else _spelled(value) for name, value in others.items()}
-        )
 
     def _error(self, what: str) -> str:
         return f"`{self.name}` input: {what}"
@@ -195,6 +236,15 @@ class Input:
         if isinstance(value, str) and expression.search(value) is None:
             return [self._error(f"{which} value does not match required RegEx pattern")]
         return []
+
+
+def _holds(rule: Mapping[str, Any], others: Mapping[str, str | bool]) -> bool:
+    return rule.get("if") is None or rules.parse_input_condition(rule["if"]).holds(others)
+
+
+def _compared(value: Any) -> str | bool:
+    """Return the value as the rules of other inputs compare it."""
+    return value if isinstance(value, bool) else _spelled(value)
 
 
 def _coerced(kind: str, value: Any) -> Any:
@@ -240,6 +290,12 @@ def declared(header: Mapping[str, Any]) -> dict[str, Input]:
     if errors := list(_errors_of_references(found)):
         raise _refused(errors)
     return found
+
+
+def declared_in(text: str, _context: Context) -> dict[str, Input]:
+    """Return the inputs of a file. Raises ConfigError."""
+    header, _ = load_file(text, Budget())
+    return {} if header is None else declared(header)
 
 
 def _refused(errors: list[str]) -> CiConfigError:
@@ -289,11 +345,13 @@ def resolve(found: Mapping[str, Input], given: Mapping[str, Any], budget: Budget
     budget.spend_on(dict(given))
     errors: list[str] = []
     values: dict[str, Any] = {}
+    others: dict[str, str | bool] = {}
     if unknown := [name for name in given if name not in found]:
         errors.append(f"unknown input arguments: {', '.join(unknown)}")
     for name in _in_order(found):
         try:
-            values[name] = found[name].value(given.get(name), values)
+            values[name] = found[name].value(given.get(name), others)
+            others[name] = _compared(values[name])
         except CiConfigError as error:
             errors += error.errors
     if errors:
@@ -334,7 +392,7 @@ def _truncate(text: str, offset: str, length: str) -> str:
 
 @define
 class Interpolation:
-    """Replaces the blocks of one file. `values` are what they may name, by context: `inputs`.
+    """Replaces the blocks of one file. `values` are what they may name, by context: `inputs`, `component`.
 
     `variables` are for `expand_vars`; the values of masked ones never appear, not even in errors.
     """
@@ -467,13 +525,22 @@ def interpolated(
     content: dict[str, Any],
     given: Mapping[str, Any],
     variables: Mapping[str, Variable],
+    component: Mapping[str, str | None],
     budget: Budget,
 ) -> dict[str, Any]:
-    """Return the content of a file with its inputs. Raises ConfigError; `header` is None for a file without one."""
+    """Return the content of a file with its inputs. Raises ConfigError; `header` is None for a file without one.
+
+    `component` is what a component may ask about itself; empty for other files.
+    """
     if header is None:
         if given:
             raise CiConfigError(NOT_DECLARED)
         return content
-    values = {"inputs": resolve(declared(header), given, budget)}
+    inputs = resolve(declared(header), given, budget)
+    asked = (header.get("spec") or {}).get("component") or ()
+    values = {
+        "inputs": inputs,
+        "component": {name: value for name, value in component.items() if name in asked},
+    }
     replaced: dict[str, Any] = Interpolation(values, variables, budget).replaced(content)
     return replaced

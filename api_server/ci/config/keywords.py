@@ -32,6 +32,8 @@ from api_server.ci.config.checks import (
 from api_server.ci.config.execution import (
     BEYOND_DEFAULT,
     DEFAULT,
+    READ_REPORTS,
+    REPORTS,
     WEEK,
     exit_codes,
     job_variable,
@@ -279,7 +281,6 @@ BRIDGE = Fields(
         "needs": Needs(["job", "bridge"]),
         "trigger": _trigger,
         "when": one_of(*_BRIDGE_WHEN),
-        "rules": Rules(Fields({**_rule, "when": one_of(*_BRIDGE_WHEN, "never")}, attributes=_OF_RULES)),
         "allow_failure": boolean,
         "interruptible": boolean,
     },
@@ -327,12 +328,13 @@ INCLUDE = _include(
 
 #: What is different about keywords that are supported.
 DIFFERS = {
-    "artifacts:expose_as": "kept, but merge requests do not show it",
-    "artifacts:reports": "kept as artifacts; only `dotenv` and `junit` are parsed",
+    **{
+        f"artifacts:reports:{kind}": "kept as an artifact, but not read"
+        for kind in ("coverage_report", *REPORTS)
+        if kind not in {*READ_REPORTS, "cobertura", "jacoco"}
+    },
     "environment": "used for variables and the rights of agents; there are no environments",
     "environment:action": "passed to the job; does nothing to an environment",
-    "environment:auto_stop_in": "checked and kept; nothing stops by itself",
-    "environment:on_stop": "checked and kept; nothing stops by itself",
     "id_tokens": "at most 20; [what tokens say](identity-tokens.md)",
     "include": "at most 20 levels deep",
     "include:component": "by the releases or tags of a project; there is no catalog",
@@ -343,11 +345,23 @@ DIFFERS = {
     "needs:project": "looked for in the 1,000 newest pipelines of the ref; the job's token has to open the artifacts",
     "release": "a step that calls `release-cli`, which the image must contain",
     "rules:changes:compare_to": "at most 20 different refs in one configuration",
+    "spec:inputs": "inside a longer text, arrays become JSON; what is inserted is not searched for blocks again",
+    "spec:inputs:options": "also of arrays, as in later versions",
+    "spec:inputs:rules": "those of GitLab 18; the inputs that they ask about may be declared later",
     "trigger:strategy": "also `mirror`, which GitLab has since version 18",
     "variables": "also numbers with a fraction and booleans, as in later versions of GitLab 17",
+}
+#: What becomes of keywords that are accepted and have no effect.
+IGNORED = {
+    "artifacts:expose_as": "kept, but merge requests do not show it",
+    "environment:auto_stop_in": "checked and kept; nothing stops by itself",
+    "environment:on_stop": "checked and kept; nothing stops by itself",
+    "spec:description": "checked; nothing shows it",
     "variables:description": "checked; there is no page that shows it",
     "variables:options": "checked; there is no page that shows them",
 }
+#: What is said of keywords that are not supported, beyond that.
+REFUSED = {"pages": "a job named `pages` is a job as any other, and publishes nothing"}
 #: Keywords that are carried out before anything is checked.
 _STRUCTURE = ("extends", "!reference", "include", "default")
 
@@ -357,7 +371,7 @@ class Keyword:
     """`name` is GitLab's way to write it, `artifacts:reports:junit`; `note` says what differs."""
 
     name: str
-    support: Literal["as GitLab", "differs", "not supported"]
+    support: Literal["as GitLab", "differs", "ignored", "not supported"]
     note: str = ""
 
 
@@ -368,13 +382,14 @@ def reference() -> list[Keyword]:
         if supported:
             found[name] = _supported(name)
         else:
-            found.setdefault(name, Keyword(name, "not supported"))
+            found.setdefault(name, Keyword(name, "not supported", REFUSED.get(name, "")))
     return sorted(found.values(), key=lambda keyword: keyword.name)
 
 
 def _supported(name: str) -> Keyword:
-    note = DIFFERS.get(name, "")
-    return Keyword(name, "differs" if note else "as GitLab", note)
+    if name in IGNORED:
+        return Keyword(name, "ignored", IGNORED[name])
+    return Keyword(name, "differs", DIFFERS[name]) if name in DIFFERS else Keyword(name, "as GitLab")
 
 
 def _all() -> Iterator[tuple[str, bool]]:

@@ -19,6 +19,7 @@ _HEADERS: Final = {
 def setup(app: web.Application) -> None:
     app.router.add_get("/.well-known/openid-configuration", show_configuration)
     app.router.add_get(KEYS, show_keys)
+    app.router.add_get("/-/jwks", show_keys)  # GitLab's older address, which many Vaults are set up with
 
 
 async def show_configuration(request: web.Request) -> web.Response:

@@ -14,6 +14,7 @@ import orjson
 from api_server.ci.config import predefined
 from api_server.ci.config.context import Context
 from api_server.ci.config.errors import CiConfigError
+from api_server.ci.config.inputs import Input, declared_in
 from api_server.ci.config.pipeline import plan_pipeline
 from api_server.ci.config.plan import AutoCancel, Plan, PlannedJob
 from api_server.ci.config.predefined import pipeline_variables
@@ -269,6 +270,25 @@ class PipelineMaker:
             Variable("CI_PIPELINE_IID", str(bridge.pipeline_iid)),
             *(variable for variable in known if variable.public and variable.key not in _OF_RUNNERS),
         ]
+
+    async def inputs_of_file(self, project_id: int, user_id: int, ref: str) -> dict[str, Input]:
+        """The inputs that the project's file on a branch or tag declares, by name. Raises `PipelineRefused`."""
+        found = self.resolve(project_id, ref)
+        params = PipelineRequest(
+            project_id=project_id,
+            ref=found.name,
+            tag=found.kind == "tag",
+            sha=found.commit,
+            source="web",
+            user_id=user_id,
+        )
+        read = await self._read(params, await self._subject(params))
+        try:
+            if read.problem is not None:
+                raise read.problem
+            return await self.in_thread(declared_in, read.text or "", Context(project_id=project_id))
+        except CiConfigError as refused:
+            raise PipelineRefused(*refused.errors) from None
 
     async def in_thread(
         self,

@@ -16,7 +16,7 @@ JOIN pipeline_schedules s ON s.id = page.id
 LEFT JOIN users owner ON owner.id = s.owner_id
 
 -- name: schedule_details
--- With its last pipeline, and its variables, whose values are sealed.
+-- With its last pipeline, its variables and its inputs, whose values are sealed.
 SELECT listed.id, listed.position, (
     left(listed.entity::text, -1)
     || ',"last_pipeline":' || coalesce((
@@ -32,6 +32,13 @@ SELECT listed.id, listed.position, (
             'raw', false
         ) ORDER BY variables.id), '[]')::text
         FROM pipeline_schedule_variables variables WHERE variables.schedule_id = listed.id
+    )
+    || ',"inputs":' || (
+        SELECT coalesce(json_agg(json_build_object(
+            'name', inputs.name,
+            'value', encode(inputs.value, 'base64')
+        ) ORDER BY inputs.id), '[]')::text
+        FROM pipeline_schedule_inputs inputs WHERE inputs.schedule_id = listed.id
     ) || '}')::json AS entity
 FROM (
     -- include: schedule

@@ -12,6 +12,7 @@ from api_server.ci.pipelines import repository
 from api_server.ci.pipelines.access import check_may_give, may_change
 from api_server.ci.schedules import queries, schedules
 from api_server.ci.schedules.queries import Schedule, StoredVariable
+from api_server.ci.schedules.schedules import ScheduleInput
 from api_server.git.errors import AmbiguousNameError
 from api_server.git.ref_names import BRANCHES, TAGS, short_name
 from api_server.git.repositories import REPOSITORIES
@@ -133,6 +134,7 @@ class CreateSchedule:
     cron: Name
     cron_timezone: Name = "UTC"
     active: bool = True
+    inputs: list[ScheduleInput] = attrs.field(factory=list)
 
 
 @attrs.frozen(kw_only=True)
@@ -142,6 +144,7 @@ class UpdateSchedule(OneSchedule):
     cron: Name | None = None
     cron_timezone: Name | None = None
     active: bool | None = None
+    inputs: list[ScheduleInput] = attrs.field(factory=list)
 
 
 @routes.get(PATH, access=READ)
@@ -158,7 +161,7 @@ async def list_schedules(
 async def show_schedule(
     services: Services, actor: Actor, params: OneSchedule, project: Project
 ) -> web.Response:
-    """Variables are shown to its owner and to Maintainers."""
+    """Variables and inputs are shown to its owner and to Maintainers."""
     return await _answer(services, actor, project, params.pipeline_schedule_id)
 
 
@@ -180,11 +183,12 @@ async def create_schedule(
     """It runs as the caller, with the rights that she has then."""
     ref = full_ref(services, project, params.ref)
     await check_may_save(services, project, ref, "create")
-    given = attrs.asdict(params, filter=lambda field, _: field.name != "id")
+    given = attrs.asdict(params, filter=lambda field, _: field.name not in ("id", "inputs"))
     values = given | {"ref": ref, "project_id": project.id, "owner_id": actor.user_id}
     most = services.settings.schedules_limit
     async with services.database.transaction() as transaction:
         made = await schedules.create(transaction, actor.author, most, values)
+        await schedules.change_inputs(transaction, services.vault, actor.author, made, params.inputs)
     return await _answer(services, actor, project, made, status=201)
 
 
@@ -200,6 +204,7 @@ async def update_schedule(
     values = {"ref": ref} | {name: getattr(params, name) for name in sent}
     async with services.database.transaction() as transaction:
         await schedules.update(transaction, actor.author, before, values)
+        await schedules.change_inputs(transaction, services.vault, actor.author, before.id, params.inputs)
     return await _answer(services, actor, project, before.id)
 
 
@@ -253,13 +258,18 @@ async def _answer(
 def _opened(
     services: Services, actor: Actor, project: Project, schedule: Schedule, entity: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the entity with its variables decrypted, or without them."""
-    sealed = entity.pop("variables")
+    """Return the entity with its variables and inputs decrypted, or without them."""
+    variables, inputs = entity.pop("variables"), entity.pop("inputs")
     if not administers(actor, project, schedule):
         return entity
-    vault = services.vault
-    opened = [variable | {"value": vault.decrypt(base64.b64decode(variable["value"]))} for variable in sealed]
-    return entity | {"variables": opened}
+
+    def opened(sealed: dict[str, Any]) -> str:
+        return services.vault.decrypt(base64.b64decode(sealed["value"]))
+
+    return entity | {
+        "variables": [variable | {"value": opened(variable)} for variable in variables],
+        "inputs": [input_ | {"value": orjson.loads(opened(input_))} for input_ in inputs],
+    }
 
 
 VariableType = Literal["env_var", "file"]

@@ -48,7 +48,7 @@ async def list_pipelines(database: Executor, page: Page, schedule_id: int) -> Li
     )
 )
 async def show(database: Executor, schedule_id: int) -> str:
-    """Return the entity; the values of its variables are encrypted, as base64."""
+    """Return the entity; the values of its variables and inputs are encrypted, as base64."""
 
 
 @attrs.frozen(kw_only=True)
@@ -195,3 +195,39 @@ async def set_variable(transaction: Transaction, schedule_id: int, variable: Sto
     DELETE FROM pipeline_schedule_variables WHERE schedule_id = %(schedule_id)s AND key = %(key)s
 """)
 async def delete_variable(transaction: Transaction, schedule_id: int, key: str) -> None: ...
+
+
+@attrs.frozen
+class StoredInput:
+    """Its value is JSON, encrypted."""
+
+    name: str
+    value: bytes
+
+
+@statement("""
+    SELECT pipeline_schedule_inputs.name, pipeline_schedule_inputs.value FROM pipeline_schedule_inputs
+    WHERE pipeline_schedule_inputs.schedule_id = %(schedule_id)s ORDER BY pipeline_schedule_inputs.id
+""")
+async def inputs(database: Executor, schedule_id: int) -> list[StoredInput]: ...
+
+
+@statement("""
+    INSERT INTO pipeline_schedule_inputs (schedule_id, name, value)
+    SELECT %(schedule_id)s, given.name, given.value
+    FROM unnest(%(names)s::text[], %(values)s::bytea[]) AS given(name, value)
+    ON CONFLICT (schedule_id, name) DO UPDATE SET value = excluded.value
+""")
+async def set_inputs(
+    transaction: Transaction, schedule_id: int, names: list[str], values: list[bytes]
+) -> None:
+    """Add the inputs, or change those of the same name; no name may be there twice."""
+
+
+@statement("""
+    DELETE FROM pipeline_schedule_inputs WHERE schedule_id = %(schedule_id)s AND name = ANY(%(names)s)
+""")
+async def delete_inputs(transaction: Transaction, schedule_id: int, names: list[str]) -> None: ...
+
+
+INPUTS_QUOTA = Quota("pipeline_schedule_inputs", "schedule_id")

@@ -8,8 +8,10 @@ import uuid
 from typing import Any
 
 import attrs
+import orjson
 import structlog
 
+from api_server.ci.config.inputs import MAX_GIVEN
 from api_server.ci.config.variables import Variable
 from api_server.ci.pipelines import creation
 from api_server.ci.pipelines.access import check_keys
@@ -28,7 +30,9 @@ from api_server.state.audit_trail import SYSTEM, Author
 from api_server.state.database import Database, Transaction
 from api_server.state.errors import Conflict
 from api_server.state.queue import enqueue
-from api_server.web.errors import invalid
+from api_server.state.secrets import Vault
+from api_server.web.errors import bad_parameters, invalid
+from api_server.web.params import Name
 
 #: Fields whose changes the audit trail records.
 _AUDITED = ("owner_id", "description", "ref", "cron", "cron_timezone", "active")
@@ -95,6 +99,48 @@ async def record_variable(transaction: Transaction, author: Author, schedule: Sc
     await audit_trail.record(
         transaction, "pipeline_schedule_updated", author, schedule.audit_target, change="variables"
     )
+
+
+#: Characters of an input's value as JSON.
+MAX_INPUT = 1024
+
+
+@attrs.frozen(kw_only=True)
+class ScheduleInput:
+    """An input that a schedule gets, or loses."""
+
+    name: Name = attrs.field(metadata={"present": True})
+    value: Any = attrs.field(default=None, repr=False)
+    destroy: bool = False
+
+
+async def change_inputs(
+    transaction: Transaction, vault: Vault, author: Author, schedule_id: int, changes: list[ScheduleInput]
+) -> None:
+    """Set the inputs that are given, and remove those that are to be destroyed. Raises 400."""
+    if not changes:
+        return
+    await queries.delete_inputs(
+        transaction, schedule_id, [change.name for change in changes if change.destroy]
+    )
+    given = {change.name: _written(change) for change in changes if not change.destroy}
+    sealed = [vault.encrypt(text) for text in given.values()]
+    await queries.set_inputs(transaction, schedule_id, list(given), sealed)
+    if await queries.INPUTS_QUOTA.is_exceeded(transaction, schedule_id, MAX_GIVEN):
+        raise invalid({"inputs": [f"exceed the limit of {MAX_GIVEN}."]})
+    schedule = await queries.lock(transaction, schedule_id)
+    await audit_trail.record(
+        transaction, "pipeline_schedule_updated", author, schedule.audit_target, change="inputs"
+    )
+
+
+def _written(change: ScheduleInput) -> str:
+    if change.value is None:
+        raise bad_parameters("inputs[value] is missing")
+    text = orjson.dumps(change.value).decode()
+    if len(text) > MAX_INPUT:
+        raise invalid({"inputs.value": [f"exceeds max serialized size: {MAX_INPUT} characters"]})
+    return text
 
 
 def _refuse_problems(expression: str, time_zone: str) -> None:
@@ -173,6 +219,7 @@ async def _make_pipeline(making: PipelineMaker, schedule: Schedule, user_id: int
     """Make the pipeline of a schedule and return its id. Raises `PipelineRefused`."""
     on = making.resolve(schedule.project_id, schedule.ref)
     rows = await queries.variables(making.database, schedule.id)
+    inputs = await queries.inputs(making.database, schedule.id)
     return await creation.make_with_rights(
         making,
         PipelineRequest(
@@ -188,5 +235,6 @@ async def _make_pipeline(making: PipelineMaker, schedule: Schedule, user_id: int
                 Variable(row.key, making.vault.decrypt(row.value), file=row.variable_type == "file")
                 for row in rows
             ),
+            inputs={row.name: orjson.loads(making.vault.decrypt(row.value)) for row in inputs},
         ),
     )

@@ -30,7 +30,7 @@ from api_server.pages.routes import Pages
 from api_server.pages.sessions import Visitor
 from api_server.web import context
 from api_server.web.answers import STORED_HEADERS, matches_etag
-from api_server.web.errors import ApiError, bad_parameters, forbidden, not_found, reason_of
+from api_server.web.errors import bad_parameters, forbidden, not_found
 from api_server.web.pagination import Paginated, wanted_page
 from api_server.web.routes import Role, ask, caller_or_stranger
 from api_server.zip_files import ZIP_FILES
@@ -106,38 +106,20 @@ async def list_jobs(
 
 @pages.get("/{project}/-/jobs/{id}", access=project(feature="builds"))
 async def show_job(request: web.Request, visitor: Visitor, params: OneJob, project: Project) -> web.Response:
-    return await job_page(request, visitor, project, params.id)
-
-
-async def job_page(
-    request: web.Request,
-    visitor: Visitor,
-    project: Project,
-    job_id: int,
-    *,
-    problem: str = "",
-    variables: str = "",
-    status: int = 200,
-) -> web.Response:
-    """The page; after a form was refused with its `problem` and what stood in it."""
-    sight = await _sight(
-        request, project, await find_job_or_bridge(context.services(request), project, job_id)
-    )
+    job = await find_job_or_bridge(context.services(request), project, params.id)
+    sight = await _sight(request, project, job)
     return page.answer(
         request,
         visitor,
         "ci/job.html",
-        status,
         project=project,
         tab="jobs",
         sight=sight,
         job=sight.shown,
         row=sight.row,
-        reason=(await waiting.reasons(request, project, [job_id])).get(job_id),
+        reason=(await waiting.reasons(request, project, [job.id])).get(job.id),
         is_done=_is_done(sight.row, sight.details, sight.log),
         words=words,
-        problem=problem,
-        variables=variables,
     )
 
 
@@ -249,24 +231,10 @@ async def keep(request: web.Request, visitor: Visitor, params: OneJob, project: 
     return _to(request, visitor, project, params.id, "The artifacts do not expire any more.")
 
 
-@pages.post("/{project}/-/jobs/{id}/play", access=DEVELOPER)
+@pages.post("/{project}/-/jobs/{id}/play", access=DEVELOPER, form_page=show_job)
 async def play(request: web.Request, visitor: Visitor, params: PlayJob, project: Project) -> web.Response:
-    """What stood in the form stays there where it is refused."""
-    try:
-        given = read_variables(params.variables)
-        answer = await ask(
-            request, handlers.play_job, id=str(project.id), job_id=params.id, job_variables_attributes=given
-        )
-    except ApiError as problem:
-        return await job_page(
-            request,
-            visitor,
-            project,
-            params.id,
-            problem=reason_of(problem) or "You may not start this job.",
-            variables=params.variables,
-            status=problem.status,
-        )
+    sent = {"job_id": params.id, "job_variables_attributes": read_variables(params.variables)}
+    answer = await ask(request, handlers.play_job, project, **sent)
     return _to(request, visitor, project, _id(answer), "The job is started.")
 
 

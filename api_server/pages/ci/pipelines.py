@@ -3,6 +3,7 @@
 import datetime
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import urlencode
 
 import attrs
 import orjson
@@ -13,11 +14,13 @@ from api_server.ci.jobs.queries import Job
 from api_server.ci.pipelines import handlers as api
 from api_server.ci.pipelines import queries as pipelines
 from api_server.ci.pipelines.access import archived_before, find_pipeline, may_change
+from api_server.ci.pipelines.creation import PipelineRefused, pipeline_maker
 from api_server.ci.pipelines.queries import Pipeline
 from api_server.ci.pipelines.states import COMPLETE, RETRYABLE, STATUSES, TRANSITIONS, Status
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.pages import page
+from api_server.pages.account import user_of
 from api_server.pages.ci import queries, waiting, words
 from api_server.pages.ci.queries import JobDetails, PipelineJob
 from api_server.pages.page import pager
@@ -136,6 +139,16 @@ class NewPipeline:
     ref: str = ""
     #: `NAME=value`, one in each line.
     variables: str = ""
+    #: Inputs that are strings, and those of other types, of which an empty one is not given.
+    inputs: dict[str, str] = attrs.field(factory=dict)
+    typed: dict[str, str] = attrs.field(factory=dict)
+    #: Whether only to show the form for another branch or tag.
+    shows: bool = False
+
+    @property
+    def given_inputs(self) -> dict[str, str]:
+        given = self.inputs | {name: value for name, value in self.typed.items() if value}
+        return {name: value.replace("\r\n", "\n") for name, value in given.items()}
 
 
 @attrs.frozen
@@ -177,15 +190,36 @@ async def show_new_pipeline(
     request: web.Request, visitor: Visitor, params: NewPipeline, project: Project
 ) -> web.Response:
     ref = params.ref or project.default_branch
-    return page.answer(request, visitor, "ci/new_pipeline.html", project=project, tab="pipelines", ref=ref)
+    return page.answer(
+        request,
+        visitor,
+        "ci/new_pipeline.html",
+        project=project,
+        tab="pipelines",
+        ref=ref,
+        **await inputs_of(request, visitor, project, ref),
+    )
+
+
+async def inputs_of(request: web.Request, visitor: Visitor, project: Project, ref: str) -> dict[str, Any]:
+    """The `inputs` of the file on the branch or tag, or the `problem` with it."""
+    maker = pipeline_maker(context.services(request))
+    try:
+        inputs = await maker.inputs_of_file(project.id, user_of(visitor).id, ref)
+    except PipelineRefused as refused:
+        return {"inputs": [], "problem": " ".join(refused.errors)}
+    return {"inputs": list(inputs.values()), "problem": ""}
 
 
 @pages.post("/{project}/-/pipelines", access=RUN, form_page=show_new_pipeline)
 async def run_pipeline(
     request: web.Request, visitor: Visitor, params: NewPipeline, project: Project
 ) -> web.Response:
-    given = read_variables(params.variables)
-    made = await page.read(request, api.create_pipeline, project, ref=params.ref.strip(), variables=given)
+    ref = params.ref.strip()
+    if params.shows:
+        return page.see_other(request, visitor, f"{url(project, 'new')}?{urlencode({'ref': ref})}")
+    given = {"variables": read_variables(params.variables), "inputs": params.given_inputs}
+    made = await page.read(request, api.create_pipeline, project, ref=ref, **given)
     return page.see_other(request, visitor, url(project, made["id"]))
 
 
@@ -258,7 +292,7 @@ async def delete(
     )
 
 
-def url(project: Project, pipeline_id: int) -> str:
+def url(project: Project, pipeline_id: int | str) -> str:
     return f"/{project.full_path}/-/pipelines/{pipeline_id}"
 
 

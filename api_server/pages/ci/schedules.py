@@ -6,9 +6,11 @@ import attrs
 from aiohttp import web
 
 from api_server.ci.schedules import handlers as api
+from api_server.git.ref_names import BRANCHES, TAGS
 from api_server.namespaces.resources import Project
 from api_server.pages import page
 from api_server.pages.account import user_of
+from api_server.pages.ci.pipelines import inputs_of
 from api_server.pages.routes import Pages, allows
 from api_server.pages.sessions import Form, Visitor
 from api_server.web.pagination import Paginated
@@ -33,6 +35,12 @@ class OneSchedule:
 @attrs.frozen(kw_only=True)
 class OneVariable(OneSchedule):
     key: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class OneInput(OneSchedule):
+    name: str = ""
+    value: str = ""
 
 
 @pages.get(_LIST, access=api.READ)
@@ -71,6 +79,7 @@ async def show_edit(
 ) -> web.Response:
     found = await page.read(request, api.show_schedule, project, pipeline_schedule_id=params.id)
     owner = found["owner"] or {}
+    ref = found["ref"].removeprefix(BRANCHES).removeprefix(TAGS)
     return page.answer(
         request,
         visitor,
@@ -79,6 +88,8 @@ async def show_edit(
         tab="pipelines",
         schedule=found,
         may_edit=project.admin or owner.get("id") == user_of(visitor).id,
+        ref=ref,
+        **await inputs_of(request, visitor, project, found["ref"]),
     )
 
 
@@ -127,6 +138,36 @@ async def delete_variable(
 ) -> web.Response:
     await ask(request, api.delete_variable, project, pipeline_schedule_id=params.id, key=params.key)
     return _to(request, visitor, project, f"The variable {params.key} is removed.", f"/{params.id}/edit")
+
+
+@pages.post(f"{_ONE}/inputs", access=api.CHANGE, form_page=show_edit)
+async def set_input(
+    request: web.Request, visitor: Visitor, params: OneInput, project: Project
+) -> web.Response:
+    inputs = [{"name": params.name, "value": params.value.replace("\r\n", "\n")}]
+    text = f"The input {params.name} is set."
+    return await _change_inputs(request, visitor, project, params, inputs, text)
+
+
+@pages.post(f"{_ONE}/inputs/delete", access=api.CHANGE)
+async def delete_input(
+    request: web.Request, visitor: Visitor, params: OneInput, project: Project
+) -> web.Response:
+    inputs = [{"name": params.name, "destroy": True}]
+    text = f"The input {params.name} is removed."
+    return await _change_inputs(request, visitor, project, params, inputs, text)
+
+
+async def _change_inputs(
+    request: web.Request,
+    visitor: Visitor,
+    project: Project,
+    params: OneInput,
+    inputs: list[dict[str, Any]],
+    text: str,
+) -> web.Response:
+    await ask(request, api.update_schedule, project, pipeline_schedule_id=params.id, inputs=inputs)
+    return _to(request, visitor, project, text, f"/{params.id}/edit")
 
 
 async def _do(

@@ -204,7 +204,7 @@ _form(
     seen=f"{_OWN}/personal_access_tokens",
     by="person",
     name="mine",
-    scope_api="1",
+    **{"scopes[]": "api"},
 )
 _form(
     f"POST {_OWN}/personal_access_tokens/{{id}}/revoke",

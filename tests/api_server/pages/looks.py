@@ -122,9 +122,11 @@ LOOKS: list[Look] = [
     Look("/{project}/-/pipelines?status=canceled"),
     Look("/{project}/-/pipelines/{pipeline}"),
     Look("/{project}/-/pipelines/new"),
+    Look("/{project}/-/pipelines/new?ref=inputs"),
     Look("/{project}/-/pipeline_schedules"),
     Look("/{project}/-/pipeline_schedules/new"),
     Look("/{project}/-/pipeline_schedules/{schedule}/edit"),
+    Look("/{project}/-/pipeline_schedules/{schedule_with_inputs}/edit"),
     Look("/{project}/-/jobs"),
     Look("/{project}/-/jobs/{job}"),
     Look("/{project}/-/jobs/{failed_job}"),
@@ -187,6 +189,20 @@ async def repositories(forge: Forge, things: Things) -> None:
     assert (await owner.api.post(f"/projects/{made['id']}/releases", tag)).status == 201
 
 
+INPUTS = """
+spec:
+  inputs:
+    environment: {options: [staging, production], description: Where to deploy.}
+    replicas: {type: number, default: 2, description: How many of them run at a time.}
+    dry-run: {type: boolean, default: false}
+    steps: {type: array, default: [make, make check]}
+    note: {default: "What is said\\nwhen it is done", description: For the people who wait.}
+    version: {regex: '^v\\d+$'}
+---
+deploy: {script: "./deploy $[[ inputs.environment ]]"}
+"""
+
+
 async def pipelines(forge: Forge, things: Things) -> None:
     """One with stages, needs, a child and a job that failed; a merge request with a check that cannot be reached."""
     owner: Person = things["_owner"]
@@ -204,6 +220,14 @@ async def pipelines(forge: Forge, things: Things) -> None:
     await bring(forge, things["manual_job"], "manual")
     nightly = {"description": "Nightly", "ref": "main", "cron": "0 4 * * *"}
     things["schedule"] = (await owner.api.post(f"{project.url}/pipeline_schedules", nightly)).body["id"]
+    await project.commit(INPUTS, branch="inputs")
+    nightly |= {
+        "description": "With inputs",
+        "ref": "inputs",
+        "inputs": [{"name": "steps", "value": ["make"]}],
+    }
+    made = (await owner.api.post(f"{project.url}/pipeline_schedules", nightly)).body
+    things["schedule_with_inputs"] = made["id"]
     variable = {"key": "DEEP", "value": "yes"}
     await owner.api.post(f"{project.url}/pipeline_schedules/{things['schedule']}/variables", variable)
     check = {"name": "scanner", "external_url": "http://unreachable.invalid/hook"}

@@ -72,7 +72,7 @@ async def test_an_invited_person_signs_in_and_accepts(page: Page, page_forge: Fo
     assert await _fits(page)
     await _sign_in(page, person)
     await page.get_by_role("button", name="Accept").click()
-    await expect(page.get_by_role("heading", level=1)).to_contain_text("Welcome to the")
+    await expect(page.get_by_role("status")).to_contain_text("Welcome to the")
     assert (await page_forge.root.get(f"{source}/members/{person.id}")).body["access_level"] == 30
     await page.get_by_role("button", name="Sign out").click()
     await expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
@@ -82,7 +82,7 @@ async def test_an_invitation_is_declined_without_an_account(page: Page, page_for
     source, link = await _invitation(page_forge, f"{new_name('somebody')}@example.org")
     await page.goto(f"{link}#decline")
     await page.get_by_role("button", name="Decline").click()
-    await expect(page.get_by_role("heading", level=1)).to_have_text("You have declined the invitation")
+    await expect(page.get_by_role("status")).to_contain_text("You have declined the invitation.")
     assert (await page_forge.root.get(f"{source}/invitations")).body == []
 
 
@@ -93,7 +93,7 @@ async def test_a_forgotten_password_is_set_anew(page: Page, page_forge: Forge) -
     await page.get_by_label("Email address of your account").fill(f"{new_name('nobody')}@example.org")
     assert await _fits(page)
     await page.get_by_role("button", name="Send the link").click()
-    await expect(page.get_by_role("heading", level=1)).to_have_text("Look into your mail")
+    await expect(page.get_by_role("status")).to_contain_text("is on its way")
     token = new_token(PASSWORD_RESET_TOKEN)
     async with page_forge.database.transaction() as transaction:
         await password_queries.keep(transaction, person.id, digest(token), transaction.now + resets.LIFETIME)
@@ -102,7 +102,7 @@ async def test_a_forgotten_password_is_set_anew(page: Page, page_forge: Forge) -
         await page.get_by_label(label, exact=True).fill("another password")
     assert await _fits(page)
     await page.get_by_role("button", name="Set the password").click()
-    await page.get_by_role("main").get_by_role("link", name="Sign in").click()
+    await expect(page.get_by_role("status")).to_contain_text("Your password has been changed.")
     await _sign_in(page, person, "another password")
     await expect(page.get_by_role("heading", level=1)).to_have_text("Your projects")
 

@@ -44,7 +44,7 @@ async def test_accepting(page_forge: Forge, browser: Browser, kind: str) -> None
     assert (await page_forge.root.get(f"{source}/members/{person.id}")).status == 404
 
     await browser.send(f"{page}/accept")
-    assert (browser.status, browser.title.startswith("Welcome to the ")) == (200, True)
+    assert (browser.status, f">Welcome to the {kind[:-1]} " in browser.text) == (200, True)
     member = (await page_forge.root.get(f"{source}/members/{person.id}")).body
     assert member["access_level"] == 30
     assert (await page_forge.root.get(f"{source}/invitations")).body == []
@@ -128,7 +128,7 @@ async def test_declining_needs_the_link_only(page_forge: Forge, browser: Browser
     source, page = await _invitation(page_forge, address)
     await browser.get(page)
     await browser.send(f"{page}/decline")
-    assert (browser.status, browser.title) == (200, "You have declined the invitation")
+    assert (browser.status, "You have declined the invitation." in browser.text) == (200, True)
     assert (await page_forge.root.get(f"{source}/invitations")).body == []
     assert (await browser.get(page)).status == 404
     details = (await details_of(page_forge, "event_type=member_destroyed"))[0]
@@ -154,7 +154,6 @@ async def test_a_link_that_leads_nowhere(page_forge: Forge, browser: Browser) ->
         first,
         expired,
         "/-/invites/flinv-unknown",
-        "/-/invites/%00%ff",
         "/-/invites/a%0D%0AX-Y:%20b",
     ):
         form = browser.text
@@ -165,6 +164,7 @@ async def test_a_link_that_leads_nowhere(page_forge: Forge, browser: Browser) ->
             await browser.send(f"{page}/{answer}")
             assert (browser.status, browser.title) == nothing
         await browser.get("/-/sign_in")
+    assert (await browser.get("/-/invites/%00%ff")).status == 400, "no text"
 
 
 async def test_a_prefetched_page_answers_nothing(page_forge: Forge, browser: Browser) -> None:
@@ -220,13 +220,15 @@ async def test_confirming(page_forge: Forge, browser: Browser) -> None:
     email_id, address, page = await _added(page_forge, alice)
     for _ in range(2):
         await browser.get(page)
-    assert (browser.status, "<button>Confirm" in browser.text) == (200, False)
+    assert (browser.status, ">Confirm</button>" in browser.text) == (200, False)
     await browser.sign_in(alice, return_to=page)
     assert (browser.path, browser.title) == (page, f"Confirm {address}?")
     assert not await _confirmed(alice, email_id)
 
-    await browser.send(page)
-    assert (browser.status, browser.title) == (200, f"{address} is confirmed")
+    sent = browser.hidden
+    for _ in range(2):  # as by a double click
+        await browser.post(page, sent)
+        assert (browser.status, browser.path) == (200, "/-/user_settings")
     assert await _confirmed(alice, email_id)
     assert "It is confirmed." in (await browser.get(page)).text
     await browser.send(page)

@@ -213,6 +213,77 @@ def test_without_a_folder_of_templates_the_setting_is_named():
     )
 
 
+ABOUT = """
+spec:
+  component: [%s]
+  inputs: {stage: {default: test}}
+---
+about:
+  stage: $[[ inputs.stage ]]
+  variables:
+    NAME: $[[ component.name ]]
+    SHA: $[[ component.sha | truncate(0, 3) ]]
+    VERSION: v-$[[ component.version ]]
+    REFERENCE: $[[ component.reference ]]
+  script: x
+"""
+ALL = "name, sha, version, reference"
+
+
+def about(text: str, semantic: str | None = "1.2.3", include: str = "at@1.2") -> Configuration:
+    files = {
+        "templates/at.yml": text,
+        "templates/outer.yml": "include: [{local: inner.yml, inputs: {stage: deploy}}]",
+        "inner.yml": text,
+    }
+    found = Version(repository=Repository(read=files.get, sha="a" * 40), semantic=semantic)
+    planned = evolve(a_context(), project=lambda *_: OtherProject(version=lambda _: found))
+    return read(f"include: {{component: {HOST}/group/tools/{include}}}", planned)
+
+
+def test_a_component_may_ask_about_itself():
+    variables = about(ABOUT % ALL).jobs["about"]["variables"]
+    assert variables == {"NAME": "at", "SHA": "aaa", "VERSION": "v-1.2.3", "REFERENCE": "1.2"}
+    unknown = about(ABOUT % ALL, semantic=None).jobs["about"]["variables"]
+    assert unknown == {"NAME": "at", "SHA": "aaa", "VERSION": "v-", "REFERENCE": "1.2"}
+
+
+def test_what_a_component_includes_of_its_project_is_told_the_same():
+    job = about(ABOUT % ALL, include="outer@1.2").jobs["about"]
+    assert (job["stage"], job["variables"]["NAME"]) == ("deploy", "outer")
+
+
+@pytest.mark.parametrize(
+    ("declared", "said"),
+    [
+        ("name, sha, version", "unknown interpolation key: `reference`"),
+        ("name, path, ref", "header:spec:component config contains unknown values: path, ref"),
+        ("1", "header:spec:component config should be an array of strings"),
+    ],
+)
+def test_only_what_is_declared_is_told(declared, said):
+    with pytest.raises(CiConfigError) as caught:
+        about(ABOUT % declared)
+    assert caught.value.errors == (f"`{HOST}/group/tools/at@1.2`: {said}",)
+
+
+def test_a_file_that_is_no_component_has_nothing_to_tell():
+    with pytest.raises(CiConfigError) as caught:
+        read(ABOUT % ALL, a_context())
+    assert caught.value.errors == ("unknown interpolation key: `name`",)
+
+
+def test_a_component_takes_inputs():
+    text = "spec: {inputs: {word: }}\n---\nsay: {script: 'echo $[[ inputs.word | posix_escape ]]'}"
+    project = OtherProject(version=lambda _: Version(repository=Repository(read=lambda _: text)))
+    planned = evolve(a_context(), project=lambda *_: project)
+    include = f"include: {{component: {HOST}/g/p/say@1, inputs: %s}}"
+    assert read(include % "{word: a b}", planned).jobs["say"]["script"] == "echo a\\ b"
+    with pytest.raises(CiConfigError) as caught:
+        read(include % "{}", planned)
+    assert caught.value.errors == (f"`{HOST}/g/p/say@1`: `word` input: required value has not been provided",)
+
+
 def test_one_entry_is_of_one_kind():
     for text in ("{component: a/b/c@1, template: x}", "{local: a.yml, component: a/b/c@1}"):
         assert "config is of one kind only" in refusal(f"include: {text}")

@@ -3,6 +3,8 @@
 The tables are GitLab's tests, with its results and errors.
 """
 
+import time
+
 import pytest
 
 from api_server.ci.config.errors import Budget, CiConfigError
@@ -191,3 +193,13 @@ def test_headers_are_checked_as_gitlab_does_it():
         with wrong.of(str(header)):
             assert error.value.errors == (expected,)
     assert not wrong, wrong.report
+
+
+def test_many_inputs_that_ask_about_each_other_cost_time_in_proportion():
+    def asks(number):
+        return {"rules": [{"if": f"$[[ inputs.i{number - 1} ]] == 'x'", "options": ["x"], "default": "x"}]}
+
+    spec = {"i0": {"default": "x"}} | {f"i{number}": asks(number) for number in range(1, 8000)}
+    began = time.process_time()
+    assert set(resolve(declared({"spec": {"inputs": spec}}), {}, Budget()).values()) == {"x"}
+    assert time.process_time() - began < 5

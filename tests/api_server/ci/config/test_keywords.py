@@ -34,11 +34,7 @@ STOP = "stop: {script: x, when: manual, environment: {name: %s}}"
             "test: {script: x, environment: {name: a, kubernetes: {agent: a}}}",
             "jobs:test:environment:kubernetes",
         ),
-        ("test: {script: x, artifacts: {reports: {dast: x}}}", "jobs:test:artifacts:reports:dast"),
-        (
-            "test: {script: x, artifacts: {reports: {performance: x}}}",
-            "jobs:test:artifacts:reports:performance",
-        ),
+        ("test: {script: x, artifacts: {reports: {sarif: x}}}", "jobs:test:artifacts:reports:sarif"),
         (
             "test: {script: x, rules: [{exists: {paths: [a], project: b/c}}]}",
             "jobs:test:rules:rule:exists:project",

@@ -12,7 +12,9 @@ from typing import Any
 import jwt
 import pytest
 
+from api_server.ci.config.execution import MONTH
 from api_server.ci.identity import claims, keys
+from api_server.namespaces import projects
 from api_server.state.audit_trail import SYSTEM
 from api_server.web.context import SERVICES
 from tests.api_server.ci.identity.verifying import Consumer
@@ -73,6 +75,11 @@ async def test_keys_are_public_ones_named_by_their_thumbprint(forge: Forge) -> N
     thumbprint = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
     assert key == {**members, "kty": "RSA", "kid": thumbprint, "use": "sig", "alg": "RS256"}
     assert len(base64.urlsafe_b64decode(key["n"] + "==")) * 8 == 2048
+
+
+async def test_keys_are_at_their_older_address_too(forge: Forge) -> None:
+    answer = await forge.anonymous.get(f"{forge.base}/-/jwks", expect=200)
+    assert (answer.body["keys"], answer.headers["Cache-Control"]) == (await shown(forge), CACHED)
 
 
 async def test_another_service_verifies_a_token_knowing_the_url_only(
@@ -151,6 +158,10 @@ async def test_a_new_key_is_shown_before_it_signs_and_an_old_one_until_its_token
         await keys.forget(services)
         assert await shown(forge) == [json.loads(new.public)]
         assert kid_of(await token_of(project, runner)) == new.kid
+
+
+def test_an_old_key_stays_longer_than_any_job_may_run() -> None:
+    assert keys.LONGEST_JOB.total_seconds() > max(MONTH, projects._TIMEOUTS_END)
 
 
 async def test_a_clock_that_is_set_back_ends_no_signing(new_forge: Any) -> None:

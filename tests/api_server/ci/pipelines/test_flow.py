@@ -217,14 +217,19 @@ async def test_a_delayed_job_starts_when_its_moment_has_come(project):
     pipeline = await project.pipeline(
         "soon:\n  script: echo\n  when: delayed\n  start_in: 1 second\n"
         "late:\n  script: echo\n  when: delayed\n  start_in: 2 hours\n"
+        "child:\n  trigger: {include: child.yml}\n  rules: [{when: delayed, start_in: 1 second}]\n"
     )
-    assert await project.statuses(pipeline) == {"soon": "scheduled", "late": "scheduled"}
+    assert set((await project.statuses(pipeline)).values()) == {"scheduled"}
     assert await project.status(pipeline) == "scheduled"
 
     async def soon_is_pending() -> bool:
         return (await project.statuses(pipeline))["soon"] == "pending"
 
+    async def child_has_run() -> bool:
+        return (await project.statuses(pipeline))["child"] == "failed"  # there is no such file
+
     await eventually(soon_is_pending, seconds=20)
+    await eventually(child_has_run, seconds=20)
     assert (await project.statuses(pipeline))["late"] == "scheduled"
 
 

@@ -56,7 +56,7 @@ def one(project: CiProject, made: dict[str, Any], rest: str = "") -> str:
 
 
 async def test_a_schedule_has_every_key(project: CiProject, made: dict[str, Any]) -> None:
-    assert list(made) == [*KEYS, "last_pipeline", "variables"]
+    assert list(made) == [*KEYS, "last_pipeline", "variables", "inputs"]
     assert made["next_run_at"].endswith("-01-01T04:00:00.000Z")
     shown = {key: made[key] for key in ("description", "ref", "cron", "cron_timezone", "active")}
     assert shown == NEW | {"ref": "refs/heads/topic", "cron_timezone": "UTC", "active": True}
@@ -79,7 +79,11 @@ async def test_a_schedule_has_every_key(project: CiProject, made: dict[str, Any]
         ({"description": " ", "ref": ""}, {"error": "description is empty, ref is empty"}),
         ({"ref": "main"},
          {"message": {"base": ["The current user is not authorized to create the pipeline schedule"]}}),
-        ({"inputs": [{"name": "a", "value": "b"}]}, {"error": "inputs is not supported by this service"}),
+        ({"inputs": [{"name": "a"}]}, {"error": "inputs[value] is missing"}),
+        ({"inputs": [{"name": "a", "value": "x" * 1023}]},
+         {"message": {"inputs.value": ["exceeds max serialized size: 1024 characters"]}}),
+        ({"inputs": [{"name": str(n), "value": n} for n in range(21)]},
+         {"message": {"inputs": ["exceed the limit of 20."]}}),
         ({"ref": "both"}, {"message": {"ref": ["is ambiguous"]}}),
     ],
 )  # fmt: skip
@@ -152,6 +156,39 @@ async def test_its_variables_are_its_owners_and_kept_sealed(
     assert (removed.status, removed.body) == (202, shown)
     gone = await project.api.delete(f"{where}/COLOR")
     assert (gone.status, gone.body) == (404, {"message": "404 Pipeline Schedule Variable Not Found"})
+
+
+async def test_its_inputs_are_set_changed_and_destroyed_and_kept_sealed(
+    forge: Forge, project: CiProject, maintainer: Person
+) -> None:
+    form = [("inputs[][name]", "strategy"), ("inputs[][value]", "blue-green"),
+            ("inputs[][name]", "count"), ("inputs[][value]", "2"), *NEW.items()]  # fmt: skip
+    made = (await project.api.post(f"{project.url}/pipeline_schedules", data=form, expect=201)).body
+    assert made["inputs"] == [
+        {"name": "strategy", "value": "blue-green"},
+        {"name": "count", "value": "2"},
+    ]
+    stored = "SELECT value FROM pipeline_schedule_inputs WHERE schedule_id = %(id)s"
+    assert all(b"blue" not in bytes(row.value) for row in await forge.database.rows(stored, id=made["id"]))
+    changes = [
+        {"name": "strategy", "destroy": True},
+        {"name": "gone", "destroy": True},
+        {"name": "count", "value": 3},
+        {"name": "list", "value": ["a", 1]},
+        {"name": "no", "value": False},
+    ]
+    changed = await project.api.put(one(project, made), {"inputs": changes}, expect=200)
+    assert changed.body["inputs"] == changes[2:]
+    assert (await maintainer.api.get(one(project, made))).body["inputs"] == changes[2:]
+    assert (await maintainer.api.put(one(project, made), {"inputs": changes})).status == 403
+    stranger = await forge.new_member(project.id, Role.REPORTER)
+    assert not {"inputs", "variables"} & set((await stranger.api.get(one(project, made))).body)
+    events = (await forge.root.get(f"{project.url}/audit_events?per_page=100")).body
+    said = [
+        event["details"].get("change") for event in events if event["details"].get("target_id") == made["id"]
+    ]
+    assert said.count("inputs") == 2
+    await project.api.delete(one(project, made))
 
 
 async def test_a_schedule_has_only_so_many_variables(forge: Forge) -> None:
@@ -294,6 +331,17 @@ async def test_a_schedule_runs_when_its_moment_has_come_and_what_was_missed_once
     assert set(await scene.project.statuses(pipeline)) == {"nightly"}
     shown = (await scene.forge.root.get(f"{scene.project.url}/pipelines/{pipeline['id']}")).body
     assert shown["user"]["id"] == scene.project.developer.id
+
+
+async def test_its_pipeline_gets_its_inputs(scene: Scene) -> None:
+    text = "spec: {inputs: {n: {type: number}, l: {type: array}}}\n---\nj $[[ inputs.n ]]: {script: '$[[ inputs.l ]]'}"
+    await scene.project.commit(text)
+    inputs = [{"name": "n", "value": 2}, {"name": "l", "value": ["a", "b"]}]
+    await scene.project.api.put(scene.url, {"inputs": inputs}, expect=200)
+    await scene.project.api.post(f"{scene.url}/play", expect=201)
+    await scene.run()
+    (pipeline,) = await scene.pipelines()
+    assert set(await scene.project.statuses(pipeline)) == {"j 2"}
 
 
 async def test_several_processes_queue_one_run_once(stage: tuple[Forge, MovedClock], scene: Scene) -> None:

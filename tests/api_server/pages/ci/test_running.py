@@ -129,3 +129,111 @@ async def test_others_see_schedules_and_maintainers_take_them_over(project: CiPr
         Role.DEVELOPER: ["new", "play"],
         Role.MAINTAINER: ["new", "play", "edit", "take_ownership"],
     }
+
+
+INPUTS = """
+spec:
+  inputs:
+    environment: {options: [staging, production], default: staging, description: Where to deploy}
+    replicas: {type: number, description: How many}
+    dry: {type: boolean, default: false}
+    steps: {type: array, default: [make, test]}
+    note: {default: "line one\\nline two"}
+    size:
+      rules:
+        - {if: '$[[ inputs.environment ]] == "staging"', options: [s], default: s}
+        - {options: [l, xl], default: l}
+    pattern: {regex: ^v\\d, default: v1}
+---
+"$[[ inputs.environment ]] $[[ inputs.replicas ]] $[[ inputs.dry ]] $[[ inputs.size ]]":
+  script: $[[ inputs.steps ]]
+  resource_group: <$[[ inputs.note ]]>
+"""
+
+
+async def test_a_pipeline_is_run_with_the_inputs_of_its_file(browser: Browser, project: CiProject) -> None:
+    base = f"/{project.path}/-/pipelines"
+    await project.commit(INPUTS, branch="inputs")
+    await browser.get(f"{base}/new")
+    assert 'name="inputs[' not in browser.text
+    await browser.send(base, ref="inputs", shows="true")
+    assert browser.path_qs == f"{base}/new?ref=inputs"
+    fields = re.findall(r'<(input|select|textarea)[^>]* name="((?:inputs|typed)\[\w+\])"', browser.text)
+    assert fields == [
+        ("select", "inputs[environment]"),
+        ("input", "typed[replicas]"),
+        ("select", "typed[dry]"),
+        ("input", "typed[steps]"),
+        ("textarea", "inputs[note]"),
+        ("select", "typed[size]"),
+        ("input", "inputs[pattern]"),
+    ]
+    assert re.findall(r'<option value="([^"]*)" selected', browser.text) == [
+        "staging",
+        "false",
+        "",
+    ]
+    for hint in ("Where to deploy", "How many A number.", "A list as JSON", "Has to match ^v\\d."):
+        assert hint in words(browser)
+    sent = {
+        "ref": "inputs",
+        "inputs[environment]": "production",
+        "inputs[note]": "x\r\ny",
+        "typed[dry]": "true",
+        "typed[size]": "",
+    }
+    await browser.send(base, **sent, **{"typed[replicas]": "", "typed[steps]": '["a"]'})
+    assert browser.status == 400
+    assert "`replicas` input: required value has not been provided" in words(browser)
+    assert re.findall(r'<option value="([^"]*)" selected', browser.text) == [
+        "production",
+        "true",
+        "",
+    ]
+    assert 'value="[&#34;a&#34;]"' in browser.text
+    assert "x\r\ny</textarea>" in browser.text
+    await browser.send(base, **sent, **{"typed[replicas]": "3", "typed[steps]": '["a"]'})
+    assert (browser.status, "production 3 true l" in words(browser)) == (200, True)
+    group = "SELECT resource_group FROM jobs WHERE project_id = %(id)s"
+    assert await project.forge.database.value(group, id=project.id) == "<x\ny>"
+
+
+async def test_a_refused_run_shows_the_inputs_of_the_branch_that_was_written(
+    browser: Browser, project: CiProject
+) -> None:
+    base = f"/{project.path}/-/pipelines"
+    await project.commit(INPUTS, branch="more")
+    await browser.get(f"{base}/new")
+    await browser.send(base, ref="more")
+    assert (browser.status, 'name="typed[replicas]"' in browser.text) == (400, True)
+    assert 'value="v1"' in browser.text
+    await browser.send(base, ref="nowhere")
+    assert "Reference not found" in words(browser)
+
+
+async def test_a_schedule_has_inputs(browser: Browser, project: CiProject) -> None:
+    base, url = f"/{project.path}/-/pipeline_schedules", f"{project.url}/pipeline_schedules"
+    made = (await project.api.post(url, {"description": "Nightly", "ref": "topic", "cron": "0 4 * * *"})).body
+    one = f"{base}/{made['id']}"
+    await browser.get(f"{one}/edit")
+    assert "The file on this branch or tag declares none." in words(browser)
+    await project.commit(INPUTS)
+    await browser.get(f"{one}/edit")
+    assert re.findall(r'<option value="(\w+)"', browser.text) == [
+        "environment", "replicas", "dry", "steps", "note", "size", "pattern"
+    ]  # fmt: skip
+    await browser.send(f"{one}/inputs", name="replicas", value="x" * 1023)
+    assert (browser.status, "exceeds max serialized size: 1024 characters" in words(browser)) == (400, True)
+    await browser.send(f"{one}/inputs", name="note", value="a\r\nb")
+    await browser.send(f"{one}/inputs/delete", name="gone")
+    assert (await project.api.get(f"{url}/{made['id']}")).body["inputs"] == [
+        {"name": "note", "value": "a\nb"}
+    ]
+    await browser.send(f"{one}/inputs/delete", name="note")
+    await browser.send(f"{one}/inputs", name="replicas", value="3")
+    await browser.send(f"{one}/inputs", name="environment", value="production")
+    assert "replicas 3" in words(browser)
+    shown = (await project.api.get(f"{url}/{made['id']}")).body["inputs"]
+    assert shown == [{"name": "replicas", "value": "3"}, {"name": "environment", "value": "production"}]
+    await browser.send(f"{one}/inputs/delete", name="replicas")
+    assert (await project.api.get(f"{url}/{made['id']}")).body["inputs"] == shown[1:]
