@@ -82,6 +82,10 @@ def no_templates(_: str) -> str | None:
     raise CiConfigError("this service has no templates, because its setting ci_templates_dir is not set")
 
 
+def no_artifact(_job: str, _path: str) -> str:
+    raise CiConfigError("Including configs from artifacts is only allowed when triggering child pipelines")
+
+
 @frozen(kw_only=True)
 class RemoteFile:
     """The content at a URL, or the end of a sentence about why it is not known."""
@@ -110,6 +114,8 @@ class Context:
     project: Callable[[str, bool], OtherProject | None] = no_project
     #: Text of the operator's template at a path; None when there is none. Raises ConfigError without templates.
     template: Callable[[str], str | None] = no_templates
+    #: Text at a path in the archive of a job (by name) of the parent pipeline. Raises ConfigError where there is none.
+    artifact: Callable[[str, str], str] = no_artifact
     #: Files of the web by URL, as far as they have been fetched.
     remote: Mapping[str, RemoteFile] = field(factory=dict)
     #: What `changed_since` has found; copies of this context share it, and so its bound.

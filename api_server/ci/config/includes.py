@@ -10,7 +10,7 @@ from attrs import define, evolve, field, frozen
 
 from api_server.ci.config import inputs, keywords, rules
 from api_server.ci.config.checks import flatten
-from api_server.ci.config.context import Context, OtherProject, Repository
+from api_server.ci.config.context import Context, OtherProject, Repository, no_artifact
 from api_server.ci.config.errors import Budget, CiConfigError, FilesNeeded
 from api_server.ci.config.interpolation import interpolated
 from api_server.ci.config.variables import expand
@@ -25,12 +25,14 @@ _SHA256_BYTES = 32
 class Entry:
     """One thing to include; the variables in its texts are not replaced yet."""
 
-    kind: Literal["local", "file", "remote", "component", "template"]
+    kind: Literal["local", "file", "remote", "component", "template", "artifact"]
     #: Paths, one URL, or the address of one component.
     locations: tuple[str, ...]
     rules: list[Any] | None = None
     project: str = ""
     ref: str | None = None
+    #: The job that has made the artifact.
+    job: str = ""
     #: Values for the `spec:inputs` of the files.
     inputs: dict[str, Any] = field(factory=dict)
     #: The SHA-256 that the file at the URL has to have.
@@ -63,6 +65,8 @@ def _entry(item: Any) -> Entry:
         return Entry("file", tuple(files), rules, project=item["project"], ref=item.get("ref"), inputs=inputs)
     if item.get("remote") is not None:
         return Entry("remote", (item["remote"],), rules, inputs=inputs, digest=_digest(item.get("integrity")))
+    if item.get("artifact") is not None:
+        return Entry("artifact", (item["artifact"],), rules, job=item["job"], inputs=inputs)
     kind = next(kind for kind in _SINGLE if item.get(kind) is not None)
     return Entry(kind, (item[kind],), rules, inputs=inputs)
 
@@ -116,11 +120,11 @@ class Included:
     type: str
     location: str
     context: Repository
-    #: The repository that has it; None for files of the web and for templates.
+    #: The repository that has it; None for files of the web, templates and artifacts.
     source: Repository | None = None
     #: Where the repository has it.
     path: str = ""
-    #: For `file`: project and ref as they were written.
+    #: For `file`: project and ref as they were written; for `artifact`: the job that made it.
     extra: dict[str, str] = field(factory=dict)
     #: What the file gets for its `spec:inputs`.
     inputs: dict[str, Any] = field(factory=dict)
@@ -232,6 +236,8 @@ class Reader:
                 return self._component(entry, origin)
             case "template":
                 return self._template(entry, origin)
+            case "artifact":
+                return self._artifact(entry, origin)
             case "local":
                 return self._local(entry, origin)
 
@@ -271,6 +277,14 @@ class Reader:
             raise CiConfigError(f"Template file `{path}` is not a valid location!")
         text = _text_of(self.context.template, path, "Template file")
         yield Included("template", path, self._context_of(origin)), text
+
+    def _artifact(self, entry: Entry, origin: _IncludeSource) -> Iterator[tuple[Included, str]]:
+        if origin.repository is None:  # nothing of the web reads what a pipeline has made
+            no_artifact("", "")
+        shown = self._known(origin, public=True)
+        path, job = _checked(expand(entry.locations[0], shown)), expand(entry.job, shown)
+        text = _not_empty(self.context.artifact(job, path), f"File `{path}`")
+        yield Included("artifact", path, self._context_of(origin), extra={"job_name": job}), text
 
     def _component(self, entry: Entry, origin: _IncludeSource) -> Iterator[tuple[Included, str]]:
         if origin.repository is None or not self.context.host:
@@ -353,6 +367,7 @@ class Reader:
             and included.source is found.source
             and included.type == found.type
             and included.inputs == found.inputs
+            and included.extra.get("job_name") == found.extra.get("job_name")
             for included in origin.chain
         ):
             names = " -> ".join(included.location for included in chain)
@@ -365,8 +380,8 @@ class Reader:
             raise CiConfigError(f"The included files are too big: more than {MAX_TOTAL_BYTES} bytes")
         self.included.append(found)
         try:
-            # what a template includes is where the file that includes it is
-            repository = origin.repository if found.type == "template" else found.source
+            # what a template or an artifact includes is where the file that includes it is
+            repository = origin.repository if found.type in ("template", "artifact") else found.source
             return self._read(content, _IncludeSource(repository, chain), found.inputs)
         except CiConfigError as error:
             named = f"`{found.location}`: "

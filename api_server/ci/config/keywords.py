@@ -105,13 +105,19 @@ def _include(beyond: Sequence[str], shared: Mapping[str, Check]) -> ByKind:
             "remote": Fields({"remote": text, "integrity": text, **shared}, ["remote"], beyond),
             "component": Fields({"component": text, **shared}, ["component"], beyond),
             "template": Fields({"template": text, **shared}, ["template"], beyond),
+            "artifact": Fields({"artifact": text, "job": text, **shared}, ["artifact"], beyond, _of_job),
         }
     )
 
 
+def _of_job(at: str, value: Any) -> Iterator[str]:
+    if not value.get("job"):
+        yield f"{at} config must specify the job where to fetch the artifact from"
+
+
 _child: dict[type, Check] = {
     str: text,
-    dict: _include(["artifact", "job"], {}),
+    dict: _include([], {}),
 }
 _children = Each(
     ByType(_child),
@@ -315,7 +321,7 @@ GLOBAL: dict[str, Check] = {
 }
 #: One entry of `include:` in its long form.
 INCLUDE = _include(
-    ["cache", "artifact"],
+    ["cache"],
     {"rules": Rules(Fields(_filter, attributes=_OF_RULES))},
 )
 

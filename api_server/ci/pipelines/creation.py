@@ -42,6 +42,7 @@ from api_server.state.preconditions import share
 from api_server.state.secrets import Vault
 from api_server.web.errors import ApiError
 from api_server.web.routes import Role
+from api_server.zip_files import ZIP_FILES, ZipFiles
 from common.concurrency import aside
 
 
@@ -168,6 +169,7 @@ class PipelineMaker:
     settings: Settings
     limits: Limits
     remote: RemoteFiles
+    zip_files: ZipFiles
 
     @property
     def _server(self) -> predefined.Server:
@@ -177,7 +179,8 @@ class PipelineMaker:
         """The id of the new pipeline, its first jobs on their way. Raises `PipelineRefused`.
 
         A pushed configuration that cannot be used gives a failed pipeline with `yaml_errors`, so that who pushed it
-        finds out. A merge request has a skipped one only where it would have one that runs.
+        finds out, and so does that of a child pipeline, although it is refused. A merge request has a skipped one only
+        where it would have one that runs.
         """
         self._count(params)
         subject = await self._subject(params)
@@ -192,8 +195,10 @@ class PipelineMaker:
                 raise read.problem
             plan, jobs = await self.in_thread(_planned, read.text or "", context)
         except CiConfigError as refused:
-            if params.source == "push":
-                return await self._write(params, read, plan=None, errors=refused.errors)
+            if params.source in ("push", "parent_pipeline"):
+                pipeline_id = await self._write(params, read, plan=None, errors=refused.errors)
+                if params.source == "push":
+                    return pipeline_id
             raise PipelineRefused(*refused.errors) from None
         if not plan.jobs:
             raise PipelineRefused(plan.reason or "No stages / jobs for this pipeline.")
@@ -371,6 +376,11 @@ class PipelineMaker:
             ),
             project=other_files.other_projects(self.database, self.repositories, subject),
             template=other_files.templates(self.settings.ci_templates_dir),
+            artifact=other_files.artifacts_of_parent(
+                self.database,
+                self.zip_files,
+                params.source_job_id if params.source == "parent_pipeline" else None,
+            ),
         )
 
     async def _stored_variables(self, params: PipelineRequest, *, protected: bool) -> list[Variable]:
@@ -490,6 +500,7 @@ def pipeline_maker(services: Services) -> PipelineMaker:
         services.settings,
         services[LIMITS],
         services[REMOTE_FILES],
+        services[ZIP_FILES],
     )
 
 

@@ -436,6 +436,26 @@ async def forgotten_bridges(database: Executor, most: int = 200) -> list[int]:
 
 
 @attrs.frozen
+class StoredArchive:
+    """The archive of a job in the object store."""
+
+    object_key: str
+    size: int
+
+
+@statement("""
+    SELECT archive.object_key, archive.size
+    FROM jobs bridge JOIN jobs ON jobs.pipeline_id = bridge.pipeline_id
+    JOIN job_artifacts archive ON archive.job_id = jobs.id AND archive.file_type = 'archive'
+    WHERE bridge.id = %(bridge_id)s AND jobs.name = %(name)s AND NOT jobs.retried AND jobs.kind = 'build'
+        AND (archive.expire_at IS NULL OR archive.expire_at > %(now)s)
+    """)
+async def archive_beside(database: Executor, bridge_id: int, name: str) -> StoredArchive | None:
+    """Return what a job of that name in the bridge's own pipeline has uploaded; None where that is nothing, or not any
+    more."""
+
+
+@attrs.frozen
 class TargetProject:
     """A project that a bridge names, as the user meets it for whom the bridge runs."""
 

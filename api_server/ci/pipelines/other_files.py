@@ -1,5 +1,5 @@
 """What configurations include beside the pipeline's own files and those of the web: files of other projects, components
-by their versions, and the operator's templates."""
+by their versions, artifacts of the parent pipeline, and the operator's templates."""
 
 import asyncio
 import functools
@@ -13,7 +13,7 @@ from api_server.ci.config import context
 from api_server.ci.config.context import OtherProject, Version
 from api_server.ci.config.errors import CiConfigError
 from api_server.ci.config.yaml_text import MAX_BYTES, too_big
-from api_server.ci.pipelines import creation_queries, repository
+from api_server.ci.pipelines import creation_queries, job_queries, repository
 from api_server.ci.pipelines.creation_queries import Subject
 from api_server.git import references
 from api_server.git.errors import RepositoryMissingError
@@ -22,6 +22,7 @@ from api_server.git.repositories import Repositories, Repository
 from api_server.namespaces import project_queries
 from api_server.namespaces.resources import Project
 from api_server.state.database import Database
+from api_server.zip_files import DamagedError, ZipFiles
 
 #: The newest releases of a project, by which versions are found.
 MOST_RELEASES = 10_000
@@ -141,6 +142,43 @@ def other_projects(
         return OtherProject(at=found.at, version=found.version)
 
     return find
+
+
+def artifacts_of_parent(
+    database: Database, zip_files: ZipFiles, bridge_id: int | None
+) -> Callable[[str, str], str]:
+    """Return `Context.artifact` for the pipeline that a bridge starts, to be called in threads."""
+    if bridge_id is None:
+        return context.no_artifact
+    loop = asyncio.get_running_loop()
+
+    async def read(job: str, path: str) -> str:
+        archive = await job_queries.archive_beside(database, bridge_id, job)
+        if archive is None:
+            raise CiConfigError(f"Job `{job}` not found in parent pipeline or does not have artifacts!")
+        try:
+            member = await zip_files.find(archive.object_key, path)
+            if member is not None and member.size > MAX_BYTES:
+                raise CiConfigError(
+                    f"The file `{path}` in job `{job}` is too large: {_mebibytes(member.size)} "
+                    f"exceeds maximum of {_mebibytes(MAX_BYTES)}"
+                )
+            if member is not None:
+                pieces = zip_files.unpack(archive.object_key, archive.size, member)
+                return b"".join([piece async for piece in pieces]).decode(errors="replace")
+        except (FileNotFoundError, DamagedError):  # removed a moment ago, or no whole archive
+            pass
+        raise CiConfigError(f"Path `{path}` does not exist inside the `{job}` artifacts archive!")
+
+    @functools.cache
+    def artifact(job: str, path: str) -> str:
+        return asyncio.run_coroutine_threadsafe(read(job, path), loop).result()
+
+    return artifact
+
+
+def _mebibytes(size: int) -> str:
+    return f"{round(size / 2**20, 2):g} MiB"
 
 
 def templates(folder: Path | None) -> Callable[[str], str | None]:

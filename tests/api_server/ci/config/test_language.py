@@ -45,8 +45,12 @@ SCRIPT = "script: make"
             "jobs:test:rules:rule config contains unknown keys: foo",
         ),
         (
-            "test: {trigger: {include: [{artifact: a.yml, job: x}]}}",
-            "jobs:test:trigger:include:artifact is not supported by this service",
+            "test: {trigger: {include: [{artifact: a.yml}]}}",
+            "jobs:test:trigger:include config must specify the job where to fetch the artifact from",
+        ),
+        (
+            "include: {artifact: a.yml, job: made}\ntest: {script: x}",
+            "Including configs from artifacts is only allowed when triggering child pipelines",
         ),
         ("include: {local: a.yml, remote: b}", "include config is of one kind only: local, remote"),
         ("include: {project: a/b}", "include config missing required keys: file"),

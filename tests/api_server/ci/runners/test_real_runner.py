@@ -275,6 +275,43 @@ async def test_components_of_three_projects_are_jobs_that_a_real_runner_runs(
     assert (archive.status, archive.body) == (200, "written\n")
 
 
+#: This runner reads the file itself, and takes every need for one of the same file.
+USE = """
+make: {stage: build, script: 'false', rules: [{if: $NEVER}]}
+use:
+  script: [cat made.txt]
+  needs: [{project: $WHERE, job: make, ref: $CI_COMMIT_BRANCH, artifacts: true}]
+"""
+MAKE = """
+make:
+  script: [echo made elsewhere > made.txt]
+  artifacts: {paths: [made.txt]}
+"""
+
+
+async def test_artifacts_of_another_project_are_fetched_with_the_right_and_not_without(
+    forge: Forge, runner_program: Path, tmp_path: Path
+) -> None:
+    here, there = await ci_project(forge), await ci_project(forge)
+    await forge.member("projects", there.id, here.developer, Role.REPORTER)
+    runners = {project.id: await a_runner(forge, project_id=project.id) for project in (here, there)}
+    await there.pipeline(MAKE)
+    assert await run_one_job(runner_program, tmp_path / "there", runners[there.id]) == 0
+    variables = [{"key": "WHERE", "value": there.path}]
+
+    refused = await here.job(USE, variables=variables)
+    assert (await runners[here.id].poll()).status == 204
+    shown = (await here.api.get(f"{here.url}/jobs/{refused['id']}")).body
+    assert (shown["status"], shown["failure_reason"]) == ("failed", "missing_dependency_failure")
+
+    allowlist = f"{there.url}/job_token_scope/allowlist"
+    await forge.root.post(allowlist, {"target_project_id": here.id}, expect=201)
+    again = (await here.api.post(f"{here.url}/jobs/{refused['id']}/retry", expect=201)).body
+    code = await run_one_job(runner_program, tmp_path / "here", runners[here.id])
+    log = (await here.api.get(f"{here.url}/jobs/{again['id']}/trace")).body
+    assert (code, "made elsewhere" in log) == (0, True), log
+
+
 async def _pipelines(project: CiProject, query: str = "source=push") -> list[dict[str, Any]]:
     return list((await project.forge.root.get(f"{project.url}/pipelines?{query}")).body)
 
