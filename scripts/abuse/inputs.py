@@ -356,7 +356,7 @@ INPUTS: dict[str, Input] = {
         1_900, lambda target, n: _api(target, "/projects?") + "&".join(f"a{i % 10}=" for i in range(n))
     ),
     "cookies": _get(
-        1_900,
+        1_600,
         lambda target, _: f"{target.api_url}/-/sign_in",
         lambda n: {"Cookie": "; ".join(f"a{i % 10}=" for i in range(n))},
     ),
@@ -434,11 +434,11 @@ INPUTS: dict[str, Input] = {
         400_000, "/remote_mirrors", lambda n: {"url": "https://" + "a:" * (n // 2) + "@example.org/a.git"}
     ),
     "edge-ranges": _get(
-        3_000, _edge_file, lambda n: {"Range": "bytes=" + ",".join(f"{i * 2}-{i * 2}" for i in range(n // 2))}
+        1_600, _edge_file, lambda n: {"Range": "bytes=" + ",".join(f"{i * 2}-{i * 2}" for i in range(n // 2))}
     ),
     "edge-tags": _get(3_000, _edge_file, lambda n: {"If-None-Match": '"a' * n}),
-    "edge-directives": _get(3_000, _edge_file, lambda n: {"Cache-Control": 'a="' * n}),
-    "edge-codings": _get(3_000, _edge_file, lambda n: {"Accept-Encoding": "a;q=0," * (n // 2)}),
+    "edge-directives": _get(2_700, _edge_file, lambda n: {"Cache-Control": 'a="' * n}),
+    "edge-codings": _get(2_700, _edge_file, lambda n: {"Accept-Encoding": "a;q=0," * (n // 2)}),
     "edge-path": _get(3_000, lambda target, n: f"{target.edge_url}/a{'/-/raw' * (n // 6)}/main/a"),
     "edge-query": _get(3_000, lambda target, n: f"{_edge_file(target)}?{'inline=true&' * (n // 12)}"),
 }
