@@ -10,3 +10,7 @@ CREATE TABLE identity_keys (
     signs_from timestamptz NOT NULL,
     created_at timestamptz NOT NULL
 );
+
+-- What the subject of a project's identity tokens is made of.
+ALTER TABLE projects
+    ADD COLUMN ci_id_token_sub_claim_components text[] NOT NULL DEFAULT '{project_path,ref_type,ref}';
