@@ -15,6 +15,7 @@ from api_server.state.migrate import check_notices, migrate, unsuitable_database
 from api_server.web.context import SERVICES
 from common import logs, settings
 from common.config_errors import check_object_store, readable_folder, usable_folder, writable
+from common.interpreter import return_large_objects, tune_interpreter
 from common.lifecycle import (
     LAST_SECONDS,
     Reload,
@@ -23,7 +24,7 @@ from common.lifecycle import (
     reader,
     reloading,
 )
-from common.loop_watch import LOOP_WATCH, tune_interpreter
+from common.loop_watch import LOOP_WATCH
 from common.serving import allow_files, bound, stopping, working
 from common.workers import worker_address
 
@@ -42,6 +43,7 @@ def serve(chosen: Settings) -> None:
     if worker is not None and worker.number:
         chosen = attrs.evolve(chosen, work=False)
     ignore_hangups()
+    return_large_objects()
     with unsuitable_database():
         uvloop.run(_serve(chosen))
 
@@ -73,6 +75,7 @@ def work(chosen: Settings) -> None:
     with writable("The log"):
         logs.configure(chosen.log_format, chosen.log_level, file=chosen.log_file)
     ignore_hangups()
+    return_large_objects()
     with unsuitable_database():
         uvloop.run(_work(attrs.evolve(chosen, work=True)))
 

@@ -78,10 +78,16 @@ class Reader(web.RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Send the response, which may be an exception."""
+        """Send the response, which may be an exception, and let go of it and of what was found out for the request:
+        `start` keeps both until the next request, which may never come."""
         if isinstance(resp, web.HTTPException):
             resp.__traceback__ = None
-        return await super().finish_response(request, resp, start_time)
+        try:
+            return await super().finish_response(request, resp, start_time)
+        finally:
+            request._state.clear()
+            if isinstance(resp, web.Response):
+                resp.body = None
 
     def handle_error(
         self,

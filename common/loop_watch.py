@@ -1,4 +1,4 @@
-"""Finds what blocks the event loop and makes all clients wait: long computations and Python's garbage collector.
+"""Finds what blocks the event loop and makes all clients wait.
 
 A timer of the loop measures its own delay, which costs 20 turns of the loop per second and nothing for each
 callback. Meanwhile a thread looks at what runs. It also sees a call that holds the interpreter's lock: the thread
@@ -7,14 +7,13 @@ gets the lock as soon as the call returns, before the loop goes on.
 
 import asyncio
 import contextlib
-import gc
+import inspect
 import operator
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -173,7 +172,11 @@ def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def _request_in(frame: FrameType) -> web.BaseRequest | None:
-    return next((value for value in frame.f_locals.values() if isinstance(value, web.BaseRequest)), None)
+    names = frame.f_locals
+    found = next((value for value in names.values() if isinstance(value, web.BaseRequest)), None)
+    if sys.version_info < (3, 13) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+        names.clear()  # a copy that the frame keeps, with all that is in it: a connection's as long as that is open
+    return found
 
 
 def _described(looks: list[_Look]) -> tuple[str, str, str]:
@@ -217,51 +220,3 @@ def longest_step(figures: Iterable[Figures]) -> str | None:
 
 
 LOOP_WATCH = web.AppKey("loop_watch", LoopWatch)
-
-
-#: Seconds after which a collection takes place even during work that never pauses.
-LONGEST_UNCOLLECTED: Final = 60.0
-_NEVER: Final = 1_000_000_000
-
-_usual = gc.get_threshold()
-_at_work = 0
-_since = 0.0
-
-
-@contextmanager
-def large_work() -> Iterator[None]:
-    """Postpone full garbage collections while the block creates very many objects. Young objects are still
-    collected.
-
-    A million objects that are all in use take 100 to 300 ms each time. Only for the event loop's thread, because
-    blocks are counted.
-    """
-    global _at_work, _since, _usual  # noqa: PLW0603 (as the collector is the process's)
-    now = time.monotonic()
-    if not _at_work:
-        _usual, _since = gc.get_threshold(), now
-        gc.set_threshold(*_usual[:2], _NEVER)
-    elif now - _since > LONGEST_UNCOLLECTED:
-        _since = now
-        gc.collect()
-    _at_work += 1
-    try:
-        yield
-    finally:
-        _at_work -= 1
-        if not _at_work:
-            gc.set_threshold(*_usual)
-
-
-#: Seconds after which a thread that computes hands the interpreter over. Python's 5 ms are a wait for the event loop
-#: each time that it has to do with a socket, several times in a request, and for each thread that computes.
-SWITCH_SECONDS: Final = 0.001
-
-
-def tune_interpreter() -> None:
-    """Set the interpreter up for a server that has started.
-
-    All present objects are excluded from garbage collection: what a process creates at its start it needs until its
-    end. Threads hand over the interpreter more often, which costs them 3 % of their time."""
-    gc.freeze()
-    sys.setswitchinterval(SWITCH_SECONDS)

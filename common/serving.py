@@ -168,11 +168,13 @@ def _watched(connections: Connections, handle: Handle) -> Handle:
         connection.begin(request)
         try:
             return await _answered(request, handled)
-        except ConnectionError:
+        except ConnectionError as problem:
             if request.transport is not None and not request.transport.is_closing():
                 raise
+            _forget_frames(problem)
             return web.Response()  # for nobody: the client has gone in the middle of its answer
         finally:
+            _forget_frames(request.content.exception())
             connection.end()
 
     async def handled(request: web.BaseRequest) -> web.StreamResponse:
@@ -189,6 +191,14 @@ def _watched(connections: Connections, handle: Handle) -> Handle:
             response.force_close()
 
     return watched
+
+
+def _forget_frames(problem: BaseException | None) -> None:
+    """Separate an exception from the frames that it went through. These hold the request and as much of its body as
+    has come; the request holds the exception, and all of that would stay until the next garbage collection."""
+    while problem is not None:
+        problem.__traceback__ = None
+        problem = problem.__context__
 
 
 async def _answered(request: web.BaseRequest, handle: Handle) -> web.StreamResponse:

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from common import logs
 from common.config_errors import ConfigError, check_object_store, require_obstore, usable_folder, writable
+from common.interpreter import return_large_objects, tune_interpreter
 from common.lifecycle import (
     BACKGROUND,
     LAST_SECONDS,
@@ -20,7 +21,7 @@ from common.lifecycle import (
     reader,
     reloading,
 )
-from common.loop_watch import LOOP_WATCH, tune_interpreter
+from common.loop_watch import LOOP_WATCH
 from common.serving import allow_files, bound, stopping
 from common.settings import command
 from common.workers import worker_address
@@ -41,6 +42,7 @@ def run(settings: Settings) -> None:
     if settings.workers > 1 and worker_address() is None:
         _become_supervisor(settings)
     ignore_hangups()
+    return_large_objects()
     certificate = Certificate(settings)
     origin_context(settings)
     app = create_app(settings)

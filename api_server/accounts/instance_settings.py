@@ -175,7 +175,7 @@ def _problem_with_list(entries: list[str]) -> str | None:
     try:
         AllowList.parse(entries)
     except ValueError as problem:
-        return str(problem)
+        return f"has an entry that cannot be used: {problem}"
     return None
 
 

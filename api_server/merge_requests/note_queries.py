@@ -240,7 +240,9 @@ async def make_thread(transaction: Transaction, first: Note) -> None:
     """What was a note by itself is the first one of a thread, which can be resolved."""
 
 
-@statement("UPDATE notes SET body = %(body)s, updated_at = %(now)s WHERE id = %(note_id)s")
+@statement(
+    "UPDATE notes SET body = %(body)s, updated_at = %(now)s, edited_at = %(now)s WHERE id = %(note_id)s"
+)
 async def edit(transaction: Transaction, note_id: int, body: str) -> None: ...
 
 

@@ -192,6 +192,7 @@ SELECT page.id, page.position, (left(json_build_object(
     'ci_default_git_depth', page.ci_default_git_depth,
     'build_git_strategy', page.build_git_strategy,
     'auto_cancel_pending_pipelines', page.auto_cancel_pending_pipelines,
+    'ci_id_token_sub_claim_components', page.ci_id_token_sub_claim_components,
     'permissions', json_build_object(
         'project_access', (
             SELECT json_build_object('access_level', members.access_level, 'notification_level', 3)

@@ -185,6 +185,7 @@ class Settings:
     ci_default_git_depth: int
     build_git_strategy: str
     auto_cancel_pending_pipelines: str
+    ci_id_token_sub_claim_components: list[str]
     archived: bool
 
 
@@ -205,7 +206,8 @@ class LockedProject(Settings):
         projects.ci_pipeline_variables_minimum_override_role, projects.merge_method, projects.squash_option,
         projects.only_allow_merge_if_all_discussions_are_resolved, projects.build_timeout,
         projects.remove_source_branch_after_merge, projects.ci_default_git_depth, projects.build_git_strategy,
-        projects.auto_cancel_pending_pipelines, projects.archived, projects.namespace_id,
+        projects.auto_cancel_pending_pipelines, projects.ci_id_token_sub_claim_components, projects.archived,
+        projects.namespace_id,
         namespaces.visibility AS limit
     FROM projects JOIN namespaces ON namespaces.id = projects.namespace_id
     WHERE projects.id = %(project_id)s FOR SHARE OF namespaces FOR UPDATE OF projects
@@ -228,6 +230,7 @@ async def lock_project(transaction: Transaction, project_id: int) -> LockedProje
         build_timeout = %(build_timeout)s, remove_source_branch_after_merge = %(remove_source_branch_after_merge)s,
         ci_default_git_depth = %(ci_default_git_depth)s, build_git_strategy = %(build_git_strategy)s,
         auto_cancel_pending_pipelines = %(auto_cancel_pending_pipelines)s,
+        ci_id_token_sub_claim_components = %(ci_id_token_sub_claim_components)s,
         archived = %(archived)s, namespace_id = %(namespace_id)s, updated_at = %(now)s
     WHERE id = %(project_id)s
 """)

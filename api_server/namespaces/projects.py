@@ -1,7 +1,7 @@
 """Projects: how they are made, changed and moved to another namespace, and who is told of it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -174,6 +174,7 @@ _AUDITED = {
     "only_allow_merge_if_all_status_checks_passed": "project_only_allow_merge_if_all_status_checks_passed_updated",
     "only_allow_merge_if_pipeline_succeeds": "project_only_allow_merge_if_pipeline_succeeds_updated",
     "ci_pipeline_variables_minimum_override_role": "project_ci_pipeline_variables_minimum_override_role_updated",
+    "ci_id_token_sub_claim_components": "project_ci_id_token_sub_claim_components_updated",
     "merge_method": "project_merge_method_updated",
     "squash_option": "squash_option_updated",
     "only_allow_merge_if_all_discussions_are_resolved": (
@@ -203,6 +204,7 @@ async def update(
     before = await project_queries.lock_project(transaction, project.id)
     after = attrs.evolve(before, **_wished(before, wishes))
     check_numbers(after.build_timeout, after.ci_default_git_depth)
+    _check_subject(after.ci_id_token_sub_claim_components)
     changed = frozenset(
         field.name
         for field in attrs.fields(Settings)
@@ -236,6 +238,13 @@ def check_numbers(build_timeout: int, git_depth: int) -> None:
         raise invalid({"ci_cd_settings.default_git_depth": ["must be greater than or equal to 0"]})
     if git_depth > _MOST_DEPTH:
         raise invalid({"ci_cd_settings.default_git_depth": [f"must be less than or equal to {_MOST_DEPTH}"]})
+
+
+def _check_subject(components: Sequence[str]) -> None:
+    """Check what the subject of identity tokens is made of. Raises 400 in GitLab's words."""
+    if components[:1] != ["project_path"]:
+        problem = "project_path must be the first element of the sub claim"
+        raise invalid({"ci_cd_settings.id_token_sub_claim_components": [problem]})
 
 
 def with_newer_names(wishes: Mapping[str, Any]) -> dict[str, Any]:
@@ -323,7 +332,8 @@ async def _record_change(
     transaction: Transaction, project: Project, author: Author, name: str, old: Any, new: Any
 ) -> None:
     event_type = "project_unarchived" if name == "archived" and not new else _AUDITED[name]
-    change = {"change": name, "from": old, "to": new}
+    before, after = (", ".join(value) if isinstance(value, list) else value for value in (old, new))
+    change = {"change": name, "from": before, "to": after}
     await audit_trail.record(transaction, event_type, author, project.entity, **change)
 
 

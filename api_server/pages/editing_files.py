@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 from aiohttp import web
 
+from api_server.ci.pipelines.repository import DEFAULT_PATH
 from api_server.code import commit_handlers
 from api_server.code.protection import protection_of
 from api_server.code.reading import reading
@@ -34,6 +35,21 @@ pages = Pages()
 _MOST_BYTES = 1024 * 1024
 #: How the messages of commits begin that nobody has written one for.
 _DEEDS = {"create": "Add", "update": "Update", "move": "Move", "delete": "Delete"}
+#: What a new CI file begins with.
+_CI_EXAMPLE = """\
+# Each job has commands, which a runner executes. The jobs of a stage run at the same time.
+stages: [build, test]
+
+build:
+  stage: build
+  script:
+    - echo "Build it here"
+
+test:
+  stage: test
+  script:
+    - echo "Test it here"
+"""
 
 
 @attrs.frozen(kw_only=True)
@@ -81,7 +97,8 @@ async def show_new_file(
     request: web.Request, visitor: Visitor, params: NewFile, project: Project
 ) -> web.Response:
     place = await _place(request, project, params.rest)
-    return await _answer(request, visitor, project, "new", place, file_name=params.file_name)
+    text = _CI_EXAMPLE if params.file_name == DEFAULT_PATH else ""
+    return await _answer(request, visitor, project, "new", place, file_name=params.file_name, text=text)
 
 
 @pages.post("/{project}/-/create/{rest:.+}", access=EDIT, form_page=show_new_file)

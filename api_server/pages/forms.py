@@ -96,8 +96,11 @@ class Fields:
         typed = self._typed(name)
         if isinstance(typed, UploadedFile):
             return f"Choose the file again. {hint}".strip()
-        again = typed != shown_again(name, typed)
-        return f"Type the secret again: it is not shown. {hint}".strip() if again else hint
+        shown = shown_again(name, typed)
+        if shown == typed:
+            return hint
+        again = "Type the credentials again: they are" if shown else "Type it again: it is"
+        return f"{again} not shown. {hint}".strip()
 
     def is_chosen(self, name: str, value: object, otherwise: bool) -> bool:
         """Whether a box is checked, or an option is selected."""
@@ -136,14 +139,24 @@ def _keys_of(name: str) -> list[str]:
     return name.removesuffix("[]").removesuffix("]").split("[", 1)
 
 
+@attrs.frozen
+class Offered:
+    """The choices of a field, as `forms.html` takes them. If there are more than these, others can be typed."""
+
+    choices: list[Any]
+    are_all: bool
+
+
 def fields_of(request: web.Request, action: str, prefix: str) -> Fields:
     """The fields of the form that is sent to `action`, which is a path as it is written in the page."""
     refused = request.get(REFUSED)
-    return Fields(prefix, refused if refused and refused.path == unquote(action) else None)
+    return Fields(prefix, refused if refused and refused.path == unquote(action.partition("#")[0]) else None)
 
 
 #: How the refusals of parameters begin: `name is missing`, `variables[0][key] is empty`.
 _OF_PARAMETER = re.compile(r"(\w+)(?:\[\S*\])? ((?:is|does|has|must|cannot)\b.*)", re.DOTALL)
+#: `name, path are missing, at least one parameter must be provided`: forms ask for the first.
+_ONE_OF_SOME = re.compile(r"(\w+)(?:, \w+)+ are missing, .*")
 #: As GitLab words some: `Failed to save group {:path=>["is invalid"]}`, `400 Bad request - Note {:note=>["..."]}`.
 _FAILED_TO_SAVE = re.compile(r'[\w -]+\{:(\w+)=>\["(.*)"\]\}', re.DOTALL)
 #: The fields of errors that forms know by another name.
@@ -177,6 +190,8 @@ def problems_of(error: ApiError) -> Problems:
 
 def _problems_of_parameters(text: str) -> Problems:
     problems: Problems = {}
+    if (some := _ONE_OF_SOME.fullmatch(text)) is not None:
+        return {some[1]: ["is missing"]}
     texts: list[str] = []
     for part in text.split(", "):
         if (named := _OF_PARAMETER.fullmatch(part)) is not None:

@@ -2,11 +2,13 @@
 
 import asyncio
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import attrs
 from aiohttp import web
 
+from api_server.accounts import user_handlers
 from api_server.code.reading import opened
 from api_server.git import references
 from api_server.merge_requests import handlers, note_handlers
@@ -16,12 +18,13 @@ from api_server.merge_requests.note_handlers import WRITE
 from api_server.namespaces import member_handlers
 from api_server.namespaces.resources import Project
 from api_server.pages import commits, page
+from api_server.pages.forms import Offered
 from api_server.pages.merge_requests import OneMergeRequest, ShowMergeRequest, show_merge_request
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Form, Visitor
 from api_server.state.listing import Page
 from api_server.web import context
-from api_server.web.errors import ApiError
+from api_server.web.errors import ApiError, invalid
 from api_server.web.routes import ask
 
 pages = Pages()
@@ -66,7 +69,7 @@ async def show_new(
         except ApiError as refused:
             if refused.status != 404:
                 raise
-            problem = "One of these branches does not exist any more."
+            problem = "One of these branches does not exist."
         else:
             problem = "" if found.commits else f"{source} has no commits that {target} has not."
     return page.answer(
@@ -76,7 +79,7 @@ async def show_new(
         project=project,
         source=source,
         target=target,
-        branches=await _branches(request, project),
+        branches=await _branches(request, project, source, target),
         found=None if problem else found,
         problem=problem,
         suggested=_suggestion(source, found.commits) if found else ("", ""),
@@ -86,21 +89,26 @@ async def show_new(
 
 @pages.post(_LIST, access=CHANGE, form_page=show_new)
 async def create(request: web.Request, visitor: Visitor, form: Form, project: Project) -> web.Response:
-    made = await page.read(request, handlers.create_merge_request, project, **_fields(form))
+    sent = await _fields(request, form)
+    made = await page.read(request, handlers.create_merge_request, project, **sent)
     return page.see_other(request, visitor, f"/{project.full_path}/-/merge_requests/{made['iid']}")
 
 
-async def _branches(request: web.Request, project: Project) -> list[str]:
-    """The names of the first by name."""
+async def _branches(request: web.Request, project: Project, *chosen: str) -> Offered:
+    """The chosen ones and the first by name, as options."""
     repository = await opened(context.services(request), project)
     found = await asyncio.to_thread(references.branches, repository)
-    return [branch.name for branch in found[:_MOST_BRANCHES]]
+    names = dict.fromkeys([*filter(None, chosen), *(branch.name for branch in found[:_MOST_BRANCHES])])
+    return Offered([(name, name) for name in names], len(found) <= _MOST_BRANCHES)
 
 
-async def _people(request: web.Request, project: Project) -> list[tuple[int, str, str]]:
-    """Members, as the choices of a form."""
-    members = await page.read(request, member_handlers.list_all_members, project, per_page=_MOST_PEOPLE)
-    return [(member["id"], member["name"], f"@{member['username']}") for member in members]
+async def _people(request: web.Request, project: Project, chosen: Iterable[dict[str, Any]] = ()) -> Offered:
+    """The chosen ones and the first members."""
+    found = await page.read_list(request, member_handlers.list_all_members, project, per_page=_MOST_PEOPLE)
+    people = {
+        each["id"]: (each["id"], each["name"], f"@{each['username']}") for each in [*chosen, *found.rows]
+    }
+    return Offered(list(people.values()), found.pages.next is None)
 
 
 def _suggestion(source: str, new: list[dict[str, Any]]) -> tuple[str, str]:
@@ -111,10 +119,26 @@ def _suggestion(source: str, new: list[dict[str, Any]]) -> tuple[str, str]:
     return words[:1].upper() + words[1:], ""
 
 
-def _fields(form: Form) -> dict[str, Any]:
-    """As the API takes them: whether it is a draft is said by the title."""
+async def _fields(request: web.Request, form: Form) -> dict[str, Any]:
+    """As the API takes them: whether it is a draft is said by the title, and people by their ids."""
     title = str(form.get("title", ""))
-    return {**form, "title": with_draft(title, draft="draft" in form) if title.strip() else ""}
+    sent = {**form, "title": with_draft(title, draft="draft" in form) if title.strip() else ""}
+    for kind in ("assignee", "reviewer"):
+        if typed := str(form.get(f"{kind}_names", "")).strip():
+            chosen = [each for each in form.get(f"{kind}_ids", []) if each]
+            sent[f"{kind}_ids"] = [*chosen, *await _named(request, f"{kind}_names", typed)]
+    return sent
+
+
+async def _named(request: web.Request, field: str, typed: str) -> list[int]:
+    """The ids of users by their names. Raises 400 for a name that nobody has."""
+    ids = []
+    for name in re.split(r"[\s,]+", typed)[:_MOST_PEOPLE]:
+        found = await page.read(request, user_handlers.list_users, username=name.removeprefix("@"))
+        if name and not found:
+            raise invalid({field: [f"Nobody has the user name {name}."]})
+        ids += [user["id"] for user in found]
+    return ids
 
 
 @pages.get(f"{_ONE}/edit", access=CHANGE)
@@ -122,7 +146,6 @@ async def show_edit(
     request: web.Request, visitor: Visitor, params: OneMergeRequest, project: Project
 ) -> web.Response:
     found = await page.read(request, handlers.show_merge_request, project, merge_request_iid=params.iid)
-    branches = await _branches(request, project)
     return page.answer(
         request,
         visitor,
@@ -130,8 +153,8 @@ async def show_edit(
         project=project,
         mr=found,
         title=without_draft(found["title"]),
-        branches=[(name, name) for name in dict.fromkeys([found["target_branch"], *branches])],
-        people=await _people(request, project),
+        branches=await _branches(request, project, found["target_branch"]),
+        people=await _people(request, project, [*found["assignees"], *found["reviewers"]]),
     )
 
 
@@ -139,7 +162,8 @@ async def show_edit(
 async def update(
     request: web.Request, visitor: Visitor, params: OneMergeRequest, form: Form, project: Project
 ) -> web.Response:
-    return await _change(request, visitor, project, params, "The changes are saved.", **_fields(form))
+    sent = await _fields(request, form)
+    return await _change(request, visitor, project, params, "The changes are saved.", **sent)
 
 
 @pages.post(f"{_ONE}/close", access=CHANGE)
@@ -193,6 +217,16 @@ class Comment(ShowMergeRequest):
 
 
 @attrs.frozen(kw_only=True)
+class OneComment(ShowMergeRequest):
+    note_id: int
+
+
+@attrs.frozen(kw_only=True)
+class EditComment(OneComment):
+    body: str = ""
+
+
+@attrs.frozen(kw_only=True)
 class Reply(ShowMergeRequest):
     discussion_id: str
     body: str = ""
@@ -212,6 +246,24 @@ async def comment(request: web.Request, visitor: Visitor, params: Comment, proje
         return _at_note(request, visitor, project, params, made["notes"][0]["id"])
     made = await page.read(request, note_handlers.create_note, project, **sent)
     return _at_note(request, visitor, project, params, made["id"])
+
+
+@pages.post(f"{_ONE}/notes/{{note_id}}/edit", access=WRITE, form_page=show_merge_request)
+async def edit_comment(
+    request: web.Request, visitor: Visitor, params: EditComment, project: Project
+) -> web.Response:
+    sent = {"merge_request_iid": params.iid, "note_id": params.note_id, "body": params.body}
+    await ask(request, note_handlers.update_note, project, **sent)
+    return _at_note(request, visitor, project, params, params.note_id)
+
+
+@pages.post(f"{_ONE}/notes/{{note_id}}/delete", access=WRITE)
+async def delete_comment(
+    request: web.Request, visitor: Visitor, params: OneComment, project: Project
+) -> web.Response:
+    sent = {"merge_request_iid": params.iid, "note_id": params.note_id}
+    await ask(request, note_handlers.delete_note, project, **sent)
+    return page.see_other(request, visitor, f"{_address(project, params)}#notes", "The comment is deleted.")
 
 
 @pages.post(f"{_ONE}/discussions/{{discussion_id}}/notes", access=WRITE, form_page=show_merge_request)
@@ -245,6 +297,10 @@ def _at_note(
     request: web.Request, visitor: Visitor, project: Project, params: ShowMergeRequest, note_id: int
 ) -> web.Response:
     """Sends the browser to the note, on the same page of the threads."""
+    return page.see_other(request, visitor, f"{_address(project, params)}#note_{note_id}")
+
+
+def _address(project: Project, params: ShowMergeRequest) -> str:
+    """Of the page with the threads that the form was on."""
     query = f"?page={params.page}" if params.page else ""
-    path = f"/{project.full_path}/-/merge_requests/{params.iid}{query}#note_{note_id}"
-    return page.see_other(request, visitor, path)
+    return f"/{project.full_path}/-/merge_requests/{params.iid}{query}"

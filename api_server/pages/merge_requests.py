@@ -15,6 +15,7 @@ from api_server.merge_requests.list_handlers import ListOfProject, filters_of
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.pages import commits, page, queries
+from api_server.pages.ci.words import GOING_ON
 from api_server.pages.page import pager
 from api_server.pages.routes import Pages, allows
 from api_server.pages.sessions import Visitor
@@ -157,10 +158,13 @@ async def show_merge_request(
         pipelines=await page.read(request, handlers.list_pipelines, **one) if project.shows_pipelines else [],
         threads=threads,
         bodies={note["id"]: body for note, body in zip(notes, bodies, strict=True)},
+        edited=await queries.edited_notes(services.database, [note["id"] for note in notes]),
         thread_page=params.page,
+        maintains=looks_after,
         may_act=allows(CHANGE, project, visitor),
         may_comment=allows(note_handlers.WRITE, project, visitor),
         most=MOST,
+        going_on=GOING_ON,
     )
 
 

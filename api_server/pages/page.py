@@ -59,7 +59,9 @@ def size(count: float) -> str:
     unit = 0
     while count >= 1024 and unit < len(_UNITS) - 1:
         count, unit = count / 1024, unit + 1
-    return f"{count:.0f} {_UNITS[unit]}" if unit == 0 or count >= 100 else f"{count:.1f} {_UNITS[unit]}"
+    if unit == 0:
+        return plural(round(count), "byte")
+    return f"{count:.0f} {_UNITS[unit]}" if count >= 100 else f"{count:.1f} {_UNITS[unit]}"
 
 
 def url_path(text: str) -> str:
@@ -294,9 +296,15 @@ def address(request: web.Request) -> str:
 def say(
     request: web.Request, visitor: Visitor, title: str, text: str = "", status: int = 200
 ) -> web.Response:
-    """A page that only tells something, and shows what was written into the form that it answers."""
-    written = request.get(_WRITTEN, {})
-    return answer(request, visitor, "message.html", status, title=title, text=text, written=written)
+    """A page that only tells something, and shows what was written into the form that it answers. From a page that is
+    not there, or not for this visitor, it leads on."""
+    values = {
+        "title": title,
+        "text": text,
+        "written": request.get(_WRITTEN, {}),
+        "is_lost": status in (403, 404),
+    }
+    return answer(request, visitor, "message.html", status, **values)
 
 
 def see_other(request: web.Request, visitor: Visitor, path: str, text: str = "") -> web.Response:

@@ -6,8 +6,9 @@ import attrs
 import orjson
 from aiohttp import web
 
+from api_server.ci.pipelines.repository import DEFAULT_PATH
 from api_server.code.reading import opened
-from api_server.git import references
+from api_server.git import references, trees
 from api_server.namespaces import project_queries
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
@@ -36,6 +37,7 @@ class Contents:
     at: TreePath | None = None
     readme_path: str = ""
     readme: ShownFile | None = None
+    has_ci: bool = False
 
 
 async def show_project(request: web.Request, visitor: Visitor, project: Project) -> web.Response:
@@ -45,6 +47,7 @@ async def show_project(request: web.Request, visitor: Visitor, project: Project)
     shown = orjson.loads(entity)
     (description,) = await rendering.markdown(request, visitor, project, [shown["description"]])
     contents = await _contents(request, visitor, project) if project.reads_repository else None
+    may_edit = contents is not None and contents.at is not None and allows(file_pages.EDIT, project, visitor)
     return page.answer(
         request,
         visitor,
@@ -53,6 +56,10 @@ async def show_project(request: web.Request, visitor: Visitor, project: Project)
         entity=shown,
         description=description,
         contents=contents,
+        may_edit=may_edit,
+        lacks_ci=project.shows_pipelines
+        and not shown["ci_config_path"]
+        and not (contents and contents.has_ci),
     )
 
 
@@ -66,7 +73,8 @@ async def _contents(request: web.Request, visitor: Visitor, project: Project) ->
     root = TreePath(repository, project.default_branch, head.commit, "")
     folder = await read_folder(request, project, root, Page(MOST_ENTRIES))
     readme_path, readme = await read_readme(request, visitor, project, root)
-    return Contents(folder, len(branches), root, readme_path, readme)
+    has_ci = trees.find_entry(repository, head.commit, DEFAULT_PATH) is not None
+    return Contents(folder, len(branches), root, readme_path, readme, has_ci)
 
 
 pages = Pages()

@@ -183,6 +183,11 @@ async def usernames(database: Executor, ids: Sequence[int]) -> list[Username]:
     """The user names of those of them that exist."""
 
 
+@statement("SELECT id FROM notes WHERE id = ANY (%(ids)s) AND edited_at IS NOT NULL")
+async def edited_notes(database: Executor, ids: list[int]) -> list[int]:
+    """Return those of the notes whose text somebody has changed."""
+
+
 @attrs.frozen(kw_only=True)
 class Delivery:
     """A message to a status check, with its last attempt: `response_status` of an answer, or the `error` that none

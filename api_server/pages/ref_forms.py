@@ -110,6 +110,8 @@ async def create_release(
 ) -> web.Response:
     """Of a tag that is there, or of a new one at `ref`."""
     sent = {**form, "assets": {"links": _links(form)}}
+    if not sent.get("released_at"):
+        sent.pop("released_at", None)
     made = await page.read(request, releases.create_release, project, **sent)
     return _to_release(request, visitor, project, made["tag_name"], f"The release {made['name']} is made.")
 
@@ -135,9 +137,46 @@ async def show_edit_release(
 async def update_release(
     request: web.Request, visitor: Visitor, params: OneRelease, form: Form, project: Project
 ) -> web.Response:
+    found = await page.read(request, releases.show_release, project, tag_name=params.tag)
     sent = {"name": form.get("name", ""), "description": form.get("description", "")}
+    # a field with whole seconds does not move the moment that nobody has changed
+    if (moment := str(form.get("released_at", ""))) not in ("", found["released_at"][: len(moment)]):
+        sent["released_at"] = moment
     await ask(request, releases.update_release, project, tag_name=params.tag, **sent)
     return _to_release(request, visitor, project, params.tag, "The changes are saved.")
+
+
+@attrs.frozen(kw_only=True)
+class OneLink(OneRelease):
+    link_id: int
+
+
+_LINKS = "/{project}/-/release_links"
+
+
+@pages.post(_LINKS, access=EDIT, form_page=show_edit_release)
+async def create_link(
+    request: web.Request, visitor: Visitor, params: OneRelease, form: Form, project: Project
+) -> web.Response:
+    await ask(request, releases.create_link, project, **form, tag_name=params.tag)
+    return _to_release(request, visitor, project, params.tag, "The link is added.", "/edit")
+
+
+@pages.post(f"{_LINKS}/{{link_id}}/update", access=EDIT, form_page=show_edit_release)
+async def update_link(
+    request: web.Request, visitor: Visitor, params: OneLink, form: Form, project: Project
+) -> web.Response:
+    sent = {**form, "tag_name": params.tag, "link_id": params.link_id}
+    await ask(request, releases.update_link, project, **sent)
+    return _to_release(request, visitor, project, params.tag, "The link is changed.", "/edit")
+
+
+@pages.post(f"{_LINKS}/{{link_id}}/delete", access=EDIT)
+async def delete_link(
+    request: web.Request, visitor: Visitor, params: OneLink, project: Project
+) -> web.Response:
+    await ask(request, releases.delete_link, project, tag_name=params.tag, link_id=params.link_id)
+    return _to_release(request, visitor, project, params.tag, "The link is removed.", "/edit")
 
 
 @pages.post("/{project}/-/releases/{tag:.+}/delete", access=EDIT)
@@ -151,6 +190,7 @@ async def delete_release(
 
 
 def _to_release(
-    request: web.Request, visitor: Visitor, project: Project, tag: str, text: str
+    request: web.Request, visitor: Visitor, project: Project, tag: str, text: str, below: str = ""
 ) -> web.Response:
-    return page.see_other(request, visitor, f"/{project.full_path}/-/releases/{url_path(tag)}", text)
+    path = f"/{project.full_path}/-/releases/{url_path(tag)}{below}"
+    return page.see_other(request, visitor, path, text)

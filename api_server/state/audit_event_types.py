@@ -215,6 +215,7 @@ EVENT_TYPES: dict[str, EventType] = dict(
             project_only_allow_merge_if_all_status_checks_passed_updated=says(_CHANGED, *CHANGE),
             project_only_allow_merge_if_pipeline_succeeds_updated=says(_CHANGED, *CHANGE),
             project_ci_pipeline_variables_minimum_override_role_updated=says(_CHANGED, *CHANGE),
+            project_ci_id_token_sub_claim_components_updated=says(_CHANGED, *CHANGE),
             project_merge_method_updated=says(_CHANGED, *CHANGE),
             squash_option_updated=says(_CHANGED, *CHANGE),
             project_only_allow_merge_if_all_discussions_are_resolved_updated=says(_CHANGED, *CHANGE),

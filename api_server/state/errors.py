@@ -50,6 +50,10 @@ class TooLong(Exception):
     """A value has more bytes than an index takes: a path of many long segments."""
 
 
+class TooLarge(Exception):
+    """A page of a list has more bytes than are read at once; one of fewer rows may fit."""
+
+
 class LockNotAvailable(Exception):
     """Somebody else holds the row for longer than `lock_timeout`, or each would wait for the other for ever."""
 

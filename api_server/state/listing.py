@@ -16,10 +16,13 @@ from typing import Any
 import attrs
 
 from api_server.state.database import Database, EntityRow, Executor, Transaction
+from api_server.state.errors import TooLarge
 from api_server.state.statements import Statement
 
 #: Counting stops here: what a list holds beyond it is "many" (X-Total goes away).
 MOST_COUNTED = 10_000
+#: Bytes of a page. They are in memory several times, and a hundred descriptions may have 100 MiB.
+MOST_BYTES = 10 * 1024 * 1024
 _INCLUDE = re.compile(r"^ *-- include: (\w+)$", re.MULTILINE)
 
 
@@ -65,6 +68,7 @@ class Page:
 class ListPage:
     """A page as read, which is the one row of a list's statement: the JSON array as text, whether more follows, the
     last id on it, and the rows in all (None when not counted, MOST_COUNTED + 1 when there are more than are counted).
+    Of a page above MOST_BYTES the body is empty.
     """
 
     body: str
@@ -121,6 +125,7 @@ class ListQuery:
         return self._statements[page.order, page.descending, continued, page.counted and not continued]
 
     async def read(self, database: Executor, page: Page, **parameters: object) -> ListPage:
+        """Read the page. Raise `TooLarge`."""
         if not page.counted or not isinstance(database, Database):
             return await self._read(database, page, parameters)
         key = (self, repr(parameters))
@@ -133,13 +138,16 @@ class ListQuery:
         return listed
 
     async def _read(self, database: Executor, page: Page, parameters: Mapping[str, object]) -> ListPage:
-        return await database.shown(
+        listed = await database.shown(
             self.statement(page),
             page_size=page.size,
             page_offset=page.offset,
             page_after=page.after,
             **parameters,
         )
+        if not listed.body:
+            raise TooLarge
+        return listed
 
 
 def _listing(
@@ -168,7 +176,10 @@ def _listing(
             ORDER BY {order} LIMIT %(page_size)s::bigint
         ),
         entities AS ({entity})
-        SELECT coalesce((SELECT json_agg(entity ORDER BY position) FROM entities), '[]')::text AS body,
+        SELECT (
+                SELECT CASE WHEN octet_length(list) <= {MOST_BYTES} THEN list ELSE '' END
+                FROM (SELECT coalesce(json_agg(entity ORDER BY position), '[]')::text AS list FROM entities) aggregated
+            ) AS body,
             (SELECT count(*) FROM probe) > %(page_size)s::bigint AS more,
             (SELECT id FROM page ORDER BY position DESC LIMIT 1) AS last_id,
             {total} AS total

@@ -18,7 +18,7 @@ from multidict import CIMultiDictProxy
 from api_server.services import Key
 from api_server.testing.clock import written
 from api_server.testing.steering import fits, is_about_us, sent_path
-from api_server.web import context
+from api_server.web import context, request_data
 from api_server.web.auth import TOKEN_OWNER, Actor
 from api_server.web.errors import ApiError
 from api_server.web.request_data import HEARD, fields_of
@@ -297,7 +297,7 @@ def _entry_of(request: web.Request) -> Entry:
         path=sent_path(request.raw_path),
         query=request.rel_url.raw_query_string,
         headers=request.headers,
-        body=Heard(request.content_type),
+        body=Heard(request_data.media_type(request)),
         content_length=request.content_length,
     )
 

@@ -9,7 +9,7 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from api_server.state.errors import LockNotAvailable, NotFound, TooLong, Unavailable
+from api_server.state.errors import LockNotAvailable, NotFound, TooLarge, TooLong, Unavailable
 from api_server.web.rate_limits import TooOften
 from common.concurrency import ShareTaken, TooBusy
 from common.connections import BodyTooSlow
@@ -225,7 +225,7 @@ def _answer_to(problem: Exception, request: web.Request) -> web.StreamResponse:
             return _answer(problem.status, {"error": str(problem)}, problem.headers)
         case BodyTooSlow():
             return _answer(408, {"error": str(problem)}, {})
-        case NotFound() | TooLong() | ShareTaken():
+        case NotFound() | TooLong() | TooLarge() | ShareTaken():
             return _answer_to(_api_error_of(problem), request)
         case LockNotAvailable():
             reason = "Conflict: Resource lock"
@@ -237,12 +237,14 @@ def _answer_to(problem: Exception, request: web.Request) -> web.StreamResponse:
             return _answer(500, {"message": "500 Internal Server Error"}, {})
 
 
-def _api_error_of(problem: NotFound | TooLong | ShareTaken) -> ApiError:
+def _api_error_of(problem: NotFound | TooLong | TooLarge | ShareTaken) -> ApiError:
     match problem:
         case NotFound():
             return record_not_found()
         case TooLong():
             return bad_request("A path or a name is too long")
+        case TooLarge():
+            return bad_request("The page is too large; ask for fewer items with per_page")
         case ShareTaken():
             return too_many_requests(_SOON)
 
@@ -284,6 +286,7 @@ def tell_unexpected(problem: Exception, request: web.Request) -> None:
 
 
 def _answer_http_exception(error: web.HTTPException) -> web.StreamResponse:
+    error.__traceback__ = None  # of frames with the request, which keeps the refusals of aiohttp's router
     if isinstance(error, web.HTTPMethodNotAllowed):
         allowed = ", ".join(sorted(error.allowed_methods))
         return _answer(405, {"error": "405 Not Allowed"}, {"Allow": allowed})

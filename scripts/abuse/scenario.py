@@ -317,6 +317,7 @@ class Growth:
                 "grows faster than its bytes": last.cpu > most,
                 "step": self.step > STEP_SECONDS,
                 "memory": self.memory > INPUT_MEMORY,
+                "head refused unread": last.status in ("414", "431"),
             }
         )
 

@@ -15,7 +15,7 @@ import click
 
 from common.config_errors import Command, ConfigError
 from forgelet.testing import starting
-from forgelet.testing.api import Api, Connections
+from forgelet.testing.api import Api
 from forgelet.testing.server import Controls, Forgelet
 from scripts.harness.contents import archive, commit_values, multipart, user_values
 
@@ -43,9 +43,8 @@ class World:
     tokens: dict[str, str]
 
 
-def make_world(url: str, root_token: str) -> World:
-    """Make one of each kind. Raise `ApiError`."""
-    api = Api(Connections(url), root_token)
+def make_world(api: Api) -> World:
+    """Make one of each kind as root. Raise `ApiError`."""
     values: dict[str, object] = {}
     _people(api, values)
     _code(api, values)
@@ -64,8 +63,8 @@ def make_world(url: str, root_token: str) -> World:
         "namespaces/{path}": "fuzz-group",
     }
     tokens = {
-        "private_token": root_token,
-        "bearer": root_token,
+        "private_token": api.token,
+        "bearer": api.token,
         "job_token": running["token"],
         "runner_token": runner,
         "trigger": trigger,
@@ -276,8 +275,9 @@ def _described(service: Forgelet) -> list[str]:
 
 def _ask(command: list[str], service: Forgelet, folder: Path) -> bool:
     """Run schemathesis; return whether it has found something."""
-    made = attrs.asdict(make_world(service.url, service.root_token))
+    made = attrs.asdict(make_world(service.api))
     snapshot = service.snapshot()
+    service.close()  # nobody uses these connections while schemathesis runs
     (folder / "world.json").write_text(json.dumps(made | {"url": service.url, "snapshot": snapshot}))
     environment = {
         "PATH": os.environ["PATH"],

@@ -1,11 +1,9 @@
 """Clients that hold a connection for nothing lose it, and nobody has all connections: on either process alike."""
 
 import asyncio
-import gc
 import ipaddress
 import math
 import socket
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -26,6 +24,7 @@ from common.config_errors import ConfigError
 from common.connections import LOOKED_AT_TOGETHER, Connection, Connections, is_host
 from common.serving import Endpoint, inherited, opened
 from tests.support.forge import SharedForges
+from tests.support.garbage import garbage_of, nothing_collected
 from tests.support.waiting import until
 from tests.support.wire import Server, Talk, request, running, talk
 
@@ -177,25 +176,6 @@ LEFT_BEHIND: dict[str, tuple[bytes, int]] = {
 }
 
 
-async def _garbage_of(leave: Callable[[], Awaitable[None]]) -> dict[str, int]:
-    """Let clients leave; return how many objects of connections had to be collected, by kind."""
-    await leave()
-    gc.disable()
-    gc.freeze()  # what there is now
-    try:
-        for _ in range(3):
-            await leave()
-        gc.set_debug(gc.DEBUG_SAVEALL)
-        gc.collect()
-        found = Counter(type(each).__name__ for each in gc.garbage)
-    finally:
-        gc.set_debug(0)
-        gc.garbage.clear()
-        gc.unfreeze()
-        gc.enable()
-    return {kind: found[kind] for kind in ("Connection", "Reader", "Request", "Task") if found[kind]}
-
-
 @pytest.mark.parametrize("name", LEFT_BEHIND)
 async def test_a_connection_leaves_no_garbage(
     impatient: Server, name: str, monkeypatch: pytest.MonkeyPatch
@@ -211,7 +191,48 @@ async def test_a_connection_leaves_no_garbage(
         await until(lambda: len(impatient.connections) == 0)
         await asyncio.sleep(0.02)
 
-    assert await _garbage_of(leave) == {}
+    assert await garbage_of(leave) == {}
+
+
+async def test_a_body_that_ends_too_early_leaves_no_garbage(impatient: Server) -> None:
+    """It would be as much as has come of the body, for each client that goes away in the middle."""
+
+    async def leave() -> None:
+        async with talk(impatient.port) as client:
+            await client.send(impatient.post("Content-Length: 100000") + b"{")
+            await _awaiting_body(impatient)
+            await asyncio.sleep(0.02)
+        await until(lambda: len(impatient.connections) == 0)
+        await asyncio.sleep(0.02)
+
+    assert await garbage_of(leave) == {}
+
+
+async def test_an_open_connection_keeps_neither_its_last_request_nor_the_answer() -> None:
+    """A client may have a thousand connections, and send a large request on each."""
+    size, body = 100_000, web.RequestKey("body", bytes)
+
+    async def keep(request: web.BaseRequest) -> web.StreamResponse:
+        request[body] = await request.content.readexactly(size)
+        return web.Response(body=bytes(size))
+
+    settings = ClientSettings()
+    endpoint = Endpoint(settings=settings, host="127.0.0.1", port=0, connections=Connections(settings))
+    sent = request("POST", "/", f"Content-Length: {size}") + bytes(size)
+
+    async with opened(endpoint, keep) as listener, AsyncExitStack() as stack:
+
+        async def ask() -> None:
+            client = await stack.enter_async_context(talk(listener.address[1]))
+            await client.send(sent)
+            await client.head()
+            await client.reader.readexactly(size)
+
+        await ask()
+        with nothing_collected() as held:
+            for _ in range(10):
+                await ask()
+            assert held() < 2 * size
 
 
 async def test_who_leaves_in_the_middle_of_an_answer_leaves_no_garbage() -> None:
@@ -233,7 +254,7 @@ async def test_who_leaves_in_the_middle_of_an_answer_leaves_no_garbage() -> None
         await asyncio.sleep(0.02)
 
     async with opened(endpoint, endless) as listener:
-        assert await _garbage_of(leave) == {}
+        assert await garbage_of(leave) == {}
 
 
 async def test_the_rest_of_a_body_is_not_awaited_of_a_client_that_has_gone(impatient: Server) -> None:

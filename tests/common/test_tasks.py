@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 import json
 import sys
 import threading
@@ -25,7 +24,7 @@ from common import lifecycle, loop_watch, operations
 from common.client_settings import ClientSettings
 from common.concurrency import ConcurrencyLimiter, ShareTaken, TooBusy, end, ended
 from common.lifecycle import SHUTDOWN, BackgroundTasks, Shutdown, TaskDown
-from common.loop_watch import LONGEST, LOOP_WATCH, Held, LoopWatch, large_work, longest_step
+from common.loop_watch import LONGEST, LOOP_WATCH, Held, LoopWatch, longest_step
 from common.workers import Figures, Line
 
 
@@ -242,45 +241,6 @@ def test_neither_bound_is_ever_passed(total: int, each: int, askers: list[tuple[
     assert places.held == 0
 
 
-class _Circle:
-    def __init__(self) -> None:
-        self.itself = self
-
-
-def test_work_that_makes_many_objects_puts_off_full_looks_until_the_last_of_it_ends() -> None:
-    usual = gc.get_threshold()
-    with large_work():
-        with large_work():
-            assert gc.get_threshold() == (*usual[:2], loop_watch._NEVER)
-        assert gc.get_threshold()[2] == loop_watch._NEVER
-    assert gc.get_threshold() == usual
-
-
-def test_work_that_never_ends_does_not_keep_garbage_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    circle = _Circle()
-    garbage = weakref.ref(circle)
-    with large_work():
-        gc.collect(1)  # from now on it is old
-        del circle
-        with large_work():
-            gc.collect(1)
-            assert garbage() is not None
-        monkeypatch.setattr(loop_watch, "LONGEST_UNCOLLECTED", 0.0)
-        with large_work():
-            assert garbage() is None
-
-
-def test_a_thread_that_computes_hands_the_interpreter_over_soon() -> None:
-    """Otherwise, each of them takes 5 ms between any two steps of a request."""
-    usual = sys.getswitchinterval()
-    try:
-        loop_watch.tune_interpreter()
-        assert sys.getswitchinterval() == pytest.approx(0.001)
-    finally:
-        sys.setswitchinterval(usual)
-        gc.unfreeze()
-
-
 HELD = 0.2
 
 
@@ -327,6 +287,14 @@ async def server() -> AsyncIterator[Server]:
     with capture_logs() as lines:
         async with TestClient(TestServer(app)) as client, app[LOOP_WATCH].watching():
             yield Server(client, registry, lines)
+
+
+def test_a_look_keeps_nothing_that_a_frame_has_let_go_of() -> None:
+    seen = set[int]()
+    garbage = weakref.ref(seen)
+    loop_watch._look(None, sys._getframe())
+    del seen
+    assert garbage() is None
 
 
 async def test_a_request_that_keeps_the_interpreters_lock_is_named(server: Server) -> None:

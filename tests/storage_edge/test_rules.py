@@ -31,6 +31,13 @@ def _headers(**values: str) -> CIMultiDictProxy[str]:
     return CIMultiDictProxy(CIMultiDict({name.replace("_", "-"): value for name, value in values.items()}))
 
 
+def test_so_many_lines_of_what_a_request_asks_for_are_read() -> None:
+    """A head has room for more than may be parsed in one step."""
+    lines = ["max-age=1"] + ["min-fresh=2"] * (freshness.MOST_LINES - 1)
+    asked = RequestDirectives(max_age=1, min_fresh=2)
+    assert freshness.request_directives([*lines, "no-cache"]) == asked
+
+
 @given(st.lists(st.text(max_size=50), max_size=3))
 def test_no_field_value_breaks_a_parser(values: list[str]) -> None:
     fields.directives(values)

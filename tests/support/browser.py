@@ -11,9 +11,11 @@ import aiohttp
 import attrs
 from yarl import URL
 
+from api_server.accounts import sign_in_links
 from api_server.pages import queries
 from api_server.pages.sessions import LIFETIME
 from api_server.state.secrets import digest
+from api_server.web.context import SERVICES
 from tests.support.forge import Forge, Person
 
 #: Of the people who sign in with a browser.
@@ -33,6 +35,15 @@ async def new_session(forge: Forge, user_id: int) -> str:
             transaction, digest(cookie), user_id, until, ip_address="127.0.0.1", user_agent="Test"
         )
     return cookie
+
+
+async def sign_in_link(forge: Forge, person: Any, **changes: Any) -> str:
+    """The path of a link that signs that person in; `changes` are another id, count, or moment."""
+    services = forge.server.app[SERVICES]
+    counted = await queries.find_counted_account(services.database, person.id)
+    assert counted is not None
+    values = {"user_id": person.id, "sign_in_count": counted.sign_in_count, "now": services.clock()}
+    return f"/-/sign_in/{sign_in_links.new_token(services.vault, **values | changes)}"
 
 
 @attrs.define

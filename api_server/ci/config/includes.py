@@ -12,6 +12,7 @@ from api_server.ci.config import inputs, keywords, rules
 from api_server.ci.config.checks import flatten
 from api_server.ci.config.context import Context, OtherProject, Repository, no_artifact
 from api_server.ci.config.errors import Budget, CiConfigError, FilesNeeded
+from api_server.ci.config.interpolation import interpolated
 from api_server.ci.config.variables import expand
 from api_server.ci.config.yaml_text import load_file
 from api_server.outbound.destinations import without_secrets
@@ -185,7 +186,7 @@ class Reader:
             header, content = load_file(text, self.budget, lambda sentence: self._warn(sentence, origin))
             variables = {} if origin.repository is None else self.context.variables
             component = next((found.component for found in reversed(origin.chain) if found.component), {})
-            return inputs.interpolated(header, content, given, variables, component, self.budget)
+            return interpolated(header, content, given, variables, component, self.budget)
         except CiConfigError as error:
             raise CiConfigError(*(self._at(origin) + sentence for sentence in error.errors)) from None
 

@@ -1,27 +1,18 @@
-"""`spec:inputs`: what a file declares in its header document, the values it gets, and `$[[ inputs.name ]]` in its
-content.
-
-As in GitLab 17, blocks are replaced in the values and keys of the file that has been read, before its includes are: a
-block that is a whole value keeps the type of what it stands for, inside a longer text it becomes text. An array that
-stands for an item of an array becomes several items. What a block inserts is never searched for blocks again.
-"""
+"""`spec:inputs`: what a file declares in its header document, and the values that its inputs get."""
 
 import graphlib
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import orjson
-import re2
-from attrs import define, field, frozen
+from attrs import frozen
 
 from api_server.ci.config import rules
 from api_server.ci.config.checks import Check, EachValue, Fields, anything, text
 from api_server.ci.config.context import Context
 from api_server.ci.config.errors import Budget, CiConfigError
 from api_server.ci.config.patterns import compile_regex
-from api_server.ci.config.variables import MAX_EXPANDED, Variable
 from api_server.ci.config.yaml_text import load_file, spell_scalar
 
 TYPES = ("array", "boolean", "number", "string")
@@ -30,7 +21,6 @@ MAX_OPTIONS = 50
 MAX_GIVEN = 20
 #: How many errors GitLab names in its one sentence about a file.
 MAX_NAMED = 3
-NOT_DECLARED = "Given inputs not defined in the `spec` section of the included configuration file"
 
 
 def _attribute(complaint: str, holds: Callable[[Any], bool]) -> Check:
@@ -171,12 +161,12 @@ class Input:
         if self.type == "array" or any(rule.get("options") is None for rule in self.rules):
             return []
         options = self.options or [option for rule in self.rules for option in rule["options"]]
-        return list(dict.fromkeys(map(_spelled, options)))
+        return list(dict.fromkeys(map(spelled, options)))
 
     @property
     def default_text(self) -> str:
         """The default as a form shows it."""
-        return _spelled(self.default) if self.has_default else ""
+        return spelled(self.default) if self.has_default else ""
 
     def value(self, given: Any, others: Mapping[str, str | bool]) -> Any:
         """Return the value: the one given, or the default. Raises ConfigError.
@@ -217,9 +207,9 @@ class Input:
         if self.type == "boolean":
             return [self._error("Options can only be used with string and number inputs")]
         if self.type == "string":
-            options = [_spelled(option) for option in options]
+            options = [spelled(option) for option in options]
         chosen = value if self.type == "array" and isinstance(value, list) else [value]
-        wrong = [_spelled(item) for item in chosen if item not in options]
+        wrong = [spelled(item) for item in chosen if item not in options]
         allowed = "the allowed options" if self.type == "number" else "allowed options"
         return [
             self._error(f"`{item}` cannot be used because it is not in the list of {allowed}")
@@ -244,7 +234,7 @@ def _holds(rule: Mapping[str, Any], others: Mapping[str, str | bool]) -> bool:
 
 def _compared(value: Any) -> str | bool:
     """Return the value as the rules of other inputs compare it."""
-    return value if isinstance(value, bool) else _spelled(value)
+    return value if isinstance(value, bool) else spelled(value)
 
 
 def _coerced(kind: str, value: Any) -> Any:
@@ -269,7 +259,7 @@ def _is_of_type(kind: str, value: Any) -> bool:
     return type(value) in types[kind]
 
 
-def _spelled(value: Any) -> str:
+def spelled(value: Any) -> str:
     """Return the text that a value becomes inside a longer text; arrays and hashes become JSON."""
     if isinstance(value, dict | list):
         return json.dumps(value, ensure_ascii=False, default=str)
@@ -279,16 +269,16 @@ def _spelled(value: Any) -> str:
 def declared(header: Mapping[str, Any]) -> dict[str, Input]:
     """Return the inputs of a header document by name. Raises ConfigError."""
     if errors := list(HEADER("header", header)):
-        raise _refused(errors)
+        raise refused(errors)
     inputs = (header.get("spec") or {}).get("inputs") or {}
     found = {}
     for name, keys in inputs.items():
         given = {key: value for key, value in (keys or {}).items() if value is not None or key == "default"}
         given["rules"] = tuple(given.get("rules", ()))
-        given["description"] = _spelled(given.get("description", ""))
+        given["description"] = spelled(given.get("description", ""))
         found[name] = Input(name=name, **given)
     if errors := list(_errors_of_references(found)):
-        raise _refused(errors)
+        raise refused(errors)
     return found
 
 
@@ -298,7 +288,7 @@ def declared_in(text: str, _context: Context) -> dict[str, Input]:
     return {} if header is None else declared(header)
 
 
-def _refused(errors: list[str]) -> CiConfigError:
+def refused(errors: list[str]) -> CiConfigError:
     return CiConfigError(", ".join(errors[:MAX_NAMED]))
 
 
@@ -355,192 +345,5 @@ def resolve(found: Mapping[str, Input], given: Mapping[str, Any], budget: Budget
         except CiConfigError as error:
             errors += error.errors
     if errors:
-        raise _refused(errors)
+        raise refused(errors)
     return values
-
-
-MAX_BLOCKS = 10_000
-MAX_FUNCTIONS = 3
-#: Characters of a text with blocks, and bytes of what names a value in one.
-MAX_TEXT = 1024 * 1024
-MAX_ACCESS = 1024
-MAX_ACCESS_PARTS = 5
-_START = "$[["
-_BLOCK = re2.compile(rb"\$\[\[\s*(\S.*?\S)\s*\]\]")
-#: Blocks that are left for what comes later: those of `parallel:matrix`.
-_LATER = "matrix"
-
-_TRUNCATE = re.compile(r"truncate\(\s*(\d+)\s*,\s*(\d+)\s*\)?", re.ASCII)
-_REFERENCE = re.compile(r"\$([A-Za-z_]\w*)|\$\{([A-Za-z_]\w*)\}|%([A-Za-z_]\w*)%", re.ASCII)
-_UNSAFE = re.compile(r"[^A-Za-z0-9_\-.,:+/@\n]")
-#: Digits of the numbers of `truncate` that count.
-_MAX_DIGITS = 9
-
-
-def posix_escape(text: str) -> str:
-    """Return the text as one word of a POSIX shell, as Ruby's `Shellwords` writes it."""
-    return _UNSAFE.sub(r"\\\g<0>", text).replace("\n", "'\n'") if text else "''"
-
-
-def _truncate(text: str, offset: str, length: str) -> str:
-    start, size = (
-        int(number[-_MAX_DIGITS:]) if len(number) <= _MAX_DIGITS else 10**_MAX_DIGITS
-        for number in (offset, length)
-    )
-    return text[start : start + size]
-
-
-@define
-class Interpolation:
-    """Replaces the blocks of one file. `values` are what they may name, by context: `inputs`, `component`.
-
-    `variables` are for `expand_vars`; the values of masked ones never appear, not even in errors.
-    """
-
-    values: Mapping[str, Mapping[str, Any]]
-    variables: Mapping[str, Variable]
-    budget: Budget
-    _done: dict[bytes, Any] = field(factory=dict)
-
-    def replaced(self, value: Any) -> Any:
-        """Return a copy of the value with all blocks replaced, also those in keys. Raises ConfigError."""
-        if isinstance(value, str):
-            return self._text(value)
-        if isinstance(value, dict):
-            return {_spelled(self.replaced(key)): self.replaced(inner) for key, inner in value.items()}
-        if isinstance(value, list):
-            items: list[Any] = []
-            for item in value:
-                new = self.replaced(item)
-                items += new if isinstance(item, str) and isinstance(new, list) else [new]
-            return items
-        return value
-
-    def _text(self, text: str) -> Any:
-        if _START not in text:
-            return text
-        if len(text) > MAX_TEXT:
-            raise CiConfigError("config node too large")
-        whole = text.encode()
-        parts: list[str] = []
-        position = 0
-        for match in _BLOCK.finditer(whole):
-            value = self._block(match[0], match[1].decode())
-            if match.span() == (0, len(whole)):
-                self.budget.spend_on(value)
-                return value
-            parts += (whole[position : match.start()].decode(), self._part(value))
-            position = match.end()
-        return "".join((*parts, whole[position:].decode()))
-
-    def _part(self, value: Any) -> str:
-        self.budget.spend_on(value)
-        return _spelled(value)
-
-    def _block(self, block: bytes, data: str) -> Any:
-        if block not in self._done:
-            if len(self._done) >= MAX_BLOCKS:
-                raise CiConfigError("too many interpolation blocks")
-            parts = data.split("|")
-            while len(parts) > 1 and not parts[-1]:
-                parts.pop()
-            access, *functions = (part.strip() for part in parts)
-            later = access.split(".")[0] == _LATER
-            self._done[block] = block.decode() if later else self._evaluated(access, functions)
-        return self._done[block]
-
-    def _evaluated(self, access: str, functions: list[str]) -> Any:
-        value = self._named(access)
-        if len(functions) > MAX_FUNCTIONS:
-            raise CiConfigError("too many functions in interpolation block")
-        applied = [self._function(function) for function in functions]
-        if unknown := [text for text, called in zip(functions, applied, strict=True) if called is None]:
-            hint = "check that the function name, arguments, and types are correct"
-            raise _refused([f"no function matching `{text}`: {hint}" for text in unknown])
-        for called in applied:
-            if called is not None:
-                value = called(value)
-        return value
-
-    def _named(self, access: str) -> Any:
-        names = access.split(".", MAX_ACCESS_PARTS - 1)
-        errors = []
-        if len(names) <= 1:
-            errors.append("invalid interpolation access pattern")
-        if len(access.encode()) > MAX_ACCESS:
-            errors.append("maximum interpolation expression size exceeded")
-        if errors:
-            raise _refused(errors)
-        value: Any = self.values
-        for name in names:
-            if not isinstance(value, Mapping) or name not in value:
-                raise CiConfigError(f"unknown interpolation key: `{name}`")
-            value = value[name]
-        return value
-
-    def _function(self, text: str) -> Callable[[Any], Any] | None:
-        """Return the function that is called by `text`; None where there is none."""
-        if truncate := _TRUNCATE.fullmatch(text):
-            return self._of_text("truncate", lambda value: _truncate(value, truncate[1], truncate[2]))
-        if text == "expand_vars":
-            return self._of_text(text, self._expanded)
-        return self._of_text(text, posix_escape) if text == "posix_escape" else None
-
-    def _of_text(self, name: str, function: Callable[[str], str]) -> Callable[[Any], str]:
-        def called(value: Any) -> str:
-            if not isinstance(value, str):
-                problem = f"invalid input type: {name} can only be used with string inputs"
-                raise CiConfigError(f"error in `{name}` function: {problem}")
-            self.budget.spend(characters=len(value))
-            return function(value)
-
-        return called
-
-    def _expanded(self, text: str) -> str:
-        """Return the text with the variables that there are. What they contain is not expanded again."""
-        size = len(text)
-
-        def replace(match: re.Match[str]) -> str:
-            nonlocal size
-            variable = self.variables.get(match[1] or match[2] or match[3])
-            if variable is None:
-                return match[0]
-            size += len(variable.value)
-            problem = (
-                "masked variables cannot be expanded"
-                if variable.masked
-                else f"more than {MAX_EXPANDED} characters"
-                if size > MAX_EXPANDED
-                else None
-            )
-            if problem is not None:
-                raise CiConfigError(f"error in `expand_vars` function: variable expansion error: {problem}")
-            return variable.value
-
-        return _REFERENCE.sub(replace, text)
-
-
-def interpolated(
-    header: Mapping[str, Any] | None,
-    content: dict[str, Any],
-    given: Mapping[str, Any],
-    variables: Mapping[str, Variable],
-    component: Mapping[str, str | None],
-    budget: Budget,
-) -> dict[str, Any]:
-    """Return the content of a file with its inputs. Raises ConfigError; `header` is None for a file without one.
-
-    `component` is what a component may ask about itself; empty for other files.
-    """
-    if header is None:
-        if given:
-            raise CiConfigError(NOT_DECLARED)
-        return content
-    inputs = resolve(declared(header), given, budget)
-    asked = (header.get("spec") or {}).get("component") or ()
-    values = {
-        "inputs": inputs,
-        "component": {name: value for name, value in component.items() if name in asked},
-    }
-    replaced: dict[str, Any] = Interpolation(values, variables, budget).replaced(content)
-    return replaced

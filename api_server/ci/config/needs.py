@@ -106,7 +106,7 @@ class Needs:
         elif value == {}:
             yield f"{at} config can not be an empty Hash"
         else:
-            needs = flatten(value) or []
+            needs = _listed(value)
             wrong = [error for need in needs for error in _errors_of_need(at, need)]
             yield from wrong or self._errors_together(at, needs)
 
@@ -136,9 +136,14 @@ def _given(value: Hash) -> dict[str, Any]:
     return {key: inner for key, inner in value.items() if inner is not None}
 
 
+def _listed(value: Any) -> list[Any]:
+    """Return all needs. Null is none, wherever it is."""
+    return [need for need in flatten(value) or () if need is not None]
+
+
 def _of_kind(value: Any, kind: Kind) -> list[Any]:
     """Return the checked needs of a kind; none without any."""
-    return [] if value is None else [need for need in flatten(value) or () if _kind(need) == kind]
+    return [need for need in _listed(value) if _kind(need) == kind]
 
 
 def needs_of(value: Any) -> tuple[Need, ...] | None:

@@ -43,6 +43,8 @@ class Identity:
     user: User | None
     #: None without a user.
     standing: Standing | None
+    #: The claims that `sub` is made of.
+    subject: Sequence[str]
 
     def claims(self, audience: str | Sequence[str]) -> dict[str, Any]:
         """Return the payload of a token for `audience`; each has an id of its own."""
@@ -107,14 +109,14 @@ class Identity:
 
     def _of_token(self, audience: str | Sequence[str]) -> dict[str, Any]:
         made = int(self.job.started_at.timestamp())
-        path, kind, ref = self.project.full_path, self._ref_type, self.pipeline.ref
+        of_subject = {"project_path": self.project.full_path, **self._of_ref()}
         return {
             "jti": str(uuid.uuid4()),
             "iss": self.server.url,
             "iat": made,
             "nbf": made - _CLOCKS_DIFFER,
             "exp": made + self.job.timeout,
-            "sub": f"project_path:{path}:ref_type:{kind}:ref:{ref}",
+            "sub": ":".join(f"{name}:{of_subject[name]}" for name in dict.fromkeys(self.subject)),
             "aud": audience,
         }
 

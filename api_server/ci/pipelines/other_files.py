@@ -74,6 +74,10 @@ class _OtherProject:
         found = asyncio.run_coroutine_threadsafe(asked, self.loop).result()
         return {release.tag: release.sha for release in found}
 
+    @functools.cached_property
+    def tags(self) -> list[str]:
+        return references.tag_names(self.opened) if self.opened is not None else []
+
     def at(self, ref: str | None) -> context.Repository | None:
         commit = self._commit(ref or "HEAD")
         return None if commit is None else self._repository(commit)
@@ -97,7 +101,7 @@ class _OtherProject:
     def _newest(self, version: str) -> str | None:
         if any(map(_SEMANTIC.fullmatch, self.releases)):
             return newest(self.releases, version)
-        return newest(references.tag_names(self.opened), version) if self.opened is not None else None
+        return newest(self.tags, version)
 
     def _released(self, tag: str) -> str | None:
         """Return the commit of the release of a tag, or of the tag if that has no release."""

@@ -22,7 +22,7 @@ from api_server.settings import Settings
 from api_server.state.errors import Unavailable
 from api_server.web.rate_limits import WINDOW, RateLimiter
 from common.concurrency import ConcurrencyLimiter, TooBusy
-from common.loop_watch import large_work
+from common.interpreter import large_work
 
 #: Files that are planned at a time, those of one project, and the seconds that others wait for their turn.
 PLANNED_AT_A_TIME = 2

@@ -272,6 +272,7 @@ class StartedJob:
     #: Of the project.
     default_depth: int
     git_strategy: str
+    ci_id_token_sub_claim_components: list[str]
 
 
 @statement(
@@ -283,7 +284,7 @@ class StartedJob:
         pipelines.merge_request_id, pipelines.sha, pipelines.before_sha,
         coalesce(pipelines.tag_message, '') AS tag_message, pipelines.commit, pipelines.committed_at,
         pipelines.created_at AS pipeline_created_at, projects.ci_default_git_depth AS default_depth,
-        projects.build_git_strategy AS git_strategy
+        projects.build_git_strategy AS git_strategy, projects.ci_id_token_sub_claim_components
     FROM jobs JOIN pipelines ON pipelines.id = jobs.pipeline_id JOIN projects ON projects.id = jobs.project_id
     WHERE jobs.id = %(job_id)s
     """,

@@ -274,6 +274,7 @@ class JobResponse:
             planned=self.planned,
             user=self.user,
             standing=standing,
+            subject=self.job.ci_id_token_sub_claim_components,
         )
 
     def _predefined(self) -> tuple[Variable, ...]:

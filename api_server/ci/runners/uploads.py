@@ -51,7 +51,7 @@ async def receive_file(
     `grow` is called with the number of bytes that the file has so far, and first of all with the number that it has at
     least. Raises 400, and what `grow` raises; then nothing is stored.
     """
-    if request.content_type != "multipart/form-data":
+    if request_data.media_type(request) != "multipart/form-data":
         raise bad_parameters("file is missing")
     grow(max(0, (request.content_length or 0) - _FORM_BYTES))
     request_data.refuse_encoded_parts(request)

@@ -8,31 +8,23 @@ import aiohttp
 import attrs
 from aiohttp import web
 
-from api_server.accounts import instance_settings
-from api_server.accounts.instance_settings import InstanceSettings
+from api_server.accounts import instance_handlers, instance_settings
 from api_server.outbound.client import OUTGOING_POLICY, RESOLVER, TIMEOUT, USER_AGENT, create_session
 from api_server.outbound.destinations import HTTP_SCHEMES, parse_destination
 from api_server.outbound.policy import AllowList, Policy
 from api_server.pages import page
 from api_server.pages.admin import operating, storage_check
 from api_server.pages.admin.storage_check import Finding, Storage, check
-from api_server.pages.lists import Refused
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Form, Visitor
 from api_server.settings import Settings
 from api_server.web import context
-from api_server.web.routes import ADMINISTRATOR
+from api_server.web.routes import ADMINISTRATOR, ask
 
 pages = Pages()
 SETTINGS_PATH = "/admin/settings"
 
-_SWITCHES = {
-    "allow_local_requests_from_web_hooks_and_services": "Deliveries and mirrors may call local addresses",
-    "allow_local_requests_from_system_hooks": "System hooks may call local addresses",
-    "deny_all_requests_except_allowed": "Only what is on the allow list may be called",
-}
-_LIST, _LIMIT = "outbound_local_requests_whitelist", "default_projects_limit"
-_LABELS = {_LIST: "Allow list", _LIMIT: "Projects that a new user may have"}
+_LIST = "outbound_local_requests_whitelist"
 
 
 @attrs.frozen
@@ -49,63 +41,22 @@ class ProcessSetting:
 
 @pages.get(SETTINGS_PATH, access=ADMINISTRATOR)
 async def show_settings(request: web.Request, visitor: Visitor) -> web.Response:
-    return _page(request, visitor, _entered(await instance_settings.current(context.services(request))))
-
-
-@pages.post(SETTINGS_PATH, access=ADMINISTRATOR)
-async def save_settings(request: web.Request, visitor: Visitor, form: Form) -> web.Response:
-    """Changes what the form has; each change is an audit event. What is refused stays in the form."""
-    services = context.services(request)
-    entered: dict[str, Any] = {name: str(form.get(name, "")) for name in (_LIST, _LIMIT)}
-    entered |= {name: name in form for name in _SWITCHES}
-    if not entered[_LIMIT].strip().isdecimal():
-        return _page(request, visitor, entered, [f"{_LABELS[_LIMIT]} has to be a whole number."], 400)
-    wanted: dict[str, Any] = {name: entered[name] for name in _SWITCHES}
-    wanted |= {_LIMIT: int(entered[_LIMIT]), _LIST: _entries(entered[_LIST])}
-    unset = instance_settings.defaults(services.settings)
-    async with services.database.transaction() as transaction:
-        problems = await instance_settings.update(
-            transaction, services.vault, unset, wanted, visitor.author()
-        )
-    if problems:
-        sentences = [
-            f"{_LABELS.get(name, name)}: {text}." for name, texts in problems.items() for text in texts
-        ]
-        return _page(request, visitor, entered, sentences, 400)
-    return page.see_other(request, visitor, SETTINGS_PATH, "The settings are saved.")
-
-
-def _entries(text: str) -> list[str]:
-    """One a line, or with commas between them."""
-    return [entry.strip() for entry in text.replace(",", "\n").splitlines() if entry.strip()]
-
-
-def _entered(settings: InstanceSettings) -> dict[str, Any]:
-    """The present settings as the form has them."""
-    shown = {name: getattr(settings, name) for name in _SWITCHES}
-    return shown | {
-        _LIST: "\n".join(settings.outbound_local_requests_whitelist),
-        _LIMIT: str(settings.default_projects_limit),
-    }
-
-
-def _page(
-    request: web.Request,
-    visitor: Visitor,
-    entered: dict[str, Any],
-    problems: list[str] | None = None,
-    status: int = 200,
-) -> web.Response:
     return page.answer(
         request,
         visitor,
         "admin/settings.html",
-        status,
-        entered=entered,
-        switches=_SWITCHES,
-        problems=problems or [],
+        settings=await page.read(request, instance_handlers.show_settings),
         process=[_shown(context.services(request).settings, field) for field in attrs.fields(Settings)],
     )
+
+
+@pages.post(SETTINGS_PATH, access=ADMINISTRATOR, form_page=show_settings)
+async def save_settings(request: web.Request, visitor: Visitor, form: Form) -> web.Response:
+    """Entries of the allow list stand in lines, or have commas between them."""
+    entries = str(form.get(_LIST, "")).replace(",", "\n").splitlines()
+    sent = {**form, _LIST: [entry.strip() for entry in entries if entry.strip()]}
+    await ask(request, instance_handlers.update_settings, **sent)
+    return page.see_other(request, visitor, SETTINGS_PATH, "The settings are saved.")
 
 
 def _shown(settings: Settings, field: "attrs.Attribute[Any]") -> ProcessSetting:
@@ -138,7 +89,6 @@ REPOSITORY_SETTINGS = "/admin/application_settings/repository"
 
 _URL = "static_objects_external_storage_url"
 _TOKEN = "static_objects_external_storage_auth_token"
-_REPOSITORY_LABELS = {_URL: "External storage URL", _TOKEN: "External storage authentication token"}
 
 
 @pages.get(REPOSITORY_SETTINGS, access=ADMINISTRATOR)
@@ -146,47 +96,35 @@ async def show_repository_settings(request: web.Request, visitor: Visitor) -> we
     return await _repository_page(request, visitor)
 
 
-@pages.post(REPOSITORY_SETTINGS, access=ADMINISTRATOR)
+@pages.post(REPOSITORY_SETTINGS, access=ADMINISTRATOR, form_page=show_repository_settings)
 async def save_repository_settings(request: web.Request, visitor: Visitor, form: Form) -> web.Response:
     """An empty token leaves the present one, which is never shown; an empty URL serves objects directly again."""
-    services = context.services(request)
-    wanted = {_URL: _repository_text(form, _URL) or None}
-    if token := _repository_text(form, _TOKEN):
-        wanted[_TOKEN] = token
-    unset = instance_settings.defaults(services.settings)
-    async with services.database.transaction() as transaction:
-        problems = await instance_settings.update(
-            transaction, services.vault, unset, wanted, visitor.author()
-        )
-    if problems:
-        return await _repository_page(
-            request, visitor, url=wanted[_URL] or "", problems=_in_words(problems), status=400
-        )
+    sent = {name: str(form.get(name, "")).strip() for name in (_URL, _TOKEN)}
+    if not sent[_TOKEN]:
+        del sent[_TOKEN]
+    await ask(request, instance_handlers.update_settings, **sent)
     return page.see_other(request, visitor, REPOSITORY_SETTINGS, "The settings are saved.")
 
 
-@pages.post(f"{REPOSITORY_SETTINGS}/check", access=ADMINISTRATOR)
+@pages.post(f"{REPOSITORY_SETTINGS}/check", access=ADMINISTRATOR, form_page=show_repository_settings)
 async def check_storage(request: web.Request, visitor: Visitor, form: Form) -> web.Response:
     """Asks through the storage for a real object, twice, purges it, and tells what was seen."""
     services = context.services(request)
-    named = _repository_text(form, "object")
+    named = str(form.get("object", "")).strip()
     settings = await instance_settings.current(services)
     url, token = (
         settings.static_objects_external_storage_url,
         settings.static_objects_external_storage_auth_token,
     )
-    try:
-        if not url or not token:
-            raise Refused("Save the URL and the token of the storage first.")
-        wanted = await (
-            storage_check.named_object(request, named) if named else storage_check.find_object(request)
-        )
-    except Refused as problem:
-        return await _repository_page(request, visitor, named=named, problems=[str(problem)], status=400)
+    if not url or not token:
+        raise storage_check.no_object("Save the URL and the token of the storage first.")
+    wanted = await (
+        storage_check.named_object(request, named) if named else storage_check.find_object(request)
+    )
     storage = Storage(url, services.settings.base_url, token, _purging(request))
     async with _session(request) as session:
         findings = await check(session, storage, wanted)
-    return await _repository_page(request, visitor, named=named, findings=findings, asked=wanted.path)
+    return await _repository_page(request, visitor, named, findings, wanted.path)
 
 
 def _session(request: web.Request) -> aiohttp.ClientSession:
@@ -233,39 +171,22 @@ def _purging(request: web.Request) -> Callable[[str], Awaitable[Finding]] | None
 async def _repository_page(
     request: web.Request,
     visitor: Visitor,
-    *,
-    url: str | None = None,
     named: str = "",
-    problems: Sequence[str] = (),
     findings: Sequence[Finding] = (),
     asked: str = "",
-    status: int = 200,
 ) -> web.Response:
-    """`url` is what was entered, where that is not what is set; `asked` the path whose check has the `findings`."""
+    """`asked` is the path whose check has the `findings`."""
     services = context.services(request)
     settings = await instance_settings.current(services)
     return page.answer(
         request,
         visitor,
         "admin/repository_settings.html",
-        status,
         settings_path=REPOSITORY_SETTINGS,
-        url=(settings.static_objects_external_storage_url or "") if url is None else url,
-        is_set=bool(settings.static_objects_external_storage_url),
+        url=settings.static_objects_external_storage_url or "",
         has_token=bool(settings.static_objects_external_storage_auth_token),
         edges=services.settings.edge_urls,
         named=named,
-        problems=problems,
         findings=findings,
         asked=asked,
     )
-
-
-def _in_words(problems: dict[str, list[str]]) -> list[str]:
-    return [
-        f"{_REPOSITORY_LABELS.get(name, name)} {text}." for name, texts in problems.items() for text in texts
-    ]
-
-
-def _repository_text(form: Form, name: str) -> str:
-    return str(form.get(name, "")).strip()

@@ -19,10 +19,10 @@ from api_server.namespaces.access import visible_project
 from api_server.outbound.destinations import BlockedError, written_url
 from api_server.outbound.edges import project_key
 from api_server.pages.admin import queries
-from api_server.pages.lists import Refused
 from api_server.state.secrets import STATIC_OBJECT_TOKEN
 from api_server.static_objects import queries as static_objects
 from api_server.web import context
+from api_server.web.errors import ApiError, invalid
 from api_server.web.routes import caller
 from common import static_paths
 from common.static_paths import EXTERNAL_STORAGE_TOKEN_HEADER, TOKEN_PARAMETER
@@ -372,8 +372,13 @@ _PROJECTS, _FILES = 20, 50
 _LARGEST = 2**20
 
 
+def no_object(text: str) -> ApiError:
+    """400 for what cannot be asked for."""
+    return invalid({"object": [text]})
+
+
 async def find_object(request: web.Request) -> StaticObject:
-    """A small file of a public project, else of one that the caller opens. Raises `Refused` where there is none."""
+    """A small file of a public project, else of one that the caller opens. Raises 400 where there is none."""
     services = context.services(request)
     database = services.database
     for visibility in ("public", "internal", "private"):
@@ -383,16 +388,16 @@ async def find_object(request: web.Request) -> StaticObject:
                 path = static_paths.parse(quote(f"/{holder.full_path}/-/raw/{holder.default_branch}/{name}"))
                 token = None if visibility == "public" else await _token(request)
                 return StaticObject(path.target, project_key(holder.id), token)
-    raise Refused("There is no project with a file to ask for yet: push one, or name an object.")
+    raise no_object("There is no project with a file to ask for yet: push one, or name an object.")
 
 
 async def named_object(request: web.Request, text: str) -> StaticObject:
-    """The object at a path or URL of this service. Raises `Refused` for what names none."""
+    """The object at a path or URL of this service. Raises 400 for what names none."""
     try:
         path = urlsplit(text).path
         parsed = static_paths.parse(quote(unquote(path if path.startswith("/") else f"/{path}")))
     except ValueError as problem:
-        raise Refused(f"{text} is no path of a raw file or an archive: {problem}") from None
+        raise no_object(f"{text} is no path of a raw file or an archive: {problem}") from None
     actor = caller(request)
     project = await visible_project(
         context.services(request),
@@ -402,7 +407,7 @@ async def named_object(request: web.Request, text: str) -> StaticObject:
         job_project_id=None,
     )
     if project is None:
-        raise Refused(f"There is no project {parsed.project}.")
+        raise no_object(f"There is no project {parsed.project}.")
     token = None if project.shows_repository_to_everybody else await _token(request)
     return StaticObject(parsed.target, project_key(project.id), token)
 

@@ -23,6 +23,7 @@ from api_server.pages import page
 from api_server.pages.account import user_of
 from api_server.pages.ci import queries, waiting, words
 from api_server.pages.ci.queries import JobDetails, PipelineJob
+from api_server.pages.files import EDIT
 from api_server.pages.page import pager
 from api_server.pages.routes import Pages, allows
 from api_server.pages.sessions import Visitor
@@ -180,6 +181,7 @@ async def list_pipelines(
         pages=pager(request, part, listed),
         wanted=params,
         may_run=allows(RUN, project, visitor),
+        may_edit=allows(EDIT, project, visitor),
         statuses=STATUSES,
         words=words,
     )

@@ -65,14 +65,11 @@ def _first_obstacle(
     if not job.active:
         return "All runners that could take it are paused.", runners
     if not job.online:
-        seen = (
-            f"was last heard of {job.last_seen:%Y-%m-%d %H:%M} UTC" if job.last_seen else "was never heard of"
-        )
-        who = (
-            "The only runner that could take it"
-            if job.active == 1
-            else "None of the runners that could take it"
-        )
-        when = seen if job.active == 1 else f"is online; the last of them {seen}"
+        only = job.active == 1
+        who = "The only runner that could take it" if only else "None of the runners that could take it"
+        if job.last_seen is None:
+            return f"{who} has {'not ' if only else ''}been started yet: start it with its token.", runners
+        when = f"was last heard of {job.last_seen:%Y-%m-%d %H:%M} UTC"
+        when = when if only else f"is online; the last of them {when}"
         return f"{who} {when}: start it again, and look into its own log.", runners
     return "", None

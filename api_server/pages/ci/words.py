@@ -2,6 +2,11 @@
 
 from typing import Final
 
+#: Of pipelines that go on by themselves, or as soon as a runner takes their jobs.
+GOING_ON: Final = frozenset(
+    {"created", "waiting_for_resource", "preparing", "waiting_for_callback", "pending", "running"}
+)
+
 #: Why a job failed, by the reason that its runner or the service gave.
 FAILURES: Final = {
     "unknown_failure": "It failed for an unknown reason.",

@@ -11,6 +11,7 @@ from api_server.namespaces import group_handlers, project_handlers
 from api_server.namespaces.access import group, project
 from api_server.namespaces.resources import Group, Project
 from api_server.pages import page
+from api_server.pages.forms import Offered
 from api_server.pages.lists import act
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Form, Visitor
@@ -28,9 +29,12 @@ MAINTAINER, OWNER, OWNER_OF_GROUP = project(Role.MAINTAINER), project(Role.OWNER
 
 @pages.get(OF_PROJECT, access=MAINTAINER)
 async def show_project_settings(request: web.Request, visitor: Visitor, project: Project) -> web.Response:
-    namespaces: list[dict[str, Any]] = []
+    namespaces = None
     if project.role >= Role.OWNER:
-        namespaces = await page.read(request, group_handlers.list_namespaces, per_page=MAX_PER_PAGE)
+        found = await page.read_list(request, group_handlers.list_namespaces, per_page=MAX_PER_PAGE)
+        paths = [each["full_path"] for each in found.rows]
+        others = [(path, path) for path in paths if path != project.full_path.rpartition("/")[0]]
+        namespaces = Offered(others, found.pages.next is None)
     return frame.answer(
         request,
         visitor,
@@ -38,11 +42,7 @@ async def show_project_settings(request: web.Request, visitor: Visitor, project:
         "general.html",
         entity=await page.read(request, project_handlers.show_project, project),
         is_owner=project.role >= Role.OWNER,
-        namespaces=[
-            (namespace["full_path"], namespace["full_path"])
-            for namespace in namespaces
-            if namespace["full_path"] != project.full_path.rpartition("/")[0]
-        ],
+        namespaces=namespaces,
     )
 
 

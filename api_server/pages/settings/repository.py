@@ -71,7 +71,9 @@ async def show_repository_settings(request: web.Request, visitor: Visitor, proje
     queued = await queries.queued_runs(context.services(request).database, project.id)
     runs = {run.mirror_id: run for run in queued}
     for mirror in shown:
-        mirror["next"] = why_it_waits(mirror, runs.get(mirror["id"]))
+        run = runs.get(mirror["id"])
+        mirror["next"] = why_it_waits(mirror, run)
+        mirror["is_soon"] = mirror["enabled"] and run is not None and run.scheduled_at is None
         mirror["remedy"] = remedy(mirror["last_error"]) if mirror["last_error"] else ""
         mirror["public_key"] = await _public_key(request, project, mirror)
     return frame.answer(

@@ -130,7 +130,8 @@ async def test_the_token_is_in_no_event_and_in_no_table_in_clear(forge: Forge) -
             {
                 "message": {
                     "outbound_local_requests_whitelist": [
-                        "a b is not an address, a network or a domain with an optional port"
+                        "has an entry that cannot be used: a b is not an address, a network or a domain"
+                        " with an optional port"
                     ]
                 }
             },

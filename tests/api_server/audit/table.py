@@ -202,6 +202,12 @@ NAMESPACES = [
         {"restrict_user_defined_variables": True},
         "who gives variables",
     ),
+    Change(
+        "PUT /projects/{project}",
+        "project_ci_id_token_sub_claim_components_updated",
+        {"ci_id_token_sub_claim_components": ["project_path"]},
+        "whom its jobs say that they are",
+    ),
     Change("PUT /projects/{project}", "", {"visibility": "private"}, "as it was"),
     Change("POST /projects/{project}/archive", "project_archived"),
     Change("POST /projects/{archived}/unarchive", "project_unarchived"),

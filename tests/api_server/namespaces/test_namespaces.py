@@ -188,7 +188,7 @@ PROJECT = {
     " prevent_merge_without_jira_issue",
     NUMBER: "id forks_count star_count creator_id open_issues_count ci_default_git_depth build_timeout"
     " approvals_before_merge",
-    LIST: "tag_list topics shared_with_groups compliance_frameworks",
+    LIST: "tag_list topics shared_with_groups compliance_frameworks ci_id_token_sub_claim_components",
     OBJECT: "namespace _links permissions owner",
     NOTHING: "description default_branch readme_url avatar_url marked_for_deletion_at marked_for_deletion_on"
     " service_desk_address import_url import_type import_error ci_delete_pipelines_in_seconds runners_token"

@@ -5,12 +5,16 @@ from typing import Any, Literal
 
 import attrs
 
+from api_server.accounts import email_queries, emails, password_queries, passwords
+from api_server.state.secrets import PASSWORD_RESET_TOKEN, digest, new_token
+from api_server.web.context import SERVICES
 from tests.api_server.pages.admin import looked_at
 from tests.api_server.pages.ci.conftest import CONFIG, LOG, handed_out
 from tests.api_server.pages.settings import looked_at as settings_looked_at
-from tests.support.browser import PASSWORD
+from tests.support.browser import PASSWORD, sign_in_link
 from tests.support.ci import CiProject, bring
 from tests.support.forge import Forge, Person
+from tests.support.invitations import page_of
 from tests.support.merge_requests import open_merge_request
 from tests.support.zips import archive
 
@@ -28,6 +32,8 @@ class Look:
     path: str
     who: Who = "owner"
     status: int = 200
+    #: The form that is sent to this address is sent as it is; the page shows it again, with what is wrong.
+    refused: str = ""
 
 
 #: Of everything that Markdown has.
@@ -73,7 +79,14 @@ LOOKS: list[Look] = [
     Look("/explore/groups", "stranger"),
     Look("/help", "stranger"),
     Look("/-/sign_in?return_to=/x", "stranger"),
+    Look("/-/sign_in/{sign_in}", "stranger"),
+    Look("/-/sign_in/gone", "stranger", 404),
     Look("/-/password/new", "stranger"),
+    Look("/-/password/{reset}", "stranger"),
+    Look("/-/password/gone", "stranger", 404),
+    Look("/-/emails/{email}/{confirmation}", "stranger"),
+    Look("/-/invites/{invite}", "stranger"),
+    Look("/-/invites/{invite}"),
     Look("/{project}", "stranger"),
     Look("/{project}/-/blob/main/src/code.py", "stranger"),
     Look("/groups/{group}", "stranger"),
@@ -82,14 +95,16 @@ LOOKS: list[Look] = [
     Look("/?search=nothing-is-called-so"),
     Look("/explore/projects"),
     Look("/dashboard/groups"),
-    Look("/users/sign_out"),
+    Look("/-/sign_out"),
     Look("/-/user_settings"),
     Look("/-/user_settings/password"),
     Look("/-/user_settings/personal_access_tokens"),
     Look("/-/user_settings/active_sessions"),
     Look("/{owner}"),
     Look("/projects/new"),
+    Look("/projects/new", status=400, refused="/projects"),
     Look("/groups/new"),
+    Look("/groups/new", status=400, refused="/groups"),
     Look("/{project}"),
     Look("/{empty}"),
     Look("/{empty}/-/tree/main"),
@@ -102,6 +117,7 @@ LOOKS: list[Look] = [
     Look("/{project}/-/blame/main/src/code.py"),
     Look("/{project}/-/tree/main/docs"),
     Look("/{project}/-/new/main/src"),
+    Look("/{project}/-/new/main/src", status=400, refused="/{project}/-/create/main/src"),
     Look("/{project}/-/edit/main/src/code.py"),
     Look("/{project}/-/edit/main/picture.bin", status=422),
     Look("/{project}/-/delete/main/src/code.py"),
@@ -115,6 +131,7 @@ LOOKS: list[Look] = [
     Look("/{project}/-/releases/v1"),
     Look("/{project}/-/releases/v1/edit"),
     Look("/{project}/-/releases/new"),
+    Look("/{project}/-/releases/new", status=400, refused="/{project}/-/releases"),
     Look("/{project}/-/branches/new"),
     Look("/{project}/-/tags/new"),
     Look("/{project}/-/pipelines", "stranger"),
@@ -122,6 +139,7 @@ LOOKS: list[Look] = [
     Look("/{project}/-/pipelines?status=canceled"),
     Look("/{project}/-/pipelines/{pipeline}"),
     Look("/{project}/-/pipelines/new"),
+    Look("/{project}/-/pipelines/new", status=400, refused="/{project}/-/pipelines"),
     Look("/{project}/-/pipelines/new?ref=inputs"),
     Look("/{project}/-/pipeline_schedules"),
     Look("/{project}/-/pipeline_schedules/new"),
@@ -134,6 +152,7 @@ LOOKS: list[Look] = [
     Look("/{project}/-/jobs/{job}/artifacts/browse"),
     Look("/{project}/-/merge_requests"),
     Look("/{project}/-/merge_requests/1"),
+    Look("/{project}/-/merge_requests/1", status=400, refused="/{project}/-/merge_requests/1/notes"),
     Look("/{project}/-/merge_requests/1/edit"),
     Look("/{project}/-/merge_requests/new"),
     Look("/{project}/-/merge_requests/new?source_branch=topic/one"),
@@ -145,6 +164,8 @@ LOOKS: list[Look] = [
     Look("/admin/application_settings/repository", "boss"),
     *(Look(path, "boss") for path in looked_at.PATHS),
     *(Look(path) for path in settings_looked_at.PATHS),
+    Look("/{project}/-/settings/repository", status=400, refused="/{project}/-/settings/repository/mirrors"),
+    Look("/{project}/-/project_members", status=422, refused="/{project}/-/project_members/invite"),
 ]
 
 
@@ -185,7 +206,9 @@ async def repositories(forge: Forge, things: Things) -> None:
     changed = await owner.api.post(f"{url}/commits", second)
     assert changed.status == 201
     things["sha"] = changed.body["id"]
-    tag = {"tag_name": "v1", "ref": "main", "name": "The first", "description": "It works.\n"}
+    tag: dict[str, Any] = {"tag_name": "v1", "ref": "main", "name": "The first", "description": "It works.\n"}
+    link = {"name": "A program", "url": "https://example.org/program", "link_type": "package"}
+    tag["assets"] = {"links": [link]}
     assert (await owner.api.post(f"/projects/{made['id']}/releases", tag)).status == 201
 
 
@@ -254,8 +277,26 @@ async def long_names(forge: Forge, things: Things) -> None:
     assert opened.status == 201, opened
 
 
+async def mailed_links(forge: Forge, things: Things) -> None:
+    """Where the links of mails lead, and one that signs in."""
+    owner: Person = things["_owner"]
+    vault = forge.server.app[SERVICES].vault
+    things["sign_in"] = (await sign_in_link(forge, things["_boss"])).rpartition("/")[2]
+    things["invite"] = (await page_of(forge, "someone.new@example.org")).rpartition("/")[2]
+    added = (await owner.api.post("/user/emails", {"email": "second@example.org"}, expect=201)).body
+    email = await email_queries.find(forge.database, added["id"])
+    assert email is not None
+    things["email"], things["confirmation"] = email.id, emails.confirmation_token(vault, email)
+    token = new_token(PASSWORD_RESET_TOKEN)
+    things["reset"] = token
+    async with forge.database.transaction() as transaction:
+        until = transaction.now + passwords.LIFETIME
+        await password_queries.keep(transaction, owner.id, digest(token), until)
+
+
 _JOBS = {"job": "compile", "failed_job": "lint", "manual_job": "release"}
 #: In the order in which they are made.
 SCENES: list[Scene] = [
-    people, repositories, pipelines, long_names, looked_at.administrators_things, settings_looked_at.settings
+    people, repositories, pipelines, long_names, looked_at.administrators_things, settings_looked_at.settings,
+    mailed_links,
 ]  # fmt: skip

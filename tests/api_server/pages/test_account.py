@@ -359,6 +359,9 @@ async def test_a_token_is_shown_once_and_revoked(page_forge: Forge, browser: Bro
     assert (browser.status, "in the future" in browser.text) == (400, True)
     assert 'value="for &lt;git&gt;"' in browser.text, "what was entered is there again"
     assert re.search(r'name="scopes\[\]" value="read_api" checked', browser.text)
+    await browser.send(tokens, name="for <git>")
+    assert (browser.status, ' id="scopes[]-problem">Choose at least one.</p>' in browser.text) == (400, True)
+    assert 'name="scopes[]" value="api" autofocus>' in browser.text
     await browser.send(tokens, name="for <git>", **{"scopes[]": "sudo"})
     assert (browser.status, "flpat-" in browser.text) == (400, False), "sudo is not offered"
     await browser.send(tokens, name="for <git>", expires_at="", **{"scopes[]": "read_api"})

@@ -149,6 +149,10 @@ def test_secrets_are_not_shown_again(name: str, typed: Any, shown: Any) -> None:
         (invalid({"name": ["is too long", "is odd"]}), {"name": ["is too long", "is odd"]}),
         (invalid({"base": ["You have enough."]}), {"": ["You have enough."]}),
         (
+            bad_parameters("name, path are missing, at least one parameter must be provided"),
+            {"name": ["is missing"]},
+        ),
+        (
             bad_parameters("name is missing", "level does not have a valid value"),
             {"name": ["is missing"], "level": ["does not have a valid value"]},
         ),

@@ -67,6 +67,7 @@ async def test_an_invited_person_signs_in_and_accepts(page: Page, page_forge: Fo
     async with page_forge.database.transaction() as transaction:
         await transaction.run("UPDATE users SET confirmed_at = %(now)s WHERE id = %(id)s", id=person.id)
     await page.goto(link)
+    await expect(page.get_by_role("main")).to_contain_text(f"Administrator invited {person.email} to")
     assert await _fits(page)
     await page.get_by_role("main").get_by_role("link", name="Sign in").click()
     assert await _fits(page)

@@ -13,18 +13,21 @@ from typing import Any, Literal
 import jinja2
 import pytest
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, BrowserContext, Page, ViewportSize, expect
+from playwright.async_api import Browser, BrowserContext, Page, Response, ViewportSize, expect
 
+from api_server.accounts.path_rules import FULL_PATH
 from api_server.description.parameters import operation_id
+from api_server.pages import gitlab_addresses
 from api_server.pages.page import Templates
+from api_server.pages.site import PAGES
 from tests.api_server.pages.conftest import complaints_of
 from tests.api_server.pages.looks import LOOKS, SCENES, Look, Things, Who
 from tests.support.browser import COOKIE, new_session
 from tests.support.forge import Forge, running_forge
 from tests.support.route_table import ROUTES
 
-SMALL: ViewportSize = {"width": 360, "height": 740}
-LARGE: ViewportSize = {"width": 1400, "height": 900}
+SMALL: ViewportSize = {"width": 390, "height": 740}
+LARGE: ViewportSize = {"width": 1280, "height": 900}
 FOLDER = os.environ.get("SCREENSHOTS")
 #: Looked at for the pictures only.
 OTHERS: list[tuple[ViewportSize, Literal["light", "dark"]]] = (
@@ -67,6 +70,34 @@ FOCUSED = """
 """
 
 
+#: Addresses below projects and elsewhere that answer with data, and what has tests of its own.
+NO_PAGES = {
+    "/{project}/-/images/{rest:.+}", "/{project}/-/jobs/{id}/log", "/{project}/-/jobs/{id}/raw",
+    "/{project}/-/jobs/{id}/artifacts/download", "/{project}/-/jobs/{id}/artifacts/raw/{path:.+}",
+    "/{project}/-/jobs/{id}/artifacts/file/{path:.+}", "/{project}/-/audit_events/export",
+    f"/groups/{{group:{FULL_PATH}}}/-/audit_events/export", "/admin/audit_events/export", "/api/docs",
+    "/{project}/-/tree", "/{project}/-/commits",
+}  # fmt: skip
+
+
+def test_every_page_is_looked_at() -> None:
+    """Every declared page, except those that only lead to others."""
+    looked_at = {re.sub(r"\{\w+\}", "1", look.path.partition("?")[0]) for look in LOOKS}
+    unseen = {
+        route.path
+        for declared in (pages for pages in PAGES if pages is not gitlab_addresses.pages)
+        for route in declared.routes
+        if route.method == "GET" and not any(_pattern(route.path).fullmatch(path) for path in looked_at)
+    }
+    assert unseen == NO_PAGES | {"/{project}/-/jobs/{id}/artifacts/browse/{path:.*}"}
+
+
+def _pattern(path: str) -> re.Pattern[str]:
+    """A regular expression for a path as pages declare it."""
+    parameter = re.compile(r"\{\w+(?::((?:[^{}]|\{[^{}]*\})*))?\}")
+    return re.compile(parameter.sub(lambda found: found[1] or "[^/]+", path))
+
+
 @pytest.fixture(scope="module")
 async def scene(
     new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
@@ -79,29 +110,40 @@ async def scene(
         yield forge, things
 
 
-async def signed_in(chromium: Browser, scene: tuple[Forge, Things], who: Who) -> BrowserContext:
+async def signed_in(
+    chromium: Browser, scene: tuple[Forge, Things], who: Who, *, java_script_enabled: bool = True
+) -> BrowserContext:
     """A browser of its own, in which that person is signed in."""
     forge, things = scene
-    context = await chromium.new_context(base_url=forge.base, viewport=SMALL, reduced_motion="reduce")
+    context = await chromium.new_context(
+        base_url=forge.base,
+        viewport=SMALL,
+        reduced_motion="reduce",
+        java_script_enabled=java_script_enabled,
+    )
     if who != "stranger":
         cookie = await new_session(forge, things[f"_{who}"].id)
         await context.add_cookies([{"name": COOKIE, "value": cookie, "url": forge.base}])
     return context
 
 
-@pytest.mark.parametrize("who", ["stranger", "owner", "boss"])
+@pytest.mark.parametrize(("who", "part"), [("stranger", 0), ("owner", 0), ("owner", 1), ("boss", 0)])
 async def test_every_page_is_readable_by_everybody(
-    chromium: Browser, scene: tuple[Forge, Things], who: Who
+    chromium: Browser, scene: tuple[Forge, Things], who: Who, part: int
 ) -> None:
     context, things = await signed_in(chromium, scene, who), scene[1]
     await context.add_init_script(Axe().axe_script)
     page = await context.new_page()
     complaints = complaints_of(page)
     problems = []
-    for look in [look for look in LOOKS if look.who == who]:
+    looks = [look for look in LOOKS if look.who == who]
+    for look in looks[part::2] if who == "owner" else looks:
         path = look.path.format(**things)
         complaints.clear()
         answer = await page.goto(path)
+        if look.refused:
+            path += " refused"
+            answer = await _send(page, look.refused.format(**things))
         assert answer is not None
         if answer.status != look.status:
             problems.append(f"{path}: {answer.status}")
@@ -109,6 +151,32 @@ async def test_every_page_is_readable_by_everybody(
         problems += [f"{path}: {text}" for text in complaints if f"status of {look.status}" not in text]
     await context.close()
     assert problems == []
+
+
+@pytest.mark.parametrize("who", ["stranger", "owner", "boss"])
+async def test_every_page_fits_without_scripts(
+    chromium: Browser, scene: tuple[Forge, Things], who: Who
+) -> None:
+    context, things = await signed_in(chromium, scene, who, java_script_enabled=False), scene[1]
+    page = await context.new_page()
+    problems = []
+    for look in [look for look in LOOKS if look.who == who and not look.refused]:
+        path = look.path.format(**things)
+        answer = await page.goto(path)
+        problems += [] if answer is not None and answer.status == look.status else [f"{path}: {answer}"]
+        for size in (SMALL, LARGE):
+            await page.set_viewport_size(size)
+            if (sideways := await page.evaluate(TO_THE_SIDE)) > 0:
+                problems.append(f"{path}: {sideways} pixels too wide at {size['width']}")
+    await context.close()
+    assert problems == []
+
+
+async def _send(page: Page, action: str) -> Response | None:
+    """Send a form of the page at hand, whatever the browser thinks of its fields."""
+    async with page.expect_navigation() as answered:
+        await page.locator(f'form[action="{action}"]').evaluate("form => form.submit()")
+    return await answered.value
 
 
 async def _problems(page: Page, look: Look) -> AsyncIterator[str]:
@@ -149,7 +217,7 @@ def _out_of_order(levels: list[int]) -> Iterator[str]:
 
 async def _leave_picture(page: Page, look: Look, kind: str) -> None:
     if FOLDER:
-        name = re.sub(r"[^\w.-]+", "_", f"{look.who}{look.path}")[:100]
+        name = re.sub(r"[^\w.-]+", "_", f"{look.who}{look.path}{'-refused' if look.refused else ''}")[:100]
         await page.screenshot(path=Path(FOLDER) / f"{name}-{kind}.png", full_page=True)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import pytest
 
+from api_server.pages import merge_request_forms
 from api_server.web.routes import Role
 from tests.support.browser import Browser, browsing
 from tests.support.forge import Forge, Person
@@ -59,16 +60,17 @@ async def test_a_merge_request_is_made_of_two_branches(browser: Browser, scene: 
     await browser.get(scene.path)
     assert f'href="{scene.path}/new"' in browser.text
     await browser.get(f"{scene.path}/new")
-    assert "<option>12-make-it/fast-now</option>" in browser.text
-    assert "<option selected>main</option>" in browser.text
+    assert '<option value="12-make-it/fast-now">12-make-it/fast-now</option>' in browser.text
+    assert '<option value="main" selected>main</option>' in browser.text
     await browser.get(f"{scene.path}/new?merge_request%5Bsource_branch%5D=12-make-it/fast-now")
     assert (browser.status, 'name="title" type="text" value="Change ' in browser.text) == (200, True)
     assert "1 file changed" in browser.text
     fields = {"description": "Because\n\n- of <this>", "draft": "true", "labels": "one, two"}
     ids = {"reviewer_ids[]": str(scene.reporter.id), "squash": "true", "remove_source_branch": "false"}
     await browser.send(scene.path, title="Faster", **fields, **ids)
-    assert (browser.status, browser.title) == (200, 'Draft: Faster <span class="quiet">!1</span>')
-    made = await scene.read(1)
+    iid = int(browser.path.rpartition("/")[2])
+    assert (browser.status, browser.title) == (200, f'Draft: Faster <span class="quiet">!{iid}</span>')
+    made = await scene.read(iid)
     assert {
         key: made[key] for key in ("title", "description", "labels", "squash", "draft", "source_branch")
     } == {
@@ -90,7 +92,7 @@ async def test_a_merge_request_is_made_of_two_branches(browser: Browser, scene: 
 @pytest.mark.parametrize(
     ("query", "told"),
     [
-        ("?source_branch=nothing", "One of these branches does not exist any more."),
+        ("?source_branch=nothing", "One of these branches does not exist."),
         ("?source_branch=main", "main has no commits that main has not."),
     ],
 )
@@ -202,3 +204,59 @@ async def test_readers_comment_and_change_nothing(reporter: Browser, scene: Scen
     assert "/new" not in (await reporter.get(scene.path)).text
     assert (await reporter.get(f"{scene.path}/new")).status == 403
     assert (await scene.read(made["iid"]))["title"] == made["title"]
+
+
+async def test_a_comment_is_edited_and_deleted_by_its_author(scene: Scene) -> None:
+    """It is marked as edited only when its text has changed; others find neither form, and are refused."""
+    made = await open_merge_request(scene.owner, scene.project, "reworded")
+    stranger = await scene.forge.new_member(scene.project["id"], Role.DEVELOPER)
+    here = f"{scene.path}/{made['iid']}"
+    notes = f"/projects/{scene.project['id']}/merge_requests/{made['iid']}/notes"
+    thread = f"/projects/{scene.project['id']}/merge_requests/{made['iid']}/discussions"
+    begun = (await scene.reporter.api.post(thread, {"body": "Frist"}, expect=201)).body
+    note = begun["notes"][0]["id"]
+    for resolved in (True, False):
+        await scene.owner.api.put(f"{thread}/{begun['id']}", {"resolved": resolved}, expect=200)
+    async with browsing(scene.forge, scene.reporter) as author, browsing(scene.forge, stranger) as other:
+        await author.get(here)
+        assert "· edited" not in author.text
+        await author.send(f"{here}/notes/{note}/edit", body=" ")
+        assert (author.status, "Your comment is empty." in words(author)) == (400, True)
+        await author.send(f"{here}/notes/{note}/edit", body="First **now**")
+        assert (author.status, author.path, "First <strong>now</strong>" in author.text) == (200, here, True)
+        assert "· edited" in author.text
+        assert f"{here}/notes/{note}/edit" not in (await other.get(here)).text
+        for deed in ("edit", "delete"):
+            assert (await other.send(f"{here}/notes/{note}/{deed}", body="Mine")).status == 403
+        assert (await scene.owner.api.get(f"{notes}/{note}")).body["body"] == "First **now**"
+        await author.send(f"{here}/notes/{note}/delete")
+        assert "The comment is deleted." in author.text
+    assert (await scene.owner.api.get(f"{notes}/{note}")).status == 404
+
+
+async def test_what_is_not_offered_is_typed(
+    browser: Browser, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of more branches and people than a form offers; whom a merge request has is always among them."""
+    for branch in ("z-source", "z-target"):
+        await commit(scene.owner.api, scene.project, branch, start_branch="main")
+    last = await scene.forge.new_member(scene.project["id"], Role.DEVELOPER, "zoe")
+    await browser.get(f"{scene.path}/new")
+    assert '<option value="z-source">z-source</option>' in browser.text
+    monkeypatch.setattr(merge_request_forms, "_MOST_BRANCHES", 1)
+    monkeypatch.setattr(merge_request_forms, "_MOST_PEOPLE", 1)
+    await browser.get(f"{scene.path}/new")
+    assert ('list="source_branch-offered"' in browser.text, "z-source" in browser.text) == (True, False)
+    await browser.get(f"{scene.path}/new?source_branch=z-source&target_branch=z-target")
+    fields = {"source_branch": "z-source", "target_branch": "z-target", "title": "Typed"}
+    await browser.send(scene.path, **fields, reviewer_names="@nobody-is-called-so")
+    text = "Nobody has the user name @nobody-is-called-so."
+    assert (browser.status, text in words(browser)) == (400, True)
+    await browser.send(scene.path, **fields, reviewer_names=f"@{last.username}")
+    iid = int(browser.path.rpartition("/")[2])
+    made = await scene.read(iid)
+    assert [each["id"] for each in made["reviewers"]] == [last.id]
+    assert (made["target_branch"], made["assignees"]) == ("z-target", [])
+    await browser.get(f"{scene.path}/{iid}/edit")
+    assert 'value="z-target"' in browser.text
+    assert re.search(rf'name="reviewer_ids\[\]" value="{last.id}" checked', browser.text)

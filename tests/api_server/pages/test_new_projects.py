@@ -82,7 +82,7 @@ async def test_what_is_refused_is_shown_at_its_field(browser: Browser, person: P
     assert (str(group["id"]), group["full_path"], True) in options(browser.text)
     await browser.send("/projects", name="", path="", visibility="private")
     assert browser.status == 400
-    assert "Name, path are missing, at least one parameter must be provided." in browser.text
+    assert "Project name is missing." in browser.text
     taken = await forge.project(person)
     await browser.send("/projects", name=taken["name"], path=taken["path"], visibility="private")
     assert wrong(browser.text) == {

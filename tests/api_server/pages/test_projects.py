@@ -276,7 +276,7 @@ async def test_a_folder_has_the_last_commits_of_its_entries(scene: Scene, visito
     assert "Add &lt;sources&gt;</a>" in visitor.text
     assert '<section class="markdown">' in visitor.text
     await visitor.get(f"{path}/-/tree/main/src")
-    assert _rows(visitor) == [("README", "6 bytes", first), ("a.py", "1 bytes", first)]
+    assert _rows(visitor) == [("README", "6 bytes", first), ("a.py", "1 byte", first)]
     assert "In &lt;b&gt;" in visitor.text
     assert f'<a class="mono" href="{path}/-/commit/{first}">{first[:8]}</a>' in visitor.text, (
         "the folder's own"

@@ -80,7 +80,7 @@ async def test_a_tag_is_made_and_deleted(browser: Browser, scene: Scene) -> None
     assert (browser.status, browser.path) == (200, f"{scene.path}/tags")
     assert (await scene.api("repository/tags/v0.1"))["message"] == "First"
     await browser.send(f"{scene.path}/tags/delete", name="v0.1")
-    assert await scene.api("repository/tags") == []
+    assert "v0.1" not in {each["name"] for each in await scene.api("repository/tags")}
 
 
 async def test_a_release_is_made_edited_and_deleted(browser: Browser, scene: Scene) -> None:
@@ -114,6 +114,38 @@ async def test_a_release_is_made_edited_and_deleted(browser: Browser, scene: Sce
     await browser.send(f"{scene.path}/releases/v1/delete")
     assert (browser.path, await scene.api("releases")) == (f"{scene.path}/releases", [])
     assert [tag["name"] for tag in await scene.api("repository/tags")] == ["v1"]
+
+
+async def test_a_release_gets_another_date_and_other_links(browser: Browser, scene: Scene) -> None:
+    """A date that is left as it is does not lose its fraction of a second."""
+    scene = attrs.evolve(scene, project=await scene.forge.project(scene.owner, initialize_with_readme=True))
+    await browser.get(f"{scene.path}/releases/new")
+    sent = {"tag_name": "dated", "ref": "main", "description": ""}
+    await browser.send(f"{scene.path}/releases", **sent, released_at="2999-12-31T10:20")
+    assert (browser.status, "upcoming" in words(browser)) == (200, True)
+    assert (await scene.api("releases/dated"))["released_at"] == "2999-12-31T10:20:00.000Z"
+    moved = {"released_at": "2026-11-01T10:20:30.456Z"}
+    await scene.owner.api.put(f"/projects/{scene.project['id']}/releases/dated", moved, expect=200)
+    edit = f"{scene.path}/releases/dated/edit"
+    for typed, kept in (("2026-11-01T10:20:30", "10:20:30.456"), ("2026-11-01T10:21", "10:21:00.000")):
+        await browser.get(edit)
+        assert 'value="2026-11-01T10:20:30"' in browser.text
+        await browser.send(edit, name="Dated", description="", released_at=typed)
+        assert (await scene.api("releases/dated"))["released_at"] == f"2026-11-01T{kept}Z"
+    links = f"{scene.path}/release_links"
+    await browser.get(edit)
+    await browser.send(links, name="Docs", url="nowhere", link_type="other")
+    assert (browser.status, 'value="nowhere"' in browser.text) == (400, True)
+    await browser.send(links, name="Docs", url="https://docs.example.org", link_type="runbook")
+    assert (browser.path, "The link is added." in browser.text) == (edit, True)
+    (link,) = (await scene.api("releases/dated"))["assets"]["links"]
+    changed = {"name": "Program", "url": "https://example.org/x", "link_type": "package"}
+    await browser.send(f"{links}/{link['id']}/update", **changed)
+    assert (browser.path, "The link is changed." in browser.text) == (edit, True)
+    (link,) = (await scene.api("releases/dated"))["assets"]["links"]
+    assert {name: link[name] for name in changed} == changed
+    await browser.send(f"{links}/{link['id']}/delete")
+    assert (await scene.api("releases/dated"))["assets"]["links"] == []
 
 
 async def test_readers_have_no_buttons_and_are_refused(scene: Scene) -> None:

@@ -10,10 +10,10 @@ import aiohttp
 import pytest
 
 from api_server.accounts import sign_in_links
-from api_server.pages import account, queries, site
+from api_server.pages import account, site
 from api_server.web.context import SERVICES
 from tests.api_server.pages.conftest import details_of
-from tests.support.browser import PASSWORD, Browser, browsing
+from tests.support.browser import COOKIE, PASSWORD, Browser, browsing, sign_in_link
 from tests.support.clock import shared_forge_with_clock
 from tests.support.forge import Forge, SharedForges
 from tests.support.git_client import git_url
@@ -58,6 +58,23 @@ async def test_the_cookie_is_kept_from_scripts_and_stored_as_a_digest(
     )
     assert len(stored) == 1
     assert value not in stored[0].text
+
+
+async def test_each_of_two_clicks_gets_a_session_that_lasts(page_forge: Forge, browser: Browser) -> None:
+    """The browser shows the answer to the second alone, and may have dropped the cookie of the first."""
+    person = await page_forge.user(password=PASSWORD)
+    await browser.get("/-/sign_in")
+    form = browser.hidden | {"login": person.username, "password": PASSWORD}
+
+    async def submit() -> str:
+        url = f"{browser.base}/-/sign_in"
+        async with browser.session.post(url, data=form, allow_redirects=False) as answer:
+            assert answer.status == 303
+            return answer.cookies[COOKIE].value
+
+    first, second = await asyncio.gather(submit(), submit())
+    assert first != second
+    assert (await browser.get("/")).title == "Your projects"
 
 
 async def test_over_https_the_cookie_is_for_this_host_and_tls_only(new_forge: Any) -> None:
@@ -343,18 +360,9 @@ def _no_unicode(name: str) -> aiohttp.MultipartWriter:
     return writer
 
 
-async def link_for(forge: Forge, person: Any, **changes: Any) -> str:
-    """The path of a link that signs that person in; `changes` are another id, count, or moment."""
-    services = forge.server.app[SERVICES]
-    counted = await queries.find_counted_account(services.database, person.id)
-    assert counted is not None
-    values = {"user_id": person.id, "sign_in_count": counted.sign_in_count, "now": services.clock()}
-    return f"/-/sign_in/{sign_in_links.new_token(services.vault, **values | changes)}"
-
-
 async def test_a_link_signs_in_by_its_form_and_once(page_forge: Forge, browser: Browser) -> None:
     person = await page_forge.user(password=PASSWORD)
-    path = await link_for(page_forge, person)
+    path = await sign_in_link(page_forge, person)
     await browser.get(path)
     assert (browser.status, f"Sign in as {person.username}</button>" in browser.text) == (200, True)
     async with browsing(page_forge) as other:
@@ -370,15 +378,15 @@ async def test_a_link_signs_in_by_its_form_and_once(page_forge: Forge, browser: 
 
 async def test_links_that_sign_nobody_in(page_forge: Forge, browser: Browser) -> None:
     person, blocked = await page_forge.user(password=PASSWORD), await page_forge.user(password=PASSWORD)
-    good = await link_for(page_forge, person)
+    good = await sign_in_link(page_forge, person)
     paths = [
         good[:-1] + ("A" if good[-1] != "A" else "B"),
         good.replace(f"flsin-{person.id}-", f"flsin-{blocked.id}-"),
-        await link_for(page_forge, person, sign_in_count=7),
-        await link_for(
+        await sign_in_link(page_forge, person, sign_in_count=7),
+        await sign_in_link(
             page_forge, person, now=page_forge.server.app[SERVICES].clock() - sign_in_links.LIFETIME
         ),
-        await link_for(page_forge, blocked),
+        await sign_in_link(page_forge, blocked),
         "/-/sign_in/flsin-1-2-3",
         f"/-/sign_in/flsin-{'9' * 18}-{'9' * 18}-{'x' * 27}",
     ]
@@ -397,7 +405,7 @@ async def test_links_that_sign_nobody_in(page_forge: Forge, browser: Browser) ->
 
 async def test_of_two_who_use_a_link_at_once_one_signs_in(page_forge: Forge) -> None:
     person = await page_forge.user(password=PASSWORD)
-    path = await link_for(page_forge, person)
+    path = await sign_in_link(page_forge, person)
     async with browsing(page_forge) as one, browsing(page_forge) as other:
         for browser in (one, other):
             await browser.get(path)

@@ -30,6 +30,7 @@ from api_server.state.migrate import (
     unsuitable_database,
 )
 from api_server.web.context import SERVICES
+from common.config_errors import own_command
 from forgelet.command_line import forgelet
 from forgelet.local.embedded_postgres import Cluster, temporary_cluster
 from scripts.harness.processes import descendants
@@ -427,7 +428,7 @@ def test_a_schema_that_is_behind_is_one_sentence(roles: Roles, tmp_path: Path) -
     assert (ended.returncode, ended.stderr) == (
         2,
         "Error: The database is not of this version's schema, and its role may not change it:"
-        " run `forgelet migrate` as the role that owns the tables\n",
+        f" run `{own_command()} migrate` as the role that owns the tables\n",
     )
     refused = run_migrate(roles.serving)
     assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)

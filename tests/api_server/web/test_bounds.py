@@ -99,6 +99,7 @@ BODIES: dict[str, tuple[str, str, str, bytes, int, str | None]] = {
         "POST", RUNNERS, FORM, b"&".join(b"a%d" % n + b"[b]" * 30 + b"=1" for n in range(999)),
         400, "token is missing"),
     "too many fields": ("POST", RUNNERS, FORM, b"&" * 1_000_000, 400, TOO_MANY_FIELDS),
+    "a type of many parameters": ("POST", RUNNERS, JSON + ';a="' * 1_900, b"{}", 400, "token is missing"),
     "many parts": ("POST", RUNNERS, PARTS, parts(1_000), 400, "token is missing"),
     "too many parts": ("POST", RUNNERS, PARTS, parts(10_000), 400, TOO_MANY_FIELDS),
     "lines before the parts": ("POST", RUNNERS, PARTS, b"\n" * 1_000_000, 400, "the form cannot be read"),

@@ -97,6 +97,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
         "ci_default_git_depth": 7,
         "build_git_strategy": "clone",
         "auto_cancel_pending_pipelines": "disabled",
+        "ci_id_token_sub_claim_components": ["project_path", "ref"],
     },
     "PATCH /projects/{id}/job_token_scope": {"enabled": Shown({"enabled": False}, "inbound_enabled", False)},
     "PUT /projects/{id}/members/{user_id}": MEMBER,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api_server.accounts import user_queries
-from api_server.state.listing import MOST_COUNTED, Page
+from api_server.state.listing import MOST_BYTES, MOST_COUNTED, Page
 from tests.support.forge import Forge
 
 _LINK = re.compile(r'<([^>]+)>; rel="(\w+)"')
@@ -180,3 +180,20 @@ async def test_counting_stops_behind_ten_thousand_rows(own_forge: Forge) -> None
         blocked=False,
     )
     assert listed.total == MOST_COUNTED + 1
+
+
+async def test_a_page_has_a_most_of_bytes(own_forge: Forge) -> None:
+    """It would be in memory several times, for each client that asks for it."""
+    group = await own_forge.group()
+    for _ in range(4):
+        await own_forge.project(namespace_id=group["id"])
+    # An entity of a project has it as text and as HTML.
+    described = "UPDATE projects SET description = repeat('a', %(size)s) WHERE namespace_id = %(group)s"
+    await own_forge.execute(described, size=MOST_BYTES // 8, group=group["id"])
+    path = f"/groups/{group['id']}/projects"
+    refused = {"message": "400 Bad request - The page is too large; ask for fewer items with per_page"}
+    for query in ("?", "?pagination=keyset&order_by=id&"):
+        answer = await own_forge.root.get(path + query)
+        assert (answer.status, answer.body) == (400, refused)
+        answer = await own_forge.root.get(f"{path}{query}per_page=3")
+        assert (answer.status, len(answer.body)) == (200, 3)

@@ -13,19 +13,16 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api_server.ci.config import inputs
 from api_server.ci.config.configuration import read
 from api_server.ci.config.context import RemoteFile
 from api_server.ci.config.errors import Budget, CiConfigError
-from api_server.ci.config.inputs import Interpolation, posix_escape
+from api_server.ci.config.interpolation import NOT_DECLARED, Interpolation, posix_escape
 from api_server.ci.config.pipeline import child_configuration, plan_pipeline
 from api_server.ci.config.variables import Variable
 from api_server.ci.config.yaml_text import Reference, load, load_file
 from tests.support.deviations import Deviations
 
 from .planning import context
-
-NOT_DECLARED = "Given inputs not defined in the `spec` section of the included configuration file"
 
 
 def merged(text, values=None, *, files=None, variables=()):
@@ -556,7 +553,3 @@ def test_inputs_of_a_child_pipeline_arrive_as_they_are(values):
             load(text, Budget())
     else:
         assert load(text, Budget()) == {"include": json.loads(json.dumps(files))}
-
-
-def test_limits_are_gitlabs():
-    assert (inputs.MAX_BLOCKS, inputs.MAX_FUNCTIONS, inputs.MAX_GIVEN) == (10_000, 3, 20)

@@ -132,6 +132,8 @@ def test_lists_of_tags_and_needs_may_be_nested_as_references_leave_them():
         """
     )["b"]
     assert (found.tags, [need.job for need in found.needs]) == (("linux", "big"), ["a", "c"])
+    empty = jobs("{a: {script: x}, b: {script: x, stage: deploy, needs: [[null], a, null]}}")["b"]
+    assert [need.job for need in empty.needs] == ["a"]
 
 
 def test_a_dependency_of_the_same_stage_is_taken_but_brings_nothing_unless_it_is_needed():

@@ -17,7 +17,6 @@ PROJECT = "project: a/b, ref: main, job: c"
         ("1", ["jobs:test:needs config can only be a Hash or an Array"]),
         ("{}", ["jobs:test:needs config can not be an empty Hash"]),
         ("[1]", ["jobs:test:needs:need has an unsupported type"]),
-        ("[null]", ["jobs:test:needs:need has an unsupported type"]),
         ("['']", ["jobs:test:needs:need config can't be blank"]),
         ("[{job: ''}]", ["jobs:test:needs:need job can't be blank"]),
         ("[{job: 1}]", ["jobs:test:needs:need job should be a string"]),

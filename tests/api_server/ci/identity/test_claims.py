@@ -162,6 +162,28 @@ async def test_a_job_of_a_merge_request_has_the_ref_of_its_source(forge: Forge, 
     assert (found["pipeline_source"], found["ref_path"]) == ("merge_request_event", "refs/heads/topic")
 
 
+async def test_a_project_says_what_the_subject_is_made_of(forge: Forge, project: CiProject) -> None:
+    name = "ci_id_token_sub_claim_components"
+    shown = (await forge.root.get(project.url)).body
+    assert shown[name] == ["project_path", "ref_type", "ref"]
+    for components, subject in [
+        (["project_path"], f"project_path:{project.path}"),
+        (["project_path"] * 3, f"project_path:{project.path}"),
+        (["project_path", "ref", "ref_type"], f"project_path:{project.path}:ref:topic:ref_type:branch"),
+    ]:
+        changed = await forge.root.put(project.url, {name: components}, expect=200)
+        assert changed.body[name] == components
+        assert said(await running(project))["sub"] == subject
+    first = "project_path must be the first element of the sub claim"
+    for components, message in [
+        (["ref"], {"message": {"ci_cd_settings.id_token_sub_claim_components": [first]}}),
+        ([""], {"message": {"ci_cd_settings.id_token_sub_claim_components": [first]}}),
+        (["project_path", "sha"], {"error": f"{name} does not have a valid value"}),
+    ]:
+        refused = await forge.root.put(project.url, {name: components})
+        assert (refused.status, refused.body) == (400, message)
+
+
 async def test_tokens_are_signed_in_a_thread(project: CiProject, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job may have many of them, and each takes a millisecond."""
     threads: list[str] = []

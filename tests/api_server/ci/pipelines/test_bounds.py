@@ -21,7 +21,7 @@ from api_server.ci.pipelines.creation import PipelineRefused, PipelineRequest, p
 from api_server.ci.pipelines.planning import LIMITS, Limits
 from api_server.state.errors import Unavailable
 from api_server.web.context import SERVICES
-from common import loop_watch
+from common import interpreter
 from common.concurrency import ConcurrencyLimiter
 from tests.support.ci import MANUAL_JOB, ONE_JOB, CiProject, ci_project, eventually
 from tests.support.forge import Forge, SharedForges
@@ -199,7 +199,7 @@ async def test_files_of_one_project_that_take_long_leave_others_a_place(idle: Fo
     try:
         planning = [asyncio.create_task(making.in_thread(wait, "", Context(project_id=1))) for _ in range(2)]
         await until(lambda: limits.planning.held)
-        assert gc.get_threshold()[2] == loop_watch._NEVER, "a file makes a million objects"
+        assert gc.get_threshold()[2] == interpreter._NEVER, "a file makes a million objects"
         assert await making.in_thread(lambda *_: "done", "", Context(project_id=2)) == "done"
     finally:
         go_on.set()

@@ -172,6 +172,109 @@ async def test_a_job_signs_in_elsewhere_with_its_identity_token(
     assert token not in log
 
 
+COMPONENTS = {
+    "greet": {
+        "templates/hello.yml": """
+spec:
+  component: [name, version, sha]
+  inputs:
+    job: {default: greet}
+    whom: {description: Who is greeted, regex: '^[A-Z]'}
+    times: {type: number, default: 1, options: [1, 2, 3]}
+---
+include:
+  - {local: ci/shared.yml, inputs: {branch: $CI_COMMIT_REF_NAME}}
+  - {component: $CI_SERVER_FQDN/PREPARE/folder@~latest, inputs: {folder: out}}
+$[[ inputs.job ]]:
+  extends: [.shared, .folder]
+  script:
+    - i=0; while [ $i -lt $[[ inputs.times ]] ]; do echo hello $[[ inputs.whom | posix_escape ]]; i=$((i+1)); done
+    - echo I am $[[ component.name ]] $[[ component.version ]]
+    - echo written >out/$[[ component.sha | truncate(0, 8) ]]
+""",
+        "ci/shared.yml": """
+spec: {inputs: {branch: }}
+---
+.shared:
+  variables: {BRANCH: '$[[ inputs.branch | expand_vars ]]'}
+  after_script: ['echo on $BRANCH']
+""",
+    },
+    "prepare": {
+        "templates/folder/template.yml": """
+spec: {inputs: {folder: {default: tmp}}}
+---
+.folder:
+  before_script: ['mkdir -p $[[ inputs.folder ]]']
+  artifacts: {paths: ['$[[ inputs.folder ]]/']}
+""",
+    },
+    "check": {
+        "templates/list.yml": """
+spec: {inputs: {needs: {type: array}}}
+---
+list:
+  stage: deploy
+  needs: $[[ inputs.needs ]]
+  script: ['echo found $(cat out/*)']
+""",
+        "templates/unused.yml": "unused: {script: 'false'}",
+    },
+}
+#: In a child pipeline: this runner reads the CI file itself, where its job is in that.
+USING = """
+child:
+  trigger:
+    include:
+      - component: $CI_SERVER_FQDN/GREET/hello@1
+        inputs: {whom: Ada & Bob, times: 2}
+      - component: $CI_SERVER_FQDN/CHECK/list@SHA
+        inputs: {needs: [greet]}
+"""
+
+
+async def test_components_of_three_projects_are_jobs_that_a_real_runner_runs(
+    forge: Forge, runner_program: Path, tmp_path: Path
+) -> None:
+    project = await ci_project(forge)
+    libraries = {name: await ci_project(forge, visibility="public") for name in COMPONENTS}
+    shas: dict[str, str] = {}
+    for name, library in libraries.items():
+        for path, text in COMPONENTS[name].items():
+            await library.commit(text.replace("PREPARE", libraries["prepare"].path), path=path, branch="main")
+        branch = await forge.root.get(f"{library.url}/repository/branches/main", expect=200)
+        shas[name] = branch.body["commit"]["id"]
+        for tag in ("1.0.0", "v1.2.0", "2.0.0-rc1"):
+            body = {"tag_name": tag, "ref": shas[name]}
+            await forge.root.post(f"{library.url}/releases", body, expect=201)
+    using = USING.replace("GREET", libraries["greet"].path).replace("CHECK/", f"{libraries['check'].path}/")
+    runner = await a_runner(forge, project_id=project.id)
+    parent = await project.pipeline(using.replace("SHA", shas["check"]), branch="main", by=forge.root)
+
+    async def child() -> Any:
+        return (await project.bridges(parent))["child"]["downstream_pipeline"]
+
+    pipeline = await eventually(child)
+    jobs = await project.jobs(pipeline)
+    assert set(jobs) == {"greet", "list"}
+
+    code = await run_one_job(runner_program, tmp_path / "builds", runner)
+    assert code == 0, (await forge.root.get(f"{project.url}/jobs/{jobs['greet']['id']}/trace")).body
+    assert await run_one_job(runner_program, tmp_path / "builds", runner) == 0
+    assert await project.statuses(pipeline) == {"greet": "success", "list": "success"}
+    greeted, listed = [
+        str((await forge.root.get(f"{project.url}/jobs/{jobs[name]['id']}/trace")).body).splitlines()
+        for name in ("greet", "list")
+    ]
+    assert greeted.count("hello Ada & Bob") == 2
+    assert {"I am hello v1.2.0", "on main"} <= set(greeted)
+    assert "found written" in listed
+    archive = await forge.root.get(
+        f"{project.url}/jobs/{jobs['greet']['id']}/artifacts/out/{shas['greet'][:8]}"
+    )
+    assert (archive.status, archive.body) == (200, "written\n")
+
+
 #: This runner reads the file itself, and takes every need for one of the same file.
 USE = """
 make: {stage: build, script: 'false', rules: [{if: $NEVER}]}

@@ -118,7 +118,7 @@ async def test_artifacts_are_browsed_and_downloaded(browser: Browser, scene: Sce
     archive = scene.page(f"jobs/{scene.jobs['compile']['id']}/artifacts")
     await browser.get(f"{archive}/browse")
     assert "out/" in words(browser)
-    assert "top.txt 1 bytes" in words(browser)
+    assert "top.txt 1 byte" in words(browser)
     await browser.get(f"{archive}/browse/out")
     assert "1 folder, 1 file" in words(browser)
     await browser.get(f"{archive}/file/out/a.txt")

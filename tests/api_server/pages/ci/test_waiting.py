@@ -65,7 +65,7 @@ async def test_the_first_thing_that_is_missing_is_said_and_where_it_is_changed(s
             ({"access_level": "not_protected"}, "All runners that could take it are paused.", scene.runners),
             (
                 {"paused": False},
-                "The only runner that could take it was never heard of: start it again, and look into its own log.",
+                "The only runner that could take it has not been started yet: start it with its token.",
                 scene.runners,
             ),
         ):
@@ -76,7 +76,10 @@ async def test_the_first_thing_that_is_missing_is_said_and_where_it_is_changed(s
             assert (text in browser.text, link in browser.text) == (True, True)
     async with browsing(scene.forge, project.developer) as developer:
         await developer.get(scene.page)
-        assert ("was never heard of" in developer.text, scene.runners in developer.text) == (True, False)
+        assert ("has not been started yet" in developer.text, scene.runners in developer.text) == (
+            True,
+            False,
+        )
 
 
 async def test_a_runner_that_is_there_will_take_it_until_it_falls_silent(scene: Scene) -> None:

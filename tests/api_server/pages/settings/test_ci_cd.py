@@ -120,7 +120,7 @@ async def test_a_refused_variable_comes_back_without_its_value(scene: Scene, mai
             True,
             False,
         )
-        assert "Type the secret again: it is not shown." in maintainer.text
+        assert "Type it again: it is not shown." in maintainer.text
     assert await variables_of(scene) == []
 
 

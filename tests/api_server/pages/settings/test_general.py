@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from api_server.pages.settings import general
 from tests.api_server.pages.settings.conftest import Scene, new_scene
 from tests.support.browser import Browser, browsing
 from tests.support.forge import Forge, new_name
@@ -76,7 +77,9 @@ async def test_a_project_is_archived_and_used_again(scene: Scene, owner: Browser
     assert not (await project_of(scene))["archived"]
 
 
-async def test_a_project_moves_and_its_old_address_leads_to_the_new_one(scene: Scene, owner: Browser) -> None:
+async def test_a_project_moves_and_its_old_address_leads_to_the_new_one(
+    scene: Scene, owner: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name = new_name("moved")
     await owner.get(f"{scene.of_project}/-/edit")
     await owner.send(f"{scene.of_project}/-/edit/path", path="no/path")
@@ -86,6 +89,8 @@ async def test_a_project_moves_and_its_old_address_leads_to_the_new_one(scene: S
     assert (owner.status, owner.path) == (200, f"{moved}/-/edit")
     assert (await owner.get(f"{scene.of_project}/-/edit")).path == f"{moved}/-/edit"
     assert f'<option value="{scene.owner.username}">' in owner.text
+    monkeypatch.setattr(general, "MAX_PER_PAGE", 1)  # what is not offered is typed
+    assert 'name="namespace" type="text"' in (await owner.get(f"{moved}/-/edit")).text
     await owner.send(f"{moved}/-/edit/transfer", namespace=scene.owner.username)
     assert owner.path == f"/{scene.owner.username}/{name}/-/edit"
     assert (await project_of(scene))["path_with_namespace"] == f"{scene.owner.username}/{name}"

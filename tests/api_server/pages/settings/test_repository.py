@@ -108,7 +108,7 @@ async def test_a_refused_mirror_comes_back_without_its_password(scene: Scene, ma
     await maintainer.send(f"{page_of(scene)}/mirrors", **fields)
     assert (maintainer.status, SECRET in maintainer.text) == (422, False)
     assert 'value="https://198.51.100.7/x.git"' in maintainer.text
-    assert "Type the secret again: it is not shown." in maintainer.text
+    assert "Type the credentials again: they are not shown." in maintainer.text
     assert await mirrors_of(scene) == []
 
 

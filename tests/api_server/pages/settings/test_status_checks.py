@@ -116,7 +116,7 @@ async def test_credentials_in_the_address_of_a_check_are_kept_and_not_shown(
     await maintainer.send(f"{one}/update", name="", external_url=url.replace("/hook", "/other"))
     assert (maintainer.status, SECRET in maintainer.text) == (422, False)
     assert 'value="https://198.51.100.7/other"' in maintainer.text
-    assert "Type the secret again" in maintainer.text
+    assert "Type the credentials again" in maintainer.text
 
 
 async def test_deliveries_are_shown_with_what_happens_next_and_sent_again(

@@ -86,6 +86,12 @@ def text_of(browser: Browser) -> str:
     return found[1] if found else ""
 
 
+async def test_the_description_of_a_group_is_markdown(scene: Scene, browser: Browser) -> None:
+    group = await scene.forge.group(scene.owner, description="**Bold** <script>x</script>")
+    await browser.get(f"/groups/{group['full_path']}")
+    assert text_of(browser).strip() == "<p><strong>Bold</strong> </p>"
+
+
 async def test_what_a_text_names_is_linked_if_it_exists(scene: Scene, browser: Browser) -> None:
     sha = await scene.commit({"one.txt": "1"}, "one")
     name = scene.owner.username
