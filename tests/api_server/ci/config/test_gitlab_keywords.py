@@ -29,7 +29,9 @@ GLOBAL = set(SCHEMA["properties"]) - {"$schema", "pages"}
 #: What is no key (`!reference`), makes a file refused that is not the one that was meant, or is shown to who runs it.
 NOT_SEEN_IN_PLANS = {
     "!reference",
+    "include:artifact",
     "include:integrity",
+    "include:job",
     "trigger:include:integrity",
     "spec:inputs:description",
 }
@@ -235,7 +237,7 @@ other:
 mirror:
   needs: {pipeline: group/other}
 children:
-  trigger: {include: [{local: local.yml, inputs: {a: b}}]}
+  trigger: {include: [{local: local.yml, inputs: {a: b}}, {artifact: made.yml, job: maker}]}
 start:
   trigger: {project: group/other, inputs: {a: b}}
 """,
