@@ -10,7 +10,7 @@ from api_server.services import Services
 from api_server.web.answers import json_text, no_content
 from api_server.web.auth import Actor
 from api_server.web.pagination import Paginated, paginated, wanted_page
-from api_server.web.params import Name
+from api_server.web.params import Description, Name
 from api_server.web.routes import ADMINISTRATOR, License, Role, Routes
 
 routes = Routes()
@@ -22,7 +22,7 @@ CUSTOM_ROLES = License("custom roles", "ultimate")
 class CreateRole:
     name: Name = attrs.field(metadata={"present": True})
     base_access_level: Role
-    description: Name = ""
+    description: Description = ""
 
 
 @attrs.frozen(kw_only=True)

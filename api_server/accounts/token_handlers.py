@@ -14,7 +14,7 @@ from api_server.web.answers import json_text, no_content
 from api_server.web.auth import ALL_SCOPES, SELF_ROTATE_SCOPES, Actor, Scope
 from api_server.web.errors import forbidden, record_not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
-from api_server.web.params import CommaList, Name
+from api_server.web.params import CommaList, Description, Name
 from api_server.web.routes import ADMINISTRATOR, SIGNED_IN, Routes
 
 routes = Routes()
@@ -25,7 +25,7 @@ class CreateToken:
     user_id: int
     name: Name = attrs.field(metadata={"present": True})
     scopes: CommaList[Scope] = attrs.field(metadata={"present": True})
-    description: Name | None = None
+    description: Description | None = None
     expires_at: datetime.date | None = None
 
 
@@ -33,7 +33,7 @@ class CreateToken:
 class CreateOwnToken:
     name: Name = attrs.field(metadata={"present": True})
     scopes: CommaList[Literal["k8s_proxy", "self_rotate"]] = attrs.field(metadata={"present": True})
-    description: Name | None = None
+    description: Description | None = None
     expires_at: datetime.date | None = None
 
 

@@ -19,7 +19,7 @@ from api_server.web.answers import json_text, no_content
 from api_server.web.auth import SELF_ROTATE_SCOPES, Actor
 from api_server.web.errors import ApiError, forbidden, not_found, unauthorized
 from api_server.web.pagination import paginated, wanted_page
-from api_server.web.params import CommaList, Name
+from api_server.web.params import CommaList, Description, Name
 from api_server.web.routes import Role, Routes
 
 routes = Routes()
@@ -59,7 +59,7 @@ class CreateAccessToken:
     name: Name = attrs.field(metadata={"present": True})
     scopes: CommaList[Scope] = attrs.field(metadata={"present": True})
     access_level: Literal[10, 15, 20, 30, 40, 50] = 40
-    description: Name | None = None
+    description: Description | None = None
     expires_at: datetime.date | None = None
 
 

@@ -16,7 +16,7 @@ from api_server.web.answers import json_text, json_value
 from api_server.web.auth import Actor
 from api_server.web.errors import forbidden, not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
-from api_server.web.params import CommaList, GroupDescription, Name
+from api_server.web.params import CommaList, Description, Name
 from api_server.web.routes import (
     SIGNED_IN,
     SIGNED_IN_OR_NOT,
@@ -52,7 +52,7 @@ class CreateGroup:
     name: Name = attrs.field(metadata={"present": True})
     path: Name = attrs.field(metadata={"present": True})
     parent_id: int | None = None
-    description: GroupDescription | None = None
+    description: Description | None = None
     visibility: Visibility | None = None
     project_creation_level: Creators = "developer"
 
@@ -62,7 +62,7 @@ class UpdateGroup:
     id: str
     name: Name | None = None
     path: Name | None = None
-    description: GroupDescription | None = None
+    description: Description | None = None
     visibility: Visibility | None = None
     project_creation_level: Creators | None = None
 

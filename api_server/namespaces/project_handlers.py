@@ -24,7 +24,7 @@ from api_server.web.answers import json_text, json_value
 from api_server.web.auth import Actor
 from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, offset_page, paginated, wanted_page
-from api_server.web.params import Name, ProjectDescription
+from api_server.web.params import Description, Name
 from api_server.web.routes import (
     SIGNED_IN,
     SIGNED_IN_OR_NOT,
@@ -80,7 +80,7 @@ class CreateProject:
     path: Name | None = None
     namespace_id: int | None = None
     initialize_with_readme: bool = False
-    description: ProjectDescription | None = None
+    description: Description | None = None
     visibility: Visibility = "private"
     default_branch: Name = "main"
     ci_config_path: Name | None = None
@@ -117,7 +117,7 @@ class UpdateProject:
     id: str
     name: Name | None = None
     path: Name | None = None
-    description: ProjectDescription | None = None
+    description: Description | None = None
     visibility: Visibility | None = None
     default_branch: Name | None = None
     ci_config_path: Name | None = None

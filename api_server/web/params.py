@@ -253,9 +253,6 @@ class AtMostBytes(AtMost):
 Name = Annotated[str, AtMost(255)]
 Url = Annotated[str, AtMostBytes(2048)]
 Description = Annotated[str, AtMost(2**20)]
-#: What a project and a group say of themselves in every list.
-ProjectDescription = Annotated[str, AtMost(2000)]
-GroupDescription = Annotated[str, AtMost(500)]
 #: A file in a form of several parts.
 Upload = dict[str, Any]
 
