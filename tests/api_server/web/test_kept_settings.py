@@ -171,6 +171,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
         "cron": "1 2 3 4 *",
         "cron_timezone": "Berlin",
         "active": False,
+        "inputs": [{"name": "a", "value": [1]}],
     },
     "PUT /projects/{id}/pipeline_schedules/{pipeline_schedule_id}/variables/{key}": {
         "value": "a",
