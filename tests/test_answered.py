@@ -54,11 +54,11 @@ def test_what_fits_passes(fits: Noted) -> None:
         (noted("GET /user/emails", 200, [{"id": 1, "email": "a"}]), '/0: "confirmed_at" is a required'),
         (noted("GET /user/emails/{email_id}", 200, _EMAIL | {"confirmed_at": "today"}), "/confirmed_at:"),
         (noted("GET /user/emails", 200, [], "text/plain"), "text/plain is not application/json"),
-        (noted("GET /user/emails", 201, []), "does not know 201"),
-        (noted("GET /user/emails", 301, None), "does not know 301"),
-        (noted("GET /user/emails", 206, None), "does not know 206"),
+        (noted("GET /user/emails", 201, []), "does not declare 201"),
+        (noted("GET /user/emails", 301, None), "does not declare 301"),
+        (noted("GET /user/emails", 206, None), "does not declare 206"),
         (noted("GET /user/emails", 400, {"problem": "400"}), "is not valid under any of the schemas"),
-        (noted("GET /nowhere", 200, {}), "does not know 200"),
+        (noted("GET /nowhere", 200, {}), "does not declare 200"),
     ],
 )
 def test_what_does_not_fit_is_told_with_its_place(wrong: Noted, told: str) -> None:

@@ -36,16 +36,16 @@ class UpdateSettings:
 
 
 # Who has set the bound of requests too low sets it higher here.
-@routes.get("/application/settings", access=ADMINISTRATOR, never_throttled=True)
+@routes.get(
+    "/application/settings", access=ADMINISTRATOR, never_throttled=True, answers="200 ApplicationSettings"
+)
 async def show_settings(services: Services) -> web.Response:
     """The storage's token is shown, as administrators have to give it to the storage as well."""
     return json_value(await _shown(services, services.database))
 
 
 @routes.put(
-    "/application/settings",
-    access=ADMINISTRATOR,
-    never_throttled=True,
+    "/application/settings", access=ADMINISTRATOR, never_throttled=True, answers="200 ApplicationSettings"
 )
 async def update_settings(services: Services, actor: Actor, params: UpdateSettings) -> web.Response:
     """Changes what is sent; blank texts unset. The external storage needs its URL and its token together."""
@@ -75,8 +75,8 @@ version_routes = Routes()
 _REVISION = f"forgelet {metadata.version('forgelet')}"
 
 
-@version_routes.get("/version", access=SIGNED_IN, scopes=READ_USER_SCOPES)
-@version_routes.get("/metadata", access=SIGNED_IN, scopes=READ_USER_SCOPES)
+@version_routes.get("/version", access=SIGNED_IN, scopes=READ_USER_SCOPES, answers="200 Metadata")
+@version_routes.get("/metadata", access=SIGNED_IN, scopes=READ_USER_SCOPES, answers="200 Metadata")
 async def show_version(request: web.Request) -> web.Response:
     """Clients leave out what an older GitLab could not do, so the version is GitLab's; forgelet's is the revision."""
     settings = context.services(request).settings

@@ -30,13 +30,13 @@ class RoleId:
     id: int
 
 
-@routes.get("/member_roles", access=ADMINISTRATOR, license=CUSTOM_ROLES)
+@routes.get("/member_roles", access=ADMINISTRATOR, license=CUSTOM_ROLES, answers="200 [MemberRole]")
 async def list_roles(request: web.Request, services: Services, params: Paginated) -> web.Response:
     page = wanted_page(params, member_role_queries.LISTING)
     return await paginated(request, page, await member_role_queries.list_roles(services.database, page))
 
 
-@routes.post("/member_roles", access=ADMINISTRATOR, license=CUSTOM_ROLES)
+@routes.post("/member_roles", access=ADMINISTRATOR, license=CUSTOM_ROLES, answers="201 MemberRole")
 async def create_role(services: Services, actor: Actor, params: CreateRole) -> web.Response:
     async with services.database.transaction() as transaction:
         made = await member_roles.create(
@@ -45,7 +45,7 @@ async def create_role(services: Services, actor: Actor, params: CreateRole) -> w
     return json_text(made, status=201)
 
 
-@routes.delete("/member_roles/{id}", access=ADMINISTRATOR, license=CUSTOM_ROLES)
+@routes.delete("/member_roles/{id}", access=ADMINISTRATOR, license=CUSTOM_ROLES, answers="204")
 async def delete_role(services: Services, actor: Actor, params: RoleId) -> web.Response:
     """Only one that nobody carries, and nobody is invited with."""
     async with services.database.transaction() as transaction:

@@ -68,7 +68,11 @@ class RotateToken(RotateOwnToken):
     id: int
 
 
-@routes.post("/users/{user_id}/personal_access_tokens", access=ADMINISTRATOR)
+@routes.post(
+    "/users/{user_id}/personal_access_tokens",
+    access=ADMINISTRATOR,
+    answers="201 PersonalAccessTokenWithToken",
+)
 async def create_token(services: Services, actor: Actor, params: CreateToken) -> web.Response:
     """A token for any user; its text is in this answer only."""
     async with services.database.transaction() as transaction:
@@ -78,7 +82,7 @@ async def create_token(services: Services, actor: Actor, params: CreateToken) ->
     return json_text(made, status=201)
 
 
-@routes.post("/user/personal_access_tokens", access=SIGNED_IN)
+@routes.post("/user/personal_access_tokens", access=SIGNED_IN, answers="201 PersonalAccessTokenWithToken")
 async def create_own_token(services: Services, actor: Actor, params: CreateOwnToken) -> web.Response:
     """A token for the caller that opens next to nothing, and ends with the day where `expires_at` does not say else."""
     new = tokens.NewToken(
@@ -93,7 +97,7 @@ async def create_own_token(services: Services, actor: Actor, params: CreateOwnTo
     return json_text(made, status=201)
 
 
-@routes.get("/personal_access_tokens", access=SIGNED_IN)
+@routes.get("/personal_access_tokens", access=SIGNED_IN, answers="200 [PersonalAccessToken]")
 async def list_tokens(
     request: web.Request, services: Services, actor: Actor, params: ListTokens
 ) -> web.Response:
@@ -112,25 +116,31 @@ async def list_tokens(
     return await paginated(request, page, listed)
 
 
-@routes.get("/personal_access_tokens/self", access=SIGNED_IN, scopes=ALL_SCOPES)
+@routes.get(
+    "/personal_access_tokens/self", access=SIGNED_IN, scopes=ALL_SCOPES, answers="200 PersonalAccessToken"
+)
 async def show_own_token(services: Services, actor: Actor) -> web.Response:
     """The token that the request is made with, whatever its scopes."""
     return await _shown(services, await _own(services, actor))
 
 
-@routes.get("/personal_access_tokens/{id}", access=SIGNED_IN)
+@routes.get("/personal_access_tokens/{id}", access=SIGNED_IN, answers="200 PersonalAccessToken")
 async def show_token(services: Services, actor: Actor, params: TokenId) -> web.Response:
     return await _shown(services, await _found(services, actor, params.id))
 
 
 @routes.delete(
-    "/personal_access_tokens/self", access=SIGNED_IN, scopes=ALL_SCOPES, revokes="token:{token_id}"
+    "/personal_access_tokens/self",
+    access=SIGNED_IN,
+    scopes=ALL_SCOPES,
+    revokes="token:{token_id}",
+    answers="204",
 )
 async def revoke_own_token(services: Services, actor: Actor) -> web.Response:
     return await _revoked(services, actor, await _own(services, actor))
 
 
-@routes.delete("/personal_access_tokens/{id}", access=SIGNED_IN, revokes="token:{id}")
+@routes.delete("/personal_access_tokens/{id}", access=SIGNED_IN, revokes="token:{id}", answers="204")
 async def revoke_token(services: Services, actor: Actor, params: TokenId) -> web.Response:
     """From then on the token opens nothing."""
     return await _revoked(services, actor, await _found(services, actor, params.id))
@@ -141,12 +151,18 @@ async def revoke_token(services: Services, actor: Actor, params: TokenId) -> web
     access=SIGNED_IN,
     scopes=SELF_ROTATE_SCOPES,
     revokes="token:{token_id}",
+    answers="200 PersonalAccessTokenWithToken",
 )
 async def rotate_own_token(services: Services, actor: Actor, params: RotateOwnToken) -> web.Response:
     return await _rotated(services, actor, await _own(services, actor), params.expires_at)
 
 
-@routes.post("/personal_access_tokens/{id}/rotate", access=SIGNED_IN, revokes="token:{id}")
+@routes.post(
+    "/personal_access_tokens/{id}/rotate",
+    access=SIGNED_IN,
+    revokes="token:{id}",
+    answers="200 PersonalAccessTokenWithToken",
+)
 async def rotate_token(services: Services, actor: Actor, params: RotateToken) -> web.Response:
     """A new token in the place of the old one, valid for a week where `expires_at` says nothing else."""
     return await _rotated(services, actor, await _found(services, actor, params.id), params.expires_at)

@@ -78,14 +78,14 @@ class UpdateUser(Profile):
     name: Name | None = None
 
 
-@routes.get("/user", access=SIGNED_IN, scopes=READ_USER_SCOPES)
+@routes.get("/user", access=SIGNED_IN, scopes=READ_USER_SCOPES, answers="200 UserWithAdmin | CurrentUser")
 async def show_current_user(services: Services, actor: Actor) -> web.Response:
     """The caller, with private fields."""
     view: user_queries.View = "user_for_administrators" if actor.admin else "own_user"
     return json_text(await user_queries.show_user(services.database, actor.user_id, view))
 
 
-@routes.get("/users", access=SIGNED_IN, scopes=READ_USER_SCOPES)
+@routes.get("/users", access=SIGNED_IN, scopes=READ_USER_SCOPES, answers="200 [UserWithAdmin | UserBasic]")
 async def list_users(
     request: web.Request, services: Services, actor: Actor, params: ListUsers
 ) -> web.Response:
@@ -104,7 +104,9 @@ async def list_users(
     return await paginated(request, page, listed)
 
 
-@routes.get("/users/{id}", access=SIGNED_IN, scopes=READ_USER_SCOPES)
+@routes.get(
+    "/users/{id}", access=SIGNED_IN, scopes=READ_USER_SCOPES, answers="200 UserDetailsWithAdmin | User"
+)
 async def show_user(services: Services, actor: Actor, params: UserId) -> web.Response:
     view: user_queries.View = "user_in_detail" if actor.admin else "user"
     entity = await user_queries.show_user_if_there(services.database, params.id, view)
@@ -113,7 +115,7 @@ async def show_user(services: Services, actor: Actor, params: UserId) -> web.Res
     return json_text(entity)
 
 
-@routes.post("/users", access=ADMINISTRATOR)
+@routes.post("/users", access=ADMINISTRATOR, answers="201 UserWithAdmin")
 async def create_user(services: Services, actor: Actor, params: CreateUser) -> web.Response:
     """Makes an account, with a namespace for its projects. Without `skip_confirmation` its address is unconfirmed;
     without `projects_limit` it may have as many projects as the instance's settings say; `reset_password` mails a link
@@ -145,7 +147,7 @@ async def create_user(services: Services, actor: Actor, params: CreateUser) -> w
     return json_text(entity, status=201)
 
 
-@routes.put("/users/{id}", access=ADMINISTRATOR, revokes="user:{id}")
+@routes.put("/users/{id}", access=ADMINISTRATOR, revokes="user:{id}", answers="200 UserWithAdmin")
 async def update_user(services: Services, actor: Actor, params: UpdateUser) -> web.Response:
     profile = await _profile(services, params)
     async with services.database.transaction() as transaction:
@@ -163,7 +165,7 @@ async def update_user(services: Services, actor: Actor, params: UpdateUser) -> w
     return json_text(entity)
 
 
-@routes.delete("/users/{id}", access=ADMINISTRATOR, revokes="user:{id}")
+@routes.delete("/users/{id}", access=ADMINISTRATOR, revokes="user:{id}", answers="204")
 async def delete_user(services: Services, actor: Actor, params: DeleteUser) -> web.Response:
     """Removes the account with its own namespace and the projects in it. What she did elsewhere stays. Answers 409 for
     the only Owner of a group; with `hard_delete` such groups are removed too."""
@@ -174,7 +176,7 @@ async def delete_user(services: Services, actor: Actor, params: DeleteUser) -> w
     return no_content()
 
 
-@routes.post("/users/{id}/block", access=ADMINISTRATOR, revokes="user:{id}")
+@routes.post("/users/{id}/block", access=ADMINISTRATOR, revokes="user:{id}", answers="201 boolean | null")
 async def block_user(services: Services, actor: Actor, params: UserId) -> web.Response:
     """A blocked user's tokens work nowhere. The body is null where that is nothing new, as GitLab's is."""
     if params.id == actor.user_id:
@@ -184,14 +186,14 @@ async def block_user(services: Services, actor: Actor, params: UserId) -> web.Re
     return json_value(changed or None, status=201)
 
 
-@routes.post("/users/{id}/unblock", access=ADMINISTRATOR)
+@routes.post("/users/{id}/unblock", access=ADMINISTRATOR, answers="201 boolean")
 async def unblock_user(services: Services, actor: Actor, params: UserId) -> web.Response:
     async with services.database.transaction() as transaction:
         changed = await users.set_state(services, transaction, params.id, "active", actor.author)
     return json_value(changed, status=201)
 
 
-@routes.post("/user/static_object_token/rotate", access=SIGNED_IN)
+@routes.post("/user/static_object_token/rotate", access=SIGNED_IN, answers="201 StaticObjectToken")
 async def rotate_static_object_token(services: Services, actor: Actor) -> web.Response:
     """Gives the caller a new static-object token, shown once; links with the old one stop at once (decision D9)."""
     async with services.database.transaction() as transaction:
@@ -236,12 +238,12 @@ class EmailIdOf(EmailId):
     id: int
 
 
-@routes.get("/user/emails", access=SIGNED_IN, scopes=READ_USER_SCOPES)
+@routes.get("/user/emails", access=SIGNED_IN, scopes=READ_USER_SCOPES, answers="200 [Email]")
 async def list_own_emails(request: web.Request, actor: Actor, params: Paginated) -> web.Response:
     return await _listed_emails(request, params, actor.user_id)
 
 
-@routes.get("/user/emails/{email_id}", access=SIGNED_IN, scopes=READ_USER_SCOPES)
+@routes.get("/user/emails/{email_id}", access=SIGNED_IN, scopes=READ_USER_SCOPES, answers="200 Email")
 async def show_own_email(services: Services, actor: Actor, params: EmailId) -> web.Response:
     entity = await email_queries.show_email(services.database, params.email_id, actor.user_id)
     if entity is None:
@@ -249,30 +251,30 @@ async def show_own_email(services: Services, actor: Actor, params: EmailId) -> w
     return json_text(entity)
 
 
-@routes.post("/user/emails", access=SIGNED_IN)
+@routes.post("/user/emails", access=SIGNED_IN, answers="201 Email")
 async def add_own_email(services: Services, actor: Actor, params: AddEmail) -> web.Response:
     """Unconfirmed until the caller has followed the link that is mailed to it."""
     return await _added_email(services, actor, actor.user_id, params.email, confirmed=False)
 
 
-@routes.delete("/user/emails/{email_id}", access=SIGNED_IN)
+@routes.delete("/user/emails/{email_id}", access=SIGNED_IN, answers="204")
 async def remove_own_email(services: Services, actor: Actor, params: EmailId) -> web.Response:
     return await _removed_email(services, actor, params.email_id, actor.user_id)
 
 
-@routes.get("/users/{id}/emails", access=ADMINISTRATOR, scopes=READ_USER_SCOPES)
+@routes.get("/users/{id}/emails", access=ADMINISTRATOR, scopes=READ_USER_SCOPES, answers="200 [Email]")
 async def list_emails(request: web.Request, services: Services, params: ListEmailsOf) -> web.Response:
     await existing_user(services.database, params.id)
     return await _listed_emails(request, params, params.id)
 
 
-@routes.post("/users/{id}/emails", access=ADMINISTRATOR)
+@routes.post("/users/{id}/emails", access=ADMINISTRATOR, answers="201 Email")
 async def add_email(services: Services, actor: Actor, params: AddEmailTo) -> web.Response:
     """With `skip_confirmation` the address is confirmed at once, and no mail is sent."""
     return await _added_email(services, actor, params.id, params.email, confirmed=params.skip_confirmation)
 
 
-@routes.delete("/users/{id}/emails/{email_id}", access=ADMINISTRATOR)
+@routes.delete("/users/{id}/emails/{email_id}", access=ADMINISTRATOR, answers="204")
 async def remove_email(services: Services, actor: Actor, params: EmailIdOf) -> web.Response:
     await existing_user(services.database, params.id)
     return await _removed_email(services, actor, params.email_id, params.id)

@@ -71,7 +71,7 @@ class EventIdOf:
     audit_event_id: int
 
 
-@routes.get("/audit_events", access=ADMINISTRATOR, license=INSTANCE_AUDIT_EVENTS)
+@routes.get("/audit_events", access=ADMINISTRATOR, license=INSTANCE_AUDIT_EVENTS, answers="200 [AuditEvent]")
 async def list_instance_events(request: web.Request, params: ListInstanceEvents) -> web.Response:
     """Endpoint 25. Events of all entities, newest first."""
     if params.entity_id is not None and params.entity_type is None:
@@ -79,13 +79,20 @@ async def list_instance_events(request: web.Request, params: ListInstanceEvents)
     return await _listed(request, params, {})
 
 
-@routes.get("/audit_events/{id}", access=ADMINISTRATOR, license=INSTANCE_AUDIT_EVENTS)
+@routes.get(
+    "/audit_events/{id}", access=ADMINISTRATOR, license=INSTANCE_AUDIT_EVENTS, answers="200 AuditEvent"
+)
 async def show_instance_event(services: Services, params: EventId) -> web.Response:
     """Endpoint 26: an event of whatever entity."""
     return json_text(await queries.show_event(services.database, params.id))
 
 
-@routes.get("/groups/{id}/audit_events", access=group(Role.DEVELOPER), license=AUDIT_EVENTS)
+@routes.get(
+    "/groups/{id}/audit_events",
+    access=group(Role.DEVELOPER),
+    license=AUDIT_EVENTS,
+    answers="200 [AuditEvent]",
+)
 async def list_group_events(
     request: web.Request, actor: Actor, params: ListEventsOf, group: Group
 ) -> web.Response:
@@ -93,13 +100,23 @@ async def list_group_events(
     return await _listed(request, params, scope_of(actor, group))
 
 
-@routes.get("/groups/{id}/audit_events/{audit_event_id}", access=group(Role.OWNER), license=AUDIT_EVENTS)
+@routes.get(
+    "/groups/{id}/audit_events/{audit_event_id}",
+    access=group(Role.OWNER),
+    license=AUDIT_EVENTS,
+    answers="200 AuditEvent",
+)
 async def show_group_event(services: Services, params: EventIdOf, group: Group) -> web.Response:
     """Endpoint 28. One event of exactly this group."""
     return await _shown_of(services, params.audit_event_id, group.entity)
 
 
-@routes.get("/projects/{id}/audit_events", access=project(Role.DEVELOPER), license=AUDIT_EVENTS)
+@routes.get(
+    "/projects/{id}/audit_events",
+    access=project(Role.DEVELOPER),
+    license=AUDIT_EVENTS,
+    answers="200 [AuditEvent]",
+)
 async def list_project_events(
     request: web.Request, actor: Actor, params: ListEventsOf, project: Project
 ) -> web.Response:
@@ -108,7 +125,10 @@ async def list_project_events(
 
 
 @routes.get(
-    "/projects/{id}/audit_events/{audit_event_id}", access=project(Role.MAINTAINER), license=AUDIT_EVENTS
+    "/projects/{id}/audit_events/{audit_event_id}",
+    access=project(Role.MAINTAINER),
+    license=AUDIT_EVENTS,
+    answers="200 AuditEvent",
 )
 async def show_project_event(services: Services, params: EventIdOf, project: Project) -> web.Response:
     """Endpoint 30. One event of the project."""

@@ -126,6 +126,7 @@ class CreateCommit:
 @routes.post(
     "/projects/{id}/repository/commits",
     access=project(Role.DEVELOPER, feature="repository"),
+    answers="201 CommitDetail",
 )
 async def create_commit(
     services: Services, actor: Actor, params: CreateCommit, project: Project
@@ -141,10 +142,7 @@ async def create_commit(
     return json_value(await _detailed(services, project, repository, sha, stats), status=201)
 
 
-@routes.get(
-    "/projects/{id}/repository/commits",
-    access=project(feature="repository"),
-)
+@routes.get("/projects/{id}/repository/commits", access=project(feature="repository"), answers="200 [Commit]")
 async def list_commits(
     request: web.Request, services: Services, actor: Actor | Anonymous, params: ListCommits, project: Project
 ) -> web.Response:
@@ -183,7 +181,10 @@ def _history(repository: Repository, params: ListCommits, default_branch: str) -
 
 
 @routes.get(
-    "/projects/{id}/repository/commits/{sha}", access=project(feature="repository"), takes_job_token=True
+    "/projects/{id}/repository/commits/{sha}",
+    access=project(feature="repository"),
+    takes_job_token=True,
+    answers="200 CommitDetail",
 )
 async def show_commit(
     services: Services, actor: Actor | Anonymous, params: OneCommit, project: Project
@@ -195,7 +196,9 @@ async def show_commit(
     return json_value(await _detailed(services, project, repository, sha, stats))
 
 
-@routes.get("/projects/{id}/repository/tree", access=project(feature="repository"))
+@routes.get(
+    "/projects/{id}/repository/tree", access=project(feature="repository"), answers="200 [TreeObject]"
+)
 async def list_tree(
     request: web.Request, services: Services, actor: Actor | Anonymous, params: ListTree, project: Project
 ) -> web.Response:
@@ -268,8 +271,7 @@ class Compare:
 
 
 @routes.get(
-    "/projects/{id}/repository/commits/{sha}/diff",
-    access=project(feature="repository"),
+    "/projects/{id}/repository/commits/{sha}/diff", access=project(feature="repository"), answers="200 [Diff]"
 )
 async def show_diff(
     request: web.Request, services: Services, params: ShowDiff, project: Project
@@ -281,10 +283,7 @@ async def show_diff(
     return await listed_differences(request, params, repository, parents[0] if parents else None, sha)
 
 
-@routes.get(
-    "/projects/{id}/repository/compare",
-    access=project(feature="repository"),
-)
+@routes.get("/projects/{id}/repository/compare", access=project(feature="repository"), answers="200 Compare")
 async def compare(
     services: Services, actor: Actor | Anonymous, params: Compare, project: Project
 ) -> web.Response:
@@ -332,7 +331,11 @@ class FindMergeBase:
     refs: CommaList[str]
 
 
-@routes.get("/projects/{id}/repository/commits/{sha}/refs", access=project(feature="repository"))
+@routes.get(
+    "/projects/{id}/repository/commits/{sha}/refs",
+    access=project(feature="repository"),
+    answers="200 [BasicRef]",
+)
 async def list_refs_of_commit(
     request: web.Request,
     services: Services,
@@ -349,7 +352,11 @@ async def list_refs_of_commit(
     return await listed(request, params, shown, len(named))
 
 
-@routes.get("/projects/{id}/repository/commits/{sha}/signature", access=project(feature="repository"))
+@routes.get(
+    "/projects/{id}/repository/commits/{sha}/signature",
+    access=project(feature="repository"),
+    answers="200 CommitSignature",
+)
 async def show_signature(services: Services, params: CommitSha, project: Project) -> web.Response:
     """With what a commit is signed: by an unknown key, since users have none here."""
     repository = await opened(services, project)
@@ -366,7 +373,9 @@ def _ref(name: str) -> dict[str, str]:
     return {"type": kind, "name": name.split("/", 2)[2]}
 
 
-@routes.get("/projects/{id}/repository/merge_base", access=project(feature="repository"))
+@routes.get(
+    "/projects/{id}/repository/merge_base", access=project(feature="repository"), answers="200 Commit"
+)
 async def find_merge_base(
     services: Services, actor: Actor | Anonymous, params: FindMergeBase, project: Project
 ) -> web.Response:
@@ -408,7 +417,11 @@ class CherryPick(Revert):
     message: Description | None = None
 
 
-@routes.post(f"{_COMMIT}/cherry_pick", access=project(Role.DEVELOPER, feature="repository"))
+@routes.post(
+    f"{_COMMIT}/cherry_pick",
+    access=project(Role.DEVELOPER, feature="repository"),
+    answers="201 Commit, 200 DryRun",
+)
 async def cherry_pick(services: Services, actor: Actor, params: CherryPick, project: Project) -> web.Response:
     made = await committing.pick(
         services,
@@ -423,7 +436,11 @@ async def cherry_pick(services: Services, actor: Actor, params: CherryPick, proj
     return await _answer(services, project, made)
 
 
-@routes.post(f"{_COMMIT}/revert", access=project(Role.DEVELOPER, feature="repository"))
+@routes.post(
+    f"{_COMMIT}/revert",
+    access=project(Role.DEVELOPER, feature="repository"),
+    answers="201 Commit, 200 DryRun",
+)
 async def revert(services: Services, actor: Actor, params: Revert, project: Project) -> web.Response:
     made = await committing.pick(
         services,

@@ -100,7 +100,9 @@ class WriteProtectedBranch(OneProtected):
         return {field: value for field, value in values.items() if value is not None}
 
 
-@routes.get("/projects/{id}/protected_branches", access=project(Role.MAINTAINER))
+@routes.get(
+    "/projects/{id}/protected_branches", access=project(Role.MAINTAINER), answers="200 [ProtectedBranch]"
+)
 async def list_protected_branches(
     request: web.Request, services: Services, params: ListProtectedBranches, project: Project
 ) -> web.Response:
@@ -111,7 +113,9 @@ async def list_protected_branches(
     return await paginated(request, page, listed)
 
 
-@routes.get("/projects/{id}/protected_branches/{name}", access=project(Role.MAINTAINER))
+@routes.get(
+    "/projects/{id}/protected_branches/{name}", access=project(Role.MAINTAINER), answers="200 ProtectedBranch"
+)
 async def show_protected_branch(services: Services, params: OneProtected, project: Project) -> web.Response:
     """`name` is the rule's own, with its wildcards."""
     return json_text(
@@ -123,6 +127,7 @@ async def show_protected_branch(services: Services, params: OneProtected, projec
     "/projects/{id}/protected_branches",
     access=project(Role.MAINTAINER),
     revokes="project:{id}",
+    answers="201 ProtectedBranch",
 )
 async def protect_branch(
     services: Services, actor: Actor, params: WriteProtectedBranch, project: Project
@@ -139,6 +144,7 @@ async def protect_branch(
     "/projects/{id}/protected_branches/{name}",
     access=project(Role.MAINTAINER),
     revokes="project:{id}",
+    answers="200 ProtectedBranch",
 )
 async def update_protected_branch(
     services: Services, actor: Actor, params: WriteProtectedBranch, project: Project
@@ -150,7 +156,10 @@ async def update_protected_branch(
 
 
 @routes.delete(
-    "/projects/{id}/protected_branches/{name}", access=project(Role.MAINTAINER), revokes="project:{id}"
+    "/projects/{id}/protected_branches/{name}",
+    access=project(Role.MAINTAINER),
+    revokes="project:{id}",
+    answers="204",
 )
 async def unprotect_branch(
     services: Services, actor: Actor, params: OneProtected, project: Project
@@ -181,7 +190,7 @@ class ProtectTag(OneProtected):
         return Role.MAINTAINER if level is None else level
 
 
-@routes.get("/projects/{id}/protected_tags", access=project(Role.MAINTAINER))
+@routes.get("/projects/{id}/protected_tags", access=project(Role.MAINTAINER), answers="200 [ProtectedTag]")
 async def list_protected_tags(
     request: web.Request, services: Services, params: ListProtectedTags, project: Project
 ) -> web.Response:
@@ -190,7 +199,9 @@ async def list_protected_tags(
     return await paginated(request, page, listed)
 
 
-@routes.get("/projects/{id}/protected_tags/{name}", access=project(Role.MAINTAINER))
+@routes.get(
+    "/projects/{id}/protected_tags/{name}", access=project(Role.MAINTAINER), answers="200 ProtectedTag"
+)
 async def show_protected_tag(services: Services, params: OneProtected, project: Project) -> web.Response:
     """`name` is the rule's own, with its wildcards."""
     return json_text(
@@ -198,7 +209,12 @@ async def show_protected_tag(services: Services, params: OneProtected, project: 
     )
 
 
-@routes.post("/projects/{id}/protected_tags", access=project(Role.MAINTAINER), revokes="project:{id}")
+@routes.post(
+    "/projects/{id}/protected_tags",
+    access=project(Role.MAINTAINER),
+    revokes="project:{id}",
+    answers="201 ProtectedTag",
+)
 async def protect_tag(services: Services, actor: Actor, params: ProtectTag, project: Project) -> web.Response:
     """Protects the tags that match `name`, in which `*` stands for any text; they need not exist yet."""
     async with services.database.transaction() as transaction:
@@ -208,7 +224,10 @@ async def protect_tag(services: Services, actor: Actor, params: ProtectTag, proj
 
 
 @routes.delete(
-    "/projects/{id}/protected_tags/{name}", access=project(Role.MAINTAINER), revokes="project:{id}"
+    "/projects/{id}/protected_tags/{name}",
+    access=project(Role.MAINTAINER),
+    revokes="project:{id}",
+    answers="204",
 )
 async def unprotect_tag(
     services: Services, actor: Actor, params: OneProtected, project: Project

@@ -96,6 +96,7 @@ class WriteFile(ChangeFile):
     "/projects/{id}/repository/branches",
     access=project(feature="repository"),
     takes_job_token=True,
+    answers="200 [Branch]",
 )
 async def list_branches(
     request: web.Request, services: Services, params: ListBranches, project: Project
@@ -111,12 +112,18 @@ async def list_branches(
     return await listed(request, params, entries, len(named))
 
 
-@routes.get("/projects/{id}/repository/branches/{name}", access=project(feature="repository"))
+@routes.get(
+    "/projects/{id}/repository/branches/{name}", access=project(feature="repository"), answers="200 Branch"
+)
 async def show_branch(services: Services, params: OneRef, project: Project) -> web.Response:
     return json_value(await _branch(services, project, params.name))
 
 
-@routes.post("/projects/{id}/repository/branches", access=project(Role.DEVELOPER, feature="repository"))
+@routes.post(
+    "/projects/{id}/repository/branches",
+    access=project(Role.DEVELOPER, feature="repository"),
+    answers="201 Branch",
+)
 async def create_branch(
     services: Services, actor: Actor, params: CreateBranch, project: Project
 ) -> web.Response:
@@ -125,14 +132,21 @@ async def create_branch(
 
 
 @routes.delete(
-    "/projects/{id}/repository/branches/{name}", access=project(Role.DEVELOPER, feature="repository")
+    "/projects/{id}/repository/branches/{name}",
+    access=project(Role.DEVELOPER, feature="repository"),
+    answers="204",
 )
 async def delete_branch(services: Services, actor: Actor, params: OneRef, project: Project) -> web.Response:
     await committing.delete_branch(services, actor, project, params.name)
     return no_content()
 
 
-@routes.get("/projects/{id}/repository/tags", access=project(feature="repository"), takes_job_token=True)
+@routes.get(
+    "/projects/{id}/repository/tags",
+    access=project(feature="repository"),
+    takes_job_token=True,
+    answers="200 [Tag]",
+)
 async def list_tags(
     request: web.Request, services: Services, params: ListTags, project: Project
 ) -> web.Response:
@@ -148,25 +162,33 @@ async def list_tags(
     return await listed(request, params, entries, len(named))
 
 
-@routes.get("/projects/{id}/repository/tags/{name}", access=project(feature="repository"))
+@routes.get("/projects/{id}/repository/tags/{name}", access=project(feature="repository"), answers="200 Tag")
 async def show_tag(services: Services, params: OneRef, project: Project) -> web.Response:
     return json_value(await _tag(services, project, params.name))
 
 
-@routes.post("/projects/{id}/repository/tags", access=project(Role.DEVELOPER, feature="repository"))
+@routes.post(
+    "/projects/{id}/repository/tags", access=project(Role.DEVELOPER, feature="repository"), answers="201 Tag"
+)
 async def create_tag(services: Services, actor: Actor, params: CreateTag, project: Project) -> web.Response:
     """An annotated one where there is a message."""
     await committing.create_tag(services, actor, project, params.tag_name, params.ref, params.message)
     return json_value(await _tag(services, project, params.tag_name), status=201)
 
 
-@routes.delete("/projects/{id}/repository/tags/{name}", access=project(Role.DEVELOPER, feature="repository"))
+@routes.delete(
+    "/projects/{id}/repository/tags/{name}",
+    access=project(Role.DEVELOPER, feature="repository"),
+    answers="204",
+)
 async def delete_tag(services: Services, actor: Actor, params: OneRef, project: Project) -> web.Response:
     await committing.delete_tag(services, actor, project, params.name)
     return no_content()
 
 
-@routes.get("/projects/{id}/repository/files/{path}", access=project(feature="repository"))
+@routes.get(
+    "/projects/{id}/repository/files/{path}", access=project(feature="repository"), answers="200 File"
+)
 async def show_file(
     request: web.Request, services: Services, actor: Actor | Anonymous, params: OneFile, project: Project
 ) -> web.StreamResponse:
@@ -190,6 +212,7 @@ async def show_file(
     "/projects/{id}/repository/files/{path}/raw",
     access=project(feature="repository"),
     takes_job_token=True,
+    answers="200 bytes",
 )
 async def show_raw_file(
     request: web.Request, services: Services, actor: Actor | Anonymous, params: OneFile, project: Project
@@ -204,6 +227,7 @@ async def show_raw_file(
 @routes.post(
     "/projects/{id}/repository/files/{path}",
     access=project(Role.DEVELOPER, feature="repository"),
+    answers="201 ChangedFile",
 )
 async def create_file(services: Services, actor: Actor, params: WriteFile, project: Project) -> web.Response:
     return await _changed(services, actor, project, params, "create", status=201)
@@ -212,6 +236,7 @@ async def create_file(services: Services, actor: Actor, params: WriteFile, proje
 @routes.put(
     "/projects/{id}/repository/files/{path}",
     access=project(Role.DEVELOPER, feature="repository"),
+    answers="200 ChangedFile",
 )
 async def update_file(services: Services, actor: Actor, params: WriteFile, project: Project) -> web.Response:
     return await _changed(services, actor, project, params, "update")
@@ -220,6 +245,7 @@ async def update_file(services: Services, actor: Actor, params: WriteFile, proje
 @routes.delete(
     "/projects/{id}/repository/files/{path}",
     access=project(Role.DEVELOPER, feature="repository"),
+    answers="204",
 )
 async def delete_file(services: Services, actor: Actor, params: ChangeFile, project: Project) -> web.Response:
     await _changed(services, actor, project, params, "delete")

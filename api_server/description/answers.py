@@ -1,4 +1,4 @@
-"""What each route answers where it succeeds, from answers.toml and entities.toml: status, type and JSON Schema
+"""What each route answers where it succeeds, from its declaration and entities.toml: status, type and JSON Schema
 (2020-12).
 
 Nothing here is read before somebody asks: the API's own requests never need it.
@@ -187,8 +187,8 @@ class Answer:
 
 
 def answers(route: Route) -> tuple[Answer, ...]:
-    """The ways in which a route succeeds, the usual one first. Raises KeyError for one that answers.toml lacks."""
-    return _answers()[f"{route.method} {route.path}"]
+    """The ways in which a route succeeds, the usual one first."""
+    return _answers(route.answers)
 
 
 def response_schema(route: Route) -> Schema | None:
@@ -229,9 +229,8 @@ def _entity(name: str, declared: dict[str, dict[str, Any]]) -> Schema:
 
 
 @functools.cache
-def _answers() -> dict[str, tuple[Answer, ...]]:
-    table: dict[str, str] = tomllib.loads(_read("answers.toml"))
-    return {route: tuple(map(_answer, text.split(","))) for route, text in table.items()}
+def _answers(declared: str) -> tuple[Answer, ...]:
+    return tuple(map(_answer, declared.split(",")))
 
 
 def _answer(text: str) -> Answer:

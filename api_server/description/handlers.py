@@ -64,7 +64,7 @@ def setup(services: Services, described: Iterable[Routes], base_path: str) -> No
     services[DESCRIPTION] = Description(described, base_path)
 
 
-@routes.get("/openapi.json", access=ANYONE)
+@routes.get("/openapi.json", access=ANYONE, answers="200 object")
 async def show_description(request: web.Request, services: Services) -> web.Response:
     """This description, in OpenAPI 3.1."""
     written = await services[DESCRIPTION].written()

@@ -57,8 +57,10 @@ class UpdateInvitation(InvitationEmail):
     )
 
 
-@routes.post("/groups/{id}/invitations", access=group(Role.OWNER))
-@routes.post("/projects/{id}/invitations", access=project(Role.MAINTAINER))
+@routes.post("/groups/{id}/invitations", access=group(Role.OWNER), answers="201 RefusedOutcome | Outcomes")
+@routes.post(
+    "/projects/{id}/invitations", access=project(Role.MAINTAINER), answers="201 RefusedOutcome | Outcomes"
+)
 async def invite(services: Services, actor: Actor, params: Invite, resource: Project | Group) -> web.Response:
     """Endpoint 31: 201 whatever becomes of each recipient; what went wrong is in the body."""
     if params.member_role_id is not None:
@@ -77,8 +79,8 @@ async def invite(services: Services, actor: Actor, params: Invite, resource: Pro
     return json_value(answer, status=201)
 
 
-@routes.get("/groups/{id}/invitations", access=group(Role.OWNER))
-@routes.get("/projects/{id}/invitations", access=project(Role.MAINTAINER))
+@routes.get("/groups/{id}/invitations", access=group(Role.OWNER), answers="200 [Invitation]")
+@routes.get("/projects/{id}/invitations", access=project(Role.MAINTAINER), answers="200 [Invitation]")
 async def list_invitations(
     request: web.Request, services: Services, params: ListInvitations, resource: Project | Group
 ) -> web.Response:
@@ -90,8 +92,10 @@ async def list_invitations(
     return await paginated(request, page, listed)
 
 
-@routes.put("/groups/{id}/invitations/{email}", access=group(Role.OWNER))
-@routes.put("/projects/{id}/invitations/{email}", access=project(Role.MAINTAINER))
+@routes.put("/groups/{id}/invitations/{email}", access=group(Role.OWNER), answers="200 ChangedInvitation")
+@routes.put(
+    "/projects/{id}/invitations/{email}", access=project(Role.MAINTAINER), answers="200 ChangedInvitation"
+)
 async def update_invitation(
     services: Services, actor: Actor, params: UpdateInvitation, resource: Project | Group
 ) -> web.Response:
@@ -108,8 +112,8 @@ async def update_invitation(
     return json_text(shown)
 
 
-@routes.delete("/groups/{id}/invitations/{email}", access=group(Role.OWNER))
-@routes.delete("/projects/{id}/invitations/{email}", access=project(Role.MAINTAINER))
+@routes.delete("/groups/{id}/invitations/{email}", access=group(Role.OWNER), answers="204")
+@routes.delete("/projects/{id}/invitations/{email}", access=project(Role.MAINTAINER), answers="204")
 async def delete_invitation(
     services: Services, actor: Actor, params: InvitationEmail, resource: Project | Group
 ) -> web.Response:

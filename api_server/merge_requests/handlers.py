@@ -82,7 +82,7 @@ class UpdateMergeRequest(MergeRequestId):
     state_event: Literal["close", "reopen"] | None = None
 
 
-@routes.post(PATH, access=CHANGE)
+@routes.post(PATH, access=CHANGE, answers="201 MergeRequest")
 async def create_merge_request(
     services: Services, actor: Actor, params: CreateMergeRequest, project: Project
 ) -> web.Response:
@@ -95,11 +95,7 @@ async def create_merge_request(
     return json_text(shown, status=201)
 
 
-@routes.get(
-    ONE,
-    access=project(feature="repository"),
-    takes_job_token=True,
-)
+@routes.get(ONE, access=project(feature="repository"), takes_job_token=True, answers="200 MergeRequest")
 async def show_merge_request(services: Services, params: ShowMergeRequest, project: Project) -> web.Response:
     """Asks git whether it can be merged, if a branch has moved since that was last known."""
     database = services.database
@@ -116,7 +112,7 @@ async def show_merge_request(services: Services, params: ShowMergeRequest, proje
     return json_value(shown)
 
 
-@routes.put(ONE, access=CHANGE)
+@routes.put(ONE, access=CHANGE, answers="200 MergeRequest")
 async def update_merge_request(
     services: Services, actor: Actor, params: UpdateMergeRequest, project: Project
 ) -> web.Response:
@@ -134,7 +130,7 @@ async def update_merge_request(
     return json_text(shown)
 
 
-@routes.delete(ONE, access=project(Role.OWNER, feature="repository", changes=True))
+@routes.delete(ONE, access=project(Role.OWNER, feature="repository", changes=True), answers="204")
 async def delete_merge_request(
     services: Services, actor: Actor, params: MergeRequestId, project: Project
 ) -> web.Response:
@@ -209,7 +205,7 @@ class ListContents(Paginated):
     merge_request_iid: int
 
 
-@routes.get(f"{ONE}/commits", access=project(feature="repository"))
+@routes.get(f"{ONE}/commits", access=project(feature="repository"), answers="200 [Commit]")
 async def list_commits(
     request: web.Request, services: Services, actor: Actor | Anonymous, params: ListContents, project: Project
 ) -> web.Response:
@@ -220,7 +216,7 @@ async def list_commits(
     return await listed_commits(request, params, project, repository, shas)
 
 
-@routes.get(f"{ONE}/diffs", access=project(feature="repository"))
+@routes.get(f"{ONE}/diffs", access=project(feature="repository"), answers="200 [Diff]")
 async def list_diffs(
     request: web.Request, services: Services, params: ListContents, project: Project
 ) -> web.Response:
@@ -235,7 +231,7 @@ async def list_diffs(
     )
 
 
-@routes.get(f"{ONE}/closes_issues", access=project(feature="repository"))
+@routes.get(f"{ONE}/closes_issues", access=project(feature="repository"), answers="200 [object]")
 async def list_closed_issues(
     request: web.Request, services: Services, params: ListContents, project: Project
 ) -> web.Response:
@@ -244,7 +240,7 @@ async def list_closed_issues(
     return await listed(request, params, [], 0)
 
 
-@routes.get(f"{ONE}/changes", access=project(feature="repository"))
+@routes.get(f"{ONE}/changes", access=project(feature="repository"), answers="200 MergeRequestChanges")
 async def show_changes(
     services: Services, actor: Actor | Anonymous, params: MergeRequestId, project: Project
 ) -> web.Response:
@@ -268,7 +264,7 @@ async def shas_of(
         return await commits_between(repository, merge_request.base_sha, merge_request.head_sha, MOST_COMMITS)
 
 
-@routes.get(f"{ONE}/pipelines", access=project(feature="builds"))
+@routes.get(f"{ONE}/pipelines", access=project(feature="builds"), answers="200 [PipelineInList]")
 async def list_pipelines(
     request: web.Request, services: Services, actor: Actor | Anonymous, params: ListContents, project: Project
 ) -> web.Response:
@@ -288,7 +284,9 @@ async def list_pipelines(
     return await paginated(request, page, listed)
 
 
-@routes.post(f"{ONE}/pipelines", access=project(Role.DEVELOPER, feature="builds", changes=True))
+@routes.post(
+    f"{ONE}/pipelines", access=project(Role.DEVELOPER, feature="builds", changes=True), answers="200 Pipeline"
+)
 async def create_pipeline(
     services: Services, actor: Actor, params: MergeRequestId, project: Project
 ) -> web.Response:
@@ -313,7 +311,7 @@ def _require_repository(project: Project) -> None:
         raise forbidden()
 
 
-@routes.get(f"{ONE}/reviewers", access=project(feature="repository"))
+@routes.get(f"{ONE}/reviewers", access=project(feature="repository"), answers="200 [MergeRequestReviewer]")
 async def list_reviewers(
     request: web.Request, services: Services, params: ListContents, project: Project
 ) -> web.Response:
@@ -324,7 +322,7 @@ async def list_reviewers(
     return await paginated(request, page, await queries.list_reviewers(database, page, merge_request.id))
 
 
-@routes.get(f"{ONE}/participants", access=project(feature="repository"))
+@routes.get(f"{ONE}/participants", access=project(feature="repository"), answers="200 [UserBasic]")
 async def list_participants(
     request: web.Request, services: Services, params: ListContents, project: Project
 ) -> web.Response:
@@ -340,7 +338,7 @@ class ApproveMergeRequest(MergeRequestId):
     sha: str | None = None
 
 
-@routes.get(f"{ONE}/approvals", access=project(feature="repository"))
+@routes.get(f"{ONE}/approvals", access=project(feature="repository"), answers="200 MergeRequestApprovals")
 async def show_approvals(
     services: Services, actor: Actor, params: MergeRequestId, project: Project
 ) -> web.Response:
@@ -348,14 +346,16 @@ async def show_approvals(
     return await _approvals(services, actor, merge_request.id, project.role)
 
 
-@routes.get(f"{ONE}/approval_state", access=project(feature="repository"))
+@routes.get(
+    f"{ONE}/approval_state", access=project(feature="repository"), answers="200 MergeRequestApprovalState"
+)
 async def show_approval_state(services: Services, params: MergeRequestId, project: Project) -> web.Response:
     """There are no approval rules, so that none is left to be satisfied."""
     await queries.find(services.database, project.id, params.merge_request_iid)
     return json_value({"approval_rules_overwritten": False, "rules": []})
 
 
-@routes.post(f"{ONE}/approve", access=CHANGE)
+@routes.post(f"{ONE}/approve", access=CHANGE, answers="201 MergeRequestApprovals")
 async def approve_merge_request(
     services: Services, actor: Actor, params: ApproveMergeRequest, project: Project
 ) -> web.Response:
@@ -366,7 +366,7 @@ async def approve_merge_request(
     return await _approvals(services, actor, merge_request.id, project.role, status=201)
 
 
-@routes.post(f"{ONE}/unapprove", access=CHANGE)
+@routes.post(f"{ONE}/unapprove", access=CHANGE, answers="201 MergeRequestApprovals")
 async def unapprove_merge_request(
     services: Services, actor: Actor, params: MergeRequestId, project: Project
 ) -> web.Response:
@@ -376,7 +376,7 @@ async def unapprove_merge_request(
     return await _approvals(services, actor, merge_request.id, project.role, status=201)
 
 
-@routes.put(f"{ONE}/reset_approvals", access=CHANGE)
+@routes.put(f"{ONE}/reset_approvals", access=CHANGE, answers="202 integer")
 async def reset_approvals(
     services: Services, actor: Actor, params: MergeRequestId, project: Project
 ) -> web.Response:
@@ -416,7 +416,7 @@ class RebaseMergeRequest(MergeRequestId):
     skip_ci: bool = False
 
 
-@routes.put(f"{ONE}/merge", access=CHANGE)
+@routes.put(f"{ONE}/merge", access=CHANGE, answers="200 MergeRequest")
 async def merge_merge_request(
     services: Services, actor: Actor, params: MergeMergeRequest, project: Project
 ) -> web.Response:
@@ -435,7 +435,7 @@ async def merge_merge_request(
     return json_text(await queries.show(services.database, merge_request.id, project))
 
 
-@routes.post(f"{ONE}/cancel_merge_when_pipeline_succeeds", access=CHANGE)
+@routes.post(f"{ONE}/cancel_merge_when_pipeline_succeeds", access=CHANGE, answers="201 Outcomes")
 async def cancel_auto_merge(
     services: Services, actor: Actor, params: MergeRequestId, project: Project
 ) -> web.Response:
@@ -443,7 +443,7 @@ async def cancel_auto_merge(
     return json_value({"status": "success"}, status=201)
 
 
-@routes.get(f"{ONE}/merge_ref", access=project(feature="repository"))
+@routes.get(f"{ONE}/merge_ref", access=project(feature="repository"), answers="200 MergeRef")
 async def show_merge_ref(
     services: Services, actor: Actor, params: MergeRequestId, project: Project
 ) -> web.Response:
@@ -457,7 +457,7 @@ async def show_merge_ref(
     return json_value({"commit_id": sha})
 
 
-@routes.put(f"{ONE}/rebase", access=CHANGE)
+@routes.put(f"{ONE}/rebase", access=CHANGE, answers="202 RebaseInProgress")
 async def rebase_merge_request(
     services: Services, actor: Actor, params: RebaseMergeRequest, project: Project
 ) -> web.Response:

@@ -143,13 +143,13 @@ def _scope(scope: str, viewer_id: int) -> dict[str, Any]:
 routes = Routes()
 
 
-@routes.get("/merge_requests", access=SIGNED_IN)
+@routes.get("/merge_requests", access=SIGNED_IN, answers="200 [MergeRequestBasic]")
 async def list_merge_requests(request: web.Request, params: ListOfAll) -> web.Response:
     """Newest first; those that match every filter, of all projects whose files the caller may read."""
     return await _readable(request, params)
 
 
-@routes.get("/groups/{id}/merge_requests", access=group())
+@routes.get("/groups/{id}/merge_requests", access=group(), answers="200 [MergeRequestBasic]")
 async def list_of_group(request: web.Request, params: ListOfGroup, group: Group) -> web.Response:
     """Likewise, of the projects of a group and of the groups below it."""
     return await _readable(request, params, group)
@@ -173,7 +173,9 @@ async def _readable(
     return await paginated(request, page, listed)
 
 
-@routes.get(PATH, access=project(feature="repository"), takes_job_token=True)
+@routes.get(
+    PATH, access=project(feature="repository"), takes_job_token=True, answers="200 [MergeRequestBasic]"
+)
 async def list_of_project(
     request: web.Request, services: Services, actor: Actor, params: ListOfProject, project: Project
 ) -> web.Response:

@@ -106,7 +106,7 @@ READ = project(feature="repository")
 WRITE = project(feature="repository", changes=True)
 
 
-@routes.get(NOTES, access=READ)
+@routes.get(NOTES, access=READ, answers="200 [Note]")
 async def list_notes(
     request: web.Request, services: Services, params: ListNotes, project: Project
 ) -> web.Response:
@@ -121,12 +121,12 @@ async def list_notes(
     return await paginated(request, page, listed)
 
 
-@routes.get(NOTE, access=READ)
+@routes.get(NOTE, access=READ, answers="200 Note")
 async def show_note(services: Services, params: OneNote, project: Project) -> web.Response:
     return await shown_note(services, project, params.merge_request_iid, params.note_id)
 
 
-@routes.post(NOTES, access=WRITE)
+@routes.post(NOTES, access=WRITE, answers="201 Note")
 async def create_note(
     request: web.Request, services: Services, actor: Actor, params: CreateNote, project: Project
 ) -> web.Response:
@@ -140,7 +140,7 @@ async def create_note(
     return json_text(entity, status=201)
 
 
-@routes.put(NOTE, access=WRITE)
+@routes.put(NOTE, access=WRITE, answers="200 Note")
 async def update_note(services: Services, actor: Actor, params: UpdateNote, project: Project) -> web.Response:
     async with conversation(services, actor, project, params.merge_request_iid) as talk:
         await talk.edit(params.note_id, params.body)
@@ -148,7 +148,7 @@ async def update_note(services: Services, actor: Actor, params: UpdateNote, proj
     return json_text(entity)
 
 
-@routes.delete(NOTE, access=WRITE)
+@routes.delete(NOTE, access=WRITE, answers="204")
 async def delete_note(services: Services, actor: Actor, params: OneNote, project: Project) -> web.Response:
     async with conversation(services, actor, project, params.merge_request_iid) as talk:
         await talk.delete(params.note_id)
@@ -186,7 +186,7 @@ DISCUSSION_NOTES = f"{DISCUSSION}/notes"
 DISCUSSION_NOTE = f"{DISCUSSION_NOTES}/{{note_id}}"
 
 
-@routes.get(DISCUSSIONS, access=READ)
+@routes.get(DISCUSSIONS, access=READ, answers="200 [Discussion]")
 async def list_discussions(
     request: web.Request, services: Services, params: ListContents, project: Project
 ) -> web.Response:
@@ -199,14 +199,14 @@ async def list_discussions(
     return await paginated(request, page, listed)
 
 
-@routes.get(DISCUSSION, access=READ)
+@routes.get(DISCUSSION, access=READ, answers="200 Discussion")
 async def show_discussion(services: Services, params: OneDiscussion, project: Project) -> web.Response:
     database = services.database
     about = await queries.find(database, project.id, params.merge_request_iid)
     return json_text(await notes.show_thread(database, project, about.id, params.discussion_id))
 
 
-@routes.post(DISCUSSIONS, access=WRITE)
+@routes.post(DISCUSSIONS, access=WRITE, answers="201 Discussion")
 async def create_discussion(
     request: web.Request, services: Services, actor: Actor, params: CreateDiscussion, project: Project
 ) -> web.Response:
@@ -229,7 +229,7 @@ async def create_discussion(
     return json_text(entity, status=201)
 
 
-@routes.put(DISCUSSION, access=WRITE)
+@routes.put(DISCUSSION, access=WRITE, answers="200 Discussion")
 async def resolve_discussion(
     services: Services, actor: Actor, params: ResolveDiscussion, project: Project
 ) -> web.Response:
@@ -239,7 +239,7 @@ async def resolve_discussion(
     return json_text(entity)
 
 
-@routes.get(DISCUSSION_NOTES, access=READ)
+@routes.get(DISCUSSION_NOTES, access=READ, answers="200 [Note]")
 async def list_discussion_notes(
     request: web.Request, services: Services, params: ListDiscussionNotes, project: Project
 ) -> web.Response:
@@ -259,14 +259,14 @@ async def list_discussion_notes(
     return await paginated(request, page, listed)
 
 
-@routes.get(DISCUSSION_NOTE, access=READ)
+@routes.get(DISCUSSION_NOTE, access=READ, answers="200 Note")
 async def show_discussion_note(
     services: Services, params: OneDiscussionNote, project: Project
 ) -> web.Response:
     return await shown_note(services, project, params.merge_request_iid, params.note_id, params.discussion_id)
 
 
-@routes.post(DISCUSSION_NOTES, access=WRITE)
+@routes.post(DISCUSSION_NOTES, access=WRITE, answers="201 Note")
 async def create_discussion_note(
     request: web.Request, services: Services, actor: Actor, params: CreateDiscussionNote, project: Project
 ) -> web.Response:
@@ -276,7 +276,7 @@ async def create_discussion_note(
     return json_text(entity, status=201)
 
 
-@routes.put(DISCUSSION_NOTE, access=WRITE)
+@routes.put(DISCUSSION_NOTE, access=WRITE, answers="200 Note")
 async def update_discussion_note(
     services: Services, actor: Actor, params: UpdateDiscussionNote, project: Project
 ) -> web.Response:
@@ -291,7 +291,7 @@ async def update_discussion_note(
     return json_text(entity)
 
 
-@routes.delete(DISCUSSION_NOTE, access=WRITE)
+@routes.delete(DISCUSSION_NOTE, access=WRITE, answers="204")
 async def delete_discussion_note(
     services: Services, actor: Actor, params: OneDiscussionNote, project: Project
 ) -> web.Response:

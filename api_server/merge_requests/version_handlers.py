@@ -88,7 +88,7 @@ class OneVersion:
     version_id: int
 
 
-@routes.get(VERSIONS, access=project(feature="repository"))
+@routes.get(VERSIONS, access=project(feature="repository"), answers="200 [MergeRequestDiff]")
 async def list_versions(
     request: web.Request, services: Services, actor: Actor | Anonymous, params: ListVersions, project: Project
 ) -> web.Response:
@@ -102,7 +102,9 @@ async def list_versions(
     return await paginated(request, page, attrs.evolve(listed, body=orjson.dumps(versions).decode()))
 
 
-@routes.get(f"{VERSIONS}/{{version_id}}", access=project(feature="repository"))
+@routes.get(
+    f"{VERSIONS}/{{version_id}}", access=project(feature="repository"), answers="200 MergeRequestDiffFull"
+)
 async def show_version(
     services: Services, actor: Actor | Anonymous, params: OneVersion, project: Project
 ) -> web.Response:
@@ -132,7 +134,11 @@ class ListOfCommit(Paginated):
     state: Literal["opened", "closed", "locked", "merged", "all"] = "all"
 
 
-@routes.get("/projects/{id}/repository/commits/{sha}/merge_requests", access=project(feature="repository"))
+@routes.get(
+    "/projects/{id}/repository/commits/{sha}/merge_requests",
+    access=project(feature="repository"),
+    answers="200 [MergeRequestBasic]",
+)
 async def list_of_commit(
     request: web.Request, services: Services, actor: Actor | Anonymous, params: ListOfCommit, project: Project
 ) -> web.Response:

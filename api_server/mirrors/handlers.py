@@ -46,7 +46,7 @@ class UpdateMirror(MirrorUpdate):
     mirror_id: str = attrs.field(metadata={"takes": int})
 
 
-@routes.get("/projects/{id}/remote_mirrors", access=project(Role.MAINTAINER))
+@routes.get("/projects/{id}/remote_mirrors", access=project(Role.MAINTAINER), answers="200 [RemoteMirror]")
 async def list_mirrors(
     request: web.Request, services: Services, params: ListMirrors, project: Project
 ) -> web.Response:
@@ -56,21 +56,21 @@ async def list_mirrors(
     return await paginated(request, page, listed)
 
 
-@routes.get(_MIRROR, access=project(Role.MAINTAINER))
+@routes.get(_MIRROR, access=project(Role.MAINTAINER), answers="200 RemoteMirror")
 async def show_mirror(services: Services, params: MirrorId, project: Project) -> web.Response:
     """Endpoint 20. Credentials of its URL are masked."""
     shown = await queries.show(services.database, project.id, _number(params.mirror_id))
     return json_text(shown)
 
 
-@routes.get(f"{_MIRROR}/public_key", access=project(Role.MAINTAINER))
+@routes.get(f"{_MIRROR}/public_key", access=project(Role.MAINTAINER), answers="200 PublicKey")
 async def show_public_key(services: Services, params: MirrorId, project: Project) -> web.Response:
     """What the target has to accept from a mirror that logs in by key over SSH."""
     key = await queries.public_key(services.database, project.id, _number(params.mirror_id))
     return json_value({"public_key": key})
 
 
-@routes.post("/projects/{id}/remote_mirrors", access=project(Role.MAINTAINER))
+@routes.post("/projects/{id}/remote_mirrors", access=project(Role.MAINTAINER), answers="201 RemoteMirror")
 async def create_mirror(
     services: Services, actor: Actor, params: CreateMirror, project: Project
 ) -> web.Response:
@@ -82,7 +82,7 @@ async def create_mirror(
     return json_text(shown, status=201)
 
 
-@routes.put(_MIRROR, access=project(Role.MAINTAINER))
+@routes.put(_MIRROR, access=project(Role.MAINTAINER), answers="200 RemoteMirror")
 async def update_mirror(
     services: Services, actor: Actor, params: UpdateMirror, project: Project
 ) -> web.Response:
@@ -95,7 +95,7 @@ async def update_mirror(
     return json_text(shown)
 
 
-@routes.post(f"{_MIRROR}/sync", access=project(Role.MAINTAINER))
+@routes.post(f"{_MIRROR}/sync", access=project(Role.MAINTAINER), answers="204")
 async def sync_mirror(services: Services, params: MirrorId, project: Project) -> web.Response:
     """Endpoint 23. Pushes soon; a mirror that is switched off is refused."""
     async with services.database.transaction() as transaction:
@@ -104,7 +104,7 @@ async def sync_mirror(services: Services, params: MirrorId, project: Project) ->
     return no_content()
 
 
-@routes.delete(_MIRROR, access=project(Role.MAINTAINER))
+@routes.delete(_MIRROR, access=project(Role.MAINTAINER), answers="204")
 async def delete_mirror(
     request: web.Request, services: Services, actor: Actor, params: MirrorId, project: Project
 ) -> web.Response:

@@ -74,8 +74,10 @@ class RotateAccessToken(RotateOwnAccessToken):
     token_id: int
 
 
-@routes.get("/projects/{id}/access_tokens", access=project(Role.MAINTAINER))
-@routes.get("/groups/{id}/access_tokens", access=group(Role.OWNER))
+@routes.get(
+    "/projects/{id}/access_tokens", access=project(Role.MAINTAINER), answers="200 [ResourceAccessToken]"
+)
+@routes.get("/groups/{id}/access_tokens", access=group(Role.OWNER), answers="200 [ResourceAccessToken]")
 async def list_access_tokens(
     request: web.Request, services: Services, params: ListAccessTokens, resource: Group | Project
 ) -> web.Response:
@@ -91,8 +93,14 @@ async def list_access_tokens(
     return await paginated(request, page, listed)
 
 
-@routes.get("/projects/{id}/access_tokens/{token_id}", access=project(Role.MAINTAINER))
-@routes.get("/groups/{id}/access_tokens/{token_id}", access=group(Role.OWNER))
+@routes.get(
+    "/projects/{id}/access_tokens/{token_id}",
+    access=project(Role.MAINTAINER),
+    answers="200 ResourceAccessToken",
+)
+@routes.get(
+    "/groups/{id}/access_tokens/{token_id}", access=group(Role.OWNER), answers="200 ResourceAccessToken"
+)
 async def show_access_token(
     services: Services, params: AccessTokenId, resource: Group | Project
 ) -> web.Response:
@@ -101,8 +109,14 @@ async def show_access_token(
     return json_text(await access_token_queries.show_token(database, token.id))
 
 
-@routes.post("/projects/{id}/access_tokens", access=project(Role.MAINTAINER))
-@routes.post("/groups/{id}/access_tokens", access=group(Role.OWNER))
+@routes.post(
+    "/projects/{id}/access_tokens",
+    access=project(Role.MAINTAINER),
+    answers="201 ResourceAccessTokenWithToken",
+)
+@routes.post(
+    "/groups/{id}/access_tokens", access=group(Role.OWNER), answers="201 ResourceAccessTokenWithToken"
+)
 async def create_access_token(
     services: Services, actor: Actor, params: CreateAccessToken, resource: Group | Project
 ) -> web.Response:
@@ -120,9 +134,17 @@ async def create_access_token(
 
 
 @routes.delete(
-    "/projects/{id}/access_tokens/{token_id}", access=project(Role.MAINTAINER), revokes="token:{token_id}"
+    "/projects/{id}/access_tokens/{token_id}",
+    access=project(Role.MAINTAINER),
+    revokes="token:{token_id}",
+    answers="204",
 )
-@routes.delete("/groups/{id}/access_tokens/{token_id}", access=group(Role.OWNER), revokes="token:{token_id}")
+@routes.delete(
+    "/groups/{id}/access_tokens/{token_id}",
+    access=group(Role.OWNER),
+    revokes="token:{token_id}",
+    answers="204",
+)
 async def revoke_access_token(
     services: Services, actor: Actor, params: AccessTokenId, resource: Group | Project
 ) -> web.Response:
@@ -141,12 +163,14 @@ async def revoke_access_token(
     access=project(),
     scopes=SELF_ROTATE_SCOPES,
     revokes="token:{token_id}",
+    answers="200 ResourceAccessTokenWithToken",
 )
 @routes.post(
     "/groups/{id}/access_tokens/self/rotate",
     access=group(),
     scopes=SELF_ROTATE_SCOPES,
     revokes="token:{token_id}",
+    answers="200 ResourceAccessTokenWithToken",
 )
 async def rotate_own_access_token(
     services: Services, actor: Actor, params: RotateOwnAccessToken, resource: Group | Project
@@ -167,9 +191,13 @@ async def rotate_own_access_token(
     "/projects/{id}/access_tokens/{token_id}/rotate",
     access=project(Role.MAINTAINER),
     revokes="token:{token_id}",
+    answers="200 ResourceAccessTokenWithToken",
 )
 @routes.post(
-    "/groups/{id}/access_tokens/{token_id}/rotate", access=group(Role.OWNER), revokes="token:{token_id}"
+    "/groups/{id}/access_tokens/{token_id}/rotate",
+    access=group(Role.OWNER),
+    revokes="token:{token_id}",
+    answers="200 ResourceAccessTokenWithToken",
 )
 async def rotate_access_token(
     services: Services, actor: Actor, params: RotateAccessToken, resource: Group | Project

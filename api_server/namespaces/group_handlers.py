@@ -72,19 +72,19 @@ class ListNamespaces(Paginated):
     search: str | None = None
 
 
-@routes.get("/groups", access=SIGNED_IN_OR_NOT)
+@routes.get("/groups", access=SIGNED_IN_OR_NOT, answers="200 [Group]")
 async def list_groups(request: web.Request, params: ListGroups) -> web.Response:
     """The groups that the caller can see: without credentials the public ones."""
     return await _listed(request, params)
 
 
-@routes.get("/groups/{id}/subgroups", access=group())
+@routes.get("/groups/{id}/subgroups", access=group(), answers="200 [Group]")
 async def list_subgroups(request: web.Request, params: ListSubgroups, group: Group) -> web.Response:
     """Direct subgroups."""
     return await _listed(request, params, parent_id=group.id)
 
 
-@routes.get("/groups/{id}/descendant_groups", access=group())
+@routes.get("/groups/{id}/descendant_groups", access=group(), answers="200 [Group]")
 async def list_descendant_groups(request: web.Request, params: ListSubgroups, group: Group) -> web.Response:
     """Subgroups and all below them."""
     return await _listed(request, params, ancestor_id=group.id)
@@ -112,7 +112,7 @@ async def _listed(
     return await paginated(request, page, listed)
 
 
-@routes.post("/groups", access=SIGNED_IN)
+@routes.post("/groups", access=SIGNED_IN, answers="201 GroupDetail")
 async def create_group(
     request: web.Request, services: Services, actor: Actor, params: CreateGroup
 ) -> web.Response:
@@ -144,12 +144,12 @@ async def _parent(request: web.Request, parent_id: int | None) -> Group | None:
     return None
 
 
-@routes.get("/groups/{id}", access=group())
+@routes.get("/groups/{id}", access=group(), answers="200 GroupDetail")
 async def show_group(services: Services, group: Group) -> web.Response:
     return json_text(await namespace_queries.show_group(services.database, group.id))
 
 
-@routes.put("/groups/{id}", access=group(Role.OWNER), revokes="group:{id}")
+@routes.put("/groups/{id}", access=group(Role.OWNER), revokes="group:{id}", answers="200 GroupDetail")
 async def update_group(services: Services, actor: Actor, params: UpdateGroup, group: Group) -> web.Response:
     wishes = attrs.asdict(params, filter=lambda field, _: field.name != "id")
     async with services.database.transaction() as transaction:
@@ -158,7 +158,7 @@ async def update_group(services: Services, actor: Actor, params: UpdateGroup, gr
     return json_text(entity)
 
 
-@routes.delete("/groups/{id}", access=group(Role.OWNER), revokes="group:{id}")
+@routes.delete("/groups/{id}", access=group(Role.OWNER), revokes="group:{id}", answers="202 Message")
 async def delete_group(services: Services, actor: Actor, group: Group) -> web.Response:
     """With everything in it."""
     async with services.database.transaction() as transaction:
@@ -166,7 +166,7 @@ async def delete_group(services: Services, actor: Actor, group: Group) -> web.Re
     return json_value({"message": "202 Accepted"}, status=202)
 
 
-@routes.get("/namespaces", access=SIGNED_IN)
+@routes.get("/namespaces", access=SIGNED_IN, answers="200 [Namespace]")
 async def list_namespaces(
     request: web.Request, services: Services, actor: Actor, params: ListNamespaces
 ) -> web.Response:
@@ -184,7 +184,7 @@ class NamespacePath:
     parent_id: int | None = None
 
 
-@routes.get("/namespaces/{path}/exists", access=SIGNED_IN)
+@routes.get("/namespaces/{path}/exists", access=SIGNED_IN, answers="200 NamespaceExistence")
 async def namespace_exists(services: Services, actor: Actor, params: NamespacePath) -> web.Response:
     """Whether something has that path (below a group), and a free one beside it."""
     taken = await namespace_queries.namespace_paths_like(
@@ -202,7 +202,7 @@ def _free(path: str, taken: set[str]) -> str:
     return next(name for number in count(1) if (name := f"{path}{number}").lower() not in taken)
 
 
-@routes.get("/namespaces/{id}", access=SIGNED_IN)
+@routes.get("/namespaces/{id}", access=SIGNED_IN, answers="200 Namespace")
 async def show_namespace(services: Services, actor: Actor, params: ById) -> web.Response:
     number = access.id_in(params.id)
     entity = await namespace_queries.show_namespace(

@@ -41,14 +41,16 @@ class OneGroup:
     target_group_id: int
 
 
-@routes.get("/projects/{id}/job_token_scope", access=project(Role.MAINTAINER))
+@routes.get("/projects/{id}/job_token_scope", access=project(Role.MAINTAINER), answers="200 JobTokenScope")
 async def show_scope(services: Services, project: Project) -> web.Response:
     """Whether the project asks which jobs it lets in. Where its own jobs may go, the other projects say."""
     enabled = await job_token_scope_queries.is_enabled(services.database, project.id)
     return json_value({"inbound_enabled": enabled, "outbound_enabled": False})
 
 
-@routes.patch("/projects/{id}/job_token_scope", access=project(Role.MAINTAINER), revokes="project:{id}")
+@routes.patch(
+    "/projects/{id}/job_token_scope", access=project(Role.MAINTAINER), revokes="project:{id}", answers="204"
+)
 async def limit_access(
     services: Services, actor: Actor, params: LimitAccess, project: Project
 ) -> web.Response:
@@ -57,19 +59,27 @@ async def limit_access(
     return no_content()
 
 
-@routes.get("/projects/{id}/job_token_scope/allowlist", access=project(Role.MAINTAINER))
+@routes.get(
+    "/projects/{id}/job_token_scope/allowlist", access=project(Role.MAINTAINER), answers="200 [BasicProject]"
+)
 async def list_projects(request: web.Request, params: ListAllowed, project: Project) -> web.Response:
     """The projects whose jobs are let in, this one included."""
     return await _listed(request, params, project, "project")
 
 
-@routes.get("/projects/{id}/job_token_scope/groups_allowlist", access=project(Role.MAINTAINER))
+@routes.get(
+    "/projects/{id}/job_token_scope/groups_allowlist",
+    access=project(Role.MAINTAINER),
+    answers="200 [BasicGroup]",
+)
 async def list_groups(request: web.Request, params: ListAllowed, project: Project) -> web.Response:
     """The groups the jobs of whose projects are let in, subgroups' included."""
     return await _listed(request, params, project, "group")
 
 
-@routes.post("/projects/{id}/job_token_scope/allowlist", access=project(Role.MAINTAINER))
+@routes.post(
+    "/projects/{id}/job_token_scope/allowlist", access=project(Role.MAINTAINER), answers="201 AllowedProject"
+)
 async def allow_project(
     services: Services, actor: Actor, params: OneProject, project: Project
 ) -> web.Response:
@@ -79,7 +89,11 @@ async def allow_project(
     return json_value({"source_project_id": project.id, "target_project_id": target.id}, status=201)
 
 
-@routes.post("/projects/{id}/job_token_scope/groups_allowlist", access=project(Role.MAINTAINER))
+@routes.post(
+    "/projects/{id}/job_token_scope/groups_allowlist",
+    access=project(Role.MAINTAINER),
+    answers="201 AllowedGroup",
+)
 async def allow_group(services: Services, actor: Actor, params: OneGroup, project: Project) -> web.Response:
     """A group that the caller sees."""
     target = await group_to_name(services, actor, "target_group_id", params.target_group_id)
@@ -91,6 +105,7 @@ async def allow_group(services: Services, actor: Actor, params: OneGroup, projec
     "/projects/{id}/job_token_scope/allowlist/{target_project_id}",
     access=project(Role.MAINTAINER),
     revokes="project:{id}",
+    answers="204",
 )
 async def disallow_project(
     request: web.Request, services: Services, actor: Actor, params: OneProject, project: Project
@@ -105,6 +120,7 @@ async def disallow_project(
     "/projects/{id}/job_token_scope/groups_allowlist/{target_group_id}",
     access=project(Role.MAINTAINER),
     revokes="project:{id}",
+    answers="204",
 )
 async def disallow_group(
     services: Services, actor: Actor, params: OneGroup, project: Project

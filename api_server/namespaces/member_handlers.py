@@ -65,15 +65,15 @@ class RemoveMember(MemberId):
     skip_subresources: bool = False
 
 
-@routes.get("/groups/{id}/members", access=group())
-@routes.get("/projects/{id}/members", access=project())
+@routes.get("/groups/{id}/members", access=group(), answers="200 [Member]")
+@routes.get("/projects/{id}/members", access=project(), answers="200 [Member]")
 async def list_members(request: web.Request, params: ListMembers, resource: Group | Project) -> web.Response:
     """Direct members, by their ids."""
     return await _listed(request, params, source_of(resource).direct)
 
 
-@routes.get("/groups/{id}/members/all", access=group())
-@routes.get("/projects/{id}/members/all", access=project())
+@routes.get("/groups/{id}/members/all", access=group(), answers="200 [Member]")
+@routes.get("/projects/{id}/members/all", access=project(), answers="200 [Member]")
 async def list_all_members(
     request: web.Request, params: ListMembers, resource: Group | Project
 ) -> web.Response:
@@ -94,24 +94,24 @@ async def _listed(request: web.Request, params: ListMembers, places: MemberSourc
     return await paginated(request, page, listed)
 
 
-@routes.get("/groups/{id}/members/{user_id}", access=group())
-@routes.get("/projects/{id}/members/{user_id}", access=project())
+@routes.get("/groups/{id}/members/{user_id}", access=group(), answers="200 Member")
+@routes.get("/projects/{id}/members/{user_id}", access=project(), answers="200 Member")
 async def show_member(services: Services, params: MemberId, resource: Group | Project) -> web.Response:
     """A direct member."""
     places = source_of(resource).direct
     return json_text(await member_queries.show_member(services.database, params.user_id, **places))
 
 
-@routes.get("/groups/{id}/members/all/{user_id}", access=group())
-@routes.get("/projects/{id}/members/all/{user_id}", access=project())
+@routes.get("/groups/{id}/members/all/{user_id}", access=group(), answers="200 Member")
+@routes.get("/projects/{id}/members/all/{user_id}", access=project(), answers="200 Member")
 async def show_any_member(services: Services, params: MemberId, resource: Group | Project) -> web.Response:
     """A direct or inherited member, with her greatest role."""
     places = source_of(resource).everywhere
     return json_text(await member_queries.show_member(services.database, params.user_id, **places))
 
 
-@routes.post("/groups/{id}/members", access=group(Role.OWNER))
-@routes.post("/projects/{id}/members", access=project(Role.MAINTAINER))
+@routes.post("/groups/{id}/members", access=group(Role.OWNER), answers="201 Member | Outcomes")
+@routes.post("/projects/{id}/members", access=project(Role.MAINTAINER), answers="201 Member | Outcomes")
 async def add_members(
     services: Services, actor: Actor, params: AddMember, resource: Group | Project
 ) -> web.Response:
@@ -145,14 +145,13 @@ async def _added_several(
 
 
 @routes.put(
-    "/groups/{id}/members/{user_id}",
-    access=group(Role.OWNER),
-    revokes="user:{user_id}",
+    "/groups/{id}/members/{user_id}", access=group(Role.OWNER), revokes="user:{user_id}", answers="200 Member"
 )
 @routes.put(
     "/projects/{id}/members/{user_id}",
     access=project(Role.MAINTAINER),
     revokes="user:{user_id}",
+    answers="200 Member",
 )
 async def update_member(
     services: Services, actor: Actor, params: UpdateMember, resource: Group | Project
@@ -169,16 +168,8 @@ async def update_member(
     return json_text(entity)
 
 
-@routes.delete(
-    "/groups/{id}/members/{user_id}",
-    access=group(),
-    revokes="user:{user_id}",
-)
-@routes.delete(
-    "/projects/{id}/members/{user_id}",
-    access=project(),
-    revokes="user:{user_id}",
-)
+@routes.delete("/groups/{id}/members/{user_id}", access=group(), revokes="user:{user_id}", answers="204")
+@routes.delete("/projects/{id}/members/{user_id}", access=project(), revokes="user:{user_id}", answers="204")
 async def remove_member(
     services: Services, actor: Actor, params: RemoveMember, resource: Group | Project
 ) -> web.Response:
@@ -207,7 +198,7 @@ class ListMemberships(Paginated):
     type: Literal["Project", "Namespace"] | None = None
 
 
-@overview_routes.get("/projects/{id}/users", access=project())
+@overview_routes.get("/projects/{id}/users", access=project(), answers="200 [UserBasic]")
 async def list_project_users(
     request: web.Request, params: ListProjectUsers, project: Project
 ) -> web.Response:
@@ -227,7 +218,9 @@ async def list_project_users(
     return await paginated(request, page, listed)
 
 
-@overview_routes.get("/users/{id}/memberships", access=ADMINISTRATOR, scopes=READ_USER_SCOPES)
+@overview_routes.get(
+    "/users/{id}/memberships", access=ADMINISTRATOR, scopes=READ_USER_SCOPES, answers="200 [Membership]"
+)
 async def list_memberships(request: web.Request, params: ListMemberships) -> web.Response:
     """The projects and groups of which the user is a direct member."""
     database = context.services(request).database

@@ -142,27 +142,27 @@ class UpdateProject:
     ci_id_token_sub_claim_components: list[Literal["project_path", "ref_type", "ref"]] | None = None
 
 
-@routes.get("/projects", access=SIGNED_IN_OR_NOT)
+@routes.get("/projects", access=SIGNED_IN_OR_NOT, answers="200 [Project | BasicProject]")
 async def list_projects(request: web.Request, params: ListProjects) -> web.Response:
     """The projects that the caller can see: without credentials the public ones, with few keys."""
     return await _listed(request, params)
 
 
-@routes.get("/groups/{id}/projects", access=group())
+@routes.get("/groups/{id}/projects", access=group(), answers="200 [Project | BasicProject]")
 async def list_group_projects(request: web.Request, params: ListGroupProjects, group: Group) -> web.Response:
     below: project_queries.Below = "with_subgroups" if params.include_subgroups else "directly"
     # whoever has a role in a group has it in all of its projects
     return await _listed(request, params, group.id, below, sees_all=group.role >= Role.GUEST)
 
 
-@routes.get("/groups/{id}/projects/shared", access=group())
+@routes.get("/groups/{id}/projects/shared", access=group(), answers="200 [Project | BasicProject]")
 async def list_shared_projects(request: web.Request, params: ListSharedProjects) -> web.Response:
     """Those of other groups that are shared with this one: none, since nothing is shared here."""
     page = wanted_page(params, project_queries.LISTING)
     return await paginated(request, page, ListPage("[]", more=False, last_id=None, total=0))
 
 
-@routes.get("/users/{id}/projects", access=SIGNED_IN)
+@routes.get("/users/{id}/projects", access=SIGNED_IN, answers="200 [Project | BasicProject]")
 async def list_user_projects(
     request: web.Request, services: Services, actor: Actor, params: ListUserProjects
 ) -> web.Response:
@@ -203,7 +203,7 @@ async def _listed(
     return await paginated(request, page, listed)
 
 
-@routes.post("/projects", access=SIGNED_IN)
+@routes.post("/projects", access=SIGNED_IN, answers="201 Project")
 async def create_project(services: Services, actor: Actor, params: CreateProject) -> web.Response:
     """A project in the caller's own namespace, or in a group where she is at least Developer; on request with a first
     commit."""
@@ -216,22 +216,18 @@ async def create_project(services: Services, actor: Actor, params: CreateProject
     return json_text(entity, status=201)
 
 
-@routes.get("/projects/{id}", access=project())
+@routes.get("/projects/{id}", access=project(), answers="200 Project")
 async def show_project(services: Services, actor: Actor, project: Project) -> web.Response:
     return await _shown(services, actor, project)
 
 
-@routes.get("/projects/{id}/issues", access=project())
+@routes.get("/projects/{id}/issues", access=project(), answers="200 [object]")
 async def list_issues(request: web.Request, params: ListIssues) -> web.Response:
     """None, as where a project has its issues switched off; bots ask before anything else."""
     return await paginated(request, offset_page(params), ListPage("[]", more=False, last_id=None, total=0))
 
 
-@routes.put(
-    "/projects/{id}",
-    access=project(Role.MAINTAINER),
-    revokes="project:{id}",
-)
+@routes.put("/projects/{id}", access=project(Role.MAINTAINER), revokes="project:{id}", answers="200 Project")
 async def update_project(
     services: Services, actor: Actor, params: UpdateProject, project: Project
 ) -> web.Response:
@@ -240,13 +236,15 @@ async def update_project(
     return await _updated(services, actor, project, wishes)
 
 
-@routes.post("/projects/{id}/archive", access=project(Role.OWNER), revokes="project:{id}")
+@routes.post(
+    "/projects/{id}/archive", access=project(Role.OWNER), revokes="project:{id}", answers="201 Project"
+)
 async def archive_project(services: Services, actor: Actor, project: Project) -> web.Response:
     """Nothing can be pushed to an archived project."""
     return await _updated(services, actor, project, {"archived": True}, status=201)
 
 
-@routes.post("/projects/{id}/unarchive", access=project(Role.OWNER))
+@routes.post("/projects/{id}/unarchive", access=project(Role.OWNER), answers="201 Project")
 async def unarchive_project(services: Services, actor: Actor, project: Project) -> web.Response:
     return await _updated(services, actor, project, {"archived": False}, status=201)
 
@@ -261,7 +259,9 @@ async def _updated(
     return await _shown(services, actor, project, status)
 
 
-@routes.put("/projects/{id}/transfer", access=project(Role.OWNER), revokes="project:{id}")
+@routes.put(
+    "/projects/{id}/transfer", access=project(Role.OWNER), revokes="project:{id}", answers="200 Project"
+)
 async def transfer_project(
     services: Services, actor: Actor, params: TransferProject, project: Project
 ) -> web.Response:
@@ -272,11 +272,7 @@ async def transfer_project(
     return await _shown(services, actor, project)
 
 
-@routes.delete(
-    "/projects/{id}",
-    access=project(Role.OWNER),
-    revokes="project:{id}",
-)
+@routes.delete("/projects/{id}", access=project(Role.OWNER), revokes="project:{id}", answers="202 Message")
 async def delete_project(services: Services, actor: Actor, project: Project) -> web.Response:
     """With its repository and all that belongs to it."""
     async with services.database.transaction() as transaction:

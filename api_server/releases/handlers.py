@@ -108,7 +108,12 @@ class UpdateRelease(OneRelease):
         return {field: value for field, value in sent.items() if value is not UNSET}
 
 
-@routes.get("/projects/{id}/releases", access=project(feature="repository"), takes_job_token=True)
+@routes.get(
+    "/projects/{id}/releases",
+    access=project(feature="repository"),
+    takes_job_token=True,
+    answers="200 [Release]",
+)
 async def list_releases(
     request: web.Request, services: Services, params: ListReleases, project: Project
 ) -> web.Response:
@@ -121,8 +126,13 @@ async def list_releases(
     return await paginated(request, page, attrs.evolve(listed, body=orjson.dumps(shown).decode()))
 
 
-@routes.get(_LATEST, access=project(feature="repository"), takes_job_token=True)
-@routes.get(_LATEST + "/{suffix_path:(?s:.+)}", access=project(feature="repository"), takes_job_token=True)
+@routes.get(_LATEST, access=project(feature="repository"), takes_job_token=True, answers="302")
+@routes.get(
+    _LATEST + "/{suffix_path:(?s:.+)}",
+    access=project(feature="repository"),
+    takes_job_token=True,
+    answers="302",
+)
 async def latest_release(services: Services, params: LatestRelease, project: Project) -> web.Response:
     """Redirects to the release with the latest date, or to what is below it."""
     tag = await queries.latest_tag(services.database, project.id)
@@ -131,7 +141,7 @@ async def latest_release(services: Services, params: LatestRelease, project: Pro
     raise web.HTTPFound(written_url(changes.release_address(services, project, tag, params.suffix_path)))
 
 
-@routes.get(_ONE, access=project(feature="repository"), takes_job_token=True)
+@routes.get(_ONE, access=project(feature="repository"), takes_job_token=True, answers="200 Release")
 async def show_release(services: Services, params: OneRelease, project: Project) -> web.Response:
     return json_value(await _shown(services, project, params.tag_name))
 
@@ -140,6 +150,7 @@ async def show_release(services: Services, params: OneRelease, project: Project)
     "/projects/{id}/releases",
     access=project(Role.DEVELOPER, feature="repository", changes=True),
     takes_job_token=True,
+    answers="201 Release",
 )
 async def create_release(
     services: Services, actor: Actor, params: CreateRelease, project: Project
@@ -153,6 +164,7 @@ async def create_release(
     _ONE,
     access=project(Role.DEVELOPER, feature="repository", changes=True),
     takes_job_token=True,
+    answers="200 Release",
 )
 async def update_release(
     services: Services, actor: Actor, params: UpdateRelease, project: Project
@@ -161,7 +173,12 @@ async def update_release(
     return json_value(await _shown(services, project, params.tag_name))
 
 
-@routes.delete(_ONE, access=project(Role.DEVELOPER, feature="repository", changes=True), takes_job_token=True)
+@routes.delete(
+    _ONE,
+    access=project(Role.DEVELOPER, feature="repository", changes=True),
+    takes_job_token=True,
+    answers="200 Release",
+)
 async def delete_release(
     services: Services, actor: Actor, params: OneRelease, project: Project
 ) -> web.Response:
@@ -234,7 +251,7 @@ class DirectPath(OneRelease):
     path: str
 
 
-@routes.get(_LINKS, access=project(feature="repository"), takes_job_token=True)
+@routes.get(_LINKS, access=project(feature="repository"), takes_job_token=True, answers="200 [ReleaseLink]")
 async def list_links(
     request: web.Request, services: Services, params: ListLinks, project: Project
 ) -> web.Response:
@@ -246,27 +263,40 @@ async def list_links(
     return await paginated(request, page, attrs.evolve(listed, body=orjson.dumps(shown).decode()))
 
 
-@routes.get(_LINK, access=project(feature="repository"), takes_job_token=True)
+@routes.get(_LINK, access=project(feature="repository"), takes_job_token=True, answers="200 ReleaseLink")
 async def show_link(services: Services, params: OneLink, project: Project) -> web.Response:
     release = await _release(services, project, params.tag_name)
     row = await queries.show_link(services.database, release.id, params.link_id)
     return _answer(services, project, release.tag, row)
 
 
-@routes.post(_LINKS, access=project(Role.DEVELOPER, feature="repository", changes=True), takes_job_token=True)
+@routes.post(
+    _LINKS,
+    access=project(Role.DEVELOPER, feature="repository", changes=True),
+    takes_job_token=True,
+    answers="201 ReleaseLink",
+)
 async def create_link(services: Services, params: CreateLink, project: Project) -> web.Response:
     row = await changes.add_link(services, project, params.tag_name, params.link)
     return _answer(services, project, params.tag_name, row, status=201)
 
 
-@routes.put(_LINK, access=project(Role.DEVELOPER, feature="repository", changes=True), takes_job_token=True)
+@routes.put(
+    _LINK,
+    access=project(Role.DEVELOPER, feature="repository", changes=True),
+    takes_job_token=True,
+    answers="200 ReleaseLink",
+)
 async def update_link(services: Services, params: UpdateLink, project: Project) -> web.Response:
     row = await changes.update_link(services, project, params.tag_name, params.link_id, params.changed)
     return _answer(services, project, params.tag_name, row)
 
 
 @routes.delete(
-    _LINK, access=project(Role.DEVELOPER, feature="repository", changes=True), takes_job_token=True
+    _LINK,
+    access=project(Role.DEVELOPER, feature="repository", changes=True),
+    takes_job_token=True,
+    answers="200 ReleaseLink",
 )
 async def delete_link(services: Services, params: OneLink, project: Project) -> web.Response:
     """Answers what it was."""
@@ -278,6 +308,7 @@ async def delete_link(services: Services, params: OneLink, project: Project) -> 
     "/projects/{id}/releases/{tag_name}/downloads/{path:(?s:.+)}",
     access=project(feature="repository"),
     takes_job_token=True,
+    answers="302",
 )
 async def follow_direct_path(services: Services, params: DirectPath, project: Project) -> web.Response:
     """Redirects to the URL of the link that has this direct path."""

@@ -79,10 +79,11 @@ class GetArchive:
     path: str = ""
 
 
-@routes.get("/projects/{id}/repository/archive", access=project(feature="repository"))
+@routes.get("/projects/{id}/repository/archive", access=project(feature="repository"), answers="200 bytes")
 @routes.get(
     "/projects/{id}/repository/archive.{format:[a-z0-9.]+}",
     access=project(feature="repository"),
+    answers="200 bytes",
 )
 async def show_archive(
     request: web.Request, services: Services, actor: Actor, params: GetArchive, project: Project

@@ -57,7 +57,9 @@ class UpdateService(ServiceId):
     paused: bool | None = None
 
 
-@routes.get(SERVICES, access=project(Role.MAINTAINER), license=STATUS_CHECKS)
+@routes.get(
+    SERVICES, access=project(Role.MAINTAINER), license=STATUS_CHECKS, answers="200 [ExternalStatusCheck]"
+)
 async def list_services(
     request: web.Request, services: Services, params: ListServices, project: Project
 ) -> web.Response:
@@ -67,7 +69,9 @@ async def list_services(
     return await paginated(request, page, listed)
 
 
-@routes.post(SERVICES, access=project(Role.MAINTAINER), license=STATUS_CHECKS)
+@routes.post(
+    SERVICES, access=project(Role.MAINTAINER), license=STATUS_CHECKS, answers="201 ExternalStatusCheck"
+)
 async def create_service(
     services: Services, actor: Actor, params: CreateService, project: Project
 ) -> web.Response:
@@ -86,13 +90,17 @@ async def create_service(
     return json_text(shown, status=201)
 
 
-@routes.get(SERVICE, access=project(Role.MAINTAINER), license=STATUS_CHECKS)
+@routes.get(
+    SERVICE, access=project(Role.MAINTAINER), license=STATUS_CHECKS, answers="200 ExternalStatusCheck"
+)
 async def show_service(services: Services, params: ServiceId, project: Project) -> web.Response:
     """One service; beyond GitLab."""
     return json_text(await queries.show(services.database, project.id, params.check_id))
 
 
-@routes.put(SERVICE, access=project(Role.MAINTAINER), license=STATUS_CHECKS)
+@routes.put(
+    SERVICE, access=project(Role.MAINTAINER), license=STATUS_CHECKS, answers="200 ExternalStatusCheck"
+)
 async def update_service(
     services: Services, actor: Actor, params: UpdateService, project: Project
 ) -> web.Response:
@@ -109,7 +117,7 @@ async def update_service(
     return json_text(shown)
 
 
-@routes.delete(SERVICE, access=project(Role.MAINTAINER), license=STATUS_CHECKS)
+@routes.delete(SERVICE, access=project(Role.MAINTAINER), license=STATUS_CHECKS, answers="204")
 async def delete_service(
     request: web.Request, services: Services, actor: Actor, params: ServiceId, project: Project
 ) -> web.Response:
@@ -175,7 +183,12 @@ class ListResponses(ListChecks):
     external_status_check_id: int
 
 
-@routes.get(f"{CHECKS}/status_checks", access=project(feature="repository"), license=STATUS_CHECKS)
+@routes.get(
+    f"{CHECKS}/status_checks",
+    access=project(feature="repository"),
+    license=STATUS_CHECKS,
+    answers="200 [MergeRequestStatusCheck]",
+)
 async def list_checks(
     request: web.Request, services: Services, params: ListChecks, project: Project
 ) -> web.Response:
@@ -196,6 +209,7 @@ async def list_checks(
     f"{CHECKS}/status_check_responses",
     access=project(Role.DEVELOPER, feature="repository", changes=True),
     license=STATUS_CHECKS,
+    answers="201 StatusCheckResponse",
 )
 async def respond(services: Services, actor: Actor, params: Respond, project: Project) -> web.Response:
     """Endpoint 17. A service says how the head does; `pending` where it does not say."""
@@ -219,6 +233,7 @@ async def respond(services: Services, actor: Actor, params: Respond, project: Pr
     f"{CHECKS}/status_checks/{{external_status_check_id}}/retry",
     access=project(Role.DEVELOPER, feature="repository", changes=True),
     license=STATUS_CHECKS,
+    answers="202 Message",
 )
 async def retry(
     services: Services, actor: Actor, params: CheckOfMergeRequest, project: Project
@@ -235,6 +250,7 @@ async def retry(
     f"{CHECKS}/status_checks/{{external_status_check_id}}/responses",
     access=project(feature="repository"),
     license=STATUS_CHECKS,
+    answers="200 [StatusCheckAnswer]",
 )
 async def list_responses(
     request: web.Request, services: Services, params: ListResponses, project: Project
@@ -269,7 +285,12 @@ class DeliveryId:
     delivery_id: int
 
 
-@routes.get(f"{SERVICE}/deliveries", access=project(Role.MAINTAINER), license=STATUS_CHECKS)
+@routes.get(
+    f"{SERVICE}/deliveries",
+    access=project(Role.MAINTAINER),
+    license=STATUS_CHECKS,
+    answers="200 [StatusCheckDelivery]",
+)
 async def list_deliveries(
     request: web.Request, services: Services, params: ListDeliveries, project: Project
 ) -> web.Response:
@@ -282,7 +303,12 @@ async def list_deliveries(
     return await paginated(request, page, listed)
 
 
-@routes.get(f"{SERVICE}/deliveries/{{delivery_id}}", access=project(Role.MAINTAINER), license=STATUS_CHECKS)
+@routes.get(
+    f"{SERVICE}/deliveries/{{delivery_id}}",
+    access=project(Role.MAINTAINER),
+    license=STATUS_CHECKS,
+    answers="200 StatusCheckDeliveryDetail",
+)
 async def show_delivery(services: Services, params: DeliveryId, project: Project) -> web.Response:
     """One delivery with its payload and every attempt; beyond GitLab."""
     check = await queries.find(services.database, project.id, params.check_id)
@@ -291,7 +317,10 @@ async def show_delivery(services: Services, params: DeliveryId, project: Project
 
 
 @routes.post(
-    f"{SERVICE}/deliveries/{{delivery_id}}/redeliver", access=project(Role.MAINTAINER), license=STATUS_CHECKS
+    f"{SERVICE}/deliveries/{{delivery_id}}/redeliver",
+    access=project(Role.MAINTAINER),
+    license=STATUS_CHECKS,
+    answers="202 StatusCheckDeliveryDetail",
 )
 async def redeliver(services: Services, actor: Actor, params: DeliveryId, project: Project) -> web.Response:
     """The same message at once, also to a paused check; beyond GitLab."""

@@ -115,6 +115,11 @@ class Declaration(TypedDict, total=False):
     """What a route says of itself beside its path and its handler."""
 
     access: Required[Access]
+    #: What the route answers where it does not refuse: `200 [Job]` is a status and a body, further ones stand behind
+    #: commas. A body is an entity of `description/entities.toml`, whose first lines say how types are written, a list
+    #: of them, any of several | of them (the larger first: clients take the first that fits), `text`, or `bytes` of
+    #: whatever type; a status without a body has none.
+    answers: Required[str]
     license: License
     scopes: tuple[str, ...]
     #: Running jobs' tokens are taken too, with their users' rights where the project lets them in.
@@ -135,6 +140,7 @@ class Route:
     path: str
     handler: Handler
     access: Access
+    answers: str
     license: License | None = None
     scopes: tuple[str, ...] = ()
     takes_job_token: bool = False

@@ -113,7 +113,7 @@ def _declared(noted: Noted) -> Answer | str:
         return Answer(status=noted.status)
     if noted.status == 206 and any(answer.form in ("bytes", "text") for answer in by_status.values()):
         return Answer(status=206, form="bytes")
-    return f"answers.toml does not know {noted.status}, but {sorted(by_status)}"
+    return f"the route does not declare {noted.status}, but {sorted(by_status)}"
 
 
 @functools.cache

@@ -33,7 +33,7 @@ class OneAgent:
     agent_id: int
 
 
-@routes.get("/projects/{id}/cluster_agents", access=project(Role.DEVELOPER))
+@routes.get("/projects/{id}/cluster_agents", access=project(Role.DEVELOPER), answers="200 [ClusterAgent]")
 async def list_agents(
     request: web.Request, services: Services, params: ListAgents, project: Project
 ) -> web.Response:
@@ -41,12 +41,14 @@ async def list_agents(
     return await paginated(request, page, await queries.list_agents(services.database, page, project.id))
 
 
-@routes.get("/projects/{id}/cluster_agents/{agent_id}", access=project(Role.DEVELOPER))
+@routes.get(
+    "/projects/{id}/cluster_agents/{agent_id}", access=project(Role.DEVELOPER), answers="200 ClusterAgent"
+)
 async def show_agent(services: Services, params: OneAgent, project: Project) -> web.Response:
     return json_text(await queries.show_agent(services.database, project.id, params.agent_id))
 
 
-@routes.post("/projects/{id}/cluster_agents", access=project(Role.MAINTAINER))
+@routes.post("/projects/{id}/cluster_agents", access=project(Role.MAINTAINER), answers="201 ClusterAgent")
 async def create_agent(
     services: Services, actor: Actor, params: CreateAgent, project: Project
 ) -> web.Response:
@@ -57,7 +59,7 @@ async def create_agent(
     return json_text(made.entity, status=201)
 
 
-@routes.delete("/projects/{id}/cluster_agents/{agent_id}", access=project(Role.MAINTAINER))
+@routes.delete("/projects/{id}/cluster_agents/{agent_id}", access=project(Role.MAINTAINER), answers="204")
 async def delete_agent(services: Services, actor: Actor, params: OneAgent, project: Project) -> web.Response:
     async with services.database.transaction() as transaction:
         await agents.remove(transaction, project, params.agent_id, actor.author)

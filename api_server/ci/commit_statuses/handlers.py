@@ -66,7 +66,11 @@ class SetStatus:
         )
 
 
-@routes.get("/projects/{id}/repository/commits/{sha}/statuses", access=project(feature="builds"))
+@routes.get(
+    "/projects/{id}/repository/commits/{sha}/statuses",
+    access=project(feature="builds"),
+    answers="200 [CommitStatus]",
+)
 async def list_statuses(
     request: web.Request, services: Services, params: ListStatuses, project: Project
 ) -> web.Response:
@@ -87,7 +91,11 @@ async def list_statuses(
     return await paginated(request, page, listed)
 
 
-@routes.post("/projects/{id}/statuses/{sha}", access=project(Role.DEVELOPER, feature="builds"))
+@routes.post(
+    "/projects/{id}/statuses/{sha}",
+    access=project(Role.DEVELOPER, feature="builds"),
+    answers="201 CommitStatus",
+)
 async def set_status(services: Services, actor: Actor, params: SetStatus, project: Project) -> web.Response:
     """Says how the commit does, in the newest pipeline of it and of `ref`, or in one of its own."""
     changes.check(params.reported)

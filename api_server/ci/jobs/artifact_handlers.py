@@ -148,6 +148,7 @@ class FileOfRef(ArtifactsOfRef):
     "/projects/{id}/jobs/artifacts/{ref:.+}/download",
     access=project(feature="builds"),
     takes_job_token=True,
+    answers="200 bytes",
 )
 async def download_of_ref(
     request: web.Request, services: Services, params: ArtifactsOfRef, project: Project
@@ -161,6 +162,7 @@ async def download_of_ref(
     "/projects/{id}/jobs/artifacts/{ref:.+}/raw/{path:(?s:.+)}",
     access=project(feature="builds"),
     takes_job_token=True,
+    answers="200 bytes",
 )
 async def download_file_of_ref(
     request: web.Request, services: Services, params: FileOfRef, project: Project
@@ -170,7 +172,12 @@ async def download_file_of_ref(
     return await send_member(request, archive, params.path)
 
 
-@routes.get("/projects/{id}/jobs/{job_id}/artifacts", access=project(feature="builds"), takes_job_token=True)
+@routes.get(
+    "/projects/{id}/jobs/{job_id}/artifacts",
+    access=project(feature="builds"),
+    takes_job_token=True,
+    answers="200 bytes",
+)
 async def download(
     request: web.Request, services: Services, params: OneJob, project: Project
 ) -> web.StreamResponse:
@@ -185,6 +192,7 @@ async def download(
     "/projects/{id}/jobs/{job_id}/artifacts/{path:(?s:.+)}",
     access=project(feature="builds"),
     takes_job_token=True,
+    answers="200 bytes",
 )
 async def download_file(
     request: web.Request, services: Services, params: OneFile, project: Project
@@ -196,7 +204,11 @@ async def download_file(
     return await send_member(request, archive, params.path)
 
 
-@routes.post("/projects/{id}/jobs/{job_id}/artifacts/keep", access=project(Role.DEVELOPER, feature="builds"))
+@routes.post(
+    "/projects/{id}/jobs/{job_id}/artifacts/keep",
+    access=project(Role.DEVELOPER, feature="builds"),
+    answers="200 Job",
+)
 async def keep(services: Services, params: OneJob, project: Project) -> web.Response:
     """The artifacts do not expire any more."""
     job = await find_job(services, project, params.job_id)
@@ -208,7 +220,9 @@ async def keep(services: Services, params: OneJob, project: Project) -> web.Resp
     return json_text(await show_job(services.database, job.id, archived_before(services)))
 
 
-@routes.delete("/projects/{id}/jobs/{job_id}/artifacts", access=project(Role.MAINTAINER, feature="builds"))
+@routes.delete(
+    "/projects/{id}/jobs/{job_id}/artifacts", access=project(Role.MAINTAINER, feature="builds"), answers="204"
+)
 async def delete(services: Services, actor: Actor, params: OneJob, project: Project) -> web.Response:
     """The artifacts, not the log."""
     job = await find_job(services, project, params.job_id)
@@ -223,7 +237,11 @@ async def delete(services: Services, actor: Actor, params: OneJob, project: Proj
     return no_content()
 
 
-@routes.delete("/projects/{id}/artifacts", access=project(Role.MAINTAINER, feature="builds", changes=True))
+@routes.delete(
+    "/projects/{id}/artifacts",
+    access=project(Role.MAINTAINER, feature="builds", changes=True),
+    answers="202 Message",
+)
 async def delete_of_project(services: Services, actor: Actor, project: Project) -> web.Response:
     """Soon all artifacts but the newest of each branch and tag are gone."""
     async with services.database.transaction() as transaction:

@@ -50,7 +50,7 @@ from common.http_fields import rejoined
 routes = Routes()
 
 
-@routes.get("/projects/{id}/jobs/{job_id}/trace", access=project(feature="builds"))
+@routes.get("/projects/{id}/jobs/{job_id}/trace", access=project(feature="builds"), answers="200 text")
 async def show_log(
     request: web.Request, services: Services, params: OneJob, project: Project
 ) -> web.StreamResponse:
@@ -114,7 +114,7 @@ async def send_log(request: web.Request, job_id: int) -> web.StreamResponse:
 JOBS_LIMIT = Key[RateLimiter]("jobs_limit")
 
 
-@routes.get("/projects/{id}/jobs", access=project(feature="builds"))
+@routes.get("/projects/{id}/jobs", access=project(feature="builds"), answers="200 [Job]")
 async def list_project_jobs(
     request: web.Request, services: Services, actor: Actor, params: ListProjectJobs, project: Project
 ) -> web.Response:
@@ -128,7 +128,9 @@ async def list_project_jobs(
     return await paginated(request, page, listed)
 
 
-@routes.get("/projects/{id}/pipelines/{pipeline_id}/jobs", access=project(feature="builds"))
+@routes.get(
+    "/projects/{id}/pipelines/{pipeline_id}/jobs", access=project(feature="builds"), answers="200 [Job]"
+)
 async def list_pipeline_jobs(
     request: web.Request, params: ListPipelineJobs, project: Project
 ) -> web.Response:
@@ -136,7 +138,9 @@ async def list_pipeline_jobs(
     return await _jobs_of_pipeline(request, params, project, "build")
 
 
-@routes.get("/projects/{id}/pipelines/{pipeline_id}/bridges", access=project(feature="builds"))
+@routes.get(
+    "/projects/{id}/pipelines/{pipeline_id}/bridges", access=project(feature="builds"), answers="200 [Bridge]"
+)
 async def list_bridges(request: web.Request, params: ListPipelineJobs, project: Project) -> web.Response:
     """Endpoint 3. Jobs that start other pipelines, newest first."""
     return await _jobs_of_pipeline(request, params, project, "bridge")
@@ -160,13 +164,13 @@ async def _jobs_of_pipeline(
     return await paginated(request, page, listed)
 
 
-@routes.get("/job", access=JOB)
+@routes.get("/job", access=JOB, answers="200 Job")
 async def show_own_job(services: Services, actor: Actor) -> web.Response:
     """Endpoint 4. The job whose token is sent."""
     return json_text(await _shown(services, id_of_calling_job(actor)))
 
 
-@routes.get("/projects/{id}/jobs/{job_id}", access=project(feature="builds"))
+@routes.get("/projects/{id}/jobs/{job_id}", access=project(feature="builds"), answers="200 Job")
 async def show_job(services: Services, params: OneJob, project: Project) -> web.Response:
     """Endpoint 6. One job."""
     entity = await queries.show_job_of_project(
@@ -177,7 +181,9 @@ async def show_job(services: Services, params: OneJob, project: Project) -> web.
     return json_text(entity)
 
 
-@routes.post("/projects/{id}/jobs/{job_id}/cancel", access=project(Role.DEVELOPER, feature="builds"))
+@routes.post(
+    "/projects/{id}/jobs/{job_id}/cancel", access=project(Role.DEVELOPER, feature="builds"), answers="201 Job"
+)
 async def cancel_job(services: Services, params: CancelJob, project: Project) -> web.Response:
     """Endpoint 8. `force` is for Maintainers."""
     if params.force and project.role < Role.MAINTAINER:
@@ -189,7 +195,9 @@ async def cancel_job(services: Services, params: CancelJob, project: Project) ->
     return json_text(await _shown(services, job.id), status=201)
 
 
-@routes.post("/projects/{id}/jobs/{job_id}/retry", access=project(Role.DEVELOPER, feature="builds"))
+@routes.post(
+    "/projects/{id}/jobs/{job_id}/retry", access=project(Role.DEVELOPER, feature="builds"), answers="201 Job"
+)
 async def retry_job(services: Services, actor: Actor, params: OneJob, project: Project) -> web.Response:
     """Endpoint 9. Answers the new job."""
     job = await find_job_or_bridge(services, project, params.job_id)
@@ -202,7 +210,11 @@ async def retry_job(services: Services, actor: Actor, params: OneJob, project: P
     return json_text(await _shown(services, again.id), status=201)
 
 
-@routes.post("/projects/{id}/jobs/{job_id}/erase", access=project(Role.DEVELOPER, feature="builds"))
+@routes.post(
+    "/projects/{id}/jobs/{job_id}/erase",
+    access=project(Role.DEVELOPER, feature="builds"),
+    answers="201 ErasedJob",
+)
 async def erase_job(services: Services, actor: Actor, params: OneJob, project: Project) -> web.Response:
     """Endpoint 10. Its log and artifacts go; what it was stays."""
     job = await find_job(services, project, params.job_id)
@@ -218,7 +230,11 @@ async def erase_job(services: Services, actor: Actor, params: OneJob, project: P
     return json_text(entity, status=201)
 
 
-@routes.post("/projects/{id}/jobs/{job_id}/play", access=project(Role.DEVELOPER, feature="builds"))
+@routes.post(
+    "/projects/{id}/jobs/{job_id}/play",
+    access=project(Role.DEVELOPER, feature="builds"),
+    answers="200 Job | Bridge",
+)
 async def play_job(services: Services, actor: Actor, params: PlayJob, project: Project) -> web.Response:
     """Endpoint 11. Answers a bridge as one."""
     job = await find_job_or_bridge(services, project, params.job_id)
@@ -241,7 +257,12 @@ async def _shown(services: Services, job_id: int) -> str:
     return await queries.show_job(services.database, job_id, archived_before(services))
 
 
-@routes.get("/job/allowed_agents", access=JOB, license=License("Agent access for CI jobs", "premium"))
+@routes.get(
+    "/job/allowed_agents",
+    access=JOB,
+    license=License("Agent access for CI jobs", "premium"),
+    answers="200 AllowedAgents",
+)
 async def show_allowed_agents(services: Services, actor: Actor) -> web.Response:
     """Endpoint 5. The cluster agents that the calling job may use."""
     return json_value(await describe_allowed_agents(services.database, id_of_calling_job(actor)))

@@ -150,7 +150,11 @@ class ReportsOfPipeline:
     pipeline_id: int
 
 
-@routes.get("/projects/{id}/pipelines/{pipeline_id}/test_report", access=project(feature="builds"))
+@routes.get(
+    "/projects/{id}/pipelines/{pipeline_id}/test_report",
+    access=project(feature="builds"),
+    answers="200 TestReport",
+)
 async def show_report(
     services: Services, actor: Actor | Anonymous, params: ReportsOfPipeline, project: Project
 ) -> web.Response:
@@ -158,7 +162,11 @@ async def show_report(
     return await _answer(services, actor, params, project, junit.report)
 
 
-@routes.get("/projects/{id}/pipelines/{pipeline_id}/test_report_summary", access=project(feature="builds"))
+@routes.get(
+    "/projects/{id}/pipelines/{pipeline_id}/test_report_summary",
+    access=project(feature="builds"),
+    answers="200 TestReportSummary",
+)
 async def show_summary(
     services: Services, actor: Actor | Anonymous, params: ReportsOfPipeline, project: Project
 ) -> web.Response:

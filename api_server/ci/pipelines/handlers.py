@@ -125,8 +125,7 @@ class LintFile:
 
 
 @routes.post(
-    "/projects/{id}/pipeline",
-    access=project(Role.DEVELOPER, feature="builds"),
+    "/projects/{id}/pipeline", access=project(Role.DEVELOPER, feature="builds"), answers="201 Pipeline"
 )
 async def create_pipeline(
     services: Services, actor: Actor, params: CreatePipeline, project: Project
@@ -155,7 +154,7 @@ async def create_pipeline(
     return await _answer(services, project, pipeline_id, status=201)
 
 
-@routes.get("/projects/{id}/pipelines", access=project(feature="builds"))
+@routes.get("/projects/{id}/pipelines", access=project(feature="builds"), answers="200 [PipelineInList]")
 async def list_pipelines(
     request: web.Request, services: Services, params: ListPipelines, project: Project
 ) -> web.Response:
@@ -166,20 +165,24 @@ async def list_pipelines(
     return await paginated(request, page, listed)
 
 
-@routes.get("/projects/{id}/pipelines/latest", access=project(feature="builds"))
+@routes.get("/projects/{id}/pipelines/latest", access=project(feature="builds"), answers="200 Pipeline")
 async def show_latest_pipeline(services: Services, params: LatestPipeline, project: Project) -> web.Response:
     """Of a ref, by default the default branch."""
     ref, tag = short_ref(services, project, params.ref or project.default_branch)
     return json_text(await queries.show_latest_pipeline(services.database, project.id, ref, tag=tag))
 
 
-@routes.get("/projects/{id}/pipelines/{pipeline_id}", access=project(feature="builds"))
+@routes.get(
+    "/projects/{id}/pipelines/{pipeline_id}", access=project(feature="builds"), answers="200 Pipeline"
+)
 async def show_pipeline(services: Services, params: OnePipeline, project: Project) -> web.Response:
     return await _answer(services, project, params.pipeline_id)
 
 
 @routes.get(
-    "/projects/{id}/pipelines/{pipeline_id}/variables", access=project(Role.DEVELOPER, feature="builds")
+    "/projects/{id}/pipelines/{pipeline_id}/variables",
+    access=project(Role.DEVELOPER, feature="builds"),
+    answers="200 [PipelineVariable]",
 )
 async def list_pipeline_variables(
     services: Services, actor: Actor, params: OnePipeline, project: Project
@@ -203,7 +206,9 @@ async def list_pipeline_variables(
 
 
 @routes.post(
-    "/projects/{id}/pipelines/{pipeline_id}/cancel", access=project(Role.DEVELOPER, feature="builds")
+    "/projects/{id}/pipelines/{pipeline_id}/cancel",
+    access=project(Role.DEVELOPER, feature="builds"),
+    answers="200 Pipeline",
 )
 async def cancel_pipeline(services: Services, params: OnePipeline, project: Project) -> web.Response:
     """Cancels all jobs that have not finished."""
@@ -214,7 +219,11 @@ async def cancel_pipeline(services: Services, params: OnePipeline, project: Proj
     return await _answer(services, project, pipeline.id)
 
 
-@routes.post("/projects/{id}/pipelines/{pipeline_id}/retry", access=project(Role.DEVELOPER, feature="builds"))
+@routes.post(
+    "/projects/{id}/pipelines/{pipeline_id}/retry",
+    access=project(Role.DEVELOPER, feature="builds"),
+    answers="201 Pipeline",
+)
 async def retry_pipeline(
     services: Services, actor: Actor, params: OnePipeline, project: Project
 ) -> web.Response:
@@ -227,7 +236,9 @@ async def retry_pipeline(
     return await _answer(services, project, pipeline.id, status=201)
 
 
-@routes.delete("/projects/{id}/pipelines/{pipeline_id}", access=project(Role.OWNER, feature="builds"))
+@routes.delete(
+    "/projects/{id}/pipelines/{pipeline_id}", access=project(Role.OWNER, feature="builds"), answers="204"
+)
 async def delete_pipeline(
     services: Services, actor: Actor, params: OnePipeline, project: Project
 ) -> web.Response:
@@ -240,7 +251,7 @@ async def delete_pipeline(
     return no_content()
 
 
-@routes.post("/projects/{id}/ci/lint", access=project(Role.DEVELOPER, feature="builds"))
+@routes.post("/projects/{id}/ci/lint", access=project(Role.DEVELOPER, feature="builds"), answers="200 Lint")
 async def lint_text(services: Services, actor: Actor, params: LintText, project: Project) -> web.Response:
     """Tries out a text as if it were the project's file on `ref` (the default branch); `dry_run` obeys rules too."""
     _count_lint(services, actor)
@@ -255,7 +266,7 @@ async def lint_text(services: Services, actor: Actor, params: LintText, project:
     return json_value(await lint(pipeline_maker(services), lint_request))
 
 
-@routes.get("/projects/{id}/ci/lint", access=project(Role.REPORTER, feature="builds"))
+@routes.get("/projects/{id}/ci/lint", access=project(Role.REPORTER, feature="builds"), answers="200 Lint")
 async def lint_file(services: Services, actor: Actor, params: LintFile, project: Project) -> web.Response:
     """Tries out the project's file as it is on `content_ref`, with `dry_run` as if it ran on `dry_run_ref` (both: the
     default branch)."""

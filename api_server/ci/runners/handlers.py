@@ -158,7 +158,7 @@ class DeleteManager:
 routes = Routes()
 
 
-@routes.post("/runners", access=ANYONE)
+@routes.post("/runners", access=ANYONE, answers="201 RunnerToken")
 async def register_runner(request: web.Request, services: Services, params: RegisterRunner) -> web.Response:
     """A runner makes itself known with a registration token, and gets a token of its own."""
     async with services.database.transaction() as transaction:
@@ -170,7 +170,7 @@ async def register_runner(request: web.Request, services: Services, params: Regi
     return json_value(_identity(runner_id, token), status=201)
 
 
-@routes.post("/runners/verify", access=ANYONE)
+@routes.post("/runners/verify", access=ANYONE, answers="200 RunnerToken")
 async def verify_runner(request: web.Request, params: RunnerToken) -> web.Response:
     """Whether the token is good; notes the machine that asks."""
     runner = await runner_alone(request, params.token)
@@ -178,7 +178,7 @@ async def verify_runner(request: web.Request, params: RunnerToken) -> web.Respon
     return json_value(_identity(runner.id, params.token))
 
 
-@routes.delete("/runners", access=ANYONE)
+@routes.delete("/runners", access=ANYONE, answers="204")
 async def unregister_runner(request: web.Request, services: Services, params: RunnerToken) -> web.Response:
     runner = await runner_alone(request, params.token)
     async with services.database.transaction() as transaction:
@@ -186,7 +186,7 @@ async def unregister_runner(request: web.Request, services: Services, params: Ru
     return no_content()
 
 
-@routes.delete("/runners/managers", access=ANYONE)
+@routes.delete("/runners/managers", access=ANYONE, answers="204")
 async def delete_manager(request: web.Request, services: Services, params: DeleteManager) -> web.Response:
     """One machine of a runner is gone; the others go on."""
     runner = await runner_alone(request, params.token)
@@ -196,7 +196,7 @@ async def delete_manager(request: web.Request, services: Services, params: Delet
     return no_content()
 
 
-@routes.post("/runners/reset_authentication_token", access=ANYONE)
+@routes.post("/runners/reset_authentication_token", access=ANYONE, answers="201 NewToken")
 async def reset_own_token(request: web.Request, services: Services, params: RunnerToken) -> web.Response:
     """A runner replaces its token; the old one opens nothing any more."""
     runner = await runner_alone(request, params.token)
@@ -205,18 +205,22 @@ async def reset_own_token(request: web.Request, services: Services, params: Runn
     return json_value({"token": token, "token_expires_at": None}, status=201)
 
 
-@routes.post("/runners/reset_registration_token", access=ADMINISTRATOR)
+@routes.post("/runners/reset_registration_token", access=ADMINISTRATOR, answers="201 NewToken")
 async def reset_registration_token(services: Services, actor: Actor) -> web.Response:
     """The token with which runners of the instance register; it is shown here only."""
     return await _registration_token(services, actor, INSTANCE)
 
 
-@routes.post("/groups/{id}/runners/reset_registration_token", access=group(Role.OWNER))
+@routes.post(
+    "/groups/{id}/runners/reset_registration_token", access=group(Role.OWNER), answers="201 NewToken"
+)
 async def reset_group_registration_token(services: Services, actor: Actor, group: Group) -> web.Response:
     return await _registration_token(services, actor, group.entity, namespace_id=group.id)
 
 
-@routes.post("/projects/{id}/runners/reset_registration_token", access=project(Role.MAINTAINER))
+@routes.post(
+    "/projects/{id}/runners/reset_registration_token", access=project(Role.MAINTAINER), answers="201 NewToken"
+)
 async def reset_project_registration_token(
     services: Services, actor: Actor, project: Project
 ) -> web.Response:
@@ -240,24 +244,24 @@ def _itself(request: web.Request) -> Author:
     return Author(id=-1, name="Runner", ip_address=request.remote)
 
 
-@routes.get("/runners", access=SIGNED_IN)
+@routes.get("/runners", access=SIGNED_IN, answers="200 [Runner]")
 async def list_runners(request: web.Request, actor: Actor, params: ListRunners) -> web.Response:
     """The runners that the caller may look after."""
     return await _list(request, params, "owner_id", actor.user_id)
 
 
-@routes.get("/runners/all", access=ADMINISTRATOR)
+@routes.get("/runners/all", access=ADMINISTRATOR, answers="200 [Runner]")
 async def list_all_runners(request: web.Request, params: ListRunners) -> web.Response:
     return await _list(request, params)
 
 
-@routes.get("/projects/{id}/runners", access=project(Role.MAINTAINER))
+@routes.get("/projects/{id}/runners", access=project(Role.MAINTAINER), answers="200 [Runner]")
 async def list_project_runners(request: web.Request, params: ListRunnersOf, project: Project) -> web.Response:
     """All that may run the project's jobs: its own, those of its groups, and the instance's."""
     return await _list(request, params, "project_id", project.id)
 
 
-@routes.get("/groups/{id}/runners", access=group(Role.MAINTAINER))
+@routes.get("/groups/{id}/runners", access=group(Role.MAINTAINER), answers="200 [Runner]")
 async def list_group_runners(request: web.Request, params: ListRunnersOf, group: Group) -> web.Response:
     return await _list(request, params, "namespace_id", group.id)
 
@@ -284,13 +288,15 @@ async def _list(
     return await paginated(request, page, listed)
 
 
-@routes.get("/runners/{id}", access=SIGNED_IN, scopes=READ_RUNNER_SCOPES)
+@routes.get("/runners/{id}", access=SIGNED_IN, scopes=READ_RUNNER_SCOPES, answers="200 RunnerDetail")
 async def show_runner(services: Services, actor: Actor, params: OneRunner) -> web.Response:
     runner = await find_runner(services, actor, params.id)
     return json_text(await queries.show_runner(services.database, runner.id))
 
 
-@routes.get("/runners/{id}/managers", access=SIGNED_IN, scopes=READ_RUNNER_SCOPES)
+@routes.get(
+    "/runners/{id}/managers", access=SIGNED_IN, scopes=READ_RUNNER_SCOPES, answers="200 [RunnerManager]"
+)
 async def list_managers(
     request: web.Request, services: Services, actor: Actor, params: ListManagers
 ) -> web.Response:
@@ -301,7 +307,7 @@ async def list_managers(
     return await paginated(request, page, listed)
 
 
-@routes.get("/runners/{id}/jobs", access=SIGNED_IN, scopes=READ_RUNNER_SCOPES)
+@routes.get("/runners/{id}/jobs", access=SIGNED_IN, scopes=READ_RUNNER_SCOPES, answers="200 [RunnerJob]")
 async def list_runner_jobs(
     request: web.Request, services: Services, actor: Actor, params: ListRunnerJobs
 ) -> web.Response:
@@ -320,7 +326,13 @@ async def list_runner_jobs(
     return await paginated(request, page, listed)
 
 
-@routes.put("/runners/{id}", access=SIGNED_IN, scopes=MANAGE_RUNNER_SCOPES, revokes="runner:{id}")
+@routes.put(
+    "/runners/{id}",
+    access=SIGNED_IN,
+    scopes=MANAGE_RUNNER_SCOPES,
+    revokes="runner:{id}",
+    answers="200 RunnerDetail",
+)
 async def update_runner(services: Services, actor: Actor, params: UpdateRunner) -> web.Response:
     """Also pauses: a paused runner gets no jobs, and finishes those it has."""
     runner = await find_own_runner(services, actor, params.id)
@@ -344,7 +356,9 @@ async def update_runner(services: Services, actor: Actor, params: UpdateRunner) 
     return json_text(entity)
 
 
-@routes.delete("/runners/{id}", access=SIGNED_IN, scopes=MANAGE_RUNNER_SCOPES, revokes="runner:{id}")
+@routes.delete(
+    "/runners/{id}", access=SIGNED_IN, scopes=MANAGE_RUNNER_SCOPES, revokes="runner:{id}", answers="204"
+)
 async def delete_runner(services: Services, actor: Actor, params: OneRunner) -> web.Response:
     runner = await find_own_runner(services, actor, params.id)
     async with services.database.transaction() as transaction:
@@ -357,6 +371,7 @@ async def delete_runner(services: Services, actor: Actor, params: OneRunner) -> 
     access=SIGNED_IN,
     scopes=MANAGE_RUNNER_SCOPES,
     revokes="runner:{id}",
+    answers="201 NewToken",
 )
 async def reset_token(services: Services, actor: Actor, params: OneRunner) -> web.Response:
     """The runner's old token opens nothing any more."""
@@ -366,7 +381,7 @@ async def reset_token(services: Services, actor: Actor, params: OneRunner) -> we
     return json_value({"token": token, "token_expires_at": None}, status=201)
 
 
-@routes.post("/projects/{id}/runners", access=project(Role.MAINTAINER))
+@routes.post("/projects/{id}/runners", access=project(Role.MAINTAINER), answers="201 RunnerDetail")
 async def assign_runner(
     services: Services, actor: Actor, params: AssignRunner, project: Project
 ) -> web.Response:
@@ -381,7 +396,10 @@ async def assign_runner(
 
 
 @routes.delete(
-    "/projects/{id}/runners/{runner_id}", access=project(Role.MAINTAINER), revokes="runner:{runner_id}"
+    "/projects/{id}/runners/{runner_id}",
+    access=project(Role.MAINTAINER),
+    revokes="runner:{runner_id}",
+    answers="204",
 )
 async def unassign_runner(
     services: Services, actor: Actor, params: AssignRunner, project: Project
@@ -392,7 +410,7 @@ async def unassign_runner(
     return no_content()
 
 
-@routes.post("/user/runners", access=SIGNED_IN, scopes=CREATE_RUNNER_SCOPES)
+@routes.post("/user/runners", access=SIGNED_IN, scopes=CREATE_RUNNER_SCOPES, answers="201 RunnerToken")
 async def create_runner(
     request: web.Request, services: Services, actor: Actor, params: CreateRunner
 ) -> web.Response:

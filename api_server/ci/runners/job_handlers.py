@@ -77,7 +77,7 @@ class RequestJob:
     last_update: str | None = None
 
 
-@routes.post("/jobs/request", access=ANYONE)
+@routes.post("/jobs/request", access=ANYONE, answers="201 JobRequest, 204")
 async def request_job(request: web.Request, services: Services, params: RequestJob) -> web.Response:
     """201 with a job, or 204. A runner that sends back the `X-GitLab-Last-Update` of its last poll waits up to setting
     `runner_poll_timeout` for a job; one that does not is answered at once."""
@@ -133,7 +133,7 @@ def _last_update(services: Services) -> dict[str, str]:
 _CONTENT_RANGE = re.compile(r"(?:bytes[ =])?(\d{1,18})-(-?\d*)(?:/.*)?", re.ASCII)
 
 
-@routes.patch("/jobs/{id}/trace", access=ANYONE, streams_body="application/octet-stream")
+@routes.patch("/jobs/{id}/trace", access=ANYONE, streams_body="application/octet-stream", answers="202 text")
 async def append_log(request: web.Request, params: HeldJobParams) -> web.Response:
     """202 once the bytes are durable, with the log's size in `Range`; 416 where `Content-Range` does not begin at that
     size. Of `Content-Range` the start alone counts: runners disagree on what the end means."""
@@ -221,7 +221,7 @@ class UpdateJob(HeldJobParams):
     output: Output = Output()
 
 
-@routes.put("/jobs/{id}", access=ANYONE)
+@routes.put("/jobs/{id}", access=ANYONE, answers="200 text, 202 text, 412 text")
 async def update_job(request: web.Request, services: Services, params: UpdateJob) -> web.Response:
     """200 when it is done. A job that ended is not before its log is complete: 412 asks the runner to send what is
     missing, 202 to ask again in a moment, since a piece of the log is being stored right now."""
@@ -281,7 +281,7 @@ class Authorize(HeldJobParams):
     filesize: int | None = None
 
 
-@routes.post("/jobs/{id}/artifacts/authorize", access=ANYONE)
+@routes.post("/jobs/{id}/artifacts/authorize", access=ANYONE, answers="200 UploadLimit")
 async def authorize_upload(request: web.Request, services: Services, params: Authorize) -> web.Response:
     """Whether a file of `filesize` bytes would be taken."""
     job = await running_job(request, params)
@@ -294,7 +294,7 @@ async def authorize_upload(request: web.Request, services: Services, params: Aut
     return json_value({"MaximumSize": most}, headers=protocol_headers(job))
 
 
-@routes.post("/jobs/{id}/artifacts", access=ANYONE, streams_body="multipart/form-data")
+@routes.post("/jobs/{id}/artifacts", access=ANYONE, streams_body="multipart/form-data", answers="201 text")
 async def upload_artifact(request: web.Request, params: HeldJobParams) -> web.Response:
     """201. The same file again is 201 too; another one of a type that the job has is refused with 400."""
     job = await running_job(request, params)
@@ -302,7 +302,7 @@ async def upload_artifact(request: web.Request, params: HeldJobParams) -> web.Re
     return web.Response(status=201, text="201", headers=protocol_headers(job))
 
 
-@routes.get("/jobs/{id}/artifacts", access=ANYONE)
+@routes.get("/jobs/{id}/artifacts", access=ANYONE, answers="200 bytes")
 async def download_artifacts(
     request: web.Request, services: Services, params: HeldJobParams
 ) -> web.StreamResponse:

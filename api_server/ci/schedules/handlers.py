@@ -147,7 +147,7 @@ class UpdateSchedule(OneSchedule):
     inputs: list[ScheduleInput] = attrs.field(factory=list)
 
 
-@routes.get(PATH, access=READ)
+@routes.get(PATH, access=READ, answers="200 [PipelineSchedule]")
 async def list_schedules(
     request: web.Request, services: Services, params: ListSchedules, project: Project
 ) -> web.Response:
@@ -157,7 +157,7 @@ async def list_schedules(
     return await paginated(request, page, listed)
 
 
-@routes.get(ONE, access=READ)
+@routes.get(ONE, access=READ, answers="200 PipelineScheduleDetail")
 async def show_schedule(
     services: Services, actor: Actor, params: OneSchedule, project: Project
 ) -> web.Response:
@@ -165,7 +165,7 @@ async def show_schedule(
     return await _answer(services, actor, project, params.pipeline_schedule_id)
 
 
-@routes.get(f"{ONE}/pipelines", access=READ)
+@routes.get(f"{ONE}/pipelines", access=READ, answers="200 [PipelineBasic]")
 async def list_pipelines(
     request: web.Request, services: Services, params: ListPipelines, project: Project
 ) -> web.Response:
@@ -176,7 +176,7 @@ async def list_pipelines(
     return await paginated(request, page, listed)
 
 
-@routes.post(PATH, access=CHANGE)
+@routes.post(PATH, access=CHANGE, answers="201 PipelineScheduleDetail")
 async def create_schedule(
     services: Services, actor: Actor, params: CreateSchedule, project: Project
 ) -> web.Response:
@@ -192,7 +192,7 @@ async def create_schedule(
     return await _answer(services, actor, project, made, status=201)
 
 
-@routes.put(ONE, access=CHANGE)
+@routes.put(ONE, access=CHANGE, answers="200 PipelineScheduleDetail")
 async def update_schedule(
     services: Services, actor: Actor, params: UpdateSchedule, project: Project
 ) -> web.Response:
@@ -208,7 +208,7 @@ async def update_schedule(
     return await _answer(services, actor, project, before.id)
 
 
-@routes.delete(ONE, access=CHANGE)
+@routes.delete(ONE, access=CHANGE, answers="204")
 async def delete_schedule(
     services: Services, actor: Actor, params: OneSchedule, project: Project
 ) -> web.Response:
@@ -219,7 +219,9 @@ async def delete_schedule(
     return no_content()
 
 
-@routes.post(f"{ONE}/take_ownership", access=CHANGE)
+@routes.post(
+    f"{ONE}/take_ownership", access=CHANGE, answers="201 PipelineScheduleDetail, 200 PipelineScheduleDetail"
+)
 async def take_ownership(
     services: Services, actor: Actor, params: OneSchedule, project: Project
 ) -> web.Response:
@@ -233,7 +235,7 @@ async def take_ownership(
     return await _answer(services, actor, project, before.id, status=201)
 
 
-@routes.post(f"{ONE}/play", access=CHANGE)
+@routes.post(f"{ONE}/play", access=CHANGE, answers="201 Message")
 async def play_schedule(
     services: Services, actor: Actor, params: OneSchedule, project: Project
 ) -> web.Response:
@@ -293,7 +295,7 @@ class UpdateVariable(OneVariable):
     variable_type: VariableType | None = None
 
 
-@routes.post(f"{ONE}/variables", access=CHANGE)
+@routes.post(f"{ONE}/variables", access=CHANGE, answers="201 PipelineVariable")
 async def create_variable(
     services: Services, actor: Actor, params: CreateVariable, project: Project
 ) -> web.Response:
@@ -307,7 +309,7 @@ async def create_variable(
     return _variable_answer(services, new, status=201)
 
 
-@routes.put(f"{ONE}/variables/{{key}}", access=CHANGE)
+@routes.put(f"{ONE}/variables/{{key}}", access=CHANGE, answers="200 PipelineVariable")
 async def update_variable(
     services: Services, actor: Actor, params: UpdateVariable, project: Project
 ) -> web.Response:
@@ -323,7 +325,7 @@ async def update_variable(
     return _variable_answer(services, after)
 
 
-@routes.delete(f"{ONE}/variables/{{key}}", access=CHANGE)
+@routes.delete(f"{ONE}/variables/{{key}}", access=CHANGE, answers="202 PipelineVariable")
 async def delete_variable(
     services: Services, actor: Actor, params: OneVariable, project: Project
 ) -> web.Response:

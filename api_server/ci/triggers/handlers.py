@@ -58,7 +58,7 @@ class UpdateTrigger(OneTrigger):
     description: Name | None = None
 
 
-@routes.get("/projects/{id}/triggers", access=MAINTAINER)
+@routes.get("/projects/{id}/triggers", access=MAINTAINER, answers="200 [Trigger]")
 async def list_triggers(
     request: web.Request, services: Services, actor: Actor, params: ListTriggers, project: Project
 ) -> web.Response:
@@ -69,7 +69,7 @@ async def list_triggers(
     return await paginated(request, page, attrs.evolve(listed, body=orjson.dumps(shown).decode()))
 
 
-@routes.get("/projects/{id}/triggers/{trigger_id}", access=MAINTAINER)
+@routes.get("/projects/{id}/triggers/{trigger_id}", access=MAINTAINER, answers="200 Trigger")
 async def show_trigger(
     services: Services, actor: Actor, params: OneTrigger, project: Project
 ) -> web.Response:
@@ -77,7 +77,7 @@ async def show_trigger(
     return await _answer(services, actor, services.database, trigger.id)
 
 
-@routes.post("/projects/{id}/triggers", access=CHANGE)
+@routes.post("/projects/{id}/triggers", access=CHANGE, answers="201 Trigger")
 async def create_trigger(
     services: Services, actor: Actor, params: CreateTrigger, project: Project
 ) -> web.Response:
@@ -99,7 +99,7 @@ async def create_trigger(
         return await _answer(services, actor, transaction, made, status=201)
 
 
-@routes.put("/projects/{id}/triggers/{trigger_id}", access=CHANGE)
+@routes.put("/projects/{id}/triggers/{trigger_id}", access=CHANGE, answers="200 Trigger")
 async def update_trigger(
     services: Services, actor: Actor, params: UpdateTrigger, project: Project
 ) -> web.Response:
@@ -113,7 +113,9 @@ async def update_trigger(
         return await _answer(services, actor, transaction, trigger.id)
 
 
-@routes.delete("/projects/{id}/triggers/{trigger_id}", access=CHANGE, revokes="trigger:{trigger_id}")
+@routes.delete(
+    "/projects/{id}/triggers/{trigger_id}", access=CHANGE, revokes="trigger:{trigger_id}", answers="204"
+)
 async def delete_trigger(
     services: Services, actor: Actor, params: OneTrigger, project: Project
 ) -> web.Response:
@@ -126,8 +128,8 @@ async def delete_trigger(
     return no_content()
 
 
-@routes.post("/projects/{id}/trigger/pipeline", access=ANYONE)
-@routes.post("/projects/{id}/ref/{ref:.+}/trigger/pipeline", access=ANYONE)
+@routes.post("/projects/{id}/trigger/pipeline", access=ANYONE, answers="201 Pipeline")
+@routes.post("/projects/{id}/ref/{ref:.+}/trigger/pipeline", access=ANYONE, answers="201 Pipeline")
 async def fire_trigger(request: web.Request, services: Services, params: FireTrigger) -> web.Response:
     """A pipeline for whoever has the token of a trigger, or of a running job."""
     fired = await firing.fired_by(request, params)

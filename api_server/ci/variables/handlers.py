@@ -120,8 +120,8 @@ class UpdateVariable(OneVariable):
     description: str | Unset | None = UNSET
 
 
-@routes.get("/projects/{id}/variables", access=project(Role.MAINTAINER))
-@routes.get("/groups/{id}/variables", access=group(Role.OWNER))
+@routes.get("/projects/{id}/variables", access=project(Role.MAINTAINER), answers="200 [Variable]")
+@routes.get("/groups/{id}/variables", access=group(Role.OWNER), answers="200 [Variable]")
 async def list_variables(
     request: web.Request, services: Services, params: ListVariables, resource: Project | Group
 ) -> web.Response:
@@ -131,16 +131,16 @@ async def list_variables(
     return await paginated(request, page, _page_with_values(services, listed))
 
 
-@routes.get("/projects/{id}/variables/{key}", access=project(Role.MAINTAINER))
-@routes.get("/groups/{id}/variables/{key}", access=group(Role.OWNER))
+@routes.get("/projects/{id}/variables/{key}", access=project(Role.MAINTAINER), answers="200 Variable")
+@routes.get("/groups/{id}/variables/{key}", access=group(Role.OWNER), answers="200 Variable")
 async def show_variable(services: Services, params: OneVariable, resource: Project | Group) -> web.Response:
     database = services.database
     variable = _only(await queries.find(database, resource.entity, params.key, params.scope))
     return await _answer(services, database, resource.entity, variable.id)
 
 
-@routes.post("/projects/{id}/variables", access=project(Role.MAINTAINER))
-@routes.post("/groups/{id}/variables", access=group(Role.OWNER))
+@routes.post("/projects/{id}/variables", access=project(Role.MAINTAINER), answers="201 Variable")
+@routes.post("/groups/{id}/variables", access=group(Role.OWNER), answers="201 Variable")
 async def create_variable(
     services: Services, actor: Actor, params: CreateVariable, resource: Project | Group
 ) -> web.Response:
@@ -161,8 +161,8 @@ async def create_variable(
         return await _answer(services, transaction, resource.entity, made, status=201)
 
 
-@routes.put("/projects/{id}/variables/{key}", access=project(Role.MAINTAINER))
-@routes.put("/groups/{id}/variables/{key}", access=group(Role.OWNER))
+@routes.put("/projects/{id}/variables/{key}", access=project(Role.MAINTAINER), answers="200 Variable")
+@routes.put("/groups/{id}/variables/{key}", access=group(Role.OWNER), answers="200 Variable")
 async def update_variable(
     services: Services, actor: Actor, params: UpdateVariable, resource: Project | Group
 ) -> web.Response:
@@ -175,8 +175,8 @@ async def update_variable(
         return await _answer(services, transaction, resource.entity, before.id)
 
 
-@routes.delete("/projects/{id}/variables/{key}", access=project(Role.MAINTAINER))
-@routes.delete("/groups/{id}/variables/{key}", access=group(Role.OWNER))
+@routes.delete("/projects/{id}/variables/{key}", access=project(Role.MAINTAINER), answers="204")
+@routes.delete("/groups/{id}/variables/{key}", access=group(Role.OWNER), answers="204")
 async def delete_variable(
     services: Services, actor: Actor, params: OneVariable, resource: Project | Group
 ) -> web.Response:
@@ -216,7 +216,7 @@ class UpdateInstanceVariable(OneInstanceVariable):
     description: str | Unset | None = UNSET
 
 
-@routes.get("/admin/ci/variables", access=ADMINISTRATOR)
+@routes.get("/admin/ci/variables", access=ADMINISTRATOR, answers="200 [InstanceVariable]")
 async def list_instance_variables(
     request: web.Request, services: Services, params: Paginated
 ) -> web.Response:
@@ -226,14 +226,14 @@ async def list_instance_variables(
     return await paginated(request, page, _page_with_values(services, listed))
 
 
-@routes.get("/admin/ci/variables/{key}", access=ADMINISTRATOR)
+@routes.get("/admin/ci/variables/{key}", access=ADMINISTRATOR, answers="200 InstanceVariable")
 async def show_instance_variable(services: Services, params: OneInstanceVariable) -> web.Response:
     database = services.database
     variable = _only(await queries.find(database, INSTANCE, params.key, None), "InstanceVariable")
     return await _answer(services, database, INSTANCE, variable.id)
 
 
-@routes.post("/admin/ci/variables", access=ADMINISTRATOR)
+@routes.post("/admin/ci/variables", access=ADMINISTRATOR, answers="201 InstanceVariable")
 async def create_instance_variable(
     services: Services, actor: Actor, params: CreateInstanceVariable
 ) -> web.Response:
@@ -245,7 +245,7 @@ async def create_instance_variable(
         return await _answer(services, transaction, INSTANCE, made, status=201)
 
 
-@routes.put("/admin/ci/variables/{key}", access=ADMINISTRATOR)
+@routes.put("/admin/ci/variables/{key}", access=ADMINISTRATOR, answers="200 InstanceVariable")
 async def update_instance_variable(
     services: Services, actor: Actor, params: UpdateInstanceVariable
 ) -> web.Response:
@@ -257,7 +257,7 @@ async def update_instance_variable(
         return await _answer(services, transaction, INSTANCE, before.id)
 
 
-@routes.delete("/admin/ci/variables/{key}", access=ADMINISTRATOR)
+@routes.delete("/admin/ci/variables/{key}", access=ADMINISTRATOR, answers="204")
 async def delete_instance_variable(
     services: Services, actor: Actor, params: OneInstanceVariable
 ) -> web.Response:

@@ -13,7 +13,6 @@ import pytest
 from api_server.description.answers import (
     Schema,
     _answer,
-    _answers,
     answers,
     components,
     error_schema,
@@ -253,10 +252,6 @@ async def test_it_is_the_same_for_those_who_cannot_unpack_it(forge: Forge) -> No
 
 API_SERVER = Path(__file__).parents[3] / "api_server"
 SCHEMAS = [answer.schema for route in ROUTES for answer in answers(route) if answer.schema is not None]
-
-
-def test_every_route_has_its_answers_and_nothing_else_has() -> None:
-    assert set(_answers()) == {name_of(route) for route in ROUTES}
 
 
 def test_every_schema_is_one_and_refers_to_what_there_is() -> None:

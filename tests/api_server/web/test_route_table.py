@@ -474,4 +474,4 @@ def test_a_handler_that_does_not_fit_its_route_is_refused(
     path: str, access: Access, handler: Handler, problem: str
 ) -> None:
     with pytest.raises(TypeError, match=f"^{re.escape(f'{path}: {problem}')}"):
-        Routes().get(path, access=access)(handler)
+        Routes().get(path, access=access, answers="204")(handler)
