@@ -92,7 +92,7 @@ def masked(value: Any) -> Any:
 
 def _secret_names(named: Mapping[str, Any]) -> set[str]:
     """Of a CI/CD variable the value is a secret, where its key is called like one or it is masked in logs."""
-    names = {name for name in named if SECRET_NAME.search(name) and not name.endswith("_at")}
+    names = {name for name in named if SECRET_NAME.search(name) and not name.endswith(("_at", "_components"))}
     is_masked = any(named.get(name) not in _NO for name in ("masked", "masked_and_hidden", "hidden"))
     if "value" in named and (is_masked or SECRET_NAME.search(str(named.get("key", "")))):
         names.add("value")

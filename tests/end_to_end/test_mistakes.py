@@ -1,5 +1,6 @@
 """Settings that name what cannot be used: files, folders, programs, stores, addresses, databases."""
 
+import contextlib
 import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
@@ -8,6 +9,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
+from common.config_errors import own_command
 from forgelet.local.embedded_postgres import Cluster
 from tests.support.database_roles import as_role, with_another_role
 from tests.support.mistakes import Mistaken, file, furnish, variable
@@ -146,7 +148,7 @@ _DATABASES = [
         _URL,
         "{powerless}",
         "The role of the setting database_url lacks rights (permission denied for table _yoyo_migration): run"
-        " `forgelet migrate --grant-to ROLE` as the role that owns the tables",
+        " `{command} migrate --grant-to ROLE` as the role that owns the tables",
     ),
     Mistaken(
         "api",
@@ -391,7 +393,15 @@ def environment(program: str, changed: Mapping[str, str | None]) -> dict[str, st
 def test_a_mistake_is_one_sentence(
     mistaken: Mistaken, programs: Programs, place: Path, busy_port: int, databases: dict[str, str]
 ) -> None:
-    filling = {"place": str(place), "port": str(busy_port), "free": str(free_port()), **databases}
+    with contextlib.chdir(place):
+        command = own_command()
+    filling = {
+        "command": command,
+        "place": str(place),
+        "port": str(busy_port),
+        "free": str(free_port()),
+        **databases,
+    }
 
     def filled(text: str) -> str:
         for name, value in filling.items():

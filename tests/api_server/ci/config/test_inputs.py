@@ -227,7 +227,7 @@ BLOCKS = [
     ("$[[ ]]", "$[[ ]]"),
     ("$[[a]]", "$[[a]]"),
     ("$[[ inputs.data\n]] ü $[[ inputs.\nn ]]", "abcdef ü $[[ inputs.\nn ]]"),
-    # another helper of the language carries these out
+    # left for the expansion of matrices
     ("$[[ matrix.PROVIDER ]]", "$[[ matrix.PROVIDER ]]"),
     ("$[[ inputs.data | truncate(1,5) ]]", "bcdef"),
     ("$[[ inputs.data|truncate(1,5)  | truncate(2,2)  ]]", "de"),
