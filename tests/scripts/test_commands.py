@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shlex
 import subprocess
 import sys
 
@@ -50,7 +51,7 @@ def test_what_has_changed_is_told_apart_from_a_first_installation(copy: Copy) ->
 
 
 def test_of_two_commands_at_once_one_installs(copy: Copy) -> None:
-    locking = RECORDER.replace("-c*)", f'*flock*) exec {sys.executable} "$@" ;;\n-c*)', 1)
+    locking = RECORDER.replace("-c*)", f'*flock*) exec {shlex.quote(sys.executable)} "$@" ;;\n-c*)', 1)
     copy.add_python("python3", VERSION, script=locking)
     (copy.path / ".venv").mkdir()
     with (copy.path / ".venv/lock").open("w") as lock:

@@ -1,5 +1,6 @@
 """`forgelet up` with stand-ins for the two processes: what it starts, keeps and says, with `--testing` and without."""
 
+import contextlib
 import json
 import os
 import shlex
@@ -81,7 +82,8 @@ def test_up_starts_everything_joins_it_and_a_signal_ends_it(
     running = found(up).running
     assert running
     assert (running.pid, running.api_url, running.edge_url) == (up.process.pid, api, edge)
-    assert f"/forgelet --data-dir {shlex.quote(str(up.data))} user password root\n" in shown
+    with contextlib.chdir(place):
+        assert f"{own_command(up.data)} user password root\n" in shown
     monkeypatch.setenv("XDG_STATE_HOME", str(place))
     assert [data.path for data in data_directory.registered()] == [up.data], "commands find it by themselves"
 
