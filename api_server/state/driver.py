@@ -276,9 +276,10 @@ class Connection:
                 async with asyncio.timeout(SILENCE):
                     return await self._driver.notification()
             except TimeoutError:
-                await self.command("SELECT 1")
+                pass
             except Exception as problem:
                 self._raise_as_ours(problem)
+            await self.command("SELECT 1")
 
     async def roll_back(self) -> None:
         """Ends the transaction; a connection that cannot is closed."""

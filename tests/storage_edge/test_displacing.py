@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import random
 import re
+import stat
 from pathlib import Path
 
 import aiohttp
@@ -211,11 +212,13 @@ SIZE = 700_000
 
 
 def _on_disk(directory: Path) -> int:
-    size = 0
+    """Return the bytes of all files, each once: files get other names, or go, at any moment."""
+    sizes = {}
     for path in directory.glob("v*/*/*/*"):
-        with contextlib.suppress(FileNotFoundError):  # files get other names, or go, at any moment
-            size += path.stat().st_size if path.is_file() else 0
-    return size
+        with contextlib.suppress(FileNotFoundError):
+            found = path.stat()
+            sizes[found.st_ino] = found.st_size if stat.S_ISREG(found.st_mode) else 0
+    return sum(sizes.values())
 
 
 def _fields(origin: Origin) -> dict[str, str]:
