@@ -29,16 +29,16 @@ def list_keys(instance: Instance) -> None:
     table(["kid", "use", "signs_from"], asyncio.run(run()))
 
 
-def _shown(found: list[queries.ShownKey], now: datetime.datetime) -> list[dict[str, Any]]:
+def _shown(listed: list[queries.ShownKey], now: datetime.datetime) -> list[dict[str, Any]]:
     """Return the rows of the keys, which are the newest first."""
-    signing = next((key for key in found if key.signs_from <= now), found[-1] if found else None)
+    signing = next((key for key in listed if key.signs_from <= now), listed[-1] if listed else None)
     return [
         {
             "kid": key.kid,
             "use": "signs" if key is signing else "verifies" if key.signs_from <= now else "signs later",
             "signs_from": key.signs_from.isoformat(timespec="seconds"),
         }
-        for key in found
+        for key in listed
     ]
 
 

@@ -300,26 +300,27 @@ def _names_in(input_: Input) -> list[list[str]]:
     ]
 
 
-def _errors_of_references(found: Mapping[str, Input]) -> Iterator[str]:
-    for name, input_ in found.items():
+def _errors_of_references(declarations: Mapping[str, Input]) -> Iterator[str]:
+    for name, input_ in declarations.items():
         for number, names in enumerate(_names_in(input_)):
-            if unknown := [one for one in names if one not in found]:
+            if unknown := [other for other in names if other not in declarations]:
                 at = f"header:spec:inputs:{name} config rule[{number}]"
                 yield f"{at} references undefined inputs: {', '.join(dict.fromkeys(unknown))}"
     try:
-        _in_order(found)
+        _in_order(declarations)
     except graphlib.CycleError:
-        yield f"header:spec:inputs:{next(iter(found))} config circular dependency detected"
+        yield f"header:spec:inputs:{next(iter(declarations))} config circular dependency detected"
 
 
-def _in_order(found: Mapping[str, Input]) -> list[str]:
+def _in_order(declarations: Mapping[str, Input]) -> list[str]:
     """Return the names so that each comes after those that its rules ask about."""
-    if not any(input_.rules for input_ in found.values()):
-        return list(found)
+    if not any(input_.rules for input_ in declarations.values()):
+        return list(declarations)
     graph = {
-        name: [other for names in _names_in(input_) for other in names] for name, input_ in found.items()
+        name: [other for names in _names_in(input_) for other in names]
+        for name, input_ in declarations.items()
     }
-    return [name for name in graphlib.TopologicalSorter(graph).static_order() if name in found]
+    return [name for name in graphlib.TopologicalSorter(graph).static_order() if name in declarations]
 
 
 def check_given(given: Mapping[str, Any]) -> None:
@@ -330,17 +331,17 @@ def check_given(given: Mapping[str, Any]) -> None:
         raise CiConfigError("Inputs cannot have a NUL character")
 
 
-def resolve(found: Mapping[str, Input], given: Mapping[str, Any], budget: Budget) -> dict[str, Any]:
+def resolve(declarations: Mapping[str, Input], given: Mapping[str, Any], budget: Budget) -> dict[str, Any]:
     """Return the value of each declared input. Raises ConfigError with the first few things that are wrong."""
     budget.spend_on(dict(given))
     errors: list[str] = []
     values: dict[str, Any] = {}
     others: dict[str, str | bool] = {}
-    if unknown := [name for name in given if name not in found]:
+    if unknown := [name for name in given if name not in declarations]:
         errors.append(f"unknown input arguments: {', '.join(unknown)}")
-    for name in _in_order(found):
+    for name in _in_order(declarations):
         try:
-            values[name] = found[name].value(given.get(name), others)
+            values[name] = declarations[name].value(given.get(name), others)
             others[name] = _compared(values[name])
         except CiConfigError as error:
             errors += error.errors

@@ -32,9 +32,9 @@ async def of_other_pipelines(
     Raises MissingDependency where one of them cannot be had, as GitLab lets the job fail then.
     """
     found: dict[int, EarlierJob] = {}
-    for wanted in planned.cross_dependencies:
-        look_up = _of_pipeline if wanted.project is None else _of_project
-        offered = await look_up(database, job, wanted, known)
+    for dependency in planned.cross_dependencies:
+        look_up = _of_pipeline if dependency.project is None else _of_project
+        offered = await look_up(database, job, dependency, known)
         if offered is None:
             raise MissingDependency
         found[offered.id] = offered
@@ -42,27 +42,27 @@ async def of_other_pipelines(
 
 
 async def _of_project(
-    database: Database, job: StartedJob, wanted: CrossDependency, known: Mapping[str, str]
+    database: Database, job: StartedJob, dependency: CrossDependency, known: Mapping[str, str]
 ) -> EarlierJob | None:
-    path, ref = expand(wanted.project or "", known), expand(wanted.ref or "", known)
+    path, ref = expand(dependency.project or "", known), expand(dependency.ref or "", known)
     project = await _readable_project(database, user_id=job.user_id, job_project_id=job.project_id, path=path)
     if project is None:
         return None
-    name = expand(wanted.job, known)
+    name = expand(dependency.job, known)
     offered = await job_queries.last_success(database, project.id, ref=ref, name=name)
     return offered if offered is not None and may_read_artifacts(project, offered.access) else None
 
 
 async def _of_pipeline(
-    database: Database, job: StartedJob, wanted: CrossDependency, known: Mapping[str, str]
+    database: Database, job: StartedJob, dependency: CrossDependency, known: Mapping[str, str]
 ) -> EarlierJob | None:
     """Return None for the job's own pipeline, too: `needs` without `pipeline` is for that."""
-    said = expand(wanted.pipeline or "", known)
+    said = expand(dependency.pipeline or "", known)
     other_id = int(said) if _ID.fullmatch(said) else job.pipeline_id
     if other_id == job.pipeline_id:
         return None
     return await job_queries.success_of_relative(
-        database, pipeline_id=job.pipeline_id, other_id=other_id, name=expand(wanted.job, known)
+        database, pipeline_id=job.pipeline_id, other_id=other_id, name=expand(dependency.job, known)
     )
 
 
