@@ -179,8 +179,8 @@ class PipelineMaker:
         """The id of the new pipeline, its first jobs on their way. Raises `PipelineRefused`.
 
         A pushed configuration that cannot be used gives a failed pipeline with `yaml_errors`, so that who pushed it
-        finds out, and so does that of a child pipeline, although it is refused. A merge request has a skipped one only
-        where it would have one that runs.
+        finds out, and so does that of a pipeline that a bridge starts, although it is refused. A merge request has a
+        skipped one only where it would have one that runs.
         """
         self._count(params)
         subject = await self._subject(params)
@@ -195,7 +195,7 @@ class PipelineMaker:
                 raise read.problem
             plan, jobs = await self.in_thread(_planned, read.text or "", context)
         except CiConfigError as refused:
-            if params.source in ("push", "parent_pipeline"):
+            if params.source == "push" or params.source_job_id is not None:
                 pipeline_id = await self._write(params, read, plan=None, errors=refused.errors)
                 if params.source == "push":
                     return pipeline_id
