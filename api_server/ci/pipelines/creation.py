@@ -99,6 +99,7 @@ class PipelineRefused(ApiError):
         self.reason = reason
 
 
+MISSING_FILE = "Missing CI config file"
 #: Characters of a merge request's description that its jobs are told.
 MAX_DESCRIPTION = 2700
 
@@ -336,7 +337,7 @@ class PipelineMaker:
         if params.configuration is not None:
             return attrs.evolve(read, text=params.configuration, problem=None)
         if read.text is None and read.problem is None:
-            raise PipelineRefused("Missing CI config file")
+            raise PipelineRefused(MISSING_FILE)
         return read
 
     async def _context(
