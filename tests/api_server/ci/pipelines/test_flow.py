@@ -365,11 +365,8 @@ async def test_a_child_pipeline_is_started_and_its_outcome_taken_over(forge):
         return (await project.bridges(pipeline))["child"]["downstream_pipeline"]
 
     child = await eventually(downstream)
-    assert (child["project_id"], child["source"], child["sha"]) == (
-        project.id,
-        "parent_pipeline",
-        pipeline["sha"],
-    )
+    found = (child["project_id"], child["source"], child["sha"])
+    assert found == (project.id, "parent_pipeline", pipeline["sha"])
     variables = await project.api.get(f"{project.url}/pipelines/{child['id']}/variables")
     assert variables.body == [{"variable_type": "env_var", "key": "COLOR", "value": "red", "raw": False}]
 
