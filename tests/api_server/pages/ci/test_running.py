@@ -268,4 +268,4 @@ async def test_a_schedule_has_inputs(browser: Browser, project: CiProject) -> No
     assert "not in the file" not in words(browser)
     await project.commit(ONE_JOB)
     await browser.get(f"{one}/edit")
-    assert "environment production not in the file: no pipeline is made" in words(browser)
+    assert "not in the file: no pipeline is made" in words(browser)
