@@ -42,7 +42,7 @@ class Batch:
     objects: tuple[Pointer, ...]
 
 
-def read_batch(body: bytes) -> Batch:
+def read_batch(body: bytes | bytearray) -> Batch:
     """Parse a request of the LFS batch API. Raises Refusal."""
     sent = _parsed(body)
     if not isinstance(sent, dict):
@@ -62,12 +62,12 @@ def read_batch(body: bytes) -> Batch:
     return Batch(operation, tuple(map(_pointer, objects)))
 
 
-def read_pointer(body: bytes) -> Pointer:
+def read_pointer(body: bytes | bytearray) -> Pointer:
     """Parse a body that names one object. Raises Refusal."""
     return _pointer(_parsed(body))
 
 
-def _parsed(body: bytes) -> Any:
+def _parsed(body: bytes | bytearray) -> Any:
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError:

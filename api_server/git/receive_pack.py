@@ -33,7 +33,7 @@ from api_server.git.received_push import (
 from api_server.git.ref_moves import make_way
 from api_server.git.ref_names import MAX_NAME_BYTES, is_hidden
 from api_server.git.smart_http import DEFAULTS, HOOKS, WRITING, Bounds, answer
-from common.concurrency import end
+from common.concurrency import aside, end
 from common.http_fields import rejoined
 
 _PIECE = 4096
@@ -177,8 +177,10 @@ async def read_push(body: AsyncIterable[bytes], bounds: Bounds = DEFAULTS) -> Pu
     """Reads which refs `body` wants to move. Raises `MalformedPushError` for a body that is no push."""
     pieces = aiter(body)
     parser = PushParser(bounds.updates)
-    while not await _feed(parser, await _next(pieces)):
-        pass
+    while True:
+        piece = await _next(pieces)
+        if await aside(len(piece) > _PARSED_AT_ONCE, parser.feed, piece):
+            break
     return PushRequest(parser.push(), rejoined(bytes(parser.received), pieces))
 
 
@@ -375,13 +377,6 @@ async def _accept(
 def _sync(repository: Path, folders: Sequence[str], refs: Sequence[str]) -> None:
     repositories.sync_objects(repository, folders)
     repositories.sync_refs(repository, refs)
-
-
-async def _feed(parser: PushParser, piece: bytes) -> bool:
-    """Thousands of refs are not parsed on the event loop."""
-    if len(piece) <= _PARSED_AT_ONCE:
-        return parser.feed(piece)
-    return await asyncio.to_thread(parser.feed, piece)
 
 
 async def _next(pieces: AsyncIterator[bytes]) -> bytes:

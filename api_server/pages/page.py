@@ -37,7 +37,7 @@ from api_server.web import context
 from api_server.web.context import SERVICES
 from api_server.web.errors import ApiError
 from api_server.web.rate_limits import RateLimiter
-from api_server.web.request_data import UploadedFile, read_form
+from api_server.web.request_data import UploadedFile, cookie_value, read_form
 from api_server.web.routes import Handler, ask
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
@@ -155,7 +155,7 @@ def leave_flash(request: web.Request, response: web.StreamResponse, visitor: Vis
 
 def flash_text(request: web.Request, visitor: Visitor) -> str:
     """The text that was left for this browser, or ""."""
-    encoded, _, seal = request.cookies.get(_FLASH_COOKIE, "").partition(".")
+    encoded, _, seal = cookie_value(request, _FLASH_COOKIE).partition(".")
     if not encoded or not hmac.compare_digest(seal.encode(), _flash_seal(request, visitor, encoded).encode()):
         return ""
     try:
@@ -166,7 +166,7 @@ def flash_text(request: web.Request, visitor: Visitor) -> str:
 
 def forget_flash(request: web.Request, response: web.StreamResponse) -> None:
     """Nothing is left for the next page."""
-    if _FLASH_COOKIE in request.cookies:
+    if cookie_value(request, _FLASH_COOKIE):
         response.del_cookie(_FLASH_COOKIE, path="/", secure=is_secure(request), httponly=True)
 
 

@@ -23,6 +23,7 @@ from api_server.state.preconditions import Precondition
 from api_server.state.secrets import digest
 from api_server.web import context
 from api_server.web.auth import WRITE_SCOPES, Actor, note_activity
+from api_server.web.request_data import cookie_value
 from api_server.web.routes import CALLER
 
 #: The fields of a form that was sent.
@@ -81,7 +82,7 @@ async def visitor(request: web.Request) -> Visitor:
     """Reads the cookie, or draws a new one for somebody without. Who is signed in is the request's caller, as one who
     sends a token of scope `api`."""
     services = context.services(request)
-    sent = request.cookies.get(_cookie_name(request), "")
+    sent = cookie_value(request, _cookie_name(request))
     known = _COOKIE.fullmatch(sent) is not None
     cookie = sent if known else _new_cookie()
     user = await queries.user_of_session(services.database, digest(cookie)) if known else None
@@ -99,7 +100,7 @@ async def visitor(request: web.Request) -> Visitor:
 
 async def signed_in_user(request: web.Request) -> int | None:
     """The id of whoever is signed in with this browser, for what is no page; nothing is asked of one without cookie."""
-    return (await visitor(request)).user_id if _cookie_name(request) in request.cookies else None
+    return (await visitor(request)).user_id if cookie_value(request, _cookie_name(request)) else None
 
 
 def stranger(request: web.Request) -> Visitor:
@@ -129,7 +130,7 @@ async def begin(request: web.Request, transaction: Transaction, user: User) -> V
 
 async def end(request: web.Request, transaction: Transaction) -> None:
     """Ends the session that the request has, if it has one."""
-    sent = request.cookies.get(_cookie_name(request), "")
+    sent = cookie_value(request, _cookie_name(request))
     await queries.delete_session(transaction, digest(sent))
 
 
