@@ -159,6 +159,8 @@ _OF_PARAMETER = re.compile(r"(\w+)(?:\[\S*\])? ((?:is|does|has|must|cannot)\b.*)
 _ONE_OF_SOME = re.compile(r"(\w+)(?:, \w+)+ are missing, .*")
 #: As GitLab words some: `Failed to save group {:path=>["is invalid"]}`, `400 Bad request - Note {:note=>["..."]}`.
 _FAILED_TO_SAVE = re.compile(r'[\w -]+\{:(\w+)=>\["(.*)"\]\}', re.DOTALL)
+#: What a CI file says of its inputs: "`replicas` input: required value has not been provided, `dry` input: ...".
+_OF_INPUT = re.compile(r"`([^`[\]]+)` input: (.*?)(?:, (?=`[^`]+` input: )|\Z)", re.DOTALL)
 #: The fields of errors that forms know by another name.
 _FIELDS = {
     "base": "",
@@ -173,11 +175,12 @@ def problems_of(error: ApiError) -> Problems:
     """What the API says, by field."""
     message, text = error.body.get("message"), error.body.get("error")
     if isinstance(message, Mapping):
-        return {
+        problems = {
             str(_FIELDS.get(name, name)): texts if isinstance(texts, list) else [str(texts)]
             for name, texts in message.items()
             if "." not in name  # of a record within, whose problem is told of the record too
         }
+        return problems | _problems_of_inputs(problems)
     if error.status == 400 and isinstance(text, str):
         return _problems_of_parameters(text)
     if isinstance(message, str) and (failed := _FAILED_TO_SAVE.fullmatch(message)):
@@ -186,6 +189,17 @@ def problems_of(error: ApiError) -> Problems:
     if not reason and error.status == 404:
         reason = str(message).removeprefix("404 ").capitalize()  # "404 Branch Not Found"
     return {"": [reason]} if reason else {}
+
+
+def _problems_of_inputs(problems: Problems) -> Problems:
+    """Take the sentences about inputs, if there are only such, from the problems of the form to their fields."""
+    texts = problems.get("", [])
+    if not all(isinstance(text, str) and _OF_INPUT.match(text) for text in texts):
+        return {}
+    found: Problems = {"": []} if texts else {}
+    for name, said in _OF_INPUT.findall(" ".join(texts)):
+        found.setdefault(f"inputs[{name}]", []).append(said[:1].upper() + said[1:])
+    return found
 
 
 def _problems_of_parameters(text: str) -> Problems:

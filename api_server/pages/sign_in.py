@@ -130,8 +130,8 @@ async def _linked(request: web.Request, token: str) -> CountedAccount | None:
 
 def _unknown_link(request: web.Request, visitor: Visitor) -> web.Response:
     text = (
-        "It works once and for a quarter of an hour, and not after another sign-in. On the machine of the service, "
-        "`forgelet user sign-in-link NAME` prints a new one."
+        "It works once and for a quarter of an hour, and not after another sign-in. Whoever runs this service prints a "
+        "new one with forgelet's command `user sign-in-link NAME`."
     )
     return page.say(request, visitor, "This link is no longer good", text, status=404)
 
