@@ -39,7 +39,9 @@ def open_file(repository: Path, work: Work) -> int:
 
 
 def _open(file: Path) -> int:
-    return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)  # NFS locks only files that are open for writing
+    return os.open(
+        file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666
+    )  # NFS locks only files that are open for writing
 
 
 async def join(descriptor: int) -> None:
