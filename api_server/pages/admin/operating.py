@@ -151,7 +151,7 @@ async def purge_edges(request: web.Request, visitor: Visitor, params: PurgeEdges
 async def purge(
     request: web.Request, document: dict[str, Any], edge: int | None = None
 ) -> tuple[int, list[str]]:
-    """Has one edge, or all, forget what the document names: how many responses that were together, and why some have
+    """Have one edge, or all, forget what the document names: how many responses that were together, and why some have
     not, each in a sentence."""
     known = await context.services(request)[EDGES].apis()
     apis = [api for number, api in enumerate(known) if edge in (None, number)]

@@ -75,7 +75,7 @@ async def actions_on_job(
 
 
 def _waits(row: PipelineJob) -> bool:
-    """Whether the job can be played; a manual bridge that is not `when: manual` mirrors a pipeline."""
+    """Return whether the job can be played; a manual bridge that is not `when: manual` mirrors a pipeline."""
     if row.kind == "build":
         return row.status in ("manual", "scheduled")
     return (row.status, row.when_run) == ("manual", "manual")
@@ -119,7 +119,7 @@ MOST_EXPLAINED = 20
 
 
 def chosen_status(value: Any) -> Status | None:
-    """What a filter's form sends; its empty choice is all of them."""
+    """Return what a filter's form sends; its empty choice is all of them."""
     if value and value not in STATUSES:
         raise ValueError("status does not have a valid value")
     return value or None
@@ -201,7 +201,7 @@ async def show_new_pipeline(
 
 
 async def inputs_of(request: web.Request, visitor: Visitor, project: Project, ref: str) -> dict[str, Any]:
-    """The `inputs` of the file on the branch or tag, or the `problem` with it."""
+    """Return the `inputs` of the file on the branch or tag, or the `problem` with it."""
     try:
         inputs = await _declared_inputs(request, visitor, project, ref)
     except PipelineRefused as refused:
@@ -240,7 +240,7 @@ def chosen_inputs(sent: Mapping[str, str], declared: Mapping[str, Input]) -> dic
 
 
 def read_variables(text: str) -> list[dict[str, str]]:
-    """The variables of a form's field. Raises 400 for a line that gives none."""
+    """Return the variables of a form's field. Raise 400 for a line that gives none."""
     given = []
     for number, line in enumerate(text.splitlines(), 1):
         name, equals, value = line.partition("=")

@@ -68,7 +68,7 @@ SOURCES: Final = {
 
 
 def failure(reason: str | None) -> str:
-    """A sentence."""
+    """Return a sentence."""
     return FAILURES.get(reason or "", f"It failed: {(reason or 'unknown failure').replace('_', ' ')}.")
 
 
