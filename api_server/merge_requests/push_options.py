@@ -87,7 +87,7 @@ class _Flag:
 
 
 def read_options(options: Iterable[str]) -> Options:
-    """Return the merge request options of a push. In a description, a backslash and `n` stand for a line break."""
+    """Return the merge request options of a push. In descriptions, a backslash and `n` mean a line break."""
     found = Options()
     for option in islice(options, MOST_OPTIONS):
         text, _, value = option.partition("=")
