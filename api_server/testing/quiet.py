@@ -21,8 +21,8 @@ from common import operations
 
 #: The answer to a request that was cancelled because the state was reset.
 CUT_OFF = {"message": "The state was reset while this request was under way."}
-#: How often a request is cancelled, and seconds between: git catches the first cancellation to end its
-#: process.
+#: Maximum number of attempts to cancel a request, and seconds between them: after the first, git processes
+#: get time to end.
 TRIES, BETWEEN = 100, 0.1
 
 

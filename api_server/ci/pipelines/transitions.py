@@ -203,8 +203,8 @@ async def put_on_its_way(transaction: Transaction, job: Job, **values: Any) -> N
 
 
 async def reopen(transaction: Transaction, bridge: Bridge) -> bool:
-    """Have a bridge run again whose pipeline does, and reset the jobs that were skipped because of it. Return
-    False where its status does not allow that."""
+    """Let a bridge run again whose pipeline runs again, and reset the jobs that were skipped because of it.
+    Return False if its status does not allow that."""
     moved = await transit(transaction, [bridge.id], "reopen")
     if moved:
         await _reset_dependents(transaction, moved[0])
@@ -277,10 +277,8 @@ async def play_job(
         return None if again is None else again.id
     if job.status not in ("manual", "scheduled"):
         return None
-    if job.kind == "bridge" and (job.status, job.when_run) != (
-        "manual",
-        "manual",
-    ):  # others mirror a pipeline
+    # Other bridges mirror a pipeline.
+    if job.kind == "bridge" and (job.status, job.when_run) != ("manual", "manual"):
         return None
     await job_queries.set_job_variables(transaction, job_id, variables)
     await put_on_its_way(transaction, job, user_id=user_id)

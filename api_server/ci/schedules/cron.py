@@ -204,9 +204,5 @@ def next_run(cron: str, time_zone: str, after: datetime.datetime) -> datetime.da
 def _zone(name: str) -> zoneinfo.ZoneInfo | None:
     try:
         return zoneinfo.ZoneInfo(RAILS_TIME_ZONES.get(name, name))
-    except (
-        zoneinfo.ZoneInfoNotFoundError,
-        ValueError,
-        OSError,
-    ):  # a folder's name, or a name that is too long
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):  # OSError: a folder, or a name too long
         return None

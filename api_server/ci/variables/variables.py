@@ -22,8 +22,8 @@ MAX_TEXT = 255
 
 _KEY = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
 _SCOPE = re.compile(r"[A-Za-z0-9_/${}. *-]+", re.ASCII)
-#: A value that can be masked in a log: one line without spaces, and of few characters if it may refer to
-#: other variables.
+#: A value that can be masked in a log: one line without spaces, and with a restricted character set if it may
+#: refer to other variables.
 _MASKABLE = re.compile(r"[A-Za-z0-9_+=/@:.~-]{8,}", re.ASCII)
 _MASKABLE_RAW = re.compile(r"\S{8,}")
 
