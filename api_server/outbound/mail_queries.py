@@ -1,5 +1,5 @@
 # mypy: disable-error-code="empty-body"
-"""Statements that count letters by the hour, for all processes together."""
+"""Statements that count mails by the hour, for all processes together."""
 
 import datetime
 
@@ -11,7 +11,7 @@ from api_server.state.declarations import statement
 
 @attrs.frozen
 class Hour:
-    """The hour that has begun for somebody, and the letters in it so far."""
+    """The current hour of an address or user, and the number of mails in it so far."""
 
     began_at: datetime.datetime
     letters: int
@@ -29,11 +29,12 @@ class Hour:
 async def count_letters(
     transaction: Transaction, counted: str, letters: int, window: datetime.timedelta
 ) -> Hour:
-    """Others who count the same wait for the end of the transaction."""
+    """Count letters and return the hour. Other transactions that count for the same key wait for the end of
+    this one."""
 
 
 @statement("""
     DELETE FROM letter_counts WHERE began_at <= %(now)s::timestamptz - %(window)s::interval
 """)
 async def forget_letters(transaction: Transaction, window: datetime.timedelta) -> None:
-    """Removes the hours that are over."""
+    """Delete the hours that are over."""

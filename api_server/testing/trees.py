@@ -1,7 +1,7 @@
-"""What folders hold, kept and brought back.
+"""The contents of folders: copying and restoring them.
 
-A file is known by what the file system says of it: its number, size and times. One that is as it was last seen is not
-read again; each content that a file has had at a snapshot is kept once.
+A file is identified by its inode, size and times in the file system. A file that has not changed since it was
+last seen is not read again; each content that a file has had at a snapshot is stored once.
 """
 
 import errno
@@ -13,13 +13,14 @@ from pathlib import Path
 
 import attrs
 
-#: What the file system says of a file that has not been touched.
+#: The attributes in the file system by which an unchanged file is recognized.
 Marks = tuple[int, ...]
 
 
 @attrs.frozen
 class Entry:
-    """A folder, a symbolic link (`target`), or a file, whose content is the kept one with the number `content`."""
+    """A folder, a symbolic link (`target`), or a file, whose content is the stored one with the number
+    `content`."""
 
     mode: int
     target: str | None = None
@@ -30,30 +31,31 @@ class Entry:
         return stat.S_ISREG(self.mode)
 
 
-#: All of a folder: entries by path below it, parents before children. None where there is no such folder.
+#: The contents of a folder: entries by path below it, parents before children. None if there is no such
+#: folder.
 Content = Mapping[str, Entry] | None
 
 
 class Tree:
-    """One folder. Contents of files are kept in `store`, and folders that are taken away are moved to `discarded`,
-    where that is on the same file system. All methods block; one call at a time."""
+    """One folder. Contents of files are stored in `store`, and folders that are removed are moved to
+    `discarded`, if that is on the same file system. All methods block; one call at a time."""
 
     def __init__(self, root: Path, store: Path, discarded: Path) -> None:
         self.root = root
         self._store = store
         self._discarded = discarded
-        #: What files were marked with when they had a content that is kept.
+        #: The attributes of files whose present content is stored.
         self._known: dict[str, tuple[Marks, int]] = {}
         self._made = 0
 
     def take(self) -> Content:
-        """What it holds now. Nobody may be writing there."""
+        """Return the present contents. Nobody may be writing there."""
         if not self.root.is_dir():
             return None
         return {path: self._entry(path, found) for path, found in self._walk("")}
 
     def bring_back(self, content: Content) -> None:
-        """Has it hold that again. Nobody may be writing there."""
+        """Restore the contents. Nobody may be writing there."""
         if content is None:
             if self.root.exists():
                 self._discard(self.root)
@@ -74,7 +76,7 @@ class Tree:
         self._known = {path: self._known[path] for path, entry in content.items() if entry.is_file}
 
     def drop_others(self, contents: Iterable[Content]) -> None:
-        """Lets go of all kept files but those of these contents, and those that are there now."""
+        """Delete all stored files except those of these contents and of the present one."""
         used = {entry.content for content in contents for entry in (content or {}).values()}
         used.update(content for _, content in self._known.values())
         for file in self._store.iterdir():
@@ -82,7 +84,8 @@ class Tree:
                 file.unlink()
 
     def _walk(self, below: str, within: Content = None) -> Iterator[tuple[str, os.stat_result]]:
-        """All entries below a folder with their marks; with `within`, not what is in folders that it does not have."""
+        """Yield all entries below a folder with their attributes; with `within`, leave out the contents of
+        folders that it does not have."""
         with os.scandir(self.root / below) as entries:
             found = sorted(entries, key=lambda entry: entry.name)
         for entry in found:
@@ -104,7 +107,8 @@ class Tree:
         return Entry(found.st_mode, content=known[1])
 
     def _is(self, entry: Entry, path: str, found: os.stat_result) -> bool:
-        """Whether what is there is this entry already; the permissions of folders are seen to afterwards."""
+        """Return whether the existing file is already this entry; the permissions of folders are set
+        afterwards."""
         if stat.S_IFMT(entry.mode) != stat.S_IFMT(found.st_mode):
             return False
         if entry.is_file:
