@@ -13,7 +13,7 @@ from api_server.ci.config.checks import Check, EachValue, Fields, anything, text
 from api_server.ci.config.context import Context
 from api_server.ci.config.errors import Budget, CiConfigError
 from api_server.ci.config.patterns import compile_regex
-from api_server.ci.config.yaml_text import load_file, spell_scalar
+from api_server.ci.config.yaml_text import Scalar, load_file, spell_scalar
 
 TYPES = ("array", "boolean", "number", "string")
 MAX_OPTIONS = 50
@@ -242,7 +242,7 @@ def _coerced(kind: str, value: Any) -> Any:
     """Return the value converted to the type: numbers, booleans and arrays may be given as JSON, a string as
     a number or a boolean."""
     if kind == "string":
-        return value if isinstance(value, dict | list) else spell_scalar(value)
+        return spell_scalar(value) if isinstance(value, Scalar) else value
     if not isinstance(value, str):
         return value
     try:
