@@ -38,12 +38,12 @@ HEAD_BYTES = 256 * 1024
 FETCH_BYTES = 32 * 2**20
 
 
-async def begun(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def begun(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """The body of a fetch, once all of it is there or HEAD_BYTES. Its iterator raises 413 beyond FETCH_BYTES."""
     head = bytearray()
-    while len(head) < HEAD_BYTES and (piece := await anext(pieces, None)) is not None:
-        head += piece
-    return _bounded(rejoined(bytes(head), pieces))
+    while len(head) < HEAD_BYTES and (chunk := await anext(chunks, None)) is not None:
+        head += chunk
+    return _bounded(rejoined(bytes(head), chunks))
 
 
 async def _bounded(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -78,26 +78,26 @@ async def streamed(
     return response
 
 
-#: Seconds after which a client that got no place should come again.
-PLACE_RETRY_AFTER = 30
-#: Requests that wait for a place.
-PLACE_QUEUE = 200
+#: Seconds after which a client that got no slot should come again.
+SLOT_RETRY_AFTER = 30
+#: Requests that wait for a slot.
+SLOT_QUEUE = 200
 
 _BUSY = "The server has too many git requests of yours or for this project at the moment, try again in a minute.\n"
 
 
-class Places:
-    """Strangers have places of their own, so that they leave those of users alone."""
+class GitSlots:
+    """Strangers have slots of their own, so that they leave those of users alone."""
 
     def __init__(self, settings: Settings) -> None:
         each, timeout = settings.git_processes_each, settings.git_queue_timeout
-        self._users = ConcurrencyLimiter(settings.git_processes, each, timeout=timeout, queue=PLACE_QUEUE)
+        self._users = ConcurrencyLimiter(settings.git_processes, each, timeout=timeout, queue=SLOT_QUEUE)
         self._strangers = ConcurrencyLimiter(
-            settings.git_anonymous_processes, each, timeout=timeout, queue=PLACE_QUEUE
+            settings.git_anonymous_processes, each, timeout=timeout, queue=SLOT_QUEUE
         )
 
     @asynccontextmanager
-    async def place(
+    async def slot(
         self, request: web.Request, project: Project, actor: Actor | Anonymous
     ) -> AsyncIterator[None]:
         """Raises 429."""
@@ -106,14 +106,14 @@ class Places:
         if isinstance(actor, Actor):
             keys, limiter = (("project", project.id), ("user", actor.user_id)), self._users
         try:
-            async with limiter.place(*keys):
+            async with limiter.slot(*keys):
                 yield
         except TooBusy:
-            headers = {"Retry-After": str(PLACE_RETRY_AFTER)}
+            headers = {"Retry-After": str(SLOT_RETRY_AFTER)}
             raise web.HTTPTooManyRequests(text=_BUSY, headers=headers) from None
 
 
-PLACES = Key[Places]("git_places")
+GIT_SLOTS = Key[GitSlots]("git_slots")
 
 
 _FULL_PATH = re.compile(FULL_PATH)
@@ -129,11 +129,11 @@ async def answer_go_get(request: web.Request, path: str, outermost: str) -> web.
 
     Where there is none the answer is `outermost`, which may be private, or not there: nobody learns which.
     """
-    found = await _project_of_import(request, path) or outermost
+    project_path = await _project_of_import(request, path) or outermost
     base_url = context.services(request).settings.base_url
-    prefix = escape(f"{URL(base_url).host_port_subcomponent}/{found}")  # no import path has a port
+    prefix = escape(f"{URL(base_url).host_port_subcomponent}/{project_path}")  # no import path has a port
     return web.Response(
-        text=f'<html><head><meta name="go-import" content="{prefix} git {escape(base_url)}/{found}.git"></head>'
+        text=f'<html><head><meta name="go-import" content="{prefix} git {escape(base_url)}/{project_path}.git"></head>'
         f"<body>go get {prefix}</body></html>\n",
         content_type="text/html",
         headers={"Cache-Control": "no-store"},
@@ -170,7 +170,7 @@ def setup(app: web.Application) -> None:
     app.router.add_route(
         "*", f"/{{path:{FULL_PATH}(?<!\\.git)}}/info/{{rest:refs|lfs/[a-z0-9/]+}}", to_full_address
     )
-    services[PLACES] = Places(services.settings)
+    services[GIT_SLOTS] = GitSlots(services.settings)
     push_judgement.setup(services)
 
 
@@ -187,7 +187,7 @@ async def info_refs(request: web.Request) -> web.StreamResponse:
         request.headers.get("Git-Protocol"),
     )
     async with (
-        services[PLACES].place(request, project, actor),
+        services[GIT_SLOTS].slot(request, project, actor),
         smart_http.info_refs(repository, service, protocol, _bounds(services)) as chunks,
     ):
         return await streamed(request, smart_http.content_type(service, "advertisement"), chunks)
@@ -208,13 +208,13 @@ async def fetch(request: web.Request) -> web.StreamResponse:
     services = context.services(request)
     project, actor = await readable_project(request)
     await _ensure_repository(services, project)
-    body = await begun(request_data.pieces(request))
+    body = await begun(request_data.chunks(request))
     repository, protocol = (
         services[REPOSITORIES].path(project.id),
         request.headers.get("Git-Protocol"),
     )
     async with (
-        services[PLACES].place(request, project, actor),
+        services[GIT_SLOTS].slot(request, project, actor),
         smart_http.upload_pack(repository, body, protocol, _bounds(services)) as chunks,
     ):
         return await streamed(request, smart_http.content_type("git-upload-pack", "result"), chunks)
@@ -227,12 +227,12 @@ async def push(request: web.Request) -> web.StreamResponse:
     await _ensure_repository(services, project)
     bounds = _bounds(services)
     try:
-        pushed = await read_push(request_data.pieces(request), bounds)
+        pushed = await read_push(request_data.chunks(request), bounds)
     except MalformedPushError as problem:
         raise web.HTTPBadRequest(text=f"{problem}\n") from None
     judge = partial(push_judgement.judged, services, project, actor, pushed.remarks)
     async with (
-        services[PLACES].place(request, project, actor),
+        services[GIT_SLOTS].slot(request, project, actor),
         receive_pack(services[REPOSITORIES].path(project.id), pushed, judge, bounds) as chunks,
     ):
         return await streamed(request, smart_http.content_type("git-receive-pack", "result"), chunks)

@@ -116,15 +116,15 @@ def lfs_errors(handler: Handler) -> Handler:
     return answer
 
 
-def with_actions(params: Pointer, **actions: Mapping[str, Any]) -> dict[str, Any]:
+def with_actions(pointer: Pointer, **actions: Mapping[str, Any]) -> dict[str, Any]:
     """Return an object of a batch answer; without actions the client has nothing to do."""
-    answer: dict[str, Any] = {"oid": params.oid, "size": params.size}
+    answer: dict[str, Any] = {"oid": pointer.oid, "size": pointer.size}
     return answer | ({"authenticated": True, "actions": actions} if actions else {})
 
 
-def with_error(params: Pointer, code: int, text: str) -> dict[str, Any]:
+def with_error(pointer: Pointer, code: int, text: str) -> dict[str, Any]:
     """Return an object of a batch answer that cannot be transferred."""
-    return {"oid": params.oid, "size": params.size, "error": {"code": code, "message": text}}
+    return {"oid": pointer.oid, "size": pointer.size, "error": {"code": code, "message": text}}
 
 
 class Links:
@@ -138,12 +138,12 @@ class Links:
         credentials = request.headers.get("Authorization")
         self._header = {"Authorization": credentials} if credentials else {}
 
-    def download(self, params: Pointer) -> dict[str, Any]:
-        return self._link(f"objects/{params.oid}")
+    def download(self, pointer: Pointer) -> dict[str, Any]:
+        return self._link(f"objects/{pointer.oid}")
 
-    def upload(self, params: Pointer) -> dict[str, Any]:
+    def upload(self, pointer: Pointer) -> dict[str, Any]:
         return self._link(
-            f"objects/{params.oid}/{params.size}", **{"Content-Type": "application/octet-stream"}
+            f"objects/{pointer.oid}/{pointer.size}", **{"Content-Type": "application/octet-stream"}
         )
 
     def verify(self) -> dict[str, Any]:
@@ -159,13 +159,13 @@ MISSING = "The object does not exist."
 async def send_object(request: web.Request, project: Project, oid: str) -> web.StreamResponse:
     """Answer with the object, or with the part of it that `Range` asks for. Raises 404."""
     services = context.services(request)
-    found = await lfs_queries.find_object(services.database, project.id, oid)
-    if found is None:
+    lfs_object = await lfs_queries.find_object(services.database, project.id, oid)
+    if lfs_object is None:
         raise web.HTTPNotFound(text=MISSING)
     headers = {"Content-Type": "application/octet-stream", "Content-Disposition": "attachment"}
     objects = services.objects
     try:
-        return await send_stored(request, objects, found.object_key, found.size, oid, headers)
+        return await send_stored(request, objects, lfs_object.object_key, lfs_object.size, oid, headers)
     except FileNotFoundError:  # deleted since the row was read
         raise web.HTTPNotFound(text=MISSING) from None
 
@@ -190,7 +190,7 @@ async def store_object(request: web.Request, project: Project, announced: Pointe
 async def _checked(request: web.Request, announced: Pointer) -> AsyncIterator[bytes]:
     """Yield the body as it arrives. Raises 422 if it is not what was announced, so that nothing is stored."""
     digest, size = hashlib.sha256(), 0
-    async for chunk in request_data.pieces(request):
+    async for chunk in request_data.chunks(request):
         size += len(chunk)
         if size > announced.size:
             break

@@ -38,31 +38,33 @@ async def batch(request: web.Request) -> web.Response:
     """What has to be done with each object that the client wants to bring or to fetch."""
     services = context.services(request)
     project, actor = await readable_project(request)
-    wanted = read_batch(await request_data.read(request, lfs.MAX_REQUEST))
-    if wanted.operation == "upload":
+    batch_request = read_batch(await request_data.read(request, lfs.MAX_REQUEST))
+    if batch_request.operation == "upload":
         check_may_push(project, actor)
-    sizes = await lfs_queries.sizes(services.database, project.id, [each.oid for each in wanted.objects])
-    if wanted.operation == "upload":
-        missing = sum(each.size for each in wanted.objects if sizes.get(each.oid) != each.size)
+    sizes = await lfs_queries.sizes(
+        services.database, project.id, [each.oid for each in batch_request.objects]
+    )
+    if batch_request.operation == "upload":
+        missing = sum(each.size for each in batch_request.objects if sizes.get(each.oid) != each.size)
         await services[QUOTAS].check(services.database, project.id, missing)
     links, limit = _links(request, project), services.settings.lfs_limit
     objects = [
-        _answer(wanted.operation, each, links, limit, is_here=sizes.get(each.oid) == each.size)
-        for each in wanted.objects
+        _answer(batch_request.operation, each, links, limit, is_here=sizes.get(each.oid) == each.size)
+        for each in batch_request.objects
     ]
     return lfs_json({"transfer": "basic", "objects": objects, "hash_algo": "sha256"})
 
 
-def _answer(operation: str, params: Pointer, links: Links, limit: int, *, is_here: bool) -> dict[str, Any]:
+def _answer(operation: str, pointer: Pointer, links: Links, limit: int, *, is_here: bool) -> dict[str, Any]:
     if operation == "download":
         if not is_here:
-            return with_error(params, 404, MISSING)
-        return with_actions(params, download=links.download(params))
+            return with_error(pointer, 404, MISSING)
+        return with_actions(pointer, download=links.download(pointer))
     if is_here:
-        return with_actions(params)
-    if params.size > limit:
-        return with_error(params, 422, _too_large(limit))
-    return with_actions(params, upload=links.upload(params), verify=links.verify())
+        return with_actions(pointer)
+    if pointer.size > limit:
+        return with_error(pointer, 422, _too_large(limit))
+    return with_actions(pointer, upload=links.upload(pointer), verify=links.verify())
 
 
 async def download(request: web.Request) -> web.StreamResponse:
@@ -89,9 +91,9 @@ async def verify(request: web.Request) -> web.Response:
     """Whether an object has arrived."""
     services = context.services(request)
     project, _ = await writable_project(request)
-    wanted = read_pointer(await request_data.read(request, lfs.MAX_REQUEST))
-    sizes = await lfs_queries.sizes(services.database, project.id, [wanted.oid])
-    if sizes.get(wanted.oid) != wanted.size:
+    pointer = read_pointer(await request_data.read(request, lfs.MAX_REQUEST))
+    sizes = await lfs_queries.sizes(services.database, project.id, [pointer.oid])
+    if sizes.get(pointer.oid) != pointer.size:
         raise web.HTTPNotFound(text=MISSING)
     return lfs_json({})
 

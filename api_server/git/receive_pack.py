@@ -175,11 +175,11 @@ class PushRequest:
 
 async def read_push(body: AsyncIterable[bytes], bounds: Bounds = DEFAULTS) -> PushRequest:
     """Reads which refs `body` wants to move. Raises `MalformedPushError` for a body that is no push."""
-    pieces = aiter(body)
+    chunks = aiter(body)
     parser = PushParser(bounds.updates)
-    while not await _feed(parser, await _next(pieces)):
+    while not await _feed(parser, await _next(chunks)):
         pass
-    return PushRequest(parser.push(), rejoined(bytes(parser.received), pieces))
+    return PushRequest(parser.push(), rejoined(bytes(parser.received), chunks))
 
 
 @asynccontextmanager
@@ -296,8 +296,8 @@ async def _listen(child: Child, said: "asyncio.Queue[bytes | None]") -> None:
 
 def _remark(text: str) -> bytes:
     """A line of the side band, which git shows behind `remote:`."""
-    shown = "".join(character for character in text if character.isprintable())
-    cut = shown.encode(errors="replace")[:_REMARK_BYTES].decode(errors="ignore")
+    printable = "".join(character for character in text if character.isprintable())
+    cut = printable.encode(errors="replace")[:_REMARK_BYTES].decode(errors="ignore")
     return packet(b"\2%s\n" % cut.encode())
 
 
@@ -384,8 +384,8 @@ async def _feed(parser: PushParser, piece: bytes) -> bool:
     return await asyncio.to_thread(parser.feed, piece)
 
 
-async def _next(pieces: AsyncIterator[bytes]) -> bytes:
-    piece = await anext(pieces, None)
-    if piece is None:
+async def _next(chunks: AsyncIterator[bytes]) -> bytes:
+    chunk = await anext(chunks, None)
+    if chunk is None:
         raise MalformedPushError("The request ended before its first flush packet.")
-    return piece
+    return chunk

@@ -174,8 +174,8 @@ SQUASH_NOTED = """
 
 async def squash_noted(database: Executor, merge_request_id: int) -> str | None:
     """The one that `note_squash` has noted last."""
-    found: str | None = await database.value(SQUASH_NOTED, id=merge_request_id)
-    return found
+    sha: str | None = await database.value(SQUASH_NOTED, id=merge_request_id)
+    return sha
 
 
 @statement("""

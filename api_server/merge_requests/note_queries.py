@@ -171,8 +171,8 @@ NOTEABLE = Query(
 
 async def lock(transaction: Transaction, project_id: int, iid: int) -> Noteable:
     """The merge request, of which nobody else says anything until the transaction ends. Raises NotFound."""
-    found = await transaction.value(LOCK, project_id=project_id, iid=iid)
-    return await transaction.one(NOTEABLE, id=found)
+    merge_request_id = await transaction.value(LOCK, project_id=project_id, iid=iid)
+    return await transaction.one(NOTEABLE, id=merge_request_id)
 
 
 @attrs.frozen(kw_only=True)

@@ -123,10 +123,10 @@ OPEN_PAIR = """
 async def iid_of_open_pair(
     transaction: Transaction, project_id: int, source_branch: str, target_branch: str
 ) -> int | None:
-    found: int | None = await transaction.value(
+    iid: int | None = await transaction.value(
         OPEN_PAIR, project_id=project_id, source_branch=source_branch, target_branch=target_branch
     )
-    return found
+    return iid
 
 
 CREATE = Query(
@@ -304,8 +304,8 @@ DELIVERED = Query(
 async def delivered_people(database: Executor, merge_request_id: int, part: Part) -> list[dict[str, Any]]:
     """The assignees or reviewers as deliveries show them. Raises NotFound."""
     people = await database.one(DELIVERED, id=merge_request_id)
-    found: list[dict[str, Any]] = orjson.loads(getattr(people, f"{part}s"))
-    return found
+    entities: list[dict[str, Any]] = orjson.loads(getattr(people, f"{part}s"))
+    return entities
 
 
 @statement("""

@@ -47,16 +47,16 @@ def redirect(request: web.Request, current_id: int) -> NoReturn:
 
 
 def _open_to_caller(
-    request: web.Request, found: ResourceT | None, noun: Literal["Group", "Project"], role: Role
+    request: web.Request, resource: ResourceT | None, noun: Literal["Group", "Project"], role: Role
 ) -> ResourceT:
-    """Return what was found. Raises 404 if that is nothing, 403 below `role`; old paths redirect."""
-    if found is None:
+    """Return the resource. Raises 404 for None, and 403 below `role`. An old path is redirected."""
+    if resource is None:
         raise not_found(noun)
-    if found.moved:
-        redirect(request, found.id)
-    if found.role < role:
+    if resource.moved:
+        redirect(request, resource.id)
+    if resource.role < role:
         raise forbidden()
-    return found
+    return resource
 
 
 GROUPS = Key[LookupCache[Group]]("groups")
@@ -91,10 +91,10 @@ async def find_group(request: web.Request, reference: str, role: Role = Role.NO_
 
 async def group_to_name(services: Services, actor: Actor, parameter: str, group_id: int) -> Group:
     """The group that a parameter names by id. Raises 404 where the caller cannot see it, as GitLab words it."""
-    found = await _group_for_caller(services, actor, str(group_id))
-    if found is None:
+    named_group = await _group_for_caller(services, actor, str(group_id))
+    if named_group is None:
         raise not_found(f"{parameter} not found")
-    return found
+    return named_group
 
 
 async def _group_for_caller(services: Services, actor: Actor, reference: str) -> Group | None:
@@ -118,11 +118,11 @@ async def visible_group(
             admin=admin,
         )
 
-    found = await services[GROUPS].get((reference, user_id, admin), lambda: read(services.database))
-    if found is not None:
-        groups = (f"group:{namespace_id}" for namespace_id in found.lineage)
-        services.require_unchanged(Precondition((f"user:{user_id}", *groups), found, read))
-    return found
+    visible = await services[GROUPS].get((reference, user_id, admin), lambda: read(services.database))
+    if visible is not None:
+        groups = (f"group:{namespace_id}" for namespace_id in visible.lineage)
+        services.require_unchanged(Precondition((f"user:{user_id}", *groups), visible, read))
+    return visible
 
 
 PROJECTS = Key[LookupCache[Project]]("projects")
@@ -139,9 +139,9 @@ class ProjectAccess(ResourceAccess):
     finds: ClassVar[type] = Project
 
     async def find(self, request: web.Request, reference: str) -> Project:
-        found = await find_project(request, reference, self.role)
-        self.check(found)
-        return found
+        resource = await find_project(request, reference, self.role)
+        self.check(resource)
+        return resource
 
     def check(self, project: Project) -> None:
         """Raises 403 where the rule keeps whoever has `found` the project out."""
@@ -160,18 +160,18 @@ def project(
 async def find_project(request: web.Request, reference: str, role: Role = Role.NO_ACCESS) -> Project:
     """The project with that id or full path. Raises 404 where the caller cannot see it, 403 below `role`."""
     number = id_in(reference)
-    found = await _project_for_caller(
+    visible = await _project_for_caller(
         context.services(request), caller(request), reference if number is None else number
     )
-    return _open_to_caller(request, found, "Project", role)
+    return _open_to_caller(request, visible, "Project", role)
 
 
 async def project_to_name(services: Services, actor: Actor, parameter: str, project_id: int) -> Project:
     """The project that a parameter names by id. Raises 404 where the caller cannot see it, as GitLab words it."""
-    found = await _project_for_caller(services, actor, project_id)
-    if found is None:
+    named_project = await _project_for_caller(services, actor, project_id)
+    if named_project is None:
         raise not_found(f"{parameter} not found")
-    return found
+    return named_project
 
 
 async def _project_for_caller(services: Services, actor: Actor, reference: int | str) -> Project | None:
@@ -204,12 +204,12 @@ async def visible_project(
             job_project_id=job_project_id,
         )
 
-    found = await services[PROJECTS].get(
+    visible = await services[PROJECTS].get(
         (reference, user_id, admin, job_project_id), lambda: read(services.database)
     )
-    if found is not None:
-        groups = (f"group:{namespace_id}" for namespace_id in found.lineage)
+    if visible is not None:
+        groups = (f"group:{namespace_id}" for namespace_id in visible.lineage)
         services.require_unchanged(
-            Precondition((f"user:{user_id}", *groups, f"project:{found.id}"), found, read)
+            Precondition((f"user:{user_id}", *groups, f"project:{visible.id}"), visible, read)
         )
-    return found
+    return visible

@@ -1,6 +1,6 @@
 """Mail to people: what it says, how it leaves the service, and how much of it people may have sent to others.
 
-Letters are counted in the database, for all processes together, in the transaction that queues the letters; what is
+Emails are counted in the database, for all processes together, in the transaction that queues the emails; what is
 rolled back was not counted. Whoever counts both counts addresses first, in alphabetical order, and then the user, so
 that nobody waits in a circle.
 """
@@ -101,7 +101,7 @@ _SMTP_SECONDS = 30.0
 
 
 class MailNotTaken(Passing):
-    """The server does not take letters now; the text says which, and why."""
+    """The server does not take the email now; the text says which, and why."""
 
 
 class Outbox(Protocol):
@@ -110,7 +110,7 @@ class Outbox(Protocol):
     async def send(self, message: EmailMessage) -> None: ...
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """What operators know it by, without secrets."""
 
 
@@ -128,7 +128,7 @@ class SmtpServer:
     start_tls: bool | None = None
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         return f"{self.hostname}:{self.port}"
 
     async def send(self, message: EmailMessage) -> None:
@@ -176,7 +176,7 @@ class Folder:
     path: Path
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         return str(self.path)
 
     async def send(self, message: EmailMessage) -> None:
@@ -239,9 +239,9 @@ async def send(services: Services, letter: Letter) -> None:
     try:
         await outbox.send(message)
     except (OSError, aiosmtplib.SMTPException) as problem:
-        await failures.note("mail", outbox.place, reason_of(problem))
-        raise MailNotTaken(f"{outbox.place}: {reason_of(problem)}") from problem
-    await failures.settle("mail", outbox.place)
+        await failures.note("mail", outbox.location, reason_of(problem))
+        raise MailNotTaken(f"{outbox.location}: {reason_of(problem)}") from problem
+    await failures.settle("mail", outbox.location)
 
 
 def _is_final(problem: aiosmtplib.SMTPRecipientsRefused | aiosmtplib.SMTPDataError) -> bool:
@@ -262,25 +262,25 @@ RATE_WINDOW = datetime.timedelta(hours=1)
 
 
 async def wait_for_address(transaction: Transaction, settings: Settings, address: str) -> int:
-    """Counts a letter to `address`: 0 where it may be sent, else the seconds until the next may."""
+    """Count an email to `address`. Return 0 if it may be sent, else the seconds until the next one may."""
     return await _seconds_to_wait(transaction, f"address {address.lower()}", 1, settings.letters_per_address)
 
 
 async def wait_if_anybody_asks(transaction: Transaction, settings: Settings, address: str) -> int:
-    """Counts a letter to `address` that a stranger has asked for; apart, so that she cannot keep others from it."""
+    """As `wait_for_address`, for an email that a stranger asks for. It has a limit of its own."""
     return await _seconds_to_wait(transaction, f"asked {address.lower()}", 1, settings.letters_per_address)
 
 
-async def wait_for_user(transaction: Transaction, settings: Settings, user_id: int, letters: int = 1) -> int:
-    """Counts letters that a user has sent; likewise."""
-    return await _seconds_to_wait(transaction, f"user {user_id}", letters, settings.letters_per_user)
+async def wait_for_user(transaction: Transaction, settings: Settings, user_id: int, emails: int = 1) -> int:
+    """As `wait_for_address`, for emails that a user sends."""
+    return await _seconds_to_wait(transaction, f"user {user_id}", emails, settings.letters_per_user)
 
 
-async def _seconds_to_wait(transaction: Transaction, counted: str, letters: int, most: int) -> int:
-    if not most or not letters:
+async def _seconds_to_wait(transaction: Transaction, counted: str, emails: int, most: int) -> int:
+    if not most or not emails:
         return 0
-    hour = await mail_queries.count_letters(transaction, counted, letters, RATE_WINDOW)
-    if hour.letters <= most:
+    hour = await mail_queries.count_emails(transaction, counted, emails, RATE_WINDOW)
+    if hour.emails <= most:
         return 0
     return max(1, round((hour.began_at + RATE_WINDOW - transaction.now).total_seconds()))
 
@@ -288,6 +288,6 @@ async def _seconds_to_wait(transaction: Transaction, counted: str, letters: int,
 def setup_rates(services: Services) -> None:
     async def forget_letter_counts() -> None:
         async with services.database.transaction() as transaction:
-            await mail_queries.forget_letters(transaction, RATE_WINDOW)
+            await mail_queries.forget_emails(transaction, RATE_WINDOW)
 
     services.queue.add_periodic("forget_letter_counts", "41 * * * *", forget_letter_counts)

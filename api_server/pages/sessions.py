@@ -93,8 +93,8 @@ async def visitor(request: web.Request) -> Visitor:
         request[CALLER] = Actor(
             user.id, user.username, user.name, user.email, user.admin, scopes, address=request.remote
         )
-    found = request[VISITOR] = _visitor(request, cookie, user, is_new=not known)
-    return found
+    result = request[VISITOR] = _visitor(request, cookie, user, is_new=not known)
+    return result
 
 
 async def signed_in_user(request: web.Request) -> int | None:

@@ -68,7 +68,7 @@ class Objects(abc.ABC):
     _check: "asyncio.Task[None] | None" = None
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """What operators know it by."""
         return "object store" if self.folder is None else str(self.folder)
 
@@ -125,13 +125,13 @@ class Objects(abc.ABC):
     async def delete_below(self, prefix: str) -> None:
         """Removes everything whose key begins with `prefix` and a slash. Raises `Unavailable`."""
         async for batch in self.listed(prefix):
-            await self.delete(one.key for one in batch)
+            await self.delete(entry.key for entry in batch)
 
     async def keys(self, prefix: str) -> AsyncIterator[str]:
         """The keys that begin with `prefix` and a slash, in no order. Raises `Unavailable`."""
         async for batch in self.listed(prefix):
-            for one in batch:
-                yield one.key
+            for entry in batch:
+                yield entry.key
 
     async def check(self) -> None:
         """Readiness: raises `Degraded` where the store cannot be used. What is in the database and in repositories is

@@ -27,10 +27,10 @@ class ChangedMeanwhile(Exception):
 
 @attrs.frozen
 class Precondition:
-    """One reading: what was `found`, how to `read` it again, and the names under which others may change it."""
+    """One reading: the `value`, how to `read` it again, and the names under which others may change it."""
 
     names: tuple[str, ...]
-    found: Any
+    value: Any
     read: Callable[[Executor], Awaitable[Any]]
 
 
@@ -58,7 +58,7 @@ class Preconditions:
         await lock_names(transaction, shared=names - self._revoked, alone=self._revoked)
         for precondition in self._all:
             try:
-                holds = await precondition.read(transaction) == precondition.found
+                holds = await precondition.read(transaction) == precondition.value
             except NotFound:  # any more
                 holds = False
             if not holds:

@@ -25,7 +25,7 @@ from api_server.testing.steering import check_pattern, fits, is_about_us, refuse
 from api_server.web import auth, context
 from api_server.web.auth import Actor, Anonymous
 from api_server.web.errors import REASONS, ApiError, BodyRefused
-from api_server.web.request_data import pieces
+from api_server.web.request_data import chunks
 from common.connections import BodyTooSlow
 
 LONGEST_DELAY = 300
@@ -170,7 +170,7 @@ class Failures:
     def order(self, values: Mapping[str, Any]) -> Failure:
         """Adds one. Raises 400 where there are too many that wait for their requests."""
         if len(self._ordered) >= MOST_FAILURES:
-            self._ordered = {one.id: one for one in self.all() if one.left}
+            self._ordered = {pending.id: pending for pending in self.all() if pending.left}
         if len(self._ordered) >= MOST_FAILURES:
             raise refused(
                 f"There are {MOST_FAILURES} failures already: delete those that no request has met."
@@ -319,7 +319,7 @@ def _failure_answer(failure: Failure, status: int) -> web.Response:
 async def _read_body(request: web.Request) -> None:
     """As somebody does who means to answer, so that the client hears the answer, and the journal the body."""
     with contextlib.suppress(BodyRefused, BodyTooSlow):
-        async for _ in pieces(request):
+        async for _ in chunks(request):
             pass
 
 

@@ -119,7 +119,7 @@ class Part:
         return headers
 
 
-def wanted_part(request: web.Request, size: int, etag: str | None = None) -> Part:
+def requested_part(request: web.Request, size: int, etag: str | None = None) -> Part:
     """What of `size` bytes to send: the whole, too, where several parts are asked for or `If-Range` names another
     `etag` (the quoted, strong tag). Raises 416 where the range begins behind the end."""
     whole = Part(0, size, size)
@@ -151,10 +151,10 @@ async def cut_to(chunks: AsyncIterator[bytes], part: Part) -> AsyncIterator[byte
     """That part of what `chunks` are together, which are read no further than to its end."""
     position = 0
     async for chunk in chunks:
-        wanted = chunk[max(0, part.start - position) : max(0, part.end - position)]
+        cut = chunk[max(0, part.start - position) : max(0, part.end - position)]
         position += len(chunk)
-        if wanted:
-            yield wanted
+        if cut:
+            yield cut
         if position >= part.end:
             break
 
@@ -178,7 +178,7 @@ async def send_stored(
     whole = STORED_HEADERS | {hdrs.ETAG: etag} | dict(headers)
     if matches_etag(request, etag):
         return not_modified(whole)
-    part = wanted_part(request, size, etag)
+    part = requested_part(request, size, etag)
     async with aclosing(objects.read(key, part.start, part.end)) as chunks:
         first = await anext(chunks, b"")
         return await send_part(request, rejoined(first, chunks), part, whole)

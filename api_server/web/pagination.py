@@ -52,7 +52,7 @@ _LEAST = {
 }
 
 
-def wanted_page(
+def requested_page(
     parameters: Paginated, listing: ListQuery, *, default_order: str = "id", default_sort: str = "desc"
 ) -> Page:
     """What to read for `parameters`. Raises 400 for unknown orders and broken cursors, 405 for what cannot be ordered

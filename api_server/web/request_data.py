@@ -99,12 +99,12 @@ async def bounded_bodies(request: web.Request, handler: Handler) -> web.StreamRe
 
 
 async def read(request: web.Request, limit: int) -> bytes:
-    """All of the body, decoded. Raises 413 above `limit` bytes, and what `pieces` and `HeldBodies` raise."""
+    """All of the body, decoded. Raises 413 above `limit` bytes, and what `chunks` and `HeldBodies` raise."""
     if _READ in request:
         return request[_READ]
     _check_length(request, limit)
     body = bytearray()
-    async for piece in pieces(request):
+    async for piece in chunks(request):
         if len(body) + len(piece) > limit:
             raise web.HTTPRequestEntityTooLarge(limit)
         request[_SHARE].take(len(piece))
@@ -126,7 +126,7 @@ def _check_length(request: web.Request, limit: int) -> None:
         raise web.HTTPRequestEntityTooLarge(limit, length)
 
 
-def pieces(request: web.Request) -> AsyncIterator[bytes]:
+def chunks(request: web.Request) -> AsyncIterator[bytes]:
     """The body as it comes, decoded, in pieces of some hundred KiB at most.
 
     Raises 415 for a Content-Encoding that is not known here, 400 for a body that is not what it says, and 408 where the

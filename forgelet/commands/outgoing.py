@@ -116,7 +116,7 @@ async def _run_mirror(transaction: Transaction, mirror_id: int) -> None:
 
 async def _redeliver(transaction: Transaction, delivery_id: int) -> None:
     """Send a delivery again as the API does, with the same audit event."""
-    place = await list_queries.place_of_delivery(transaction, delivery_id)
+    place = await list_queries.check_of_delivery(transaction, delivery_id)
     check = await service_queries.hold(transaction, place.project_id, place.check_id)
     await delivery_queries.redeliver(transaction, check.id, delivery_id)
     project = await queries.project(transaction, str(place.project_id))

@@ -81,11 +81,13 @@ HOLD_COMMIT = """
 """
 
 
-async def lock_joined(transaction: Transaction, project_id: int, sha: str, **wanted: object) -> Joined | None:
+async def lock_joined(
+    transaction: Transaction, project_id: int, sha: str, **criteria: object
+) -> Joined | None:
     """As `find_joined`, and locked. Whoever else reports about the commit waits until the transaction ends, so that two
     first statuses make one pipeline."""
     await transaction.run(HOLD_COMMIT, project_id=project_id, sha=sha)
-    return await transaction.row(LOCK_JOINED, project_id=project_id, sha=sha, **wanted)
+    return await transaction.row(LOCK_JOINED, project_id=project_id, sha=sha, **criteria)
 
 
 @attrs.frozen

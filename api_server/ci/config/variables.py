@@ -71,10 +71,12 @@ def expand_all(variables: Iterable[Variable]) -> list[Variable]:
     other in a circle stay as they were written.
     """
     known = {variable.key: variable for variable in variables}
-    templates = {key: one for key, one in known.items() if "$" in one.value and not one.raw}
+    templates = {
+        key: variable for key, variable in known.items() if "$" in variable.value and not variable.raw
+    }
     if not templates:
         return list(known.values())
-    done = {key: one.value for key, one in known.items() if key not in templates}
+    done = {key: variable.value for key, variable in known.items() if key not in templates}
     left = MAX_EXPANDED
     for key in _dependencies_first(templates):
         value = templates[key].value
@@ -82,8 +84,8 @@ def expand_all(variables: Iterable[Variable]) -> list[Variable]:
         done[key] = value if size > left else _expand_done(value, known, done)
         left -= min(size, left)
     return [
-        evolve(one, value=done[key]) if key in templates and key in done else one
-        for key, one in known.items()
+        evolve(variable, value=done[key]) if key in templates and key in done else variable
+        for key, variable in known.items()
     ]
 
 
@@ -96,14 +98,22 @@ def forwarded(
     Text that would grow beyond MAX_EXPANDED stays as it is.
     """
     given = list(own)
-    known = {one.key: one.value for one in expand_all(overlay(weaker, given, stronger)) if not one.file}
+    known = {
+        variable.key: variable.value
+        for variable in expand_all(overlay(weaker, given, stronger))
+        if not variable.file
+    }
     left = MAX_EXPANDED
-    found = []
-    for one in given:
-        size = _size(one.value, known)
-        found.append(one if one.raw or size > left else evolve(one, value=expand_known(one.value, known)))
+    expanded = []
+    for variable in given:
+        size = _size(variable.value, known)
+        expanded.append(
+            variable
+            if variable.raw or size > left
+            else evolve(variable, value=expand_known(variable.value, known))
+        )
         left -= min(size, left)
-    return found
+    return expanded
 
 
 def _size(text: str, known: Mapping[str, str]) -> int:
@@ -129,7 +139,8 @@ def _expand_done(text: str, known: Mapping[str, Variable], done: Mapping[str, st
 def _dependencies_first(templates: Mapping[str, Variable]) -> Iterator[str]:
     """Return the keys in an order in which each comes after those it refers to, without the members of circles."""
     waiting = {
-        key: {name for name in references(one.value) if name in templates} for key, one in templates.items()
+        key: {name for name in references(variable.value) if name in templates}
+        for key, variable in templates.items()
     }
     users: dict[str, list[str]] = {}
     for key, names in waiting.items():

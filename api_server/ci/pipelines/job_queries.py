@@ -282,8 +282,8 @@ NEXT_FOR_RESOURCE = """
 async def next_for_resource(transaction: Transaction, project_id: int, resource_group: str) -> int | None:
     """Return the oldest job that waits for a resource that nobody has. Others wait until the transaction ends."""
     await transaction.run(HOLD_RESOURCE_GROUP, project_id=project_id, resource_group=resource_group)
-    found = await transaction.value(NEXT_FOR_RESOURCE, project_id=project_id, resource_group=resource_group)
-    return None if found is None else int(found)
+    job_id = await transaction.value(NEXT_FOR_RESOURCE, project_id=project_id, resource_group=resource_group)
+    return None if job_id is None else int(job_id)
 
 
 #: Pipelines that a mirrored one may lead to.

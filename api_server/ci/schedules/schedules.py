@@ -64,10 +64,10 @@ async def update(transaction: Transaction, author: Author, before: Schedule, cha
         )
 
 
-async def deactivate(transaction: Transaction, found: Schedule) -> None:
+async def deactivate(transaction: Transaction, schedule: Schedule) -> None:
     """Deactivate a schedule whose owner may not run it any more, unless somebody took it over. Raises NotFound."""
-    before = await queries.lock(transaction, found.id)
-    if before.active and before.owner_id == found.owner_id:
+    before = await queries.lock(transaction, schedule.id)
+    if before.active and before.owner_id == schedule.owner_id:
         await queries.update(transaction, attrs.evolve(before, active=False))
         change: dict[str, Any] = {"change": "active", "from": True, "to": False}
         await audit_trail.record(
@@ -144,8 +144,8 @@ def _written(change: ScheduleInput) -> str:
 
 
 def _refuse_problems(expression: str, time_zone: str) -> None:
-    if found := cron.problems(expression, time_zone):
-        raise invalid(found)
+    if problems := cron.problems(expression, time_zone):
+        raise invalid(problems)
 
 
 log = structlog.get_logger(__name__)
