@@ -21,7 +21,7 @@ from api_server.git.processes import check_git
 from api_server.state import secrets
 from common.config_errors import ConfigError
 from common.settings import SETTINGS_FILE_VARIABLE, secret_in
-from forgelet.doctor.findings import DiagnosedInstance, Finding, failed, in_thread, of_mistake, ok, warning
+from forgelet.doctor.findings import DiagnosedInstance, Finding, failed, from_error, in_thread, ok, warning
 
 OLDEST_PYTHON = (3, 11)
 #: A disk is nearly full if less than this share of its space or of its inodes is free.
@@ -38,8 +38,8 @@ async def versions(instance: DiagnosedInstance) -> list[Finding]:  # noqa: ARG00
     """Check this program, Python and git."""
     try:
         git = f"git {await in_thread(check_git)}"
-    except ConfigError as mistake:
-        return [of_mistake(mistake.message)]
+    except ConfigError as error:
+        return [from_error(error.message)]
     if sys.version_info < OLDEST_PYTHON:
         return [failed(f"Python is {platform.python_version()}", "run it with Python 3.11 or newer")]
     oldest = ".".join(map(str, OLDEST_GIT))
@@ -56,7 +56,11 @@ def program() -> str:
 
 async def clock(instance: DiagnosedInstance) -> list[Finding]:
     """Check that no file is newer than now. The examination itself notices a clock that jumps."""
-    folders = [one.data_dir for one in (instance.api, instance.edge) if one is not None and one.data_dir]
+    folders = [
+        settings.data_dir
+        for settings in (instance.api, instance.edge)
+        if settings is not None and settings.data_dir
+    ]
     files = [Path(__file__), *folders, *(folder / secrets.KEY_FILE for folder in folders)]
     ahead = 0.0
     for file in files:
@@ -131,8 +135,8 @@ def _remedy_of_folder(folder: Path) -> str:
 
 
 def _room(title: str, folder: Path, reserve: int) -> list[Finding]:
-    place = _nearest(folder)
-    usage, names = shutil.disk_usage(place), os.statvfs(place)
+    existing = _nearest(folder)
+    usage, names = shutil.disk_usage(existing), os.statvfs(existing)
     free = f"{_size(usage.free)} of {_size(usage.total)} are free on the disk of {title}"
     if usage.free < max(reserve, _TRIED):
         kept = (
@@ -182,7 +186,7 @@ def _others_may_read(file: Path) -> bool:
 
 def _nearest(path: Path) -> Path:
     """Return the path, or the nearest folder above it that exists."""
-    return next(one for one in (path, *path.parents) if one.exists())
+    return next(folder for folder in (path, *path.parents) if folder.exists())
 
 
 def _name_of(user: int) -> str:

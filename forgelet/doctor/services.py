@@ -23,8 +23,8 @@ from forgelet.doctor.findings import (
     DiagnosedInstance,
     Finding,
     failed,
+    from_error,
     in_thread,
-    of_mistake,
     ok,
     warning,
 )
@@ -41,14 +41,19 @@ async def database(instance: DiagnosedInstance) -> list[Finding]:
     serves = False
     try:
         if instance.api is not None:
-            found = await in_thread(_inspect, instance.api)
-            serves = found.serves
-            findings = [_version(found), *_suitability(found)]
-            if found.version >= OLDEST_POSTGRESQL:
-                findings += [_schema(found), *_key(found), _connections(found, instance.api), _clock(found)]
-    except ConfigError as mistake:
+            inspected = await in_thread(_inspect, instance.api)
+            serves = inspected.serves
+            findings = [_version(inspected), *_suitability(inspected)]
+            if inspected.version >= OLDEST_POSTGRESQL:
+                findings += [
+                    _schema(inspected),
+                    *_key(inspected),
+                    _connections(inspected, instance.api),
+                    _clock(inspected),
+                ]
+    except ConfigError as error:
         remedy = "start PostgreSQL, or mend database_url: host, port, name, role, password"
-        findings = [of_mistake(mistake.message, remedy)]
+        findings = [from_error(error.message, remedy)]
     finally:
         instance.database_serves.set_result(serves)
     return findings
@@ -60,71 +65,71 @@ def _inspect(settings: Settings) -> Inspected:
     )
 
 
-def _version(found: Inspected) -> Finding:
-    if found.version < OLDEST_POSTGRESQL:
+def _version(inspected: Inspected) -> Finding:
+    if inspected.version < OLDEST_POSTGRESQL:
         return failed(
-            f"PostgreSQL is {found.version_text}, {OLDEST_POSTGRESQL // 10000} is needed", "upgrade it"
+            f"PostgreSQL is {inspected.version_text}, {OLDEST_POSTGRESQL // 10000} is needed", "upgrade it"
         )
-    return ok(f"PostgreSQL {found.version_text}: database {found.database} as role {found.role}")
+    return ok(f"PostgreSQL {inspected.version_text}: database {inspected.database} as role {inspected.role}")
 
 
-def _suitability(found: Inspected) -> list[Finding]:
+def _suitability(inspected: Inspected) -> list[Finding]:
     findings = []
-    if found.read_only:
+    if inspected.read_only:
         findings.append(
             failed(
                 "the database is read-only",
                 "name the primary server in database_url, or set default_transaction_read_only to off",
             )
         )
-    if found.encoding != "UTF8":
+    if inspected.encoding != "UTF8":
         findings.append(
             failed(
-                f"the database's encoding is {found.encoding}, texts need UTF8",
+                f"the database's encoding is {inspected.encoding}, texts need UTF8",
                 "make a database with ENCODING 'UTF8'",
             )
         )
     return findings
 
 
-def _schema(found: Inspected) -> Finding:
-    if found.schema is not None:
-        return of_mistake(found.schema)
-    if found.to_migrate:
+def _schema(inspected: Inspected) -> Finding:
+    if inspected.schema is not None:
+        return from_error(inspected.schema)
+    if inspected.to_migrate:
         return warning(
             "the database is not of this version's schema yet",
             "back it up; the next start brings it up to date, or run `forgelet migrate`",
         )
-    if found.lacking:
+    if inspected.lacking:
         return failed(
-            f"role {found.role} lacks rights ({', '.join(found.lacking)})",
-            f"run `forgelet migrate --grant-to {found.role}` as the role that owns the tables",
+            f"role {inspected.role} lacks rights ({', '.join(inspected.lacking)})",
+            f"run `forgelet migrate --grant-to {inspected.role}` as the role that owns the tables",
         )
     return ok("the schema is this version's, and the role has its rights")
 
 
-def _key(found: Inspected) -> list[Finding]:
-    if found.key is not None:
-        return [of_mistake(found.key)]
-    if not found.serves:
+def _key(inspected: Inspected) -> list[Finding]:
+    if inspected.key is not None:
+        return [from_error(inspected.key)]
+    if not inspected.serves:
         return []  # the database's part of the key cannot be read
-    if not found.has_key:
+    if not inspected.has_key:
         return [ok("there is no secret key yet, and nothing that one has sealed: the first start makes one")]
     return [ok("the secret key is the one that the database's secrets are sealed under")]
 
 
-def _connections(found: Inspected, settings: Settings) -> Finding:
-    wanted = settings.database_pool + _BESIDE_THE_POOL
-    if found.connections < wanted:
+def _connections(inspected: Inspected, settings: Settings) -> Finding:
+    needed = settings.database_pool + _BESIDE_THE_POOL
+    if inspected.connections < needed:
         return warning(
-            f"PostgreSQL gives {found.connections} connections, one server may want {wanted}",
+            f"PostgreSQL gives {inspected.connections} connections, one server may want {needed}",
             "raise max_connections (or the role's or database's CONNECTION LIMIT), or lower database_pool",
         )
-    return ok(f"PostgreSQL gives {found.connections} connections, one server wants at most {wanted}")
+    return ok(f"PostgreSQL gives {inspected.connections} connections, one server wants at most {needed}")
 
 
-def _clock(found: Inspected) -> Finding:
-    ahead = found.clock_ahead
+def _clock(inspected: Inspected) -> Finding:
+    ahead = inspected.clock_ahead
     if abs(ahead) > CLOCKS_DIFFER:
         return warning(
             f"the database's clock is {abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} this machine's",
@@ -146,30 +151,30 @@ async def mail(instance: DiagnosedInstance) -> list[Finding]:
     outbox = open_outbox(instance.api)
     if not isinstance(outbox, SmtpServer):
         return [ok(f"mail is written to files, smtp_url is not set: {instance.api.data_dir / 'mail'}")]
-    place = f"the mail server {outbox.hostname}:{outbox.port}"
+    server = f"the mail server {outbox.hostname}:{outbox.port}"
     try:
         async with asyncio.timeout(REQUEST_SECONDS):
             await outbox.greet()
     except aiosmtplib.SMTPAuthenticationError as problem:
         return [
-            failed(f"{place} refuses our name and password: {problem.message}", "mend the user in smtp_url")
+            failed(f"{server} refuses our name and password: {problem.message}", "mend the user in smtp_url")
         ]
     except ssl.SSLError as problem:
         return [
             failed(
-                f"{place} does not speak TLS with us: {problem.reason or problem}",
+                f"{server} does not speak TLS with us: {problem.reason or problem}",
                 "mend its certificate, or the scheme and port of smtp_url",
             )
         ]
     except (aiosmtplib.SMTPException, OSError) as problem:
         return [
             failed(
-                f"{place} does not take us: {str(problem) or 'it does not answer in time'}",
+                f"{server} does not take us: {str(problem) or 'it does not answer in time'}",
                 "start it, or mend smtp_url",
             )
         ]
     signed_in = " and takes our name and password" if outbox.username else ""
-    return [ok(f"{place} answers{signed_in}")]
+    return [ok(f"{server} answers{signed_in}")]
 
 
 async def object_store(instance: DiagnosedInstance) -> list[Finding]:
@@ -190,8 +195,8 @@ async def shared_store(instance: DiagnosedInstance) -> list[Finding]:
     title = "the edge's shared store"
     try:
         require_obstore(title)
-    except ConfigError as mistake:
-        return [of_mistake(mistake.message)]
+    except ConfigError as error:
+        return [from_error(error.message)]
     return await _store(title, edge.shared_store_url, Path(), has_begun=False)
 
 
@@ -208,16 +213,16 @@ async def _store(title: str, url: str, data_dir: Path, *, has_begun: bool) -> li
                     )
                 ]
             return [ok(f"{title} {folder} is not there yet: the first start makes it")]
-    place = f"{parts.scheme}://{parts.hostname}{parts.path}" if url else str(data_dir / "objects")
+    location = f"{parts.scheme}://{parts.hostname}{parts.path}" if url else str(data_dir / "objects")
     try:
         if url:
             await in_thread(check_object_store, title, url)
         await _try_out(open_objects(url, data_dir, timeout=REQUEST_SECONDS))
-    except ConfigError as mistake:
-        return [of_mistake(mistake.message)]
+    except ConfigError as error:
+        return [from_error(error.message)]
     except Unavailable as problem:
-        return [_unusable(title, place, problem)]
-    return [ok(f"{title} {place} takes, gives and removes objects")]
+        return [_unusable(title, location, problem)]
+    return [ok(f"{title} {location} takes, gives and removes objects")]
 
 
 async def _try_out(objects: Objects) -> None:
@@ -228,18 +233,18 @@ async def _try_out(objects: Objects) -> None:
 
     try:
         await objects.put(key, chunks())
-        found = b"".join([chunk async for chunk in objects.read(key, 0, len(_BYTES))])
+        content = b"".join([chunk async for chunk in objects.read(key, 0, len(_BYTES))])
     except FileNotFoundError as problem:
         raise Unavailable("the object store") from problem
     finally:
         await objects.delete([key])
-    if found != _BYTES:
+    if content != _BYTES:
         raise Unavailable("the object store") from EOFError("it gives other bytes than it has taken")
 
 
-def _unusable(title: str, place: str, problem: Unavailable) -> Finding:
+def _unusable(title: str, location: str, problem: Unavailable) -> Finding:
     cause = str(problem.cause)
-    what = f"{title} {place} cannot be used: {cause[:300]}"
+    what = f"{title} {location} cannot be used: {cause[:300]}"
     if any(sign in cause for sign in _NOT_ALLOWED):
         return failed(
             what, "mend its credentials (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY) and what they may do"

@@ -182,10 +182,10 @@ def _make(administrator: Api, data: DataDirectory, checkout: Path | None) -> Non
 
 
 def _user(administrator: Api, username: str, name: str) -> int:
-    found = administrator.get("users", username=username)
+    users = administrator.get("users", username=username)
     user = (
-        found[0]
-        if found
+        users[0]
+        if users
         else administrator.post(
             "users",
             {

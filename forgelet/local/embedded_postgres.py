@@ -34,28 +34,28 @@ from forgelet.local.processes import Account, CannotStart, Child, StartWait, end
 ROOTS_CLUSTERS = Path("/var/lib/forgelet")
 
 
-def make_folder(wanted: Path) -> Path:
-    """Create the folder of a cluster at `wanted` if it is missing, and return where it really is.
+def make_folder(path: Path) -> Path:
+    """Create the folder of a cluster at `path` if it is missing, and return where it really is.
 
-    For root it belongs to an unprivileged account. If that account cannot reach `wanted`, the folder is below
-    /var/lib/forgelet, and `wanted` is a symbolic link to it. Existing folders keep their permissions.
+    For root it belongs to an unprivileged account. If that account cannot reach `path`, the folder is below
+    /var/lib/forgelet, and `path` is a symbolic link to it. Existing folders keep their permissions.
     """
-    if wanted.exists():
-        return wanted.resolve()
+    if path.exists():
+        return path.resolve()
     if os.geteuid() != 0:
-        wanted.mkdir(mode=0o700)
-        return wanted
+        path.mkdir(mode=0o700)
+        return path
     account = Account.named("postgres", "nobody")
-    if account.may_enter(wanted.parent):
-        wanted.mkdir(mode=0o700)
-        give_folder(wanted, account)
-        return wanted
+    if account.may_enter(path.parent):
+        path.mkdir(mode=0o700)
+        give_folder(path, account)
+        return path
     make_passable(ROOTS_CLUSTERS)
-    place = Path(tempfile.mkdtemp(prefix="postgres-", dir=ROOTS_CLUSTERS))
-    give_folder(place, account)
-    wanted.unlink(missing_ok=True)
-    wanted.symlink_to(place)
-    return place
+    folder = Path(tempfile.mkdtemp(prefix="postgres-", dir=ROOTS_CLUSTERS))
+    give_folder(folder, account)
+    path.unlink(missing_ok=True)
+    path.symlink_to(folder)
+    return folder
 
 
 def temporary_root() -> str:

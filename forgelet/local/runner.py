@@ -36,25 +36,25 @@ _ARCHIVE = {"artifact_type": "archive", "artifact_format": "zip", "paths": ["**"
 
 
 def uploads(
-    wanted: Sequence[Mapping[str, Any]] | None, files: Mapping[str, str], *, succeeds: bool
+    artifacts: Sequence[Mapping[str, Any]] | None, files: Mapping[str, str], *, succeeds: bool
 ) -> Iterator[Upload]:
-    """Yield an upload for each item of `wanted`, the job's `artifacts` in the runners' protocol, for which `files` has
-    something. If the job names nothing, everything goes into one archive."""
-    for one in wanted or [_ARCHIVE]:
-        when = one.get("when") or "on_success"
+    """Yield an upload for each of the job's `artifacts` for which `files` has something, as the runners' protocol has
+    them. If the job names nothing, everything goes into one archive."""
+    for artifact in artifacts or [_ARCHIVE]:
+        when = artifact.get("when") or "on_success"
         if when != "always" and (when == "on_success") != succeeds:
             continue
-        chosen = {path: text for path, text in files.items() if _is_wanted(one, path)}
+        chosen = {path: text for path, text in files.items() if _is_selected(artifact, path)}
         if chosen:
-            yield _packed(one, chosen)
+            yield _packed(artifact, chosen)
 
 
-def _is_wanted(one: Mapping[str, Any], path: str) -> bool:
+def _is_selected(artifact: Mapping[str, Any], path: str) -> bool:
     def named(patterns: Sequence[str]) -> bool:
         return any(_fits(pattern, path) for pattern in patterns)
 
-    wanted = one.get("untracked") or named(one.get("paths") or [])
-    return bool(wanted) and not named(one.get("exclude") or [])
+    is_named = artifact.get("untracked") or named(artifact.get("paths") or [])
+    return bool(is_named) and not named(artifact.get("exclude") or [])
 
 
 def _fits(pattern: str, path: str) -> bool:
@@ -63,12 +63,12 @@ def _fits(pattern: str, path: str) -> bool:
     return pattern in ("", ".", "**") or fnmatch.fnmatchcase(path, pattern) or path.startswith(f"{pattern}/")
 
 
-def _packed(one: Mapping[str, Any], files: Mapping[str, str]) -> Upload:
-    form = one.get("artifact_format") or "zip"
-    said = {"artifact_type": one["artifact_type"], "artifact_format": form}
-    if one.get("expire_in"):
-        said["expire_in"] = str(one["expire_in"])
-    name = str(one.get("name") or "artifacts")
+def _packed(artifact: Mapping[str, Any], files: Mapping[str, str]) -> Upload:
+    form = artifact.get("artifact_format") or "zip"
+    said = {"artifact_type": artifact["artifact_type"], "artifact_format": form}
+    if artifact.get("expire_in"):
+        said["expire_in"] = str(artifact["expire_in"])
+    name = str(artifact.get("name") or "artifacts")
     if form == "zip":
         return Upload(filename=f"{name}.zip", content=_zip(files), said=said)
     together = "".join(files.values()).encode()
@@ -276,27 +276,27 @@ class BuiltInRunner:
             self._room.release()
 
     def _to_its_end(self, payload: Mapping[str, Any], job: JobInHand) -> None:
-        variables = {one["key"]: one["value"] for one in payload["variables"]}
+        variables = {variable["key"]: variable["value"] for variable in payload["variables"]}
         try:
-            wanted = played(variables, self._rules.values_for(variables))
+            outcome = played(variables, self._rules.values_for(variables))
         except ValueError as problem:
             job.log(f"ERROR: Job failed: {problem}\n")
             job.end("failed", "runner_system_failure", None)
             return
-        job.log(_opening(payload, wanted))
+        job.log(_opening(payload, outcome))
         longest = float(payload["runner_info"]["timeout"])
-        if not self._last(job, min(wanted.duration, longest)):
+        if not self._last(job, min(outcome.duration, longest)):
             return
-        reason, exit_code = wanted.failure_reason, wanted.script_exit_code
-        if wanted.duration > longest:
+        reason, exit_code = outcome.failure_reason, outcome.script_exit_code
+        if outcome.duration > longest:
             reason, exit_code = "job_execution_timeout", None
         try:
-            for upload in uploads(payload["artifacts"], wanted.artifacts, succeeds=reason is None):
+            for upload in uploads(payload["artifacts"], outcome.artifacts, succeeds=reason is None):
                 job.upload(upload)
         except ValueError as problem:
             job.log(f"ERROR: Uploading artifacts failed: {problem}\n")
             reason, exit_code = "runner_system_failure", None
-        if wanted.log is None:
+        if outcome.log is None:
             job.log(_closing(reason, exit_code))
         job.end("success" if reason is None else "failed", reason, exit_code)
 
@@ -315,10 +315,10 @@ class BuiltInRunner:
         return True
 
 
-def _opening(payload: Mapping[str, Any], wanted: Played) -> str:
+def _opening(payload: Mapping[str, Any], outcome: Played) -> str:
     """Return the beginning of the log, or all of it if the rule has one."""
-    if wanted.log is not None:
-        return wanted.log
+    if outcome.log is not None:
+        return outcome.log
     commands = [f"$ {command}" for step in payload["steps"] for command in step["script"]]
     return "\n".join(["Played by the built-in runner; no command is executed.", *commands, ""])
 

@@ -46,8 +46,8 @@ def passing_data() -> Iterator[DataDirectory]:
     usual = Path(temporary_root())
     for folder in {SHARED_MEMORY, usual}:
         _remove_leftovers(folder)
-    place = SHARED_MEMORY if _has_room(SHARED_MEMORY) else usual
-    data = DataDirectory(place / f"{_PREFIX}{os.getpid()}-{secrets.token_hex(8)}")
+    parent = SHARED_MEMORY if _has_room(SHARED_MEMORY) else usual
+    data = DataDirectory(parent / f"{_PREFIX}{os.getpid()}-{secrets.token_hex(8)}")
     names_logs = False
     try:
         yield data
@@ -185,8 +185,8 @@ def _make(template: Path, data: DataDirectory, binaries: Binaries) -> None:
 
 def keep_few(folder: Path) -> None:
     """Remove all templates but the last used ones."""
-    found = [one for one in folder.iterdir() if one.is_dir()]
-    for old in sorted(found, key=lambda one: one.stat().st_mtime, reverse=True)[KEPT:]:
+    templates = [template for template in folder.iterdir() if template.is_dir()]
+    for old in sorted(templates, key=lambda template: template.stat().st_mtime, reverse=True)[KEPT:]:
         _remove(old)
 
 

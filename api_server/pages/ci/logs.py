@@ -1,7 +1,7 @@
 """The log of a job as HTML: the part of it that a page shows, and then what is added.
 
 Lines are numbered from 1, sections are folded. What a part has to know of the log before it is its `State`: the part
-before ends with it. So a log that grows is shown span by span, each rendered here: a section that goes on is a
+before ends with it. So a log that grows is shown part by part, each rendered here: a section that goes on is a
 `<div data-continues>`, whose content the script on the page moves into the section that is open there.
 """
 
@@ -279,7 +279,7 @@ async def _size(request: web.Request, job_id: int) -> int:
 
 
 async def _read(logs: Logs, job_id: int, start: int, end: int) -> bytes:
-    return b"".join([span async for span in logs.read(job_id, start, end)])
+    return b"".join([chunk async for chunk in logs.read(job_id, start, end)])
 
 
 async def _lines_before(logs: Logs, job_id: int, start: int, skipped: bytes) -> int:
@@ -287,8 +287,8 @@ async def _lines_before(logs: Logs, job_id: int, start: int, skipped: bytes) -> 
     if start > COUNTED:
         return 0
     number = 1 + skipped.count(b"\n")
-    async for span in logs.read(job_id, 0, start):
-        number += span.count(b"\n")
+    async for chunk in logs.read(job_id, 0, start):
+        number += chunk.count(b"\n")
     return number
 
 
