@@ -27,8 +27,8 @@ from api_server.namespaces.resources import Project
 from api_server.services import Key, Services
 from api_server.settings import Settings
 from api_server.web import context, request_data
-from api_server.web.auth import ANONYMOUS, Actor, Anonymous
-from api_server.web.context import SERVICES
+from api_server.web.auth import Actor, Anonymous
+from api_server.web.context import SERVICES, with_services
 from common.concurrency import ConcurrencyLimiter, TooBusy
 from common.http_fields import rejoined
 
@@ -97,11 +97,9 @@ class GitSlots:
         )
 
     @asynccontextmanager
-    async def slot(
-        self, request: web.Request, project: Project, actor: Actor | Anonymous
-    ) -> AsyncIterator[None]:
-        """Raises 429."""
-        keys: tuple[Hashable, ...] = (("project", project.id), ("address", request.remote))
+    async def slot(self, project: Project, actor: Actor | Anonymous) -> AsyncIterator[None]:
+        """Hold a slot during the block. Raises 429."""
+        keys: tuple[Hashable, ...] = (("project", project.id), ("address", actor.address))
         limiter = self._strangers
         if isinstance(actor, Actor):
             keys, limiter = (("project", project.id), ("user", actor.user_id)), self._users
@@ -129,8 +127,9 @@ async def answer_go_get(request: web.Request, path: str, outermost: str) -> web.
 
     Where there is none the answer is `outermost`, which may be private, or not there: nobody learns which.
     """
-    project_path = await _project_of_import(request, path) or outermost
-    base_url = context.services(request).settings.base_url
+    services = context.services(request)
+    project_path = await _project_of_import(request, services, path) or outermost
+    base_url = services.settings.base_url
     prefix = escape(f"{URL(base_url).host_port_subcomponent}/{project_path}")  # no import path has a port
     return web.Response(
         text=f'<html><head><meta name="go-import" content="{prefix} git {escape(base_url)}/{project_path}.git"></head>'
@@ -140,14 +139,14 @@ async def answer_go_get(request: web.Request, path: str, outermost: str) -> web.
     )
 
 
-async def _project_of_import(request: web.Request, path: str) -> str | None:
-    actor: Actor | Anonymous = ANONYMOUS
+async def _project_of_import(request: web.Request, services: Services, path: str) -> str | None:
+    actor: Actor | Anonymous = Anonymous()
     with suppress(web.HTTPException):  # credentials that are none make a stranger
-        actor = await git_caller(request)
+        actor = await git_caller(request, services)
     beginnings = list(accumulate(path.split("/")[:MOST_SEGMENTS], "{}/{}".format))[1:]
     for beginning in filter(_FULL_PATH.fullmatch, reversed(beginnings)):
         project = await visible_project(
-            context.services(request),
+            services,
             beginning,
             user_id=actor.user_id,
             admin=actor.admin,
@@ -164,9 +163,9 @@ _SERVICES: tuple[Service, ...] = ("git-upload-pack", "git-receive-pack")
 def setup(app: web.Application) -> None:
     services = app[SERVICES]
     repository = f"/{{path:{PROJECT_PATH}}}.git"
-    app.router.add_get(f"{repository}/info/refs", info_refs)
-    app.router.add_post(f"{repository}/git-upload-pack", fetch)
-    app.router.add_post(f"{repository}/git-receive-pack", push)
+    app.router.add_get(f"{repository}/info/refs", with_services(info_refs))
+    app.router.add_post(f"{repository}/git-upload-pack", with_services(fetch))
+    app.router.add_post(f"{repository}/git-receive-pack", with_services(push))
     app.router.add_route(
         "*", f"/{{path:{FULL_PATH}(?<!\\.git)}}/info/{{rest:refs|lfs/[a-z0-9/]+}}", to_full_address
     )
@@ -174,20 +173,20 @@ def setup(app: web.Application) -> None:
     push_judgement.setup(services)
 
 
-async def info_refs(request: web.Request) -> web.StreamResponse:
+async def info_refs(request: web.Request, services: Services) -> web.StreamResponse:
     """What there is to fetch, or to push onto."""
-    services = context.services(request)
     service = next((known for known in _SERVICES if known == request.query.get("service")), None)
     if service is None:
         raise web.HTTPForbidden(text="Only git's smart protocol is spoken here: upgrade your git.\n")
-    project, actor = await (writable_project if service == "git-receive-pack" else readable_project)(request)
+    find = writable_project if service == "git-receive-pack" else readable_project
+    project, actor = await find(request, services)
     await _ensure_repository(services, project)
     repository, protocol = (
         services[REPOSITORIES].path(project.id),
         request.headers.get("Git-Protocol"),
     )
     async with (
-        services[GIT_SLOTS].slot(request, project, actor),
+        services[GIT_SLOTS].slot(project, actor),
         smart_http.info_refs(repository, service, protocol, _bounds(services)) as chunks,
     ):
         return await streamed(request, smart_http.content_type(service, "advertisement"), chunks)
@@ -203,10 +202,9 @@ async def to_full_address(request: web.Request) -> NoReturn:
     raise web.HTTPPermanentRedirect(location)
 
 
-async def fetch(request: web.Request) -> web.StreamResponse:
+async def fetch(request: web.Request, services: Services) -> web.StreamResponse:
     """Clone and fetch. git is started when there is something for it to do."""
-    services = context.services(request)
-    project, actor = await readable_project(request)
+    project, actor = await readable_project(request, services)
     await _ensure_repository(services, project)
     body = await begun(request_data.chunks(request))
     repository, protocol = (
@@ -214,25 +212,24 @@ async def fetch(request: web.Request) -> web.StreamResponse:
         request.headers.get("Git-Protocol"),
     )
     async with (
-        services[GIT_SLOTS].slot(request, project, actor),
+        services[GIT_SLOTS].slot(project, actor),
         smart_http.upload_pack(repository, body, protocol, _bounds(services)) as chunks,
     ):
         return await streamed(request, smart_http.content_type("git-upload-pack", "result"), chunks)
 
 
-async def push(request: web.Request) -> web.StreamResponse:
+async def push(request: web.Request, services: Services) -> web.StreamResponse:
     """Push. Its consequences are decided before git's last word reaches the client."""
-    services = context.services(request)
-    project, actor = await writable_project(request)
-    await _ensure_repository(services, project)
+    project, actor = await writable_project(request, services)
     bounds = _bounds(services)
+    await _ensure_repository(services, project)
     try:
         pushed = await read_push(request_data.chunks(request), bounds)
     except MalformedPushError as problem:
         raise web.HTTPBadRequest(text=f"{problem}\n") from None
     judge = partial(push_judgement.judged, services, project, actor, pushed.remarks)
     async with (
-        services[GIT_SLOTS].slot(request, project, actor),
+        services[GIT_SLOTS].slot(project, actor),
         receive_pack(services[REPOSITORIES].path(project.id), pushed, judge, bounds) as chunks,
     ):
         return await streamed(request, smart_http.content_type("git-receive-pack", "result"), chunks)

@@ -14,8 +14,9 @@ from api_server.code import lfs_queries
 from api_server.code.quotas import QuotaExceeded
 from api_server.git.lfs_pointers import OID, Pointer
 from api_server.namespaces.resources import Project
+from api_server.services import Services
 from api_server.state.errors import Unavailable
-from api_server.web import context, request_data
+from api_server.web import request_data
 from api_server.web.answers import send_stored
 from api_server.web.errors import BodyRefused, told_to_come_later
 from common.concurrency import TooBusy
@@ -156,9 +157,10 @@ class Links:
 MISSING = "The object does not exist."
 
 
-async def send_object(request: web.Request, project: Project, oid: str) -> web.StreamResponse:
+async def send_object(
+    request: web.Request, services: Services, project: Project, oid: str
+) -> web.StreamResponse:
     """Answer with the object, or with the part of it that `Range` asks for. Raises 404."""
-    services = context.services(request)
     lfs_object = await lfs_queries.find_object(services.database, project.id, oid)
     if lfs_object is None:
         raise web.HTTPNotFound(text=MISSING)
@@ -170,12 +172,13 @@ async def send_object(request: web.Request, project: Project, oid: str) -> web.S
         raise web.HTTPNotFound(text=MISSING) from None
 
 
-async def store_object(request: web.Request, project: Project, announced: Pointer) -> None:
+async def store_object(
+    request: web.Request, services: Services, project: Project, announced: Pointer
+) -> None:
     """Keeps the request's body as the announced object. Raises 422 where it is another one.
 
     Where it is not known whether the row was written, the object stays: the sweep removes what no row names.
     """
-    services = context.services(request)
     objects = services.objects
     key = f"projects/{project.id}/lfs/{secrets.token_hex(16)}"
     await objects.put(key, _checked(request, announced))

@@ -22,22 +22,23 @@ from api_server.code.lfs import (
 from api_server.code.quotas import QUOTAS
 from api_server.git.lfs_pointers import Pointer
 from api_server.namespaces.resources import Project
-from api_server.web import context, request_data
+from api_server.services import Services
+from api_server.web import request_data
+from api_server.web.context import with_services
 
 
 def setup(app: web.Application) -> None:
     base, oid = f"/{{path:{PROJECT_PATH}}}.git/info/lfs", "{oid:[0-9a-f]{64}}"
-    app.router.add_post(f"{base}/objects/batch", lfs_errors(batch))
-    app.router.add_get(f"{base}/objects/{oid}", lfs_errors(download))
-    app.router.add_put(f"{base}/objects/{oid}/{{size:[0-9]{{1,18}}}}", lfs_errors(upload))
-    app.router.add_post(f"{base}/verify", lfs_errors(verify))
+    app.router.add_post(f"{base}/objects/batch", lfs_errors(with_services(batch)))
+    app.router.add_get(f"{base}/objects/{oid}", lfs_errors(with_services(download)))
+    app.router.add_put(f"{base}/objects/{oid}/{{size:[0-9]{{1,18}}}}", lfs_errors(with_services(upload)))
+    app.router.add_post(f"{base}/verify", lfs_errors(with_services(verify)))
     app.router.add_route("*", f"{base}/locks{{rest:(/.*)?}}", locks)
 
 
-async def batch(request: web.Request) -> web.Response:
+async def batch(request: web.Request, services: Services) -> web.Response:
     """What has to be done with each object that the client wants to bring or to fetch."""
-    services = context.services(request)
-    project, actor = await readable_project(request)
+    project, actor = await readable_project(request, services)
     batch_request = read_batch(await request_data.read(request, lfs.MAX_REQUEST))
     if batch_request.operation == "upload":
         check_may_push(project, actor)
@@ -47,7 +48,7 @@ async def batch(request: web.Request) -> web.Response:
     if batch_request.operation == "upload":
         missing = sum(each.size for each in batch_request.objects if sizes.get(each.oid) != each.size)
         await services[QUOTAS].check(services.database, project.id, missing)
-    links, limit = _links(request, project), services.settings.lfs_limit
+    links, limit = _links(request, services, project), services.settings.lfs_limit
     objects = [
         _answer(batch_request.operation, each, links, limit, is_here=sizes.get(each.oid) == each.size)
         for each in batch_request.objects
@@ -67,30 +68,28 @@ def _answer(operation: str, pointer: Pointer, links: Links, limit: int, *, is_he
     return with_actions(pointer, upload=links.upload(pointer), verify=links.verify())
 
 
-async def download(request: web.Request) -> web.StreamResponse:
+async def download(request: web.Request, services: Services) -> web.StreamResponse:
     """The object, or the part of it that `Range` asks for."""
-    project, _ = await readable_project(request)
-    return await lfs.send_object(request, project, request.match_info["oid"])
+    project, _ = await readable_project(request, services)
+    return await lfs.send_object(request, services, project, request.match_info["oid"])
 
 
-async def upload(request: web.Request) -> web.Response:
+async def upload(request: web.Request, services: Services) -> web.Response:
     """Stores the body, once it has turned out to have the size and the SHA-256 that it was announced with."""
-    services = context.services(request)
-    project, _ = await writable_project(request)
+    project, _ = await writable_project(request, services)
     announced = Pointer(request.match_info["oid"], int(request.match_info["size"]))
     limit = services.settings.lfs_limit
     if announced.size > limit:
         raise web.HTTPRequestEntityTooLarge(limit, announced.size, text=_too_large(limit))
     quotas = services[QUOTAS]
     async with quotas.arriving(services.database, project.id, announced.size):
-        await lfs.store_object(request, project, announced)
+        await lfs.store_object(request, services, project, announced)
     return web.Response()
 
 
-async def verify(request: web.Request) -> web.Response:
+async def verify(request: web.Request, services: Services) -> web.Response:
     """Whether an object has arrived."""
-    services = context.services(request)
-    project, _ = await writable_project(request)
+    project, _ = await writable_project(request, services)
     pointer = read_pointer(await request_data.read(request, lfs.MAX_REQUEST))
     sizes = await lfs_queries.sizes(services.database, project.id, [pointer.oid])
     if sizes.get(pointer.oid) != pointer.size:
@@ -103,8 +102,8 @@ async def locks(_request: web.Request) -> web.Response:
     return lfs_json({"message": "This server does not lock files."}, 501)
 
 
-def _links(request: web.Request, project: Project) -> Links:
-    return Links(request, f"{context.services(request).settings.base_url}/{project.full_path}.git")
+def _links(request: web.Request, services: Services, project: Project) -> Links:
+    return Links(request, f"{services.settings.base_url}/{project.full_path}.git")
 
 
 def _too_large(limit: int) -> str:

@@ -86,7 +86,7 @@ async def visitor(request: web.Request) -> Visitor:
     cookie = sent if known else _new_cookie()
     user = await queries.user_of_session(services.database, digest(cookie)) if known else None
     if user is not None:
-        await note_activity(request, user.id, user.last_activity_on)
+        await note_activity(services, user.id, user.last_activity_on)
         read = functools.partial(queries.user_of_session, digest=digest(cookie))
         services.require_unchanged(Precondition((f"user:{user.id}",), user, read))
         scopes = frozenset(WRITE_SCOPES)

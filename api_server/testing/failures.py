@@ -326,8 +326,9 @@ async def _read_body(request: web.Request) -> None:
 async def _whose(request: web.Request) -> str | None:
     """The name of the user whose token the request has, in whichever way."""
     with contextlib.suppress(ApiError, web.HTTPException, Unavailable):
+        services = context.services(request)
         actor: Actor | Anonymous | None
-        actor = await auth.authenticate(request, takes_job_token=True, reads_body=False)
-        actor = actor or await git_caller(request)
+        actor = await auth.authenticate(request, services, takes_job_token=True, reads_body=False)
+        actor = actor or await git_caller(request, services)
         return actor.username if isinstance(actor, Actor) else None
     return None

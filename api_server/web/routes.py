@@ -358,9 +358,10 @@ def caller_or_stranger(request: web.Request) -> Actor | auth.Anonymous:
 
 async def _caller(request: web.Request, route: Route) -> Actor | None:
     """None is a stranger, where the route is for them too."""
+    services = context.services(request)
     of_job, reads_body = route.access.who == "job", not route.streams_body
     actor = await auth.authenticate(
-        request, takes_job_token=of_job or route.takes_job_token, reads_body=reads_body
+        request, services, takes_job_token=of_job or route.takes_job_token, reads_body=reads_body
     )
     if actor is None and route.access.strangers:
         await auth.refuse_sudo(request, reads_body=reads_body)
@@ -369,13 +370,13 @@ async def _caller(request: web.Request, route: Route) -> Actor | None:
         raise unauthorized()
     request[CALLER] = actor  # also of what is refused the log tells who asked
     if actor.rate is not None and not (route.never_throttled and actor.admin):
-        context.services(request)[THROTTLE].count(actor.user_id, actor.rate, context.services(request).now)
+        services[THROTTLE].count(actor.user_id, actor.rate, services.now)
     if of_job and actor.job_id is None:
         raise ApiError(404, {"message": "404 Job Not Found"})
     if actor.job_id is None and not actor.scopes.intersection(route.scopes):
         raise insufficient_scope(" ".join(route.scopes))
-    acting = await auth.acting_caller(request, actor, reads_body=reads_body)
+    acting = await auth.acting_caller(request, services, actor, reads_body=reads_body)
     if route.access.who == "administrator" and not acting.admin:
         raise forbidden()
-    auth.rely_on_caller(request, acting)
+    auth.rely_on_caller(services, acting)
     return acting

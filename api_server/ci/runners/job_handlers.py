@@ -320,7 +320,7 @@ async def _archive_to_download(request: web.Request, services: Services, params:
         return await archive_of(services, params.id)
     if asking.status not in EXECUTING:
         raise forbidden("Job is not running")
-    if asking.unacknowledged and not await acknowledge_job(request, token):
+    if asking.unacknowledged and not await acknowledge_job(services, token):
         raise forbidden()
     if not await may_download(services.database, asking):
         raise forbidden()
