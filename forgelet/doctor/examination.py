@@ -13,7 +13,7 @@ import click
 from common import logs
 from common.config_errors import ConfigError
 from common.settings import SETTINGS_FILE_VARIABLE
-from forgelet.doctor import machine, processes, services
+from forgelet.doctor import processes, surroundings
 from forgelet.doctor.findings import DiagnosedInstance, Finding, State, failed, read_settings, warning, worst
 from forgelet.frame import Command, answer
 from forgelet.instance import Instance
@@ -22,17 +22,17 @@ from forgelet.local import variables
 Check = Callable[[DiagnosedInstance], Awaitable[list[Finding]]]
 #: The checks by the names that are shown with their findings, in this order.
 CHECKS: Mapping[str, Check] = {
-    "versions": machine.versions,
-    "clock": machine.clock,
-    "disk": machine.disks,
-    "files": machine.modes,
-    "database": services.database,
+    "versions": surroundings.versions,
+    "clock": surroundings.clock,
+    "disk": surroundings.disks,
+    "files": surroundings.modes,
+    "database": surroundings.database,
     "API server": processes.api_server,
     "storage edge": processes.storage_edge,
     "edges": processes.edges,
-    "mail": services.mail,
-    "object store": services.object_store,
-    "shared store": services.shared_store,
+    "mail": surroundings.mail,
+    "object store": surroundings.object_store,
+    "shared store": surroundings.shared_store,
     "work": processes.work,
 }
 _OF_RUNNING = ("database", "edges", "work")

@@ -33,7 +33,7 @@ from forgelet.doctor.findings import (
     unreachable,
     warning,
 )
-from forgelet.doctor.services import CLOCKS_DIFFER
+from forgelet.doctor.surroundings import CLOCKS_DIFFER
 
 #: By the states of readiness. A part that is ok and has a message says what slows the process down.
 _STATES = {"ok": warning, "degraded": warning, "failed": failed}

@@ -21,10 +21,9 @@ from typing import IO
 import attrs
 
 from common.config_errors import ConfigError
-from forgelet.local import embedded_postgres, postgres_binaries
+from forgelet.local import embedded_postgres
 from forgelet.local.data_directory import DataDirectory, cache_folder
-from forgelet.local.embedded_postgres import Cluster, temporary_root
-from forgelet.local.postgres_binaries import Binaries
+from forgelet.local.embedded_postgres import Binaries, Cluster, temporary_root
 from forgelet.local.processes import CannotStart, end_processes_in
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -96,7 +95,7 @@ _PASSWORD = "postgres-password"
 
 def templated_cluster(data: DataDirectory) -> Cluster:
     """Return the cluster of `data`, fast instead of durable, and with all migrations if a template can be used."""
-    binaries = postgres_binaries.preferred()
+    binaries = embedded_postgres.preferred()
     template = None
     with contextlib.suppress(OSError, ConfigError):
         folder = cache_folder("clusters")
