@@ -1,5 +1,5 @@
-"""Demo users, a group and its projects, made through the API and `git push`, and what has happened there: pipelines with
-their jobs, a merge request that two people talk about, status checks with the service that they ask, a mirror, a
+"""Demo users, a group and its projects, made through the API and `git push`, and what has happened there: pipelines
+with their jobs, a merge request that two people talk about, status checks with the service that they ask, a mirror, a
 release and invitations.
 
 Each step makes only what is missing, so an interrupted run can be continued. The projects contain this checkout's own
