@@ -37,7 +37,7 @@ def setup(app: web.Application) -> None:
 
 
 async def batch(request: web.Request, services: Services) -> web.Response:
-    """What has to be done with each object that the client wants to bring or to fetch."""
+    """Answer the LFS batch API: the action for each object that the client wants to upload or download."""
     project, actor = await readable_project(request, services)
     batch_request = read_batch(await request_data.read(request, lfs.MAX_REQUEST))
     if batch_request.operation == "upload":
@@ -69,13 +69,13 @@ def _answer(operation: str, pointer: Pointer, links: Links, limit: int, *, is_he
 
 
 async def download(request: web.Request, services: Services) -> web.StreamResponse:
-    """The object, or the part of it that `Range` asks for."""
+    """Return the object, or the part of it that `Range` asks for."""
     project, _ = await readable_project(request, services)
     return await lfs.send_object(request, services, project, request.match_info["oid"])
 
 
 async def upload(request: web.Request, services: Services) -> web.Response:
-    """Stores the body, once it has turned out to have the size and the SHA-256 that it was announced with."""
+    """Store the body, once it has turned out to have the size and the SHA-256 that it was announced with."""
     project, _ = await writable_project(request, services)
     announced = Pointer(request.match_info["oid"], int(request.match_info["size"]))
     limit = services.settings.lfs_limit
@@ -88,7 +88,7 @@ async def upload(request: web.Request, services: Services) -> web.Response:
 
 
 async def verify(request: web.Request, services: Services) -> web.Response:
-    """Whether an object has arrived."""
+    """Return whether an object has arrived."""
     project, _ = await writable_project(request, services)
     pointer = read_pointer(await request_data.read(request, lfs.MAX_REQUEST))
     sizes = await lfs_queries.sizes(services.database, project.id, [pointer.oid])

@@ -26,7 +26,7 @@ MAX_ENABLED = 10
 async def check(
     services: Services, project: Project, requested: MirrorUpdate, before: Configuration | None = None
 ) -> None:
-    """Check the requested values. This asks DNS, so call it before the transaction begins. Raises 400."""
+    """Check the requested values. This asks DNS, so call it before the transaction begins. Raise 400."""
     _refuse_asterisks(requested, before)
     problems = requested.problems()
     if isinstance(requested.url, str) and (before is None or requested.url != before.shown_url):
@@ -41,7 +41,7 @@ async def check(
 async def create(
     services: Services, actor: Actor, transaction: Transaction, project: Project, requested: MirrorUpdate
 ) -> str:
-    """The new mirror's JSON. Raises 400."""
+    """Return the new mirror's JSON. Raise 400."""
     await lock_project(transaction, project.id)
     after = _fulfilled(services, Configuration(), requested)
     await _check_limit(transaction, project, after)
@@ -62,7 +62,7 @@ async def update(
     mirror_id: int,
     requested: MirrorUpdate,
 ) -> str:
-    """The changed mirror's JSON. Raises 400 and NotFound."""
+    """Return the changed mirror's JSON. Raise 400 and NotFound."""
     if requested.enabled is True:  # the project first, as whoever removes it does
         await lock_project(transaction, project.id)
     before = await queries.lock(transaction, project.id, mirror_id)
@@ -102,7 +102,7 @@ async def _url_problem(services: Services, url: str) -> str | None:
 
 
 def _refuse_asterisks(requested: MirrorUpdate, before: Configuration | None) -> None:
-    """The shown URL stands for what is stored; in any other URL its asterisks would be taken for credentials."""
+    """Raise 400 for asterisks instead of credentials, except in the shown URL, which stands for the stored one."""
     if isinstance(requested.url, str) and (before is None or requested.url != before.shown_url):
         server = requested.url.partition("://")[2].partition("/")[0]
         if f"{MASK}:{MASK}@" in server or server.startswith(f"{MASK}@"):

@@ -75,7 +75,7 @@ class EditTarget:
 
     @property
     def file(self) -> Entry:
-        """Raises 404 if there is none."""
+        """Raise 404 if there is none."""
         entry = trees.find_entry(self.at.repository, self.at.commit, self.path) if self.at else None
         if entry is None or not entry.is_blob:
             raise not_found("File")
@@ -83,7 +83,7 @@ class EditTarget:
 
 
 async def _target(request: web.Request, project: Project, rest: str) -> EditTarget:
-    """Raises 404, also for what is on no branch."""
+    """Raise 404, also for what is on no branch."""
     at = await read_tree_path(request, project, rest)
     if at is None:
         return EditTarget(project.default_branch, "", None)
@@ -124,7 +124,7 @@ async def show_upload(
 async def upload_file(
     request: web.Request, visitor: Visitor, params: OnBranch, form: Form, project: Project
 ) -> web.Response:
-    """A new file, or on demand a new content of one that is there."""
+    """Return a new file, or on demand a new content of one that is there."""
     target, file = await _target(request, project, params.rest), form.get("file")
     if not isinstance(file, UploadedFile):
         raise invalid({"file": ["is missing: choose one"]})
@@ -195,7 +195,7 @@ async def delete_file(
 async def _answer(
     request: web.Request, visitor: Visitor, project: Project, form: str, target: EditTarget, **values: Any
 ) -> web.Response:
-    """A form, with the branch that the commit goes to: a new one where the visitor may not push to this one."""
+    """Return a form, with the branch that the commit goes to: a new one where the visitor may not push to this one."""
     protection = await protection_of(context.services(request).database, project.id, target.branch)
     may_push = protection.may_push(project.role, admin=project.admin)
     branch = target.branch if may_push else _new_branch(visitor, target)
@@ -214,7 +214,7 @@ async def _answer(
 
 
 def _new_branch(visitor: Visitor, target: EditTarget) -> str:
-    """A name that no branch has: `alice-patch-1`."""
+    """Return a name that no branch has: `alice-patch-1`."""
     number, start = 1, f"{user_of(visitor).username}-patch"
     while target.at is not None and references.branch(target.at.repository, f"{start}-{number}") is not None:
         number += 1
@@ -222,7 +222,7 @@ def _new_branch(visitor: Visitor, target: EditTarget) -> str:
 
 
 async def _text(target: EditTarget) -> str:
-    """What is in the file. Raises 422 for what is no text, or too large to be edited."""
+    """What is in the file. Raise 422 for what is no text, or too large to be edited."""
     file = target.file
     if (file.size or 0) > _MOST_BYTES:
         raise invalid("This file is too large to be edited here: change it with git", status=422)
@@ -237,7 +237,7 @@ async def _text(target: EditTarget) -> str:
 
 
 async def _last_commit(request: web.Request, target: EditTarget) -> str:
-    """The commit that has changed the file last: a later one is a conflict."""
+    """Return the commit that has changed the file last: a later one is a conflict."""
     if target.at is None:
         raise not_found("File")
     start = History(start=target.at.commit, path=target.path)
@@ -247,7 +247,7 @@ async def _last_commit(request: web.Request, target: EditTarget) -> str:
 
 
 def _lines(text: str, ending: str, *, end: bool = True) -> str:
-    """A text as a form sends it, with other ends of lines; the last line gets one too if `end`."""
+    """Return a text as a form sends it, with other ends of lines; the last line gets one too if `end`."""
     plain = text.replace("\r\n", "\n")
     if end and plain and not plain.endswith("\n"):
         plain += "\n"
@@ -255,7 +255,7 @@ def _lines(text: str, ending: str, *, end: bool = True) -> str:
 
 
 def _path_in(target: EditTarget, name: str, field: str) -> str:
-    """The path of a file in the folder of the form. Raises 400 for no name."""
+    """Return the path of a file in the folder of the form. Raise 400 for no name."""
     if not name or name.endswith("/"):
         raise invalid({field: ["has no name"]})
     return f"{target.path}/{name}" if target.path else name

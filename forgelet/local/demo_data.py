@@ -270,7 +270,7 @@ _LONGEST = 2**20
 
 @contextlib.contextmanager
 def receiving(owner: Api, port: int) -> Iterator[int]:
-    """For the length of the block, at `port` if that is free; gives the port. Raises OSError."""
+    """Run the receiver during the block, at `port` if that is free. Yield its port. Raise OSError."""
 
     class Handler(BaseHTTPRequestHandler):
         timeout = 10.0
@@ -394,7 +394,7 @@ def _api_of(username: str, administrator: Api, data: DataDirectory) -> Api:
 
 @contextlib.contextmanager
 def _jobs_played(administrator: Api, data: DataDirectory) -> Iterator[None]:
-    """A runner of the group, which executes nothing, for the length of the block; none where the group is gone."""
+    """Run a runner of the group, which executes nothing, during the block; none if the group is gone."""
     from forgelet.local.runner import BuiltInRunner, read_rules
 
     group = administrator.find(f"groups/{GROUP}")
@@ -417,7 +417,7 @@ def _jobs_played(administrator: Api, data: DataDirectory) -> Iterator[None]:
 
 
 def make(administrator: Api, data: DataDirectory, receiver: str) -> None:
-    """`receiver` is host and port of what the checks ask. Raises `ApiError` and `CannotStart`."""
+    """`receiver` is host and port of what the checks ask. Raise `ApiError` and `CannotStart`."""
     owner, reviewer = (_api_of(username, administrator, data) for username in (OWNER, REVIEWER))
     group = owner.get(f"groups/{GROUP}")
     ids = {username: int(owner.get("users", username=username)[0]["id"]) for username in APP.members}
@@ -449,7 +449,7 @@ def make(administrator: Api, data: DataDirectory, receiver: str) -> None:
 
 
 def _once(api: Api, path: str, key: str, value: str, body: Mapping[str, Any]) -> Any:
-    """The entry of the list at `path` whose `key` is `value`, which is made of `body` where it is missing."""
+    """Return the entry of the list at `path` whose `key` is `value`, which is made of `body` where it is missing."""
     for entry in api.get(path):
         if entry.get(key) == value:
             return entry
