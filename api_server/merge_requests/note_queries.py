@@ -173,8 +173,8 @@ NOTEABLE = Query(
 async def lock(transaction: Transaction, project_id: int, iid: int) -> Noteable:
     """Lock the merge request, so that nobody else writes notes about it until the transaction ends, and
     return it. Raise NotFound."""
-    found = await transaction.value(LOCK, project_id=project_id, iid=iid)
-    return await transaction.one(NOTEABLE, id=found)
+    merge_request_id = await transaction.value(LOCK, project_id=project_id, iid=iid)
+    return await transaction.one(NOTEABLE, id=merge_request_id)
 
 
 @attrs.frozen(kw_only=True)

@@ -124,10 +124,10 @@ OPEN_PAIR = """
 async def iid_of_open_pair(
     transaction: Transaction, project_id: int, source_branch: str, target_branch: str
 ) -> int | None:
-    found: int | None = await transaction.value(
+    iid: int | None = await transaction.value(
         OPEN_PAIR, project_id=project_id, source_branch=source_branch, target_branch=target_branch
     )
-    return found
+    return iid
 
 
 CREATE = Query(
@@ -307,8 +307,8 @@ DELIVERED = Query(
 async def delivered_people(database: Executor, merge_request_id: int, part: Part) -> list[dict[str, Any]]:
     """Return the assignees or reviewers in the form of webhook deliveries. Raise NotFound."""
     people = await database.one(DELIVERED, id=merge_request_id)
-    found: list[dict[str, Any]] = orjson.loads(getattr(people, f"{part}s"))
-    return found
+    entities: list[dict[str, Any]] = orjson.loads(getattr(people, f"{part}s"))
+    return entities
 
 
 @statement("""
