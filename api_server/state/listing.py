@@ -234,17 +234,17 @@ class Search:
     def __init__(self, table: str, first: str, second: str, *others: str) -> None:
         text = f"searchable({table}.{first}, {table}.{second})"
         pattern = "search_pattern(%(search)s::text)"
-        found = f"strpos({text}, {pattern}) > 0"
+        matches = f"strpos({text}, {pattern}) > 0"
         by_others = [f"SELECT {table}.id FROM {table} WHERE {other}" for other in others]
         by_index = f"""
             (SELECT {table}.id FROM {table}
-            WHERE {found} AND trigrams({text}) @> trigrams(left({pattern}, {MOST_LOOKED_UP})) LIMIT {MOST_FOUND + 1})
+            WHERE {matches} AND trigrams({text}) @> trigrams(left({pattern}, {MOST_LOOKED_UP})) LIMIT {MOST_FOUND + 1})
         """
         self._statement = f"SELECT ARRAY({' UNION ALL '.join([by_index, *by_others])}) AS ids"
         #: The condition for rows of a list; its parameters are those of `find`, and `found`.
         self.condition = f"""
             (%(found)s::bigint[] IS NULL OR {table}.id = ANY (%(found)s::bigint[]))
-            AND (coalesce(%(search)s::text, '') = '' OR {" OR ".join([found, *others])})
+            AND (coalesce(%(search)s::text, '') = '' OR {" OR ".join([matches, *others])})
         """
 
     async def find(self, database: Executor, search: str | None, **parameters: Any) -> list[int] | None:
