@@ -124,7 +124,7 @@ class Part:
 
 def requested_part(request: web.Request, size: int, etag: str | None = None) -> Part:
     """What of `size` bytes to send: the whole, too, where several parts are asked for or `If-Range` names another
-    `etag` (the quoted, strong tag). Raises 416 where the range begins behind the end."""
+    `etag` (the quoted, strong tag). Raise 416 where the range begins behind the end."""
     whole = Part(0, size, size)
     if request.method != "GET" or not http_fields.range_applies(request.headers.get(hdrs.IF_RANGE), etag):
         return whole

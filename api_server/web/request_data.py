@@ -101,7 +101,7 @@ async def bounded_bodies(request: web.Request, handler: Handler) -> web.StreamRe
 
 async def read(request: web.Request, limit: int) -> bytearray:
     """Return the whole body, decoded, as a bytearray: copying it would take a millisecond for each megabyte.
-    Raise 413 above `limit` bytes, and the errors of `pieces` and `HeldBodies`."""
+    Raise 413 above `limit` bytes, and the errors of `chunks` and `HeldBodies`."""
     if _READ in request:
         return request[_READ]
     _check_length(request, limit)
@@ -131,7 +131,7 @@ def _check_length(request: web.Request, limit: int) -> None:
 def chunks(request: web.Request) -> AsyncIterator[bytes]:
     """The body as it comes, decoded, in pieces of some hundred KiB at most.
 
-    Raises 415 for a Content-Encoding that is not known here, 400 for a body that is not what it says, and 408 where the
+    Raise 415 for a Content-Encoding that is not known here, 400 for a body that is not what it says, and 408 where the
     client stops sending.
     """
     hear = request.get(HEARD)
