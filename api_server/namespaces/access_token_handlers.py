@@ -18,13 +18,13 @@ from api_server.state.database import Executor
 from api_server.web.answers import json_text, no_content
 from api_server.web.auth import SELF_ROTATE_SCOPES, Actor
 from api_server.web.errors import ApiError, forbidden, not_found, unauthorized
-from api_server.web.pagination import paginated, wanted_page
+from api_server.web.pagination import paginated, requested_page
 from api_server.web.params import CommaList, Description, Name
 from api_server.web.routes import Role, Routes
 
 routes = Routes()
 
-#: GitLab's, of bots.
+#: GitLab's scopes of access tokens of bots.
 Scope = Literal[
     "api",
     "read_api",
@@ -81,11 +81,11 @@ class RotateAccessToken(RotateOwnAccessToken):
 async def list_access_tokens(
     request: web.Request, services: Services, params: ListAccessTokens, resource: Group | Project
 ) -> web.Response:
-    page = wanted_page(params, access_token_queries.LISTING)
+    page = requested_page(params, access_token_queries.LISTING)
     listed = await access_token_queries.list_tokens(
         services.database,
         page,
-        source_of(resource).place,
+        source_of(resource).ids,
         revoked=params.revoked,
         active=params.active,
         search=params.search,
@@ -105,7 +105,7 @@ async def show_access_token(
     services: Services, params: AccessTokenId, resource: Group | Project
 ) -> web.Response:
     database = services.database
-    token = await _found(database, source_of(resource), params.token_id)
+    token = await _token_of(database, source_of(resource), params.token_id)
     return json_text(await access_token_queries.show_token(database, token.id))
 
 
@@ -120,7 +120,8 @@ async def show_access_token(
 async def create_access_token(
     services: Services, actor: Actor, params: CreateAccessToken, resource: Group | Project
 ) -> web.Response:
-    """With a bot of its own, who is a member with at most the caller's role. Its text is in this answer only."""
+    """Create a token and a bot that owns it; the bot is a member with at most the caller's role. Only this
+    answer contains the token's text."""
     new = access_tokens.NewAccessToken(
         name=params.name,
         scopes=list(dict.fromkeys(params.scopes)),
@@ -148,12 +149,12 @@ async def create_access_token(
 async def revoke_access_token(
     services: Services, actor: Actor, params: AccessTokenId, resource: Group | Project
 ) -> web.Response:
-    """The token opens nothing from then on, nor do others that its bot has, and the bot is no member any more."""
+    """Revoke the token and all other tokens of its bot, and end the bot's membership."""
     source = source_of(resource)
-    token = await _found(services.database, source, params.token_id)
+    token = await _token_of(services.database, source, params.token_id)
     services.revoke(f"user:{token.user_id}")
     async with services.database.transaction() as transaction:
-        token = await _found(transaction, source, params.token_id)
+        token = await _token_of(transaction, source, params.token_id)
         await access_tokens.revoke(services, transaction, source, token, actor.author)
     return no_content()
 
@@ -175,12 +176,13 @@ async def revoke_access_token(
 async def rotate_own_access_token(
     services: Services, actor: Actor, params: RotateOwnAccessToken, resource: Group | Project
 ) -> web.Response:
-    """The token that the request is made with; 405 for people's, 401 for one of another place."""
+    """Rotate the token that the request is made with; 405 for tokens of people, 401 for tokens of another
+    project or group."""
     source = source_of(resource)
     async with services.database.transaction() as transaction:
         if not await user_queries.is_bot(transaction, actor.user_id):
             raise ApiError(405, {"message": "405 Method Not Allowed"})
-        token = await access_token_queries.find_token(transaction, actor.token_id or 0, source.place)
+        token = await access_token_queries.find_token(transaction, actor.token_id or 0, source.ids)
         if token is None:
             raise unauthorized()
         made = await access_tokens.rotate(transaction, source, token, params.expires_at, actor.author)
@@ -202,19 +204,19 @@ async def rotate_own_access_token(
 async def rotate_access_token(
     services: Services, actor: Actor, params: RotateAccessToken, resource: Group | Project
 ) -> web.Response:
-    """A new token of the same bot, valid for a week where `expires_at` says nothing else; 403 for bots, which would get
-    one of another bot."""
+    """Create a new token of the same bot, valid for a week unless `expires_at` is given; 403 for bots, which
+    could otherwise obtain a token of another bot."""
     source = source_of(resource)
     async with services.database.transaction() as transaction:
         if await user_queries.is_bot(transaction, actor.user_id):
             raise forbidden()
-        token = await _found(transaction, source, params.token_id)
+        token = await _token_of(transaction, source, params.token_id)
         made = await access_tokens.rotate(transaction, source, token, params.expires_at, actor.author)
     return json_text(made)
 
 
-async def _found(database: Executor, source: Source, token_id: int) -> Token:
-    token = await access_token_queries.find_token(database, token_id, source.place)
+async def _token_of(database: Executor, source: Source, token_id: int) -> Token:
+    token = await access_token_queries.find_token(database, token_id, source.ids)
     if token is None:
         raise not_found(f"{source.kind} Access Token")
     return token

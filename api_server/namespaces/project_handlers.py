@@ -23,7 +23,7 @@ from api_server.web import context
 from api_server.web.answers import json_text, json_value
 from api_server.web.auth import Actor
 from api_server.web.errors import not_found
-from api_server.web.pagination import Paginated, offset_page, paginated, wanted_page
+from api_server.web.pagination import Paginated, offset_page, paginated, requested_page
 from api_server.web.params import Description, Name
 from api_server.web.routes import (
     SIGNED_IN,
@@ -144,21 +144,22 @@ class UpdateProject:
 
 @routes.get("/projects", access=SIGNED_IN_OR_NOT, answers="200 [Project | BasicProject]")
 async def list_projects(request: web.Request, params: ListProjects) -> web.Response:
-    """The projects that the caller can see: without credentials the public ones, with few keys."""
+    """List the projects that the caller can see; without credentials, the public ones, with few keys."""
     return await _listed(request, params)
 
 
 @routes.get("/groups/{id}/projects", access=group(), answers="200 [Project | BasicProject]")
 async def list_group_projects(request: web.Request, params: ListGroupProjects, group: Group) -> web.Response:
     below: project_queries.Below = "with_subgroups" if params.include_subgroups else "directly"
-    # whoever has a role in a group has it in all of its projects
+    # a role in a group applies to all of its projects
     return await _listed(request, params, group.id, below, sees_all=group.role >= Role.GUEST)
 
 
 @routes.get("/groups/{id}/projects/shared", access=group(), answers="200 [Project | BasicProject]")
 async def list_shared_projects(request: web.Request, params: ListSharedProjects) -> web.Response:
-    """Those of other groups that are shared with this one: none, since nothing is shared here."""
-    page = wanted_page(params, project_queries.LISTING)
+    """List the projects of other groups that are shared with this one: always none, since sharing is not
+    supported."""
+    page = requested_page(params, project_queries.LISTING)
     return await paginated(request, page, ListPage("[]", more=False, last_id=None, total=0))
 
 
@@ -166,7 +167,7 @@ async def list_shared_projects(request: web.Request, params: ListSharedProjects)
 async def list_user_projects(
     request: web.Request, services: Services, actor: Actor, params: ListUserProjects
 ) -> web.Response:
-    """Those in the own namespace of a user, named by id or user name, that the caller can see."""
+    """List the projects in the own namespace of a user, named by id or user name, that the caller can see."""
     namespace = await namespace_queries.namespace_of_named(
         services.database, user_id=access.id_in(params.id), username=params.id
     )
@@ -183,9 +184,9 @@ async def _listed(
     *,
     sees_all: bool = False,
 ) -> web.Response:
-    page = wanted_page(params, project_queries.LISTING)
+    page = requested_page(params, project_queries.LISTING)
     actor = caller_or_stranger(request)
-    is_stranger = actor.user_id is None  # has no role anywhere, and is not asked for one
+    is_stranger = actor.user_id is None  # has no role anywhere, so filters by role are ignored
     levels = [params.min_access_level, params.membership and Role.GUEST, params.owned and Role.OWNER]
     listed = await project_queries.list_projects(
         context.services(request).database,
@@ -205,8 +206,8 @@ async def _listed(
 
 @routes.post("/projects", access=SIGNED_IN, answers="201 Project")
 async def create_project(services: Services, actor: Actor, params: CreateProject) -> web.Response:
-    """A project in the caller's own namespace, or in a group where she is at least Developer; on request with a first
-    commit."""
+    """Create a project in the caller's own namespace, or in a group where the caller is at least Developer;
+    on request with a first commit."""
     values = projects.with_newer_names(attrs.asdict(params)) | {
         "name": params.name or params.path,
         "path": params.path or paths.path_from(params.name or ""),
@@ -218,12 +219,12 @@ async def create_project(services: Services, actor: Actor, params: CreateProject
 
 @routes.get("/projects/{id}", access=project(), answers="200 Project")
 async def show_project(services: Services, actor: Actor, project: Project) -> web.Response:
-    return await _shown(services, actor, project)
+    return await _project_answer(services, actor, project)
 
 
 @routes.get("/projects/{id}/issues", access=project(), answers="200 [object]")
 async def list_issues(request: web.Request, params: ListIssues) -> web.Response:
-    """None, as where a project has its issues switched off; bots ask before anything else."""
+    """List no issues, as for a project whose issues are disabled; bots ask for them before anything else."""
     return await paginated(request, offset_page(params), ListPage("[]", more=False, last_id=None, total=0))
 
 
@@ -231,16 +232,16 @@ async def list_issues(request: web.Request, params: ListIssues) -> web.Response:
 async def update_project(
     services: Services, actor: Actor, params: UpdateProject, project: Project
 ) -> web.Response:
-    """Path and visibility are changed by Owners only."""
-    wishes = attrs.asdict(params, filter=lambda field, _: field.name != "id")
-    return await _updated(services, actor, project, wishes)
+    """Update a project. Only Owners may change its path and visibility."""
+    changes = attrs.asdict(params, filter=lambda field, _: field.name != "id")
+    return await _updated(services, actor, project, changes)
 
 
 @routes.post(
     "/projects/{id}/archive", access=project(Role.OWNER), revokes="project:{id}", answers="201 Project"
 )
 async def archive_project(services: Services, actor: Actor, project: Project) -> web.Response:
-    """Nothing can be pushed to an archived project."""
+    """Archive a project. Nothing can be pushed to an archived project."""
     return await _updated(services, actor, project, {"archived": True}, status=201)
 
 
@@ -250,13 +251,13 @@ async def unarchive_project(services: Services, actor: Actor, project: Project) 
 
 
 async def _updated(
-    services: Services, actor: Actor, project: Project, wishes: dict[str, Any], status: int = 200
+    services: Services, actor: Actor, project: Project, changes: dict[str, Any], status: int = 200
 ) -> web.Response:
     async with services.database.transaction() as transaction:
-        changed = await projects.update(transaction, services[REPOSITORIES], project, wishes, actor.author)
+        changed = await projects.update(transaction, services[REPOSITORIES], project, changes, actor.author)
     if "default_branch" in changed:
         await projects.apply_default_branch(services, project.id)
-    return await _shown(services, actor, project, status)
+    return await _project_answer(services, actor, project, status)
 
 
 @routes.put(
@@ -265,21 +266,23 @@ async def _updated(
 async def transfer_project(
     services: Services, actor: Actor, params: TransferProject, project: Project
 ) -> web.Response:
-    """Into another namespace, named by id or full path; the old paths redirect."""
+    """Move a project into another namespace, named by id or full path; the old paths redirect."""
     async with services.database.transaction() as transaction:
         namespace = await projects.find_namespace(transaction, params.namespace, actor)
         await projects.transfer(transaction, project, namespace, actor.author)
-    return await _shown(services, actor, project)
+    return await _project_answer(services, actor, project)
 
 
 @routes.delete("/projects/{id}", access=project(Role.OWNER), revokes="project:{id}", answers="202 Message")
 async def delete_project(services: Services, actor: Actor, project: Project) -> web.Response:
-    """With its repository and all that belongs to it."""
+    """Delete a project with its repository and everything that belongs to it."""
     async with services.database.transaction() as transaction:
         await removal.remove_project(transaction, project.id, actor.author)
     return json_value({"message": "202 Accepted"}, status=202)
 
 
-async def _shown(services: Services, actor: Actor, project: Project, status: int = 200) -> web.Response:
+async def _project_answer(
+    services: Services, actor: Actor, project: Project, status: int = 200
+) -> web.Response:
     entity = await project_queries.show_project(services.database, project.id, actor.user_id)
     return json_text(entity, status=status)
