@@ -224,8 +224,9 @@ async def test_a_page_has_a_most_of_bytes(own_forge: Forge) -> None:
     """It would be in memory several times, for each client that asks for it."""
     project = await own_forge.project()
     described = """
-        INSERT INTO releases (project_id, tag, name, sha, description)
-        SELECT %(project)s, number, number, repeat('0', 40), repeat('a', %(size)s) FROM generate_series(1, 4) number
+        INSERT INTO releases (project_id, tag, name, sha, description, released_at, created_at, updated_at)
+        SELECT %(project)s, number, number, repeat('0', 40), repeat('a', %(size)s), now(), now(), now()
+        FROM generate_series(1, 4) number
     """
     await own_forge.execute(described, size=MOST_BYTES // 4, project=project["id"])
     path = f"/projects/{project['id']}/releases"
