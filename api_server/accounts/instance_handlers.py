@@ -1,4 +1,5 @@
-"""`/application/settings` (decision D1, settings of static objects), `/version`, `/metadata` (supporting resources)."""
+"""`/application/settings` (decision D1, settings of static objects), `/version`, `/metadata` (supporting
+resources)."""
 
 from importlib import metadata
 from typing import Any
@@ -42,7 +43,7 @@ class UpdateSettings:
 async def show_settings(services: Services) -> web.Response:
     """Show the instance's settings, including the storage's token, which administrators have to give to the
     storage as well."""
-    return json_value(await _shown(services, services.database))
+    return json_value(await _entity(services, services.database))
 
 
 @routes.put(
@@ -57,8 +58,8 @@ async def update_settings(services: Services, actor: Actor, params: UpdateSettin
             transaction, services.vault, unset, _sent(params), actor.author
         ):
             raise invalid(problems)
-        shown = await _shown(services, transaction)
-    return json_value(shown)
+        entity = await _entity(services, transaction)
+    return json_value(entity)
 
 
 def _sent(params: UpdateSettings) -> dict[str, Any]:
@@ -66,10 +67,12 @@ def _sent(params: UpdateSettings) -> dict[str, Any]:
     return {name: value or None if isinstance(value, str) else value for name, value in sent.items()}
 
 
-async def _shown(services: Services, database: Executor) -> dict[str, Any]:
+async def _entity(services: Services, database: Executor) -> dict[str, Any]:
     stored = await instance_queries.read_settings(database)
-    shown = instance_settings.opened(stored, services.vault, instance_settings.defaults(services.settings))
-    return {"id": 1, "created_at": stored.created_at, "updated_at": stored.updated_at} | attrs.asdict(shown)
+    settings = instance_settings.opened(stored, services.vault, instance_settings.defaults(services.settings))
+    return {"id": 1, "created_at": stored.created_at, "updated_at": stored.updated_at} | attrs.asdict(
+        settings
+    )
 
 
 version_routes = Routes()

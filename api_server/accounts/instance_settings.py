@@ -103,13 +103,13 @@ _NEVER_IN_A_BASE_URL = frozenset(map(chr, range(33))) | {"\\", "\x7f", "?", "#"}
 
 
 async def update(
-    transaction: Transaction, vault: Vault, unset: InstanceSettings, wanted: dict[str, Any], author: Author
+    transaction: Transaction, vault: Vault, unset: InstanceSettings, values: dict[str, Any], author: Author
 ) -> dict[str, list[str]]:
-    """Change the settings in `wanted`; `unset` holds the defaults. Return the errors by setting; if there are
+    """Change the settings in `values`; `unset` holds the defaults. Return the errors by setting; if there are
     any, nothing is changed."""
     await instance_queries.lock_settings(transaction)
     before = await read(transaction, vault, unset)
-    after = attrs.evolve(before, **wanted)
+    after = attrs.evolve(before, **values)
     if problems := _problems(after):
         return problems
     kept = attrs.asdict(after, filter=lambda field, value: value != getattr(unset, field.name))
@@ -126,31 +126,31 @@ async def update(
 
 def _problems(settings: InstanceSettings) -> dict[str, list[str]]:
     """Return the errors in the settings, by setting."""
-    found = {}
+    problems = {}
     url, token = (
         settings.static_objects_external_storage_url,
         settings.static_objects_external_storage_auth_token,
     )
     if url and (problem := _problem_with_url(url)):
-        found[_URL] = [problem]
+        problems[_URL] = [problem]
     if url and not token:
-        found[SECRET] = ["can't be blank"]
+        problems[SECRET] = ["can't be blank"]
     if len(token or "") > MAX_LENGTH:
-        found[SECRET] = [f"is too long (maximum is {MAX_LENGTH} characters)"]
+        problems[SECRET] = [f"is too long (maximum is {MAX_LENGTH} characters)"]
     if problem := _problem_with_list(settings.outbound_local_requests_whitelist):
-        found[_ALLOW_LIST] = [problem]
-    return found | _problems_with_numbers(settings)
+        problems[_ALLOW_LIST] = [problem]
+    return problems | _problems_with_numbers(settings)
 
 
 def _problems_with_numbers(settings: InstanceSettings) -> dict[str, list[str]]:
-    found = {}
+    problems = {}
     for name, least in _LEAST.items():
         value = getattr(settings, name)
         if value < least:
-            found[name] = [f"must be greater than {'or equal to ' if least == 0 else ''}0"]
+            problems[name] = [f"must be greater than {'or equal to ' if least == 0 else ''}0"]
         if value > MAX_INTEGER:
-            found[name] = [f"must be less than or equal to {MAX_INTEGER}"]
-    return found
+            problems[name] = [f"must be less than or equal to {MAX_INTEGER}"]
+    return problems
 
 
 def _problem_with_url(url: str) -> str | None:

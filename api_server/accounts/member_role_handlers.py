@@ -10,7 +10,7 @@ from api_server.accounts import member_role_queries, member_roles
 from api_server.services import Services
 from api_server.web.answers import json_text, no_content
 from api_server.web.auth import Actor
-from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.pagination import Paginated, paginated, requested_page
 from api_server.web.params import Description, Name
 from api_server.web.routes import ADMINISTRATOR, License, Role, Routes
 
@@ -33,7 +33,7 @@ class RoleId:
 
 @routes.get("/member_roles", access=ADMINISTRATOR, license=CUSTOM_ROLES, answers="200 [MemberRole]")
 async def list_roles(request: web.Request, services: Services, params: Paginated) -> web.Response:
-    page = wanted_page(params, member_role_queries.LISTING)
+    page = requested_page(params, member_role_queries.LISTING)
     return await paginated(request, page, await member_role_queries.list_roles(services.database, page))
 
 

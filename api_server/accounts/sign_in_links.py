@@ -22,15 +22,15 @@ def new_token(vault: Vault, user_id: int, sign_in_count: int, now: datetime.date
 
 def user_named(token: str, now: datetime.datetime) -> int | None:
     """Return the user id in a link that has not expired, or None. The link may be forged."""
-    found = _TOKEN.fullmatch(token)
-    return int(found[1]) if found and int(found[2]) > now.timestamp() else None
+    match = _TOKEN.fullmatch(token)
+    return int(match[1]) if match and int(match[2]) > now.timestamp() else None
 
 
 def is_valid(vault: Vault, token: str, sign_in_count: int) -> bool:
     """Return whether the link was made with the service's key and its user has not signed in since."""
-    found = _TOKEN.fullmatch(token)
-    return found is not None and hmac.compare_digest(
-        found[3], _seal(vault, int(found[1]), int(found[2]), sign_in_count)
+    match = _TOKEN.fullmatch(token)
+    return match is not None and hmac.compare_digest(
+        match[3], _seal(vault, int(match[1]), int(match[2]), sign_in_count)
     )
 
 

@@ -15,7 +15,7 @@ from api_server.web import context
 from api_server.web.answers import json_text, json_value, no_content
 from api_server.web.auth import READ_USER_SCOPES, Actor
 from api_server.web.errors import bad_parameters, forbidden, invalid, not_found
-from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.pagination import Paginated, paginated, requested_page
 from api_server.web.params import Name, Url
 from api_server.web.routes import ADMINISTRATOR, SIGNED_IN, Routes
 
@@ -90,7 +90,7 @@ async def list_users(
     request: web.Request, services: Services, actor: Actor, params: ListUsers
 ) -> web.Response:
     """List all users, including bots. Only administrators see more than their names."""
-    page = wanted_page(params, user_queries.LISTING)
+    page = requested_page(params, user_queries.LISTING)
     listed = await user_queries.list_users(
         services.database,
         page,
@@ -284,7 +284,7 @@ async def remove_email(services: Services, actor: Actor, params: EmailIdOf) -> w
 
 
 async def _listed_emails(request: web.Request, params: Paginated, user_id: int) -> web.Response:
-    page = wanted_page(params, email_queries.LISTING, default_sort="asc")
+    page = requested_page(params, email_queries.LISTING, default_sort="asc")
     return await paginated(
         request, page, await email_queries.list_emails(context.services(request).database, page, user_id)
     )

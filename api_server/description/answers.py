@@ -37,10 +37,10 @@ _KEY = re.compile(r"(?P<name>[\w-]+)(?P<listed>\[\])?(?P<nullable> \| null)?(?P<
 def schema_of_text(text: str) -> Schema:
     """Return the schema that `text` stands for. Raise ValueError if it is not a type."""
     tokens = list(_tokens(text))
-    found = _union(tokens)
+    schema = _union(tokens)
     if tokens:
         raise ValueError(f"{text}: nothing can follow that")
-    return found
+    return schema
 
 
 def schema_of_keys(keys: Mapping[str, Any], base: Schema | None = None) -> Schema:
@@ -70,16 +70,16 @@ def schema_of_keys(keys: Mapping[str, Any], base: Schema | None = None) -> Schem
 
 
 def _of_table(keys: Mapping[str, Any], key: re.Match[str]) -> Schema:
-    found = schema_of_keys(keys)
+    schema = schema_of_keys(keys)
     if key["listed"]:
-        found = {"type": "array", "items": found}
-    return found | {"type": [found["type"], "null"]} if key["nullable"] else found
+        schema = {"type": "array", "items": schema}
+    return schema | {"type": [schema["type"], "null"]} if key["nullable"] else schema
 
 
 def schema_of_class(text: str) -> Schema:
     """Return the schema of an object with the fields of the attrs class that `<module:Class>` names."""
-    found = _imported(text)
-    properties = {name: _of_type(kind) for name, kind in typing.get_type_hints(found).items()}
+    attrs_class = _imported(text)
+    properties = {name: _of_type(kind) for name, kind in typing.get_type_hints(attrs_class).items()}
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
@@ -108,15 +108,17 @@ def any_of(arms: Iterable[Schema]) -> Schema:
         if "enum" in arm and several and "enum" in several[-1]:
             several[-1] = several[-1] | {"enum": several[-1]["enum"] + arm["enum"]}
         else:
-            several += [one for one in arm.get("anyOf", [arm]) if one not in several]
+            several += [schema for schema in arm.get("anyOf", [arm]) if schema not in several]
     if {} in several:
         return {}
     if {"type": "null"} in several and len(several) == 2:
-        (other,) = (one for one in several if one != {"type": "null"})
+        (other,) = (schema for schema in several if schema != {"type": "null"})
         if isinstance(other.get("type"), str):
             return other | {"type": [other["type"], "null"]} | _nullable(other)
-    if len(several) > 1 and all(set(one) == {"type"} and isinstance(one["type"], str) for one in several):
-        return {"type": [one["type"] for one in several]}
+    if len(several) > 1 and all(
+        set(schema) == {"type"} and isinstance(schema["type"], str) for schema in several
+    ):
+        return {"type": [schema["type"] for schema in several]}
     return several[0] if len(several) == 1 else {"anyOf": several}
 
 
@@ -208,14 +210,14 @@ def components() -> dict[str, Schema]:
 
 def with_components(schema: Schema) -> Schema:
     """Return the schema with all entities that it refers to, directly or indirectly."""
-    found: dict[str, Schema] = {}
+    schemas: dict[str, Schema] = {}
     left = list(names_in(schema))
     while left:
         name = left.pop()
-        if name not in found:
-            found[name] = components()[name]
-            left += names_in(found[name])
-    return schema | {"components": {"schemas": found}}
+        if name not in schemas:
+            schemas[name] = components()[name]
+            left += names_in(schemas[name])
+    return schema | {"components": {"schemas": schemas}}
 
 
 def error_schema() -> Schema:

@@ -19,8 +19,8 @@ def recorded_examples() -> dict[str, Any]:
     """Return the examples by operation: `request` (JSON, or null without a body), `status`, and `response`
     (JSON, a text, or null)."""
     text = resources.files("api_server.description").joinpath("examples.json").read_bytes()
-    found: dict[str, Any] = orjson.loads(text)
-    return found
+    examples: dict[str, Any] = orjson.loads(text)
+    return examples
 
 
 def show_example(operation: Schema, example: dict[str, Any] | None) -> None:
@@ -96,7 +96,7 @@ def document(routes: Iterable[Route], base_path: str = "") -> Schema:
         show_example(operation, recorded.get(operation["operationId"]))
         paths.setdefault(path_of(route), {})[route.method.lower()] = operation
         bodies |= schemas
-    used = {tag for path in paths.values() for one in path.values() for tag in one["tags"]}
+    used = {tag for path in paths.values() for described in path.values() for tag in described["tags"]}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -127,4 +127,4 @@ def _open(part: Any) -> Any:
         return {
             key: _open(value) for key, value in part.items() if not (closed and key == "additionalProperties")
         }
-    return [_open(one) for one in part] if isinstance(part, list) else part
+    return [_open(item) for item in part] if isinstance(part, list) else part

@@ -92,10 +92,10 @@ def _write(described: list[Route], base_path: str) -> Written:
 
 def _outline(made: dict[str, Any]) -> Iterator[Resource]:
     for tag in made["tags"]:
-        found = [
+        operations = [
             Operation(method.upper(), path, operation["summary"])
             for path, item in made["paths"].items()
             for method, operation in item.items()
             if tag["name"] in operation["tags"]
         ]
-        yield Resource(tag["name"].replace("_", " ").capitalize(), tag["description"], tuple(found))
+        yield Resource(tag["name"].replace("_", " ").capitalize(), tag["description"], tuple(operations))

@@ -155,11 +155,11 @@ _HEADERS = {
 
 def responses_of(route: Route) -> Schema:
     """Return the operation's responses by status."""
-    found = {str(status): response for status, response in _successes(route)}
+    responses = {str(status): response for status, response in _successes(route)}
     for status in _refusals(route):
-        found.setdefault(str(status), {"$ref": f"#/components/responses/{_name(status)}"})
-    found["default"] = {"$ref": "#/components/responses/Error"}
-    return found
+        responses.setdefault(str(status), {"$ref": f"#/components/responses/{_name(status)}"})
+    responses["default"] = {"$ref": "#/components/responses/Error"}
+    return responses
 
 
 def shared_responses() -> dict[str, Schema]:
@@ -334,10 +334,10 @@ def _security(route: Route) -> list[dict[str, list[str]]]:
         return _of_anyone(route)
     if route.access.who == "job":
         return [{"job_token": []}, {"bearer": []}, {"job_token_in_query": []}]
-    found: list[dict[str, list[str]]] = [{"private_token": []}, {"bearer": []}]
+    schemes: list[dict[str, list[str]]] = [{"private_token": []}, {"bearer": []}]
     if route.takes_job_token:
-        found.append({"job_token": []})
-    return [*found, {}] if route.access.strangers else found
+        schemes.append({"job_token": []})
+    return [*schemes, {}] if route.access.strangers else schemes
 
 
 def _of_anyone(route: Route) -> list[dict[str, list[str]]]:

@@ -141,12 +141,12 @@ def _with_commas(items: Schema) -> Schema:
     """Return the schema of a list as one text."""
     described: Schema = {"type": "string", "description": "The same with commas between them."}
     if "enum" in items:
-        one = "|".join(map(str, items["enum"]))
+        item = "|".join(map(str, items["enum"]))
     elif items.get("type") == "integer":
-        one = "-?[0-9]+"
+        item = "-?[0-9]+"
     else:
         return described
-    return described | {"pattern": f"^(({one})(,({one}))*)?$"}
+    return described | {"pattern": f"^(({item})(,({item}))*)?$"}
 
 
 def single(annotation: Any) -> Any:
@@ -189,8 +189,8 @@ def _default_in_words(schema: Schema) -> Schema:
     default = schema.pop("default", "")
     if default == "":
         return schema
-    shown = default if isinstance(default, str) else orjson.dumps(default).decode()
-    return schema | {"description": f"Default: `{shown}`."}
+    text = default if isinstance(default, str) else orjson.dumps(default).decode()
+    return schema | {"description": f"Default: `{text}`."}
 
 
 def _present(schema: Schema) -> Schema:
@@ -306,11 +306,11 @@ def fields_of(route: Route) -> list["attrs.Attribute[Any]"]:
 def parameters_of(route: Route) -> list[Schema]:
     """Return the operation's parameters in path and query."""
     in_path = parameters_in_path(route)
-    found = [_in_path(field, route) for field in fields_of(route) if public_name(field) in in_path]
+    parameters = [_in_path(field, route) for field in fields_of(route) if public_name(field) in in_path]
     if route.method in _WITHOUT_BODY or route.streams_body:
         for field in _beside_path(route):
-            found += _in_query(public_name(field), field, required=is_required(field))
-    return sorted(found, key=lambda one: (one["in"] != "path", not one["required"]))
+            parameters += _in_query(public_name(field), field, required=is_required(field))
+    return sorted(parameters, key=lambda parameter: (parameter["in"] != "path", not parameter["required"]))
 
 
 def body_of(route: Route, component: str) -> tuple[Schema | None, dict[str, Schema]]:

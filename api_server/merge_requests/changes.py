@@ -114,10 +114,10 @@ class ProjectActor:
 
     async def protection(self, branch: str) -> Protection:
         """Return the protection of the branch, and record it as a precondition."""
-        found = await protection_of(self.database, self.project.id, branch)
+        protection = await protection_of(self.database, self.project.id, branch)
         read = functools.partial(protection_of, project_id=self.project.id, name=branch)
-        self.preconditions.add(Precondition((f"project:{self.project.id}",), found, read))
-        return found
+        self.preconditions.add(Precondition((f"project:{self.project.id}",), protection, read))
+        return protection
 
 
 def acting(services: Services, actor: Actor, project: Project) -> ProjectActor:
@@ -162,7 +162,7 @@ MOST_PEOPLE = 200
 
 
 async def name_people(
-    transaction: Transaction, project_id: int, merge_request_id: int, wanted: Mapping[Part, Sequence[int]]
+    transaction: Transaction, project_id: int, merge_request_id: int, people: Mapping[Part, Sequence[int]]
 ) -> dict[str, tuple[Any, Any]]:
     """Make these users the assignees and reviewers, except those who cannot see the merge request, as GitLab
     does.
@@ -170,7 +170,7 @@ async def name_people(
     Return the changes for listeners. Raise 400 for too many.
     """
     changes: dict[str, tuple[Any, Any]] = {}
-    for part, user_ids in wanted.items():
+    for part, user_ids in people.items():
         if len(set(user_ids)) > MOST_PEOPLE:
             raise invalid({f"{part}s": [f"total must be less than or equal to {MOST_PEOPLE}"]})
         readers = await queries.readers_among(transaction, project_id, list(dict.fromkeys(user_ids)))
@@ -337,10 +337,10 @@ async def announce(
         await listener(transaction, event)
 
 
-def check_head(found: MergeRequest, seen_sha: str | None) -> None:
+def check_head(merge_request: MergeRequest, seen_sha: str | None) -> None:
     """Raise 409 if the caller names the commit that she has seen and it is not the source's head."""
-    if seen_sha not in (None, found.head_sha):
-        raise conflict(f"SHA does not match HEAD of source branch: {found.head_sha}")
+    if seen_sha not in (None, merge_request.head_sha):
+        raise conflict(f"SHA does not match HEAD of source branch: {merge_request.head_sha}")
 
 
 def _check_texts(edit: Edit) -> None:

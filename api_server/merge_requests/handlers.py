@@ -17,8 +17,8 @@ from api_server.git.commits import commits_between
 from api_server.git.repositories import REPOSITORIES, Repository
 from api_server.merge_requests import changes, merging, queries
 from api_server.merge_requests.changes import acting
-from api_server.merge_requests.merging import Merge, check_shown, diverged_commits, merge
-from api_server.merge_requests.pushes import wanted_pipeline
+from api_server.merge_requests.merging import Merge, diverged_commits, merge, try_mergeability
+from api_server.merge_requests.pushes import pipeline_request
 from api_server.merge_requests.queries import MergeRequest, Part
 from api_server.namespaces.access import project
 from api_server.namespaces.project_queries import lock_project
@@ -28,7 +28,7 @@ from api_server.state.errors import NotFound
 from api_server.web.answers import json_text, json_value
 from api_server.web.auth import Actor, Anonymous
 from api_server.web.errors import ApiError, forbidden, invalid
-from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.pagination import Paginated, paginated, requested_page
 from api_server.web.params import UNSET, CommaList, Description, Name, Unset
 from api_server.web.routes import Role, Routes
 
@@ -92,8 +92,8 @@ async def create_merge_request(
     project_actor = acting(services, actor, project)
     async with project_actor.database.transaction() as transaction:
         made = await changes.create(project_actor, transaction, params.source_branch, as_new(params))
-        shown = await queries.show(transaction, made, project)
-    return json_text(shown, status=201)
+        entity = await queries.show(transaction, made, project)
+    return json_text(entity, status=201)
 
 
 @routes.get(ONE, access=project(feature="repository"), takes_job_token=True, answers="200 MergeRequest")
@@ -102,16 +102,16 @@ async def show_merge_request(services: Services, params: ShowMergeRequest, proje
     merged."""
     database = services.database
     merge_request = await queries.find(database, project.id, params.merge_request_iid)
-    await check_shown(services, merge_request)
+    await try_mergeability(services, merge_request)
     # Read this first: a client that sees the end of a rebase must also see its result.
     is_rebasing = await queries.is_rebasing(database, merge_request.id)
-    shown = orjson.loads(await queries.show(database, merge_request.id, project))
+    entity = orjson.loads(await queries.show(database, merge_request.id, project))
     if params.include_diverged_commits_count:
         repository = services[REPOSITORIES].open(project.id)
-        shown["diverged_commits_count"] = await diverged_commits(repository, merge_request)
+        entity["diverged_commits_count"] = await diverged_commits(repository, merge_request)
     if params.include_rebase_in_progress:
-        shown["rebase_in_progress"] = is_rebasing
-    return json_value(shown)
+        entity["rebase_in_progress"] = is_rebasing
+    return json_value(entity)
 
 
 @routes.put(ONE, access=CHANGE, answers="200 MergeRequest")
@@ -128,8 +128,8 @@ async def update_merge_request(
             await changes.close(project_actor, transaction, before.id)
         elif params.state_event == "reopen":
             await changes.reopen(project_actor, transaction, before.id)
-        shown = await queries.show(transaction, before.id, project)
-    return json_text(shown)
+        entity = await queries.show(transaction, before.id, project)
+    return json_text(entity)
 
 
 @routes.delete(ONE, access=project(Role.OWNER, feature="repository", changes=True), answers="204")
@@ -254,8 +254,8 @@ async def show_changes(
         diffs, overflows = await all_differences(
             services, repository, merge_request.base_sha, merge_request.head_sha
         )
-    shown = orjson.loads(await queries.show(database, merge_request.id, project))
-    return json_value(shown | {"changes": diffs, "overflow": overflows})
+    entity = orjson.loads(await queries.show(database, merge_request.id, project))
+    return json_value(entity | {"changes": diffs, "overflow": overflows})
 
 
 async def shas_of(
@@ -273,7 +273,7 @@ async def list_pipelines(
     """List the pipelines of a merge request, and those of its source branch for any of its commits, newest
     first. The caller has to be able to read both the repository and pipelines."""
     _require_repository(project)
-    page = wanted_page(params, pipelines.OF_MERGE_REQUEST)
+    page = requested_page(params, pipelines.OF_MERGE_REQUEST)
     merge_request = await queries.find(services.database, project.id, params.merge_request_iid)
     shas = await shas_of(services, actor, services[REPOSITORIES].open(project.id), merge_request)
     listed = await pipelines.list_pipelines_of_merge_request(
@@ -306,7 +306,7 @@ async def create_pipeline(
     branch = merge_request.source_branch
     if not await may_change(services, project, branch, tag=False):
         raise not_allowed_on(branch)
-    pipeline_id = await pipeline_maker(services).make(wanted_pipeline(merge_request, actor.user_id))
+    pipeline_id = await pipeline_maker(services).make(pipeline_request(merge_request, actor.user_id))
     return json_text(await pipelines.show_pipeline(database, project.id, pipeline_id))
 
 
@@ -320,7 +320,7 @@ async def list_reviewers(
     request: web.Request, services: Services, params: ListContents, project: Project
 ) -> web.Response:
     """List the reviewers of a merge request, each with the state `approved` or `unreviewed`."""
-    page = wanted_page(params, queries.REVIEWERS, default_sort="asc")
+    page = requested_page(params, queries.REVIEWERS, default_sort="asc")
     database = services.database
     merge_request = await queries.find(database, project.id, params.merge_request_iid)
     return await paginated(request, page, await queries.list_reviewers(database, page, merge_request.id))
@@ -331,7 +331,7 @@ async def list_participants(
     request: web.Request, services: Services, params: ListContents, project: Project
 ) -> web.Response:
     """List the author, assignees, reviewers, and authors of notes of a merge request."""
-    page = wanted_page(params, queries.PARTICIPANTS, default_sort="asc")
+    page = requested_page(params, queries.PARTICIPANTS, default_sort="asc")
     database = services.database
     merge_request = await queries.find(database, project.id, params.merge_request_iid)
     return await paginated(request, page, await queries.list_participants(database, page, merge_request.id))

@@ -177,8 +177,8 @@ SQUASH_NOTED = """
 
 async def squash_noted(database: Executor, merge_request_id: int) -> str | None:
     """Return the commit that `note_squash` recorded last."""
-    found: str | None = await database.value(SQUASH_NOTED, id=merge_request_id)
-    return found
+    sha: str | None = await database.value(SQUASH_NOTED, id=merge_request_id)
+    return sha
 
 
 @statement("""

@@ -16,7 +16,7 @@ from api_server.web import unsupported
 from api_server.web.answers import json_text, no_content
 from api_server.web.auth import Actor
 from api_server.web.errors import not_found, record_not_found
-from api_server.web.pagination import offset_page, paginated, wanted_page
+from api_server.web.pagination import offset_page, paginated, requested_page
 from api_server.web.routes import Routes
 
 
@@ -112,7 +112,7 @@ async def list_notes(
 ) -> web.Response:
     """List the notes about a merge request, including those of the service, newest first."""
     database = services.database
-    page = wanted_page(params, note_queries.NOTES, default_order="created_at")
+    page = requested_page(params, note_queries.NOTES, default_order="created_at")
     about = await queries.find(database, project.id, params.merge_request_iid)
     shows_internal = notes.reads_internal(project)
     listed = await note_queries.list_notes(
@@ -214,7 +214,7 @@ async def create_discussion(
     """Start a thread; with a `position`, about a line of the changes."""
     notes.check_note_body(params.body)
     await queries.find(services.database, project.id, params.merge_request_iid)
-    place = (
+    position = (
         await notes.checked_position(services, actor, project.id, params.position)
         if params.position
         else None
@@ -222,7 +222,7 @@ async def create_discussion(
     said = Said(
         body=params.body,
         begins_thread=True,
-        diff_position=place,
+        diff_position=position,
         created_at=moment(request, project, params.created_at),
     )
     async with conversation(services, actor, project, params.merge_request_iid) as talk:

@@ -139,7 +139,7 @@ async def checked_position(services: Services, actor: Actor, project_id: int, po
         there = await has_line(repository, position.base_sha, position.head_sha, line, largest=largest)
     if not there:
         raise _refused(position)
-    return _shown(position)
+    return _position_json(position)
 
 
 def _refused(position: Position) -> Exception:
@@ -149,11 +149,11 @@ def _refused(position: Position) -> Exception:
     return not_saved(problems)
 
 
-def _shown(position: Position) -> str:
+def _position_json(position: Position) -> str:
     names = ("base_sha", "start_sha", "head_sha", "old_path", "new_path", "position_type")
-    shown = {name: getattr(position, name) for name in (*names, "old_line", "new_line")}
+    values = {name: getattr(position, name) for name in (*names, "old_line", "new_line")}
     spanned = position.line_range
-    return orjson.dumps(shown | {"line_range": attrs.asdict(spanned) if spanned else None}).decode()
+    return orjson.dumps(values | {"line_range": attrs.asdict(spanned) if spanned else None}).decode()
 
 
 @attrs.frozen(kw_only=True)
@@ -311,18 +311,18 @@ class Conversation:
     async def _note(self, note_id: int, discussion_id: str | None) -> Note:
         """Return a note, in the given thread if there is one. Raise 404."""
         shows_internal = reads_internal(self._project)
-        found = await note_queries.find(
+        note = await note_queries.find(
             self._transaction, self.about.id, note_id, discussion_id, shows_internal=shows_internal
         )
-        if found is None:
+        if note is None:
             raise record_not_found()
-        return found
+        return note
 
     async def _thread(self, discussion_id: str) -> list[Note]:
         shows_internal = reads_internal(self._project)
-        found = await note_queries.in_discussion(
+        notes = await note_queries.in_discussion(
             self._transaction, self.about.id, discussion_id, shows_internal=shows_internal
         )
-        if not found:
+        if not notes:
             raise not_found("Discussion")
-        return found
+        return notes

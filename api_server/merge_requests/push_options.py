@@ -88,19 +88,19 @@ class _Flag:
 
 def read_options(options: Iterable[str]) -> Options:
     """Return the merge request options of a push. In descriptions, a backslash and `n` mean a line break."""
-    found = Options()
+    parsed = Options()
     for option in islice(options, MOST_OPTIONS):
         text, _, value = option.partition("=")
         namespace, _, name = map(str.strip, text.partition("."))
         if namespace not in _NAMESPACES or not name:
             continue
         if name in _LISTS:
-            found.lists.setdefault(name, []).append(value)
+            parsed.lists.setdefault(name, []).append(value)
         elif name in _PARAMETERS or name in _OTHERS:
-            found.values[name] = value.replace("\\n", "\n") if name == "description" else value or "true"
+            parsed.values[name] = value.replace("\\n", "\n") if name == "description" else value or "true"
         else:
-            found.unknown.append(name)
-    return found
+            parsed.unknown.append(name)
+    return parsed
 
 
 def setup(services: Services) -> None:
@@ -233,7 +233,7 @@ async def _changed(
         ]
         present = [user["id"] for user in await queries.delivered_people(transaction, before.id, "assignee")]
         given["assignee_ids"] = [user_id for user_id in [*present, *added] if user_id not in removed]
-    wanted = structure(
+    update = structure(
         {
             "id": str(actor.project.id),
             "merge_request_iid": before.iid,
@@ -243,7 +243,7 @@ async def _changed(
         },
         UpdateMergeRequest,
     )
-    await changes.edit(actor, transaction, before.id, as_edit(wanted, before.labels))
+    await changes.edit(actor, transaction, before.id, as_edit(update, before.labels))
     return before.iid
 
 

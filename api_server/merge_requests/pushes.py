@@ -155,9 +155,9 @@ async def make_pipeline(
         return
     if merge_request.head_sha != head_sha:
         return
-    wanted = wanted_pipeline(merge_request, user_id, origin)
+    request = pipeline_request(merge_request, user_id, origin)
     try:
-        pipeline_id = await creation.make_with_rights(pipeline_maker(services), wanted)
+        pipeline_id = await creation.make_with_rights(pipeline_maker(services), request)
     except PipelineRefused as refused:
         reason = "; ".join(refused.errors)
         log.info("no pipeline for a merge request", merge_request_id=merge_request.id, reason=reason)
@@ -168,14 +168,14 @@ async def make_pipeline(
         )
 
 
-def wanted_pipeline(found: MergeRequest, user_id: int, origin: str | None = None) -> PipelineRequest:
+def pipeline_request(merge_request: MergeRequest, user_id: int, origin: str | None = None) -> PipelineRequest:
     """Return the request for a merge request's pipeline; requests with the same `origin` create only one."""
     return PipelineRequest(
-        project_id=found.project_id,
-        ref=head_ref(found.iid),
-        sha=found.head_sha,
+        project_id=merge_request.project_id,
+        ref=head_ref(merge_request.iid),
+        sha=merge_request.head_sha,
         source="merge_request_event",
         user_id=user_id,
         origin=origin,
-        merge_request=found,
+        merge_request=merge_request,
     )

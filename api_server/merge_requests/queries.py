@@ -15,7 +15,13 @@ from api_server.state.declarations import statement
 from api_server.state.listing import ListPage, ListQuery, Page, entity_statement, read_sql
 from api_server.state.statements import Query
 
-ENTITIES = read_sql("api_server.merge_requests", known=PIPELINES)
+
+def entities(note_body: str) -> dict[str, str]:
+    """Return the parts of entities.sql with this text of a note."""
+    return read_sql("api_server.merge_requests", known={**PIPELINES, "note_body": note_body})
+
+
+ENTITIES = entities("page.body")
 
 SHOW = entity_statement(
     ENTITIES["merge_request_details"],
@@ -124,10 +130,10 @@ OPEN_PAIR = """
 async def iid_of_open_pair(
     transaction: Transaction, project_id: int, source_branch: str, target_branch: str
 ) -> int | None:
-    found: int | None = await transaction.value(
+    iid: int | None = await transaction.value(
         OPEN_PAIR, project_id=project_id, source_branch=source_branch, target_branch=target_branch
     )
-    return found
+    return iid
 
 
 CREATE = Query(
@@ -307,8 +313,8 @@ DELIVERED = Query(
 async def delivered_people(database: Executor, merge_request_id: int, part: Part) -> list[dict[str, Any]]:
     """Return the assignees or reviewers in the form of webhook deliveries. Raise NotFound."""
     people = await database.one(DELIVERED, id=merge_request_id)
-    found: list[dict[str, Any]] = orjson.loads(getattr(people, f"{part}s"))
-    return found
+    entities: list[dict[str, Any]] = orjson.loads(getattr(people, f"{part}s"))
+    return entities
 
 
 @statement("""

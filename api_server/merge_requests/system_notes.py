@@ -81,9 +81,9 @@ async def _pushed(repositories: Repositories, about: Noted, old_head: str) -> st
         lines.append(f"{_span(earlier[0], earlier[-1])} - {_counted(len(earlier), 'earlier ')}")
     titles = {sha: commit_data(repository, sha)["title"] for sha in added[-MOST_NAMED:]}
     lines += [f"{_short(sha)} - {escape(title)}" for sha, title in titles.items()]
-    shown = "".join(f"<li>{line}</li>" for line in lines)
+    items = "".join(f"<li>{line}</li>" for line in lines)
     page = f"/{about.full_path}/-/merge_requests/{about.iid}/diffs?diff_id={about.version_id}&start_sha={old_head}"
-    return f"added {_counted(len(new))}\n\n<ul>{shown}</ul>\n\n[Compare with previous version]({page})"
+    return f"added {_counted(len(new))}\n\n<ul>{items}</ul>\n\n[Compare with previous version]({page})"
 
 
 def _short(sha: str) -> str:
@@ -109,9 +109,9 @@ def _renamed(old: str, new: str) -> Iterator[str]:
         yield f"changed title from **{_marked(old, head, tail, '-')}** to **{_marked(new, head, tail, '+')}**"
 
 
-def _common(one: str, other: str) -> int:
+def _common(text: str, other: str) -> int:
     """Return the number of characters with which both begin."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(text, other, strict=False)))
 
 
 def _marked(title: str, head: int, tail: int, mark: str) -> str:

@@ -27,7 +27,7 @@ from api_server.state.database import Transaction
 from api_server.web.answers import json_value
 from api_server.web.auth import Actor, Anonymous
 from api_server.web.errors import ApiError
-from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.pagination import Paginated, paginated, requested_page
 from api_server.web.routes import Routes
 from common.concurrency import TooBusy
 
@@ -54,8 +54,8 @@ async def add_sizes(
 ) -> None:
     """Add sizes to these entities; they are null if there was not enough time."""
     known = services[SIZES]
-    places = {(version["base_commit_sha"], version["head_commit_sha"]) for version in versions}
-    if missing := places - known.keys():
+    pairs = {(version["base_commit_sha"], version["head_commit_sha"]) for version in versions}
+    if missing := pairs - known.keys():
         repository = services[REPOSITORIES].open(project_id)
         with suppress(ApiError, TooBusy, TimeoutError):
             async with asyncio.timeout(_SECONDS), reading(services, actor):
@@ -94,7 +94,7 @@ async def list_versions(
 ) -> web.Response:
     """List the versions of a merge request, newest first."""
     database = services.database
-    page = wanted_page(params, queries.VERSIONS)
+    page = requested_page(params, queries.VERSIONS)
     merge_request = await queries.find(database, project.id, params.merge_request_iid)
     listed = await queries.list_versions(database, page, merge_request.id)
     versions = orjson.loads(listed.body)
@@ -117,9 +117,9 @@ async def show_version(
         shas = await commits_between(repository, version.base_sha, version.head_sha, MOST_COMMITS)
         files, _ = await all_differences(services, repository, version.base_sha, version.head_sha)
     commits = await all_commits(services, project, repository, shas)
-    shown = orjson.loads(await queries.show_version(database, version.id))
-    await add_sizes(services, actor, project.id, [shown])
-    return json_value(shown | {"commits": commits, "diffs": files})
+    entity = orjson.loads(await queries.show_version(database, version.id))
+    await add_sizes(services, actor, project.id, [entity])
+    return json_value(entity | {"commits": commits, "diffs": files})
 
 
 #: Maximum number of merge requests whose heads contain the commit that are examined; the oldest, since later
@@ -143,7 +143,7 @@ async def list_of_commit(
     request: web.Request, services: Services, actor: Actor | Anonymous, params: ListOfCommit, project: Project
 ) -> web.Response:
     """List the merge requests that bring a commit, and the one that it has merged, newest first."""
-    page = wanted_page(params, list_queries.BY_IDS)
+    page = requested_page(params, list_queries.BY_IDS)
     repository = await opened(services, project)
     sha = commit_named(repository, params.sha)
     database, state = services.database, None if params.state == "all" else params.state

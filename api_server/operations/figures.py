@@ -52,10 +52,10 @@ async def read_figures(database: Database, tasks: list[str], worker_timeout: flo
     """Read all figures; `tasks` are the names of all existing tasks. Processes that have been silent for
     `worker_timeout` seconds do not count as doing background work. Raise `Unavailable`."""
     now = database.now
-    counted = Counter(one.kind for one in await failing(database, now))
+    counted = Counter(row.kind for row in await failing(database, now))
     return Figures(
         at=now,
-        jobs={one.status: one.count for one in await figure_queries.jobs(database)},
+        jobs={row.status: row.count for row in await figure_queries.jobs(database)},
         queue=await figure_queries.queue(database, tasks),
         deliveries=await figure_queries.deliveries(database),
         mirrors=await figure_queries.mirrors(database),
@@ -137,10 +137,10 @@ async def history(
 ) -> dict[str, list[tuple[datetime.datetime, float]]]:
     """Return for each of `names`, which are from `SAMPLE_NAMES`, moments and values from `since` on, the
     oldest first; minutes without a sample are missing."""
-    found: dict[str, list[tuple[datetime.datetime, float]]] = {name: [] for name in names}
-    for one in await figure_queries.history(database, names, since):
-        found[one.name].append((one.at, one.value))
-    return found
+    samples: dict[str, list[tuple[datetime.datetime, float]]] = {name: [] for name in names}
+    for sample in await figure_queries.history(database, names, since):
+        samples[sample.name].append((sample.at, sample.value))
+    return samples
 
 
 async def keep_sample(database: Database, values: Mapping[str, float], *, sums: bool = False) -> None:
@@ -154,7 +154,7 @@ async def take_sample(database: Database, figures: Figures, edges: Iterable[Mapp
     """Store the figures of the present minute; `edges` are the edges' own reports."""
     minute = datetime.timedelta(minutes=1)
     finished = {
-        one.status: one.count for one in await figure_queries.finished(database, database.now - minute)
+        row.status: row.count for row in await figure_queries.finished(database, database.now - minute)
     }
     values = (
         _sampled_figures(figures)
@@ -170,13 +170,13 @@ async def take_sample(database: Database, figures: Figures, edges: Iterable[Mapp
 
 
 def _sampled_figures(figures: Figures) -> dict[str, float]:
-    oldest = min((one.due_since for one in figures.queue if one.due_since is not None), default=figures.at)
-    mirrors = {one.status: one.count for one in figures.mirrors}
+    oldest = min((row.due_since for row in figures.queue if row.due_since is not None), default=figures.at)
+    mirrors = {row.status: row.count for row in figures.mirrors}
     return {
         **{f"jobs_{status}": figures.jobs.get(status, 0) for status in ("created", "pending", "running")},
-        "queue_waiting": sum(one.waiting for one in figures.queue),
+        "queue_waiting": sum(row.waiting for row in figures.queue),
         "queue_age_seconds": max((figures.at - oldest).total_seconds(), 0),
-        "queue_failed": sum(one.failed for one in figures.queue),
+        "queue_failed": sum(row.failed for row in figures.queue),
         "deliveries_queued": figures.deliveries.queued,
         "deliveries_due": figures.deliveries.due,
         "deliveries_failing": figures.deliveries.failing,
@@ -228,9 +228,11 @@ def setup_samples(services: Services) -> None:
 
     async def sample_figures() -> None:
         database = services.database
-        said = (await services[EDGES].statuses()).values()
+        statuses = (await services[EDGES].statuses()).values()
         await take_sample(
-            database, await services[FIGURES].get(), [one for one in said if isinstance(one, dict)]
+            database,
+            await services[FIGURES].get(),
+            [status for status in statuses if isinstance(status, dict)],
         )
         hours = datetime.timedelta(hours=services.settings.samples_hours)
         async with database.transaction() as transaction:
@@ -337,19 +339,19 @@ def _of_process(services: Services) -> Iterable[Metric]:
 def _of_figures(figures: Figures) -> Iterable[Metric]:
     queue = figures.queue
     yield _labelled(
-        "queue_tasks", "Background tasks that wait.", "task", ((one.task, one.waiting) for one in queue)
+        "queue_tasks", "Background tasks that wait.", "task", ((row.task, row.waiting) for row in queue)
     )
     yield _labelled(
         "queue_failed_tasks",
         "Background tasks that have failed for good.",
         "task",
-        ((one.task, one.failed) for one in queue),
+        ((row.task, row.failed) for row in queue),
     )
     yield _labelled(
         "queue_age_seconds",
         "For how long the task has been due that waits longest; 0: none.",
         "task",
-        ((one.task, _age(figures.at, one.due_since)) for one in queue),
+        ((row.task, _age(figures.at, row.due_since)) for row in queue),
     )
     yield _labelled("jobs", "Jobs that are not finished, by status.", "status", _jobs(figures))
     deliveries = figures.deliveries
@@ -357,7 +359,7 @@ def _of_figures(figures: Figures) -> Iterable[Metric]:
     yield gauge("deliveries_due", "Deliveries that are due.", deliveries.due)
     yield gauge("deliveries_failing_checks", "Status checks whose receiver fails.", deliveries.failing)
     yield gauge("deliveries_paused_checks", "Status checks that are paused.", deliveries.paused)
-    mirrors = {one.status: one for one in figures.mirrors}
+    mirrors = {row.status: row for row in figures.mirrors}
     yield _labelled(
         "mirrors",
         "Enabled mirrors by state.",

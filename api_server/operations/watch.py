@@ -67,12 +67,12 @@ class Watch:
             await self._look()
 
     async def _look(self) -> None:
-        found = await self._disks()
-        found |= await self._store(found)
-        found |= {("background", name): reason for name, reason in self._services.background.down.items()}
+        problems = await self._disks()
+        problems |= await self._store(problems)
+        problems |= {("background", name): reason for name, reason in self._services.background.down.items()}
         try:
-            found |= await self._edges()
-            await self._write(found)
+            problems |= await self._edges()
+            await self._write(problems)
             await self._count_requests()
         except (Unavailable, LockNotAvailable):
             return
@@ -86,9 +86,9 @@ class Watch:
             await figures.keep_sample(self._services.database, grown, sums=True)
         self._counted = now
 
-    async def _write(self, found: dict[What, str]) -> None:
+    async def _write(self, problems: dict[What, str]) -> None:
         database, now = self._services.database, asyncio.get_running_loop().time()
-        for (part, subject), reason in found.items():
+        for (part, subject), reason in problems.items():
             before, at = self._written.get((part, subject), (None, 0.0))
             if reason == before and now - at < HEARD_OF.total_seconds() / 2:
                 continue
@@ -97,7 +97,7 @@ class Watch:
             if reason != before:
                 log.warning("a part fails", part=part, subject=subject, reason=failures.shortened(reason))
             self._written[part, subject] = reason, now
-        for part, subject in self._written.keys() - found.keys():
+        for part, subject in self._written.keys() - problems.keys():
             async with database.transaction() as transaction:
                 await failures.settle(transaction, part, subject, self.source)
             log.info("a part works again", part=part, subject=subject)
@@ -111,19 +111,19 @@ class Watch:
             self._services.objects.folder,
             self._services.settings.disk_reserve,
         )
-        found = {data: await asyncio.to_thread(problem_of_disk, data, reserve)}
+        problems = {data: await asyncio.to_thread(problem_of_disk, data, reserve)}
         if store is not None and store.exists():
-            found[store] = await asyncio.to_thread(problem_of_disk, store, reserve)
-        return {("disk", str(folder)): problem for folder, problem in found.items() if problem is not None}
+            problems[store] = await asyncio.to_thread(problem_of_disk, store, reserve)
+        return {("disk", str(folder)): problem for folder, problem in problems.items() if problem is not None}
 
     async def _store(self, disks: dict[What, str]) -> dict[What, str]:
         objects = self._services.objects
-        if ("disk", objects.place) in disks:
+        if ("disk", objects.location) in disks:
             return {}
         try:
             await objects.check()
         except Degraded as problem:
-            return {("store", objects.place): str(problem)}
+            return {("store", objects.location): str(problem)}
         return {}
 
     async def _edges(self) -> dict[What, str]:

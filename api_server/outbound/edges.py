@@ -106,8 +106,8 @@ class EdgeApi:
                 body += piece
                 if len(body) > MOST_ANSWER_BYTES:
                     raise aiohttp.ClientPayloadError(f"more than {MOST_ANSWER_BYTES} bytes")
-            found = orjson.loads(body)
-            return found if isinstance(found, dict) else {}
+            document = orjson.loads(body)
+            return document if isinstance(document, dict) else {}
 
 
 log = ThrottledLog(structlog.get_logger(__name__))
@@ -159,7 +159,7 @@ async def changed(transaction: Transaction, *keys: str) -> None:
 
 
 class Edges:
-    """The purge APIs of the edges; calls to addresses that users name go through `outgoing`."""
+    """The purge APIs of the edges; calls to addresses that users name go through `outbound/client.py`."""
 
     def __init__(self, settings: Settings, session: aiohttp.ClientSession, database: Database) -> None:
         self._urls = [url.rstrip("/") for url in settings.edge_urls]
@@ -188,10 +188,10 @@ class Edges:
         """Notify all edges of `owed` at the same time, and wait for each of them as long as the setting says.
         Notifications that fail remain recorded for `catch_up`."""
         document = {"keys": sorted(keys)}
-        each = {one.edge_id: one.url for one in owed}
+        each = {notice.edge_id: notice.url for notice in owed}
         outcomes = await asyncio.gather(*(self._tell(*edge, document) for edge in each.items()))
         problems = {edge_id: problem for edge_id, problem in zip(each, outcomes, strict=True) if problem}
-        settled = [one.id for one in owed if one.edge_id not in problems]
+        settled = [notice.id for notice in owed if notice.edge_id not in problems]
         if not (settled or problems):
             return
         async with self._database.transaction() as transaction:
@@ -211,8 +211,8 @@ class Edges:
         """Return the status of each edge (`GET /-/status`) by its URL, or one sentence that says why it
         cannot be read. Leave out edges without such a page."""
         apis = await self.apis()
-        said = await asyncio.gather(*map(_status, apis))
-        return {api.url: one for api, one in zip(apis, said, strict=True) if one is not None}
+        answers = await asyncio.gather(*map(_status, apis))
+        return {api.url: status for api, status in zip(apis, answers, strict=True) if status is not None}
 
     def _api(self, url: str) -> EdgeApi:
         settings = self._settings
@@ -235,7 +235,7 @@ class Edges:
     async def check(self) -> None:
         """Raise `Degraded` if edges cannot be notified."""
         known, since = await queries.known(self._database), self._database.now - TIMEOUT
-        failing = [one for one in known if one.failing_since is not None and one.failing_since < since]
+        failing = [edge for edge in known if edge.failing_since is not None and edge.failing_since < since]
         if failing:
             raise Degraded(f"{len(failing)} of {len(known)} storage edges cannot be told of changes")
 

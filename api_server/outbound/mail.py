@@ -114,7 +114,7 @@ class Outbox(Protocol):
     async def send(self, message: EmailMessage) -> None: ...
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The name by which operators know it, without secrets."""
 
 
@@ -132,7 +132,7 @@ class SmtpServer:
     start_tls: bool | None = None
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         return f"{self.hostname}:{self.port}"
 
     async def send(self, message: EmailMessage) -> None:
@@ -180,7 +180,7 @@ class Folder:
     path: Path
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         return str(self.path)
 
     async def send(self, message: EmailMessage) -> None:
@@ -244,9 +244,9 @@ async def send(services: Services, letter: Letter) -> None:
     try:
         await outbox.send(message)
     except (OSError, aiosmtplib.SMTPException) as problem:
-        await failures.note("mail", outbox.place, reason_of(problem))
-        raise MailNotTaken(f"{outbox.place}: {reason_of(problem)}") from problem
-    await failures.settle("mail", outbox.place)
+        await failures.note("mail", outbox.location, reason_of(problem))
+        raise MailNotTaken(f"{outbox.location}: {reason_of(problem)}") from problem
+    await failures.settle("mail", outbox.location)
 
 
 def _is_final(problem: aiosmtplib.SMTPRecipientsRefused | aiosmtplib.SMTPDataError) -> bool:
@@ -278,16 +278,16 @@ async def wait_if_anybody_asks(transaction: Transaction, settings: Settings, add
     return await _seconds_to_wait(transaction, f"asked {address.lower()}", 1, settings.letters_per_address)
 
 
-async def wait_for_user(transaction: Transaction, settings: Settings, user_id: int, letters: int = 1) -> int:
+async def wait_for_user(transaction: Transaction, settings: Settings, user_id: int, emails: int = 1) -> int:
     """Count letters that a user has sent. Return like `wait_for_address`."""
-    return await _seconds_to_wait(transaction, f"user {user_id}", letters, settings.letters_per_user)
+    return await _seconds_to_wait(transaction, f"user {user_id}", emails, settings.letters_per_user)
 
 
-async def _seconds_to_wait(transaction: Transaction, counted: str, letters: int, most: int) -> int:
-    if not most or not letters:
+async def _seconds_to_wait(transaction: Transaction, counted: str, emails: int, most: int) -> int:
+    if not most or not emails:
         return 0
-    hour = await mail_queries.count_letters(transaction, counted, letters, RATE_WINDOW)
-    if hour.letters <= most:
+    hour = await mail_queries.count_emails(transaction, counted, emails, RATE_WINDOW)
+    if hour.emails <= most:
         return 0
     return max(1, round((hour.began_at + RATE_WINDOW - transaction.now).total_seconds()))
 
@@ -295,6 +295,6 @@ async def _seconds_to_wait(transaction: Transaction, counted: str, letters: int,
 def setup_rates(services: Services) -> None:
     async def forget_letter_counts() -> None:
         async with services.database.transaction() as transaction:
-            await mail_queries.forget_letters(transaction, RATE_WINDOW)
+            await mail_queries.forget_emails(transaction, RATE_WINDOW)
 
     services.queue.add_periodic("forget_letter_counts", "41 * * * *", forget_letter_counts)

@@ -14,20 +14,20 @@ class Hour:
     """The current hour of an address or user, and the number of mails in it so far."""
 
     began_at: datetime.datetime
-    letters: int
+    emails: int
 
 
 @statement("""
-    INSERT INTO letter_counts (counted, began_at, letters) VALUES (%(counted)s, %(now)s, %(letters)s)
+    INSERT INTO letter_counts (counted, began_at, letters) VALUES (%(counted)s, %(now)s, %(emails)s)
     ON CONFLICT (counted) DO UPDATE SET
         began_at = CASE WHEN letter_counts.began_at > %(now)s::timestamptz - %(window)s::interval
             THEN letter_counts.began_at ELSE excluded.began_at END,
         letters = CASE WHEN letter_counts.began_at > %(now)s::timestamptz - %(window)s::interval
             THEN letter_counts.letters + excluded.letters ELSE excluded.letters END
-    RETURNING began_at, letters
+    RETURNING began_at, letters AS emails
     """)
-async def count_letters(
-    transaction: Transaction, counted: str, letters: int, window: datetime.timedelta
+async def count_emails(
+    transaction: Transaction, counted: str, emails: int, window: datetime.timedelta
 ) -> Hour:
     """Count letters and return the hour. Other transactions that count for the same key wait for the end of
     this one."""
@@ -36,5 +36,5 @@ async def count_letters(
 @statement("""
     DELETE FROM letter_counts WHERE began_at <= %(now)s::timestamptz - %(window)s::interval
 """)
-async def forget_letters(transaction: Transaction, window: datetime.timedelta) -> None:
+async def forget_emails(transaction: Transaction, window: datetime.timedelta) -> None:
     """Delete the hours that are over."""

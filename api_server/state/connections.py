@@ -227,7 +227,7 @@ class Replicas:
         if not ready:
             return None
         position = await self._ask(_POSITION)
-        replica = min(ready, key=lambda one: one.connections.used)
+        replica = min(ready, key=lambda candidate: candidate.connections.used)
         try:
             return await replica.run(statement, parameters, position)
         except Unavailable as problem:

@@ -25,7 +25,7 @@ from api_server.testing.steering import check_pattern, fits, is_about_us, refuse
 from api_server.web import auth, context
 from api_server.web.auth import Actor, Anonymous
 from api_server.web.errors import REASONS, ApiError, BodyRefused
-from api_server.web.request_data import pieces
+from api_server.web.request_data import chunks
 from common.connections import BodyTooSlow
 
 LONGEST_DELAY = 300
@@ -170,7 +170,7 @@ class Failures:
     def order(self, values: Mapping[str, Any]) -> Failure:
         """Add a failure. Raise 400 if too many are waiting for their requests."""
         if len(self._ordered) >= MOST_FAILURES:
-            self._ordered = {one.id: one for one in self.all() if one.left}
+            self._ordered = {pending.id: pending for pending in self.all() if pending.left}
         if len(self._ordered) >= MOST_FAILURES:
             raise refused(
                 f"There are {MOST_FAILURES} failures already: delete those that no request has met."
@@ -321,15 +321,16 @@ async def _read_body(request: web.Request) -> None:
     """Read the body like a handler that answers, so that the client receives the answer and the journal the
     body."""
     with contextlib.suppress(BodyRefused, BodyTooSlow):
-        async for _ in pieces(request):
+        async for _ in chunks(request):
             pass
 
 
 async def _whose(request: web.Request) -> str | None:
     """Return the name of the user whose token the request has, in any form, or None."""
     with contextlib.suppress(ApiError, web.HTTPException, Unavailable):
+        services = context.services(request)
         actor: Actor | Anonymous | None
-        actor = await auth.authenticate(request, takes_job_token=True, reads_body=False)
-        actor = actor or await git_caller(request)
+        actor = await auth.authenticate(request, services, takes_job_token=True, reads_body=False)
+        actor = actor or await git_caller(request, services)
         return actor.username if isinstance(actor, Actor) else None
     return None

@@ -19,7 +19,7 @@ from api_server.web.answers import json_value, no_content
 _FILTERS = ("method", "path", "status", "user")
 
 
-def wanted_entries(request: web.Request) -> Filter:
+def entry_filter(request: web.Request) -> Filter:
     """Return the filter in the query's `method`, `path`, `status` and `user`; without these it matches every
     entry. Raise 400."""
     sent = request.query
@@ -59,12 +59,12 @@ def _check_names(sent: Mapping[str, str], known: tuple[str, ...]) -> None:
 async def list_requests(request: web.Request) -> web.Response:
     """List the requests, the oldest first; `X-Dropped` is the number of older ones that have been dropped."""
     journal = context.services(request)[JOURNAL]
-    listed = [entry.shown() for entry in journal.matching(wanted_entries(request))]
+    listed = [entry.shown() for entry in journal.matching(entry_filter(request))]
     return json_value(listed, headers={"X-Dropped": str(journal.dropped)})
 
 
 async def forget_requests(request: web.Request) -> web.Response:
-    context.services(request)[JOURNAL].forget(wanted_entries(request))
+    context.services(request)[JOURNAL].forget(entry_filter(request))
     return no_content()
 
 
@@ -106,12 +106,12 @@ async def take_snapshot(request: web.Request) -> web.Response:
     if name not in (None, START):
         raise refused('"as" can be "start" only.')
     taken = await context.services(request)[SNAPSHOTS].take(as_start=name == START)
-    return json_value(_shown(taken), status=201)
+    return json_value(_entity(taken), status=201)
 
 
 async def list_snapshots(request: web.Request) -> web.Response:
     """Answer 200 with `{"id", "time"}` of each snapshot, the oldest first."""
-    return json_value([_shown(one) for one in context.services(request)[SNAPSHOTS].kept])
+    return json_value([_entity(snapshot) for snapshot in context.services(request)[SNAPSHOTS].kept])
 
 
 async def delete_snapshot(request: web.Request) -> web.Response:
@@ -122,10 +122,10 @@ async def delete_snapshot(request: web.Request) -> web.Response:
 
 async def restore(request: web.Request) -> web.Response:
     """Restore the snapshot `{"id"}`: 204, or 404."""
-    wanted = (await sent_object(request)).get("id")
-    if not isinstance(wanted, str):
+    snapshot_id = (await sent_object(request)).get("id")
+    if not isinstance(snapshot_id, str):
         raise refused('Say which snapshot: {"id": "..."}.')
-    await context.services(request)[SNAPSHOTS].bring_back(wanted)
+    await context.services(request)[SNAPSHOTS].bring_back(snapshot_id)
     return no_content()
 
 
@@ -148,12 +148,12 @@ async def settle(request: web.Request) -> web.Response:
     return json_value({"left": await context.services(request)[SNAPSHOTS].settle()})
 
 
-def _move(wanted: dict[str, object], now: datetime.datetime) -> datetime.timedelta:
-    match wanted:
-        case {"advance": int() | float() as seconds} if len(wanted) == 1 and not isinstance(seconds, bool):
+def _move(order: dict[str, object], now: datetime.datetime) -> datetime.timedelta:
+    match order:
+        case {"advance": int() | float() as seconds} if len(order) == 1 and not isinstance(seconds, bool):
             if math.isfinite(seconds) and abs(seconds) <= snapshots.FURTHEST_AHEAD.total_seconds():
                 return datetime.timedelta(seconds=seconds)
-        case {"now": str(text)} if len(wanted) == 1 and (moment := _moment(text)) is not None:
+        case {"now": str(text)} if len(order) == 1 and (moment := _moment(text)) is not None:
             return moment - now
     raise refused('Send {"advance": seconds}, or {"now": "2027-01-01T00:00:00Z"}; at most 100 years ahead.')
 
@@ -167,7 +167,7 @@ def _moment(text: str) -> datetime.datetime | None:
     return moment if moment.tzinfo is not None else None
 
 
-def _shown(snapshot: Snapshot) -> dict[str, str]:
+def _entity(snapshot: Snapshot) -> dict[str, str]:
     return {"id": snapshot.id, "time": written(snapshot.at)}
 
 

@@ -40,8 +40,8 @@ def masked_headers(all_: CIMultiDictProxy[str]) -> dict[str, str]:
     commas."""
     named: dict[str, str] = {}
     for name, value in all_.items():
-        key, shown = name.lower(), REDACTED if SECRET_NAME.search(name) else redact(value)
-        named[key] = f"{named[key]}, {shown}" if key in named else shown
+        key, masked_value = name.lower(), REDACTED if SECRET_NAME.search(name) else redact(value)
+        named[key] = f"{named[key]}, {masked_value}" if key in named else masked_value
     return named
 
 
@@ -72,11 +72,11 @@ def masked_content(content_type: str, data: bytes | None) -> Any:
         return None
 
 
-def sent(path: str, shown: Any) -> Any:
+def sent(path: str, body: Any) -> Any:
     """Return the masked contents of a request to `path`, without the value of a variable that it changes."""
-    if isinstance(shown, dict) and "value" in shown and _OF_A_VARIABLE.search(path):
-        return shown | {"value": REDACTED}
-    return shown
+    if isinstance(body, dict) and "value" in body and _OF_A_VARIABLE.search(path):
+        return body | {"value": REDACTED}
+    return body
 
 
 def masked(value: Any) -> Any:
@@ -88,7 +88,7 @@ def masked(value: Any) -> Any:
             return [masked(item) for item in value]
         case dict():
             hidden = _secret_names(value)
-            return {name: _hidden(one) if name in hidden else masked(one) for name, one in value.items()}
+            return {name: _hidden(item) if name in hidden else masked(item) for name, item in value.items()}
     return value
 
 
@@ -234,12 +234,12 @@ class Journal:
             self._bytes += entry.weight
             self._make_room()
 
-    def matching(self, params: Filter) -> list[Entry]:
-        return [entry for entry in self._entries if params(entry)]
+    def matching(self, entry_filter: Filter) -> list[Entry]:
+        return [entry for entry in self._entries if entry_filter(entry)]
 
-    def forget(self, params: Filter) -> None:
+    def forget(self, entry_filter: Filter) -> None:
         """Drop the entries that match."""
-        for entry in self.matching(params):
+        for entry in self.matching(entry_filter):
             self._drop(entry)
         self._entries = deque(entry for entry in self._entries if entry.listed)
         if not self._entries:

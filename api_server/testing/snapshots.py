@@ -177,9 +177,9 @@ class Snapshots:
     async def bring_back(self, id_: str, *, also: Iterable[Callable[[], object]] = ()) -> None:
         """Restore a snapshot; call `also` at the same moment. Raise 404 for an unknown id, 503 if an edge
         cannot be reset."""
-        self._found(id_)
+        self._kept_snapshot(id_)
         async with self.alone(cut=True):
-            snapshot = self._found(id_)
+            snapshot = self._kept_snapshot(id_)
             problems, _, _ = await asyncio.gather(
                 self._services[EDGES].set_back(snapshot.ahead.total_seconds()),
                 self._bring_back_tables(snapshot),
@@ -201,10 +201,10 @@ class Snapshots:
         if id_ == START:
             raise refused("The snapshot of the start is what a reset goes back to; it stays.")
         async with self._turn:
-            self._found(id_)
+            self._kept_snapshot(id_)
             await self._forget(id_)
 
-    def _found(self, id_: str) -> Snapshot:
+    def _kept_snapshot(self, id_: str) -> Snapshot:
         if id_ not in self._kept:
             raise refused(
                 "There is no snapshot with this id; GET /-/testing/snapshots lists those there are.",
@@ -233,11 +233,14 @@ class Snapshots:
     async def _drop_unused(self) -> None:
         """Delete copies and files that no remaining snapshot needs."""
         copies = {
-            copy for one in self._kept.values() for copy in one.tables.copies.values() if copy is not None
+            copy
+            for snapshot in self._kept.values()
+            for copy in snapshot.tables.copies.values()
+            if copy is not None
         }
         await self.tables.drop_others(copies)
         for position, tree in enumerate(self._trees):
-            contents = [one.trees[position] for one in self._kept.values()]
+            contents = [snapshot.trees[position] for snapshot in self._kept.values()]
             await asyncio.to_thread(tree.drop_others, contents)
 
     async def _clean_up(self) -> None:
@@ -271,8 +274,8 @@ def roots(services: Services) -> list[Path]:
 
 
 def _empty(folder: Path) -> None:
-    for found in folder.iterdir():
-        shutil.rmtree(found, ignore_errors=True)
+    for child in folder.iterdir():
+        shutil.rmtree(child, ignore_errors=True)
 
 
 SNAPSHOTS = Key[Snapshots]("snapshots")

@@ -52,7 +52,7 @@ class Tree:
         """Return the present contents. Nobody may be writing there."""
         if not self.root.is_dir():
             return None
-        return {path: self._entry(path, found) for path, found in self._walk("")}
+        return {path: self._entry(path, status) for path, status in self._walk("")}
 
     def bring_back(self, content: Content) -> None:
         """Restore the contents. Nobody may be writing there."""
@@ -63,9 +63,9 @@ class Tree:
             return
         self.root.mkdir(parents=True, exist_ok=True)
         there: dict[str, os.stat_result] = {}
-        for path, found in self._walk("", within=content):
-            if path in content and self._is(content[path], path, found):
-                there[path] = found
+        for path, status in self._walk("", within=content):
+            if path in content and self._is(content[path], path, status):
+                there[path] = status
             else:
                 self._discard(self.root / path)
         for path, entry in content.items():
@@ -87,61 +87,61 @@ class Tree:
         """Yield all entries below a folder with their attributes; with `within`, leave out the contents of
         folders that it does not have."""
         with os.scandir(self.root / below) as entries:
-            found = sorted(entries, key=lambda entry: entry.name)
-        for entry in found:
+            ordered = sorted(entries, key=lambda entry: entry.name)
+        for entry in ordered:
             path, status = f"{below}{entry.name}", entry.stat(follow_symlinks=False)
             yield path, status
             if stat.S_ISDIR(status.st_mode) and (within is None or _is_folder(within.get(path))):
                 yield from self._walk(f"{path}/", within)
 
-    def _entry(self, path: str, found: os.stat_result) -> Entry:
-        if stat.S_ISLNK(found.st_mode):
-            return Entry(found.st_mode, target=str((self.root / path).readlink()))
-        if not stat.S_ISREG(found.st_mode):
-            return Entry(found.st_mode)
+    def _entry(self, path: str, status: os.stat_result) -> Entry:
+        if stat.S_ISLNK(status.st_mode):
+            return Entry(status.st_mode, target=str((self.root / path).readlink()))
+        if not stat.S_ISREG(status.st_mode):
+            return Entry(status.st_mode)
         known = self._known.get(path)
-        if known is None or known[0] != _marks(found):
+        if known is None or known[0] != _marks(status):
             self._made += 1
             shutil.copy2(self.root / path, self._store / str(self._made))
-            known = self._known[path] = (_marks(found), self._made)
-        return Entry(found.st_mode, content=known[1])
+            known = self._known[path] = (_marks(status), self._made)
+        return Entry(status.st_mode, content=known[1])
 
-    def _is(self, entry: Entry, path: str, found: os.stat_result) -> bool:
+    def _is(self, entry: Entry, path: str, status: os.stat_result) -> bool:
         """Return whether the existing file is already this entry; the permissions of folders are set
         afterwards."""
-        if stat.S_IFMT(entry.mode) != stat.S_IFMT(found.st_mode):
+        if stat.S_IFMT(entry.mode) != stat.S_IFMT(status.st_mode):
             return False
         if entry.is_file:
-            return self._known.get(path) == (_marks(found), entry.content)
+            return self._known.get(path) == (_marks(status), entry.content)
         return entry.target is None or str((self.root / path).readlink()) == entry.target
 
     def _make(self, path: str, entry: Entry) -> None:
-        place = self.root / path
+        target = self.root / path
         if entry.target is not None:
-            place.symlink_to(entry.target)
+            target.symlink_to(entry.target)
         elif entry.content is None:
-            place.mkdir()
-            place.chmod(stat.S_IMODE(entry.mode))
+            target.mkdir()
+            target.chmod(stat.S_IMODE(entry.mode))
         else:
-            shutil.copy2(self._store / str(entry.content), place)
-            self._known[path] = (_marks(place.lstat()), entry.content)
+            shutil.copy2(self._store / str(entry.content), target)
+            self._known[path] = (_marks(target.lstat()), entry.content)
 
-    def _discard(self, place: Path) -> None:
-        if not place.is_dir() or place.is_symlink():
-            place.unlink()
+    def _discard(self, path: Path) -> None:
+        if not path.is_dir() or path.is_symlink():
+            path.unlink()
             return
         self._made += 1
         try:
-            place.rename(self._discarded / f"{self.root.name}-{self._made}")
+            path.rename(self._discarded / f"{self.root.name}-{self._made}")
         except OSError as problem:
             if problem.errno != errno.EXDEV:
                 raise
-            shutil.rmtree(place)
+            shutil.rmtree(path)
 
 
 def _is_folder(entry: Entry | None) -> bool:
     return entry is not None and stat.S_ISDIR(entry.mode)
 
 
-def _marks(found: os.stat_result) -> Marks:
-    return found.st_mode, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+def _marks(status: os.stat_result) -> Marks:
+    return status.st_mode, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

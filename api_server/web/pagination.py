@@ -52,7 +52,7 @@ _LEAST = {
 }
 
 
-def wanted_page(
+def requested_page(
     parameters: Paginated, listing: ListQuery, *, default_order: str = "id", default_sort: str = "desc"
 ) -> Page:
     """Return the page that `parameters` ask for. Raise 400 for unknown orders and broken cursors, and 405 for

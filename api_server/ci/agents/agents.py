@@ -50,13 +50,13 @@ def grants_in(text: str) -> list[dict[str, Any]]:
     access = document.get("ci_access")
     if not isinstance(access, dict):
         return []
-    found = [
+    grants = [
         {"kind": kind, "path": entry["id"].strip("/"), "configuration": _configuration(entry)}
         for kind in ("projects", "groups")
         for entry in _list(access.get(kind))
         if isinstance(entry, dict) and isinstance(entry.get("id"), str)
     ]
-    return found[:MAX_GRANTS]
+    return grants[:MAX_GRANTS]
 
 
 def _configuration(entry: dict[str, Any]) -> dict[str, Any]:
@@ -124,11 +124,11 @@ def _grants(
     branch = references.branch(repository, default_branch)
     if branch is None:
         return {}
-    found = {}
+    contents = {}
     for name in names:
         with contextlib.suppress(CiConfigError):  # the file is too large
-            found[name] = read_text(repository, branch.commit, path_of(name))
-    return {name: grants_in(text) for name, text in found.items() if text is not None}
+            contents[name] = read_text(repository, branch.commit, path_of(name))
+    return {name: grants_in(text) for name, text in contents.items() if text is not None}
 
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")

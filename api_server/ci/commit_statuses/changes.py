@@ -67,16 +67,16 @@ def no_such_pipeline() -> ApiError:
 
 def check(reported: ReportedStatus) -> None:
     """Raise 400 if the status cannot be stored."""
-    found: dict[str, list[str]] = {}
+    problems: dict[str, list[str]] = {}
     if not reported.name.strip():
-        found["name"] = ["can't be blank"]
+        problems["name"] = ["can't be blank"]
     if reported.target_url and not _is_address(reported.target_url):
-        found["target_url"] = ["is blocked: Only allowed schemes are http, https"]
+        problems["target_url"] = ["is blocked: Only allowed schemes are http, https"]
     for field in ("name", "target_url", "description"):
         if len(getattr(reported, field) or "") > _MOST_CHARACTERS:
-            found.setdefault(field, []).append(f"is too long (maximum is {_MOST_CHARACTERS} characters)")
-    if found:
-        raise invalid(found)
+            problems.setdefault(field, []).append(f"is too long (maximum is {_MOST_CHARACTERS} characters)")
+    if problems:
+        raise invalid(problems)
 
 
 def _is_address(text: str) -> bool:
@@ -117,7 +117,7 @@ async def set_status(
     pipeline_id = await _new_pipeline(transaction, subject, user_id) if joined is None else joined.id
     status = await _open(transaction, pipeline_id, reported.name, user_id, most)
     await _move(transaction, status, reported.state)
-    shown = await queries.describe(
+    entity = await queries.describe(
         transaction,
         status.id,
         target_url=reported.target_url or None,
@@ -125,7 +125,7 @@ async def set_status(
         coverage=reported.coverage,
     )
     await transitions.refresh(transaction, pipeline_id)
-    return shown
+    return entity
 
 
 async def _new_pipeline(transaction: Transaction, subject: Subject, user_id: int) -> int:

@@ -22,7 +22,7 @@ from api_server.services import Services
 from api_server.web.answers import json_text
 from api_server.web.auth import Actor, Anonymous
 from api_server.web.errors import not_found
-from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.pagination import Paginated, paginated, requested_page
 from api_server.web.params import AtMostBytes
 from api_server.web.routes import Role, Routes
 
@@ -78,7 +78,7 @@ async def list_statuses(
     """List the statuses of a commit, given by SHA or by the name of a branch or tag: reports of other systems
     and its jobs; the oldest first."""
     sha = commit_named(await opened(services, project), params.sha)
-    page = wanted_page(params, queries.LISTING, default_sort="asc")
+    page = requested_page(params, queries.LISTING, default_sort="asc")
     listed = await queries.list_statuses(
         services.database,
         page,
@@ -106,7 +106,7 @@ async def set_status(services: Services, actor: Actor, params: SetStatus, projec
     await check_may_change(services, project, subject.judged_by, tag=subject.tag)
     await ref_moves.keep_commit(repository, subject.sha)
     async with services.database.transaction() as transaction:
-        shown = await changes.set_status(
+        entity = await changes.set_status(
             transaction,
             subject,
             params.reported,
@@ -115,7 +115,7 @@ async def set_status(services: Services, actor: Actor, params: SetStatus, projec
             pipelines=services[LIMITS].rate,
             archived_before=archived_before(services),
         )
-    return json_text(shown, status=201)
+    return json_text(entity, status=201)
 
 
 async def _subject(

@@ -81,11 +81,13 @@ HOLD_COMMIT = """
 """
 
 
-async def lock_joined(transaction: Transaction, project_id: int, sha: str, **wanted: object) -> Joined | None:
+async def lock_joined(
+    transaction: Transaction, project_id: int, sha: str, **criteria: object
+) -> Joined | None:
     """Find the pipeline like `find_joined`, and lock it. Other reports about the commit wait until the
     transaction ends, so that two first statuses create one pipeline."""
     await transaction.run(HOLD_COMMIT, project_id=project_id, sha=sha)
-    return await transaction.row(LOCK_JOINED, project_id=project_id, sha=sha, **wanted)
+    return await transaction.row(LOCK_JOINED, project_id=project_id, sha=sha, **criteria)
 
 
 @attrs.frozen

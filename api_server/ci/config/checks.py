@@ -91,11 +91,11 @@ _NAMES = {
 
 def of_type(*types: type) -> Check:
     """Return a check for exactly one of the types: `True` is not an integer."""
-    wanted = "should be " + " or ".join(_NAMES[kind] for kind in types)
+    requirement = "should be " + " or ".join(_NAMES[kind] for kind in types)
 
     def check(at: str, value: Any) -> Iterator[str]:
         if type(value) not in types:
-            yield f"{at} config {wanted}"
+            yield f"{at} config {requirement}"
 
     return check
 
@@ -163,10 +163,10 @@ class Fields:
                 yield from (self._reported(at, key, error) for error in errors)
 
     def _reported(self, at: str, key: str, error: str) -> str:
-        place = f"{at}:{key} "
-        if key not in self.attributes or not error.startswith(place):
+        prefix = f"{at}:{key} "
+        if key not in self.attributes or not error.startswith(prefix):
             return error
-        return f"{at} {key.replace('_', ' ')} {error.removeprefix(place).removeprefix('config ')}"
+        return f"{at} {key.replace('_', ' ')} {error.removeprefix(prefix).removeprefix('config ')}"
 
 
 TOO_MANY = "config has too many entries (maximum {})"
@@ -315,10 +315,10 @@ def flatten(value: Any, levels: int = ANY_NESTING) -> list[Any] | None:
         return [value]
     if not levels:
         return None
-    found: list[Any] = []
+    flat: list[Any] = []
     for item in value:
         inner = flatten(item, levels - 1)
         if inner is None:
             return None
-        found += inner
-    return found
+        flat += inner
+    return flat

@@ -153,7 +153,7 @@ class Reader:
     warnings: list[str] = field(factory=list)
     _bytes: int = 0
     #: Remote files that have not been fetched yet.
-    _wanted: dict[str, None] = field(factory=dict)
+    _needed: dict[str, None] = field(factory=dict)
     _variables: dict[bool, dict[str, str]] = field(factory=dict)
     _component_projects: set[str] = field(factory=set)
     #: Contexts of the repositories of other projects by `id()`, so that the paths of each are listed once.
@@ -167,8 +167,8 @@ class Reader:
         """
         inputs.check_given(self.context.inputs)
         merged = self._read(text, _IncludeSource(self.context.repository), self.context.inputs)
-        if self._wanted:
-            raise FilesNeeded(tuple(self._wanted))
+        if self._needed:
+            raise FilesNeeded(tuple(self._needed))
         return merged
 
     def _read(self, text: str, origin: _IncludeSource, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -177,8 +177,8 @@ class Reader:
         for entry in entries(own.pop("include", None)):
             if not self._applies(entry, origin):
                 continue
-            for found, content in self._files(entry, origin):
-                included = self._file(evolve(found, inputs=entry.inputs), content, origin)
+            for file, content in self._files(entry, origin):
+                included = self._file(evolve(file, inputs=entry.inputs), content, origin)
                 merged = deep_merge(merged, included, self.budget)
         return deep_merge(merged, own, self.budget) if merged else own
 
@@ -188,7 +188,9 @@ class Reader:
         try:
             header, content = load_file(text, self.budget, lambda sentence: self._warn(sentence, origin))
             variables = {} if origin.repository is None else self.context.variables
-            component = next((found.component for found in reversed(origin.chain) if found.component), {})
+            component = next(
+                (included.component for included in reversed(origin.chain) if included.component), {}
+            )
             return interpolated(header, content, given, variables, component, self.budget)
         except CiConfigError as error:
             raise CiConfigError(*(self._at(origin) + sentence for sentence in error.errors)) from None
@@ -245,8 +247,8 @@ class Reader:
                 return self._local(entry, origin)
 
     def _project_files(self, entry: Entry, origin: _IncludeSource) -> Iterator[tuple[Included, str]]:
-        shown = self._known(origin, public=True)
-        name, ref = expand(entry.project, shown), expand(entry.ref or "", shown)
+        public_variables = self._known(origin, public=True)
+        name, ref = expand(entry.project, public_variables), expand(entry.ref or "", public_variables)
         project = self._project(name, origin)
         if project is None:
             raise CiConfigError(
@@ -258,9 +260,9 @@ class Reader:
             raise CiConfigError(f"Project `{name}` reference `{ref or 'HEAD'}` does not exist!")
         extra = {"project": name, **({"ref": ref} if ref else {})}
         for location in entry.locations:
-            path = _checked(expand(location, shown))
-            found = Included("file", path, self._context_of(origin), source, path, extra)
-            yield found, _text_of(source.read, path, f"Project `{name}` file")
+            path = _checked(expand(location, public_variables))
+            included = Included("file", path, self._context_of(origin), source, path, extra)
+            yield included, _text_of(source.read, path, f"Project `{name}` file")
 
     def _project(self, name: str, origin: _IncludeSource) -> OtherProject | None:
         return self.context.project(name, origin.repository is None)
@@ -271,8 +273,8 @@ class Reader:
         if repository is None:
             raise CiConfigError(f"Local file `{_checked(location)}` does not have project!")
         for path in self._local_paths(location, origin):
-            found = Included("local", path, repository, repository, path)
-            yield found, _text_of(repository.read, path, "Local file")
+            included = Included("local", path, repository, repository, path)
+            yield included, _text_of(repository.read, path, "Local file")
 
     def _template(self, entry: Entry, origin: _IncludeSource) -> Iterator[tuple[Included, str]]:
         path = _checked(expand(entry.locations[0], self._known(origin, public=True)))
@@ -284,8 +286,11 @@ class Reader:
     def _artifact(self, entry: Entry, origin: _IncludeSource) -> Iterator[tuple[Included, str]]:
         if origin.repository is None:  # a remote file must not read what a pipeline has made
             no_artifact("", "")
-        shown = self._known(origin, public=True)
-        path, job = _checked(expand(entry.locations[0], shown)), expand(entry.job, shown)
+        public_variables = self._known(origin, public=True)
+        path, job = (
+            _checked(expand(entry.locations[0], public_variables)),
+            expand(entry.job, public_variables),
+        )
         text = _not_empty(self.context.artifact(job, path), f"File `{path}`")
         yield Included("artifact", path, self._context_of(origin), extra={"job_name": job}), text
 
@@ -306,17 +311,17 @@ class Reader:
             raise CiConfigError(
                 f"Component '{address}' - project does not exist or you don't have sufficient permissions"
             )
-        found = project.version(version)
-        if found is None:
+        resolved = project.version(version)
+        if resolved is None:
             raise CiConfigError(f"Component '{address}' - content not found")
-        path, text = _component_file(found.repository, component, address)
-        about = (component, found.repository.sha, found.semantic, version)
+        path, text = _component_file(resolved.repository, component, address)
+        about = (component, resolved.repository.sha, resolved.semantic, version)
         yield (
             Included(
                 "component",
                 address,
                 self._context_of(origin),
-                found.repository,
+                resolved.repository,
                 path,
                 component=dict(zip(inputs.COMPONENT, about, strict=True)),
             ),
@@ -331,63 +336,63 @@ class Reader:
             return [_checked(path)]
         path = path.lstrip("/")
         try:
-            found = self._context_in(origin).paths.included(path)
+            paths = self._context_in(origin).paths.included(path)
         except ValueError as error:
             raise CiConfigError(f"Local file `{path}`: {error}") from None
-        if not found:
+        if not paths:
             self._warn(f"No file matches `{path}`", origin)
-        return [_checked(found_path) for found_path in found]
+        return [_checked(local_path) for local_path in paths]
 
     def _remote(self, entry: Entry, origin: _IncludeSource) -> Iterator[tuple[Included, str]]:
         (location,) = entry.locations
         url = expand(location, self._known(origin, public=False))
-        shown = without_secrets(expand(location, self._known(origin, public=True)))
+        public_url = without_secrets(expand(location, self._known(origin, public=True)))
         if not location.lower().endswith(_ENDINGS):
-            _checked(shown)
+            _checked(public_url)
         file = self.context.remote.get(url)
         if file is None:
             self._count()
-            self._wanted[url] = None
+            self._needed[url] = None
             return
         if file.problem is not None:
-            raise CiConfigError(f"Remote file `{shown}` {file.problem}")
+            raise CiConfigError(f"Remote file `{public_url}` {file.problem}")
         if entry.digest is not None and hashlib.sha256(file.content).digest() != entry.digest:
-            raise CiConfigError(f"Remote file `{shown}` is not the one that include:integrity names!")
+            raise CiConfigError(f"Remote file `{public_url}` is not the one that include:integrity names!")
         content = file.content.decode(errors="replace")
         yield (
-            Included("remote", shown, self._context_of(origin)),
-            _not_empty(content, f"Remote file `{shown}`"),
+            Included("remote", public_url, self._context_of(origin)),
+            _not_empty(content, f"Remote file `{public_url}`"),
         )
 
     def _count(self) -> None:
-        if len(self.included) + len(self._wanted) >= MAX_FILES:
+        if len(self.included) + len(self._needed) >= MAX_FILES:
             raise CiConfigError(f"Maximum of {MAX_FILES} nested includes are allowed!")
 
-    def _file(self, found: Included, content: str, origin: _IncludeSource) -> dict[str, Any]:
-        chain = (*origin.chain, found)
+    def _file(self, file: Included, content: str, origin: _IncludeSource) -> dict[str, Any]:
+        chain = (*origin.chain, file)
         if any(
-            included.location == found.location
-            and included.source is found.source
-            and included.type == found.type
-            and included.inputs == found.inputs
-            and included.extra.get("job_name") == found.extra.get("job_name")
+            included.location == file.location
+            and included.source is file.source
+            and included.type == file.type
+            and included.inputs == file.inputs
+            and included.extra.get("job_name") == file.extra.get("job_name")
             for included in origin.chain
         ):
             names = " -> ".join(included.location for included in chain)
-            raise CiConfigError(f"{found.type.capitalize()} file `{found.location}` includes itself: {names}")
+            raise CiConfigError(f"{file.type.capitalize()} file `{file.location}` includes itself: {names}")
         if len(origin.chain) >= MAX_NESTING:
             raise CiConfigError(f"Includes are nested deeper than {MAX_NESTING} levels")
         self._count()
         self._bytes += len(content)
         if self._bytes > MAX_TOTAL_BYTES:
             raise CiConfigError(f"The included files are too big: more than {MAX_TOTAL_BYTES} bytes")
-        self.included.append(found)
+        self.included.append(file)
         try:
             # a template or an artifact resolves its includes like the file that includes it
-            repository = origin.repository if found.type in ("template", "artifact") else found.source
-            return self._read(content, _IncludeSource(repository, chain), found.inputs)
+            repository = origin.repository if file.type in ("template", "artifact") else file.source
+            return self._read(content, _IncludeSource(repository, chain), file.inputs)
         except CiConfigError as error:
-            named = f"`{found.location}`: "
+            named = f"`{file.location}`: "
             raise CiConfigError(*(text if "`" in text else named + text for text in error.errors)) from None
 
 

@@ -275,15 +275,15 @@ def declared(header: Mapping[str, Any]) -> dict[str, Input]:
     if errors := list(HEADER("header", header)):
         raise refused(errors)
     inputs = (header.get("spec") or {}).get("inputs") or {}
-    found = {}
+    by_name = {}
     for name, keys in inputs.items():
         given = {key: value for key, value in (keys or {}).items() if value is not None or key == "default"}
         given["rules"] = tuple(given.get("rules", ()))
         given["description"] = spelled(given.get("description", ""))
-        found[name] = Input(name=name, **given)
-    if errors := list(_errors_of_references(found)):
+        by_name[name] = Input(name=name, **given)
+    if errors := list(_errors_of_references(by_name)):
         raise refused(errors)
-    return found
+    return by_name
 
 
 def declared_in(text: str, _context: Context) -> dict[str, Input]:

@@ -35,12 +35,12 @@ _ARTIFACTS_AS_GIVEN = ("name", "untracked", "when", "public", "access", "expose_
 
 def variables_of(value: Hash | None) -> tuple[Variable, ...]:
     """Return the variables of a `variables` hash; those with `expand: false` are raw."""
-    found = []
+    variables = []
     for key, inner in (value or {}).items():
         definition = inner if isinstance(inner, dict) else {"value": inner}
         raw = definition.get("expand") is False
-        found.append(Variable(key, yaml_text.spell_scalar(definition.get("value")), raw=raw))
-    return tuple(found)
+        variables.append(Variable(key, yaml_text.spell_scalar(definition.get("value")), raw=raw))
+    return tuple(variables)
 
 
 def _given(value: Hash) -> dict[str, Any]:

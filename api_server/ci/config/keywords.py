@@ -158,8 +158,8 @@ class Rules:
     def __call__(self, at: str, value: Any) -> Iterator[str]:
         rules = flatten(value, MAX_LIST_NESTING) if isinstance(value, list) else None
         if rules is None or not all(isinstance(rule, dict) for rule in rules):
-            place = at.removesuffix(":rules")
-            yield f"{place} rules should be an array containing hashes and arrays of hashes"
+            parent = at.removesuffix(":rules")
+            yield f"{parent} rules should be an array containing hashes and arrays of hashes"
             return
         for rule in rules:
             yield from self.item(f"{at}:rule", rule)
@@ -378,13 +378,13 @@ class Keyword:
 
 def reference() -> list[Keyword]:
     """Return all keywords, sorted by name."""
-    found = {name: _supported(name) for name in _STRUCTURE}
+    keywords = {name: _supported(name) for name in _STRUCTURE}
     for name, supported in _all():
         if supported:
-            found[name] = _supported(name)
+            keywords[name] = _supported(name)
         else:
-            found.setdefault(name, Keyword(name, "not supported", REFUSED.get(name, "")))
-    return sorted(found.values(), key=lambda keyword: keyword.name)
+            keywords.setdefault(name, Keyword(name, "not supported", REFUSED.get(name, "")))
+    return sorted(keywords.values(), key=lambda keyword: keyword.name)
 
 
 def _supported(name: str) -> Keyword:
@@ -405,20 +405,20 @@ def _all() -> Iterator[tuple[str, bool]]:
     yield from _names(inputs.HEADER, "")
 
 
-def _names(check: Check, place: str) -> Iterator[tuple[str, bool]]:
+def _names(check: Check, prefix: str) -> Iterator[tuple[str, bool]]:
     match check:
         case Fields():
             for key, inner in check.keys.items():
-                name = f"{place}:{key}" if place else key
+                name = f"{prefix}:{key}" if prefix else key
                 yield name, True
                 yield from _names(inner, name)
             for key in check.beyond:
-                yield f"{place}:{key}" if place else key, False
+                yield f"{prefix}:{key}" if prefix else key, False
         case Needs():
             for form in check.forms:
-                yield from _names(form, place)
+                yield from _names(form, prefix)
         case ByType(inners) | ByKind(inners):
             for inner in inners.values():
-                yield from _names(inner, place)
+                yield from _names(inner, prefix)
         case object(item=inner):
-            yield from _names(inner, place)
+            yield from _names(inner, prefix)

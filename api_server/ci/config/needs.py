@@ -167,10 +167,10 @@ def _needs(item: str | Hash) -> list[Need]:
 
 def cross_dependencies_of(value: Any) -> tuple[CrossDependency, ...]:
     """Return the jobs of other pipelines whose artifacts are needed, with variables not yet replaced."""
-    wanted = map(_given, _of_kind(value, "cross_dependency"))
+    needs = map(_given, _of_kind(value, "cross_dependency"))
     return tuple(
         CrossDependency(**{key: text for key, text in need.items() if key != "artifacts"})
-        for need in wanted
+        for need in needs
         if need.get("artifacts") is not False
     )
 
@@ -297,7 +297,7 @@ def resolve_needs(
 def _present_needs(
     job: PlannedJob, targets: Mapping[str, list[PlannedJob]], errors: list[str]
 ) -> tuple[Need, ...]:
-    found: dict[str, Need] = {}
+    present: dict[str, Need] = {}
     for need in job.needs or ():
         family = targets.get(need.job, [])
         if not family and not need.optional:
@@ -307,10 +307,10 @@ def _present_needs(
         for other in family:
             if other.stage_index > job.stage_index:
                 errors.append(f"{job.name} job: need {other.name} is not defined in current or prior stages")
-            found[other.name] = evolve(need, job=other.name)
-            if len(found) > MAX_NEEDS:
+            present[other.name] = evolve(need, job=other.name)
+            if len(present) > MAX_NEEDS:
                 raise CiConfigError(_too_many_needs(job.name))
-    return tuple(found.values())
+    return tuple(present.values())
 
 
 def _downloads(
@@ -319,9 +319,9 @@ def _downloads(
     """Return the jobs whose artifacts are downloaded: the jobs of the needs that ask for artifacts, or else
     of all earlier stages, restricted to those that `dependencies` names."""
     named = job.dependencies
-    wanted = None if named is None else [other for name in named for other in targets.get(name, ())]
+    dependencies = None if named is None else [other for name in named for other in targets.get(name, ())]
     if needs is None:
-        earlier = (other.name for other in wanted or () if other.stage_index < job.stage_index)
-        return None if wanted is None else tuple(earlier)
-    names = None if wanted is None else {other.name for other in wanted}
+        earlier = (other.name for other in dependencies or () if other.stage_index < job.stage_index)
+        return None if dependencies is None else tuple(earlier)
+    names = None if dependencies is None else {other.name for other in dependencies}
     return tuple(need.job for need in needs if need.artifacts and (names is None or need.job in names))

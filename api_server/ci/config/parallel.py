@@ -84,12 +84,12 @@ class Instance:
                 return {key: replaced(inner) for key, inner in value.items()}
             return [replaced(inner) for inner in value] if isinstance(value, list) else value
 
-        found = replaced(value)
+        result = replaced(value)
         if missing:
             raise CiConfigError(
                 *(f"{self.family} job: '{name}' does not exist in matrix configuration" for name in missing)
             )
-        return found
+        return result
 
 
 def has_expressions(value: Any) -> bool:

@@ -81,8 +81,8 @@ def compile_wildcard(pattern: str) -> list[Expression]:
     text without a slash, and every other character stands for itself."""
     _check_length(pattern)
     wild = {"**": ".*", "*": r"[^/\n]*"}
-    pieces = (wild.get(piece) or re2.escape(piece) for piece in re.split(r"(\*\*?)", pattern))
-    return [compile_regex("(?m)^" + "".join(pieces) + "$")]
+    parts = (wild.get(part) or re2.escape(part) for part in re.split(r"(\*\*?)", pattern))
+    return [compile_regex("(?m)^" + "".join(parts) + "$")]
 
 
 def _check_length(pattern: str) -> None:
@@ -202,7 +202,7 @@ class PathSet:
     """The paths of a commit or a change, searched by patterns; the result of each pattern is cached."""
 
     paths: frozenset[str]
-    _found: dict[tuple[str, str], list[str]] = field(factory=dict, init=False)
+    _matches: dict[tuple[str, str], list[str]] = field(factory=dict, init=False)
     _left: int = MAX_SCANNED
     #: All paths, one a line, so that few passes of RE2 search them all; None until a pattern is searched.
     _lines: bytes | None = field(default=None, init=False)
@@ -220,10 +220,10 @@ class PathSet:
 
     def _scanned(self, compiling: Callable[[str], list[Expression]], pattern: str) -> list[str]:
         key = (compiling.__name__, pattern)
-        if key not in self._found:
+        if key not in self._matches:
             paths = {path for expression in compiling(pattern) for path in self._scan(expression)}
-            self._found[key] = sorted(paths)
-        return self._found[key]
+            self._matches[key] = sorted(paths)
+        return self._matches[key]
 
     def _scan(self, expression: Expression) -> list[str]:
         if self._lines is None:

@@ -192,7 +192,7 @@ class _Planner:
             if match is None:
                 return None
             rule |= {key: value for key, value in match.items() if value is not None}
-        elif self._by_refs(job) and not rules.wanted_by_refs(job, known, self._context):
+        elif self._by_refs(job) and not rules.allowed_by_refs(job, known, self._context):
             return None
         return None if rule["when"] == "never" else rule
 

@@ -149,7 +149,7 @@ def _suffix(name: str) -> str:
 
 def tier(name: str) -> str:
     """Return `production`, `staging`, `testing`, `development` or `other`."""
-    return next((found for found, pattern in _TIERS if re.search(pattern, name)), "other")
+    return next((kind for kind, pattern in _TIERS if re.search(pattern, name)), "other")
 
 
 _PORTS = {"http": 80, "https": 443}
@@ -164,7 +164,7 @@ def pipeline_variables(
     merge_request: MergeRequest | None = None,
 ) -> tuple[Variable, ...]:
     """Return all variables that are known before the pipeline is created, for `Context.predefined`."""
-    found = {
+    predefined = {
         **_of_server(server),
         **_of_project(server, project),
         **_of_pipeline(pipeline),
@@ -172,9 +172,9 @@ def pipeline_variables(
         **(_of_user(user) if user else {}),
     }
     if merge_request is not None:
-        del found["CI_COMMIT_BRANCH"]
-        found |= _of_merge_request(server, project, merge_request)
-    return _public(found)
+        del predefined["CI_COMMIT_BRANCH"]
+        predefined |= _of_merge_request(server, project, merge_request)
+    return _public(predefined)
 
 
 def job_variables(
@@ -183,7 +183,7 @@ def job_variables(
     """Return the further variables of one job. `known` are the pipeline's, which the environment's URL may
     refer to."""
     base = f"{server.url}/{project.full_path}/-"
-    found = {
+    predefined = {
         "CI_PIPELINE_ID": str(job.pipeline_id),
         "CI_PIPELINE_URL": f"{base}/pipelines/{job.pipeline_id}",
         "CI_JOB_ID": str(job.id),
@@ -199,14 +199,14 @@ def job_variables(
         **({"CI_JOB_IMAGE": planned.image.name} if planned.image is not None else {}),
         **_of_runner(job),
     }
-    found |= _of_environment(planned, {**values(known), **values(planned.variables), **found})
-    return (*_public(found), *_secret(server, project, job))
+    predefined |= _of_environment(planned, {**values(known), **values(planned.variables), **predefined})
+    return (*_public(predefined), *_secret(server, project, job))
 
 
-def _public(found: dict[str, str]) -> tuple[Variable, ...]:
+def _public(predefined: dict[str, str]) -> tuple[Variable, ...]:
     """Return public variables. Predefined values are data, not templates: a dollar sign in a commit message
     is kept."""
-    return tuple(Variable(key, value, raw="$" in value) for key, value in found.items())
+    return tuple(Variable(key, value, raw="$" in value) for key, value in predefined.items())
 
 
 def _secret(server: Server, project: Project, job: Job) -> tuple[Variable, ...]:
@@ -308,7 +308,7 @@ def _of_user(user: User) -> dict[str, str]:
 
 def _of_merge_request(server: Server, project: Project, request: MergeRequest) -> dict[str, str]:
     prefix = "CI_MERGE_REQUEST_"
-    found = {
+    predefined = {
         "ID": str(request.id),
         "IID": str(request.iid),
         "REF_PATH": f"refs/merge-requests/{request.iid}/head",
@@ -332,7 +332,7 @@ def _of_merge_request(server: Server, project: Project, request: MergeRequest) -
         "TARGET_BRANCH_PROTECTED": _bool(request.target_protected),
         "DIFF_BASE_SHA": request.diff_base_sha,
     }
-    return {prefix + key: value for key, value in found.items()}
+    return {prefix + key: value for key, value in predefined.items()}
 
 
 def _of_runner(job: Job) -> dict[str, str]:
@@ -349,15 +349,15 @@ def _of_environment(planned: PlannedJob, known: dict[str, str]) -> dict[str, str
     environment = planned.environment
     if environment is None:
         return {}
-    found = {
+    predefined = {
         "CI_ENVIRONMENT_NAME": environment.name,
         "CI_ENVIRONMENT_SLUG": environment_slug(environment.name),
         "CI_ENVIRONMENT_ACTION": environment.action,
         "CI_ENVIRONMENT_TIER": environment.tier or tier(environment.name),
     }
     if environment.url is not None:
-        found["CI_ENVIRONMENT_URL"] = expand(environment.url, {**known, **found})
-    return found
+        predefined["CI_ENVIRONMENT_URL"] = expand(environment.url, {**known, **predefined})
+    return predefined
 
 
 def _bool(value: bool) -> str:

@@ -101,14 +101,14 @@ def _tokens(text: str, operands: tuple[str, ...]) -> list[tuple[str, str]]:
     """Return the kind and the text of each token, the last one first. `operands` are the accepted kinds in
     addition to text, regular expressions and null."""
     kinds = {"text", "null", "regex", "op", *operands}
-    found, at = [], 0
+    tokens, at = [], 0
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None or match.lastgroup not in kinds:
             raise ValueError("invalid expression syntax")
-        found.append((match.lastgroup, match[match.lastgroup]))
+        tokens.append((match.lastgroup, match[match.lastgroup]))
         at = match.end()
-    return found[::-1]
+    return tokens[::-1]
 
 
 @define
@@ -284,7 +284,7 @@ def _glob_matches(glob: str, paths: PathSet) -> bool:
         return False
 
 
-def wanted_by_refs(job: Mapping[str, Any], known: Mapping[str, str], context: Context) -> bool:
+def allowed_by_refs(job: Mapping[str, Any], known: Mapping[str, str], context: Context) -> bool:
     """Return whether `only` and `except` admit a job without `rules`; `only:refs` are branches and tags by
     default."""
     only = job.get("only", {})
@@ -301,32 +301,32 @@ def _policy(policy: Any, known: Mapping[str, str], context: Context) -> list[boo
         policy = [policy]
     parts = {"refs": policy} if isinstance(policy, list) else policy
     held = []
-    for kind, wanted in parts.items():
-        if wanted is None:
+    for kind, conditions in parts.items():
+        if conditions is None:
             continue
         if kind == "refs":
-            held.append(any(_ref_of_project_matches(ref, known) for ref in wanted))
+            held.append(any(_ref_of_project_matches(ref, known) for ref in conditions))
         elif kind == "variables":
-            held.append(any(parse_condition(condition)(known) for condition in wanted))
+            held.append(any(parse_condition(condition)(known) for condition in conditions))
         else:
-            held.append(_changed(wanted, known, context))
+            held.append(_changed(conditions, known, context))
     return held
 
 
-def _ref_of_project_matches(wanted: str, known: Mapping[str, str]) -> bool:
-    ref, project = patterns.ref_and_project(wanted)
+def _ref_of_project_matches(pattern: str, known: Mapping[str, str]) -> bool:
+    ref, project = patterns.ref_and_project(pattern)
     return project in (None, known.get("CI_PROJECT_PATH")) and _ref_matches(ref, known)
 
 
-def _ref_matches(wanted: str, known: Mapping[str, str]) -> bool:
+def _ref_matches(pattern: str, known: Mapping[str, str]) -> bool:
     source, ref = known.get("CI_PIPELINE_SOURCE"), known.get("CI_COMMIT_REF_NAME", "")
     on_merge_request = source == "merge_request_event"
-    if wanted in {"branches", "tags"}:
-        return not on_merge_request and ("CI_COMMIT_TAG" in known) == (wanted == "tags")
-    if wanted in _SOURCES:
-        return source == _SOURCES[wanted]
+    if pattern in {"branches", "tags"}:
+        return not on_merge_request and ("CI_COMMIT_TAG" in known) == (pattern == "tags")
+    if pattern in _SOURCES:
+        return source == _SOURCES[pattern]
     if on_merge_request:
         return False
-    if wanted.startswith("/"):
-        return bool(patterns.parse_delimited(wanted).search(ref))
-    return wanted == ref
+    if pattern.startswith("/"):
+        return bool(patterns.parse_delimited(pattern).search(ref))
+    return pattern == ref

@@ -74,10 +74,12 @@ def expand_all(variables: Iterable[Variable]) -> list[Variable]:
     to each other in a cycle are not expanded.
     """
     known = {variable.key: variable for variable in variables}
-    templates = {key: one for key, one in known.items() if "$" in one.value and not one.raw}
+    templates = {
+        key: variable for key, variable in known.items() if "$" in variable.value and not variable.raw
+    }
     if not templates:
         return list(known.values())
-    done = {key: one.value for key, one in known.items() if key not in templates}
+    done = {key: variable.value for key, variable in known.items() if key not in templates}
     left = MAX_EXPANDED
     for key in _dependencies_first(templates):
         value = templates[key].value
@@ -85,8 +87,8 @@ def expand_all(variables: Iterable[Variable]) -> list[Variable]:
         done[key] = value if size > left else _expand_done(value, known, done)
         left -= min(size, left)
     return [
-        evolve(one, value=done[key]) if key in templates and key in done else one
-        for key, one in known.items()
+        evolve(variable, value=done[key]) if key in templates and key in done else variable
+        for key, variable in known.items()
     ]
 
 
@@ -99,14 +101,22 @@ def forwarded(
     Text that would grow beyond MAX_EXPANDED is returned unchanged.
     """
     given = list(own)
-    known = {one.key: one.value for one in expand_all(overlay(weaker, given, stronger)) if not one.file}
+    known = {
+        variable.key: variable.value
+        for variable in expand_all(overlay(weaker, given, stronger))
+        if not variable.file
+    }
     left = MAX_EXPANDED
-    found = []
-    for one in given:
-        size = _size(one.value, known)
-        found.append(one if one.raw or size > left else evolve(one, value=expand_known(one.value, known)))
+    expanded = []
+    for variable in given:
+        size = _size(variable.value, known)
+        expanded.append(
+            variable
+            if variable.raw or size > left
+            else evolve(variable, value=expand_known(variable.value, known))
+        )
         left -= min(size, left)
-    return found
+    return expanded
 
 
 def _size(text: str, known: Mapping[str, str]) -> int:
@@ -133,7 +143,8 @@ def _dependencies_first(templates: Mapping[str, Variable]) -> Iterator[str]:
     """Yield the keys in an order in which each comes after those it refers to, without the members of
     cycles."""
     waiting = {
-        key: {name for name in references(one.value) if name in templates} for key, one in templates.items()
+        key: {name for name in references(variable.value) if name in templates}
+        for key, variable in templates.items()
     }
     users: dict[str, list[str]] = {}
     for key, names in waiting.items():

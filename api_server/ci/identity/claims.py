@@ -80,15 +80,15 @@ class Identity:
     def _of_user(self) -> dict[str, Any]:
         user, standing = self.user, self.standing
         role = Role(standing.role).title.lower() if standing is not None and standing.role else None
-        found: dict[str, Any] = {
+        claims: dict[str, Any] = {
             "user_id": "" if user is None else str(user.id),
             "user_login": None if user is None else user.username,
             "user_email": None if user is None else user.email,
             "user_access_level": role,
         }
         if standing is not None and len(standing.groups) <= MOST_GROUPS:
-            found["groups_direct"] = standing.groups
-        return found
+            claims["groups_direct"] = standing.groups
+        return claims
 
     def _of_ref(self) -> dict[str, str]:
         return {

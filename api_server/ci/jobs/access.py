@@ -14,7 +14,7 @@ from api_server.services import Services
 from api_server.state.listing import ListQuery, Page
 from api_server.web.auth import Actor
 from api_server.web.errors import ApiError, forbidden, not_found, record_not_found
-from api_server.web.pagination import Paginated, wanted_page
+from api_server.web.pagination import Paginated, requested_page
 from api_server.web.params import Name
 from api_server.web.routes import Role
 
@@ -76,14 +76,14 @@ class PlayJob(OneJob):
     job_variables_attributes: list[JobVariable] = field(factory=list)
 
 
-def wanted_jobs(parameters: Paginated, listing: ListQuery) -> Page:
+def requested_jobs(parameters: Paginated, listing: ListQuery) -> Page:
     """Return the page: jobs are always sorted newest first. Offset pagination ignores another order, keyset
     pagination refuses it with 405."""
     if parameters.pagination != "keyset":
-        return wanted_page(attrs.evolve(parameters, order_by=None, sort=None), listing)
+        return requested_page(attrs.evolve(parameters, order_by=None, sort=None), listing)
     if (parameters.order_by or "id") != "id" or (parameters.sort or "desc").lower() != "desc":
         raise ApiError(405, {"error": "Keyset pagination is not yet available for this type of request"})
-    return wanted_page(parameters, listing)
+    return requested_page(parameters, listing)
 
 
 async def find_job_or_bridge(services: Services, project: Project, job_id: int) -> Job:

@@ -101,13 +101,13 @@ async def send_member(request: web.Request, artifact: Artifact, path: str) -> we
         }
         if matches_etag(request, etag):
             return not_modified(headers)
-        async with aclosing(files.unpack(key, artifact.size, member)) as pieces:
-            return await _send_pieces(request, await anext(pieces, b""), pieces, headers)
+        async with aclosing(files.unpack(key, artifact.size, member)) as chunks:
+            return await _send_chunks(request, await anext(chunks, b""), chunks, headers)
     except (FileNotFoundError, DamagedError):  # deleted a moment ago, or damaged from its first byte
         raise not_found("File") from None
 
 
-async def _send_pieces(
+async def _send_chunks(
     request: web.Request, first: bytes, rest: AsyncIterator[bytes], headers: Mapping[str, str]
 ) -> web.StreamResponse:
     response = web.StreamResponse(headers=headers)

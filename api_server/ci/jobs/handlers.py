@@ -18,7 +18,7 @@ from api_server.ci.jobs.access import (
     find_job,
     find_job_or_bridge,
     id_of_calling_job,
-    wanted_jobs,
+    requested_jobs,
 )
 from api_server.ci.jobs.log_queries import Log
 from api_server.ci.jobs.logs import logs_of
@@ -39,7 +39,7 @@ from api_server.services import Key, Services
 from api_server.state import audit_trail
 from api_server.state.database import Executor
 from api_server.web import context
-from api_server.web.answers import json_text, json_value, matches_etag, not_modified, wanted_part
+from api_server.web.answers import json_text, json_value, matches_etag, not_modified, requested_part
 from api_server.web.auth import Actor
 from api_server.web.errors import ApiError, bad_request, forbidden, record_not_found, too_many_requests
 from api_server.web.pagination import paginated
@@ -95,18 +95,18 @@ async def send_log(request: web.Request, job_id: int) -> web.StreamResponse:
     }
     if matches_etag(request, etag):
         return not_modified(headers)
-    part = wanted_part(request, size, etag)
+    part = requested_part(request, size, etag)
     left = part.end - part.start if request.method != "HEAD" else 0
-    pieces = logs_of(services).read(job_id, part.start, part.end)
-    first = await anext(pieces, b"") if left else b""
+    chunks = logs_of(services).read(job_id, part.start, part.end)
+    first = await anext(chunks, b"") if left else b""
     if left and not first:  # erased meanwhile, or lost
         raise ApiError(404, {"message": "404 Not Found"})
     response = web.StreamResponse(status=part.status, headers=headers | part.headers)
     await response.prepare(request)
     if left:
-        async for piece in rejoined(first, pieces):
-            await response.write(piece)
-            left -= len(piece)
+        async for chunk in rejoined(first, chunks):
+            await response.write(chunk)
+            left -= len(chunk)
     if left:  # erased meanwhile: the client must not take this for the whole log
         raise ConnectionResetError
     await response.write_eof()
@@ -124,7 +124,7 @@ async def list_project_jobs(
     """Endpoint 1. List the jobs of a project, newest first."""
     if wait := services[JOBS_LIMIT].retry_after(actor.user_id):
         raise too_many_requests(wait)
-    page = wanted_jobs(params, queries.JOBS_OF_PROJECT)
+    page = requested_jobs(params, queries.JOBS_OF_PROJECT)
     listed = await queries.list_project_jobs(
         services.database, page, project.id, params.scope, archived_before(services)
     )
@@ -154,7 +154,9 @@ async def _jobs_of_pipeline(
 ) -> web.Response:
     services = context.services(request)
     pipeline = await find_pipeline(services, project, params.pipeline_id)
-    page = wanted_jobs(params, queries.JOBS_OF_PIPELINE if kind == "build" else queries.BRIDGES_OF_PIPELINE)
+    page = requested_jobs(
+        params, queries.JOBS_OF_PIPELINE if kind == "build" else queries.BRIDGES_OF_PIPELINE
+    )
     listed = await queries.list_pipeline_jobs(
         services.database,
         page,
@@ -170,7 +172,7 @@ async def _jobs_of_pipeline(
 @routes.get("/job", access=JOB, answers="200 Job")
 async def show_own_job(services: Services, actor: Actor) -> web.Response:
     """Endpoint 4. Show the job whose token is sent."""
-    return json_text(await _shown(services, id_of_calling_job(actor)))
+    return json_text(await _job_json(services, id_of_calling_job(actor)))
 
 
 @routes.get("/projects/{id}/jobs/{job_id}", access=project(feature="builds"), answers="200 Job")
@@ -195,7 +197,7 @@ async def cancel_job(services: Services, params: CancelJob, project: Project) ->
     await check_may_change(services, project, job.ref, tag=job.tag)
     async with services.database.transaction() as transaction:
         await transitions.cancel_job(transaction, job.id, force=params.force)
-    return json_text(await _shown(services, job.id), status=201)
+    return json_text(await _job_json(services, job.id), status=201)
 
 
 @routes.post(
@@ -210,7 +212,7 @@ async def retry_job(services: Services, actor: Actor, params: OneJob, project: P
         again = await transitions.retry_job(transaction, job.id, actor.user_id)
     if again is None:
         raise forbidden("Job is not retryable")
-    return json_text(await _shown(services, again.id), status=201)
+    return json_text(await _job_json(services, again.id), status=201)
 
 
 @routes.post(
@@ -253,10 +255,10 @@ async def play_job(services: Services, actor: Actor, params: PlayJob, project: P
         raise bad_request("Unplayable Job")
     if job.kind == "bridge":
         return json_text(await queries.show_bridge(services.database, played, archived_before(services)))
-    return json_text(await _shown(services, played))
+    return json_text(await _job_json(services, played))
 
 
-async def _shown(services: Services, job_id: int) -> str:
+async def _job_json(services: Services, job_id: int) -> str:
     return await queries.show_job(services.database, job_id, archived_before(services))
 
 

@@ -73,13 +73,13 @@ def report(jobs: Sequence[JobSuite]) -> dict[str, Any]:
     suites: dict[str, Suite] = {}
     for job in jobs:
         suites.setdefault(job.suite.name, Suite(job.suite.name)).take_in(job.suite)
-    shown = [
+    entities = [
         _counted([suite]) | {"suite_error": suite.error, "test_cases": _cases(suite)}
         for suite in suites.values()
     ]
     total = _counted(list(suites.values()))
     del total["name"]
-    return total | {"test_suites": shown}
+    return total | {"test_suites": entities}
 
 
 def summary(jobs: Sequence[JobSuite]) -> dict[str, Any]:
@@ -191,9 +191,9 @@ class _Element:
     left: int = MAX_TEXT
 
 
-def read_junit(pieces: Iterable[bytes], suite: Suite, room: Room) -> None:
+def read_junit(chunks: Iterable[bytes], suite: Suite, room: Room) -> None:
     """Add the cases of one document to the suite, and subtract them from the room. Raise `BrokenReport`."""
-    _Reader(suite, room).read(pieces)
+    _Reader(suite, room).read(chunks)
 
 
 class _Reader:
@@ -208,13 +208,13 @@ class _Reader:
         self._parser.CharacterDataHandler = self._text
         self._parser.StartDoctypeDeclHandler = _refuse_declarations
 
-    def read(self, pieces: Iterable[bytes]) -> None:
+    def read(self, chunks: Iterable[bytes]) -> None:
         size = 0
         try:
-            for piece in pieces:
-                size += len(piece)
-                self._parser.Parse(piece, False)
-                if size - self._parser.CurrentByteIndex > MAX_TOKEN + len(piece):
+            for chunk in chunks:
+                size += len(chunk)
+                self._parser.Parse(chunk, False)
+                if size - self._parser.CurrentByteIndex > MAX_TOKEN + len(chunk):
                     raise BrokenReport(f"JUnit data parsing failed: a tag is longer than {MAX_TOKEN} bytes")
             if size:
                 self._parser.Parse(b"", True)
@@ -317,15 +317,15 @@ def report_files(data: bytes, take: Callable[[int], None]) -> Iterator[Iterator[
 
     `take` is called with each chunk's size and may raise an error. Raise one of `UNPACKING_ERRORS`.
     """
-    found = _gzip(data) if data.startswith(_GZIP) else iter([_raw(data)])
-    for pieces in found:
-        yield _taken(pieces, take)
+    files = _gzip(data) if data.startswith(_GZIP) else iter([_raw(data)])
+    for chunks in files:
+        yield _taken(chunks, take)
 
 
-def _taken(pieces: Iterator[bytes], take: Callable[[int], None]) -> Iterator[bytes]:
-    for piece in pieces:
-        take(len(piece))
-        yield piece
+def _taken(chunks: Iterator[bytes], take: Callable[[int], None]) -> Iterator[bytes]:
+    for chunk in chunks:
+        take(len(chunk))
+        yield chunk
 
 
 def _raw(data: bytes) -> Iterator[bytes]:

@@ -158,8 +158,8 @@ class Logs:
 
     async def size(self, job_id: int) -> int:
         """Return the number of bytes received; 0 without a log."""
-        found = await log_queries.find_log(self.database, job_id)
-        return 0 if found is None else found.size
+        log = await log_queries.find_log(self.database, job_id)
+        return 0 if log is None else log.size
 
     async def read(self, job_id: int, start: int, end: int) -> AsyncIterator[bytes]:
         """Yield the bytes `start` to `end` (exclusive), a chunk at a time. Stop early if the log is erased
@@ -174,14 +174,14 @@ class Logs:
                 position += len(piece)
                 yield piece
         if position < end:  # they have been moved to the object store
-            found = await log_queries.find_log(self.database, job_id)
-            if found is not None and found.object_key is not None:
+            log = await log_queries.find_log(self.database, job_id)
+            if log is not None and log.object_key is not None:
                 try:
-                    async with aclosing(self.objects.read(found.object_key, position, end)) as pieces:
-                        async for piece in pieces:
+                    async with aclosing(self.objects.read(log.object_key, position, end)) as stream:
+                        async for piece in stream:
                             yield piece
                 except FileNotFoundError:
-                    await self._tell_if_lost(job_id, found.object_key)
+                    await self._tell_if_lost(job_id, log.object_key)
 
     async def _tell_if_lost(self, job_id: int, key: str) -> None:
         """Log an error if the object is lost, which is the case if a row still names it: rows are deleted
@@ -247,9 +247,9 @@ async def coverage_of(logs: Logs, job_id: int, size: int, text: str) -> float | 
                 start = max(0, position - _COVERAGE_WINDOW)
                 lines = b"".join([piece async for piece in logs.read(job_id, start, position)]) + rest
                 rest, newline, whole = lines.partition(b"\n") if start else (b"", b"\n", lines)
-                found = await asyncio.to_thread(last_figure, whole, expression) if newline else None
-                if found is not None:
-                    return found
+                figure = await asyncio.to_thread(last_figure, whole, expression) if newline else None
+                if figure is not None:
+                    return figure
                 position, rest = start, rest[-_LINE_BYTES:]
     except TooCostly:
         pass

@@ -47,7 +47,7 @@ class Readers:
     change."""
 
     kept: "LRUCache[object, bytes]"
-    places: ConcurrencyLimiter = attrs.field(
+    slots: ConcurrencyLimiter = attrs.field(
         factory=lambda: ConcurrencyLimiter(_READ_AT_A_TIME, _EACH, timeout=_TIMEOUT)
     )
 
@@ -82,16 +82,16 @@ async def read_reports(
     services: Services,
     actor: Actor | Anonymous,
     reports: Sequence[StoredReport],
-    shown: Callable[[Sequence[JobSuite]], dict[str, Any]],
+    render: Callable[[Sequence[JobSuite]], dict[str, Any]],
 ) -> str:
-    """Return the result of `shown` for the reports of a pipeline, as JSON. Raise `TooBusy`."""
+    """Return the result of `render` for the reports of a pipeline, as JSON. Raise `TooBusy`."""
     readers, settings = services[READERS], services.settings
-    key = (shown, settings.test_cases_limit, settings.test_report_limit, *reports)
+    key = (render, settings.test_cases_limit, settings.test_report_limit, *reports)
     if (packed := readers.kept.get(key)) is not None:
         return await asyncio.to_thread(_unpacked, packed)
-    async with readers.places.place(*counted_for(actor)):
+    async with readers.slots.slot(*counted_for(actor)):
         suites = await _suites(services, reports)
-        packed = await asyncio.to_thread(lambda: zlib.compress(orjson.dumps(shown(suites)), level=1))
+        packed = await asyncio.to_thread(lambda: zlib.compress(orjson.dumps(render(suites)), level=1))
     if len(packed) <= readers.kept.maxsize:
         readers.kept[key] = packed
     return await asyncio.to_thread(_unpacked, packed)
@@ -105,7 +105,7 @@ async def _suites(services: Services, reports: Sequence[StoredReport]) -> Sequen
     settings = services.settings
     most = settings.test_cases_limit
     room = _Room(settings.test_report_limit, _MOST_FILES, junit.Room(most, _ELEMENTS_OF_A_CASE * most))
-    found = []
+    suites = []
     for stored in reports:
         of_matrix = stored.parallel and stored.name.endswith("]")  # each is a suite of its own
         suite = Suite(stored.name if of_matrix else suite_name(stored.name))
@@ -116,8 +116,8 @@ async def _suites(services: Services, reports: Sequence[StoredReport]) -> Sequen
             suite.error = str(problem)
         except FileNotFoundError:  # deleted a moment ago
             continue
-        found.append(JobSuite(stored.job_id, suite))
-    return found
+        suites.append(JobSuite(stored.job_id, suite))
+    return suites
 
 
 async def _bytes_of(services: Services, stored: StoredReport, room: _Room) -> bytes:
@@ -130,9 +130,9 @@ async def _bytes_of(services: Services, stored: StoredReport, room: _Room) -> by
 
 def _read_report(data: bytes, suite: Suite, room: _Room, most: int) -> None:
     try:
-        for pieces in junit.report_files(data, room.take):
+        for chunks in junit.report_files(data, room.take):
             room.take_file()
-            junit.read_junit(pieces, suite, room.xml)
+            junit.read_junit(chunks, suite, room.xml)
     except junit.TooManyCases:
         problem_text = f"number of test cases exceeded the limit of {most}"
         raise BrokenReport(f"JUnit data parsing failed: {problem_text}") from None
@@ -183,8 +183,8 @@ async def _answer(
     actor: Actor | Anonymous,
     params: ReportsOfPipeline,
     project: Project,
-    shown: Callable[[Sequence[JobSuite]], dict[str, Any]],
+    render: Callable[[Sequence[JobSuite]], dict[str, Any]],
 ) -> web.Response:
     pipeline = await find_pipeline(services, project, params.pipeline_id)
     reports = await artifact_queries.reports_of(services.database, pipeline.id)
-    return json_text(await read_reports(services, actor, reports, shown))
+    return json_text(await read_reports(services, actor, reports, render))

@@ -147,13 +147,13 @@ async def delete_all_but_the_newest(
     except RepositoryMissingError:
         return
     until, after = database.now, 0
-    while found := await artifact_queries.candidates(
+    while candidates := await artifact_queries.candidates(
         database, project_id, after=after, until=until, most=batch
     ):
-        after = found[-1].id
+        after = candidates[-1].id
         chosen = [
             candidate.id
-            for candidate in found
+            for candidate in candidates
             if not candidate.newest or not _ref_exists(repository, candidate)
         ]
         if chosen:

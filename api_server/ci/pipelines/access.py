@@ -78,10 +78,10 @@ def short_ref(services: Services, project: Project, name: str) -> tuple[str, boo
     and of a tag.
     """
     try:
-        found = repository.resolve_ref(services[REPOSITORIES], project.id, name)
+        resolved = repository.resolve_ref(services[REPOSITORIES], project.id, name)
     except AmbiguousNameError as problem:
         raise bad_request(f"Ref is ambiguous. {problem}") from None
-    return (name, False) if found is None else (found.name, found.kind == "tag")
+    return (name, False) if resolved is None else (resolved.name, resolved.kind == "tag")
 
 
 def archived_before(services: Services) -> datetime.datetime | None:
@@ -116,8 +116,8 @@ def check_may_give(project: Project, variables: Sequence[object]) -> None:
 def check_keys(keys: Iterable[str]) -> None:
     """Raise 400 for the first key that cannot be the name of a shell variable."""
     for key in keys:
-        if found := problems(Values(key=key, value="")):
-            raise invalid(found)
+        if errors := problems(Values(key=key, value="")):
+            raise invalid(errors)
 
 
 def check_may_begin_with(subject: Subject, source: str, variables: Sequence[Variable]) -> None:

@@ -27,7 +27,7 @@ from api_server.state import audit_trail
 from api_server.web.answers import json_text, json_value, no_content
 from api_server.web.auth import Actor
 from api_server.web.errors import too_many_requests
-from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.pagination import Paginated, paginated, requested_page
 from api_server.web.params import Name
 from api_server.web.routes import Role, Routes
 
@@ -159,7 +159,7 @@ async def create_pipeline(
 async def list_pipelines(
     request: web.Request, services: Services, params: ListPipelines, project: Project
 ) -> web.Response:
-    page = wanted_page(params, queries.LISTING)
+    page = requested_page(params, queries.LISTING)
     listed = await queries.list_pipelines(
         services.database, page, project.id, params.newest_of, params.filters
     )

@@ -284,8 +284,8 @@ async def next_for_resource(transaction: Transaction, project_id: int, resource_
     """Return the oldest job that waits for a free resource, or None. Other callers wait until the transaction
     ends."""
     await transaction.run(HOLD_RESOURCE_GROUP, project_id=project_id, resource_group=resource_group)
-    found = await transaction.value(NEXT_FOR_RESOURCE, project_id=project_id, resource_group=resource_group)
-    return None if found is None else int(found)
+    job_id = await transaction.value(NEXT_FOR_RESOURCE, project_id=project_id, resource_group=resource_group)
+    return None if job_id is None else int(job_id)
 
 
 #: Maximum number of pipelines that are followed from a mirrored one.

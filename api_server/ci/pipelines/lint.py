@@ -51,17 +51,17 @@ async def _context(maker: PipelineMaker, lint_request: LintRequest) -> tuple[Con
             raise
         template = other_files.templates(maker.settings.ci_templates_dir)
         return Context(project_id=lint_request.project_id, template=template), lint_request.text
-    context, text = await maker.context(_wanted(lint_request, resolved, lint_request.text))
+    context, text = await maker.context(_pipeline_request(lint_request, resolved, lint_request.text))
     if not lint_request.plans or lint_request.plans_on is None:
         return context, text
     elsewhere = maker.resolve(lint_request.project_id, lint_request.plans_on)
     if elsewhere == resolved:
         return context, text
     # as if somebody had sent it: its rules must not see protected variables even on a protected ref
-    return await maker.context(_wanted(lint_request, elsewhere, text))
+    return await maker.context(_pipeline_request(lint_request, elsewhere, text))
 
 
-def _wanted(lint_request: LintRequest, on: Resolved, text: str | None) -> PipelineRequest:
+def _pipeline_request(lint_request: LintRequest, on: Resolved, text: str | None) -> PipelineRequest:
     return PipelineRequest(
         project_id=lint_request.project_id,
         ref=on.name,
@@ -86,20 +86,20 @@ def _judge(text: str, context: Context, lint_request: LintRequest) -> dict[str, 
     }
 
 
-def _included(one: Included, context: Context) -> dict[str, Any]:
+def _included(included: Included, context: Context) -> dict[str, Any]:
     server = context.known().get("CI_SERVER_URL", "")
-    source = one.source
+    source = included.source
     base = f"{server}/{source.project}/-" if source is not None else ""
-    at = quote(f"{source.sha}/{one.path}") if source is not None else ""
-    raw = {"remote": one.location, "component": None, "template": None}
+    at = quote(f"{source.sha}/{included.path}") if source is not None else ""
+    raw = {"remote": included.location, "component": None, "template": None}
     return {
-        "type": one.type,
-        "location": one.location,
+        "type": included.type,
+        "location": included.location,
         "blob": f"{base}/blob/{at}" if source is not None else None,
-        "raw": raw.get(one.type, f"{base}/raw/{at}"),
-        "extra": one.extra,
-        "context_project": one.context.project or None,
-        "context_sha": one.context.sha or None,
+        "raw": raw.get(included.type, f"{base}/raw/{at}"),
+        "extra": included.extra,
+        "context_project": included.context.project or None,
+        "context_sha": included.context.sha or None,
     }
 
 

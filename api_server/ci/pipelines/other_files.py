@@ -38,15 +38,15 @@ def newest(tags: Iterable[str], version: str) -> str | None:
     Prereleases, such as `1.0.1-rc`, do not match.
     """
     asked = () if version == LATEST else tuple(map(int, version.split(".")))
-    found = None
+    best = None
     for tag in tags:
         match = _SEMANTIC.fullmatch(tag)
         if match is None or match["prerelease"]:
             continue
         numbers = tuple(int(number) for number in match.groups()[:3])
-        if numbers[: len(asked)] == asked and (found is None or numbers > found[0]):
-            found = numbers, tag
-    return found[1] if found is not None else None
+        if numbers[: len(asked)] == asked and (best is None or numbers > best[0]):
+            best = numbers, tag
+    return best[1] if best is not None else None
 
 
 @attrs.frozen(eq=False)
@@ -71,8 +71,8 @@ class _OtherProject:
     def releases(self) -> dict[str, str]:
         """The commits of the releases by tag."""
         asked = creation_queries.release_commits(self.database, self.project.id, MOST_RELEASES)
-        found = asyncio.run_coroutine_threadsafe(asked, self.loop).result()
-        return {release.tag: release.sha for release in found}
+        releases = asyncio.run_coroutine_threadsafe(asked, self.loop).result()
+        return {release.tag: release.sha for release in releases}
 
     @functools.cached_property
     def tags(self) -> list[str]:
@@ -143,8 +143,8 @@ def other_projects(
         project = asyncio.run_coroutine_threadsafe(asked, loop).result()
         if project is None or not project.reads_repository:
             return None
-        found = _OtherProject(project, database, repositories, loop)
-        return OtherProject(at=found.at, version=found.version)
+        other_project = _OtherProject(project, database, repositories, loop)
+        return OtherProject(at=other_project.at, version=other_project.version)
 
     return find
 
@@ -169,8 +169,8 @@ def artifacts_of_parent(
                     f"exceeds maximum of {_mebibytes(MAX_BYTES)}"
                 )
             if member is not None:
-                pieces = zip_files.unpack(archive.object_key, archive.size, member)
-                return b"".join([piece async for piece in pieces]).decode(errors="replace")
+                chunks = zip_files.unpack(archive.object_key, archive.size, member)
+                return b"".join([chunk async for chunk in chunks]).decode(errors="replace")
         except (FileNotFoundError, DamagedError):  # removed a moment ago, or damaged
             pass
         raise CiConfigError(f"Path `{path}` does not exist inside the `{job}` artifacts archive!")

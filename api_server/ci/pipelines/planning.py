@@ -95,13 +95,13 @@ class RemoteFiles:
         The project's share of the fetches is limited. A failure at one URL is recorded in its `RemoteFile`;
         no errors are raised.
         """
-        wanted, allowance = list(urls), _BytesLeft()
-        files = await asyncio.gather(*(self._file(url, project_id, allowance) for url in wanted))
-        return dict(zip(wanted, files, strict=True))
+        all_urls, allowance = list(urls), _BytesLeft()
+        files = await asyncio.gather(*(self._file(url, project_id, allowance) for url in all_urls))
+        return dict(zip(all_urls, files, strict=True))
 
     async def _file(self, url: str, project_id: int, allowance: _BytesLeft) -> RemoteFile:
         try:
-            async with self.limiter.place(project_id), asyncio.timeout(self.file_seconds):
+            async with self.limiter.slot(project_id), asyncio.timeout(self.file_seconds):
                 policy = await self.services[OUTGOING_POLICY]()
                 await check_url(url, policy, self.services[RESOLVER], schemes=HTTP_SCHEMES)
                 return await self._answer(url, allowance)
@@ -161,7 +161,7 @@ async def plan_in_thread(
     begun = loop.time()
     while True:
         try:
-            async with limits.planning.place(planned.project_id):
+            async with limits.planning.slot(planned.project_id):
                 with allowed(allowance), large_work():
                     return await asyncio.to_thread(planning, text, planned, *args, **kwargs)
         except TooBusy as problem:

@@ -89,13 +89,13 @@ async def list_pipelines(
     With `newest_of`, include only the newest of each ref. Include child pipelines only if `source` requests
     them.
     """
-    wanted = {name: value for name, value in filters.items() if value is not None}
-    if len(wanted.get("statuses", ())) == 1:
-        (wanted["status"],) = wanted.pop("statuses")
-    listing = _listing(_OF_PROJECT if newest_of is None else _NEWEST_OF_REFS, frozenset(wanted))
+    conditions = {name: value for name, value in filters.items() if value is not None}
+    if len(conditions.get("statuses", ())) == 1:
+        (conditions["status"],) = conditions.pop("statuses")
+    listing = _listing(_OF_PROJECT if newest_of is None else _NEWEST_OF_REFS, frozenset(conditions))
     if newest_of is not None:
-        wanted["of_tags"] = newest_of == "tags"
-    return await listing.read(database, page, project_id=project_id, **wanted)
+        conditions["of_tags"] = newest_of == "tags"
+    return await listing.read(database, page, project_id=project_id, **conditions)
 
 
 OF_MERGE_REQUEST = ListQuery(

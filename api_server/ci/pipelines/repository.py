@@ -83,7 +83,7 @@ async def read_commit(
     repository."""
     repository = repositories.open(project_id)
     commit = commits.commit_data(repository, sha)
-    found = references.tag(repository, tag) if tag is not None else None
+    resolved_tag = references.tag(repository, tag) if tag is not None else None
     text, problem = None, None
     try:
         text = await asyncio.to_thread(read_text, repository, sha, path)
@@ -93,7 +93,7 @@ async def read_commit(
         repository=repository,
         sha=sha,
         commit=commit,
-        tag_message=(found.message or "") if found is not None else "",
+        tag_message=(resolved_tag.message or "") if resolved_tag is not None else "",
         text=text,
         problem=problem,
     )

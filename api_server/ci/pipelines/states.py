@@ -235,7 +235,7 @@ def dependents(jobs: Sequence[OrderedJob], of: Iterable[str]) -> set[str]:
     by need, transitively."""
     reached = set(of)
     first = min((job.stage_index for job in jobs if job.name in reached), default=None)
-    found: set[str] = set()
+    later: set[str] = set()
     for job in itertools.chain.from_iterable(_in_order(jobs)):
         if job.name in reached:
             continue
@@ -245,8 +245,8 @@ def dependents(jobs: Sequence[OrderedJob], of: Iterable[str]) -> set[str]:
             comes_after = first is not None and job.stage_index > first
         if comes_after:
             reached.add(job.name)
-            found.add(job.name)
-    return found
+            later.add(job.name)
+    return later
 
 
 def _in_order(jobs: Iterable[OrderedJob]) -> Iterator[list[OrderedJob]]:

@@ -58,11 +58,11 @@ async def start_bridge(maker: PipelineMaker, job_id: int) -> None:
         await _begin_to_mirror(maker.database, bridge, planned.upstream)
         return
     try:
-        wanted = await _request_of_bridge(maker, bridge, planned)
+        request = await _request_of_bridge(maker, bridge, planned)
         await (
-            maker.make(wanted)
-            if wanted.source == "parent_pipeline"
-            else creation.make_with_rights(maker, wanted)
+            maker.make(request)
+            if request.source == "parent_pipeline"
+            else creation.make_with_rights(maker, request)
         )
         reason = None
     except PipelineRefused as refused:
@@ -293,7 +293,7 @@ async def react_to_push(
         log.info("a push makes its first pipelines only", project_id=project.id, refs=len(moved), made=most)
     for update in moved[: most or None]:
         kind = BRANCHES if update.ref.startswith(BRANCHES) else TAGS
-        wished = push_options(update.options)
+        options = push_options(update.options)
         await enqueue(
             transaction,
             CREATE_PUSHED_PIPELINE,
@@ -304,9 +304,9 @@ async def react_to_push(
             sha=update.new,
             user_id=user_id,
             origin=uuid.uuid4().hex,
-            skip=wished.skip,
-            variables=_sealed(vault, wished.variables),
-            inputs=_sealed(vault, wished.inputs),
+            skip=options.skip,
+            variables=_sealed(vault, options.variables),
+            inputs=_sealed(vault, options.inputs),
         )
 
 
@@ -315,15 +315,17 @@ async def create_pipeline(
 ) -> None:
     """Create a pipeline that `react_to_push` has queued, and cancel those that it supersedes."""
     given = tuple(Variable(key, value) for key, value in _opened(services.vault, variables).items())
-    wanted = PipelineRequest(source="push", variables=given, inputs=_opened(services.vault, inputs), **pushed)
+    request = PipelineRequest(
+        source="push", variables=given, inputs=_opened(services.vault, inputs), **pushed
+    )
     making = pipeline_maker(services)
     try:
-        pipeline_id = await making.make(wanted)
+        pipeline_id = await making.make(request)
     except PipelineRefused as refused:
         reason = "; ".join(refused.errors)
-        log.info("no pipeline for a push", project_id=wanted.project_id, reason=reason)
+        log.info("no pipeline for a push", project_id=request.project_id, reason=reason)
     else:
-        head = references.branch(making.repositories.open(wanted.project_id), wanted.ref)
+        head = references.branch(making.repositories.open(request.project_id), request.ref)
         await transitions.cancel_superseded(
             services.database, pipeline_id, None if head is None else head.commit
         )

@@ -104,10 +104,11 @@ async def job_of_token(request: web.Request, params: HeldJobParams) -> HeldJob:
     Raise 403, also if there is no such job or it has been taken back.
     """
     token = digest(job_token(request, params))
-    job = await job_queries.find_held_job(context.services(request).database, params.id)
+    services = context.services(request)
+    job = await job_queries.find_held_job(services.database, params.id)
     if job is None or job.token_digest != token:
         raise _refused("403 Forbidden")
-    if job.unacknowledged and not await acknowledge_job(request, token):
+    if job.unacknowledged and not await acknowledge_job(services, token):
         raise _refused("403 Forbidden")
     return job
 

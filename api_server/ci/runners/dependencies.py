@@ -34,14 +34,14 @@ async def of_other_pipelines(
 
     Raise MissingDependency if one of them is not available; then the job fails, as in GitLab.
     """
-    found: dict[int, EarlierJob] = {}
+    jobs: dict[int, EarlierJob] = {}
     for dependency in planned.cross_dependencies:
         look_up = _of_pipeline if dependency.project is None else _of_project
         offered = await look_up(database, job, dependency, known)
         if offered is None:
             raise MissingDependency
-        found[offered.id] = offered
-    return list(found.values())
+        jobs[offered.id] = offered
+    return list(jobs.values())
 
 
 async def _of_project(
@@ -100,7 +100,7 @@ async def _readable_project(
     the token, or if the job's user has been removed or blocked."""
     if await active_user(executor, user_id) is None:
         return None
-    found = await project_queries.find_project(
+    project = await project_queries.find_project(
         executor,
         project_id=project_id,
         path=path,
@@ -108,4 +108,4 @@ async def _readable_project(
         admin=False,
         job_project_id=job_project_id,
     )
-    return found if found is not None and found.shows_pipelines else None
+    return project if project is not None and project.shows_pipelines else None

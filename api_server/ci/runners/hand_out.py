@@ -172,5 +172,5 @@ class HandOut:
 
 def _shows_secrets(variables: list[dict[str, Any]]) -> bool:
     """Return whether the job's log will show everything that its shell executes."""
-    wishes = {"CI_DEBUG_TRACE", "CI_DEBUG_SERVICES"}
-    return any(variable["key"] in wishes and variable["value"] == "true" for variable in variables)
+    debug_keys = {"CI_DEBUG_TRACE", "CI_DEBUG_SERVICES"}
+    return any(variable["key"] in debug_keys and variable["value"] == "true" for variable in variables)

@@ -21,7 +21,7 @@ from api_server.web import context
 from api_server.web.answers import json_text, json_value, no_content
 from api_server.web.auth import CREATE_RUNNER_SCOPES, MANAGE_RUNNER_SCOPES, READ_RUNNER_SCOPES, Actor
 from api_server.web.errors import forbidden, not_found
-from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.pagination import Paginated, paginated, requested_page
 from api_server.web.params import UNSET, AtMost, CommaList, Name, Unset
 from api_server.web.routes import ADMINISTRATOR, ANYONE, SIGNED_IN, Role, Routes, caller
 
@@ -269,7 +269,7 @@ async def list_group_runners(request: web.Request, params: ListRunnersOf, group:
 async def _list(
     request: web.Request, params: ListRunners, whose: queries.Whose | None = None, whose_id: int | None = None
 ) -> web.Response:
-    page = wanted_page(params, queries.LISTING)
+    page = requested_page(params, queries.LISTING)
     asked = params.status or params.scope
     types = {"shared": "instance_type", "specific": "project_type"}
     paused = (
@@ -302,7 +302,7 @@ async def list_managers(
 ) -> web.Response:
     """List the machines that use the runner's token."""
     runner = await find_runner(services, actor, params.id)
-    page = wanted_page(params, queries.MANAGER_LISTING)
+    page = requested_page(params, queries.MANAGER_LISTING)
     listed = await queries.list_managers(services.database, page, runner.id)
     return await paginated(request, page, listed)
 
@@ -313,7 +313,7 @@ async def list_runner_jobs(
 ) -> web.Response:
     """List the jobs of a runner, for callers who may manage it."""
     runner = await find_own_runner(services, actor, params.id)
-    page = wanted_page(params, jobs.JOBS_OF_RUNNER)
+    page = requested_page(params, jobs.JOBS_OF_RUNNER)
     listed = await jobs.list_runner_jobs(
         services.database,
         page,

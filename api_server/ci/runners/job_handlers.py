@@ -157,7 +157,7 @@ async def _append_body(request: web.Request, job: HeldJob, token: str) -> int:
     logs = logs_of(services)
     end = End(job.size, job.checksum, logs.opened(job.held))
     secrets = (token.encode(), *logs.masked_values(job.masked_values))
-    async for piece in _pieces(request):
+    async for piece in _chunks(request):
         if end.size + len(piece) > services.settings.log_limit:
             raise await _log_too_long(services, job)
         appended = await logs.append(job.id, end, piece, secrets)
@@ -174,10 +174,10 @@ def _start_of_range(request: web.Request) -> int:
     return int(match[1])
 
 
-async def _pieces(request: web.Request) -> AsyncIterator[bytes]:
+async def _chunks(request: web.Request) -> AsyncIterator[bytes]:
     """Yield the body in chunks of at most CHUNK bytes, each as soon as it has arrived."""
     piece = bytearray()
-    async for data in request_data.pieces(request):
+    async for data in request_data.chunks(request):
         piece += data
         while len(piece) >= CHUNK:
             yield bytes(piece[:CHUNK])
@@ -325,7 +325,7 @@ async def _archive_to_download(request: web.Request, services: Services, params:
         return await archive_of(services, params.id)
     if asking.status not in EXECUTING:
         raise forbidden("Job is not running")
-    if asking.unacknowledged and not await acknowledge_job(request, token):
+    if asking.unacknowledged and not await acknowledge_job(services, token):
         raise forbidden()
     if not await may_download(services.database, asking):
         raise forbidden()

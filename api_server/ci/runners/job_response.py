@@ -78,17 +78,17 @@ def dependency_shape(job_id: int, name: str, token: str, filename: str, size: in
 def step_shapes(job: PlannedJob, timeout: int) -> list[Shape]:
     """Return the script, the step that creates the release, and `after_script`, which runs whatever the
     result of the others."""
-    found = [
+    steps = [
         _step_shape("script", [*job.before_script, *job.script], timeout, "on_success", allow_failure=False)
     ]
     if job.release is not None:
         command = release_command(job.release)
-        found.append(_step_shape("release", [command], timeout, "on_success", allow_failure=False))
+        steps.append(_step_shape("release", [command], timeout, "on_success", allow_failure=False))
     if job.after_script:
-        found.append(
+        steps.append(
             _step_shape("after_script", list(job.after_script), timeout, "always", allow_failure=True)
         )
-    return found
+    return steps
 
 
 def _step_shape(name: str, script: list[str], timeout: int, when: str, *, allow_failure: bool) -> Shape:
@@ -150,7 +150,7 @@ def service_shapes(job: PlannedJob) -> list[Shape]:
 def artifact_shapes(planned: Artifacts) -> list[Shape]:
     """Return one upload for the archive, if it has paths, and one for each report."""
     expire_in = None if planned.expire_in is None else checks.spell_duration(planned.expire_in)
-    found: list[Shape] = []
+    uploads: list[Shape] = []
     if planned.paths or planned.untracked:
         archive: Shape = {
             "name": planned.name,
@@ -161,12 +161,12 @@ def artifact_shapes(planned: Artifacts) -> list[Shape]:
             "artifact_type": "archive",
             "artifact_format": "zip",
         }
-        found.append({**archive, "exclude": list(planned.exclude)} if planned.exclude else archive)
+        uploads.append({**archive, "exclude": list(planned.exclude)} if planned.exclude else archive)
     for kind, paths in planned.reports.items():
         filename, form = REPORTS[kind]
         report: Shape = {"name": filename, "paths": list(paths), "when": "always", "expire_in": expire_in}
-        found.append({**report, "artifact_type": kind, "artifact_format": form})
-    return found
+        uploads.append({**report, "artifact_type": kind, "artifact_format": form})
+    return uploads
 
 
 def cache_shapes(job: PlannedJob, *, protected: bool) -> list[Shape]:

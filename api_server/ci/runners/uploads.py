@@ -58,7 +58,7 @@ async def receive_file(
     fields: dict[str, str] = {}
     stored: dict[str, Any] = {}
     try:
-        parts = _Parts(request_data.pieces(request), request.headers[hdrs.CONTENT_TYPE])
+        parts = _Parts(request_data.chunks(request), request.headers[hdrs.CONTENT_TYPE])
         while part := await parts.next():
             name, filename = part
             if name == "file" and not stored:

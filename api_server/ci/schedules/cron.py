@@ -172,14 +172,14 @@ _HOURS = 1
 
 def problems(cron: str, time_zone: str) -> dict[str, list[str]]:
     """Return the errors of the expression and the time zone, by attribute, in GitLab's words."""
-    found = {}
+    errors = {}
     if _zone(time_zone) is None:
-        found["cron_timezone"] = [" is invalid syntax"]
+        errors["cron_timezone"] = [" is invalid syntax"]
     try:
         next_run(cron, "UTC", datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC))
     except ValueError:
-        found["cron"] = [" is invalid syntax"]
-    return found
+        errors["cron"] = [" is invalid syntax"]
+    return errors
 
 
 def next_run(cron: str, time_zone: str, after: datetime.datetime) -> datetime.datetime:
@@ -195,10 +195,10 @@ def next_run(cron: str, time_zone: str, after: datetime.datetime) -> datetime.da
         raise ValueError(f"{cron!r} in {time_zone!r} has no moments")
     moments = croniter(" ".join(fields), after.astimezone(zone))
     while True:
-        found: datetime.datetime = moments.get_next(datetime.datetime).astimezone(datetime.UTC)
-        is_repeated = found.astimezone(zone).fold == 1
+        moment: datetime.datetime = moments.get_next(datetime.datetime).astimezone(datetime.UTC)
+        is_repeated = moment.astimezone(zone).fold == 1
         if not is_repeated or fields[_HOURS].startswith("*"):
-            return found
+            return moment
 
 
 def _zone(name: str) -> zoneinfo.ZoneInfo | None:

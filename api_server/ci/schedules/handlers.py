@@ -23,7 +23,7 @@ from api_server.state.preconditions import Precondition
 from api_server.web.answers import json_text, json_value, no_content
 from api_server.web.auth import Actor
 from api_server.web.errors import forbidden, invalid, not_found
-from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.pagination import Paginated, paginated, requested_page
 from api_server.web.params import AtMost, Name
 from api_server.web.routes import Role, Routes
 
@@ -31,12 +31,12 @@ from api_server.web.routes import Role, Routes
 async def find_schedule(services: Services, project: Project, schedule_id: int) -> Schedule:
     """Return the schedule, and let the request write only if it is unchanged. Raise 404 if it does not belong
     to the project."""
-    found = await queries.find(services.database, project.id, schedule_id)
-    if found is None:
+    schedule = await queries.find(services.database, project.id, schedule_id)
+    if schedule is None:
         raise not_found("Pipeline Schedule")
     read = functools.partial(queries.hold, project_id=project.id, schedule_id=schedule_id)
-    services.require_unchanged(Precondition((), found, read))
-    return found
+    services.require_unchanged(Precondition((), schedule, read))
+    return schedule
 
 
 async def administered_schedule(
@@ -69,11 +69,11 @@ def full_ref(services: Services, project: Project, ref: str) -> str:
     """Return the full name of a branch or tag, which need not exist yet. Raise 400 if the name is that of a
     branch and of a tag."""
     try:
-        found = repository.resolve_ref(services[REPOSITORIES], project.id, ref)
+        resolved = repository.resolve_ref(services[REPOSITORIES], project.id, ref)
     except AmbiguousNameError:
         raise invalid({"ref": ["is ambiguous"]}) from None
-    if found is not None:
-        return (TAGS if found.kind == "tag" else BRANCHES) + found.name
+    if resolved is not None:
+        return (TAGS if resolved.kind == "tag" else BRANCHES) + resolved.name
     return ref if short_name(ref) is not None else BRANCHES + ref
 
 
@@ -151,7 +151,7 @@ class UpdateSchedule(OneSchedule):
 async def list_schedules(
     request: web.Request, services: Services, params: ListSchedules, project: Project
 ) -> web.Response:
-    page = wanted_page(params, queries.LISTING)
+    page = requested_page(params, queries.LISTING)
     active = None if params.scope is None else params.scope == "active"
     listed = await queries.list_schedules(services.database, page, project.id, active=active)
     return await paginated(request, page, listed)
@@ -170,7 +170,7 @@ async def list_pipelines(
     request: web.Request, services: Services, params: ListPipelines, project: Project
 ) -> web.Response:
     """List the pipelines that a schedule has started, oldest first."""
-    page = wanted_page(params, queries.OF_SCHEDULE, default_sort="asc")
+    page = requested_page(params, queries.OF_SCHEDULE, default_sort="asc")
     schedule = await find_schedule(services, project, params.pipeline_schedule_id)
     listed = await queries.list_pipelines(services.database, page, schedule.id)
     return await paginated(request, page, listed)
@@ -339,17 +339,17 @@ async def delete_variable(
     return _variable_answer(services, before, status=202)
 
 
-def _existing_variable(found: StoredVariable | None) -> StoredVariable:
-    if found is None:
+def _existing_variable(variable: StoredVariable | None) -> StoredVariable:
+    if variable is None:
         raise not_found("Pipeline Schedule Variable")
-    return found
+    return variable
 
 
 def _variable_answer(services: Services, variable: StoredVariable, status: int = 200) -> web.Response:
-    shown = {
+    entity = {
         "variable_type": variable.variable_type,
         "key": variable.key,
         "value": services.vault.decrypt(variable.value),
         "raw": False,
     }
-    return json_value(shown, status=status)
+    return json_value(entity, status=status)

@@ -64,11 +64,11 @@ async def update(transaction: Transaction, author: Author, before: Schedule, cha
         )
 
 
-async def deactivate(transaction: Transaction, found: Schedule) -> None:
+async def deactivate(transaction: Transaction, schedule: Schedule) -> None:
     """Deactivate a schedule whose owner may no longer run it, unless somebody else has become its owner.
     Raise NotFound."""
-    before = await queries.lock(transaction, found.id)
-    if before.active and before.owner_id == found.owner_id:
+    before = await queries.lock(transaction, schedule.id)
+    if before.active and before.owner_id == schedule.owner_id:
         await queries.update(transaction, attrs.evolve(before, active=False))
         change: dict[str, Any] = {"change": "active", "from": True, "to": False}
         await audit_trail.record(
@@ -145,8 +145,8 @@ def _written(change: ScheduleInput) -> str:
 
 
 def _refuse_problems(expression: str, time_zone: str) -> None:
-    if found := cron.problems(expression, time_zone):
-        raise invalid(found)
+    if problems := cron.problems(expression, time_zone):
+        raise invalid(problems)
 
 
 log = structlog.get_logger(__name__)

@@ -102,10 +102,11 @@ async def _by_trigger(request: web.Request, params: FireTrigger) -> TriggerUse:
 async def _by_job(request: web.Request, params: FireTrigger) -> TriggerUse:
     """Return the use of a job's token. A pipeline that a job starts belongs to the hierarchy of its own
     pipeline and counts towards that one's limit."""
-    actor = await caller_of_job_token(request, params.token)
-    rely_on_caller(request, actor)
+    services = context.services(request)
+    actor = await caller_of_job_token(request, services, params.token)
+    rely_on_caller(services, actor)
     project = await _project(request, params.id, actor.user_id, job_project_id=actor.job_project_id)
-    hierarchy_id = await queries.hierarchy_of_job(context.services(request).database, actor.job_id or 0)
+    hierarchy_id = await queries.hierarchy_of_job(services.database, actor.job_id or 0)
     return TriggerUse(project=project, source="pipeline", user_id=actor.user_id, hierarchy_id=hierarchy_id)
 
 

@@ -23,7 +23,7 @@ from api_server.state.secrets import TRIGGER_TOKEN, digest
 from api_server.web.answers import json_text, no_content
 from api_server.web.auth import Actor
 from api_server.web.errors import forbidden, invalid
-from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.pagination import Paginated, paginated, requested_page
 from api_server.web.params import Name
 from api_server.web.routes import ANYONE, Role, Routes
 
@@ -63,10 +63,10 @@ async def list_triggers(
     request: web.Request, services: Services, actor: Actor, params: ListTriggers, project: Project
 ) -> web.Response:
     """List the triggers. Only owners see whole tokens."""
-    page = wanted_page(params, queries.LISTING)
+    page = requested_page(params, queries.LISTING)
     listed = await queries.list_triggers(services.database, page, project.id)
-    shown = [_opened(services, actor, entity) for entity in orjson.loads(listed.body)]
-    return await paginated(request, page, attrs.evolve(listed, body=orjson.dumps(shown).decode()))
+    entities = [_opened(services, actor, entity) for entity in orjson.loads(listed.body)]
+    return await paginated(request, page, attrs.evolve(listed, body=orjson.dumps(entities).decode()))
 
 
 @routes.get("/projects/{id}/triggers/{trigger_id}", access=MAINTAINER, answers="200 Trigger")
@@ -174,8 +174,8 @@ async def _change(
 async def _answer(
     services: Services, actor: Actor, database: Executor, trigger_id: int, status: int = 200
 ) -> web.Response:
-    shown = _opened(services, actor, orjson.loads(await queries.show(database, trigger_id)))
-    return json_text(orjson.dumps(shown).decode(), status=status)
+    entity = _opened(services, actor, orjson.loads(await queries.show(database, trigger_id)))
+    return json_text(orjson.dumps(entity).decode(), status=status)
 
 
 def _opened(services: Services, actor: Actor, entity: dict[str, Any]) -> dict[str, Any]:

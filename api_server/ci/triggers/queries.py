@@ -97,5 +97,5 @@ HIERARCHY_OF_JOB = """
 
 async def hierarchy_of_job(database: Executor, job_id: int) -> int | None:
     """Return the first pipeline of the hierarchy that this job belongs to."""
-    found = await database.value(HIERARCHY_OF_JOB, id=job_id)
-    return None if found is None else int(found)
+    pipeline_id = await database.value(HIERARCHY_OF_JOB, id=job_id)
+    return None if pipeline_id is None else int(pipeline_id)

@@ -20,7 +20,7 @@ from api_server.state.secrets import Vault
 from api_server.web.answers import json_text, no_content
 from api_server.web.auth import Actor
 from api_server.web.errors import conflict, not_found
-from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.pagination import Paginated, paginated, requested_page
 from api_server.web.params import UNSET, Unset
 from api_server.web.routes import ADMINISTRATOR, Role, Routes
 
@@ -53,14 +53,14 @@ async def _answer(
 ) -> web.Response:
     """Answer the variable as the API shows it."""
     entity = orjson.loads(await queries.show(database, owner, variable_id))
-    shown = _with_value(services.vault, entity)
-    return json_text(orjson.dumps(shown).decode(), status=status)
+    with_value = _with_value(services.vault, entity)
+    return json_text(orjson.dumps(with_value).decode(), status=status)
 
 
 def _page_with_values(services: Services, listed: ListPage) -> ListPage:
     """Return a page of variables with their values decrypted."""
-    shown = [_with_value(services.vault, entity) for entity in orjson.loads(listed.body)]
-    return attrs.evolve(listed, body=orjson.dumps(shown).decode())
+    entities = [_with_value(services.vault, entity) for entity in orjson.loads(listed.body)]
+    return attrs.evolve(listed, body=orjson.dumps(entities).decode())
 
 
 def _with_value(vault: Vault, entity: dict[str, Any]) -> dict[str, Any]:
@@ -126,7 +126,7 @@ async def list_variables(
     request: web.Request, services: Services, params: ListVariables, resource: Project | Group
 ) -> web.Response:
     """List the variables with their values, except for those of hidden ones."""
-    page = wanted_page(params, queries.LISTING, default_sort="asc")
+    page = requested_page(params, queries.LISTING, default_sort="asc")
     listed = await queries.list_variables(services.database, page, resource.entity)
     return await paginated(request, page, _page_with_values(services, listed))
 
@@ -221,7 +221,7 @@ async def list_instance_variables(
     request: web.Request, services: Services, params: Paginated
 ) -> web.Response:
     """List the instance's variables with their values."""
-    page = wanted_page(params, queries.INSTANCE_LISTING, default_sort="asc")
+    page = requested_page(params, queries.INSTANCE_LISTING, default_sort="asc")
     listed = await queries.list_variables(services.database, page, INSTANCE)
     return await paginated(request, page, _page_with_values(services, listed))
 

@@ -45,7 +45,7 @@ class Values:
 
 def problems(values: Values) -> dict[str, list[str]]:
     """Return the reasons why this cannot be a variable, by attribute."""
-    found: dict[str, list[str]] = {}
+    errors: dict[str, list[str]] = {}
     for name, limit in (
         ("key", MAX_TEXT),
         ("value", MAX_VALUE),
@@ -53,16 +53,16 @@ def problems(values: Values) -> dict[str, list[str]]:
         ("description", MAX_TEXT),
     ):
         if len(getattr(values, name) or "") > limit:
-            found[name] = [f"is too long (maximum is {limit} characters)"]
+            errors[name] = [f"is too long (maximum is {limit} characters)"]
     if not _KEY.fullmatch(values.key):
-        found["key"] = ["can contain only letters, digits and '_'."]
+        errors["key"] = ["can contain only letters, digits and '_'."]
     if not _SCOPE.fullmatch(values.environment_scope):
-        found["environment_scope"] = [
+        errors["environment_scope"] = [
             "can contain only letters, digits, '-', '_', '/', '$', '{', '}', '.', '*' and spaces"
         ]
     if values.masked and not (_MASKABLE_RAW if values.raw else _MASKABLE).fullmatch(values.value):
-        found.setdefault("value", ["is invalid"])
-    return found
+        errors.setdefault("value", ["is invalid"])
+    return errors
 
 
 #: The type of an owner and the prefix of the events about its variables.
@@ -125,8 +125,8 @@ async def delete(transaction: Transaction, owner: Entity, before: StoredVariable
 
 
 def _refuse_problems(values: Values) -> None:
-    if found := problems(values):
-        raise invalid(found)
+    if errors := problems(values):
+        raise invalid(errors)
 
 
 def _taken(values: Values) -> ApiError:
