@@ -179,9 +179,10 @@ def http_bytes(url: str, seconds: float, *, connections: int, pids: Sequence[int
     """Measure megabytes a second of a large body, answers that are cut off at the end included; processor time is that
     of a megabyte."""
     said, used = _wrk([url], connections, seconds, pids)
-    read, unit = re.search(r"([\d.]+)(KB|MB|GB) read", said).groups()  # type: ignore[union-attr]
-    megabytes = float(read) * {"KB": 2**10, "MB": 2**20, "GB": 2**30}[unit] / 1e6
-    return Sample(megabytes / seconds, used / megabytes * 1e6 if pids else None)
+    rate, read = (
+        _megabytes(pattern, said) for pattern in (r"Transfer/sec: +([\d.]+)(.)?B", r"([\d.]+)(.)?B read")
+    )
+    return Sample(rate, used / read * 1e6 if pids else None)
 
 
 def _wrk(arguments: list[str], connections: int, seconds: float, pids: Sequence[int]) -> tuple[str, float]:
@@ -256,8 +257,8 @@ def statements(script: str, connection: dict[str, str], seconds: float, clients:
 
 
 def _run_for(command: list[str], seconds: float) -> str:
-    """Run a program, interrupt it after so long, and return what it printed. It is interrupted more than once: wrk does
-    not notice a signal that comes before it has begun to wait."""
+    """Run a program, interrupt it after so long, and return what it printed. wrk does not notice a signal that comes
+    before it has begun to wait, so it gets more than one; and it is run for longer if it did not expect one at all."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         for timeout in (seconds, *itertools.repeat(1.0, END_SECONDS)):
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -267,9 +268,19 @@ def _run_for(command: list[str], seconds: float) -> str:
         else:
             process.kill()
             raise RuntimeError(f"{command[0]} does not end.")
+    if process.returncode == -signal.SIGINT and seconds < SLOWEST:
+        return _run_for(command, 4 * seconds)
     if process.returncode != 0:
         raise RuntimeError(f"{command[0]} failed: {said.strip()}")
     return said
+
+
+def _megabytes(pattern: str, text: str) -> float:
+    """Return a number of bytes that wrk has printed: `1.50G` and such are powers of 1,024."""
+    match = re.search(pattern, text)
+    if match is None:
+        raise RuntimeError(f"No bytes in: {text}")
+    return float(match[1]) * 1024.0 ** " KMGT".index(match[2] or " ") / 1e6
 
 
 def _figure(pattern: str, text: str) -> float:

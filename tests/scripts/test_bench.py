@@ -231,6 +231,11 @@ def test_a_program_that_misses_the_signal_to_end_gets_another_one() -> None:
     assert measuring._run_for(["sh", "-c", deaf_once], 0.5) == "ended\n"
 
 
+def test_a_program_that_is_interrupted_too_early_is_run_for_longer() -> None:
+    slow_to_begin = "sleep 0.3; trap 'echo ended; exit 0' INT; while :; do sleep 0.05; done"
+    assert measuring._run_for(["sh", "-c", slow_to_begin], 0.2) == "ended\n"
+
+
 LOG = """LOG:  duration: 0.1 ms  plan:
 \tQuery Text: SELECT
 \tNested Loop  (cost=0.00..1.00 rows=1 width=1) (actual rows=1 loops=1)
