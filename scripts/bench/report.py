@@ -81,8 +81,8 @@ LEAST = 0.05
 
 
 def slower(old: Run, new: Run) -> list[str]:
-    """A sentence for each. Rows with peers are compared by their shares, which another machine changes less; those
-    that have none, by our own figures. What one of the runs has not measured is left out."""
+    """Return a sentence for each. Rows with peers are compared by their shares, which another machine changes less;
+    those that have none, by our own figures. What one of the runs has not measured is left out."""
     return [
         sentence
         for outcome in new.outcomes
@@ -125,9 +125,11 @@ _WIDTH, _HEIGHT = 8.0, 0.32
 
 
 def draw(run: Run, folder: Path) -> dict[str, str]:
-    """A file in `folder` for each group that has shares; their paths from the folder above, by the groups' titles.
+    """Return a file in `folder` for each group that has shares; their paths from the folder above, by the groups'
+    titles.
 
-    Raises `ValueError` where matplotlib is not installed."""
+    Raise `ValueError` where matplotlib is not installed.
+    """
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure

@@ -218,9 +218,9 @@ def table(outcomes: Sequence[Outcome]) -> str:
 
 
 def changes(outcomes: Sequence[Outcome], written: Expected) -> list[str]:
-    """A line for each test that fails and is not known to, or is known to and does not, and for each file of which
-    more or fewer tests pass or are skipped than was written down; of a program of ours, for each call that is new or
-    gone."""
+    """Return a line for each test that fails and is not known to, or is known to and do not, and for each file of
+    which more or fewer tests pass or are skipped than was written down; of a program of ours, for each call that is new
+    or gone."""
     others = _changed_calls if written.calls else _changed_files
     return [*_changed_tests(outcomes, written), *others(outcomes, written)]
 
