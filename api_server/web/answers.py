@@ -122,7 +122,7 @@ class Part:
         return headers
 
 
-def wanted_part(request: web.Request, size: int, etag: str | None = None) -> Part:
+def requested_part(request: web.Request, size: int, etag: str | None = None) -> Part:
     """Return the part of `size` bytes that the request asks for: all of them, too, if it asks for several
     ranges or its `If-Range` does not match `etag` (a quoted strong tag). Raise 416 if the range begins behind
     the end."""
@@ -155,10 +155,10 @@ async def cut_to(chunks: AsyncIterator[bytes], part: Part) -> AsyncIterator[byte
     """Yield the bytes of `chunks` that belong to the part; stop reading at its end."""
     position = 0
     async for chunk in chunks:
-        wanted = chunk[max(0, part.start - position) : max(0, part.end - position)]
+        cut = chunk[max(0, part.start - position) : max(0, part.end - position)]
         position += len(chunk)
-        if wanted:
-            yield wanted
+        if cut:
+            yield cut
         if position >= part.end:
             break
 
@@ -183,7 +183,7 @@ async def send_stored(
     whole = STORED_HEADERS | {hdrs.ETAG: etag} | dict(headers)
     if matches_etag(request, etag):
         return not_modified(whole)
-    part = wanted_part(request, size, etag)
+    part = requested_part(request, size, etag)
     async with aclosing(objects.read(key, part.start, part.end)) as chunks:
         first = await anext(chunks, b"")
         return await send_part(request, rejoined(first, chunks), part, whole)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from forgelet.local import postgres_binaries
+from forgelet.local import embedded_postgres
 from forgelet.local.processes import Child, reason_in_log
 from forgelet.testing.api import answers
 from scripts.bench.runs import NotMeasured, Sample
@@ -32,7 +32,7 @@ def describe_machine() -> dict[str, str]:
         "processor": f"{len(os.sched_getaffinity(0))} x {match[1].strip() if match else platform.machine()}",
         "load before": f"{os.getloadavg()[0]:.2f}",
         "Python": platform.python_version(),
-        "PostgreSQL": _last_word([str(postgres_binaries.preferred().postgres), "--version"]),
+        "PostgreSQL": _last_word([str(embedded_postgres.preferred().postgres), "--version"]),
         "git": _last_word(["git", "--version"]),
     }
 
@@ -239,7 +239,7 @@ def _drain(poller: select.epoll, connections: dict[int, socket.socket], received
 
 def statements(script: str, connection: dict[str, str], seconds: float, clients: int) -> Sample:
     """Measure how often a second pgbench gets through `script`, whose variable `prepared` is 0 at first."""
-    pgbench = postgres_binaries.preferred().directory / "pgbench"
+    pgbench = embedded_postgres.preferred().directory / "pgbench"
     if not pgbench.exists():
         raise NotMeasured("pgbench does not belong to the PostgreSQL that is used.")
     with tempfile.TemporaryDirectory() as folder:
