@@ -72,7 +72,7 @@ class GroupAccess(ResourceAccess):
         return await find_group(request, reference, self.role)
 
     def check(self, group: Group) -> None:
-        """Raises 403 where the rule keeps whoever has `found` the group out."""
+        """Raise 403 if the rule does not let the caller do this in the group."""
         if group.role < self.role:
             raise forbidden()
 
@@ -144,7 +144,7 @@ class ProjectAccess(ResourceAccess):
         return resource
 
     def check(self, project: Project) -> None:
-        """Raises 403 where the rule keeps whoever has `found` the project out."""
+        """Raise 403 if the rule does not let the caller do this in the project."""
         closed = self.feature is not None and not project.shows(self.feature)
         if project.role < self.role or closed or (self.changes and project.archived):
             raise forbidden()
