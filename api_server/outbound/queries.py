@@ -1,5 +1,5 @@
 # mypy: disable-error-code="empty-body"
-"""Statements about the storage edges and what they have not been told of."""
+"""Statements that count emails by the hour, for all processes together, and those about storage edges."""
 
 import datetime
 from collections.abc import Sequence
@@ -8,6 +8,36 @@ import attrs
 
 from api_server.state.database import Executor, Transaction
 from api_server.state.declarations import statement
+
+
+@attrs.frozen
+class Hour:
+    """The hour that has begun for somebody, and the emails in it so far."""
+
+    began_at: datetime.datetime
+    emails: int
+
+
+@statement("""
+    INSERT INTO letter_counts (counted, began_at, letters) VALUES (%(counted)s, %(now)s, %(emails)s)
+    ON CONFLICT (counted) DO UPDATE SET
+        began_at = CASE WHEN letter_counts.began_at > %(now)s::timestamptz - %(window)s::interval
+            THEN letter_counts.began_at ELSE excluded.began_at END,
+        letters = CASE WHEN letter_counts.began_at > %(now)s::timestamptz - %(window)s::interval
+            THEN letter_counts.letters + excluded.letters ELSE excluded.letters END
+    RETURNING began_at, letters AS emails
+    """)
+async def count_emails(
+    transaction: Transaction, counted: str, emails: int, window: datetime.timedelta
+) -> Hour:
+    """Others who count the same wait for the end of the transaction."""
+
+
+@statement("""
+    DELETE FROM letter_counts WHERE began_at <= %(now)s::timestamptz - %(window)s::interval
+""")
+async def forget_emails(transaction: Transaction, window: datetime.timedelta) -> None:
+    """Removes the hours that are over."""
 
 
 @attrs.frozen
