@@ -21,7 +21,7 @@ routes = Routes()
 
 @attrs.frozen(kw_only=True)
 class UpdateSettings:
-    """What has a meaning here of GitLab's keys."""
+    """GitLab's settings that this service supports."""
 
     static_objects_external_storage_url: str | Unset | None = UNSET
     static_objects_external_storage_auth_token: str | Unset | None = UNSET
@@ -35,12 +35,13 @@ class UpdateSettings:
     throttle_authenticated_api_period_in_seconds: int | Unset = UNSET
 
 
-# Who has set the bound of requests too low sets it higher here.
+# Never throttled, so that a rate limit that is too low can be raised here.
 @routes.get(
     "/application/settings", access=ADMINISTRATOR, never_throttled=True, answers="200 ApplicationSettings"
 )
 async def show_settings(services: Services) -> web.Response:
-    """The storage's token is shown, as administrators have to give it to the storage as well."""
+    """Show the instance's settings, including the storage's token, which administrators have to give to the
+    storage as well."""
     return json_value(await _entity(services, services.database))
 
 
@@ -48,7 +49,8 @@ async def show_settings(services: Services) -> web.Response:
     "/application/settings", access=ADMINISTRATOR, never_throttled=True, answers="200 ApplicationSettings"
 )
 async def update_settings(services: Services, actor: Actor, params: UpdateSettings) -> web.Response:
-    """Changes what is sent; blank texts unset. The external storage needs its URL and its token together."""
+    """Change the settings that are sent; blank texts unset them. The external storage needs both its URL and
+    its token."""
     unset = instance_settings.defaults(services.settings)
     async with services.database.transaction() as transaction:
         if problems := await instance_settings.update(
@@ -80,7 +82,8 @@ _REVISION = f"forgelet {metadata.version('forgelet')}"
 @version_routes.get("/version", access=SIGNED_IN, scopes=READ_USER_SCOPES, answers="200 Metadata")
 @version_routes.get("/metadata", access=SIGNED_IN, scopes=READ_USER_SCOPES, answers="200 Metadata")
 async def show_version(request: web.Request) -> web.Response:
-    """Clients leave out what an older GitLab could not do, so the version is GitLab's; forgelet's is the revision."""
+    """Show the version. It is that of GitLab, because clients disable features for older versions; `revision`
+    is forgelet's."""
     settings = context.services(request).settings
     return json_value(
         {

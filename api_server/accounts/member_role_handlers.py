@@ -1,6 +1,7 @@
 """`/member_roles` (supporting resource): the custom roles that invitations may name (endpoint 31).
 
-A custom role is a name for a level; abilities beyond its level are not among what this service knows."""
+A custom role is a name for a level; this service does not support abilities beyond that level.
+"""
 
 import attrs
 from aiohttp import web
@@ -47,7 +48,7 @@ async def create_role(services: Services, actor: Actor, params: CreateRole) -> w
 
 @routes.delete("/member_roles/{id}", access=ADMINISTRATOR, license=CUSTOM_ROLES, answers="204")
 async def delete_role(services: Services, actor: Actor, params: RoleId) -> web.Response:
-    """Only one that nobody carries, and nobody is invited with."""
+    """Delete a custom role, provided that no member and no invitation has it."""
     async with services.database.transaction() as transaction:
         await member_roles.delete(transaction, params.id, actor.author)
     return no_content()

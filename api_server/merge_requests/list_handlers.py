@@ -1,4 +1,5 @@
-"""Lists of merge requests (supporting resource): of a project, of a group, of all that the caller can see."""
+"""Lists of merge requests (supporting resource): of a project, of a group, and of all that the caller can
+see."""
 
 import datetime
 from contextlib import suppress
@@ -71,7 +72,7 @@ class ListOfProject(ListMergeRequests):
     iids: CommaList[int] | None = None
 
 
-#: Filters whose values go to the statement as they are.
+#: Filters whose values go to the statement unchanged.
 _AS_SENT = (
     "source_branch",
     "target_branch",
@@ -87,7 +88,7 @@ _AS_SENT = (
 
 
 def filters_of(params: ListMergeRequests, viewer_id: int) -> dict[str, Any]:
-    """As the lists' statements take them. Raises 400 for what names nobody."""
+    """Return the parameters of the lists' statements. Raise 400 for invalid users."""
     filters = {name: getattr(params, name) for name in _AS_SENT}
     usernames: list[str] = params.assignee_username or []
     if len(usernames) > 1:
@@ -131,7 +132,8 @@ def _labels(labels: list[str] | None) -> dict[str, Any]:
 
 
 def _scope(scope: str, viewer_id: int) -> dict[str, Any]:
-    """The part that the viewer has to have in them, beside all other filters."""
+    """Return the parameters for the part that the viewer must have in the merge requests, in addition to all
+    other filters."""
     parts = {"assigned_to_me": "assignee", "reviews_for_me": "reviewer"}
     return {
         "created_by_id": viewer_id if scope == "created_by_me" else None,
@@ -145,13 +147,15 @@ routes = Routes()
 
 @routes.get("/merge_requests", access=SIGNED_IN, answers="200 [MergeRequestBasic]")
 async def list_merge_requests(request: web.Request, params: ListOfAll) -> web.Response:
-    """Newest first; those that match every filter, of all projects whose files the caller may read."""
+    """List the merge requests that match every filter, of all projects whose files the caller may read,
+    newest first."""
     return await _readable(request, params)
 
 
 @routes.get("/groups/{id}/merge_requests", access=group(), answers="200 [MergeRequestBasic]")
 async def list_of_group(request: web.Request, params: ListOfGroup, group: Group) -> web.Response:
-    """Likewise, of the projects of a group and of the groups below it."""
+    """List the merge requests that match every filter, of the projects of a group and of the groups below it,
+    newest first."""
     return await _readable(request, params, group)
 
 
@@ -164,7 +168,7 @@ async def _readable(
         context.services(request).database,
         page,
         viewer_id=actor.user_id,
-        # whoever has a role in a group has it in all of its projects
+        # a role in a group applies to all of its projects
         sees_all=actor.admin or (within is not None and within.role >= Role.REPORTER),
         non_archived=params.non_archived,
         filters=filters_of(params, actor.user_id),
@@ -179,7 +183,7 @@ async def _readable(
 async def list_of_project(
     request: web.Request, services: Services, actor: Actor, params: ListOfProject, project: Project
 ) -> web.Response:
-    """Newest first; those that match every filter."""
+    """List the merge requests of a project that match every filter, newest first."""
     page = requested_page(params, list_queries.OF_PROJECT)
     filters = filters_of(params, actor.user_id)
     listed = await list_queries.list_of_project(services.database, page, project.id, filters)

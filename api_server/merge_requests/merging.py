@@ -1,4 +1,5 @@
-"""Whether merge requests can be merged; merging them, at once or later by itself; and rebasing in the background."""
+"""Checking whether merge requests can be merged; merging them, at once or automatically later; and rebasing
+in the background."""
 
 import datetime
 import functools
@@ -52,7 +53,8 @@ MOST_DIVERGED = 1000
 
 
 async def check_mergeability(services: Services, merge_request: MergeRequest) -> None:
-    """Asks git, where that has not been done since a branch moved. Raises `StorageUnavailableError`."""
+    """Check in git whether the merge request can be merged, unless this has been done since a branch moved.
+    Raise `StorageUnavailableError`."""
     if merge_request.state != "opened" or merge_request.mergeability != "unchecked":
         return
     repository = services[REPOSITORIES].open(merge_request.project_id)
@@ -66,7 +68,7 @@ async def check_mergeability(services: Services, merge_request: MergeRequest) ->
         base_sha = await merge_base(repository, target.commit, merge_request.head_sha)
         answer = await mergeability(repository, merge_request.head_sha, target.commit, base_sha)
         fast_forward = base_sha == target.commit
-    # Not one of a request's own: nothing is decided by it.
+    # Not a transaction of the request: no decision depends on the result.
     async with services.shared.database.transaction() as transaction:
         await merging_queries.set_mergeability(transaction, merge_request, answer, fast_forward=fast_forward)
 
@@ -78,7 +80,7 @@ async def try_mergeability(services: Services, merge_request: MergeRequest) -> N
 
 
 async def diverged_commits(repository: Repository, merge_request: MergeRequest) -> int:
-    """How many commits the target has that the source has not; 0 without a target."""
+    """Return the number of commits that the target has and the source has not; 0 without a target."""
     target = branch(repository, merge_request.target_branch)
     if target is None:
         return 0
@@ -87,8 +89,8 @@ async def diverged_commits(repository: Repository, merge_request: MergeRequest) 
 
 @attrs.frozen(kw_only=True)
 class Merge:
-    """How to merge: `sha` is the head that the caller has seen, the messages are those of the merge commit and of the
-    one commit in the place of all; None is as the merge request says, or as GitLab does it."""
+    """Options of a merge: `sha` is the head that the caller has seen; the messages are those of the merge
+    commit and of the squash commit. None means the merge request's own option, or GitLab's default."""
 
     sha: str | None = None
     message: str | None = None
@@ -98,8 +100,9 @@ class Merge:
 
 
 async def merge(actor: ProjectActor, iid: int, params: Merge) -> MergeRequest:
-    """Merges exactly the head that was found mergeable, into the branch that was its target then: what it is judged on
-    is held when git moves the target. Raises 403, and 405, 409 and 422 as GitLab words them; `ChangedMeanwhile`."""
+    """Merge exactly the head that was found mergeable, into the branch that was its target then: the
+    preconditions are locked when git moves the target. Raise 403, 405, 409 and 422 in GitLab's words, and
+    `ChangedMeanwhile`."""
     merge_request = await judged(actor, iid, params.sha)
     status = await status_of(actor, merge_request)
     require_mergeable(status)
@@ -126,14 +129,14 @@ async def merge(actor: ProjectActor, iid: int, params: Merge) -> MergeRequest:
 
 
 async def judged(actor: ProjectActor, iid: int, seen_sha: str | None) -> MergeRequest:
-    """The merge request, of which it is known whether git could merge it, and that the actor may. Raises 403, 409,
-    `ChangedMeanwhile`."""
+    """Return the merge request after checking that the actor may merge it, with its mergeability checked in
+    git. Raise 403, 409, `ChangedMeanwhile`."""
     database = actor.services.database
     await check_mergeability(actor.services, await queries.find(database, actor.project.id, iid))
     merge_request = await queries.find(database, actor.project.id, iid)
     if (
         merge_request.state == "opened" and merge_request.mergeability == "unchecked"
-    ):  # again: a branch has moved since
+    ):  # a branch has moved since
         raise ChangedMeanwhile
     _hold(actor, merge_request)
     if not await may_merge(actor, merge_request.target_branch):
@@ -143,8 +146,8 @@ async def judged(actor: ProjectActor, iid: int, seen_sha: str | None) -> MergeRe
 
 
 def _hold(actor: ProjectActor, merge_request: MergeRequest) -> None:
-    """The merge request has to be the same, and stays locked, when the target moves: but for what is noted of it
-    meanwhile (`_new_target`). First of all preconditions, so that the others are read under its lock."""
+    """Require that the merge request is unchanged when the target moves, except for the squash recorded by
+    `_new_target`, and lock it. This is the first precondition, so that the others are read under its lock."""
 
     async def read(executor: Executor) -> MergeRequest:
         row = await queries.lock_with_project(executor, merge_request.id)
@@ -156,14 +159,15 @@ def _hold(actor: ProjectActor, merge_request: MergeRequest) -> None:
 
 
 async def may_merge(actor: ProjectActor, branch_name: str) -> bool:
-    """Whether the actor may put commits into the branch, by merging or by pushing."""
+    """Return whether the actor may add commits to the branch, by merging or by pushing."""
     rules = await actor.protection(branch_name)
     role, admin = actor.project.role, actor.project.admin
     return rules.may_merge(role, admin=admin) or rules.may_push(role, admin=admin)
 
 
 async def status_of(actor: ProjectActor, merge_request: MergeRequest) -> MergeStatus:
-    """What stands in the way, if anything does, which the actor is judged on."""
+    """Return the reason why the merge request cannot be merged, if there is one, and record it as a
+    precondition."""
     status = await merging_queries.merge_status(actor.services.database, merge_request.id)
     actor.preconditions.add(
         Precondition(
@@ -174,7 +178,7 @@ async def status_of(actor: ProjectActor, merge_request: MergeRequest) -> MergeSt
 
 
 def require_mergeable(status: MergeStatus) -> None:
-    """Raises 405, and 422 for conflicts."""
+    """Raise 405, and 422 for conflicts."""
     if status.detailed_merge_status == "conflict":
         raise invalid("Branch cannot be merged", status=422)
     if status.detailed_merge_status != "mergeable":
@@ -191,7 +195,7 @@ def require_mergeable(status: MergeStatus) -> None:
 async def _new_target(
     actor: ProjectActor, merge_request: MergeRequest, status: MergeStatus, params: Merge, target: str
 ) -> str:
-    """Where the target branch is to stand, by the project's method: at a commit that exists already."""
+    """Return the new head of the target branch, by the project's method; the commit exists already."""
     source = merge_request.head_sha
     if _squashes(merge_request, status, params):
         source = await _squashed(actor, merge_request, params, target)
@@ -204,7 +208,8 @@ async def _new_target(
 
 
 async def _note_squash(actor: ProjectActor, merge_request: MergeRequest, sha: str) -> None:
-    """Written down before git moves anything, so that whoever settles that knows what has been merged."""
+    """Record the squash commit before git moves anything, so that the merge can be recognized when the target
+    has moved."""
     async with actor.services.database.transaction() as transaction:
         await merging_queries.note_squash(transaction, merge_request.id, merge_request.head_sha, sha)
     read = functools.partial(merging_queries.squash_noted, merge_request_id=merge_request.id)
@@ -218,8 +223,8 @@ def _squashes(merge_request: MergeRequest, status: MergeStatus, params: Merge) -
 
 
 async def _squashed(actor: ProjectActor, merge_request: MergeRequest, params: Merge, target: str) -> str:
-    """One commit on top of the target with all that the source brings, by the author of the merge request; the source
-    itself where it is just that."""
+    """Return a commit on top of the target with all changes of the source, by the author of the merge
+    request, or the source's head if that is already such a commit."""
     repository, message = actor.repository, params.squash_message or merge_request.title
     shas = await commits_between(repository, target, merge_request.head_sha, 2)
     if len(shas) == 1 and commit_data(repository, shas[0])["message"].strip() == message.strip():
@@ -232,7 +237,8 @@ async def _squashed(actor: ProjectActor, merge_request: MergeRequest, params: Me
 
 
 async def _may_remove_source(actor: ProjectActor, merge_request: MergeRequest) -> bool:
-    """Not where the branch is protected, the default one, or has moved on."""
+    """Return whether the source branch may be removed: it must not be protected or the default branch, and
+    must not have moved on."""
     rules = await actor.protection(merge_request.source_branch)
     source = branch(actor.repository, merge_request.source_branch)
     return (
@@ -244,7 +250,7 @@ async def _may_remove_source(actor: ProjectActor, merge_request: MergeRequest) -
 
 
 def default_message(project: Project, merge_request: MergeRequest) -> str:
-    """As GitLab writes it."""
+    """Return GitLab's default message of a merge commit."""
     return (
         f"Merge branch '{merge_request.source_branch}' into '{merge_request.target_branch}'\n\n"
         f"{merge_request.title}\n\nSee merge request {project.full_path}!{merge_request.iid}"
@@ -254,19 +260,20 @@ def default_message(project: Project, merge_request: MergeRequest) -> str:
 log = structlog.get_logger(__name__)
 
 MERGE_WHEN_READY = "merge_when_ready"
-#: What may stand in the way when somebody asks for it: it ends without anybody changing the merge request.
+#: Obstacles with which automatic merging can be requested: they can disappear without a change of the merge
+#: request.
 _ENDS_BY_ITSELF = frozenset(
     {"ci_still_running", "ci_must_pass", "status_checks_must_pass", "discussions_not_resolved"}
 )
 _SOON = datetime.timedelta(seconds=2)
 _NOT_ALLOWED = "You are not allowed to merge this merge request"
-#: How often it is judged at once while others change what it is judged on; the queue tries again.
+#: Immediate attempts when others change the preconditions; after these, the queue tries again.
 _MERGE_ATTEMPTS = 4
 
 
 async def merge_or_wait(actor: ProjectActor, iid: int, params: Merge) -> MergeRequest:
-    """Merges at once what waits for nothing, and has the rest merged later, in the name of the actor. Raises as
-    `merge`."""
+    """Merge at once if nothing has to be waited for; otherwise merge later, on behalf of the actor. Raise the
+    errors of `merge`."""
     merge_request = await judged(actor, iid, params.sha)
     status = await status_of(actor, merge_request)
     if not _waits(status):
@@ -284,9 +291,7 @@ async def merge_or_wait(actor: ProjectActor, iid: int, params: Merge) -> MergeRe
         await merging_queries.set_auto_merge(
             transaction, merge_request.id, actor.user_id, orjson.dumps(how).decode(), squash=params.squash
         )
-        await look_again(
-            transaction, merge_request.id
-        )  # the pipeline may have ended before this is committed
+        await look_again(transaction, merge_request.id)  # the pipeline may end before this is committed
     return merge_request
 
 
@@ -297,8 +302,8 @@ def _waits(status: MergeStatus) -> bool:
 
 
 async def cancel_auto_merge(actor: ProjectActor, iid: int) -> None:
-    """By who may merge, and by the author. Raises 403, 405 where it is not open, and 406 where nobody has asked for
-    it."""
+    """Cancel automatic merging, for those who may merge and for the author. Raise 403, 405 if the merge
+    request is not open, and 406 if automatic merging was not requested."""
     merge_request = await queries.find(actor.services.database, actor.project.id, iid)
     if merge_request.author_id != actor.user_id and not await may_merge(actor, merge_request.target_branch):
         raise forbidden()
@@ -314,7 +319,7 @@ async def cancel_auto_merge(actor: ProjectActor, iid: int) -> None:
 async def look_again(
     transaction: Transaction, merge_request_id: int, after: datetime.timedelta = datetime.timedelta(0)
 ) -> None:
-    """Has it merged, if it is to be merged by itself and nothing stands in the way any more."""
+    """Queue an attempt to merge if the merge request is to be merged automatically."""
     if await merging_queries.is_waiting(transaction, merge_request_id):
         await enqueue(
             transaction,
@@ -326,7 +331,7 @@ async def look_again(
 
 
 async def merge_when_ready(services: Services, merge_request_id: int) -> None:
-    """Merges with the rights, checks and head that there are now. Raises LockNotAvailable where others were always
+    """Merge with the current rights, checks and head. Raise LockNotAvailable if other changes were always
     faster."""
     for _ in range(_MERGE_ATTEMPTS):
         try:
@@ -350,10 +355,10 @@ async def _merge_if_ready(services: Services, merge_request_id: int) -> None:
         return
     await check_mergeability(
         services, merge_request
-    )  # before that it is not known whether it waits for its pipeline
+    )  # needed first, to find out whether it waits for its pipeline
     status = await merging_queries.merge_status(services.database, merge_request.id)
     if _waits(status):
-        if status.pipeline_is_queued:  # it may turn out that the file asks for none
+        if status.pipeline_is_queued:  # the file may turn out to require no pipeline
             async with services.database.transaction() as transaction:
                 await look_again(transaction, merge_request.id, _SOON)
         return
@@ -395,8 +400,9 @@ def setup(services: Services) -> None:
 
 
 async def merge_commit(services: Services, project_id: int, iid: int, person: Person) -> str:
-    """Return the SHA of the commit that merging would make now, in the name of `person`: it is kept under a ref beside
-    the head's, for who wants to try it out. Raises 400 where the head cannot be merged into the target."""
+    """Return the SHA of the commit that merging would currently create, in the name of `person`. A ref beside
+    the head's keeps it, so that it can be tried out. Raise 400 if the head cannot be merged into the
+    target."""
     database = services.database
     await check_mergeability(services, await queries.find(database, project_id, iid))
     merge_request = await queries.find(database, project_id, iid)
@@ -418,7 +424,7 @@ async def merge_commit(services: Services, project_id: int, iid: int, person: Pe
     except (MergeConflictError, NothingToMergeError):
         raise _not_mergeable() from None
     async with database.transaction() as transaction:
-        await queries.lock(transaction, merge_request.id)  # whoever deletes it removes the ref
+        await queries.lock(transaction, merge_request.id)  # deleting the merge request removes the ref
         await set_internal_ref(repository, ref, made)
     return made
 
@@ -433,7 +439,8 @@ _REBASE_ATTEMPTS = 4
 
 
 async def begin_rebase(actor: ProjectActor, iid: int, *, skip_ci: bool) -> None:
-    """Queues it. Raises 403 where the actor may not, and 409 where it is not open or somebody else is at it."""
+    """Queue a rebase. Raise 403 if the actor may not rebase, and 409 if the merge request is not open or a
+    rebase is running."""
     merge_request = await queries.find(actor.services.database, actor.project.id, iid)
     if reason := await _rebase_refusal(
         actor, merge_request, branch(actor.repository, merge_request.source_branch)
@@ -450,7 +457,7 @@ async def begin_rebase(actor: ProjectActor, iid: int, *, skip_ci: bool) -> None:
 async def _rebase_refusal(
     actor: ProjectActor, merge_request: MergeRequest, source: Branch | None
 ) -> str | None:
-    """Why the actor may not put other commits into the source branch."""
+    """Return the reason why the actor may not replace the commits of the source branch, or None."""
     rules = await actor.protection(merge_request.source_branch)
     if source is None:
         return "Source branch does not exist"
@@ -462,8 +469,8 @@ async def _rebase_refusal(
 
 
 async def rebase(services: Services, merge_request_id: int, user_id: int, *, skip_ci: bool) -> None:
-    """With the rights that the user has now. What keeps it from being done is the merge request's `merge_error`; raises
-    LockNotAvailable where others were always faster."""
+    """Rebase with the user's current rights. Record the reason of a failure as the merge request's
+    `merge_error`; raise LockNotAvailable if other changes were always faster."""
     for _ in range(_REBASE_ATTEMPTS):
         try:
             error = await _rebased(services, merge_request_id, user_id, skip_ci=skip_ci)
@@ -476,7 +483,7 @@ async def rebase(services: Services, merge_request_id: int, user_id: int, *, ski
 
 
 async def _rebased(services: Services, merge_request_id: int, user_id: int, *, skip_ci: bool) -> str | None:
-    """What has gone wrong, if anything has."""
+    """Rebase once, and return the reason of a failure, or None."""
     merge_request = await merging_queries.find_open(services.database, merge_request_id)
     if merge_request is None:
         return None

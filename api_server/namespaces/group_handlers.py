@@ -95,7 +95,7 @@ async def _listed(
 ) -> web.Response:
     page = requested_page(params, namespace_queries.LISTING, default_order="name", default_sort="asc")
     actor = caller_or_stranger(request)
-    # callers without credentials have no role, so no filter by role applies to them
+    # without credentials, `min_access_level` is ignored and `owned` matches nothing
     levels = [actor.user_id and params.min_access_level, params.owned and Role.OWNER]
     listed = await namespace_queries.list_groups(
         context.services(request).database,

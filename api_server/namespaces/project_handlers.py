@@ -186,7 +186,7 @@ async def _listed(
 ) -> web.Response:
     page = requested_page(params, project_queries.LISTING)
     actor = caller_or_stranger(request)
-    is_stranger = actor.user_id is None  # without a role anywhere, so no filter by role applies
+    is_stranger = actor.user_id is None  # has no role anywhere, so filters by role are ignored
     levels = [params.min_access_level, params.membership and Role.GUEST, params.owned and Role.OWNER]
     listed = await project_queries.list_projects(
         context.services(request).database,

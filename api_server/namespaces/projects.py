@@ -253,7 +253,7 @@ def _check_subject(components: Sequence[str]) -> None:
 
 
 def with_newer_names(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the changes with `public_jobs` and `builds_access_level` under these names, not their older ones."""
+    """Return the wishes with `public_jobs` and `builds_access_level` in place of their older names."""
     renamed = dict(changes)
     is_public, is_enabled = renamed.pop("public_builds", None), renamed.pop("jobs_enabled", None)
     if is_public is not None:

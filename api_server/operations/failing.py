@@ -1,4 +1,4 @@
-"""What fails now, why, and what to do about it, in one list: pages, `doctor` and metrics show the same."""
+"""Current failures with their reasons and remedies in one list, which pages, `doctor` and metrics show."""
 
 import datetime
 from typing import Literal, cast, get_args
@@ -11,24 +11,25 @@ from api_server.state.database import Executor
 from api_server.state.failures import Noted
 
 Kind = Literal["store", "disk", "background", "edge", "mail", "runner", "mirror", "delivery", "task"]
-#: What stops most comes first.
+#: The kinds in the order of their severity.
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
-#: Of one kind so many are shown.
+#: Maximum number of failures shown of one kind.
 MOST = 100
-#: Failed tasks of one name that are counted.
+#: Maximum number of failed tasks of one name that are counted.
 _COUNTED = 1000
-#: Jobs that wait of which it is asked who could take them.
+#: Maximum number of waiting jobs for which runners are looked up.
 _LOOKED_AT = 1000
-#: A runner that was not heard of for so long is not there: it asks at least once in 50 seconds, and that it did is
-#: written down every 40.
+#: A runner that has been silent this long is absent: it asks at least once in 50 seconds, and its contacts
+#: are recorded every 40.
 RUNNER_SILENCE = datetime.timedelta(seconds=120)
-#: Of a job that a runner has: it writes at least every four minutes, also where the job says nothing.
+#: The same for a runner that has a job: it writes at least every four minutes, even if the job is silent.
 JOB_SILENCE = datetime.timedelta(seconds=300)
-#: What a process says of itself counts for so long; it says so twice in this time.
+#: How long a process's report about itself is valid; each process reports twice in this time.
 HEARD_OF = datetime.timedelta(seconds=60)
 
-#: An edge that could not be told is told once more after 5 seconds: those that start with the service then hear of it.
+#: An edge that could not be notified is notified again after 5 seconds, which is long enough for edges that
+#: start together with the service.
 SECOND_TRY = datetime.timedelta(seconds=6)
 
 _PAGES: dict[Kind, str] = {
@@ -49,9 +50,9 @@ _REMEDIES = {
 
 @attrs.frozen(kw_only=True)
 class Failure:
-    """One thing that fails. `name` says whose (a path, an address), `since` is the first failure after the last
-    success, or that success itself where it is all that is known; `reason` and `remedy` are sentences without secrets;
-    `page` is the path of the page that shows and repairs it."""
+    """A failure. `name` says what fails (a path, an address); `since` is the first failure after the last
+    success, or that success itself if nothing else is known; `reason` and `remedy` are sentences without
+    secrets; `page` is the path of the page that shows and repairs it."""
 
     kind: Kind
     name: str
@@ -62,8 +63,8 @@ class Failure:
 
 
 async def failing(database: Executor, now: datetime.datetime) -> list[Failure]:
-    """All that fails at the moment `now`, at most 100 of a kind, what stops most first. Raises `Unavailable` where
-    there is no database, which is then what fails."""
+    """Return all failures at the moment `now`, at most 100 of a kind, the most severe kinds first. Raise
+    `Unavailable` if the database is down, which is then the failure."""
     result: list[Failure] = []
     for part in ("store", "disk", "background"):
         result += [_noted(row) for row in await _of(database, part, now)]
@@ -94,8 +95,8 @@ def _noted(noted: Noted) -> Failure:
 
 
 async def _edges(database: Executor, now: datetime.datetime) -> list[Failure]:
-    """Those that cannot be told, by the queue's own word, and those that do not answer when they are asked how they
-    are: each once."""
+    """Return the edges that could not be notified, according to the queue, and those that do not report their
+    status; each once."""
     by_url = {
         edge.url: Failure(
             kind="edge",

@@ -164,7 +164,7 @@ def open_bucket(url: str, timeout: float) -> Objects:
     each = datetime.timedelta(seconds=timeout / 2)
     store = from_url(
         url,
-        # TLS is not used only if the configured endpoint says so
+        # only an endpoint that begins with http:// is used without TLS
         client_options={
             "allow_http": endpoint.startswith("http://"),
             "timeout": each,

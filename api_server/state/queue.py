@@ -21,9 +21,8 @@ log = structlog.get_logger(__name__)
 #: procrastinate logs each task at each start, and each run twice.
 logging.getLogger("procrastinate").setLevel(logging.WARNING)
 
-if (
-    TYPE_CHECKING
-):  # a server whose background work runs in another process imports neither procrastinate nor psycopg 3
+# A server whose background work runs in another process imports neither procrastinate nor psycopg 3.
+if TYPE_CHECKING:
     from procrastinate import App
     from procrastinate.jobs import Job
 

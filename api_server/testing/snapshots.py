@@ -1,8 +1,4 @@
-"""The whole state of the server, kept under an id and brought back; and moving its clock.
-
-A file is known by what the file system says of it: its number, size and times. A file that is as it was last seen is
-not read again; each content that a file has had at a snapshot is kept once.
-"""
+"""Snapshots of the whole state of the server, restoring them, and moving its clock."""
 
 import asyncio
 import contextlib
@@ -47,13 +43,14 @@ from api_server.web.rate_limits import THROTTLE, WINDOW
 from common.concurrency import end, ended
 from common.config_errors import ConfigError
 
-#: What the file system says of a file that has not been touched.
+#: The attributes in the file system by which an unchanged file is recognized.
 Marks = tuple[int, ...]
 
 
 @attrs.frozen
 class Entry:
-    """A folder, a symbolic link (`target`), or a file, whose content is the kept one with the number `content`."""
+    """A folder, a symbolic link (`target`), or a file, whose content is the stored one with the number
+    `content`."""
 
     mode: int
     target: str | None = None
@@ -64,30 +61,31 @@ class Entry:
         return stat.S_ISREG(self.mode)
 
 
-#: All of a folder: entries by path below it, parents before children. None where there is no such folder.
+#: The contents of a folder: entries by path below it, parents before children. None if there is no such
+#: folder.
 Content = Mapping[str, Entry] | None
 
 
 class Tree:
-    """One folder. Contents of files are kept in `store`, and folders that are taken away are moved to `discarded`,
-    where that is on the same file system. All methods block; one call at a time."""
+    """One folder. Contents of files are stored in `store`, and folders that are removed are moved to
+    `discarded`, if that is on the same file system. All methods block; one call at a time."""
 
     def __init__(self, root: Path, store: Path, discarded: Path) -> None:
         self.root = root
         self._store = store
         self._discarded = discarded
-        #: What files were marked with when they had a content that is kept.
+        #: The attributes of files whose present content is stored.
         self._known: dict[str, tuple[Marks, int]] = {}
         self._made = 0
 
     def take(self) -> Content:
-        """What it holds now. Nobody may be writing there."""
+        """Return the present contents. Nobody may be writing there."""
         if not self.root.is_dir():
             return None
         return {path: self._entry(path, status) for path, status in self._walk("")}
 
     def bring_back(self, content: Content) -> None:
-        """Has it hold that again. Nobody may be writing there."""
+        """Restore the contents. Nobody may be writing there."""
         if content is None:
             if self.root.exists():
                 self._discard(self.root)
@@ -108,7 +106,7 @@ class Tree:
         self._known = {path: self._known[path] for path, entry in content.items() if entry.is_file}
 
     def drop_others(self, contents: Iterable[Content]) -> None:
-        """Lets go of all kept files but those of these contents, and those that are there now."""
+        """Delete all stored files except those of these contents and of the present one."""
         used = {entry.content for content in contents for entry in (content or {}).values()}
         used.update(content for _, content in self._known.values())
         for file in self._store.iterdir():
@@ -116,7 +114,8 @@ class Tree:
                 file.unlink()
 
     def _walk(self, below: str, within: Content = None) -> Iterator[tuple[str, os.stat_result]]:
-        """All entries below a folder with their marks; with `within`, not what is in folders that it does not have."""
+        """Yield all entries below a folder with their attributes; with `within`, leave out the contents of
+        folders that it does not have."""
         with os.scandir(self.root / below) as entries:
             ordered = sorted(entries, key=lambda entry: entry.name)
         for entry in ordered:
@@ -138,7 +137,8 @@ class Tree:
         return Entry(status.st_mode, content=known[1])
 
     def _is(self, entry: Entry, path: str, status: os.stat_result) -> bool:
-        """Whether what is there is this entry already; the permissions of folders are seen to afterwards."""
+        """Return whether the existing file is already this entry; the permissions of folders are set
+        afterwards."""
         if stat.S_IFMT(entry.mode) != stat.S_IFMT(status.st_mode):
             return False
         if entry.is_file:
@@ -179,7 +179,7 @@ def _marks(status: os.stat_result) -> Marks:
 
 Forget = Callable[[Any], Awaitable[None] | None]
 
-#: Who has asked how often.
+#: The counters of requests by caller.
 LIMITERS: Mapping[Key[Any], Forget] = {
     key: lambda limiter: limiter.forget()
     for key in (
@@ -194,8 +194,8 @@ LIMITERS: Mapping[Key[Any], Forget] = {
         mail_links.BY_ADDRESS,
     )
 }
-#: All that outlives a request, by where it stands in the application. What looks things up in the database again when
-#: `note_change` says so (`LookupCache`) is none of it, nor what only counts what is under way.
+#: All state in memory that outlives a request, by its key in the application. It does not include caches that
+#: `note_change` invalidates (`LookupCache`), nor counters of running work.
 REMEMBERED: Mapping[Key[Any], Forget] = {
     **LIMITERS,
     QUOTAS: lambda quotas: quotas.forget(),
@@ -210,7 +210,7 @@ REMEMBERED: Mapping[Key[Any], Forget] = {
 
 
 async def forget_memory(services: Services) -> None:
-    """Forget what the process remembers of the state that was."""
+    """Forget all data in memory that belongs to the previous state."""
     services.database.note_change()
     for key, forget_it in REMEMBERED.items():
         done = forget_it(services[key])
@@ -219,7 +219,7 @@ async def forget_memory(services: Services) -> None:
 
 
 def forget_who_asked(services: Services) -> None:
-    """Nobody has asked too often."""
+    """Reset all rate limits."""
     for key, forget_it in LIMITERS.items():
         forget_it(services[key])
 
@@ -227,13 +227,13 @@ def forget_who_asked(services: Services) -> None:
 log = structlog.get_logger(__name__)
 
 START = "start"
-#: Snapshots beside that of the start, and bytes of the files that all of them together keep.
+#: Maximum number of snapshots besides that of the start, and maximum bytes of the files of all of them.
 MOST_SNAPSHOTS, MOST_BYTES = 100, 1024**3
 
 
 @attrs.frozen
 class Snapshot:
-    """What everything was at a moment; `ahead` is by how much the clock had been moved."""
+    """The state at a moment; `ahead` is how far the clock had been moved."""
 
     id: str
     at: datetime.datetime
@@ -243,7 +243,7 @@ class Snapshot:
 
 
 class Snapshots:
-    """The snapshots of an application, and the way back to them. Calls that come together take turns."""
+    """The snapshots of an application, and restoring them. Concurrent calls take turns."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -258,7 +258,7 @@ class Snapshots:
 
     @contextlib.asynccontextmanager
     async def working(self) -> AsyncIterator[None]:
-        """They can be used for the length of the block, at whose beginning the first is taken."""
+        """Take the first snapshot, and keep snapshots usable for the duration of the block."""
         with contextlib.closing(self.tables):
             await self.tables.open()
             await self.tables.run(queries.MAKE_CLOCK)
@@ -273,27 +273,28 @@ class Snapshots:
 
     @contextlib.asynccontextmanager
     async def alone(self, *, cut: bool) -> AsyncIterator[None]:
-        """Nothing else goes on for the length of the block, and nobody else is in one. Raises what `quiet` does."""
+        """Stop all other activity, and other callers of this method, for the duration of the block. Raise the
+        errors of `quiet`."""
         async with self._turn, quiet(self._services, cut=cut):
             yield
 
     def is_clean(self) -> bool:
-        """Whether nothing that a reset has left behind is still being cleaned up."""
+        """Return whether the clean-up after the last reset has ended."""
         return self._cleaning is None or self._cleaning.done()
 
     async def settle(self) -> list[str]:
-        """Waits until no work is due or under way; the names of what takes longer."""
+        """Wait until no work is due or running; return the names of unfinished work."""
         async with self._turn:
             return await settled(self._services)
 
     @property
     def kept(self) -> list[Snapshot]:
-        """All of them, the oldest first."""
+        """All snapshots, the oldest first."""
         return list(self._kept.values())
 
     async def take(self, *, as_start: bool = False) -> Snapshot:
-        """Keeps what is now; `as_start`, for `reset`. Raises 409 where that is too much, or something goes on
-        that does not end."""
+        """Take a snapshot of the present state; `as_start` makes it that for `reset`. Raise 409 if there are
+        too many or too large snapshots, or if some activity does not end."""
         if not as_start and len(self._kept) > MOST_SNAPSHOTS:
             raise refused(
                 f"There are {MOST_SNAPSHOTS} snapshots already: delete some, or reuse them.", web.HTTPConflict
@@ -310,8 +311,8 @@ class Snapshots:
             return taken
 
     async def bring_back(self, id_: str, *, also: Iterable[Callable[[], object]] = ()) -> None:
-        """Has everything be as at that snapshot; `also` is called in the same moment. Raises 404 for an
-        unknown id, 503 where an edge cannot be told."""
+        """Restore a snapshot; call `also` at the same moment. Raise 404 for an unknown id, 503 if an edge
+        cannot be reset."""
         self._kept_snapshot(id_)
         async with self.alone(cut=True):
             snapshot = self._kept_snapshot(id_)
@@ -332,7 +333,7 @@ class Snapshots:
             )
 
     async def delete(self, id_: str) -> None:
-        """Raises 400 and 404."""
+        """Delete a snapshot. Raise 400 and 404."""
         if id_ == START:
             raise refused("The snapshot of the start is what a reset goes back to; it stays.")
         async with self._turn:
@@ -366,7 +367,7 @@ class Snapshots:
         await self._drop_unused()
 
     async def _drop_unused(self) -> None:
-        """What only snapshots had that are no more."""
+        """Delete copies and files that no remaining snapshot needs."""
         copies = {
             copy
             for snapshot in self._kept.values()
@@ -379,7 +380,7 @@ class Snapshots:
             await asyncio.to_thread(tree.drop_others, contents)
 
     async def _clean_up(self) -> None:
-        """What would be in the way of later ones, but of nobody now."""
+        """Clean up what the reset has left behind, which would slow down later ones."""
         try:
             await asyncio.to_thread(_empty, self._discarded)
             await self.tables.clean_up()
@@ -399,7 +400,8 @@ class Snapshots:
 
 
 def roots(services: Services) -> list[Path]:
-    """The folders in which the application keeps anything that requests change. Raises `ConfigError`."""
+    """Return the folders in which the application stores everything that requests change. Raise
+    `ConfigError`."""
     objects, outbox = services.objects.folder, services[OUTBOX]
     if objects is None:
         raise ConfigError("A server for tests keeps its objects in files: leave object_store_url away")
@@ -420,7 +422,7 @@ FURTHEST_AHEAD = datetime.timedelta(days=365 * 100)
 
 
 async def move_clock(services: Services, by: datetime.timedelta) -> list[str]:
-    """Moves the clock forward; what is due by then is done, but for what these names say, which takes longer. Raises
+    """Move the clock forward, do the work that is due by then, and return the names of unfinished work. Raise
     400, 409 and 503."""
     if by < datetime.timedelta():
         raise refused("The clock moves forward only; POST /-/testing/reset sets it back.")
@@ -436,7 +438,7 @@ async def move_clock(services: Services, by: datetime.timedelta) -> list[str]:
             )
         clock.ahead = ahead
         await services[SNAPSHOTS].tables.run(queries.MOVE_CLOCK, ahead=ahead)
-        if by.total_seconds() >= WINDOW:  # by a clock that cannot be moved
+        if by.total_seconds() >= WINDOW:  # their windows run by a clock that cannot be moved
             forget_who_asked(services)
         services.database.note_change()
         services[FIGURES].forget()

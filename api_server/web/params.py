@@ -322,9 +322,7 @@ def _texts(problem: Exception, where: str = "") -> Iterator[str]:
             for inner, note in noted:
                 name = public_name(fields[note.name])
                 yield from _texts(inner, f"{where}[{name}]" if where else name)
-            yield from map(
-                str, others
-            )  # from an attrs validator or converter, which names its parameters itself
+            yield from map(str, others)  # from attrs validators or converters, which name their parameters
         case _ItemRefused():
             yield from _texts(
                 problem.problem, where if problem.index is None else f"{where}[{problem.index}]"

@@ -52,7 +52,7 @@ async def show_agent(services: Services, params: OneAgent, project: Project) -> 
 async def create_agent(
     services: Services, actor: Actor, params: CreateAgent, project: Project
 ) -> web.Response:
-    """Registers an agent; whose jobs may use it is said in its file in the project's repository."""
+    """Register an agent. Its file in the project's repository says whose jobs may use it."""
     async with services.database.transaction() as transaction:
         most = services.settings.agents_limit
         made = await agents.register(transaction, project, params.name, actor.author, most)

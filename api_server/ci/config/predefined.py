@@ -1,4 +1,4 @@
-"""The predefined `CI_*` and `GITLAB_*` variables, from plain descriptions of what a pipeline and a job are."""
+"""The predefined `CI_*` and `GITLAB_*` variables, made from plain descriptions of a pipeline and a job."""
 
 import hashlib
 import re
@@ -15,7 +15,7 @@ _NO_SHA = "0" * 40
 
 @frozen(kw_only=True)
 class Server:
-    """`url` is the configured external URL, without a trailing slash."""
+    """The service; `url` is the configured external URL, without a trailing slash."""
 
     url: str
     version: str
@@ -25,7 +25,7 @@ class Server:
 
 @frozen(kw_only=True)
 class Project:
-    """`full_path` is `group/sub/app`; `title` the name that people read."""
+    """A project; `full_path` is `group/sub/app`, `title` the name that people read."""
 
     id: int
     full_path: str
@@ -42,7 +42,7 @@ class Commit:
     sha: str
     message: str
     author: str
-    #: `Name <address>` is made of both.
+    #: `CI_COMMIT_AUTHOR` is made of both: `Name <address>`.
     author_email: str
     timestamp: datetime
 
@@ -69,7 +69,7 @@ class MergeRequest:
 
 @frozen(kw_only=True)
 class User:
-    """Who started the pipeline, or this job of it."""
+    """The user who started the pipeline, or this job of it."""
 
     id: int
     username: str
@@ -79,8 +79,9 @@ class User:
 
 @frozen(kw_only=True)
 class Pipeline:
-    """`ref` is a short name (of a merge request its source branch); `source` one of GitLab's (`push`, `web`, `api`,
-    `merge_request_event`, ...). `open_merge_requests` are those from the branch: `group/app!1,group/app!2`."""
+    """A pipeline; `ref` is a short name (of a merge request its source branch), `source` one of GitLab's
+    sources (`push`, `web`, `api`, `merge_request_event`, ...). `open_merge_requests` are those from the
+    branch: `group/app!1,group/app!2`."""
 
     iid: int
     ref: str
@@ -96,7 +97,7 @@ class Pipeline:
 
 @frozen(kw_only=True)
 class Job:
-    """What a planned job becomes at the moment it is handed to a runner."""
+    """The data of a job that are known when it is handed to a runner."""
 
     id: int
     pipeline_id: int
@@ -112,7 +113,7 @@ class Job:
 MAX_SLUG = 63
 MAX_ENVIRONMENT_SLUG = 24
 
-#: First match wins; GitLab's guess when a job names no `deployment_tier`.
+#: First match wins; GitLab's guess if a job has no `deployment_tier`.
 _TIERS = (
     ("development", r"(?i)(dev|review|trunk)"),
     ("testing", r"(?i)(test|tst|int|ac(ce|)pt|qa|qc|control|quality)"),
@@ -162,7 +163,7 @@ def pipeline_variables(
     user: User | None = None,
     merge_request: MergeRequest | None = None,
 ) -> tuple[Variable, ...]:
-    """Return all that is known before the pipeline is created: what `Context.predefined` is made of."""
+    """Return all variables that are known before the pipeline is created, for `Context.predefined`."""
     predefined = {
         **_of_server(server),
         **_of_project(server, project),
@@ -179,7 +180,8 @@ def pipeline_variables(
 def job_variables(
     server: Server, project: Project, job: Job, planned: PlannedJob, known: tuple[Variable, ...]
 ) -> tuple[Variable, ...]:
-    """Return the further variables of one job. `known` are the pipeline's, which the environment's URL may refer to."""
+    """Return the further variables of one job. `known` are the pipeline's, which the environment's URL may
+    refer to."""
     base = f"{server.url}/{project.full_path}/-"
     predefined = {
         "CI_PIPELINE_ID": str(job.pipeline_id),
@@ -202,7 +204,8 @@ def job_variables(
 
 
 def _public(predefined: dict[str, str]) -> tuple[Variable, ...]:
-    """Predefined values are data, never templates: a dollar sign in a commit message stays one."""
+    """Return public variables. Predefined values are data, not templates: a dollar sign in a commit message
+    is kept."""
     return tuple(Variable(key, value, raw="$" in value) for key, value in predefined.items())
 
 

@@ -1,4 +1,4 @@
-"""CI variables: one value class, precedence, and the expansion of `$NAME` and `${NAME}` in each other."""
+"""CI variables: their class, precedence, and the expansion of `$NAME` and `${NAME}` in each other."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -6,7 +6,7 @@ from typing import Any
 
 from attrs import asdict, evolve, frozen
 
-#: Characters that expanding all variables of a job may produce; beyond it values stay as they were written.
+#: Maximum characters that expanding all variables of a job may produce; values beyond it are not expanded.
 MAX_EXPANDED = 1024 * 1024
 
 _REFERENCE = re.compile(r"\$\$|\$(?P<plain>[A-Za-z_]\w*)|\$\{(?P<braced>[A-Za-z_]\w*)\}", re.ASCII)
@@ -14,8 +14,8 @@ _REFERENCE = re.compile(r"\$\$|\$(?P<plain>[A-Za-z_]\w*)|\$\{(?P<braced>[A-Za-z_
 
 @frozen
 class Variable:
-    """One variable in the runner's words. The value of a `raw` one is never expanded, that of a `file` one becomes a
-    path."""
+    """One variable in the runner's terms. The value of a `raw` one is never expanded, that of a `file` one
+    becomes a path."""
 
     key: str
     value: str
@@ -29,7 +29,8 @@ class Variable:
 
 
 def overlay(*layers: Iterable[Variable]) -> list[Variable]:
-    """Return all layers, weakest first, as one list; of one key the last value counts, in the place of the first."""
+    """Return all layers, weakest first, as one list; of each key the last value counts, at the position of
+    the first."""
     merged: dict[str, Variable] = {}
     for layer in layers:
         merged.update((variable.key, variable) for variable in layer)
@@ -41,15 +42,16 @@ def values(variables: Iterable[Variable]) -> dict[str, str]:
 
 
 def expand(text: str, known: Mapping[str, str]) -> str:
-    """Return `text` with `$NAME` and `${NAME}` replaced, unknown names by nothing, and `$$` by one dollar sign.
+    """Return `text` with `$NAME` and `${NAME}` replaced, unknown names by nothing, and `$$` by one dollar
+    sign.
 
-    Text that would grow beyond MAX_EXPANDED stays as it is.
+    Text that would grow beyond MAX_EXPANDED is returned unchanged.
     """
     return _expanded(text, known, lambda name, _: "" if name else "$")
 
 
 def expand_known(text: str, known: Mapping[str, str]) -> str:
-    """As `expand`, but unknown names and `$$` stay as they are."""
+    """Expand like `expand`, but leave unknown names and `$$` unchanged."""
     return _expanded(text, known, lambda _, written: written)
 
 
@@ -65,10 +67,11 @@ def _expanded(text: str, known: Mapping[str, str], unknown: Callable[[str | None
 
 
 def expand_all(variables: Iterable[Variable]) -> list[Variable]:
-    """Return the variables with references between them replaced, as far as a server does it for a runner.
+    """Return the variables with references between them replaced, as far as the server does this for a
+    runner.
 
-    Left to the runner are unknown names, `$$`, and references to raw and file variables. Variables that refer to each
-    other in a circle stay as they were written.
+    Unknown names, `$$`, and references to raw and file variables are left to the runner. Variables that refer
+    to each other in a cycle are not expanded.
     """
     known = {variable.key: variable for variable in variables}
     templates = {
@@ -92,10 +95,10 @@ def expand_all(variables: Iterable[Variable]) -> list[Variable]:
 def forwarded(
     own: Iterable[Variable], weaker: Iterable[Variable], stronger: Iterable[Variable]
 ) -> list[Variable]:
-    """Return a bridge's `own` variables as the pipeline that it starts gets them: with the values that they refer to
-    here. References to file variables, and unknown names, are left to that pipeline.
+    """Return a bridge's `own` variables for the pipeline that it starts, with references replaced by their
+    values here. References to file variables and unknown names are left to that pipeline.
 
-    Text that would grow beyond MAX_EXPANDED stays as it is.
+    Text that would grow beyond MAX_EXPANDED is returned unchanged.
     """
     given = list(own)
     known = {
@@ -137,7 +140,8 @@ def _expand_done(text: str, known: Mapping[str, Variable], done: Mapping[str, st
 
 
 def _dependencies_first(templates: Mapping[str, Variable]) -> Iterator[str]:
-    """Return the keys in an order in which each comes after those it refers to, without the members of circles."""
+    """Yield the keys in an order in which each comes after those it refers to, without the members of
+    cycles."""
     waiting = {
         key: {name for name in references(variable.value) if name in templates}
         for key, variable in templates.items()

@@ -1,4 +1,4 @@
-"""Endpoints 1 to 11: jobs and bridges are listed, read with their logs, canceled, retried, erased and played."""
+"""Endpoints 1 to 11: list jobs and bridges, read their logs, and cancel, retry, erase and play them."""
 
 from typing import Any, Literal
 
@@ -54,7 +54,8 @@ routes = Routes()
 async def show_log(
     request: web.Request, services: Services, params: OneJob, project: Project
 ) -> web.StreamResponse:
-    """Endpoint 7. A log that may show secrets is for those who could run the job."""
+    """Endpoint 7. Show the log of a job. A log that may contain secrets is shown only to callers who could
+    run the job."""
     job = await find_job(services, project, params.job_id)
     if not may_read_log(project, job):
         raise forbidden()
@@ -62,12 +63,13 @@ async def show_log(
 
 
 def may_read_log(project: Project, job: Job) -> bool:
-    """Whether whoever has found the `project` may read what the job says."""
+    """Return whether a caller who can see the `project` may read the log of the job."""
     return not job.debug_trace or project.role >= Role.DEVELOPER
 
 
 async def watched_log(services: Services, job_id: int) -> Log | None:
-    """The job's log, if it has one; while it grows, its runner is told that somebody looks, and sends it sooner."""
+    """Return the job's log, or None. If it is still growing, record that somebody is watching it, so that its
+    runner sends it more often."""
     log = await log_queries.find_log(services.database, job_id)
     if log is not None and not (log.closed or log.watched):
         await log_queries.note_watched(services.database, job_id)
@@ -75,8 +77,9 @@ async def watched_log(services: Services, job_id: int) -> Log | None:
 
 
 async def send_log(request: web.Request, job_id: int) -> web.StreamResponse:
-    """Answer 200, or 206 for `Range`, chunk by chunk. Raises 404 without a log, and 416 with the present size in
-    `Content-Range` if the range begins behind it: a client that follows a running job asks again from there."""
+    """Send the log, or with 206 a range of it, piece by piece. Raise 404 without a log, and 416, with the
+    current size in `Content-Range`, if the range begins behind its end: a client that follows a running job
+    then asks again from there."""
     services = context.services(request)
     log = await watched_log(services, job_id)
     if log is None:
@@ -104,7 +107,7 @@ async def send_log(request: web.Request, job_id: int) -> web.StreamResponse:
         async for chunk in rejoined(first, chunks):
             await response.write(chunk)
             left -= len(chunk)
-    if left:  # erased meanwhile: the client must not take this for the whole
+    if left:  # erased meanwhile: the client must not take this for the whole log
         raise ConnectionResetError
     await response.write_eof()
     return response
@@ -118,7 +121,7 @@ JOBS_LIMIT = Key[RateLimiter]("jobs_limit")
 async def list_project_jobs(
     request: web.Request, services: Services, actor: Actor, params: ListProjectJobs, project: Project
 ) -> web.Response:
-    """Endpoint 1. Newest first."""
+    """Endpoint 1. List the jobs of a project, newest first."""
     if wait := services[JOBS_LIMIT].retry_after(actor.user_id):
         raise too_many_requests(wait)
     page = requested_jobs(params, queries.JOBS_OF_PROJECT)
@@ -134,7 +137,7 @@ async def list_project_jobs(
 async def list_pipeline_jobs(
     request: web.Request, params: ListPipelineJobs, project: Project
 ) -> web.Response:
-    """Endpoint 2. Newest first; without retried ones, unless `include_retried`."""
+    """Endpoint 2. List the jobs of a pipeline, newest first; retried ones only with `include_retried`."""
     return await _jobs_of_pipeline(request, params, project, "build")
 
 
@@ -142,7 +145,7 @@ async def list_pipeline_jobs(
     "/projects/{id}/pipelines/{pipeline_id}/bridges", access=project(feature="builds"), answers="200 [Bridge]"
 )
 async def list_bridges(request: web.Request, params: ListPipelineJobs, project: Project) -> web.Response:
-    """Endpoint 3. Jobs that start other pipelines, newest first."""
+    """Endpoint 3. List the jobs of a pipeline that start other pipelines, newest first."""
     return await _jobs_of_pipeline(request, params, project, "bridge")
 
 
@@ -168,13 +171,13 @@ async def _jobs_of_pipeline(
 
 @routes.get("/job", access=JOB, answers="200 Job")
 async def show_own_job(services: Services, actor: Actor) -> web.Response:
-    """Endpoint 4. The job whose token is sent."""
+    """Endpoint 4. Show the job whose token is sent."""
     return json_text(await _job_json(services, id_of_calling_job(actor)))
 
 
 @routes.get("/projects/{id}/jobs/{job_id}", access=project(feature="builds"), answers="200 Job")
 async def show_job(services: Services, params: OneJob, project: Project) -> web.Response:
-    """Endpoint 6. One job."""
+    """Endpoint 6. Show one job."""
     entity = await queries.show_job_of_project(
         services.database, project.id, params.job_id, archived_before(services)
     )
@@ -187,7 +190,7 @@ async def show_job(services: Services, params: OneJob, project: Project) -> web.
     "/projects/{id}/jobs/{job_id}/cancel", access=project(Role.DEVELOPER, feature="builds"), answers="201 Job"
 )
 async def cancel_job(services: Services, params: CancelJob, project: Project) -> web.Response:
-    """Endpoint 8. `force` is for Maintainers."""
+    """Endpoint 8. Cancel a job. `force` is for Maintainers."""
     if params.force and project.role < Role.MAINTAINER:
         raise forbidden()
     job = await find_job(services, project, params.job_id)
@@ -201,7 +204,7 @@ async def cancel_job(services: Services, params: CancelJob, project: Project) ->
     "/projects/{id}/jobs/{job_id}/retry", access=project(Role.DEVELOPER, feature="builds"), answers="201 Job"
 )
 async def retry_job(services: Services, actor: Actor, params: OneJob, project: Project) -> web.Response:
-    """Endpoint 9. Answers the new job."""
+    """Endpoint 9. Retry a job and answer the new one."""
     job = await find_job_or_bridge(services, project, params.job_id)
     await check_may_change(services, project, job.ref, tag=job.tag)
     check_not_archived(services, job.created_at)
@@ -218,7 +221,7 @@ async def retry_job(services: Services, actor: Actor, params: OneJob, project: P
     answers="201 ErasedJob",
 )
 async def erase_job(services: Services, actor: Actor, params: OneJob, project: Project) -> web.Response:
-    """Endpoint 10. Its log and artifacts go; what it was stays."""
+    """Endpoint 10. Erase the log and artifacts of a job, but keep the job."""
     job = await find_job(services, project, params.job_id)
     await check_may_change(services, project, job.ref, tag=job.tag)
     check_may_erase(actor, project, job)
@@ -238,7 +241,7 @@ async def erase_job(services: Services, actor: Actor, params: OneJob, project: P
     answers="200 Job | Bridge",
 )
 async def play_job(services: Services, actor: Actor, params: PlayJob, project: Project) -> web.Response:
-    """Endpoint 11. Answers a bridge as one."""
+    """Endpoint 11. Start a manual job or bridge."""
     job = await find_job_or_bridge(services, project, params.job_id)
     await check_may_change(services, project, job.ref, tag=job.tag)
     check_not_archived(services, job.created_at)
@@ -266,12 +269,13 @@ async def _job_json(services: Services, job_id: int) -> str:
     answers="200 AllowedAgents",
 )
 async def show_allowed_agents(services: Services, actor: Actor) -> web.Response:
-    """Endpoint 5. The cluster agents that the calling job may use."""
+    """Endpoint 5. List the cluster agents that the calling job may use."""
     return json_value(await describe_allowed_agents(services.database, id_of_calling_job(actor)))
 
 
 async def describe_allowed_agents(database: Executor, job_id: int) -> dict[str, Any]:
-    """The document's shape, with GitLab's further keys; `environment` only for jobs that have one."""
+    """Return the answer in the document's form, with GitLab's additional keys; `environment` only for jobs
+    that have one."""
     job = await queries.describe_job(database, job_id)
     allowed = await agents.allowed_agents(
         database, job.project_id, environment=job.environment, protected=job.protected

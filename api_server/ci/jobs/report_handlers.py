@@ -1,6 +1,6 @@
 """`/projects/:id/pipelines/:pipeline_id/test_report` and `/test_report_summary` (supporting resources).
 
-Reports are read when somebody asks for them: their bytes from the object store, their cases in a thread.
+Reports are read on request: their bytes from the object store, their cases in a thread.
 """
 
 import asyncio
@@ -27,21 +27,24 @@ from api_server.web.auth import Actor, Anonymous
 from api_server.web.routes import Routes
 from common.concurrency import ConcurrencyLimiter
 
-#: Pipelines whose reports are read at a time, and those of one caller; seconds that others wait.
+#: Pipelines whose reports are read concurrently, those of one caller, and seconds that other callers wait.
 _READ_AT_A_TIME, _EACH, _TIMEOUT = 2, 1, 30
-#: Bytes of compressed answers that are kept so that the same reports need not be read again; where reports may be
-#: larger, as many as these: an answer says what they say, and what it adds is compressed to next to nothing.
+#: Bytes of compressed answers that are cached, so that the same reports need not be read again. If reports
+#: may be larger, the cache is as large as they may be: an answer repeats their contents, and its additions
+#: compress well.
 _KEPT = 32 * 2**20
 _MOST_FILES = 10_000
 #: Elements that are read for each case that may be read.
 _ELEMENTS_OF_A_CASE = 10
-#: The numbering behind the names of jobs that belong together, by `parallel` or by people: `1/3`, `[a, b]`.
+#: The numbering in the names of jobs that belong together, whether added by `parallel` or by people: `1/3`,
+#: `[a, b]`.
 _NUMBERING = re2.compile(r"([\s:]+(\[.*\]|\d+[\s:/\\]+\d+)){1,3}\s*\z")
 
 
 @attrs.frozen
 class Readers:
-    """Limits how many reports are read at a time, and caches the answers, compressed: reports never change."""
+    """Limits how many reports are read at a time, and caches the answers, compressed: reports never
+    change."""
 
     kept: "LRUCache[object, bytes]"
     slots: ConcurrencyLimiter = attrs.field(
@@ -58,7 +61,7 @@ def setup(services: Services) -> None:
 
 @attrs.define
 class _Room:
-    """What is left of the limits for one pipeline."""
+    """The remaining limits for one pipeline."""
 
     bytes: int
     files: int
@@ -81,7 +84,7 @@ async def read_reports(
     reports: Sequence[StoredReport],
     render: Callable[[Sequence[JobSuite]], dict[str, Any]],
 ) -> str:
-    """Return the reports of a pipeline as `render` shows them, as JSON. Raises `TooBusy`."""
+    """Return the result of `render` for the reports of a pipeline, as JSON. Raise `TooBusy`."""
     readers, settings = services[READERS], services.settings
     key = (render, settings.test_cases_limit, settings.test_report_limit, *reports)
     if (packed := readers.kept.get(key)) is not None:
@@ -118,7 +121,8 @@ async def _suites(services: Services, reports: Sequence[StoredReport]) -> Sequen
 
 
 async def _bytes_of(services: Services, stored: StoredReport, room: _Room) -> bytes:
-    """Return the report as it was uploaded. It counts unpacked, and has to fit packed, too."""
+    """Return the report as it was uploaded. Its decompressed size counts towards the limit, but its
+    compressed size must fit as well."""
     attrs.evolve(room).take(stored.size)
     objects = services.objects
     return b"".join([piece async for piece in objects.read(stored.object_key, 0, stored.size)])
@@ -137,7 +141,7 @@ def _read_report(data: bytes, suite: Suite, room: _Room, most: int) -> None:
 
 
 def suite_name(job: str) -> str:
-    """Return the name of a job without the numbering that tells it from others that belong together."""
+    """Return the name of a job without the numbering that distinguishes jobs that belong together."""
     return str(_NUMBERING.sub("", job)).strip()
 
 
@@ -158,7 +162,7 @@ class ReportsOfPipeline:
 async def show_report(
     services: Services, actor: Actor | Anonymous, params: ReportsOfPipeline, project: Project
 ) -> web.Response:
-    """All test cases of the pipeline's jobs."""
+    """Show the test report of a pipeline with all test cases."""
     return await _answer(services, actor, params, project, junit.report)
 
 
@@ -170,7 +174,7 @@ async def show_report(
 async def show_summary(
     services: Services, actor: Actor | Anonymous, params: ReportsOfPipeline, project: Project
 ) -> web.Response:
-    """How many there are."""
+    """Show the numbers of test cases of a pipeline."""
     return await _answer(services, actor, params, project, junit.summary)
 
 

@@ -1,6 +1,7 @@
-"""Making a pipeline: reads the commit, plans its jobs, and writes all of it down at once.
+"""Creating a pipeline: reading the commit, planning its jobs, and writing all of it in one transaction.
 
-A pipeline that was asked for earlier is made with the rights that its user has by now."""
+A pipeline that was requested earlier is created with the rights that its user has at that time.
+"""
 
 import asyncio
 import datetime
@@ -48,8 +49,8 @@ from common.concurrency import aside
 
 @attrs.frozen(kw_only=True)
 class PipelineRequest:
-    """A pipeline that somebody asks for. `ref` is a short name, or that of a merge request's head; `origin` makes it
-    once however often it is asked."""
+    """A request for a pipeline. `ref` is a short name, or that of a merge request's head; requests with the
+    same `origin` create only one pipeline."""
 
     project_id: int
     ref: str
@@ -63,12 +64,12 @@ class PipelineRequest:
     #: Values for the `spec:inputs` of the file.
     inputs: Mapping[str, Any] = attrs.field(factory=dict)
     origin: str | None = None
-    #: Whether to make a skipped pipeline.
+    #: Whether to create a skipped pipeline.
     skip: bool = False
     #: The bridge that starts it, and the first pipeline of its hierarchy.
     source_job_id: int | None = None
     hierarchy_id: int | None = None
-    #: The merge request that it, or its parent pipeline, is made for.
+    #: The merge request for which it, or its parent pipeline, is created.
     merge_request: MergeRequest | None = None
     #: The schedule that is due.
     schedule_id: int | None = None
@@ -82,13 +83,13 @@ class PipelineRequest:
 
     @property
     def changed_since(self) -> str:
-        """The commit since which `changes` are asked for."""
+        """The commit with which `changes` compare."""
         return self.before_sha if self.merge_request is None else self.merge_request.base_sha or NO_COMMIT
 
 
 class PipelineRefused(ApiError):
-    """There is no pipeline; `errors` are sentences for who asked, `reason` is why a bridge fails that did (GitLab's
-    name). With `retry_after` (seconds) it is worth another try."""
+    """The pipeline is refused; `errors` are sentences for the requester, `reason` is GitLab's failure reason
+    for a bridge that requested it. With `retry_after` (seconds) a later attempt may succeed."""
 
     def __init__(
         self, *errors: str, reason: str = "downstream_pipeline_creation_failed", retry_after: int = 0
@@ -100,7 +101,7 @@ class PipelineRefused(ApiError):
 
 
 MISSING_FILE = "Missing CI config file"
-#: Characters of a merge request's description that its jobs are told.
+#: Maximum characters of a merge request's description that its jobs get.
 MAX_DESCRIPTION = 2700
 
 
@@ -129,7 +130,8 @@ def described_user(subject: Subject) -> predefined.User | None:
 
 
 def described_merge_request(merge_request: MergeRequest | None) -> predefined.MergeRequest | None:
-    """Return the description without the heads' SHAs, which GitLab tells pipelines of merged results only."""
+    """Return the merge request without the heads' SHAs, which GitLab gives only to pipelines of merged
+    results."""
     if merge_request is None:
         return None
     return predefined.MergeRequest(
@@ -153,16 +155,16 @@ def described_merge_request(merge_request: MergeRequest | None) -> predefined.Me
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: What a bridge does not have: it never runs anywhere.
+#: Variables that a bridge does not have, because no runner runs it.
 _OF_RUNNERS = frozenset({"CI_JOB_STARTED_AT", "CI_JOB_TIMEOUT"})
-#: Variables of a pipeline that are opened in the event loop.
+#: Maximum number of a pipeline's variables that are decrypted in the event loop.
 _AT_ONCE = 200
 _SKIPS = re.compile(r"\[(ci[ _-]skip|skip[ _-]ci)\]", re.IGNORECASE)
 
 
 @attrs.frozen
 class PipelineMaker:
-    """Makes pipelines, with what that takes of the application."""
+    """Creates pipelines with the parts of the application that this requires."""
 
     database: Database
     repositories: Repositories
@@ -177,11 +179,11 @@ class PipelineMaker:
         return predefined.Server(url=self.settings.base_url, version=self.settings.dialect)
 
     async def make(self, request: PipelineRequest) -> int:
-        """The id of the new pipeline, its first jobs on their way. Raises `PipelineRefused`.
+        """Create a pipeline, enqueue its first jobs and return its id. Raise `PipelineRefused`.
 
-        A pushed configuration that cannot be used gives a failed pipeline with `yaml_errors`, so that who pushed it
-        finds out, and so does that of a pipeline that a bridge starts, although it is refused. A merge request has a
-        skipped one only where it would have one that runs.
+        A pushed configuration that is invalid gives a failed pipeline with `yaml_errors`, so that the user
+        who pushed it is informed. So does an invalid configuration of a child pipeline, although it is
+        refused. A merge request gets a skipped pipeline only if it would otherwise get one that runs.
         """
         self._count(request)
         subject = await self._subject(request)
@@ -208,8 +210,8 @@ class PipelineMaker:
         return await self._write(request, read, plan, jobs)
 
     def resolve(self, project_id: int, ref: str) -> Resolved:
-        """The branch or tag that `ref` names: what it is is asked before who may run there. Raises
-        `PipelineRefused`."""
+        """Return the branch or tag that `ref` names; this is determined before the rights on it are checked.
+        Raise `PipelineRefused`."""
         try:
             resolved = repository.resolve_ref(self.repositories, project_id, ref)
         except AmbiguousNameError:
@@ -219,8 +221,8 @@ class PipelineMaker:
         return resolved
 
     async def context(self, request: PipelineRequest) -> tuple[Context, str | None]:
-        """What the configuration of `request` would be planned against, and its text. Raises `PipelineRefused` and
-        `CiConfigError`."""
+        """Return the context for planning the configuration of `request`, and the configuration's text. Raise
+        `PipelineRefused` and `CiConfigError`."""
         subject = await self._subject(request)
         read = await self._read(request, subject)
         if read.problem is not None:
@@ -230,8 +232,8 @@ class PipelineMaker:
     async def forwarded(
         self, bridge: Bridge, planned: PlannedJob, given: tuple[Variable, ...]
     ) -> tuple[Variable, ...]:
-        """The variables that the file gives a bridge, expanded as in its own pipeline, which was started with `given`.
-        Raises `PipelineRefused`."""
+        """Return the variables that the file gives a bridge, expanded as in its own pipeline, which was
+        started with `given`. Raise `PipelineRefused`."""
         own = planned.variables
         if not any("$" in variable.value and not variable.raw for variable in own):
             return own
@@ -260,7 +262,8 @@ class PipelineMaker:
     def _of_bridge(
         self, bridge: Bridge, planned: PlannedJob, subject: Subject, context: Context
     ) -> list[Variable]:
-        """Return what `Context.predefined` does not say of a bridge and its pipeline, or says of the next pipeline."""
+        """Return the variables of a bridge and its pipeline that `Context.predefined` lacks, or has for the
+        next pipeline."""
         job = predefined.Job(
             id=bridge.id, pipeline_id=bridge.pipeline_id, token="", started_at=self.database.now, timeout=0
         )
@@ -273,7 +276,8 @@ class PipelineMaker:
         ]
 
     async def inputs_of_file(self, project_id: int, user_id: int, ref: str) -> dict[str, Input]:
-        """The inputs that the project's file on a branch or tag declares, by name. Raises `PipelineRefused`."""
+        """Return the inputs that the project's file on a branch or tag declares, by name. Raise
+        `PipelineRefused`."""
         resolved = self.resolve(project_id, ref)
         request = PipelineRequest(
             project_id=project_id,
@@ -299,11 +303,13 @@ class PipelineMaker:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """Run a function that plans a file in a thread, so that it blocks nobody. Raises `CiConfigError`."""
+        """Run a function that plans a file in a thread, so that it blocks no other request. Raise
+        `CiConfigError`."""
         return await planning.plan_in_thread(self.limits, self.remote, plan, text, context, *args, **kwargs)
 
     def _count(self, request: PipelineRequest) -> None:
-        """Count a pipeline for its project, user and commit. Children do not count: their hierarchy bounds them."""
+        """Count a pipeline for its project, user and commit. Child pipelines do not count: the size of their
+        hierarchy is limited."""
         if request.source == "parent_pipeline":
             return
         wait = self.limits.rate.retry_after((request.project_id, request.user_id, request.sha))
@@ -343,8 +349,8 @@ class PipelineMaker:
     async def _context(
         self, request: PipelineRequest, subject: Subject, read: Commit, *, trusted: bool
     ) -> Context:
-        """What to plan against; protected variables only where the ref is protected and the text is `trusted`: rules of
-        one that somebody tries out could spell them out."""
+        """Return the context for planning, with protected variables only if the ref is protected and the text
+        is `trusted`: in a text that somebody tries out, rules could reveal their values."""
         protected = await self._is_protected(request)
         return Context(
             project_id=request.project_id,
@@ -388,7 +394,7 @@ class PipelineMaker:
         )
 
     async def _stored_variables(self, request: PipelineRequest, *, protected: bool) -> list[Variable]:
-        """Return the variables of the project and its groups, weakest first. Raises `CiConfigError`."""
+        """Return the variables of the project and its groups, weakest first. Raise `CiConfigError`."""
         try:
             stored = await variables.applicable(self.database, request.project_id, protected=protected)
         except variables.TooManyBytes as problem:
@@ -398,7 +404,7 @@ class PipelineMaker:
         )
 
     async def _is_protected(self, request: PipelineRequest) -> bool:
-        """Return whether the ref is protected; of a merge request both branches have to be."""
+        """Return whether the ref is protected; for a merge request, whether both branches are."""
         if request.merge_request is not None:
             return request.merge_request.source_protected and request.merge_request.target_protected
         protects = tag_protection_of if request.tag else protection_of
@@ -452,8 +458,8 @@ class PipelineMaker:
     async def _join_hierarchy(self, transaction: Transaction, request: PipelineRequest) -> None:
         """Count the pipeline in its hierarchy.
 
-        The row that counts stays locked until the pipeline is there, so that no two of them exceed the limit together.
-        A hierarchy whose first pipeline has been removed grows no more.
+        The row with the counter stays locked until the pipeline has been created, so that no two of them
+        exceed the limit together. A hierarchy whose first pipeline has been removed cannot grow.
         """
         most = self.settings.pipeline_hierarchy_size
         if request.hierarchy_id is not None and not await creation_queries.grow_hierarchy(
@@ -465,8 +471,8 @@ class PipelineMaker:
             )
 
     async def _check_activity(self, transaction: Transaction, request: PipelineRequest) -> None:
-        """Check the limit of active jobs. Each new pipeline of a project holds its counter's row, so only one at a time
-        gets here."""
+        """Check the limit of active jobs. Each new pipeline of a project locks its counter's row, so only one
+        at a time gets here."""
         most = self.settings.active_jobs_limit
         if most and await creation_queries.active_jobs(transaction, request.project_id, most) >= most:
             raise PipelineRefused(
@@ -476,14 +482,14 @@ class PipelineMaker:
 
 
 def _of_merge_request(merge_request: MergeRequest | None) -> dict[str, Any]:
-    """Return the columns that say for which merge request the pipeline is made."""
+    """Return the columns for the merge request of the pipeline."""
     if merge_request is None:
         return {"merge_request_id": None, "source_branch": None}
     return {"merge_request_id": merge_request.id, "source_branch": merge_request.source_branch}
 
 
 def _of_plan(plan: Plan | None) -> dict[str, Any]:
-    """Return the columns that the file decides for the pipeline as a whole."""
+    """Return the columns that the file determines for the pipeline as a whole."""
     cancel = AutoCancel() if plan is None else plan.auto_cancel
     return {
         "name": None if plan is None else plan.name,
@@ -521,8 +527,8 @@ class PipelineForbidden(PipelineRefused):
 
 
 async def make_with_rights(maker: PipelineMaker, request: PipelineRequest) -> int:
-    """As `PipelineMaker.make`. Whoever takes away what it is judged on waits until the pipeline is there. Raises
-    `PipelineRefused`, and as such `PipelineForbidden`."""
+    """Create a pipeline like `PipelineMaker.make`, checking the user's rights. They cannot be revoked until
+    the pipeline has been created. Raise `PipelineRefused` and its subclass `PipelineForbidden`."""
     project = await check_rights(maker.database, request)
     groups = (f"group:{namespace_id}" for namespace_id in project.lineage)
     names = {f"user:{request.user_id}", f"project:{project.id}", *groups}
@@ -535,8 +541,8 @@ async def make_with_rights(maker: PipelineMaker, request: PipelineRequest) -> in
 
 
 async def check_rights(executor: Executor, request: PipelineRequest) -> Project:
-    """The project as the user meets it. Raises `PipelineForbidden` where she may not run `request`, and as
-    `check_open`."""
+    """Return the project with the user's rights in it. Raise `PipelineForbidden` if the user may not run the
+    pipeline, and the errors of `check_open`."""
     project = await _project_of_user(executor, request)
     if project is None:
         raise PipelineForbidden(INSUFFICIENT)
@@ -548,7 +554,8 @@ async def check_rights(executor: Executor, request: PipelineRequest) -> Project:
 
 
 def check_open(project: Project) -> None:
-    """Raise `PipelineForbidden` where the user may run no pipeline at all, and `PipelineRefused` where nobody may."""
+    """Raise `PipelineForbidden` if the user may not run any pipelines, and `PipelineRefused` if nobody
+    may."""
     if project.role < Role.DEVELOPER:
         raise PipelineForbidden(INSUFFICIENT)
     if project.archived or project.builds_access_level == "disabled":
@@ -561,7 +568,7 @@ def not_allowed_on(ref: str) -> PipelineForbidden:
 
 
 async def _project_of_user(executor: Executor, request: PipelineRequest) -> Project | None:
-    """Return None where the user is gone or blocked, or does not see the project."""
+    """Return the project, or None if the user has been removed or blocked, or cannot see it."""
     user = await creation_queries.active_user(executor, request.user_id)
     if user is None:
         return None

@@ -1,4 +1,4 @@
-"""What a configuration would give, without giving it: GitLab's verdict."""
+"""CI lint: GitLab's verdict on a configuration, without creating a pipeline."""
 
 from typing import Any
 from urllib.parse import quote
@@ -19,9 +19,9 @@ from api_server.git.references import Resolved
 
 @attrs.frozen(kw_only=True)
 class LintRequest:
-    """A configuration to be tried out: `text`, or without one the project's file as it is on `ref`.
+    """A configuration to check: `text`, or else the project's file on `ref`.
 
-    `plans` also asks what its rules leave of it: on `ref`, or on `plans_on` where that is another one.
+    `plans` also applies its rules: on `ref`, or on `plans_on` if that is another ref.
     """
 
     project_id: int
@@ -34,7 +34,7 @@ class LintRequest:
 
 
 async def lint(maker: PipelineMaker, lint_request: LintRequest) -> dict[str, Any]:
-    """Return the verdict. Where the repository has no such ref, a text is judged by itself."""
+    """Return the verdict. If the repository has no such ref, a text is checked without it."""
     try:
         context, text = await _context(maker, lint_request)
         return await maker.in_thread(_judge, text or "", context, lint_request)
@@ -43,7 +43,7 @@ async def lint(maker: PipelineMaker, lint_request: LintRequest) -> dict[str, Any
 
 
 async def _context(maker: PipelineMaker, lint_request: LintRequest) -> tuple[Context, str | None]:
-    """Raises `PipelineRefused` and `CiConfigError`."""
+    """Return the context and the text. Raise `PipelineRefused` and `CiConfigError`."""
     try:
         resolved = maker.resolve(lint_request.project_id, lint_request.ref)
     except PipelineRefused:
@@ -57,7 +57,7 @@ async def _context(maker: PipelineMaker, lint_request: LintRequest) -> tuple[Con
     elsewhere = maker.resolve(lint_request.project_id, lint_request.plans_on)
     if elsewhere == resolved:
         return context, text
-    # as if somebody had sent it: on a protected ref its rules are not told what is protected
+    # as if somebody had sent it: its rules must not see protected variables even on a protected ref
     return await maker.context(_pipeline_request(lint_request, elsewhere, text))
 
 
@@ -74,7 +74,7 @@ def _pipeline_request(lint_request: LintRequest, on: Resolved, text: str | None)
 
 
 def _judge(text: str, context: Context, lint_request: LintRequest) -> dict[str, Any]:
-    """Raises `CiConfigError`."""
+    """Return the verdict on a text that can be read. Raise `CiConfigError`."""
     read = configuration.read(text, context)
     plan = pipeline.plan(read, context)
     errors = [plan.reason] if lint_request.plans and plan.reason else []

@@ -29,8 +29,8 @@ from api_server.web.routes import Role, Routes
 
 
 async def find_schedule(services: Services, project: Project, schedule_id: int) -> Schedule:
-    """Return the schedule; what the request writes requires that it is unchanged. Raises 404 where it is not the
-    project's."""
+    """Return the schedule, and let the request write only if it is unchanged. Raise 404 if it does not belong
+    to the project."""
     schedule = await queries.find(services.database, project.id, schedule_id)
     if schedule is None:
         raise not_found("Pipeline Schedule")
@@ -42,7 +42,7 @@ async def find_schedule(services: Services, project: Project, schedule_id: int) 
 async def administered_schedule(
     services: Services, actor: Actor, project: Project, schedule_id: int
 ) -> Schedule:
-    """Return the schedule, for its owner and Maintainers. Raises 403 and 404."""
+    """Return the schedule for its owner or a Maintainer. Raise 403 and 404."""
     schedule = await find_schedule(services, project, schedule_id)
     if not administers(actor, project, schedule):
         raise forbidden()
@@ -50,9 +50,9 @@ async def administered_schedule(
 
 
 async def owned_schedule(services: Services, actor: Actor, project: Project, schedule_id: int) -> Schedule:
-    """Return the schedule, for its owner and for administrators of the service. Raises 403 and 404.
+    """Return the schedule for its owner or an administrator of the service. Raise 403 and 404.
 
-    It runs with the owner's rights, so nobody else may change what it does.
+    It runs with the owner's rights, so nobody else may change its effects.
     """
     schedule = await find_schedule(services, project, schedule_id)
     if not (project.admin or owns(actor, schedule)):
@@ -66,8 +66,8 @@ def administers(actor: Actor, project: Project, schedule: Schedule) -> bool:
 
 
 def full_ref(services: Services, project: Project, ref: str) -> str:
-    """Return the full name of a branch or tag, which need not exist yet. Raises 400 for the name of a branch and a
-    tag."""
+    """Return the full name of a branch or tag, which need not exist yet. Raise 400 if the name is that of a
+    branch and of a tag."""
     try:
         resolved = repository.resolve_ref(services[REPOSITORIES], project.id, ref)
     except AmbiguousNameError:
@@ -83,13 +83,13 @@ async def may_run(services: Services, project: Project, ref: str) -> bool:
 
 
 async def check_may_save(services: Services, project: Project, ref: str, verb: str) -> None:
-    """Raise 400, as GitLab words it, where the caller may not run pipelines on the ref."""
+    """Raise 400 in GitLab's words if the caller may not run pipelines on the ref."""
     if not await may_run(services, project, ref):
         raise invalid({"base": [f"The current user is not authorized to {verb} the pipeline schedule"]})
 
 
 async def check_may_play(services: Services, project: Project, ref: str) -> None:
-    """Raise 403 where the caller may not run pipelines on the ref."""
+    """Raise 403 if the caller may not run pipelines on the ref."""
     if not await may_run(services, project, ref):
         raise forbidden()
 
@@ -161,7 +161,7 @@ async def list_schedules(
 async def show_schedule(
     services: Services, actor: Actor, params: OneSchedule, project: Project
 ) -> web.Response:
-    """Variables and inputs are shown to its owner and to Maintainers."""
+    """Show a schedule. Its variables and inputs are shown only to its owner and to Maintainers."""
     return await _answer(services, actor, project, params.pipeline_schedule_id)
 
 
@@ -169,7 +169,7 @@ async def show_schedule(
 async def list_pipelines(
     request: web.Request, services: Services, params: ListPipelines, project: Project
 ) -> web.Response:
-    """What it has run, oldest first."""
+    """List the pipelines that a schedule has started, oldest first."""
     page = requested_page(params, queries.OF_SCHEDULE, default_sort="asc")
     schedule = await find_schedule(services, project, params.pipeline_schedule_id)
     listed = await queries.list_pipelines(services.database, page, schedule.id)
@@ -180,7 +180,7 @@ async def list_pipelines(
 async def create_schedule(
     services: Services, actor: Actor, params: CreateSchedule, project: Project
 ) -> web.Response:
-    """It runs as the caller, with the rights that she has then."""
+    """Create a schedule. Its pipelines run as the caller, with the rights that the caller has then."""
     ref = full_ref(services, project, params.ref)
     await check_may_save(services, project, ref, "create")
     given = attrs.asdict(params, filter=lambda field, _: field.name not in ("id", "inputs"))
@@ -196,7 +196,7 @@ async def create_schedule(
 async def update_schedule(
     services: Services, actor: Actor, params: UpdateSchedule, project: Project
 ) -> web.Response:
-    """By its owner."""
+    """Update a schedule. Only its owner and administrators may do so."""
     before = await owned_schedule(services, actor, project, params.pipeline_schedule_id)
     ref = before.ref if params.ref is None else full_ref(services, project, params.ref)
     await check_may_save(services, project, ref, "update")
@@ -212,7 +212,7 @@ async def update_schedule(
 async def delete_schedule(
     services: Services, actor: Actor, params: OneSchedule, project: Project
 ) -> web.Response:
-    """The pipelines that it has run stay."""
+    """Delete a schedule. Its pipelines are kept."""
     schedule = await administered_schedule(services, actor, project, params.pipeline_schedule_id)
     async with services.database.transaction() as transaction:
         await schedules.delete(transaction, actor.author, schedule)
@@ -225,7 +225,8 @@ async def delete_schedule(
 async def take_ownership(
     services: Services, actor: Actor, params: OneSchedule, project: Project
 ) -> web.Response:
-    """From now on it runs as the caller, a Maintainer; 200 where it does already."""
+    """Make the caller, a Maintainer, the owner of a schedule, as whom it runs; 200 if this is already the
+    case."""
     before = await administered_schedule(services, actor, project, params.pipeline_schedule_id)
     if owns(actor, before):
         return await _answer(services, actor, project, before.id)
@@ -239,7 +240,7 @@ async def take_ownership(
 async def play_schedule(
     services: Services, actor: Actor, params: OneSchedule, project: Project
 ) -> web.Response:
-    """Runs it soon as the caller, active or not."""
+    """Run a schedule once as the caller, in the background, even if it is not active."""
     schedule = await find_schedule(services, project, params.pipeline_schedule_id)
     await check_may_play(services, project, schedule.ref)
     async with services.database.transaction() as transaction:
@@ -299,7 +300,7 @@ class UpdateVariable(OneVariable):
 async def create_variable(
     services: Services, actor: Actor, params: CreateVariable, project: Project
 ) -> web.Response:
-    """By the schedule's owner."""
+    """Add a variable to a schedule. Only the schedule's owner and administrators may do so."""
     schedule = await owned_schedule(services, actor, project, params.pipeline_schedule_id)
     check_may_give(project, [params.key])
     new = StoredVariable(params.key, services.vault.encrypt(params.value), params.variable_type)
@@ -313,7 +314,7 @@ async def create_variable(
 async def update_variable(
     services: Services, actor: Actor, params: UpdateVariable, project: Project
 ) -> web.Response:
-    """By the schedule's owner."""
+    """Update a variable of a schedule. Only the schedule's owner and administrators may do so."""
     schedule = await owned_schedule(services, actor, project, params.pipeline_schedule_id)
     check_may_give(project, [params.key])
     async with services.database.transaction() as transaction:
@@ -329,7 +330,7 @@ async def update_variable(
 async def delete_variable(
     services: Services, actor: Actor, params: OneVariable, project: Project
 ) -> web.Response:
-    """Shows it once more."""
+    """Delete a variable of a schedule and answer it a last time."""
     schedule = await administered_schedule(services, actor, project, params.pipeline_schedule_id)
     async with services.database.transaction() as transaction:
         before = _existing_variable(await queries.lock_variable(transaction, schedule.id, params.key))

@@ -39,7 +39,7 @@ from api_server.state.secrets import Vault
 from api_server.web.errors import bad_parameters, invalid
 from api_server.web.params import Name
 
-#: The names of time zones that Rails has, and with it GitLab's clients: each with its IANA name.
+#: Rails' names of time zones, which GitLab's clients use, with their IANA names.
 RAILS_TIME_ZONES = {
     "International Date Line West": "Etc/GMT+12",
     "Midway Island": "Pacific/Midway",
@@ -203,7 +203,7 @@ _HOURS = 1
 
 
 def cron_problems(cron: str, time_zone: str) -> dict[str, list[str]]:
-    """Return what is wrong with the expression and the time zone, by attribute, in GitLab's words."""
+    """Return the errors of the expression and the time zone, by attribute, in GitLab's words."""
     errors = {}
     if _zone(time_zone) is None:
         errors["cron_timezone"] = [" is invalid syntax"]
@@ -215,11 +215,11 @@ def cron_problems(cron: str, time_zone: str) -> dict[str, list[str]]:
 
 
 def next_run(cron: str, time_zone: str, after: datetime.datetime) -> datetime.datetime:
-    """Return the first moment after `after`, in UTC. Raises ValueError where the expression is invalid, or has no
+    """Return the first run after `after`, in UTC. Raise ValueError if the expression is invalid or matches no
     moment.
 
-    Where clocks are put back, what names the hour by its number runs in the first of the two. Where they are put
-    forward, what falls into the missing hour runs when that has passed.
+    When clocks are put back, a schedule for a particular hour runs in the first of the two hours. When they
+    are put forward, a schedule for the missing hour runs when that hour has passed.
     """
     fields = cron.split()
     zone = _zone(time_zone)
@@ -236,21 +236,17 @@ def next_run(cron: str, time_zone: str, after: datetime.datetime) -> datetime.da
 def _zone(name: str) -> zoneinfo.ZoneInfo | None:
     try:
         return zoneinfo.ZoneInfo(RAILS_TIME_ZONES.get(name, name))
-    except (
-        zoneinfo.ZoneInfoNotFoundError,
-        ValueError,
-        OSError,
-    ):  # of a folder's name, or one that is too long
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):  # OSError: a folder, or a name too long
         return None
 
 
-#: Fields whose changes the audit trail records.
+#: Fields whose changes are recorded as audit events.
 _AUDITED = ("owner_id", "description", "ref", "cron", "cron_timezone", "active")
 
 
 async def create(transaction: Transaction, author: Author, most: int, values: dict[str, Any]) -> int:
-    """Create a schedule and return its id; the project may have up to `most` (0: any number). Raises 400 as GitLab
-    words it."""
+    """Create a schedule and return its id; the project may have up to `most` (0: no limit). Raise 400 in
+    GitLab's words."""
     _refuse_problems(values["cron"], values["cron_timezone"])
     runs = next_run(values["cron"], values["cron_timezone"], transaction.now)
     made = await queries.create(transaction, **values, next_run_at=runs)
@@ -262,7 +258,7 @@ async def create(transaction: Transaction, author: Author, most: int, values: di
 
 
 async def update(transaction: Transaction, author: Author, before: Schedule, changes: dict[str, Any]) -> None:
-    """Change what is not None. The next run is the first moment from now on. Raises 400."""
+    """Change the attributes that are not None. The next run is the first one from now on. Raise 400."""
     after = attrs.evolve(before, **{name: new for name, new in changes.items() if new is not None})
     _refuse_problems(after.cron, after.cron_timezone)
     runs = next_run(after.cron, after.cron_timezone, transaction.now)
@@ -275,7 +271,8 @@ async def update(transaction: Transaction, author: Author, before: Schedule, cha
 
 
 async def deactivate(transaction: Transaction, schedule: Schedule) -> None:
-    """Deactivate a schedule whose owner may not run it any more, unless somebody took it over. Raises NotFound."""
+    """Deactivate a schedule whose owner may no longer run it, unless somebody else has become its owner.
+    Raise NotFound."""
     before = await queries.lock(transaction, schedule.id)
     if before.active and before.owner_id == schedule.owner_id:
         await queries.update(transaction, attrs.evolve(before, active=False))
@@ -293,7 +290,7 @@ async def delete(transaction: Transaction, author: Author, before: Schedule) -> 
 async def add_variable(
     transaction: Transaction, author: Author, most: int, schedule: Schedule, new: StoredVariable
 ) -> None:
-    """Add a variable. Raises 400 for a key that is invalid or taken, and where there are too many."""
+    """Add a variable. Raise 400 if its key is invalid or taken, or if there are too many variables."""
     check_keys([new.key])
     try:
         await queries.add_variable(transaction, schedule.id, new)
@@ -305,19 +302,19 @@ async def add_variable(
 
 
 async def record_variable(transaction: Transaction, author: Author, schedule: Schedule) -> None:
-    """Record that a variable was added, changed or removed; the audit trail never holds its value."""
+    """Record an audit event for an added, changed or removed variable, without its value."""
     await audit_trail.record(
         transaction, "pipeline_schedule_updated", author, schedule.audit_target, change="variables"
     )
 
 
-#: Characters of an input's value as JSON.
+#: Maximum characters of an input's value as JSON.
 MAX_INPUT = 1024
 
 
 @attrs.frozen(kw_only=True)
 class ScheduleInput:
-    """An input that a schedule gets, or loses."""
+    """An input to set on a schedule, or to remove from it."""
 
     name: Name = attrs.field(metadata={"present": True})
     value: Any = attrs.field(default=None, repr=False)
@@ -327,7 +324,7 @@ class ScheduleInput:
 async def change_inputs(
     transaction: Transaction, vault: Vault, author: Author, schedule_id: int, changes: list[ScheduleInput]
 ) -> None:
-    """Set the inputs that are given, and remove those that are to be destroyed. Raises 400."""
+    """Set the given inputs, and remove those to be destroyed. Raise 400."""
     if not changes:
         return
     await queries.delete_inputs(
@@ -392,7 +389,7 @@ async def queue_due_schedules(database: Database) -> None:
 async def _queue_due(transaction: Transaction, schedule: Schedule) -> None:
     try:
         next_run_at = next_run(schedule.cron, schedule.cron_timezone, transaction.now)
-    except ValueError:  # its time zone is no more
+    except ValueError:  # its time zone no longer exists
         await deactivate(transaction, schedule)
         return
     await queries.set_next_run(transaction, schedule.id, next_run_at)
@@ -401,14 +398,14 @@ async def _queue_due(transaction: Transaction, schedule: Schedule) -> None:
 
 
 async def queue_now(transaction: Transaction, schedule_id: int, user_id: int) -> None:
-    """Queue a run for the user who asks for it, beside those that are due."""
+    """Queue an additional run for the user who asks for it."""
     await enqueue(transaction, RUN, schedule_id=schedule_id, user_id=user_id, origin=uuid.uuid4().hex)
 
 
 async def run_schedule(services: Services, schedule_id: int, origin: str, user_id: int | None = None) -> None:
-    """Make the pipeline, with the rights that the user has by now: who asked for it, or else the owner.
+    """Create the pipeline with the current rights of the user who asked for it, or else of the owner.
 
-    If the owner has lost the right, the schedule is deactivated until somebody takes it over.
+    If the owner has lost the right, deactivate the schedule until somebody becomes its new owner.
     """
     making = pipeline_maker(services)
     schedule = await queries.find_by_id(making.database, schedule_id)
@@ -426,7 +423,7 @@ async def run_schedule(services: Services, schedule_id: int, origin: str, user_i
 
 
 async def _make_pipeline(making: PipelineMaker, schedule: Schedule, user_id: int | None, origin: str) -> int:
-    """Make the pipeline of a schedule and return its id. Raises `PipelineRefused`."""
+    """Create the pipeline of a schedule and return its id. Raise `PipelineRefused`."""
     on = making.resolve(schedule.project_id, schedule.ref)
     rows = await queries.variables(making.database, schedule.id)
     inputs = await queries.inputs(making.database, schedule.id)

@@ -31,7 +31,8 @@ async def show(database: Executor, trigger_id: int) -> str: ...
 
 @attrs.frozen
 class Trigger:
-    """A trigger, with whether its owner is an administrator; `active`: she may sign in."""
+    """A trigger; `admin` says whether its owner is an administrator, `active` whether the owner may sign
+    in."""
 
     id: int
     project_id: int
@@ -52,7 +53,7 @@ _FOUND = """
     f"{_FOUND} WHERE pipeline_triggers.project_id = %(project_id)s AND pipeline_triggers.id = %(trigger_id)s"
 )
 async def find(database: Executor, project_id: int, trigger_id: int) -> Trigger:
-    """Return the trigger. Raises NotFound where it is not the project's."""
+    """Return the trigger. Raise NotFound if it does not belong to the project."""
 
 
 @statement(f"{_FOUND} WHERE pipeline_triggers.token_digest = %(token_digest)s")
@@ -67,7 +68,7 @@ async def find_by_token(database: Executor, token_digest: bytes) -> Trigger | No
 async def create(
     transaction: Transaction, *, project_id: int, owner_id: int, description: str, seed: bytes, digest: bytes
 ) -> int:
-    """Return the new trigger's id."""
+    """Create a trigger and return its id."""
 
 
 @statement("""

@@ -9,6 +9,7 @@ import pytest
 
 from api_server.ci.config.errors import Budget, CiConfigError
 from api_server.ci.config.inputs import declared, resolve
+from api_server.ci.config.yaml_text import Reference
 from tests.support.deviations import Deviations
 
 #: Declaration, given values, and the values or the one sentence that GitLab has for them.
@@ -33,6 +34,7 @@ VALUES = [
     ({"foo": {"regex": "^input_value$"}}, {"foo": "input_value"}, {"foo": "input_value"}),
     ({"foo": None}, {}, "`foo` input: required value has not been provided"),
     ({"foo": None}, {"foo": ["gitlab.com"]}, "`foo` input: provided value is not a string"),
+    ({"foo": None}, {"foo": Reference((".a", "b"))}, "`foo` input: provided value is not a string"),
     ({"foo": None}, {"foo": "bar", "test": "bar"}, "unknown input arguments: test"),
     (
         {"foo": None},

@@ -265,3 +265,7 @@ async def test_a_schedule_has_inputs(browser: Browser, project: CiProject) -> No
     assert shown == [{"name": "replicas", "value": "3"}, {"name": "environment", "value": "production"}]
     await browser.send(f"{one}/inputs/delete", name="replicas")
     assert (await project.api.get(f"{url}/{made['id']}")).body["inputs"] == shown[1:]
+    assert "not in the file" not in words(browser)
+    await project.commit(ONE_JOB)
+    await browser.get(f"{one}/edit")
+    assert "not in the file: no pipeline is made" in words(browser)
