@@ -1,6 +1,7 @@
 """Lists are walked by their Link headers, in both modes, and every row comes once (decision D3)."""
 
 import re
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -8,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api_server.accounts import user_queries
+from api_server.namespaces.namespace_queries import LISTED_DESCRIPTION
+from api_server.namespaces.paths import MOST_ANCESTORS
 from api_server.state.listing import MOST_BYTES, MOST_COUNTED, Page
 from tests.support.forge import Forge
 
@@ -182,18 +185,53 @@ async def test_counting_stops_behind_ten_thousand_rows(own_forge: Forge) -> None
     assert listed.total == MOST_COUNTED + 1
 
 
+#: What JSON writes with six characters, in names and descriptions as long as can be, below as many groups as can be.
+_LONG_NAME, _LONG_PATH, _LONG_TEXT = "\x01" * 255, "a" * 252, "\x01" * 2**20
+_FILL = """
+    WITH groups AS (
+        INSERT INTO namespaces (kind, parent_id, lineage, name, path, full_path, full_name, description, visibility)
+        SELECT 'group', %(group)s, lineage, %(name)s, %(path)s || number, full_path || '/' || %(path)s || number,
+            full_name || ' / ' || %(name)s, %(text)s, 'public'
+        FROM namespaces CROSS JOIN generate_series(100, 199) number WHERE id = %(group)s)
+    INSERT INTO projects (namespace_id, name, path, full_path, description, visibility)
+    SELECT %(group)s, %(name)s, %(path)s || number, full_path || '/' || %(path)s || number, %(text)s, 'public'
+    FROM namespaces CROSS JOIN generate_series(100, 199) number WHERE id = %(group)s
+"""
+
+
+async def test_nobodys_texts_are_too_large_for_lists_that_others_read(own_forge: Forge) -> None:
+    stranger, other = await own_forge.user(), await own_forge.user()
+    group: dict[str, Any] = {"id": None}
+    for _ in range(MOST_ANCESTORS):
+        body = {
+            "name": _LONG_NAME,
+            "path": f"{_LONG_PATH}100",
+            "visibility": "public",
+            "parent_id": group["id"],
+        }
+        group = (await stranger.api.post("/groups", json=body, expect=201)).body
+    names = {"name": _LONG_NAME, "path": _LONG_PATH, "text": _LONG_TEXT}
+    await own_forge.execute(_FILL, group=group["id"], **names)
+    for path in ("/groups?", "/projects?simple=true&", f"/groups/{group['id']}/projects?", "/projects?"):
+        answer = await other.api.get(f"{path}per_page=100&order_by=path&sort=desc")
+        assert (answer.status, len(answer.body)) == (200, 100)
+        assert {row["description"] for row in answer.body} == {_LONG_TEXT[:LISTED_DESCRIPTION]}
+    one = await other.api.get(f"/projects/{answer.body[0]['id']}")
+    assert one.body["description"] == _LONG_TEXT
+
+
 async def test_a_page_has_a_most_of_bytes(own_forge: Forge) -> None:
     """It would be in memory several times, for each client that asks for it."""
-    group = await own_forge.group()
-    for _ in range(4):
-        await own_forge.project(namespace_id=group["id"])
-    # An entity of a project has it as text and as HTML.
-    described = "UPDATE projects SET description = repeat('a', %(size)s) WHERE namespace_id = %(group)s"
-    await own_forge.execute(described, size=MOST_BYTES // 8, group=group["id"])
-    path = f"/groups/{group['id']}/projects"
+    project = await own_forge.project()
+    described = """
+        INSERT INTO releases (project_id, tag, name, sha, description, released_at, created_at, updated_at)
+        SELECT %(project)s, number, number, repeat('0', 40), repeat('a', %(size)s), now(), now(), now()
+        FROM generate_series(1, 4) number
+    """
+    await own_forge.execute(described, size=MOST_BYTES // 4, project=project["id"])
+    path = f"/projects/{project['id']}/releases"
     refused = {"message": "400 Bad request - The page is too large; ask for fewer items with per_page"}
-    for query in ("?", "?pagination=keyset&order_by=id&"):
-        answer = await own_forge.root.get(path + query)
-        assert (answer.status, answer.body) == (400, refused)
-        answer = await own_forge.root.get(f"{path}{query}per_page=3")
-        assert (answer.status, len(answer.body)) == (200, 3)
+    answer = await own_forge.root.get(path)
+    assert (answer.status, answer.body) == (400, refused)
+    answer = await own_forge.root.get(f"{path}?per_page=3")
+    assert (answer.status, len(answer.body)) == (200, 3)
