@@ -212,8 +212,9 @@ async def test_nobodys_texts_are_too_large_for_lists_that_others_read(own_forge:
         group = (await stranger.api.post("/groups", json=body, expect=201)).body
     names = {"name": _LONG_NAME, "path": _LONG_PATH, "text": _LONG_TEXT}
     await own_forge.execute(_FILL, group=group["id"], **names)
-    for path in ("/groups?", "/projects?simple=true&", f"/groups/{group['id']}/projects?", "/projects?"):
-        answer = await other.api.get(f"{path}per_page=100&order_by=path&sort=desc")
+    below = f"/groups/{group['id']}"
+    for path in (f"{below}/subgroups?", f"{below}/projects?", "/projects?simple=true&", "/projects?"):
+        answer = await other.api.get(f"{path}per_page=100&order_by=path&sort=asc")
         assert (answer.status, len(answer.body)) == (200, 100)
         assert {row["description"] for row in answer.body} == {_LONG_TEXT[:LISTED_DESCRIPTION]}
     one = await other.api.get(f"/projects/{answer.body[0]['id']}")
