@@ -1,5 +1,7 @@
-"""`/<project>/-/settings/ci_cd` and `/groups/<group>/-/settings/ci_cd`: how pipelines run, runners, variables, trigger
-tokens, and which jobs of other projects are let in."""
+"""`/<project>/-/settings/ci_cd` and `/groups/<group>/-/settings/ci_cd`: pipelines, runners, variables and tokens.
+
+Only projects have trigger tokens, and a list of the projects and groups whose jobs are let in.
+"""
 
 from typing import Any
 
@@ -64,7 +66,7 @@ async def show_ci_settings(
 
 
 async def _of_project(request: web.Request, project: Project) -> dict[str, Any]:
-    """What groups do not have."""
+    """Return the values that only projects have."""
     everything = {"per_page": MAX_PER_PAGE}
     listed: list[dict[str, Any]] = []
     if project.shows_pipelines:
@@ -79,7 +81,7 @@ async def _of_project(request: web.Request, project: Project) -> dict[str, Any]:
 
 
 def _beginning(token: str) -> str:
-    """As much of a trigger's token as those see who do not own it."""
+    """Return the part of a trigger's token that everybody but its owner sees."""
     return token.removeprefix(TRIGGER_TOKEN)[: triggers.SHOWN_CHARACTERS]
 
 
@@ -126,7 +128,7 @@ act(
 
 @pages.post(f"{OF_PROJECT}/job_token_scope/allow", access=MAINTAINER, form_page=show_ci_settings)
 async def allow_jobs(request: web.Request, visitor: Visitor, form: Form, project: Project) -> web.Response:
-    """Of the project or the group with that full path. Raise 422 if the visitor sees neither."""
+    """Let in the jobs of the project or group with the typed full path. Raise 422 if the visitor sees neither."""
     path = str(form.get("path", "")).strip().strip("/")
     other = await visible_project(request, visitor, path)
     if other is not None:

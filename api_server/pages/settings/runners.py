@@ -1,4 +1,4 @@
-"""What the forms of runners on the CI/CD settings of a project or a group do."""
+"""Handlers of the forms of runners in the CI/CD settings of a project or a group."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ pages = Pages()
 async def create_runner(
     request: web.Request, visitor: Visitor, form: Form, resource: Project | Group
 ) -> web.Response:
-    """Its token is shown once."""
+    """Create a runner and show its token once."""
     owner: dict[str, Any] = (
         {"runner_type": "project_type", "project_id": resource.id}
         if isinstance(resource, Project)

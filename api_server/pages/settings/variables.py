@@ -1,4 +1,4 @@
-"""What the forms of variables on the CI/CD settings of a project or a group do."""
+"""Handlers of the forms of variables in the CI/CD settings of a project or a group."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from api_server.web.routes import ask
 
 pages = Pages()
 
-#: Variables of one name differ in their environment scopes, which may have slashes.
+#: Variables of the same name differ in their environment scopes, which may contain slashes.
 _ONE = "variables/{key}/{scope:.+}"
 
 
@@ -27,7 +27,7 @@ class OneVariable:
 
     @property
     def named(self) -> dict[str, Any]:
-        """Which variable it is, for the API."""
+        """The parameters that name the variable in the API."""
         return {"key": self.key, "filter": {"environment_scope": self.scope}}
 
 
@@ -46,7 +46,7 @@ async def create_variable(
 async def update_variable(
     request: web.Request, visitor: Visitor, params: OneVariable, form: Form, resource: Project | Group
 ) -> web.Response:
-    """The value stays where none is typed, unless it was shown and is emptied."""
+    """Change a variable. If the form has no value, the stored one stays, unless it was shown and has been emptied."""
     value = form.get("secret_value", "")
     sent = _sent(form) | {"masked": form.get("masked", "false")}
     if value or form.get("value_shown"):
@@ -65,7 +65,7 @@ async def delete_variable(
 
 
 def _sent(form: Form) -> dict[str, Any]:
-    """What new variables and changed ones have in common. References in a raw value are not expanded."""
+    """Return the parameters that creating and changing a variable share. References in a raw value are not expanded."""
     return {
         "variable_type": form.get("variable_type"),
         "environment_scope": form.get("environment_scope") or "*",
