@@ -83,8 +83,8 @@ class _Section:
 
 
 def render(log: bytes, state: State) -> Rendered:
-    """Render `log`, which begins with a line. An unfinished line at its end is shown, but the next part begins with it
-    again. A line longer than `LONGEST_LINE` is cut, so that at most so many bytes are rendered twice."""
+    """Render `log`, which starts at the beginning of a line. An unfinished line at its end is shown, but the next part
+    begins with it again. A line longer than `LONGEST_LINE` is cut, so that at most so many bytes are rendered twice."""
     page = _Page(state)
     position = 0
     while (end := log.find(b"\n", position)) >= 0 or len(log) - position > LONGEST_LINE:

@@ -1,5 +1,7 @@
-"""`/<project>/-/settings/ci_cd` and `/groups/<group>/-/settings/ci_cd`: how pipelines run, runners, variables, trigger
-tokens, and which jobs of other projects are let in."""
+"""`/<project>/-/settings/ci_cd` and `/groups/<group>/-/settings/ci_cd`: pipelines, runners, variables and tokens.
+
+Only projects have trigger tokens, and a list of the projects and groups whose jobs are let in.
+"""
 
 from typing import Any
 
@@ -65,7 +67,7 @@ async def show_ci_settings(
 
 
 async def _of_project(request: web.Request, project: Project) -> dict[str, Any]:
-    """What groups do not have."""
+    """Return the values that only projects have."""
     everything = {"per_page": MAX_PER_PAGE}
     listed: list[dict[str, Any]] = []
     if project.shows_pipelines:
@@ -80,7 +82,7 @@ async def _of_project(request: web.Request, project: Project) -> dict[str, Any]:
 
 
 def _beginning(token: str) -> str:
-    """As much of a trigger's token as those see who do not own it."""
+    """Return the part of a trigger's token that everybody but its owner sees."""
     return token.removeprefix(TRIGGER_TOKEN)[: triggers.SHOWN_CHARACTERS]
 
 
@@ -127,7 +129,7 @@ act(
 
 @pages.post(f"{OF_PROJECT}/job_token_scope/allow", access=MAINTAINER, form_page=show_ci_settings)
 async def allow_jobs(request: web.Request, visitor: Visitor, form: Form, project: Project) -> web.Response:
-    """Of the project or the group with that full path. Raise 422 if the visitor sees neither."""
+    """Let in the jobs of the project or group with the typed full path. Raise 422 if the visitor sees neither."""
     path = str(form.get("path", "")).strip().strip("/")
     other = await visible_project(request, visitor, path)
     if other is not None:
@@ -166,7 +168,7 @@ act(
 async def create_runner(
     request: web.Request, visitor: Visitor, form: Form, resource: Project | Group
 ) -> web.Response:
-    """Its token is shown once."""
+    """Create a runner and show its token once."""
     owner: dict[str, Any] = (
         {"runner_type": "project_type", "project_id": resource.id}
         if isinstance(resource, Project)
@@ -227,7 +229,7 @@ class OneVariable:
 
     @property
     def named(self) -> dict[str, Any]:
-        """Which variable it is, for the API."""
+        """The parameters that name the variable in the API."""
         return {"key": self.key, "filter": {"environment_scope": self.scope}}
 
 
@@ -246,7 +248,7 @@ async def create_variable(
 async def update_variable(
     request: web.Request, visitor: Visitor, params: OneVariable, form: Form, resource: Project | Group
 ) -> web.Response:
-    """The value stays where none is typed, unless it was shown and is emptied."""
+    """Change a variable. If the form has no value, the stored one stays, unless it was shown and has been emptied."""
     value = form.get("secret_value", "")
     sent = _sent(form) | {"masked": form.get("masked", "false")}
     if value or form.get("value_shown"):
@@ -265,7 +267,7 @@ async def delete_variable(
 
 
 def _sent(form: Form) -> dict[str, Any]:
-    """What new variables and changed ones have in common. References in a raw value are not expanded."""
+    """Return the parameters that creating and changing a variable share. References in a raw value are not expanded."""
     return {
         "variable_type": form.get("variable_type"),
         "environment_scope": form.get("environment_scope") or "*",
