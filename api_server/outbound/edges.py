@@ -159,7 +159,7 @@ async def changed(transaction: Transaction, *keys: str) -> None:
 
 
 class Edges:
-    """The purge APIs of the edges; calls to addresses that users name go through `outgoing`."""
+    """The purge APIs of the edges; calls to addresses that users name go through `outbound/client.py`."""
 
     def __init__(self, settings: Settings, session: aiohttp.ClientSession, database: Database) -> None:
         self._urls = [url.rstrip("/") for url in settings.edge_urls]

@@ -42,14 +42,13 @@ def read_sql(
     return parts
 
 
-def entity_statement(entity: str, rows: str, *, planned_once: bool = False) -> Statement[EntityRow]:
+def entity_statement(entity: str, rows: str) -> Statement[EntityRow]:
     """Return a statement that yields `entity` (JSON text) for each row of `rows`, which is a SELECT, or an
     INSERT or UPDATE with RETURNING * (its new values are shown)."""
     return Statement(
         f"WITH source AS ({rows}), page AS (SELECT source.*, 1::bigint AS position FROM source), "
         f"entities AS ({entity}) SELECT entities.id, entities.entity::text AS entity FROM entities",
         EntityRow,
-        planned_once=planned_once,
     )
 
 
@@ -190,7 +189,7 @@ def _listing(
                 ) joined
             ) AS body,
             read.number > %(page_size)s::bigint AS more,
-            (SELECT id FROM page ORDER BY position DESC LIMIT 1) AS last_id,
+            (SELECT id FROM page WHERE position = least(read.number, %(page_size)s::bigint)) AS last_id,
             {total} AS total
         FROM (SELECT count(*) AS number FROM probe) read
     """

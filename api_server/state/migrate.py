@@ -261,14 +261,14 @@ def _bring_up_to_date(url: str, cursor: Any) -> None:
 
 
 def _make_queue(cursor: Any) -> None:
-    from procrastinate.schema import SchemaManager  # with which psycopg 3 is imported
+    from procrastinate.schema import SchemaManager  # this imports psycopg 3
 
     if _value(cursor, "SELECT to_regclass('procrastinate_jobs')") is None:
         cursor.execute(SchemaManager.get_schema().replace("%", "%%"), ())
 
 
 def _apply_migrations(url: str, ids: Collection[str]) -> None:
-    import yoyo  # servers whose database is up to date do without it
+    import yoyo  # not needed for a database that is up to date
 
     backend = yoyo.get_backend(url)
     with resources.as_file(_file("migrations")) as folder:

@@ -243,6 +243,6 @@ def open_objects(url: str, data_dir: Path, disk_reserve: int = 0, *, timeout: fl
     if parts.scheme in ("", "file"):
         return ObjectsInFolder(Path(unquote(parts.path)) if url else data_dir / "objects", disk_reserve)
     require_obstore("The object store")
-    from api_server.state.objects_in_bucket import open_bucket  # fifteen megabytes that few processes need
+    from api_server.state.objects_in_bucket import open_bucket  # takes 15 MB, for few processes
 
     return open_bucket(url, timeout)

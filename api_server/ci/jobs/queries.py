@@ -158,11 +158,7 @@ _ONE = "SELECT jobs.* FROM jobs WHERE jobs.id = %(job_id)s"
 async def show_job(database: Executor, job_id: int, archived_before: datetime.datetime | None) -> str: ...
 
 
-@statement(
-    entity_statement(
-        JOB, f"SELECT {_COLUMNS} FROM jobs WHERE {_OF_PROJECT} AND id = %(job_id)s", planned_once=True
-    )
-)
+@statement(entity_statement(JOB, f"SELECT {_COLUMNS} FROM jobs WHERE {_OF_PROJECT} AND id = %(job_id)s"))
 async def show_job_of_project(
     database: Executor, project_id: int, job_id: int, archived_before: datetime.datetime | None
 ) -> str | None:

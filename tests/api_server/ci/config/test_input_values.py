@@ -34,6 +34,7 @@ VALUES = [
     ({"foo": {"regex": "^input_value$"}}, {"foo": "input_value"}, {"foo": "input_value"}),
     ({"foo": None}, {}, "`foo` input: required value has not been provided"),
     ({"foo": None}, {"foo": ["gitlab.com"]}, "`foo` input: provided value is not a string"),
+    ({"foo": {"type": "number"}}, {"foo": "9" * 23}, "`foo` input: provided value is not a number"),
     ({"foo": None}, {"foo": Reference((".a", "b"))}, "`foo` input: provided value is not a string"),
     ({"foo": None}, {"foo": "bar", "test": "bar"}, "unknown input arguments: test"),
     (

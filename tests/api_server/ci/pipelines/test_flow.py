@@ -390,7 +390,6 @@ async def test_a_child_pipeline_is_started_and_its_outcome_taken_over(forge):
     assert (await project.statuses(pipeline))["next"] == "skipped"
     again = (await project.api.post(f"{project.url}/jobs/{inner['id']}/retry")).body
     await eventually(lambda: bridge_is("running"))
-    assert (await project.statuses(pipeline))["next"] == "created"
     await run(forge, again["id"])
     await happen(forge, again["id"], "success")
     await eventually(lambda: bridge_is("success"))
@@ -496,6 +495,8 @@ async def test_canceling_a_bridge_cancels_its_child_pipeline(forge):
         return await project.status(child) == "canceled"
 
     await eventually(is_canceled)
+    await project.api.post(f"{project.url}/pipelines/{child['id']}/retry")
+    await eventually(runs)
 
 
 async def test_a_pipeline_of_another_project_is_started_with_the_rights_of_the_bridges_user(forge):
