@@ -19,11 +19,6 @@ PATHS = (
 )
 
 
-def words(browser: Browser) -> str:
-    """What the page says, without its elements."""
-    return " ".join(unescape(re.sub(r"<[^>]+>", " ", browser.text)).split())
-
-
 async def test_every_url_that_the_api_names_opens(browser: Browser, scene: Scene) -> None:
     api = scene.project.api
     shown = [
@@ -43,7 +38,7 @@ async def test_a_pipeline_shows_stages_in_their_order_with_needs_and_why_it_fail
 ) -> None:
     await browser.get(scene.page(f"pipelines/{scene.pipeline['id']}"))
     assert re.findall(r"<h3>(\w+)</h3>", browser.text) == ["build", "test", "deploy"]
-    text = words(browser)
+    text = browser.words
     assert "unit needs compile" in text
     assert "child needs nothing started pipeline" in text
     assert "lint (allowed to fail): Its script failed" in text
@@ -57,20 +52,20 @@ async def test_needs_of_other_projects_and_pipelines_are_named(browser: Browser,
     )
     pipeline = await scene.project.pipeline(text, branch="across")
     await browser.get(scene.page(f"pipelines/{pipeline['id']}"))
-    assert "needs made of a/b (main), built of pipeline $ID" in words(browser)
-    assert "follows a pipeline of c/d" in words(browser)
+    assert "needs made of a/b (main), built of pipeline $ID" in browser.words
+    assert "follows a pipeline of c/d" in browser.words
     (job,) = (await scene.project.jobs(pipeline)).values()
     await browser.get(scene.page(f"jobs/{job['id']}"))
-    assert "Needs made of a/b (main), built of pipeline $ID" in words(browser)
+    assert "Needs made of a/b (main), built of pipeline $ID" in browser.words
     (bridge,) = (await scene.project.bridges(pipeline)).values()
     await browser.get(scene.page(f"jobs/{bridge['id']}"))
-    assert "Follows a pipeline of c/d" in words(browser)
+    assert "Follows a pipeline of c/d" in browser.words
 
 
 async def test_a_child_pipeline_names_its_parent(browser: Browser, scene: Scene) -> None:
     (bridge,) = (await scene.project.bridges(scene.pipeline)).values()
     await browser.get(scene.page(f"pipelines/{bridge['downstream_pipeline']['id']}"))
-    assert f"Child of Pipeline {scene.pipeline['id']} , by its job child" in words(browser)
+    assert f"Child of Pipeline {scene.pipeline['id']} , by its job child" in browser.words
 
 
 async def test_a_pipeline_tells_what_is_wrong_with_its_file(browser: Browser, scene: Scene) -> None:
@@ -84,7 +79,7 @@ async def test_a_pipeline_tells_what_is_wrong_with_its_file(browser: Browser, sc
 
 async def test_lists_are_filtered_and_paged(browser: Browser, scene: Scene) -> None:
     await browser.get(scene.page("jobs?status=failed"))
-    assert (words(browser).count(" job "), "lint" in browser.text) == (1, True)
+    assert (browser.words.count(" job "), "lint" in browser.text) == (1, True)
     await browser.get(scene.page("pipelines?status=canceled&ref=topic"))
     assert "No pipeline is like that." in browser.text
     await browser.get(scene.page("pipelines?status=&ref=topic&per_page=1"))
@@ -101,7 +96,7 @@ async def test_a_job_shows_its_log_and_what_it_left(browser: Browser, scene: Sce
     assert '<span class="took">01:05</span>' in browser.text
     assert 'id="L4"' in browser.text
     assert "style=" not in browser.text
-    assert "Browse" in words(browser)
+    assert "Browse" in browser.words
     await browser.get(scene.page(f"jobs/{job['id']}/raw"))
     assert browser.text.encode() == LOG
     assert browser.headers["Content-Type"].startswith("text/plain")
@@ -109,7 +104,7 @@ async def test_a_job_shows_its_log_and_what_it_left(browser: Browser, scene: Sce
 
 async def test_a_failed_job_says_why(browser: Browser, scene: Scene) -> None:
     await browser.get(scene.page(f"jobs/{scene.jobs['lint']['id']}"))
-    text = words(browser)
+    text = browser.words
     assert "Its script failed: a command ended with a status other than 0. Its exit status was 3." in text
     assert "It has none." in text
 
@@ -117,10 +112,10 @@ async def test_a_failed_job_says_why(browser: Browser, scene: Scene) -> None:
 async def test_artifacts_are_browsed_and_downloaded(browser: Browser, scene: Scene) -> None:
     archive = scene.page(f"jobs/{scene.jobs['compile']['id']}/artifacts")
     await browser.get(f"{archive}/browse")
-    assert "out/" in words(browser)
-    assert "top.txt 1 byte" in words(browser)
+    assert "out/" in browser.words
+    assert "top.txt 1 byte" in browser.words
     await browser.get(f"{archive}/browse/out")
-    assert "1 folder, 1 file" in words(browser)
+    assert "1 folder, 1 file" in browser.words
     await browser.get(f"{archive}/file/out/a.txt")
     assert (browser.text, browser.headers["Content-Disposition"][:10]) == ("hello", "attachment")
     await browser.get(f"{archive}/browse/nowhere")
