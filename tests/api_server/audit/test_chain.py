@@ -22,7 +22,7 @@ from api_server.state.object_store import open_objects
 from api_server.state.objects import Objects
 from api_server.web.context import SERVICES
 from forgelet.command_line import forgelet
-from tests.api_server.audit.trail import (
+from tests.api_server.audit.conftest import (
     MAKE_OLD_MONTH,
     partitions,
     record_events,

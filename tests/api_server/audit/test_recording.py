@@ -26,10 +26,10 @@ from api_server.state.audit_trail import INSTANCE, SYSTEM, Entity
 from api_server.state.database import Database
 from api_server.state.listing import Page
 from tests.api_server.audit import deeds  # noqa: F401 - enters its own
+from tests.api_server.audit.conftest import GROUP, record_events
 from tests.api_server.audit.deeds import DEEDS, Deed
 from tests.api_server.audit.table import CHANGES, Change, shape
 from tests.api_server.audit.things import Things
-from tests.api_server.audit.trail import GROUP, record_events
 from tests.support.clock import MovedClock
 from tests.support.forge import Forge, running_forge
 from tests.support.route_table import ROUTES, name_of

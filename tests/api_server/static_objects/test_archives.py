@@ -29,7 +29,7 @@ from api_server.static_objects.archive_builds import (
 )
 from api_server.web.context import SERVICES
 from api_server.web.routes import Role
-from tests.api_server.static_objects.places import Place, new_place
+from tests.api_server.static_objects.conftest import Place, new_place
 from tests.support.ci import eventually
 from tests.support.folders import files_below
 from tests.support.forge import Answer, Forge, SharedForges

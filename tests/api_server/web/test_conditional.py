@@ -1,13 +1,18 @@
-"""Heads of requests and answers: conditions, validity, dates in GitLab's form, and CORS."""
+"""Lists by pages, and answers that are only given again if they have changed."""
 
 import datetime
 import re
+from urllib.parse import parse_qs, urlsplit
 
 import attrs
 import pytest
 from aiohttp.test_utils import make_mocked_request
+from hypothesis import given
+from hypothesis import strategies as st
 
+from api_server.accounts import user_queries
 from api_server.ci.pipelines.states import Event
+from api_server.state.listing import MOST_BYTES, MOST_COUNTED, Page
 from api_server.web import auth, context, params
 from api_server.web.auth import Actor
 from api_server.web.errors import ApiError
@@ -377,3 +382,191 @@ async def test_a_site_may_ask_what_it_may_send(forge: Forge) -> None:
     assert answer.headers["Access-Control-Allow-Methods"] == "GET"
     assert answer.headers["Access-Control-Allow-Headers"] == "PRIVATE-TOKEN"
     assert answer.headers["Access-Control-Max-Age"] == "600"
+
+
+_LINK = re.compile(r'<([^>]+)>; rel="(\w+)"')
+
+
+def _links(headers) -> dict[str, str]:
+    return {relation: url for url, relation in _LINK.findall(headers.get("Link", ""))}
+
+
+async def _walk(forge: Forge, path: str) -> list[list[int]]:
+    """The ids on each page, following `rel="next"`."""
+    pages: list[list[int]] = []
+    url: str | None = path
+    while url:
+        answer = await forge.root.get(url)
+        assert answer.status == 200, answer
+        pages.append([row["id"] for row in answer.body])
+        url = _links(answer.headers).get("next")
+    return pages
+
+
+@pytest.fixture(scope="module")
+async def some(own_forge: Forge) -> tuple[str, list[int]]:
+    """A list of seven projects, and their ids from the newest on."""
+    group = await own_forge.group()
+    made = [await own_forge.project(namespace_id=group["id"]) for _ in range(7)]
+    return f"/groups/{group['id']}/projects", [project["id"] for project in reversed(made)]
+
+
+@given(
+    per_page=st.integers(1, 9),
+    keyset=st.booleans(),
+    sort=st.sampled_from(["asc", "desc", "ASC", "DESC"]),
+)
+async def test_walking_by_link_yields_every_row_once_in_order(
+    own_forge: Forge, some: tuple[str, list[int]], per_page: int, keyset: bool, sort: str
+) -> None:
+    path, ids = some
+    query = f"per_page={per_page}&order_by=id&sort={sort}"
+    pages = await _walk(own_forge, f"{path}?{query}" + ("&pagination=keyset" if keyset else ""))
+    assert [row for page in pages for row in page] == (ids[::-1] if sort.lower() == "asc" else ids)
+    assert all(len(page) == per_page for page in pages[:-1])
+    assert len(pages) == -(-len(ids) // per_page)
+
+
+@given(order=st.sampled_from(["id", "name", "path", "created_at", "updated_at", "last_activity_at"]))
+async def test_every_order_yields_every_row_once(
+    own_forge: Forge, some: tuple[str, list[int]], order: str
+) -> None:
+    path, ids = some
+    pages = await _walk(own_forge, f"{path}?per_page=2&order_by={order}")
+    assert sorted(row for page in pages for row in page) == sorted(ids)
+
+
+async def test_offset_headers(own_forge: Forge, some: tuple[str, list[int]]) -> None:
+    path, _ = some
+    answer = await own_forge.root.get(f"{path}?page=2&per_page=3&search=project&private_token=x", headers={})
+    assert answer.status == 401, "a parameter goes before a header"
+    answer = await own_forge.root.get(f"{path}?page=2&per_page=3&search=project")
+    named = {
+        name: value
+        for name, value in answer.headers.items()
+        if name.startswith("X-") and "Request" not in name
+    }
+    assert named == {
+        "X-Next-Page": "3",
+        "X-Page": "2",
+        "X-Per-Page": "3",
+        "X-Prev-Page": "1",
+        "X-Total": "7",
+        "X-Total-Pages": "3",
+    }
+    links = _links(answer.headers)
+    assert list(links) == ["prev", "next", "first", "last"]
+    assert [parse_qs(urlsplit(url).query)["page"] for url in links.values()] == [["1"], ["3"], ["1"], ["3"]]
+    assert all(url.startswith(f"{own_forge.base}/api/v4{path}?id=") for url in links.values())
+    assert all("search=project" in url and "per_page=3" in url for url in links.values())
+
+
+async def test_an_empty_list_and_a_page_past_the_end(own_forge: Forge, some: tuple[str, list[int]]) -> None:
+    path, _ = some
+    empty = await own_forge.root.get(f"{path}?search=nothing-has-this-name")
+    assert (empty.body, empty.headers["X-Total"], empty.headers["X-Total-Pages"]) == ([], "0", "1")
+    assert (empty.headers["X-Next-Page"], empty.headers["X-Prev-Page"]) == ("", "")
+    past = await own_forge.root.get(f"{path}?page=9")
+    assert (past.body, past.headers["X-Next-Page"], past.headers["X-Prev-Page"]) == ([], "", "")
+    assert (past.headers["X-Page"], list(_links(past.headers))) == ("9", ["first", "last"])
+
+
+async def test_keyset_answers_have_no_page_headers_and_no_link_at_the_end(
+    own_forge: Forge, some: tuple[str, list[int]]
+) -> None:
+    path, ids = some
+    first = await own_forge.root.get(f"{path}?pagination=keyset&per_page=4")
+    assert not [name for name in first.headers if name.lower() in ("x-page", "x-total", "x-per-page")]
+    link = _links(first.headers)
+    assert list(link) == ["next"]
+    names = [name for name, _, _ in (pair.partition("=") for pair in urlsplit(link["next"]).query.split("&"))]
+    assert names == sorted(names)
+    assert names[-1] != "cursor"
+    last = await own_forge.root.get(link["next"])
+    assert ([row["id"] for row in last.body], "Link" in last.headers) == (ids[4:], False)
+
+
+async def test_a_deleted_row_does_not_shift_keyset_pages(own_forge: Forge) -> None:
+    group = await own_forge.group()
+    made = [(await own_forge.project(namespace_id=group["id"]))["id"] for _ in range(4)]
+    first = await own_forge.root.get(f"/groups/{group['id']}/projects?pagination=keyset&per_page=2")
+    await own_forge.root.delete(f"/projects/{made[3]}")
+    rest = await own_forge.root.get(_links(first.headers)["next"])
+    assert [row["id"] for row in rest.body] == [made[1], made[0]]
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "error"),
+    [
+        (
+            "pagination=keyset&order_by=name",
+            405,
+            "Keyset pagination is not yet available for this type of request",
+        ),
+        (
+            "page=501&per_page=100",
+            405,
+            "Offset pagination has a maximum allowed offset of 50000. "
+            "Remaining records can be retrieved using keyset pagination.",
+        ),
+        ("page=500&per_page=100", 200, None),
+        ("per_page=1000", 200, None),
+        ("pagination=other", 200, None),
+    ],
+)
+async def test_what_cannot_be_paged(own_forge: Forge, query: str, status: int, error: str | None) -> None:
+    answer = await own_forge.root.get(f"/projects?{query}")
+    assert answer.status == status
+    if error:
+        assert answer.body == {"error": error}
+
+
+async def test_per_page_is_clamped(own_forge: Forge) -> None:
+    assert (await own_forge.root.get("/projects?per_page=1000")).headers["X-Per-Page"] == "100"
+
+
+async def test_counting_stops_behind_ten_thousand_rows(own_forge: Forge) -> None:
+    add = (
+        "INSERT INTO users (username, name, email, static_object_seed, static_object_digest)"
+        " SELECT 'counted-' || n, 'x', 'counted-' || n || '@example.org', '', sha256(('counted-' || n)::bytea)"
+        " FROM generate_series(%(first)s::int, %(last)s::int) n RETURNING id"
+    )
+    have = await own_forge.database.value("SELECT count(*) FROM users")
+    async with own_forge.database.transaction() as transaction:
+        await transaction.rows(add, first=1, last=MOST_COUNTED - have)
+    exact = await own_forge.root.get("/users?per_page=1")
+    assert (exact.headers["X-Total"], list(_links(exact.headers))) == ("10000", ["next", "first", "last"])
+    async with own_forge.database.transaction() as transaction:
+        await transaction.rows(add, first=20_001, last=20_005)
+    many = await own_forge.root.get("/users?per_page=1")
+    assert "X-Total" not in many.headers
+    assert "X-Total-Pages" not in many.headers
+    assert list(_links(many.headers)) == ["next", "first"]
+    listed = await user_queries.list_users(
+        own_forge.database,
+        Page(),
+        for_administrator=False,
+        bots=None,
+        username=None,
+        search=None,
+        active=False,
+        blocked=False,
+    )
+    assert listed.total == MOST_COUNTED + 1
+
+
+async def test_a_page_has_a_most_of_bytes(own_forge: Forge) -> None:
+    """It would be in memory several times, for each client that asks for it."""
+    group = await own_forge.group()
+    for _ in range(4):
+        await own_forge.project(namespace_id=group["id"])
+    # An entity of a project has it as text and as HTML.
+    described = "UPDATE projects SET description = repeat('a', %(size)s) WHERE namespace_id = %(group)s"
+    await own_forge.execute(described, size=MOST_BYTES // 8, group=group["id"])
+    path = f"/groups/{group['id']}/projects"
+    refused = {"message": "400 Bad request - The page is too large; ask for fewer items with per_page"}
+    for query in ("?", "?pagination=keyset&order_by=id&"):
+        answer = await own_forge.root.get(path + query)
+        assert (answer.status, answer.body) == (400, refused)
+        answer = await own_forge.root.get(f"{path}{query}per_page=3")
+        assert (answer.status, len(answer.body)) == (200, 3)
