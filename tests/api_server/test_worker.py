@@ -36,13 +36,14 @@ from common import operations
 from common.serving import working
 from forgelet.command_line import forgelet
 from tests.api_server.status_checks.receiver import answer, running_receiver
-from tests.support.ci import CiProject, ci_project, eventually
+from tests.support.ci import CiProject, ci_project
 from tests.support.forge import Answer, Forge, running_forge
 from tests.support.logs import lines_of_this_test
 from tests.support.merge_requests import new_project, open_merge_request
 from tests.support.ports import free_port
 from tests.support.runner import RunningJob, a_runner
 from tests.support.s3 import serving_bucket
+from tests.support.waiting import until
 
 
 async def test_a_worker_does_what_a_server_without_work_has_queued(new_forge: Any) -> None:
@@ -57,7 +58,7 @@ async def test_a_worker_does_what_a_server_without_work_has_queued(new_forge: An
             async def is_removed() -> bool:
                 return not list(folder.rglob("HEAD"))
 
-            await eventually(is_removed)
+            await until(is_removed)
             assert await readiness(forge, settings.operations_port) == "ok"
 
 

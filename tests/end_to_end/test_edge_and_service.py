@@ -17,11 +17,11 @@ from common.serving import serving
 from storage_edge import app
 from storage_edge.app import served
 from storage_edge.settings import Settings as EdgeSettings
-from tests.support.ci import eventually
 from tests.support.forge import Answer, Forge, Person, running_forge
 from tests.support.git_client import Git, git_url, push_files
 from tests.support.ports import free_port
 from tests.support.server_process import ServerProcess, server_process
+from tests.support.waiting import until
 from tests.support.wire import request, talk
 
 STORAGE_TOKEN = "storage-token-of-the-tests"
@@ -189,7 +189,7 @@ async def test_200_requests_for_one_cold_archive_make_one_origin_request(
     await push_files(joined.forge, tmp_path / "w", project, alice, {"data": lines})
     path = f"/{project['path_with_namespace']}/-/archive/main/x.tar.gz"
     # A push purges once more from the queue, and who asks after a purge joins nobody who asked before it.
-    await eventually(lambda: _is_idle(joined.forge))
+    await until(lambda: _is_idle(joined.forge))
     before = await _archives(joined.forge)
 
     async def fetch() -> bytes:

@@ -28,8 +28,7 @@ from api_server.state.listing import Page
 from tests.api_server.audit import deeds  # noqa: F401 - enters its own
 from tests.api_server.audit.conftest import GROUP, record_events
 from tests.api_server.audit.deeds import DEEDS, Deed
-from tests.api_server.audit.table import CHANGES, Change, shape
-from tests.api_server.audit.things import Things
+from tests.api_server.audit.things import CHANGES, Change, Things, shape
 from tests.support.clock import MovedClock
 from tests.support.forge import Forge, running_forge
 from tests.support.route_table import ROUTES, name_of
@@ -358,7 +357,7 @@ async def test_a_deed_writes_exactly_its_events(quiet_forge: Forge, new_forge: A
 
 def test_every_declared_type_is_written_by_a_change() -> None:
     written = {event for change in [*CHANGES, *DEEDS] for event in change.events}
-    assert written == set(EVENT_TYPES), "enter the change in CHANGES of table.py, or in DEEDS of deeds.py"
+    assert written == set(EVENT_TYPES), "enter the change in changes.yml, or in DEEDS of deeds.py"
 
 
 async def test_every_route_that_writes_is_in_the_table_or_says_why_not(quiet_forge: Forge) -> None:

@@ -14,14 +14,13 @@ from api_server.merge_requests.changes import with_draft
 from api_server.merge_requests.push_options import Options, read_options
 from api_server.web.routes import Role
 from tests.api_server.merge_requests.test_squash import over
-from tests.support.ci import eventually
 from tests.support.deviations import Deviations
 from tests.support.forge import Forge, Person
 from tests.support.git_client import Git, git_url, push_files
 from tests.support.large_trees import Plumbing, bomb, plumbing
 from tests.support.merge_requests import commit, head_of, open_merge_request
 from tests.support.raw_push import NO_COMMIT, pack_of, packet, send_push
-from tests.support.waiting import until_somebody_waits
+from tests.support.waiting import until, until_somebody_waits
 
 
 async def test_one_pair_of_branches_has_one_open_merge_request(
@@ -491,9 +490,7 @@ async def test_it_is_merged_when_nothing_stands_in_the_way(scene: Scene) -> None
     told = await scene.push("four", "merge_request.create", "merge_request.auto_merge", by=scene.alice)
     (made,) = await scene.of("four")
     assert told == scene.viewed("four", made["iid"])
-    await eventually(
-        lambda: scene.of("four&state=merged")
-    )  # when it is known that the push makes no pipeline
+    await until(lambda: scene.of("four&state=merged"))  # when it is known that the push makes no pipeline
     told = await scene.push("five", "merge_request.create", "merge_request.merge_when_pipeline_succeeds")
     (made,) = await scene.of("five")
     assert (made["state"], "WARNINGS:" in told) == ("opened", True)

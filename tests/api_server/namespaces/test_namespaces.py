@@ -15,10 +15,11 @@ from api_server.namespaces import projects
 from api_server.web.context import SERVICES
 from api_server.web.routes import Role
 from tests.support.background import watched
-from tests.support.ci import ci_project, eventually, run
+from tests.support.ci import ci_project, run
 from tests.support.forge import Forge, Person, new_name
 from tests.support.git_client import Git, git_url
 from tests.support.merge_requests import commit
+from tests.support.waiting import until
 
 
 async def test_whether_a_path_is_taken_and_what_is_free_beside_it(forge: Forge) -> None:
@@ -445,7 +446,7 @@ async def test_agents_are_granted_what_it_says(forge: Forge) -> None:
         async def is_so(expected: int = expected) -> bool:
             return await grants() == expected
 
-        await eventually(is_so)
+        await until(is_so)
         assert await allowed() == [made.body["id"]] * expected
 
 
@@ -468,7 +469,7 @@ async def test_a_change_whose_process_has_died_is_followed_by_the_next(
             async def is_so() -> bool:
                 return references.default_branch(repositories.open(project["id"])) == "next"
 
-            await eventually(is_so)
+            await until(is_so)
 
 
 async def test_a_branch_that_goes_while_it_becomes_the_default_one_harms_nothing(forge: Forge) -> None:

@@ -21,7 +21,7 @@ from api_server.ci.pipelines.planning import RemoteFiles
 from api_server.web.context import SERVICES
 from api_server.web.routes import Role
 from common.concurrency import ConcurrencyLimiter
-from tests.support.ci import ONE_JOB, CiProject, ci_project, eventually
+from tests.support.ci import ONE_JOB, CiProject, ci_project
 from tests.support.forge import Client, Forge, SharedForges
 from tests.support.git_client import Git, git_url
 from tests.support.waiting import until
@@ -447,7 +447,7 @@ async def test_bridges_pass_inputs_on(forge: Forge) -> None:
         bridges = await project.bridges(pipeline)
         return all(bridge["status"] in ("success", "failed") for bridge in bridges.values())
 
-    await eventually(are_started)
+    await until(are_started)
     bridges = await project.bridges(pipeline)
     assert {name: bridge["status"] for name, bridge in bridges.items()} == {
         "child": "success",

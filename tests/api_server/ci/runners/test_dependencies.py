@@ -6,9 +6,10 @@ import attrs
 import pytest
 
 from api_server.web.routes import Role
-from tests.support.ci import CiProject, ci_project, eventually
+from tests.support.ci import CiProject, ci_project
 from tests.support.forge import Forge
 from tests.support.runner import Runner, RunningJob, a_runner
+from tests.support.waiting import until
 from tests.support.zips import archive
 
 ZIP = archive(out=b"made there\n")
@@ -279,7 +280,7 @@ async def children(project: CiProject, pipeline: dict[str, Any]) -> dict[str, di
         found = {name: one["downstream_pipeline"] for name, one in bridges.items()}
         return found if all(found.values()) else {}
 
-    return dict(await eventually(all_started))
+    return dict(await until(all_started))
 
 
 async def test_child_pipelines_get_artifacts_of_their_parent_and_of_each_other(
