@@ -31,16 +31,11 @@ from api_server.mirrors.pushing import Outcome
 from api_server.web.context import SERVICES
 from tests.api_server.code.lfs.client import LfsClient, oid_of
 from tests.api_server.code.lfs.test_git_lfs import clone
-from tests.api_server.mirrors.repositories import BareRepository
-from tests.api_server.mirrors.service import new_mirror, with_credentials
-from tests.api_server.mirrors.targets import (
-    BASIC,
+from tests.api_server.mirrors.lfs_servers import (
     ONE,
-    PASSWORD,
     THREE,
     TWO,
     Change,
-    Http,
     LargeFiles,
     LfsServer,
     Response,
@@ -48,6 +43,9 @@ from tests.api_server.mirrors.targets import (
     diverged,
     unchanged,
 )
+from tests.api_server.mirrors.repositories import BareRepository
+from tests.api_server.mirrors.service import new_mirror, with_credentials
+from tests.api_server.mirrors.targets import BASIC, PASSWORD, Http
 from tests.support.forge import Forge
 from tests.support.git_client import git_url
 from tests.support.waiting import until

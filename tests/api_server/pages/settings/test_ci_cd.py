@@ -250,4 +250,4 @@ async def test_forms_that_are_not_ours_do_nothing(scene: Scene, maintainer: Brow
     fields = {"key": "KEY", "secret_value": VALUE, "description": "x", "enabled": "false"}
     await maintainer.send(f"{page_of(scene)}/{path}", csrf_token="another", **fields)
     assert (maintainer.status, await scene.read("/variables")) == (403, [])
-    assert await scene.read("/job_token_scope")["inbound_enabled"]
+    assert (await scene.read("/job_token_scope"))["inbound_enabled"]

@@ -365,4 +365,4 @@ async def test_forms_of_checks_that_are_not_ours_do_nothing(
     fields = {"name": "Quality", "external_url": "https://198.51.100.7/hook", "merge_method": "ff"}
     await maintainer.send(f"{merging_page_of(scene)}/{path}", csrf_token="another", **fields)
     assert (maintainer.status, await scene.read("/external_status_checks")) == (403, [])
-    assert await scene.read()["merge_method"] == "merge"
+    assert (await scene.read())["merge_method"] == "merge"
