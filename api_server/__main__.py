@@ -32,7 +32,7 @@ SECTION, PREFIX = "api_server", "FORGELET_API_"
 
 
 def serve(chosen: Settings) -> None:
-    """Runs until SIGINT or SIGTERM. Raises `ConfigError` where it cannot work."""
+    """Run until SIGINT or SIGTERM. Raise `ConfigError` where it cannot work."""
     with writable("The log"):
         logs.configure(chosen.log_format, chosen.log_level, file=chosen.log_file)
     worker = worker_address()
@@ -70,7 +70,7 @@ async def _serve(chosen: Settings) -> None:
 
 
 def work(chosen: Settings) -> None:
-    """The background work alone, beside servers that are told `--no-work`. Raises `ConfigError` where it cannot
+    """Do only the background work, beside servers that are told `--no-work`. Raise `ConfigError` where it cannot
     work."""
     with writable("The log"):
         logs.configure(chosen.log_format, chosen.log_level, file=chosen.log_file)
@@ -96,7 +96,7 @@ async def _work(chosen: Settings) -> None:
 
 
 def _make_ready(chosen: Settings) -> None:
-    """Folders and git are there, the database is of this version, and the key is that database's. Raises
+    """Folders and git are there, the database is of this version, and the key is that database's. Raise
     `ConfigError`."""
     usable_folder("The data directory", chosen.data_dir)
     if chosen.ci_templates_dir is not None:

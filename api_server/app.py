@@ -82,7 +82,7 @@ READ_BUFFER = 64 * 1024
 
 
 def create_app(settings: Settings, clock: Clock = system_clock) -> web.Application:
-    """The API server. The database that `settings` names has to be migrated already, and its key to be there."""
+    """Return the API server. The database that `settings` names has to be migrated already, and its key to be there."""
     registry = CollectorRegistry()
     log_requests, requests = request_log(registry)
     app = web.Application(
@@ -120,7 +120,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
 
 
 def _services(settings: Settings, clock: Clock, registry: CollectorRegistry) -> Services:
-    """The parts as far as they need no connection, joined with each other."""
+    """Return the parts as far as they need no connection, joined with each other."""
     clock = testing.clock_of(settings, clock)
     set_limits(ChildLimits(settings.git_memory_limit, settings.git_cpu_limit))
     services = Services(
@@ -168,7 +168,7 @@ def endpoint(settings: Settings) -> Endpoint:
 
 
 def served(app: web.Application, where: Endpoint) -> Serving:
-    """The application at its endpoint; requests are logged by the application itself."""
+    """Return the application at its endpoint; requests are logged by the application itself."""
     return Serving(app=app, endpoint=where, options={"access_log": None, "read_bufsize": READ_BUFFER})
 
 
@@ -227,8 +227,8 @@ async def _database(services: Services) -> AsyncIterator[None]:
 
 @contextlib.asynccontextmanager
 async def joined(settings: Settings) -> AsyncIterator[Services]:
-    """The services for operators' commands, with their database: its parts know of each other, so that what one does
-    has its consequences in the others, but nothing listens and nothing runs by itself."""
+    """Yield the services for operators' commands, with their database: its parts know of each other, so that what one
+    does has its consequences in the others, but nothing listens and nothing runs by itself."""
     services = _services(settings, system_clock, CollectorRegistry())
     async with contextlib.asynccontextmanager(_database)(services):
         yield services
@@ -247,7 +247,7 @@ async def _administrator(services: Services) -> AsyncIterator[None]:
 
 
 async def _leftovers(services: Services) -> AsyncIterator[None]:
-    """What processes that were killed have left, before anybody meets it."""
+    """Yield what processes that were killed have left, before anybody meets it."""
     await housekeeping.look_after(services, packs=False)
     await refs.settle_leftovers(services, services.clock())
     yield

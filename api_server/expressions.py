@@ -45,7 +45,7 @@ class Allowance:
     _seen: set[str] = field(factory=set, init=False, repr=False)
 
     def count(self, text: str) -> None:
-        """Count an expression, once. Raises `TooCostly`."""
+        """Count an expression, once. Raise `TooCostly`."""
         self._seen.add(text)
         if len(self._seen) > self.number:
             raise TooCostly(
@@ -53,7 +53,7 @@ class Allowance:
             )
 
     def spend(self, seconds: float) -> None:
-        """Take from what is left. Raises `TooCostly` where that was less."""
+        """Take from what is left. Raise `TooCostly` where that was less."""
         self.seconds -= seconds
         if self.within is not None:
             self.within.spend(seconds)
@@ -76,7 +76,7 @@ def allowed(allowance: Allowance) -> Iterator[None]:
 
 @contextmanager
 def paid() -> Iterator[None]:
-    """Have the block pay for its time. Raises `TooCostly`."""
+    """Have the block pay for its time. Raise `TooCostly`."""
     began = time.thread_time()
     try:
         yield
@@ -100,19 +100,19 @@ class Expression:
         return int(self._compiled.groups)
 
     def search(self, text: str | bytes) -> Any:
-        """The first match, or None."""
+        """Return the first match, or None."""
         self._check(len(text))
         with paid():
             return self._compiled.search(text)
 
     def fullmatch(self, text: str | bytes) -> Any:
-        """The match of the whole text, or None."""
+        """Return the match of the whole text, or None."""
         self._check(len(text))
         with paid():
             return self._compiled.fullmatch(text)
 
     def matches(self, text: bytes) -> Iterator[Any]:
-        """All of them, which do not overlap. Each may take as long as a search of all that follows."""
+        """Yield all of them, which do not overlap. Each may take as long as a search of all that follows."""
         self._check(len(text))
         found = self._compiled.finditer(text)
         while True:
@@ -123,7 +123,8 @@ class Expression:
             yield match
 
     def lines(self, text: bytes) -> Iterator[bytes]:
-        """What matches of each line of a text of any length, in order; the expression stays within a line (`(?m)`)."""
+        """Yield what matches of each line of a text of any length, in order; the expression stays within a line
+        (`(?m)`)."""
         step = MAX_STEPS // self.size
         start = 0
         while start < len(text):
@@ -140,8 +141,8 @@ class Expression:
 
 
 def compile_expression(text: str) -> Expression:
-    """The compiled expression. Raises ValueError, whose text says why, for what RE2 does not know or is too large, and
-    `TooCostly`."""
+    """Return the compiled expression. Raise ValueError, whose text says why, for what RE2 does not know or is too
+    large, and `TooCostly`."""
     if (allowance := _allowance.get()) is not None:
         allowance.count(text)
     compiled = _compile(text)
@@ -156,7 +157,7 @@ def _memory(compiled: Expression | str) -> int:
 
 @cached(LRUCache(CACHE_MEMORY, getsizeof=_memory), key=lambda text: text, lock=threading.Lock())
 def _compile(text: str) -> Expression | str:
-    """The expression, or why it is refused."""
+    """Return the compiled expression, or the reason why it is refused."""
     if len(text) > MAX_LENGTH:
         return f"it is longer than {MAX_LENGTH} characters"
     if text.count("\\p") + text.count("\\P") > MAX_UNICODE_CLASSES:

@@ -54,7 +54,7 @@ class Services:
 
     @property
     def database(self) -> Database:
-        """Its transactions begin by checking the preconditions of the request that the services are for. Raises
+        """Its transactions begin by checking the preconditions of the request that the services are for. Raise
         RuntimeError before `connected`."""
         if self._database is None:
             raise RuntimeError("The database is not connected yet.")
@@ -62,7 +62,7 @@ class Services:
 
     @property
     def failures(self) -> Failures:
-        """What fails just now. Raises RuntimeError before `connected`."""
+        """What fails just now. Raise RuntimeError before `connected`."""
         if self._failures is None:
             raise RuntimeError("The database is not connected yet.")
         return self._failures
@@ -86,7 +86,7 @@ class Services:
         self.runs.append(run)
 
     def for_request(self, preconditions: Preconditions | None, *, reads: bool) -> "Services":
-        """The same services for a request: its transactions check the preconditions first; where it only reads,
+        """Return the same services for a request: its transactions check the preconditions first; where it only reads,
         replicas may answer what is only shown."""
         database = self.database if preconditions is None else self.database.opening_with(preconditions.hold)
         if reads:
@@ -117,5 +117,5 @@ class Services:
         self._parts[key] = part
 
     def get(self, key: Key[T]) -> T | None:
-        """The part, or None where the server has none."""
+        """Return the part, or None where the server has none."""
         return self._parts.get(key)

@@ -81,10 +81,10 @@ class _Directory:
 
 
 def entries(file: IO[bytes], limits: Limits) -> Iterator[tuple[bytes, Member]]:
-    """The files in the order of the directory, each after its name in UTF-8. Folders, and what is encrypted, packed by
-    another method or named by no text, are counted and passed over.
+    """Yield the files in the order of the directory, each after its name in UTF-8. Folders, and what is encrypted,
+    packed by another method or named by no text, are counted and passed over.
 
-    `file` is seekable. Raises `DamagedError` and `TooMuchError`, perhaps after some entries.
+    `file` is seekable. Raise `DamagedError` and `TooMuchError`, perhaps after some entries.
     """
     found = _find(file)
     _check(found.members, limits.members, "files")
@@ -145,7 +145,7 @@ def _find_64(file: IO[bytes], end: int) -> tuple[int, int, int, int] | None:
 
 
 def _read_entry(file: IO[bytes], directory: _Directory) -> tuple[bytes, int, Member, int]:
-    """The next one: its name as it stands there, its flags, the file, and how many bytes the entry took."""
+    """Return the next one: its name as it stands there, its flags, the file, and how many bytes the entry took."""
     head = file.read(_ENTRY.size)
     if len(head) < _ENTRY.size or not head.startswith(b"PK\1\2"):
         raise DamagedError
@@ -160,7 +160,7 @@ def _read_entry(file: IO[bytes], directory: _Directory) -> tuple[bytes, int, Mem
 
 
 def _wide(extra: bytes, *numbers: int) -> tuple[int, ...]:
-    """The numbers; those that stand elsewhere from the extra field of type 1 (4.5.3)."""
+    """Return the numbers; those that stand elsewhere from the extra field of type 1 (4.5.3)."""
     at = 0
     while at + 4 <= len(extra):
         kind, length = struct.unpack_from("<2H", extra, at)
@@ -192,7 +192,7 @@ _INDEX_PIECE = 2**20
 
 
 def packed_index(entries: Iterable[tuple[bytes, Member]], key: bytes) -> Iterator[bytes]:
-    """The index of files, each after its name, in pieces. `key` is up to 64 bytes that nobody else knows."""
+    """Yield the index of files, each after its name, in pieces. `key` is up to 64 bytes that nobody else knows."""
     groups = [bytearray() for _ in range(256)]  # an object for each record would take twice its bytes
     for place, (name, one) in enumerate(entries):
         digest = _digest(name, key)
@@ -220,7 +220,7 @@ def record_place(head: bytes, name: bytes, key: bytes) -> tuple[int, int] | None
 
 
 def find_member(records: bytes, name: bytes, key: bytes) -> Member | None:
-    """The file of that name among the records of its place; of several the last, as unpackers have it."""
+    """Return the file of that name among the records of its place; of several the last, as unpackers have it."""
     digest = _digest(name, key)
     numbers = range(len(records) // _RECORD.size)
     at = bisect_right(numbers, digest, key=lambda n: records[n * _RECORD.size :][:16])
@@ -249,7 +249,7 @@ _SORTED_AT_ONCE = 5_000
 
 
 def with_indices(keys: Iterable[str]) -> Iterator[str]:
-    """The keys of objects, each followed by that of its index if it is an archive that has one."""
+    """Yield the keys of objects, each followed by that of its index if it is an archive that has one."""
     for key in keys:
         yield key
         yield _index_key(key)
@@ -277,7 +277,7 @@ class Names:
     _is_cut: bool = False
 
     def read(self, entries: Iterable[tuple[bytes, Member]]) -> None:
-        """Take the files in, in any order, as far as there is room. Raises what reading them does."""
+        """Take the files in, in any order, as far as there is room. Raise what reading them does."""
         for name, member in entries:
             self.memory += len(name) + _OF_A_NAME
             if self.memory > _NAMES_OF_ONE:
@@ -326,9 +326,9 @@ class ZipFiles:
         self._names: LRUCache[str, Names] = LRUCache(_NAMES_KEPT, getsizeof=lambda names: names.memory)
 
     async def make_index(self, key: str) -> None:
-        """Reads the archive's directory and keeps its index; an archive that is damaged has an empty one.
+        """Read the archive's directory and keep its index; an archive that is damaged has an empty one.
 
-        Raises `TooMuchError` beyond the limits, and `TooBusy`; nothing is kept then.
+        Raise `TooMuchError` beyond the limits, and `TooBusy`; nothing is kept then.
         """
         async with self._turns.place():
             await self._objects.put(_index_key(key), _async(await asyncio.to_thread(self._read, key)))
@@ -342,9 +342,9 @@ class ZipFiles:
                 return packed_index((), _secret(key))
 
     async def find(self, key: str, path: str) -> Member | None:
-        """The file at `path` in the archive; none in one that holds more than the limits allow.
+        """Return the file at `path` in the archive; none in one that holds more than the limits allow.
 
-        Raises FileNotFoundError where the archive is gone, and `TooBusy`.
+        Raise FileNotFoundError where the archive is gone, and `TooBusy`.
         """
         name = path.encode()
         place = await self._place(key, name)
@@ -362,7 +362,7 @@ class ZipFiles:
         """What stands directly in the folder at `path` ("" is the archive's root, others end with a slash), at most so
         much: nothing where the archive is damaged, or holds more than the limits allow.
 
-        The names in an archive are kept for a while; for the same `callers` one archive is read at a time. Raises
+        The names in an archive are kept for a while; for the same `callers` one archive is read at a time. Raise
         FileNotFoundError where the archive is gone, and `TooBusy`.
         """
         if (names := self._names.get(key)) is None:
@@ -389,8 +389,8 @@ class ZipFiles:
         return b"".join([piece async for piece in self._objects.read(key, start, end)])
 
     async def unpack(self, key: str, archive_bytes: int, member: Member) -> AsyncGenerator[bytes, None]:
-        """The file's bytes, of an archive of so many. Raises `DamagedError`, perhaps after some: they are as many as
-        were declared, with the CRC that was, or the iteration fails. Raises FileNotFoundError where the archive is
+        """Yield the file's bytes, of an archive of so many. Raise `DamagedError`, perhaps after some: they are as many
+        as were declared, with the CRC that was, or the iteration fails. Raise FileNotFoundError where the archive is
         gone."""
         header = await self._bytes(key, member.offset, member.offset + _LOCAL_HEADER.size)
         signature, *lengths = _LOCAL_HEADER.unpack(header) if len(header) == _LOCAL_HEADER.size else (b"",)

@@ -226,13 +226,13 @@ def _forgelet_servers(pytestconfig: pytest.Config) -> Iterator[Servers]:
 def forgelet(
     request: pytest.FixtureRequest, _forgelet_servers: Servers, tmp_path_factory: pytest.TempPathFactory
 ) -> Forgelet:
-    """The server: its addresses, the administrator's token and API, reset, snapshots, clock, requests, failures."""
+    """Return the server: addresses, administrator's token and API, reset, snapshots, clock, requests, failures."""
     return _forgelet_servers.of(getattr(request, "param", Kind()), tmp_path_factory)
 
 
 @pytest.fixture
 def gitlab_user(request: pytest.FixtureRequest, forgelet: Forgelet) -> User:
-    """A new ordinary user with a token, whose namespace only this test uses."""
+    """Return a new ordinary user with a token, whose namespace only this test uses."""
     from forgelet.testing.namespaces import new_user
 
     return new_user(forgelet, request.node.name)
@@ -240,7 +240,7 @@ def gitlab_user(request: pytest.FixtureRequest, forgelet: Forgelet) -> User:
 
 @pytest.fixture
 def gitlab_group(gitlab_user: User) -> Group:
-    """A new private group, owned by `gitlab_user`."""
+    """Return a new private group, owned by `gitlab_user`."""
     from forgelet.testing.namespaces import new_group
 
     return new_group(gitlab_user)
@@ -248,7 +248,7 @@ def gitlab_group(gitlab_user: User) -> Group:
 
 @pytest.fixture
 def gitlab_project(gitlab_user: User) -> Project:
-    """A new private project of `gitlab_user` with a first commit."""
+    """Return a new private project of `gitlab_user` with a first commit."""
     from forgelet.testing.namespaces import new_project
 
     return new_project(gitlab_user)

@@ -43,8 +43,8 @@ class Recorder:
         query: Mapping[str, str] | None = None,
         **values: Any,
     ) -> Any:
-        """What `method` of `path`, with `values` for the parameters in it, answers; kept as the operation's example.
-        Exits where that is no success."""
+        """Return what `method` of `path`, with `values` for the parameters in it, answers; kept as the operation's
+        example. Exits where that is no success."""
         filled = re.sub(r"{(\w+)}", lambda name: quote(str(values[name[1]]), safe=""), path)
         address = filled + (f"?{urlencode(query)}" if query else "")
         status, answer = self._ask(method, address, token, body)

@@ -37,12 +37,12 @@ REASONS: Final = {
 
 
 def is_applicable(test: dict[str, Any]) -> bool:
-    """Whether the test asks for something that an edge for static objects does at all."""
+    """Return whether the test asks for something that an edge for static objects does at all."""
     return NOT_APPLICABLE.fullmatch(test["id"]) is None
 
 
 async def run(checkout: Path) -> list[dict[str, Any]]:
-    """The suite's results against a fresh edge, one entry for each test."""
+    """Return the suite's results against a fresh edge, one entry for each test."""
     node = await asyncio.create_subprocess_exec(
         "node",
         "--no-warnings",
@@ -76,7 +76,7 @@ async def run(checkout: Path) -> list[dict[str, Any]]:
 
 
 def summary(results: list[dict[str, Any]]) -> str:
-    """Passes of the applicable tests by suite and kind, then every test that did not pass."""
+    """Pass of the applicable tests by suite and kind, then every test that did not pass."""
     applicable = [test for test in results if is_applicable(test)]
     lines = [f"{len(applicable)} of {len(results)} tests are applicable.", ""]
     counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)

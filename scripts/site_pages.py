@@ -20,12 +20,12 @@ _LINK = re.compile(r"\]\((?:\.\./|docs/)?([\w.-]+\.md)(#[^)]*)?\)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the pages to those of docs/."""
+    """Add the pages to those of docs/."""
     for name, page in PAGES.items():
         files.append(File.generated(config, page, content=(ROOT / name).read_text(encoding="utf-8")))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
-    """Links between the top of the repository and docs/, which lie side by side here."""
+    """Link between the top of the repository and docs/, which lie side by side here."""
     return _LINK.sub(lambda link: f"]({PAGES.get(link[1], link[1])}{link[2] or ''})", markdown)

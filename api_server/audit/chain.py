@@ -38,7 +38,7 @@ class Head:
 
     @classmethod
     def parse(cls, text: str) -> "Head":
-        """Raises ValueError."""
+        """Raise ValueError."""
         position, _, digest = text.partition(":")
         if len(digest) != 64:
             raise ValueError("a head is <position>:<64 hex digits>, as an earlier verification has reported")
@@ -58,7 +58,7 @@ class Verdict:
 async def verify(
     database: Database, expected: Collection[Head] = (), progress: Callable[[int], None] = lambda _: None
 ) -> Verdict:
-    """Reads the whole chain in one snapshot, beside writers; memory does not grow with it.
+    """Read the whole chain in one snapshot, beside writers; memory does not grow with it.
 
     `expected` are heads that the chain had once and must still contain. `progress` gets numbers of links read.
     """
@@ -128,13 +128,13 @@ def key_of(head: Head) -> str:
 
 
 async def kept_heads(objects: Objects) -> list[Head]:
-    """Every head in the object store, the earliest first. Raises `Unavailable`."""
+    """Every head in the object store, the earliest first. Raise `Unavailable`."""
     names = [key.rpartition("/")[2] async for key in objects.keys(HEADS_FOLDER)]
     return [Head.parse(name.replace("-", ":")) for name in sorted(names) if _NAME.fullmatch(name)]
 
 
 async def keep_present_head(database: Database, objects: Objects) -> None:
-    """Writes the present head down, where it is not there yet; says in the log what is no longer as it was kept."""
+    """Write the present head down, where it is not there yet; say in the log what is no longer as it was kept."""
     known = await kept_heads(objects)
     for head in known[-1:]:
         if await queries.hash_at(database, head.position) != head.hash:

@@ -36,9 +36,9 @@ async def export(
     output: BinaryIO,
     progress: Progress = lambda _: None,
 ) -> Exported:
-    """Writes the events of [since, until), oldest first, as NDJSON: the line of an event is what the chain digests.
+    """Write the events of [since, until), oldest first, as NDJSON: the line of an event is what the chain digests.
 
-    Raises BrokenTrail for an event whose line has another digest than its link.
+    Raise BrokenTrail for an event whose line has another digest than its link.
     """
     digest, events = hashlib.sha256(), 0
     async for batch in queries.event_batches(transaction, since, until):
@@ -61,7 +61,7 @@ async def export_to_file(
     file: Path,
     progress: Progress = lambda _: None,
 ) -> Exported:
-    """As `export`; the file is there once it is complete, for good. Raises OSError too; nothing is left of it then, and
+    """As `export`; the file is there once it is complete, for good. Raise OSError too; nothing is left of it then, and
     what a killed export has left is written over."""
     partial = file.with_name(f"{file.name}.partial")
     try:
@@ -79,9 +79,9 @@ async def export_to_file(
 async def remove_partition(
     database: Database, partition: Partition, folder: Path, progress: Progress = lambda _: None
 ) -> Exported:
-    """Writes a partition's events to `<folder>/<name>.ndjson`, then drops it and records that, all in one transaction.
+    """Write a partition's events to `<folder>/<name>.ndjson`, then drop it and record that, all in one transaction.
 
-    Raises BrokenTrail, and then nothing is dropped.
+    Raise BrokenTrail, and then nothing is dropped.
     """
     file = folder / f"{partition.name}.ndjson"
     async with database.transaction() as transaction:

@@ -36,7 +36,7 @@ _CONDITIONS = {
 
 @cache
 def listing(conditions: frozenset[str] = frozenset()) -> ListQuery:
-    """The list under those of the conditions that are named, newest first."""
+    """Return the list under those of the conditions that are named, newest first."""
     where = " AND ".join(_CONDITIONS[name] for name in sorted(conditions)) or "true"
     return ListQuery(
         _EVENT, f"SELECT audit_events.* FROM audit_events WHERE {where}", moment="audit_events.created_at"
@@ -53,7 +53,7 @@ async def list_events(database: Executor, page: Page, filters: Mapping[str, Any]
     entity_statement(_EVENT, "SELECT audit_events.* FROM audit_events WHERE audit_events.id = %(event_id)s")
 )
 async def show_event(database: Executor, event_id: int) -> str:
-    """Raises NotFound."""
+    """Raise NotFound."""
 
 
 @statement(
@@ -67,12 +67,12 @@ async def show_event(database: Executor, event_id: int) -> str:
     )
 )
 async def show_event_of(database: Executor, event_id: int, entity_type: str, entity_id: int) -> str:
-    """The event, where it belongs to that entity. Raises NotFound."""
+    """Return the event, where it belongs to that entity. Raise NotFound."""
 
 
 @statement("SELECT make_audit_partitions(%(now)s, %(ahead)s)")
 async def make_partitions(transaction: Transaction, ahead: int) -> int:
-    """Makes the partitions of this month and of `ahead` months after it; how many of them were missing."""
+    """Make the partitions of this month and of `ahead` months after it; how many of them were missing."""
 
 
 ONE_SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
@@ -162,7 +162,7 @@ UNCHAINED = """
 
 
 async def first_unchained(transaction: Transaction) -> int | None:
-    """The id of an event that the chain does not know."""
+    """Return the id of an event that the chain does not know."""
     await transaction.run(HASHING)
     event_id: int | None = await transaction.value(UNCHAINED)
     return event_id
@@ -201,7 +201,7 @@ CLOSE = "CLOSE exported"
 async def event_batches(
     transaction: Transaction, since: datetime.datetime, until: datetime.datetime
 ) -> AsyncIterator[list[Event]]:
-    """The events of [since, until), oldest first, some thousands at a time."""
+    """Yield the events of [since, until), oldest first, some thousands at a time."""
     await transaction.run(OPEN_EVENTS, since=since, until=until)
     while events := await transaction.rows(FETCH):
         yield events
@@ -229,7 +229,7 @@ class Partition:
     WHERE since IS NOT NULL AND until <= %(before)s ORDER BY until
     """)
 async def old_partitions(database: Executor, before: datetime.datetime) -> list[Partition]:
-    """Those of months that are over before that moment, oldest first."""
+    """Return those of months that are over before that moment, oldest first."""
 
 
 # The names come from the database's catalogue and have been made by make_audit_partitions.

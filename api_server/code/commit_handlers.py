@@ -93,7 +93,7 @@ class Action:
     last_commit_id: str | None = None
 
     def for_git(self) -> FileAction:
-        """A `chmod` is a move to where the file is; a `move` keeps the bytes unless there are new ones."""
+        """Return the action on a file. A `chmod` is a move to the same path; a `move` without content keeps it."""
         if self.action == "chmod":
             return FileAction(
                 "move", self.file_path, None, self.file_path, self.execute_filemode, self.last_commit_id
@@ -131,7 +131,7 @@ class CreateCommit:
 async def create_commit(
     services: Services, actor: Actor, params: CreateCommit, project: Project
 ) -> web.Response:
-    """All actions as one commit, or none of them."""
+    """Return all actions as one commit, or none of them."""
     values = attrs.asdict(params, filter=lambda field, _: field.name not in ("id", "actions", "stats"))
     actions = [action.for_git() for action in params.actions]
     sha = await committing.commit_files(services, actor, project, Change(**values), actions)
@@ -163,7 +163,7 @@ async def list_commits(
 
 
 def _history(repository: Repository, params: ListCommits, default_branch: str) -> History | None:
-    """Which commits are wanted; None of a default branch that is not there yet. Raises 404 for other names."""
+    """Which commits are wanted; None of a default branch that is not there yet. Raise 404 for other names."""
     start = references.resolve_history(repository, params.ref_name or default_branch)
     if start is None and not params.all:
         if params.ref_name:
@@ -202,7 +202,7 @@ async def show_commit(
 async def list_tree(
     request: web.Request, services: Services, actor: Actor | Anonymous, params: ListTree, project: Project
 ) -> web.Response:
-    """What is in a folder of a branch, tag or commit: folders first, then by name; with keyset pagination by path."""
+    """List a folder of a branch, tag or commit: folders first, then by name; with keyset pagination, by path."""
     ref, folder = params.ref or project.default_branch, params.path.strip("/")
     opened_folder = folder_named(await opened(services, project), ref, folder, recursive=params.recursive)
     by_path = params.pagination == "keyset"
@@ -242,7 +242,7 @@ async def _stats(
 async def _detailed(
     services: Services, project: Project, repository: Repository, sha: str, stats: dict[str, int] | None
 ) -> dict[str, Any]:
-    """A commit with its line counts, where they are given, and its newest pipeline, where the caller may see it."""
+    """Return a commit with its line counts, if they are known, and its newest pipeline, if the caller may see it."""
     shown = entities.commit(repository, sha, url_of(services, project), stats)
     pipeline = None
     if project.shows_pipelines:
@@ -287,7 +287,7 @@ async def show_diff(
 async def compare(
     services: Services, actor: Actor | Anonymous, params: Compare, project: Project
 ) -> web.Response:
-    """What `to` has that `from` has not: since they parted, or (`straight`) between the two as they are."""
+    """Return what `to` has that `from` has not: since they parted, or (`straight`) between the two as they are."""
     repository = await opened(services, project)
     old, new = commit_named(repository, params.from_), commit_named(repository, params.to)
     async with reading(services, actor):
@@ -343,7 +343,7 @@ async def list_refs_of_commit(
     params: ListRefsOfCommit,
     project: Project,
 ) -> web.Response:
-    """The branches, then the tags from which a commit can be reached, each by name."""
+    """Return the branches, then the tags from which a commit can be reached, each by name."""
     repository = await opened(services, project)
     sha = commit_named(repository, params.sha)
     async with reading(services, actor):
@@ -379,7 +379,7 @@ def _ref(name: str) -> dict[str, str]:
 async def find_merge_base(
     services: Services, actor: Actor | Anonymous, params: FindMergeBase, project: Project
 ) -> web.Response:
-    """The best commit from which all of two or more branches, tags or commits descend."""
+    """Return the best commit from which all of two or more branches, tags or commits descend."""
     repository = await opened(services, project)
     shas = _resolved(repository, params.refs)
     async with reading(services, actor):
@@ -390,7 +390,7 @@ async def find_merge_base(
 
 
 def _resolved(repository: Repository, refs: Sequence[str]) -> list[str]:
-    """The commits of these refs. Raises 400 in GitLab's words."""
+    """Return the commits of these refs. Raise 400 in GitLab's words."""
     if len(refs) < 2:
         raise invalid("Provide at least 2 refs")
     if len(refs) > MOST_REFS:

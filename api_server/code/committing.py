@@ -52,7 +52,7 @@ async def check_known(
     actions: Sequence[FileAction],
     words: Callable[[Exception], str],
 ) -> None:
-    """Raises 400, in these `words`, where the newest commit up to `parent` that changed a file is not the one that its
+    """Raise 400, in these `words`, where the newest commit up to `parent` that changed a file is not the one that its
     action names; 503 where that takes too long to find."""
     checked = [action for action in actions if action.last_commit_id and action.action != "create"]
     if not checked:
@@ -70,7 +70,7 @@ async def check_known(
 async def create_branch(services: Services, actor: Actor, project: Project, name: str, ref: str) -> None:
     """Create a branch at `ref`.
 
-    If `ref` is the default branch of an empty repository, that gets a README first, as at GitLab. Raises 400 in
+    If `ref` is the default branch of an empty repository, that gets a README first, as at GitLab. Raise 400 in
     GitLab's words, 403 if the name is protected.
     """
     repository = await opened(services, project)
@@ -89,7 +89,7 @@ async def create_branch(services: Services, actor: Actor, project: Project, name
 
 
 async def _first_commit(services: Services, actor: Actor, project: Project, repository: Repository) -> str:
-    """Commit an empty README as the beginning of the default branch. Returns its SHA. Raises 403."""
+    """Commit an empty README as the beginning of the default branch. Return its SHA. Raise 403."""
     await check_may_push(services, project, project.default_branch)
     person = acting_person(services, actor)
     readme = FileAction("create", "README.md", b"")
@@ -101,7 +101,7 @@ async def _first_commit(services: Services, actor: Actor, project: Project, repo
 async def delete_branch(services: Services, actor: Actor, project: Project, name: str) -> None:
     """Delete a branch.
 
-    Raises 403 in archived projects, 404, 405 on the default branch and on protected ones, 409 if somebody else has just
+    Raise 403 in archived projects, 404, 405 on the default branch and on protected ones, 409 if somebody else has just
     moved it.
     """
     repository = await opened(services, project)
@@ -123,7 +123,7 @@ async def create_tag(
 ) -> None:
     """Create a tag at `ref`, an annotated one if there is a message.
 
-    Raises 400 in GitLab's words, 403 if the name is protected.
+    Raise 400 in GitLab's words, 403 if the name is protected.
     """
     repository = await opened(services, project)
     if project.archived:
@@ -150,7 +150,7 @@ async def create_tag(
 async def delete_tag(services: Services, actor: Actor, project: Project, name: str) -> None:
     """Delete a tag.
 
-    Raises 403 in archived projects and on protected tags, 404, 409 if somebody else has just moved it.
+    Raise 403 in archived projects and on protected tags, 404, 409 if somebody else has just moved it.
     """
     repository = await opened(services, project)
     if project.archived:
@@ -188,7 +188,7 @@ class FileChange(Change):
 
 
 async def commit_file(services: Services, actor: Actor, project: Project, change: FileChange) -> str:
-    """Commit the change. Returns the SHA of the commit. Raises 400 in GitLab's words, 403 on protected branches."""
+    """Commit the change. Return the SHA of the commit. Raise 400 in GitLab's words, 403 on protected branches."""
     content = None if change.action == "delete" else decoded(change.content, change.encoding)
     action = FileAction(
         change.action,
@@ -232,7 +232,7 @@ async def commit_files(
 
 
 async def _take_room(services: Services, project: Project, actions: Sequence[FileAction]) -> None:
-    """Count the new bytes. Raises 400 if the repository would grow beyond the project's quota."""
+    """Count the new bytes. Raise 400 if the repository would grow beyond the project's quota."""
     size = sum(len(action.content or b"") for action in actions)
     try:
         await services[QUOTAS].take(services.database, project.id, size)
@@ -249,7 +249,7 @@ def _check_new_branch(name: str) -> None:
 
 
 async def check_files(repository: Repository, commit: str, most: int) -> None:
-    """Raises 400 if the tree has more than `most` files. A dozen objects can make a tree without end."""
+    """Raise 400 if the tree has more than `most` files. A dozen objects can make a tree without end."""
     try:
         await trees.paths(repository, commit, most)
     except GitLimitError:
@@ -266,7 +266,7 @@ def _start(repository: Repository, change: Change) -> Branch | None:
 
 
 def decoded(content: str, encoding: Encoding) -> bytes:
-    """Return a file's bytes. Base64 may be broken into lines, like Go's decoder allows. Raises 400."""
+    """Return a file's bytes. Base64 may be broken into lines, like Go's decoder allows. Raise 400."""
     if encoding == "text":
         return content.encode()
     try:
@@ -303,14 +303,14 @@ def _words(change: FileChange, problem: Exception) -> str:
 
 
 async def check_may_push(services: Services, project: Project, branch: str) -> None:
-    """Raises 403 if the caller may not push to the branch."""
+    """Raise 403 if the caller may not push to the branch."""
     protection = await protection_for(services, project.id, branch)
     if project.archived or not protection.may_push(project.role, admin=project.admin):
         raise forbidden("You are not allowed to push into this branch")
 
 
 async def move(services: Services, actor: Actor, project: Project, *updates: RefUpdate) -> None:
-    """Move refs for the caller, with all consequences. Raises the errors of `refs.move`."""
+    """Move refs for the caller, with all consequences. Raise the errors of `refs.move`."""
     await refs.move(services, project.id, actor.user_id, *updates)
 
 
@@ -353,7 +353,7 @@ async def pick(
 ) -> str | None:
     """Apply the commit `named` to the branch, or undo it there.
 
-    Returns the SHA of the new commit; None for a `dry_run` that would succeed. Raises 400 in GitLab's words, 403 if the
+    Returns the SHA of the new commit; None for a `dry_run` that would succeed. Raise 400 in GitLab's words, 403 if the
     caller may not push, 404.
     """
     await check_may_push(services, project, branch_name)

@@ -39,7 +39,7 @@ def tag_named(repository: Repository, name: str) -> Tag:
 
 
 def commit_named(repository: Repository, name: str) -> str:
-    """Return the full SHA of the commit that a branch, tag or SHA names. Raises 404."""
+    """Return the full SHA of the commit that a branch, tag or SHA names. Raise 404."""
     resolved = references.resolve(repository, name)
     if resolved is None:
         raise not_found("Commit")
@@ -47,7 +47,7 @@ def commit_named(repository: Repository, name: str) -> str:
 
 
 def folder_named(repository: Repository, ref: str, folder: str, *, recursive: bool) -> trees.Folder:
-    """Return a folder of a branch, tag or commit, with all below it if `recursive`. Raises 404."""
+    """Return a folder of a branch, tag or commit, with all below it if `recursive`. Raise 404."""
     resolved = references.resolve(repository, ref)
     if resolved is None:
         raise not_found("Tree")
@@ -66,8 +66,8 @@ _NUMBER = re.compile(r"(\d+)")
 
 
 def matching(refs: Sequence[RefT], search: str | None) -> list[RefT]:
-    """Those whose names have the text, begin with it (`^text`) or end with it (`text$`), in whatever case, as GitLab
-    looks for them."""
+    """Return those whose names have the text, begin with it (`^text`) or end with it (`text$`), in whatever case, as
+    GitLab looks for them."""
     text = (search or "").lower()
     if text.startswith("^"):
         return [ref for ref in refs if ref.name.lower().startswith(text[1:])]

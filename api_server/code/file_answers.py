@@ -95,7 +95,7 @@ class FoundFile:
         }
 
     def require_size(self, most: int) -> None:
-        """Raises 413 if the file is larger than `most` bytes, too large for JSON."""
+        """Raise 413 if the file is larger than `most` bytes, too large for JSON."""
         if (self.entry.size or 0) > most:
             raise ApiError(
                 413,
@@ -121,7 +121,7 @@ class FoundFile:
 
 
 def file_at(repository: Repository, ref: str, path: str) -> FoundFile:
-    """Return the file at that path of a branch, tag or commit. Raises 404."""
+    """Return the file at that path of a branch, tag or commit. Raise 404."""
     commit = commit_named(repository, ref)
     entry = trees.find_entry(repository, commit, path)
     if entry is None or not entry.is_blob:
@@ -149,7 +149,7 @@ async def send_raw(
 ) -> web.StreamResponse:
     """200, 206, or 304 before anything is read; nothing is read either for a HEAD that needs no description.
 
-    `headers` have the entity tag; `place` is held while a large file flows. Raises 416.
+    `headers` have the entity tag; `place` is held while a large file flows. Raise 416.
     """
     if matches_etag(request, headers[hdrs.ETAG]):
         return not_modified(headers)

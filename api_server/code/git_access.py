@@ -30,7 +30,7 @@ WRITE_SCOPES = frozenset({"api", "write_repository"})
 
 
 async def git_caller(request: web.Request) -> Actor | Anonymous:
-    """The user behind the token, or nobody without credentials. Raises 401 for a token that is not valid, 403 for
+    """Return the user behind the token, or nobody without credentials. Raise 401 for a token that is not valid, 403 for
     whoever would act for somebody else."""
     auth.refuse_sudo_outside_of_api(request)
     password = _password(request)
@@ -45,7 +45,7 @@ async def git_caller(request: web.Request) -> Actor | Anonymous:
 
 
 async def current_caller(transaction: Transaction, actor: Actor) -> Actor:
-    """Return the caller with her rights as the transaction sees them. Raises 401, 403."""
+    """Return the caller with her rights as the transaction sees them. Raise 401, 403."""
     try:
         return await auth.still_valid(transaction, actor)
     except ApiError as error:
@@ -131,9 +131,9 @@ def refusal_of_pushes(project: Project) -> str | None:
 
 
 async def readable_project(request: web.Request) -> tuple[Project, Actor | Anonymous]:
-    """The project at the request's `path` and who may fetch from it.
+    """Return the project at the request's `path` and who may fetch from it.
 
-    What strangers cannot see asks for credentials (401), then is 404. Raises 403 for guests of a private project and
+    What strangers cannot see asks for credentials (401), then is 404. Raise 403 for guests of a private project and
     for tokens that may not read.
     """
     actor = await git_caller(request)
@@ -151,7 +151,7 @@ async def readable_project(request: web.Request) -> tuple[Project, Actor | Anony
 
 
 def check_may_read(project: Project | None, actor: Actor | Anonymous) -> Project:
-    """Return the project if that caller may fetch from it; None is one that she cannot see. Raises 401, 403 and 404."""
+    """Return the project if that caller may fetch from it; None is one that she cannot see. Raise 401, 403 and 404."""
     if project is None or not project.opens(project.repository_access_level):
         if isinstance(actor, Anonymous):
             raise challenge()
@@ -171,13 +171,13 @@ def gone() -> web.HTTPNotFound:
 
 
 async def writable_project(request: web.Request) -> tuple[Project, Actor]:
-    """Return the project at the request's `path` and the user who may push to it. Raises 401, 403 and 404."""
+    """Return the project at the request's `path` and the user who may push to it. Raise 401, 403 and 404."""
     project, actor = await readable_project(request)
     return project, check_may_push(project, actor)
 
 
 def check_may_push(project: Project, actor: Actor | Anonymous) -> Actor:
-    """Return the user who pushes. Raises 401 and 403 if somebody who may read may not push."""
+    """Return the user who pushes. Raise 401 and 403 if somebody who may read may not push."""
     if isinstance(actor, Anonymous):
         raise challenge()
     if not actor.scopes & WRITE_SCOPES:

@@ -39,7 +39,7 @@ FETCH_BYTES = 32 * 2**20
 
 
 async def begun(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The body of a fetch, once all of it is there or HEAD_BYTES. Its iterator raises 413 beyond FETCH_BYTES."""
+    """Return the body of a fetch once all of it or HEAD_BYTES have arrived. It raises 413 above FETCH_BYTES."""
     head = bytearray()
     while len(head) < HEAD_BYTES and (piece := await anext(pieces, None)) is not None:
         head += piece
@@ -58,7 +58,8 @@ async def _bounded(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 async def streamed(
     request: web.Request, content_type: str, chunks: AsyncIterator[bytes]
 ) -> web.StreamResponse:
-    """The first chunk is awaited before the status is sent: git may fail without a word. Raises `Unavailable`."""
+    """Stream git's output. Send the status only after the first chunk, because git may fail before it. Raise
+    `Unavailable`."""
     try:
         with told_apart():
             first = await anext(chunks, b"")
@@ -87,7 +88,7 @@ _BUSY = "The server has too many git requests of yours or for this project at th
 
 
 class Places:
-    """Strangers have places of their own, so that they leave those of users alone."""
+    """Limits for concurrent git processes. Anonymous callers have their own, so that they do not block users."""
 
     def __init__(self, settings: Settings) -> None:
         each, timeout = settings.git_processes_each, settings.git_queue_timeout
@@ -100,7 +101,7 @@ class Places:
     async def place(
         self, request: web.Request, project: Project, actor: Actor | Anonymous
     ) -> AsyncIterator[None]:
-        """Raises 429."""
+        """Raise 429."""
         keys: tuple[Hashable, ...] = (("project", project.id), ("address", request.remote))
         limiter = self._strangers
         if isinstance(actor, Actor):
@@ -125,9 +126,9 @@ def is_go_get(request: web.Request) -> bool:
 
 
 async def answer_go_get(request: web.Request, path: str, outermost: str) -> web.Response:
-    """Name the longest beginning of `path` that is a project which the caller can see, as GitLab does.
+    """Name the project with the longest prefix of `path` that the caller can see, as GitLab does.
 
-    Where there is none the answer is `outermost`, which may be private, or not there: nobody learns which.
+    If there is none, answer with `outermost`, which may be private or not exist: the answer does not say which.
     """
     found = await _project_of_import(request, path) or outermost
     base_url = context.services(request).settings.base_url
@@ -175,7 +176,7 @@ def setup(app: web.Application) -> None:
 
 
 async def info_refs(request: web.Request) -> web.StreamResponse:
-    """What there is to fetch, or to push onto."""
+    """Advertise the refs to fetch or to push to."""
     services = context.services(request)
     service = next((known for known in _SERVICES if known == request.query.get("service")), None)
     if service is None:
@@ -194,7 +195,7 @@ async def info_refs(request: web.Request) -> web.StreamResponse:
 
 
 async def to_full_address(request: web.Request) -> NoReturn:
-    """Send clients on that leave out the `.git`, whether there is such a project or not."""
+    """Redirect clients that leave out `.git`, whether the project exists or not."""
     path, rest = request.match_info["path"], request.match_info["rest"]
     query = request.rel_url.raw_query_string
     location = f"/{path}.git/info/{rest}{query and f'?{query}'}"
@@ -204,7 +205,7 @@ async def to_full_address(request: web.Request) -> NoReturn:
 
 
 async def fetch(request: web.Request) -> web.StreamResponse:
-    """Clone and fetch. git is started when there is something for it to do."""
+    """Serve a clone or fetch. git starts once the request has arrived."""
     services = context.services(request)
     project, actor = await readable_project(request)
     await _ensure_repository(services, project)
@@ -221,7 +222,7 @@ async def fetch(request: web.Request) -> web.StreamResponse:
 
 
 async def push(request: web.Request) -> web.StreamResponse:
-    """Push. Its consequences are decided before git's last word reaches the client."""
+    """Serve a push. Its consequences are stored before the end of git's answer reaches the client."""
     services = context.services(request)
     project, actor = await writable_project(request)
     await _ensure_repository(services, project)
@@ -246,6 +247,6 @@ def _bounds(services: Services) -> Bounds:
 
 
 async def _ensure_repository(services: Services, project: Project) -> None:
-    """Repositories are made when git first asks for them."""
+    """Create the repository on git's first request. Raise 404 if the project is gone."""
     if not await ensured(services, project):
         raise gone()

@@ -62,7 +62,7 @@ def setup(services: Services) -> None:
 
 
 async def look_after(services: Services, *, packs: bool = True) -> None:
-    """Looks at the repositories that have been written; one that cannot be looked at does not stop the others."""
+    """Look at the repositories that have been written; one that cannot be looked at does not stop the others."""
     settings = services.settings
     wanted, now = thresholds(services), _now(services)
     for repository in await asyncio.to_thread(upkeep.written, services[REPOSITORIES].root):
@@ -123,7 +123,7 @@ def style_of(settings: Settings) -> Style:
 
 
 async def remove_orphans(services: Services) -> None:
-    """Removes repositories whose project was never committed or has gone, and what else was left unfinished; nothing
+    """Remove repositories whose project was never committed or has gone, and what else was left unfinished; nothing
     that is younger than an hour."""
     root = services[REPOSITORIES].root
     old = _now(services) - LEAST_AGE_SECONDS

@@ -42,8 +42,8 @@ class Batch:
     objects: tuple[Pointer, ...]
 
 
-def read_batch(body: bytes) -> Batch:
-    """Parse a request of the LFS batch API. Raises Refusal."""
+def read_batch(body: bytes | bytearray) -> Batch:
+    """Parse a request of the LFS batch API. Raise Refusal."""
     sent = _parsed(body)
     if not isinstance(sent, dict):
         raise Refusal(422, "The body is not a batch request.")
@@ -62,12 +62,12 @@ def read_batch(body: bytes) -> Batch:
     return Batch(operation, tuple(map(_pointer, objects)))
 
 
-def read_pointer(body: bytes) -> Pointer:
-    """Parse a body that names one object. Raises Refusal."""
+def read_pointer(body: bytes | bytearray) -> Pointer:
+    """Parse a body that names one object. Raise Refusal."""
     return _pointer(_parsed(body))
 
 
-def _parsed(body: bytes) -> Any:
+def _parsed(body: bytes | bytearray) -> Any:
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -92,7 +92,7 @@ def lfs_json(value: Any, status: int = 200, headers: Mapping[str, str] | None = 
 
 
 def lfs_errors(handler: Handler) -> Handler:
-    """What `handler` refuses, told as the LFS API tells errors: `{"message": "..."}`."""
+    """Return what `handler` refuses, told as the LFS API tells errors: `{"message": "..."}`."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         try:
@@ -157,7 +157,7 @@ MISSING = "The object does not exist."
 
 
 async def send_object(request: web.Request, project: Project, oid: str) -> web.StreamResponse:
-    """Answer with the object, or with the part of it that `Range` asks for. Raises 404."""
+    """Answer with the object, or with the part of it that `Range` asks for. Raise 404."""
     services = context.services(request)
     found = await lfs_queries.find_object(services.database, project.id, oid)
     if found is None:
@@ -171,7 +171,7 @@ async def send_object(request: web.Request, project: Project, oid: str) -> web.S
 
 
 async def store_object(request: web.Request, project: Project, announced: Pointer) -> None:
-    """Keeps the request's body as the announced object. Raises 422 where it is another one.
+    """Keep the request's body as the announced object. Raise 422 where it is another one.
 
     Where it is not known whether the row was written, the object stays: the sweep removes what no row names.
     """
@@ -188,7 +188,7 @@ async def store_object(request: web.Request, project: Project, announced: Pointe
 
 
 async def _checked(request: web.Request, announced: Pointer) -> AsyncIterator[bytes]:
-    """Yield the body as it arrives. Raises 422 if it is not what was announced, so that nothing is stored."""
+    """Yield the body as it arrives. Raise 422 if it is not what was announced, so that nothing is stored."""
     digest, size = hashlib.sha256(), 0
     async for chunk in request_data.pieces(request):
         size += len(chunk)

@@ -35,7 +35,7 @@ def setup(app: web.Application) -> None:
 
 
 async def batch(request: web.Request) -> web.Response:
-    """What has to be done with each object that the client wants to bring or to fetch."""
+    """Answer the LFS batch API: the action for each object that the client wants to upload or download."""
     services = context.services(request)
     project, actor = await readable_project(request)
     wanted = read_batch(await request_data.read(request, lfs.MAX_REQUEST))
@@ -66,13 +66,13 @@ def _answer(operation: str, params: Pointer, links: Links, limit: int, *, is_her
 
 
 async def download(request: web.Request) -> web.StreamResponse:
-    """The object, or the part of it that `Range` asks for."""
+    """Return the object, or the part of it that `Range` asks for."""
     project, _ = await readable_project(request)
     return await lfs.send_object(request, project, request.match_info["oid"])
 
 
 async def upload(request: web.Request) -> web.Response:
-    """Stores the body, once it has turned out to have the size and the SHA-256 that it was announced with."""
+    """Store the body, once it has turned out to have the size and the SHA-256 that it was announced with."""
     services = context.services(request)
     project, _ = await writable_project(request)
     announced = Pointer(request.match_info["oid"], int(request.match_info["size"]))
@@ -86,7 +86,7 @@ async def upload(request: web.Request) -> web.Response:
 
 
 async def verify(request: web.Request) -> web.Response:
-    """Whether an object has arrived."""
+    """Return whether an object has arrived."""
     services = context.services(request)
     project, _ = await writable_project(request)
     wanted = read_pointer(await request_data.read(request, lfs.MAX_REQUEST))

@@ -23,7 +23,7 @@ SIZES = Query(
 
 
 async def sizes(database: Executor, project_id: int, oids: Collection[str]) -> dict[str, int]:
-    """Those of the objects that the project has, with their sizes in bytes."""
+    """Return those of the objects that the project has, with their sizes in bytes."""
     rows = await database.rows(SIZES, project_id=project_id, oids=list(oids))
     return {row.oid: row.size for row in rows}
 
@@ -51,7 +51,7 @@ ADD_OBJECT = """
 async def add_object(
     transaction: Transaction, project_id: int, oid: str, *, size: int, object_key: str
 ) -> bool:
-    """False where the project has the object already, or is gone."""
+    """Add the object to the project. Return False if the project has it already, or is gone."""
     added = await transaction.run(
         ADD_OBJECT, project_id=project_id, oid=oid, size=size, object_key=object_key
     )

@@ -37,7 +37,7 @@ class AllowedTo:
 
 
 def check_allowed(name: str, level: Level | None, allowed: list[AllowedTo]) -> None:
-    """Raises ValueError for more than one level, and for what has none."""
+    """Raise ValueError for more than one level, and for what has none."""
     unsupported = [f"{name}[{key}]" for one in allowed for key in one.unsupported]
     if unsupported:
         verb = "is" if len(unsupported) == 1 else "are"
@@ -52,7 +52,7 @@ def check_allowed(name: str, level: Level | None, allowed: list[AllowedTo]) -> N
 
 
 def level_of(level: Level | None, allowed: list[AllowedTo] | None) -> Level | None:
-    """The level by whichever of the two parameters; None where nothing is said of it."""
+    """Return the level by whichever of the two parameters; None where nothing is said of it."""
     if not allowed:
         return level
     return next((one.access_level for one in allowed if not one.goes), NOBODY)
@@ -90,7 +90,7 @@ class WriteProtectedBranch(OneProtected):
             check_allowed(f"allowed_to_{verb}", level, allowed or [])
 
     def sent(self) -> dict[str, Any]:
-        """The fields of `Rules` that were sent; a rule has one level for pushes and one for merges."""
+        """Return the fields of `Rules` that were sent; a rule has one level for pushes and one for merges."""
         values = {
             "push_access_level": level_of(self.push_access_level, self.allowed_to_push),
             "merge_access_level": level_of(self.merge_access_level, self.allowed_to_merge),

@@ -39,7 +39,7 @@ async def list_protected_branches(
     )
 )
 async def show_protected_branch(database: Executor, project_id: int, name: str) -> str:
-    """Raises NotFound where no rule has that name."""
+    """Raise NotFound where no rule has that name."""
 
 
 @attrs.frozen
@@ -61,7 +61,7 @@ _COLUMNS = "id, name, push_access_level, merge_access_level, allow_force_push, c
     f"SELECT {_COLUMNS} FROM protected_branches WHERE project_id = %(project_id)s AND name = %(name)s FOR UPDATE"
 )
 async def lock_protected_branch(transaction: Transaction, project_id: int, name: str) -> ProtectedBranch:
-    """The rule, which nobody else changes until the transaction ends. Raises NotFound."""
+    """Return the rule, which nobody else changes until the transaction ends. Raise NotFound."""
 
 
 @statement(f"""
@@ -74,7 +74,7 @@ async def lock_protected_branch(transaction: Transaction, project_id: int, name:
 async def protect_branch(
     transaction: Transaction, project_id: int, name: str, **values: Any
 ) -> ProtectedBranch:
-    """The new rule. Raises Conflict on `protected_branches_name`."""
+    """Return the new rule. Raise Conflict on `protected_branches_name`."""
 
 
 @statement("""
@@ -138,7 +138,7 @@ async def list_protected_tags(database: Executor, page: Page, project_id: int) -
     )
 )
 async def show_protected_tag(database: Executor, project_id: int, name: str) -> str:
-    """Raises NotFound where no rule has that name."""
+    """Raise NotFound where no rule has that name."""
 
 
 @attrs.frozen
@@ -157,7 +157,7 @@ class ProtectedTag:
 async def protect_tag(
     transaction: Transaction, project_id: int, name: str, create_access_level: int
 ) -> ProtectedTag:
-    """The new rule. Raises Conflict on `protected_tags_name`."""
+    """Return the new rule. Raise Conflict on `protected_tags_name`."""
 
 
 @statement("""
@@ -165,7 +165,7 @@ async def protect_tag(
     RETURNING id, create_access_level
     """)
 async def unprotect_tag(transaction: Transaction, project_id: int, name: str) -> ProtectedTag:
-    """The rule as it was. Raises NotFound."""
+    """Return the rule as it was. Raise NotFound."""
 
 
 @attrs.frozen

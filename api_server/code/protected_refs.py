@@ -63,7 +63,7 @@ _TITLES = {
 async def protect_branch(
     transaction: Transaction, project: Project, name: str, rules: Rules, author: Author
 ) -> None:
-    """Protect the branches that match `name`. Raises 409 if the name is protected already, 422 if it is not allowed."""
+    """Protect the branches that match `name`. Raise 409 if the name is protected already, 422 if it is not allowed."""
     _check_name(name)
     values = attrs.asdict(rules)
     try:
@@ -80,7 +80,7 @@ async def protect_branch(
 async def update_branch(
     transaction: Transaction, project: Project, name: str, changed: dict[str, Any], author: Author
 ) -> None:
-    """Change fields of `Rules` to the values in `changed`. Raises 404."""
+    """Change fields of `Rules` to the values in `changed`. Raise 404."""
     before = await protected_ref_queries.lock_protected_branch(transaction, project.id, name)
     values = {field: changed.get(field, getattr(before, field)) for field in _TITLES}
     await protected_ref_queries.update_protected_branch(transaction, before.id, **values)
@@ -99,7 +99,7 @@ async def unprotect_branch(
     author: Author,
     listeners: Iterable[EndOfProtectionListener],
 ) -> None:
-    """Remove the rule with that name, after telling the listeners. Raises 404."""
+    """Remove the rule with that name, after telling the listeners. Raise 404."""
     row = await protected_ref_queries.lock_protected_branch(transaction, project.id, name)
     end = EndOfProtection(project=project, rule_id=row.id, name=row.name, author=author)
     for listener in listeners:
@@ -125,7 +125,7 @@ def _details(row: ProtectedBranch) -> dict[str, str]:
 async def protect_tag(
     transaction: Transaction, project: Project, name: str, level: int, author: Author
 ) -> None:
-    """Protect the tags that match `name`. Raises 422 if the name is protected already or not allowed."""
+    """Protect the tags that match `name`. Raise 422 if the name is protected already or not allowed."""
     _check_name(name)
     try:
         row = await protected_ref_queries.protect_tag(transaction, project.id, name, level)
@@ -136,7 +136,7 @@ async def protect_tag(
 
 
 async def unprotect_tag(transaction: Transaction, project: Project, name: str, author: Author) -> None:
-    """Remove the rule with that name. Raises 404."""
+    """Remove the rule with that name. Raise 404."""
     row = await protected_ref_queries.unprotect_tag(transaction, project.id, name)
     target = project.entity.target(row.id, name)
     await audit_trail.record(transaction, "protected_tag_deleted", author, target, **_tag_details(row))
@@ -147,6 +147,6 @@ def _tag_details(row: ProtectedTag) -> dict[str, str]:
 
 
 def _check_name(name: str) -> None:
-    """Raises 422 if the name is too long."""
+    """Raise 422 if the name is too long."""
     if len(name) > MAX_NAME:
         raise invalid([f"Name is too long (maximum is {MAX_NAME} characters)"], status=422)

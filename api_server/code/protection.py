@@ -32,11 +32,11 @@ class Protection:
     allow_force_push: bool
 
     def may_push(self, role: int, *, admin: bool = False) -> bool:
-        """Whether a caller with `role` in the project may push; levels of administrators need an `admin`."""
+        """Return whether a caller with `role` in the project may push; levels of administrators need an `admin`."""
         return reaches(self.push_levels, role, admin=admin)
 
     def may_merge(self, role: int, *, admin: bool = False) -> bool:
-        """Whether a caller with `role` in the project may merge into the branch."""
+        """Return whether a caller with `role` in the project may merge into the branch."""
         return reaches(self.merge_levels, role, admin=admin)
 
 
@@ -48,7 +48,7 @@ UNPROTECTED = Protection(
 
 
 def reaches(levels: Iterable[int], role: int, *, admin: bool) -> bool:
-    """Whether a caller with `role` in the project reaches one of the levels that rules name."""
+    """Return whether a caller with `role` in the project reaches one of the levels that rules name."""
     return any(level != NOBODY and (admin or (level != ADMINISTRATORS and role >= level)) for level in levels)
 
 
@@ -98,11 +98,11 @@ class TagProtection:
     create_levels: frozenset[int]
 
     def may_create(self, role: int, *, admin: bool = False) -> bool:
-        """Whether a caller with `role` in the project may make the tag, and run pipelines on it."""
+        """Return whether a caller with `role` in the project may make the tag, and run pipelines on it."""
         return reaches(self.create_levels, role, admin=admin)
 
     def may_delete(self, role: int) -> bool:
-        """Whether a caller with `role` in the project may remove the tag through the API."""
+        """Return whether a caller with `role` in the project may remove the tag through the API."""
         return role >= (Role.MAINTAINER if self.protected else Role.DEVELOPER)
 
 

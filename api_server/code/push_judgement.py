@@ -48,8 +48,8 @@ async def judged(
     push: Push,
     arrived: Path | None,
 ) -> AsyncIterator[Verdict]:
-    """The verdict, which holds for the length of the block. The push is written down before, and its consequences are
-    decided after, with `remarks` on its options; where the database is lost meanwhile, that is made up for by the
+    """Yield the verdict, which holds for the length of the block. The push is written down before, and its consequences
+    are decided after, with `remarks` on its options; where the database is lost meanwhile, that is made up for by the
     minute's task."""
     judged_yet = accepted = False
     try:
@@ -80,7 +80,7 @@ async def judged(
 async def _held(
     services: Services, project: Project, actor: Actor, push: Push, size: int
 ) -> AsyncIterator[Verdict]:
-    """A refusal holds nothing."""
+    """Yield a refusal, which holds no locks."""
     async with (
         services[MOVING].place(),
         services.database.transaction() as transaction,
@@ -139,7 +139,7 @@ def _names(project: Project, actor: Actor) -> set[str]:
 async def _settle(
     services: Services, project: Project, actor: Actor, push: Push, *, accepted: bool
 ) -> list[str]:
-    """Returns remarks on the options of the push."""
+    """Return remarks on the options of the push."""
     remarks: list[str] = []
     try:
         if not accepted:

@@ -50,14 +50,14 @@ class Quotas:
         self._measured.clear()
 
     async def take(self, database: Executor, project_id: int, size: int) -> None:
-        """Count a push or a commit that has brought `size` bytes. Raises QuotaExceeded."""
+        """Count a push or a commit that has brought `size` bytes. Raise QuotaExceeded."""
         if self._limit:
             repository = await self._with_room(database, project_id, size)
             repository.size += size
 
     @asynccontextmanager
     async def arriving(self, database: Executor, project_id: int, size: int) -> AsyncIterator[None]:
-        """Reserve room for an LFS object of `size` bytes while it arrives. Raises QuotaExceeded."""
+        """Reserve room for an LFS object of `size` bytes while it arrives. Raise QuotaExceeded."""
         self._arriving[project_id] += size
         try:
             await self.check(database, project_id, 0)
@@ -66,12 +66,12 @@ class Quotas:
             self._arriving -= Counter({project_id: size})
 
     async def check(self, database: Executor, project_id: int, size: int) -> None:
-        """Raises QuotaExceeded unless there is room for `size` bytes more."""
+        """Raise QuotaExceeded unless there is room for `size` bytes more."""
         if self._limit:
             await self._with_room(database, project_id, size)
 
     async def _with_room(self, database: Executor, project_id: int, size: int) -> _Repository:
-        """Return the project's repository. Raises QuotaExceeded unless it has room for `size` bytes more."""
+        """Return the project's repository. Raise QuotaExceeded unless it has room for `size` bytes more."""
         repository = self._measured.get(project_id)
         if repository is None:
             measured = _Repository(await self._repositories.size(project_id))

@@ -47,9 +47,9 @@ def setup(services: Services) -> None:
 
 @asynccontextmanager
 async def reading(services: Services, actor: Actor | Anonymous) -> AsyncIterator[None]:
-    """A place for git processes that read for the caller, which are killed when they take too long.
+    """Yield a place for git processes that read for the caller, which are killed when they take too long.
 
-    Raises `TooBusy` where no place becomes free, and 503 for what cannot be read in time.
+    Raise `TooBusy` where no place becomes free, and 503 for what cannot be read in time.
     """
     limit = services.settings.repository_read_timeout
     try:
@@ -71,7 +71,7 @@ async def streaming(
     user_id: int | None = None,
     from_storage: bool = False,
 ) -> AsyncIterator[None]:
-    """Hold a place for a file that flows to the caller, or to `user_id` if no caller is known. Raises `TooBusy`."""
+    """Hold a place for a file that flows to the caller, or to `user_id` if no caller is known. Raise `TooBusy`."""
     async with services[STREAMS].place(*counted_for(actor, user_id, from_storage=from_storage)):
         yield
 
@@ -94,7 +94,7 @@ def _refused(reason: str) -> ApiError:
 
 
 async def ensured(services: Services, project: Project) -> bool:
-    """Makes the project's repository where it does not exist yet; False for a project that has just been removed, of
+    """Make the project's repository where it does not exist yet; False for a project that has just been removed, of
     which nothing may be left."""
     found = services[REPOSITORIES]
     if not found.exists(project.id):
@@ -105,7 +105,7 @@ async def ensured(services: Services, project: Project) -> bool:
 
 
 async def opened(services: Services, project: Project) -> Repository:
-    """Return the project's repository, which is made if it does not exist yet. Raises 404 if the project is gone."""
+    """Return the project's repository, which is made if it does not exist yet. Raise 404 if the project is gone."""
     if not await ensured(services, project):
         raise not_found("Project")
     return services[REPOSITORIES].open(project.id)
@@ -140,7 +140,7 @@ def token_at(key: bytes) -> str:
 
 
 def position_of(token: str | None) -> bytes:
-    """Return the key after which a page begins. Raises 400."""
+    """Return the key after which a page begins. Raise 400."""
     try:
         return base64.b64decode((token or "").encode(), altchars=b"-_", validate=True)
     except (ValueError, binascii.Error):
@@ -170,7 +170,7 @@ async def listed_differences(
 async def all_differences(
     services: Services, repository: Repository, old: str | None, new: str
 ) -> tuple[list[dict[str, Any]], bool]:
-    """The files that differ between two commits, and whether there is more than is shown at once; for within
+    """Return the files that differ between two commits, and whether there is more than is shown at once; for within
     `reading`."""
     limits = _limits(services)
     files, total = await differences(repository, old, new, limits, limit=limits.diff_max_files)

@@ -22,7 +22,7 @@ async def write_down(
     updates: str,
     options: bytes | None,
 ) -> None:
-    """`updates` are JSON, `options` are encrypted."""
+    """Store a proposed push. `updates` is JSON, and `options` are encrypted."""
 
 
 @statement("""
@@ -45,21 +45,21 @@ class Proposed:
     WHERE pushes.id = %(push_id)s FOR NO KEY UPDATE OF projects FOR UPDATE OF pushes
     """)
 async def lock_push(transaction: Transaction, push_id: str) -> Proposed | None:
-    """What waits of a push; None where somebody has settled it."""
+    """Return the unsettled updates of a push, or None if they are settled."""
 
 
 @statement("""
     SELECT pushes.id FROM pushes WHERE pushes.id = %(push_id)s FOR UPDATE
 """)
 async def hold_push(transaction: Transaction, push_id: str) -> None:
-    """Says until the transaction ends that git is busy with it."""
+    """Say until the transaction ends that git is busy with it."""
 
 
 @statement("""
     UPDATE pushes SET updates = %(updates)s WHERE id = %(push_id)s
 """)
 async def keep_waiting(transaction: Transaction, push_id: str, updates: str) -> None:
-    """Leaves these updates (JSON) of a push."""
+    """Leave these updates (JSON) of a push."""
 
 
 @attrs.frozen
@@ -76,7 +76,8 @@ class Leftover:
     ORDER BY pushes.created_at FOR UPDATE SKIP LOCKED
     """)
 async def leftovers(database: Executor) -> list[Leftover]:
-    """All that is not settled and nobody is busy with, the oldest first; `updates` are JSON, `options` encrypted."""
+    """Return all that is not settled and nobody is busy with, the oldest first; `updates` are JSON, `options`
+    encrypted."""
 
 
 @attrs.frozen
@@ -94,7 +95,7 @@ class MovedProject:
     FROM projects WHERE projects.id = %(project_id)s FOR NO KEY UPDATE
     """)
 async def lock_project(transaction: Transaction, project_id: int) -> MovedProject | None:
-    """The project as it was; until the transaction ends no other move is settled."""
+    """Return the project as it was; until the transaction ends no other move is settled."""
 
 
 @statement("""

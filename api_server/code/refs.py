@@ -52,7 +52,7 @@ _GIVEN_UP_AFTER = datetime.timedelta(hours=7)
 
 
 async def propose(services: Services, project_id: int, user_id: int | None, push: Push) -> None:
-    """Writes down what is about to be asked of git."""
+    """Write down what is about to be asked of git."""
     options = services.vault.encrypt(orjson.dumps(push.options).decode()) if push.options else None
     updates = await asyncio.to_thread(text_of, push.updates)
     async with services.database.transaction() as transaction:
@@ -60,7 +60,7 @@ async def propose(services: Services, project_id: int, user_id: int | None, push
 
 
 async def move(services: Services, project_id: int, user_id: int | None, *updates: RefUpdate) -> None:
-    """Moves refs, all or none, and decides the consequences. Raises as `ref_moves.apply_push`.
+    """Move refs, all or none, and decide the consequences. Raise as `ref_moves.apply_push`.
 
     git moves them within the transaction that records it, whose beginning makes sure that the request still may. The
     push is written down and struck out by transactions that are not the request's: only its first one makes sure.
@@ -99,9 +99,9 @@ async def withdraw(services: Services, push: Push) -> None:
 async def settle_push(
     services: Services, project_id: int, push: Push, *, is_over: bool = True
 ) -> list[RefUpdate]:
-    """Decides the consequences of what git has really done of a proposed push, of each update once, and returns it.
+    """Decide the consequences of what git has really done of a proposed push, of each update once, and return it.
 
-    Where the push may still be going on (not `is_over`), the updates that git has not done keep waiting. Raises
+    Where the push may still be going on (not `is_over`), the updates that git has not done keep waiting. Raise
     LockNotAvailable where others take long over the same project; `settle_leftovers` finds it then.
     """
     async with services.database.transaction() as transaction:
@@ -180,7 +180,7 @@ async def follow(
     user_id: int | None,
     updates: Sequence[RefUpdate],
 ) -> None:
-    """Decides the consequences of updates that have happened, as part of the transaction."""
+    """Decide the consequences of updates that have happened, as part of the transaction."""
     project = await _note_activity(services, transaction, project_id, updates)
     if project is None:
         return
@@ -192,7 +192,7 @@ async def follow(
 async def _note_activity(
     services: Services, transaction: Transaction, project_id: int, updates: Sequence[RefUpdate]
 ) -> MovedProject | None:
-    """The project after it: no longer empty, and its default branch chosen and protected on first sight."""
+    """Return the project after it: no longer empty, and its default branch chosen and protected on first sight."""
     project = await queries.lock_project(transaction, project_id)
     if project is None:
         return None
@@ -208,7 +208,7 @@ async def _note_activity(
 
 
 def _first_branch(wanted: str, updates: Sequence[RefUpdate]) -> str | None:
-    """Which of the branches that have just appeared is the default one."""
+    """Return which of the branches that have just appeared is the default one."""
     created = [
         u.ref.removeprefix(BRANCHES) for u in updates if u.ref.startswith(BRANCHES) and u.kind == "create"
     ]
@@ -216,13 +216,13 @@ def _first_branch(wanted: str, updates: Sequence[RefUpdate]) -> str | None:
 
 
 def ref_key(project_id: int, name: str) -> str:
-    """The surrogate key of what was read by the name of one branch or tag."""
+    """Return the surrogate key of what was read by the name of one branch or tag."""
     return f"project-{project_id}-ref-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
 def _surrogate_keys(project_id: int, updates: Sequence[RefUpdate]) -> set[str]:
-    """A moved ref concerns what was read by its name; one that comes or goes may change what any name means. Of very
-    many, each would be a key: then all of the project is purged."""
+    """Return the keys to purge. A moved ref affects only what was read by its name. A new or deleted one may change
+    what any name means, and very many would be too many keys: then it is the key of the whole project."""
     if len(updates) > _MOST_KEYS or any(update.kind != "update" for update in updates):
         return {edges.project_key(project_id)}
     return {ref_key(project_id, update.ref.split("/", 2)[-1]) for update in updates}

@@ -18,7 +18,7 @@ LAST_PIPELINE = Statement("""
 
 
 async def last_pipeline(database: Executor, project_id: int, sha: str) -> str | None:
-    """The newest pipeline of a commit, child pipelines aside, as lists show it."""
+    """Return the newest pipeline of a commit, child pipelines aside, as lists show it."""
     shown: str | None = await database.value(LAST_PIPELINE, project_id=project_id, sha=sha)
     return shown
 
@@ -41,7 +41,7 @@ RELEASES_OF = Statement(
 
 
 async def releases_of(database: Executor, project_id: int, tags: Sequence[str]) -> dict[str, TagRelease]:
-    """The releases of these tags, by the tag's name."""
+    """Return the releases of these tags, by the tag's name."""
     rows = await database.rows(RELEASES_OF, project_id=project_id, tags=list(tags))
     return {row.tag_name: row for row in rows}
 
@@ -53,4 +53,4 @@ async def releases_of(database: Executor, project_id: int, tags: Sequence[str]) 
         AND given.id <= pg_sequence_last_value(pg_get_serial_sequence('projects', 'id')::regclass)
     """)
 async def without_project(database: Executor, ids: Sequence[int]) -> list[int]:
-    """Those of the ids that were a project's, or were to be, and are not."""
+    """Return those of the ids that were a project's, or were to be, and are not."""

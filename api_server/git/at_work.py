@@ -1,12 +1,13 @@
-"""Which processes are at work in a repository, known by all of them and never wrong: files that they hold flock(2) on.
+"""Which processes are at work in a repository: each holds a flock(2) on a file there.
 
-A git child inherits the open file, and the kernel lets go of it when the last process has ended that has it, however
-that ends. So what is left of somebody killed needs no age to be told from what somebody living uses. This holds between
-all API processes on one data directory, on several machines as well where the file system takes flock from one to the
-other: NFSv4, CephFS, GFS2, GlusterFS and Lustre mounted with `flock` do; NFS mounted with `nolock` or `local_lock=`
-does not, and there only one machine may serve. A git that somebody runs there by hand is not known: stop the server.
+A git child inherits the open file, and the kernel releases the lock when the last process that has it open ends, even
+if it is killed. Leftovers of a killed process can therefore be told from the files of a running one without looking at
+their age. This holds between all API processes on one data directory, and between machines if the file system passes
+flock on: NFSv4, CephFS, GFS2, GlusterFS and Lustre mounted with `flock` do. NFS mounted with `nolock` or `local_lock=`
+does not, and then only one machine may serve. A git that somebody runs in a repository by hand takes no lock: stop the
+server first.
 
-The files stay: taken away, they would not be the ones that others have open already.
+The files are never removed: other processes may have them open already.
 """
 
 import asyncio
@@ -19,14 +20,14 @@ from typing import Literal
 
 from api_server.git.errors import RepositoryMissingError
 
-#: What somebody does: moves refs, receives or sends objects (clones, pushes, archives), or packs the repository.
+#: Kinds of work: moving refs, receiving or sending objects (clones, pushes, archives), and packing the repository.
 Work = Literal["moving", "transferring", "packing"]
 
 _FOLDER = "at-work"
 
 
 def open_file(repository: Path, work: Work) -> int:
-    """A descriptor that says nothing until `join` is called with it. Raises `RepositoryMissingError`."""
+    """Open the lock file of `work` without locking it; `join` does that. Raise `RepositoryMissingError`."""
     file = repository / _FOLDER / work
     with contextlib.suppress(FileNotFoundError):
         return _open(file)
@@ -38,11 +39,13 @@ def open_file(repository: Path, work: Work) -> int:
 
 
 def _open(file: Path) -> int:
-    return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)  # NFS locks what can be written only
+    return os.open(
+        file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666
+    )  # NFS locks only files that are open for writing
 
 
 async def join(descriptor: int) -> None:
-    """Is at work, beside others, until all that have the descriptor have closed it. Waits for who is `alone`."""
+    """Take a shared lock, held until all processes have closed the descriptor. Wait for a holder of `alone`."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -51,7 +54,7 @@ async def join(descriptor: int) -> None:
 
 @contextlib.asynccontextmanager
 async def at_work(repository: Path, work: Work) -> AsyncIterator[int]:
-    """Is at work for the length of the block; children are to inherit the descriptor."""
+    """Hold a shared lock during the block, and yield the descriptor that children have to inherit."""
     descriptor = open_file(repository, work)
     try:
         await join(descriptor)
@@ -62,8 +65,8 @@ async def at_work(repository: Path, work: Work) -> AsyncIterator[int]:
 
 @contextlib.asynccontextmanager
 async def transferring(repository: Path) -> AsyncIterator[tuple[int, ...]]:
-    """At work on that, as a reader: without a descriptor where none can be made, as on a full disk. It can be done
-    without: readers find what they read wherever it is packed meanwhile."""
+    """Hold the lock for "transferring" as a reader, and yield its descriptor. Yield none if the file cannot be opened,
+    for instance on a full disk: readers also find their objects when these are packed meanwhile."""
     inherited: tuple[int, ...] = ()
     async with contextlib.AsyncExitStack() as stack:
         with contextlib.suppress(OSError, RepositoryMissingError):
@@ -73,7 +76,8 @@ async def transferring(repository: Path) -> AsyncIterator[tuple[int, ...]]:
 
 @contextlib.contextmanager
 def alone(repository: Path, work: Work) -> Iterator[int | None]:
-    """Nobody else is at it for the length of the block; None where somebody is. Others wait: be quick."""
+    """Hold an exclusive lock during the block, or yield None if another process is at work. Others have to wait for
+    the block."""
     descriptor = open_file(repository, work)
     try:
         try:
@@ -87,13 +91,14 @@ def alone(repository: Path, work: Work) -> Iterator[int | None]:
 
 
 def written_mark(repository: Path) -> Path:
-    """An empty file that is there from before anything is written to the repository until `upkeep.look_after` has
-    looked at what was left: nobody has to walk all repositories for that. Its age says since when."""
+    """Return the path of an empty file that marks a repository as written to, so that upkeep need not walk all
+    repositories. It exists from the first write until `upkeep.look_after` has cleaned up, and its age is that of the
+    first write."""
     return repository.parent.parent / "written" / repository.name
 
 
 def note_writing(repository: Path) -> None:
-    """To be called by whoever is at work already."""
+    """Mark the repository as written to. The caller holds a lock of `at_work`."""
     mark = written_mark(repository)
     try:
         _make(mark)

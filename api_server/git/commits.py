@@ -1,8 +1,8 @@
-"""Commits as GitLab shows them: their text, decoded and encoded here only, and how they descend from each other.
+"""Commits as GitLab shows them: their text, which is decoded and encoded only here, and their ancestry.
 
-git keeps bytes of commits. They are read as leniently as git reads them: with a header `encoding`, without one though
-they are not UTF-8, with dates as old tools wrote them. The server writes UTF-8 only, so its own commits have no header
-`encoding`.
+git stores a commit as bytes. They are read as leniently as git reads them: with an `encoding` header, without one even
+if they are not UTF-8, and with dates in the forms of old tools. The server writes only UTF-8, so its own commits have
+no `encoding` header.
 """
 
 import re
@@ -23,13 +23,13 @@ from api_server.git.processes import run
 from api_server.git.ref_names import BRANCHES, FULL_SHA
 from api_server.git.repositories import Repository
 
-#: Python's codecs that decode text in linear time; `punycode` takes quadratic time, `idna` has errors of its own.
+#: Python's codecs that decode text in linear time. `punycode` takes quadratic time, and `idna` raises other errors.
 _CODECS = frozenset(
     name
     for name in {*aliases.values(), "cp737", "cp874", "iso8859_1", "koi8_t", "koi8_u"}
     if re.match("ascii|big5|cp|euc|gb|hp_|iso|johab|koi8|kz|latin|mac|ptcp|shift|tis|utf_8", name)
 )
-#: So many bytes that are not in their encoding are read one by one.
+#: The most undecodable bytes that are decoded one by one.
 _MOST_REPAIRED = 32 * 1024
 _LATIN_1 = {0xDC00 + byte: byte for byte in range(0x80, 0x100)}
 
@@ -40,7 +40,7 @@ _DATE = re.compile(rb"\s*(\d+)(?:\s*([+-])(\d{1,9})\b)?")
 _DATE_DIGITS = 18
 _MINUTES_OF_DAY = 24 * 60
 
-#: What git cuts off from both ends of names and addresses.
+#: The characters that git strips from both ends of names and addresses.
 _CUT_OFF = "".join(map(chr, range(33))) + ".,:;<>\"\\'"
 
 
@@ -54,13 +54,13 @@ class Person:
     offset: int = 0
 
     def signature(self) -> pygit2.Signature:
-        """Return what libgit2 writes into a commit."""
+        """Return this person as the signature that libgit2 writes into a commit."""
         return pygit2.Signature(_kept(self.name), _kept(self.email), self.time, self.offset, "utf-8")
 
 
 @attrs.frozen
 class CommitText:
-    """What a commit says of itself. `parents` are full SHAs."""
+    """The decoded fields of a commit. `parents` are full SHAs."""
 
     parents: list[str]
     author: Person
@@ -69,7 +69,7 @@ class CommitText:
 
 
 def read_text(repository: Repository, sha: str) -> CommitText:
-    """Return the text of the commit with this full SHA, whichever tool wrote it. Raises as `repository[sha]`."""
+    """Return the text of the commit with this full SHA, whichever tool wrote it. Raise like `repository[sha]`."""
     kind, raw = repository.read(sha)
     if kind != ObjectType.COMMIT:
         raw = repository[sha].peel(pygit2.Commit).read_raw()
@@ -84,7 +84,7 @@ def read_text(repository: Repository, sha: str) -> CommitText:
 
 
 def time_of(repository: Repository, object_id: str) -> int:
-    """Return when a commit or tag was made, in seconds since 1970; of a tag that does not say, when its target was."""
+    """Return when a commit or tag was made, in seconds since 1970. For a tag without a date, return its target's."""
     kind, raw = repository.read(object_id)
     headers, _ = _parts(raw)
     if kind == ObjectType.TAG and b"tagger" not in headers:
@@ -94,13 +94,14 @@ def time_of(repository: Repository, object_id: str) -> int:
 
 
 def _parts(raw: bytes) -> tuple[dict[bytes, bytes], bytes]:
-    """Return the headers of a commit or tag, of several with one name the first as git does, and its message."""
+    """Return the headers and the message of a commit or tag. Of headers with the same name, the first counts, as in
+    git."""
     head, _, message = raw.partition(b"\n\n")
     return dict(reversed(_HEADER.findall(head))), message
 
 
 def _codec(encoding: bytes | None) -> str:
-    """Return Python's name of a declared encoding; an unknown one counts as none."""
+    """Return Python's name of a declared encoding. An unknown encoding counts as none."""
     if encoding is None:
         return "utf_8"
     name = normalize_encoding(encoding[:40].decode("ascii", "ignore")).lower()
@@ -109,10 +110,9 @@ def _codec(encoding: bytes | None) -> str:
 
 
 def decode(raw: bytes, codec: str = "utf_8") -> str:
-    """Return text of any age and tool, without the NUL that PostgreSQL refuses.
+    """Decode text of any age and tool, without NUL characters, which PostgreSQL refuses.
 
-    Bytes that should be UTF-8 and are not are read as Latin-1, as git reads them where it makes a new commit of an old
-    one.
+    Bytes that are not the UTF-8 they should be are read as Latin-1, as git does when it rewrites a commit.
     """
     try:
         text = raw.decode(codec)
@@ -130,7 +130,7 @@ def _repaired(raw: bytes, codec: str) -> str:
 
 
 def _person(line: bytes, codec: str) -> Person:
-    """Read a line `name <address> seconds zone` as git-log does; 1970 where it has no date, UTC without a zone."""
+    """Parse a line `name <address> seconds zone` as git-log does. A missing date is 1970, a missing zone UTC."""
     match = _PERSON.match(line)
     name, email = match.groups(b"") if match else (b"", b"")
     time, offset = _read_date(line)
@@ -149,16 +149,17 @@ def _read_date(line: bytes) -> tuple[int, int]:
 
 
 def _kept(text: str) -> str:
-    """A name or address without what git takes nowhere in it; git refuses one of which it would keep nothing."""
+    """Return a name or address without the characters that git allows nowhere in it, and not empty: git refuses an
+    empty one."""
     text = "".join(c for c in text if c not in "<>\n\0").strip()
     return text if text.strip(_CUT_OFF) else "unknown"
 
 
 SHORT_ID_DIGITS = 8
 _TITLE_CHARACTERS = 80
-#: git counts in an int; no repository has so many commits.
+#: The largest number that git's int options take; no repository has so many commits.
 _MOST_SKIPPED = 2**31 - 1
-#: The tree without files, which git knows without having it.
+#: The empty tree, which git knows even if it is not stored.
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 _MOST_COUNTED_BYTES = 10 * 1024 * 1024
 _COUNT = re.compile(r"(\d+) (insertion|deletion)s?\(")
@@ -167,7 +168,7 @@ _LAST_SECOND = 253402300799  # of the year 9999
 
 
 def commit_data(repository: Repository, sha: str) -> dict[str, Any]:
-    """The commit with this full SHA in GitLab's shape (without `web_url`). Raises `NotFoundError`."""
+    """Return the commit with this full SHA in GitLab's shape, without `web_url`. Raise `NotFoundError`."""
     try:
         text = read_text(repository, sha)
     except (KeyError, ValueError, pygit2.GitError) as problem:
@@ -190,8 +191,8 @@ def commit_data(repository: Repository, sha: str) -> dict[str, Any]:
 
 
 def signature_type(repository: Repository, sha: str) -> Literal["PGP", "SSH", "X509"] | None:
-    """With what the commit with this full SHA is signed, if it is. Nobody's keys are known here, so that this says
-    nothing of who has signed it."""
+    """Return the kind of signature of the commit with this full SHA, or None. The signature is not verified, because
+    no public keys are known here."""
     signature = repository[sha].peel(pygit2.Commit).gpg_signature[0] or b""
     if not signature:
         return None
@@ -199,7 +200,7 @@ def signature_type(repository: Repository, sha: str) -> Literal["PGP", "SSH", "X
 
 
 def tree_of(repository: Repository, commit: str) -> pygit2.Tree:
-    """The root folder of the commit with this full SHA. Raises `NotFoundError`."""
+    """Return the root folder of the commit with this full SHA. Raise `NotFoundError`."""
     try:
         return repository[commit].peel(pygit2.Tree)
     except (KeyError, ValueError, pygit2.GitError) as problem:
@@ -207,15 +208,18 @@ def tree_of(repository: Repository, commit: str) -> pygit2.Tree:
 
 
 async def commits_between(repository: Repository, old: str | None, new: str, limit: int) -> list[str]:
-    """At most `limit` SHAs of commits reachable from `new` but not from `old`, newest first."""
+    """Return at most `limit` SHAs of commits reachable from `new` but not from `old`, newest first."""
     exclude = [f"^{_full(old)}"] if old is not None else []
     return await _shas(repository, ["rev-list", f"--max-count={limit}", _full(new), *exclude, "--"])
 
 
 @attrs.frozen(kw_only=True)
 class History:
-    """Which commits are wanted: those reachable from `start` (a full SHA, or `A..B` or `A...B` of two; None: from any
-    branch or tag) that match everything given. `path` is a file or folder, `author` a part of name and address."""
+    """A query for commits: those reachable from `start` that match all the other fields given.
+
+    `start` is a full SHA, `A..B` or `A...B` with two of them, or None for all branches and tags. `path` is a file or
+    folder, `author` a part of `name <address>`.
+    """
 
     start: str | None
     path: str | None = None
@@ -227,7 +231,7 @@ class History:
 
 
 async def history(repository: Repository, params: History, *, skip: int, limit: int) -> list[str]:
-    """SHAs of at most `limit` commits after the first `skip`, newest first."""
+    """Return the SHAs of at most `limit` commits after the first `skip`, newest first."""
     options = {
         f"--since={params.since.isoformat()}" if params.since else "",
         f"--until={params.until.isoformat()}" if params.until else "",
@@ -243,8 +247,8 @@ async def history(repository: Repository, params: History, *, skip: int, limit: 
 
 
 async def line_counts(repository: Repository, shas: Sequence[str]) -> dict[str, dict[str, int]]:
-    """How many lines each of these commits added and removed against its first parent. Binary files, and those beyond
-    10 MiB, have none."""
+    """Count the lines that each of these commits added and removed, compared with its first parent. Binary files and
+    files above 10 MiB count as no lines."""
     counts = {sha: {"additions": 0, "deletions": 0, "total": 0} for sha in shas}
     lines = "".join(" ".join([sha, *_first_parent(repository, sha)]) + "\n" for sha in counts)
     arguments = ["diff-tree", "--stdin", "-r", "--root", "--shortstat", "--no-renames", "--no-ext-diff"]
@@ -267,15 +271,15 @@ def _first_parent(repository: Repository, sha: str) -> list[str]:
 
 
 async def merge_base(repository: Repository, *shas: str) -> str | None:
-    """The best common ancestor of these commits (of more than two, that of the first with a merge of the others), None
-    when their histories have nothing in common."""
+    """Return the best common ancestor of these commits, or None if their histories are unrelated. Of more than two
+    commits, it is that of the first and a hypothetical merge of the others."""
     found = await _shas(repository, ["merge-base", *map(_full, shas)], accept=(0, 1))
     return found[0] if found else None
 
 
 async def refs_containing(repository: Repository, sha: str, *patterns: str) -> list[str]:
-    """Full names of the refs of these patterns (`refs/heads/`, `refs/merge-requests/*/head`) from which a commit can be
-    reached, in their order; without those that are not UTF-8, which fit no JSON."""
+    """Return the full names of the refs that match the patterns (`refs/heads/`, `refs/merge-requests/*/head`) and
+    contain the commit, sorted. Names that are not UTF-8 are left out, because JSON cannot hold them."""
     arguments = ["for-each-ref", f"--contains={_full(sha)}", "--format=%(refname)", *patterns]
     found = []
     for line in (await run(arguments, repository=Path(repository.path))).stdout.splitlines():
@@ -285,7 +289,7 @@ async def refs_containing(repository: Repository, sha: str, *patterns: str) -> l
 
 
 async def descendants(repository: Repository, sha: str, among: Collection[str]) -> set[str]:
-    """Those of the commits `among` which `sha` can be reached from, itself among them."""
+    """Return the commits in `among` from which `sha` can be reached, including `sha` itself."""
     stdin = "".join(f"{line}\n" for line in [f"^{_full(sha)}", *map(_full, among)]).encode()
     arguments = ["rev-list", "--ancestry-path", "--ignore-missing", "--stdin"]
     completed = await run(arguments, repository=Path(repository.path), stdin=stdin)
@@ -293,20 +297,20 @@ async def descendants(repository: Repository, sha: str, among: Collection[str]) 
 
 
 async def is_ancestor(repository: Repository, ancestor: str, descendant: str) -> bool:
-    """Whether `ancestor` is `descendant` or reachable from it: going from one to the other forces nothing."""
+    """Return whether `ancestor` is `descendant` or reachable from it, so that the move is a fast-forward."""
     arguments = ["merge-base", "--is-ancestor", _full(ancestor), _full(descendant)]
     return (await run(arguments, repository=Path(repository.path), accept=(0, 1))).returncode == 0
 
 
 async def branch_with(repository: Repository, sha: str) -> str | None:
-    """The first branch by name from which the commit with this full SHA is reached."""
+    """Return the first branch by name that contains the commit with this full SHA, or None."""
     arguments = ["for-each-ref", "--count=1", f"--contains={_full(sha)}", "--format=%(refname)", BRANCHES]
     completed = await run(arguments, repository=Path(repository.path))
     return completed.stdout.decode(errors="replace").strip().removeprefix(BRANCHES) or None
 
 
 async def _shas(repository: Repository, arguments: Sequence[str], accept: Sequence[int] = (0,)) -> list[str]:
-    # A child and not libgit2, which would hold the interpreter's lock for the whole walk.
+    # In a child: libgit2 would hold the interpreter's lock for the whole walk.
     return (await run(arguments, repository=Path(repository.path), accept=accept)).stdout.decode().split()
 
 
@@ -317,7 +321,7 @@ def _full(sha: str, form: re.Pattern[str] = FULL_SHA) -> str:
 
 
 def _title(message: str) -> str:
-    """The first line, cut at a word's end near 80 characters when it has 100 or more, as GitLab does."""
+    """Return the first line. One of 100 or more characters is cut at a word's end near 80, as in GitLab."""
     first = message.lstrip("\n").split("\n", 1)[0].rstrip("\r")
     if len(first) < 100:
         return first
@@ -327,7 +331,7 @@ def _title(message: str) -> str:
 
 
 def _date(person: Person) -> str:
-    """ISO 8601 with milliseconds and the author's own offset; impossible dates become possible ones."""
+    """Return the date in ISO 8601 with milliseconds and the person's own offset. Impossible dates are clamped."""
     try:
         zone = timezone(timedelta(minutes=person.offset))
         moment = datetime.fromtimestamp(person.time, zone)

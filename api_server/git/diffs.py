@@ -1,4 +1,4 @@
-"""What differs between two commits, file by file and line by line."""
+"""Differences between two commits, by file and by line."""
 
 import asyncio
 import os
@@ -17,11 +17,11 @@ from api_server.git.references import commit_id
 from api_server.git.repositories import Repository
 from api_server.git.trees import Entry, Pieces
 
-#: Of which the texts are asked for at once: their paths have to fit on a command line.
+#: Bytes of paths whose patches are requested at once: they have to fit on a command line.
 _MOST_NAMED = 100
 _MOST_BYTES_OF_NAMES = 256 * 1024
 _MOST_BYTES_OF_A_NAME = 64 * 1024
-#: Texts of all files together have as many bytes as so many for each file that may be listed, as GitLab's.
+#: Bytes of patch text, for each file that may be listed, that all files together may have, as in GitLab.
 _BYTES_FOR_A_FILE = 5 * 1024
 _SUBMODULE = "160000"
 _NO_FILE = "000000"
@@ -30,8 +30,8 @@ _OPTIONS = ("--no-abbrev", "--no-indent-heuristic", "--no-ext-diff", "--no-textc
 
 @attrs.frozen(kw_only=True)
 class DiffLimits:
-    """How much of a difference is shown, by the names of GitLab's settings: so many files are listed, files and texts
-    beyond `diff_max_patch_bytes` are too large, and once so many lines have been shown the rest is collapsed."""
+    """How much of a difference is shown, named like GitLab's settings: the most files listed, the size in bytes from
+    which a file or its patch is too large (`diff_max_patch_bytes`), and the lines after which the rest is collapsed."""
 
     diff_max_files: int
     diff_max_lines: int
@@ -40,8 +40,8 @@ class DiffLimits:
 
 @attrs.frozen
 class FileDiff:
-    """One file; `text` is the hunks, empty where it is `too_large` or `collapsed`, because those before it have used up
-    what is shown at once. Modes are six octal digits, 0 for none."""
+    """The difference of one file. `text` has the hunks. It is empty if the file is `too_large`, or `collapsed` because
+    the files before it have used up the limits. Modes are six octal digits, or 0 for no file."""
 
     old_path: str
     new_path: str
@@ -57,8 +57,8 @@ class FileDiff:
 
 @attrs.frozen
 class _Change:
-    """A line of git's raw diff, paths and modes as git writes them. A file that becomes a symbolic link, or the like,
-    is two: one is removed and another one added."""
+    """A line of git's raw diff, with paths and modes as git writes them. A file that becomes a symbolic link (or the
+    like) makes two: one removed and one added."""
 
     old_path: bytes
     new_path: bytes
@@ -73,7 +73,7 @@ class _Change:
 
     @property
     def blobs(self) -> Iterable[str]:
-        """The ids of what is a file on either side."""
+        """Return the ids of the files on both sides."""
         sides = ((self.old_mode, self.old_id), (self.new_mode, self.new_id))
         return [blob for mode, blob in sides if mode not in (_NO_FILE, _SUBMODULE)]
 
@@ -81,10 +81,11 @@ class _Change:
 async def differences(
     repository: Repository, old: str | None, new: str, limits: DiffLimits, *, skip: int = 0, limit: int
 ) -> tuple[Sequence[FileDiff], int]:
-    """`limit` files after the first `skip`, and how many are listed; without `old` all files of `new` are new.
+    """Return `limit` files after the first `skip`, and the number of all listed ones. Without `old`, all files of `new`
+    are added ones.
 
-    What is not listed is not read, and texts are made for the files that are asked for and no others. Raises
-    `NotFoundError` for what is no commit, and `GitError`.
+    Nothing beyond the listed files is read, and patches are made only for the requested ones. Raise `NotFoundError` for
+    an unknown commit, and `GitError`.
     """
     trees = (
         EMPTY_TREE if old is None else str(tree_of(repository, old).id),
@@ -108,7 +109,7 @@ async def differences(
 
 
 class _Reading:
-    """One answer in the making: which texts there are already, and how much may still be shown."""
+    """The state of one answer: the patches read so far, and how much may still be shown."""
 
     def __init__(self, repository: Repository, trees: tuple[str, str], limits: DiffLimits) -> None:
         self.repository = repository
@@ -121,10 +122,10 @@ class _Reading:
 
     @asynccontextmanager
     async def diff(self, options: Sequence[str], names: Sequence[bytes] = ()) -> AsyncIterator[Pieces]:
-        """git's raw diff and, after it, its patch: of these paths only, where some are given."""
+        """Yield git's raw diff followed by its patch, of only these paths if there are any."""
         arguments = ["diff-tree", "-r", "-z", "--raw", "-p", *_OPTIONS, *options, *self.trees]
         paths = ["--", *(os.fsdecode(name) for name in names)] if names else []
-        # What is larger than we show is "binary" to git, which then need not read it.
+        # git treats files that are larger than shown as binary, and does not read them.
         threshold = ("core.bigFileThreshold", str(self.limits.diff_max_patch_bytes))
         async with start(
             [*arguments, *paths],
@@ -135,7 +136,7 @@ class _Reading:
             yield Pieces(child.checked_output())
 
     async def take_texts(self, output: Pieces, changes: Iterable[_Change], wanted: Sequence[_Change]) -> None:
-        """The texts of what is `wanted` from the patch, which has that of each of `changes`, in this order."""
+        """Keep the texts of `wanted` from a patch that has the texts of all `changes`, in this order."""
         missing = set(wanted)
         await output.until(b"diff --git ")
         for change in changes:
@@ -157,7 +158,7 @@ class _Reading:
         self.texts[change] = text.decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
 
     def find_large(self, changes: Iterable[_Change]) -> None:
-        """Those with a file beyond the bound on either side. For a thread."""
+        """Note the changes with a file above the limit on either side. Blocks: call it in a thread."""
         most = self.limits.diff_max_patch_bytes
         self.large |= {change for change in changes if any(self._size(blob) > most for blob in change.blobs)}
 
@@ -185,7 +186,7 @@ def _digits(mode: str) -> str:
 
 
 def _hunks(section: bytes) -> bytes:
-    """A file's patch from the first hunk on; of binary files git's one line."""
+    """Return a file's patch from the first hunk on, or git's single line for a binary file."""
     for start_of in (b"\n@@ ", b"\nBinary files "):
         if (position := section.find(start_of)) >= 0:
             return section[position + 1 :]
@@ -193,7 +194,7 @@ def _hunks(section: bytes) -> bytes:
 
 
 async def _changes(output: Pieces, most: int | None = None) -> list[_Change]:
-    """The raw diff up to its end, or `most` changes and perhaps one more, in the order that their patches have."""
+    """Read the raw diff to its end, or about `most` changes (perhaps one more), in the order of their patches."""
     found: list[_Change] = []
     while (most is None or len(found) < most) and (record := await output.until(b"\0")):
         old_mode, new_mode, old_id, new_id, status = record.decode().removeprefix(":").split(" ")
@@ -208,7 +209,7 @@ async def _changes(output: Pieces, most: int | None = None) -> list[_Change]:
 
 
 def _in_order(changes: Sequence[_Change]) -> list[_Change]:
-    """As they are listed: by new path, and of the two at one path what is added first."""
+    """Sort changes as they are listed: by new path; of two at the same path, the added file comes first."""
     ordered: list[_Change] = []
     for change in changes:
         replaced = bool(ordered) and ordered[-1].new_path == change.new_path
@@ -217,7 +218,8 @@ def _in_order(changes: Sequence[_Change]) -> list[_Change]:
 
 
 def _batches(changes: Sequence[_Change]) -> Iterator[list[_Change]]:
-    """Such that each fits on a command line, renamed files by themselves. A path that would fit on none is left out."""
+    """Split changes into batches that fit on a command line, with renamed files in batches of their own. A path that
+    is too long for any command line is left out."""
     for renamed in (False, True):
         some: list[_Change] = []
         room = _MOST_BYTES_OF_NAMES
@@ -235,13 +237,13 @@ def _batches(changes: Sequence[_Change]) -> Iterator[list[_Change]]:
 
 
 async def patch_id(repository: Repository, old: str | None, new: str) -> str | None:
-    """That of what differs between two commits; of all of `new` without `old`. None where nothing differs. Raises
-    `NotFoundError` for what is no commit, and `GitError`."""
+    """Return the patch id of the difference between two commits, or of all of `new` without `old`. Return None if
+    nothing differs. Raise `NotFoundError` for an unknown commit, and `GitError`."""
     trees = (
         EMPTY_TREE if old is None else str(tree_of(repository, old).id),
         str(tree_of(repository, new).id),
     )
-    # With whole ids, since those of binary files are what is left of their difference.
+    # With full ids: they are all that the patch has of a binary file.
     arguments = ["diff-tree", "-p", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv", *trees]
     place, limit = Path(repository.path), TIME_LIMIT_SECONDS
     async with (
@@ -255,13 +257,14 @@ async def patch_id(repository: Repository, old: str | None, new: str) -> str | N
 
 
 _HUNK = re.compile(rb"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@", re.MULTILINE)
-#: As git tells text from other files.
+#: git takes a file with a NUL in so many first bytes for binary.
 _LOOKED_AT = 8000
 
 
 @attrs.frozen(kw_only=True)
 class Line:
-    """A line by its number before and after, from 1 on: None where it is not there. One path may be left out."""
+    """A line, by its numbers before and after from 1 on. A number is None if the line does not exist there. One of the
+    paths may be None."""
 
     old_path: str | None
     new_path: str | None
@@ -271,7 +274,8 @@ class Line:
 
 @attrs.frozen
 class _Hunk:
-    """So many lines from `old` on became so many from `new` on; where there are none, they begin behind that line."""
+    """Lines from `old` on that became lines from `new` on. If there are none on a side, the number is that of the line
+    before."""
 
     old: int
     old_count: int
@@ -290,14 +294,14 @@ class _Hunk:
 
 
 async def has_line(repository: Repository, old: str, new: str, line: Line, *, largest: int) -> bool:
-    """Whether `line` was added, removed, or left as it is in a file that differs between the commits with these full
-    SHAs. Files of more than `largest` bytes, and what is no text, have no lines here. Raises `GitError`."""
+    """Return whether `line` was added, removed, or kept in a file that differs between the commits with these full
+    SHAs. Files above `largest` bytes and binary files have no lines here. Raise `GitError`."""
     if not all(FULL_SHA.fullmatch(sha) and commit_id(repository, sha) == sha for sha in (old, new)):
         return False
     before = _entry(repository, old, line.old_path or line.new_path)
     after = _entry(repository, new, line.new_path or line.old_path)
     if before and after and before.path != after.path and _entry(repository, new, before.path):
-        before = None  # it has not become the other one, which is new
+        before = None  # it has not become the other file, which is new
     if any(entry.size is None or entry.size > largest for entry in (before, after) if entry):
         return False
     if before and after and before.id == after.id and before.path == after.path:
@@ -331,7 +335,7 @@ def _has(
 
 
 def _lines(repository: Repository, entry: Entry | None) -> int | None:
-    """How many, 0 without a file; None where it is no text."""
+    """Return the number of lines: 0 without a file, None for a binary file."""
     data = trees.read_blob(repository, entry) if entry else b""
     if b"\0" in data[:_LOOKED_AT]:
         return None

@@ -118,7 +118,7 @@ _OUT_OF_MEMORY = re.compile("^fatal: .*(?:out of|cannot allocate) memory", re.IG
 
 
 def git_error(command: str, returncode: int, stderr: str) -> GitError:
-    """The failure of a git that has ended, by what it said."""
+    """Return the failure of a git that has ended, by what it said."""
     kind = OutOfMemoryError if _OUT_OF_MEMORY.search(stderr) else GitError
     return kind(command, returncode, stderr)
 
@@ -138,7 +138,7 @@ _NO_STORAGE = re.compile(
 
 @contextlib.contextmanager
 def told_apart() -> Iterator[None]:
-    """Raises `RepositoryLockedError` and `StorageUnavailableError` instead of what a block raises of that kind that
+    """Raise `RepositoryLockedError` and `StorageUnavailableError` instead of what a block raises of that kind that
     writes."""
     try:
         yield
@@ -153,7 +153,7 @@ def told_apart() -> Iterator[None]:
 
 @contextlib.contextmanager
 def storing() -> Iterator[None]:
-    """Around libgit2 where it writes objects. Raises `StorageUnavailableError` where it could not.
+    """Around libgit2 where it writes objects. Raise `StorageUnavailableError` where it could not.
 
     It has no words and no class of error for that: pygit2 raises with those of what went wrong in this thread before,
     or none at all. An object that a new one is to lead to and that is not there is told by its code, and goes through.

@@ -101,7 +101,7 @@ class BlamedLines:
 async def blame(repository: Repository, commit: str, path: str, first: int, count: int) -> list[BlamedLines]:
     """Return so many lines of the file at `path`, from the `first` on, by the commits that they come from.
 
-    Raises `GitTimeoutError` after `BLAME_SECONDS`, and `GitError` without such a file or such lines.
+    Raise `GitTimeoutError` after `BLAME_SECONDS`, and `GitError` without such a file or such lines.
     """
     arguments = ["blame", "--porcelain", f"-L{first},+{count}", commit, "--", path]
     output = await run(

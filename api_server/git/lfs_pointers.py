@@ -26,7 +26,7 @@ class Pointer:
 
 
 def parse_pointer(content: bytes) -> Pointer | None:
-    """What a file points to; None for a file that is no pointer.
+    """Return what a file points to; None for a file that is no pointer.
 
     Read as generously as git-lfs does: any version of the first specification, and lines that extensions add.
     """
@@ -37,10 +37,10 @@ def parse_pointer(content: bytes) -> Pointer | None:
 
 
 async def pointers_in(repository: Path, tips: Collection[str], known: Collection[str]) -> set[Pointer]:
-    """The pointers that commits reachable from `tips`, and not from `known`, have brought.
+    """Return the pointers that commits reachable from `tips`, and not from `known`, have brought.
 
     Both are full ids; what the repository lacks is passed over. What it costs grows with what these commits have
-    changed. Raises `GitError`.
+    changed. Raise `GitError`.
     """
     if not tips:  # git would take HEAD
         return set()
@@ -70,8 +70,8 @@ async def _revisions(tips: Collection[str], known: Collection[str]) -> AsyncIter
 
 
 def _regular_file(line: bytes) -> bytes | None:
-    """The new content's id in a line of raw diff (`:old-mode new-mode old-id new-id status`, with several parents
-    `::mode mode new-mode id id new-id status`); None for what is deleted, symbolic links and submodules."""
+    """Return the new content's id in a line of raw diff (`:old-mode new-mode old-id new-id status`, with several
+    parents `::mode mode new-mode id id new-id status`); None for what is deleted, symbolic links and submodules."""
     fields = line.partition(b"\t")[0].lstrip(b":").split(b" ")
     parents = len(line) - len(line.lstrip(b":"))
     if not parents or not fields[parents].startswith(b"100"):
@@ -80,7 +80,7 @@ def _regular_file(line: bytes) -> bytes | None:
 
 
 async def _small_blobs(repository: Path, blobs: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Those that are small enough for a pointer, as lines of ids."""
+    """Yield those that are small enough for a pointer, as lines of ids."""
     async with start(
         ["cat-file", "--batch-check=%(objectsize) %(objectname)", "--buffer"],
         repository=repository,

@@ -59,9 +59,9 @@ class NewCommit:
 async def commit_files(
     repository: Repository, actions: Sequence[FileAction], commit: NewCommit, parent: str | None
 ) -> str:
-    """The SHA of a new commit that applies `actions` to the files of `parent` (None: there are none yet).
+    """Return the SHA of a new commit that applies `actions` to the files of `parent` (None: there are none yet).
 
-    No ref leads to it until one is moved there. Raises `InvalidActionError`, `InvalidPathError`,
+    No ref leads to it until one is moved there. Raise `InvalidActionError`, `InvalidPathError`,
     `StorageUnavailableError`.
     """
     with told_apart():
@@ -85,16 +85,17 @@ async def _committed(
 
 
 async def merge(repository: Repository, source: str, target: str, commit: NewCommit) -> str:
-    """The SHA of a new commit that merges the commit `source` into the commit `target`, always one with two parents.
+    """Return the SHA of a new commit that merges the commit `source` into the commit `target`, always one with two
+    parents.
 
-    No ref leads to it until one is moved there. Raises `MergeConflictError`, `NothingToMergeError`, `NotFoundError`,
+    No ref leads to it until one is moved there. Raise `MergeConflictError`, `NothingToMergeError`, `NotFoundError`,
     `StorageUnavailableError`.
     """
     return await _joined(repository, source, target, commit, [target, source])
 
 
 async def squash(repository: Repository, source: str, target: str, commit: NewCommit) -> str:
-    """The SHA of a new commit on top of `target` that brings all that merging `source` would bring. Otherwise as
+    """Return the SHA of a new commit on top of `target` that brings all that merging `source` would bring. Otherwise as
     `merge`."""
     return await _joined(repository, source, target, commit, [target])
 
@@ -111,9 +112,9 @@ async def _joined(
 
 
 async def merge_conflicts(repository: Repository, source: str, target: str) -> list[str]:
-    """The paths in which merging two commits would conflict; empty when it would not.
+    """Return the paths in which merging two commits would conflict; empty when it would not.
 
-    libgit2 stores the files that it merges. Raises `StorageUnavailableError`.
+    libgit2 stores the files that it merges. Raise `StorageUnavailableError`.
     """
     with storing():
         index = await asyncio.to_thread(_merged_index, repository, source, target)
@@ -143,13 +144,13 @@ def _merged_index(repository: Repository, source: str, target: str) -> pygit2.In
 
 
 def conflicts(index: pygit2.Index) -> list[str]:
-    """The paths in which a merge conflicts."""
+    """Return the paths in which a merge conflicts."""
     sides = [side for conflict in index.conflicts or () for side in conflict if side is not None]
     return sorted({side.path for side in sides})
 
 
 def create_commit(repository: Repository, commit: NewCommit, tree: pygit2.Oid, parents: Sequence[str]) -> str:
-    """The SHA of a new commit, to which no ref leads yet. Blocks; callers are `storing`."""
+    """Return the SHA of a new commit, to which no ref leads yet. Blocks; callers are `storing`."""
     author, committer = commit.author.signature(), commit.committer.signature()
     message = commit.message.replace("\0", "")
     return str(repository.create_commit(None, author, committer, message, tree, list(parents)))
@@ -183,7 +184,7 @@ class _Files:
             self._move(action)
 
     def read_by_git(self) -> list[tuple[str, pygit2.Oid]]:
-        """The changed files that git reads for itself: what each may be taken for, and its content."""
+        """Return the changed files that git reads for itself: what each may be taken for, and its content."""
         named = [(read_by_git(path.rpartition("/")[2]), path) for path in sorted(self.changed)]
         return [(name, self.index[path].id) for name, path in named if name]
 
@@ -238,9 +239,9 @@ def _folders(path: str) -> Iterator[str]:
 def new_tag_target(
     repository: Repository, name: str, commit: str, message: str | None, tagger: Person
 ) -> str:
-    """The id at which a new tag is to stand: the commit's, or with a message that of an object made for it.
+    """Return the id at which a new tag is to stand: the commit's, or with a message that of an object made for it.
 
-    Raises `InvalidNameError`, `StorageUnavailableError`.
+    Raise `InvalidNameError`, `StorageUnavailableError`.
     """
     check_branch_name(name)
     if not message:
@@ -256,9 +257,9 @@ def new_tag_target(
 
 
 async def cherry_picked(repository: Repository, picked: str, onto: str) -> str:
-    """The id of the tree that the commit `onto` becomes with what `picked` has changed against its first parent.
+    """Return the id of the tree that the commit `onto` becomes with what `picked` has changed against its first parent.
 
-    Raises `MergeConflictError`, `NothingToMergeError` where that is there already, `StorageUnavailableError`.
+    Raise `MergeConflictError`, `NothingToMergeError` where that is there already, `StorageUnavailableError`.
     """
     with storing():
         return await asyncio.to_thread(_cherry_picked, repository, picked, onto)
@@ -271,7 +272,7 @@ async def reverted(repository: Repository, undone: str, onto: str) -> str:
 
 
 async def commit_tree(repository: Repository, tree: str, commit: NewCommit, parent: str) -> str:
-    """The SHA of a new commit, to which no ref leads yet. Raises `StorageUnavailableError`."""
+    """Return the SHA of a new commit, to which no ref leads yet. Raise `StorageUnavailableError`."""
     with storing():
         return await asyncio.to_thread(create_commit, repository, commit, pygit2.Oid(hex=tree), [parent])
 
@@ -292,7 +293,7 @@ def _reverted(repository: Repository, undone: str, onto: str) -> str:
 
 
 def _applied(repository: Repository, old: pygit2.Oid, new: pygit2.Oid, onto: str) -> str:
-    """The difference between two trees, on top of a commit."""
+    """Return the difference between two trees, on top of a commit."""
     tree = _commit(repository, onto).tree_id
     index = repository.merge_trees(old, tree, new)
     if paths := conflicts(index):
@@ -304,7 +305,7 @@ def _applied(repository: Repository, old: pygit2.Oid, new: pygit2.Oid, onto: str
 
 
 def _tree_before(repository: Repository, commit: pygit2.Commit) -> pygit2.Oid:
-    """What a first commit has changed is all of its files."""
+    """Return the tree of the first parent, or the empty tree for a root commit."""
     if commit.parent_ids:
         return _commit(repository, str(commit.parent_ids[0])).tree_id
     return repository.TreeBuilder().write()
@@ -319,10 +320,10 @@ MOST_REBASED = 1000
 
 
 async def rebase(repository: Repository, head: str, onto: str, committer: Person) -> str:
-    """The SHA of the last of new commits on top of the commit `onto`, one for each that `head` has and `onto` has not.
+    """Rebase onto the commit `onto` what `head` has and `onto` has not. Return the SHA of the last new commit.
 
     Merges are left out, and so is what `onto` has already in another commit. Authors, dates and messages stay. No ref
-    leads there until one is moved. Raises `MergeConflictError`, `TooManyCommitsError`, `TooManyFilesError`,
+    leads there until one is moved. Raise `MergeConflictError`, `TooManyCommitsError`, `TooManyFilesError`,
     `StorageUnavailableError`.
     """
     if not await can_be_merged(repository, head, onto, await merge_base(repository, head, onto)):
@@ -345,7 +346,7 @@ async def rebase(repository: Repository, head: str, onto: str, committer: Person
 def _rebased_commit(
     repository: Repository, sizes: TreeSizes, sha: str, parent: str, committer: Person
 ) -> str:
-    """The same change on top of `parent`; `parent` itself where nothing of it is left."""
+    """Return the same change on top of `parent`; `parent` itself where nothing of it is left."""
     commit = repository[sha].peel(pygit2.Commit)
     base = commit.parents[0].tree.id if commit.parents else repository.TreeBuilder().write()
     onto = repository[parent].peel(pygit2.Tree)

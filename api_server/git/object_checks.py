@@ -29,7 +29,7 @@ def _taken_for(*names: str) -> re.Pattern[str]:
 
 
 def _short_names(start: str) -> list[str]:
-    """Those that NTFS makes of a name when the usual four are taken: six letters and digits in all, and a tilde."""
+    """Return the short names that NTFS makes if the usual four are taken: six characters, and a tilde."""
     return [f"{start[:kept]}~[1-9][0-9]{{{6 - kept}}}" for kept in range(7)]
 
 
@@ -47,7 +47,7 @@ _MAY_BE = {
 
 
 def check_path(path: str, mode: int) -> None:
-    """Raises `InvalidPathError` unless a file of this mode (a number of git's) may stand at `path` ("a/b")."""
+    """Raise `InvalidPathError` unless a file of this mode (a number of git's) may stand at `path` ("a/b")."""
     parts = path.split("/")
     if "\0" in path or "\\" in path or any(part in ("", ".", "..") for part in parts):
         raise InvalidPathError(f"{path!r} is not a valid path for a file.")
@@ -93,7 +93,7 @@ _LOOKING_SECONDS = 600.0
 
 
 async def refusal_of_objects(arrived: Path) -> str | None:
-    """Why the objects of a push, whose folder is `arrived`, are not taken; None if nothing is wrong with them."""
+    """Return why the objects in the folder `arrived` of a push are refused, or None if they are fine."""
     with os.scandir(arrived / "pack") as entries:  # a push stays the pack that it came as
         if not any(entry.name.endswith(".pack") for entry in entries):
             return None
@@ -114,7 +114,7 @@ async def refusal_of_objects(arrived: Path) -> str | None:
 
 
 async def check_content(name: str, content: bytes) -> None:
-    """Raises `InvalidPathError` for a `.gitmodules` or `.gitattributes` of which a push would be refused."""
+    """Raise `InvalidPathError` for a `.gitmodules` or `.gitattributes` of which a push would be refused."""
     with tempfile.TemporaryDirectory() as folder:
         _write_alone(Path(folder), name, content)
         try:
@@ -127,7 +127,7 @@ async def check_content(name: str, content: bytes) -> None:
 
 
 def _write_alone(folder: Path, name: str, content: bytes) -> None:
-    """A repository in which there is nothing else."""
+    """Write a repository that contains only this file."""
     repository = pygit2.init_repository(str(folder), bare=True)
     tree = repository.TreeBuilder()
     with storing():
@@ -143,7 +143,7 @@ _HARMLESS = re.compile(r"^(?:notice|Checking|dangling|unreachable|warning)\b")
 
 
 async def repository_problems(repository: Path, time_limit: float) -> list[str]:
-    """What git says is wrong with it, one sentence each, the first few; none of a repository that is whole."""
+    """Return the first few problems that git finds, one sentence each, or none for an intact repository."""
     if not (repository / "HEAD").is_file():
         return ["there is no repository"]
     try:
@@ -163,7 +163,7 @@ async def repository_problems(repository: Path, time_limit: float) -> list[str]:
 
 
 async def missing_commits(repository: Path, shas: Sequence[str]) -> set[str]:
-    """Those of the commits that are not there. Raises `GitError`."""
+    """Return those of the commits that are not there. Raise `GitError`."""
     if not shas:
         return set()
     asked = "".join(f"{sha}\n" for sha in shas).encode()

@@ -33,7 +33,7 @@ OUTPUT_BYTES = 64 * 1024 * 1024
 TIME_LIMIT_SECONDS = 60.0
 #: git removes its lock files on SIGTERM; SIGKILL follows when that takes longer.
 GRACE_SECONDS = 5.0
-#: How long what was killed may hold its output still; longer does only what has left git's process group.
+#: How long a killed process may keep its output open. Only a process outside of git's group takes longer.
 KILLED_SECONDS = 1.0
 #: How long a body is still read to its end after git has closed its output.
 DRAIN_SECONDS = 30.0
@@ -66,17 +66,17 @@ class Child:
         return redact(self._stderr.decode(errors="replace"))
 
     def feed(self, body: AsyncIterable[bytes]) -> None:
-        """Pumps `body` into git's stdin beside the reading of its output, no faster than git reads."""
+        """Write `body` into git's stdin in a task, no faster than git reads it."""
         self._feed_task = asyncio.create_task(self._pump(body))
 
     def write(self, data: bytes) -> None:
-        """Puts a few bytes into git's stdin, which stays open."""
+        """Write a few bytes into git's stdin, which stays open."""
         cast("asyncio.StreamWriter", self.process.stdin).write(data)
 
     async def read_until(self, end: bytes, limit: int = OUTPUT_BYTES) -> bytes:
-        """git's stdout up to `end`, after which git waits for more.
+        """Return git's stdout up to and with `end`, after which git waits for more input.
 
-        Raises `GitError` when git ends before, and `OutputTooLargeError` beyond `limit` bytes.
+        Raise `GitError` when git ends before, and `OutputTooLargeError` beyond `limit` bytes.
         """
         stdout = self.process.stdout
         got = bytearray()
@@ -89,7 +89,7 @@ class Child:
         return bytes(got)
 
     async def whole_output(self, limit: int = OUTPUT_BYTES) -> bytes:
-        """All that git prints; raises `OutputTooLargeError` beyond `limit` bytes, and like `output`."""
+        """Return all that git prints; raise `OutputTooLargeError` beyond `limit` bytes, and like `output`."""
         kept = bytearray()
         async for chunk in self.output():
             kept += chunk
@@ -101,7 +101,7 @@ class Child:
             raise OutputTooLargeError(self.command, None, f"more than {limit} bytes of output")
 
     async def output(self) -> AsyncIterator[bytes]:
-        """git's stdout as it comes. Raises what reading the fed body raised, and `GitTimeoutError`."""
+        """Yield git's stdout as it arrives. Raise what reading the fed body raised, and `GitTimeoutError`."""
         stdout = self.process.stdout
         while chunk := await stdout.read(CHUNK_BYTES):
             yield chunk
@@ -113,13 +113,13 @@ class Child:
                 task.result()
 
     async def checked_output(self) -> AsyncIterator[bytes]:
-        """Like `output`, and raises `GitError` at the end unless git succeeded: never ends cleanly short."""
+        """Yield like `output`. Raise `GitError` at the end unless git succeeded, so that a short output is an error."""
         async for chunk in self.output():
             yield chunk
         await self.check()
 
     async def end(self) -> int:
-        """Waits until git has ended and nothing holds its stderr any more; its status (negative: a signal)."""
+        """Wait until git has ended and its stderr is closed. Return its status (negative: a signal)."""
         status = await self.process.wait()
         await asyncio.wait({self._stderr_task})
         if self.timed_out:
@@ -127,25 +127,25 @@ class Child:
         return status
 
     async def check(self) -> None:
-        """Waits like `end` and raises `GitError` unless the status is 0."""
+        """Wait like `end` and raise `GitError` unless the status is 0."""
         if status := await self.end():
             raise git_error(self.command, status, self.stderr)
 
     def signal_group(self, number: signal.Signals) -> None:
-        """Sends a signal to git and to all that it started; does nothing once they have ended."""
+        """Send a signal to git and to all that it started; do nothing once they have ended."""
         if self._lives():
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
 
     def expire(self) -> None:
-        """Kills git; or what it has left behind, which may hold its output for long after it."""
+        """Kill git, and processes that it has left behind, which may keep its output open."""
         if self._lives():
             self.timed_out = True
             self.signal_group(signal.SIGKILL)
             self._stderr_task.cancel()
 
     def give_way(self) -> None:
-        """It has run for long."""
+        """Lower the child's priority after it has run for a while."""
         if self._lives():
             give_way(self.pid)
 
@@ -153,7 +153,7 @@ class Child:
         return self.process.returncode is None or not self._stderr_task.done()
 
     async def stop(self) -> None:
-        """Ends git if it still runs; afterwards no process and no task of it is left."""
+        """End git if it still runs. Afterwards none of its processes and tasks is left."""
         exited = asyncio.create_task(self.process.wait())
         tasks = {exited, self._stderr_task, asyncio.create_task(self._discard_output())}
         if self._feed_task is not None:
@@ -176,7 +176,7 @@ class Child:
             self.process.close()
 
     async def _discard_output(self) -> None:
-        """git would wait for a reader, and asyncio for the end of the output."""
+        """Read the output to its end: otherwise git would wait for a reader, and asyncio for the end."""
         stdout = self.process.stdout
         while await stdout.read(CHUNK_BYTES):
             pass
@@ -224,14 +224,14 @@ async def start(
     pass_fds: Sequence[int] = (),
     background: bool = False,
 ) -> AsyncIterator[Child]:
-    """Runs `git <arguments>` in a process group of its own for the length of the `with` block.
+    """Run `git <arguments>` in a process group of its own for the length of the `with` block.
 
     `repository` becomes `--git-dir`; `configuration` follows (and so overrides) `CONFIGURATION`; secrets
     belong into `extra_environment`, never into arguments, which every user of the machine can read.
     `time_limit` is in seconds; when it is over, the whole group is killed and `GitTimeoutError` raised.
     Leaving the block ends whatever still runs: at once, or after `exit_timeout` seconds in which git can notice
     the end of its stdin. git and all that it starts inherit the descriptors `pass_fds`, and have its limits.
-    What is `background` gives way to all else from its beginning.
+    A `background` child has a lower priority from the beginning.
     """
     git_dir = [f"--git-dir={repository}"] if repository is not None else []
     async with start_program(
@@ -289,9 +289,9 @@ async def start_program(
 
 
 async def _completion(starting: asyncio.Task[Any]) -> asyncio.CancelledError | None:
-    """Waits for the start of a process, also when the caller is cancelled meanwhile: then with what it was told.
+    """Wait for the start of a process, even if the caller is cancelled meanwhile. Then return the cancellation.
 
-    Cut short, a start kills at most the process itself and not what that has started.
+    A start that is interrupted would kill at most the process itself, and not what it has started.
     """
     cancelled = None
     while not starting.done():
@@ -315,9 +315,9 @@ async def run(
     pass_fds: Sequence[int] = (),
     background: bool = False,
 ) -> Output:
-    """Runs git to its end and returns what it printed.
+    """Run git to its end and return what it printed.
 
-    Raises `GitError` for a status that is not in `accept`, `GitTimeoutError` after `time_limit` seconds and
+    Raise `GitError` for a status that is not in `accept`, `GitTimeoutError` after `time_limit` seconds and
     `OutputTooLargeError` beyond `output_limit` bytes.
     """
     async with start(
@@ -340,16 +340,16 @@ async def run(
 
 
 async def once(data: bytes) -> AsyncIterator[bytes]:
-    """`data` as a body to be fed."""
+    """Yield `data`, as the body for `Child.feed`."""
     yield data
 
 
-#: The first that has `core.fsync`, by which what a push has been told is done survives a power cut.
+#: The first version with `core.fsync`, by which an acknowledged push survives a power cut.
 OLDEST = (2, 36)
 
 
 def check_git() -> str:
-    """The version of the git on PATH, such as "2.39". Raises `ConfigError` where it is missing or too old."""
+    """Return the version of the git on PATH, such as "2.39". Raise `ConfigError` where it is missing or too old."""
     needed = f"git {'.'.join(map(str, OLDEST))} or newer is needed"
     try:
         said = subprocess.run(["git", "--version"], capture_output=True, text=True, check=False).stdout

@@ -33,7 +33,7 @@ from api_server.git.received_push import (
 from api_server.git.ref_moves import make_way
 from api_server.git.ref_names import MAX_NAME_BYTES, is_hidden
 from api_server.git.smart_http import DEFAULTS, HOOKS, WRITING, Bounds, answer
-from common.concurrency import end
+from common.concurrency import aside, end
 from common.http_fields import rejoined
 
 _PIECE = 4096
@@ -53,11 +53,11 @@ class PushGate:
         self._open = {self._questions, self._verdicts, *self.childs_ends}
 
     def let_go(self) -> None:
-        """Closes the child's ends here: once git has them, or is not going to."""
+        """Close the child's ends here: once git has them, or is not going to."""
         self._close(*self.childs_ends)
 
     async def question(self) -> Path | None:
-        """Waits until the hook asks: the folder of the objects that have arrived, `Path()` where there are none.
+        """Wait until the hook asks: the folder of the objects that have arrived, `Path()` where there are none.
 
         None where git has ended without asking, because what arrived was no use.
         """
@@ -89,7 +89,7 @@ class PushGate:
             self._open.remove(descriptor)
 
     def close(self) -> None:
-        """What was not told by now is a refusal."""
+        """Close all pipes. A hook that has not been answered by now refuses the push."""
         self._close(*self._open)
 
 
@@ -137,7 +137,7 @@ def report_of(updates: Iterable[RefUpdate], refused: Mapping[str, str]) -> bytes
 
 @contextmanager
 def push_gate() -> Iterator[PushGate]:
-    """A gate for the length of a block."""
+    """Yield a gate for the length of a block."""
     gate = PushGate()
     try:
         yield gate
@@ -174,11 +174,13 @@ class PushRequest:
 
 
 async def read_push(body: AsyncIterable[bytes], bounds: Bounds = DEFAULTS) -> PushRequest:
-    """Reads which refs `body` wants to move. Raises `MalformedPushError` for a body that is no push."""
+    """Read which refs `body` wants to move. Raise `MalformedPushError` for a body that is no push."""
     pieces = aiter(body)
     parser = PushParser(bounds.updates)
-    while not await _feed(parser, await _next(pieces)):
-        pass
+    while True:
+        piece = await _next(pieces)
+        if await aside(len(piece) > _PARSED_AT_ONCE, parser.feed, piece):
+            break
     return PushRequest(parser.push(), rejoined(bytes(parser.received), pieces))
 
 
@@ -186,7 +188,7 @@ async def read_push(body: AsyncIterable[bytes], bounds: Bounds = DEFAULTS) -> Pu
 async def receive_pack(
     repository: Path, request: PushRequest, judge: Judge, bounds: Bounds = DEFAULTS
 ) -> AsyncIterator[AsyncIterator[bytes]]:
-    """Answers `POST /git-receive-pack` (push).
+    """Answer `POST /git-receive-pack` (push).
 
     `judge` is asked when all objects have arrived and before anything moves; not at all for a probe without updates,
     for names that cannot be, and for a pack that git does not take. It is the place to store the push for
@@ -295,14 +297,14 @@ async def _listen(child: Child, said: "asyncio.Queue[bytes | None]") -> None:
 
 
 def _remark(text: str) -> bytes:
-    """A line of the side band, which git shows behind `remote:`."""
+    """Return a line of the side band, which git shows behind `remote:`."""
     shown = "".join(character for character in text if character.isprintable())
     cut = shown.encode(errors="replace")[:_REMARK_BYTES].decode(errors="ignore")
     return packet(b"\2%s\n" % cut.encode())
 
 
 async def _judge(receiving: _Receiving, judge: Judge, listening: "asyncio.Task[None]") -> None:
-    """Waits for the hook's question and answers it; a hook that is not answered refuses."""
+    """Wait for the hook's question and answer it; a hook that is not answered refuses."""
     push, gate = receiving.request.push, receiving.gate
     try:
         arrived = await gate.question()
@@ -356,7 +358,7 @@ async def _accept(
     folders: Sequence[str],
     listening: "asyncio.Task[None]",
 ) -> None:
-    """Returns when git moves no refs any more, and what it has moved is on the disk."""
+    """Return when git moves no refs any more, and what it has moved is on the disk."""
     repository, push, child = receiving.repository, receiving.request.push, receiving.child
     refs = [update.ref for update in push.updates if update.ref not in refused]
     try:
@@ -375,13 +377,6 @@ async def _accept(
 def _sync(repository: Path, folders: Sequence[str], refs: Sequence[str]) -> None:
     repositories.sync_objects(repository, folders)
     repositories.sync_refs(repository, refs)
-
-
-async def _feed(parser: PushParser, piece: bytes) -> bool:
-    """Thousands of refs are not parsed on the event loop."""
-    if len(piece) <= _PARSED_AT_ONCE:
-        return parser.feed(piece)
-    return await asyncio.to_thread(parser.feed, piece)
 
 
 async def _next(pieces: AsyncIterator[bytes]) -> bytes:

@@ -111,7 +111,7 @@ class PushParser:
         self._capabilities: set[bytes] = set()
 
     def feed(self, data: bytes) -> bool:
-        """Takes the next piece and says whether the head is complete. Raises `MalformedPushError`."""
+        """Take the next piece and say whether the head is complete. Raise `MalformedPushError`."""
         self.received += data
         while self._section != "done" and self._take_packet():
             if self._position > MAX_COMMANDS_BYTES or len(self.updates) > self._most_updates:
@@ -201,17 +201,17 @@ def refusal_of(push: Push, verdict: Verdict, refused: Mapping[str, str]) -> str 
 
 
 def fast_forwards(push: Push, verdict: Verdict) -> list[RefUpdate]:
-    """The updates that the verdict allows only as fast-forwards."""
+    """Return the updates that the verdict allows only as fast-forwards."""
     return [u for u in push.updates if u.kind == "update" and u.ref in verdict.fast_forward_only]
 
 
 def reflog_identity(push: Push) -> dict[str, str]:
-    """What git's environment needs for the push to stand in the reflog of each branch that it moves."""
+    """Return the variables by which git names the push in the reflog of each branch that it moves."""
     return {"GIT_COMMITTER_NAME": "push", "GIT_COMMITTER_EMAIL": push.id}
 
 
 def applied_updates(repository: Path, push: Push) -> list[RefUpdate]:
-    """Which updates of a push really happened. Right after it, or later from a stored `Push` after a crash.
+    """Return which updates of a push really happened. Right after it, or later from a stored `Push` after a crash.
 
     A branch's reflog names the push that moved it, so a later push does not hide an earlier one. Deletions,
     tags and other refs have no reflog: they count when the ref stands where the push wanted it. Blocks:

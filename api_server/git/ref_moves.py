@@ -44,9 +44,10 @@ _AT_THE_TOP = ("HEAD.lock", "config.lock", "shallow.lock", *_PACKED)
 
 
 async def move_refs(repository: Path, attempt: Callable[[int], Awaitable[_Result]]) -> _Result:
-    """What `attempt(descriptor)` returns, which moves refs, all or none; its children are to inherit the descriptor.
+    """Return what `attempt(descriptor)` returns, which moves refs, all or none; its children are to inherit the
+    descriptor.
 
-    It is repeated where a lock file was in its way. Raises `RepositoryLockedError` where that stays,
+    It is repeated where a lock file was in its way. Raise `RepositoryLockedError` where that stays,
     `StorageUnavailableError`, `RepositoryMissingError`.
     """
     return await _in_spite_of_locks(repository, lambda: _attempted(repository, attempt))
@@ -91,13 +92,13 @@ def _any_is_there(repository: Path, names: Iterable[str]) -> bool:
 
 
 def remove_left_locks(repository: Path) -> bool:
-    """Removes the lock files of refs that nobody living can hold; whether there was one. Blocks."""
+    """Remove the lock files of refs that nobody living can hold; whether there was one. Blocks."""
     with alone(repository, "moving") as descriptor:
         return descriptor is not None and remove_locks(repository)
 
 
 def remove_locks(repository: Path) -> bool:
-    """Removes all of them; to be called by whoever alone moves refs."""
+    """Remove all of them; to be called by whoever alone moves refs."""
     found = list(_locks(repository))
     for lock in found:
         lock.unlink(missing_ok=True)
@@ -121,9 +122,9 @@ _REFUSED = re.compile(r"exists|but expected|unable to resolve reference")
 
 
 async def apply_push(repository: Path, push: Push) -> None:
-    """Moves each branch or tag from where `push` says that it stands.
+    """Move each branch or tag from where `push` says that it stands.
 
-    Raises `InvalidNameError` and `NameTakenError` for a new one that cannot be, or not beside those that exist,
+    Raise `InvalidNameError` and `NameTakenError` for a new one that cannot be, or not beside those that exist,
     `BranchMovedError` where somebody else was faster, `RepositoryLockedError` where somebody else is just moving one;
     then nothing has moved. What it raises beside that, like `StorageUnavailableError`, leaves that open.
     """
@@ -165,16 +166,16 @@ def _command(update: RefUpdate) -> str:
 
 
 async def set_default_branch(repository: Repository, name: str) -> None:
-    """Raises `NotFoundError` when there is no such branch, and as `move_refs`."""
+    """Raise `NotFoundError` when there is no such branch, and as `move_refs`."""
     if branch(repository, name) is None:
         raise NotFoundError(f"The branch {name!r} does not exist.")
     await _write(repository, "HEAD", lambda: repository.set_head(BRANCHES + name))
 
 
 async def set_first_branch(repository: Repository, name: str, commit: str) -> None:
-    """Makes the first branch of a repository that nobody knows yet, so that no push has to be found in its reflog.
+    """Make the first branch of a repository that nobody knows yet, so that no push has to be found in its reflog.
 
-    Raises `InvalidNameError`, and as `move_refs`.
+    Raise `InvalidNameError`, and as `move_refs`.
     """
     check_branch_name(name)
     await _write(repository, BRANCHES + name, lambda: repository.references.create(BRANCHES + name, commit))
@@ -183,22 +184,22 @@ async def set_first_branch(repository: Repository, name: str, commit: str) -> No
 
 
 async def set_internal_ref(repository: Repository, ref: str, commit: str) -> None:
-    """Sets or moves a ref that users cannot push, such as `refs/merge-requests/7/head`. Raises as `move_refs`."""
+    """Set or moves a ref that users cannot push, such as `refs/merge-requests/7/head`. Raise as `move_refs`."""
     if not ref.startswith(INTERNAL) or not is_valid_ref_name(ref):
         raise ValueError(f"{ref!r} is not below one of {', '.join(INTERNAL)}")
     await _write(repository, ref, lambda: repository.references.create(ref, commit, force=True))
 
 
 async def remove_internal_ref(repository: Repository, ref: str) -> None:
-    """Does nothing where it is not there. Raises as `move_refs`."""
+    """Do nothing where it is not there. Raise as `move_refs`."""
     if ref in repository.references:
         await _write(repository, ref, lambda: repository.references.delete(ref))
 
 
 async def keep_commit(repository: Repository, sha: str) -> None:
-    """Keeps the commit for as long as the repository exists, whatever becomes of the branches that lead to it.
+    """Keep the commit for as long as the repository exists, whatever becomes of the branches that lead to it.
 
-    Raises `NotFoundError` where it is not there, and as `move_refs`.
+    Raise `NotFoundError` where it is not there, and as `move_refs`.
     """
     ref = KEEP_AROUND + sha
     if ref in repository.references:

@@ -24,7 +24,7 @@ _MISLEADING = re.compile(r"-|@\Z|refs/|(?:HEAD|[0-9a-fA-F]{40})(?:/|\Z)")
 
 
 def is_valid_ref_name(name: str) -> bool:
-    """Whether the full name `name` (`refs/heads/main`) passes git-check-ref-format(1) and can be stored."""
+    """Return whether the full name `name` (`refs/heads/main`) passes git-check-ref-format(1) and can be stored."""
     try:
         length = len(name.encode())
     except UnicodeEncodeError:
@@ -44,7 +44,7 @@ def _longest_component(name: str) -> int:
 
 
 def is_branch_name(name: str) -> bool:
-    """Whether a new branch or tag may have this name, however it is made (decision D11).
+    """Return whether a new branch or tag may have this name, however it is made (decision D11).
 
     Stricter than `is_valid_ref_name`: a name that means something else to git (`HEAD`, `refs/...`, 40 hexadecimal
     digits, an option) would take the place of that wherever a ref is asked for.
@@ -53,16 +53,16 @@ def is_branch_name(name: str) -> bool:
 
 
 def is_hidden(ref: str) -> bool:
-    """Whether git refuses to move the ref itself, since it is below a namespace of the server."""
+    """Return whether git refuses to move the ref itself, since it is below a namespace of the server."""
     return f"{ref}/".startswith(INTERNAL)
 
 
 def check_branch_name(name: str) -> None:
-    """Raises `InvalidNameError` unless `is_branch_name`."""
+    """Raise `InvalidNameError` unless `is_branch_name`."""
     if not is_branch_name(name):
         raise InvalidNameError(f"{name!r} is not a valid name for a branch or tag.")
 
 
 def short_name(ref: str) -> str | None:
-    """`main` of `refs/heads/main` and of `refs/tags/main`; None for what is neither branch nor tag."""
+    """Return `main` for `refs/heads/main` and for `refs/tags/main`, or None for other refs."""
     return next((ref.removeprefix(kind) for kind in (BRANCHES, TAGS) if ref.startswith(kind)), None)

@@ -55,18 +55,18 @@ class Tag:
 
 
 def default_branch(repository: Repository) -> str:
-    """The branch that HEAD names; it need not exist, as in an empty repository."""
+    """Return the branch that HEAD names; it need not exist, as in an empty repository."""
     target = repository.lookup_reference("HEAD").raw_target
     return target.decode(errors="replace").removeprefix(BRANCHES) if isinstance(target, bytes) else ""
 
 
 def is_empty(repository: Repository) -> bool:
-    """Whether it has no branch at all."""
+    """Return whether it has no branch at all."""
     return not repository.raw_listall_branches()
 
 
 def branches(repository: Repository) -> list[Branch]:
-    """All branches by name. Reads no commit: 50,000 branches take 0.1 s, so call it in a thread."""
+    """Return all branches by name. Reads no commit: 50,000 branches take 0.1 s, so call it in a thread."""
     return [Branch(name, commit) for name, commit in _named(repository, ReferenceFilter.BRANCHES, BRANCHES)]
 
 
@@ -76,7 +76,7 @@ def branch(repository: Repository, name: str) -> Branch | None:
 
 
 def tags(repository: Repository) -> list[Tag]:
-    """All tags of commits, by name. Reads each annotated tag's object: call it in a thread."""
+    """Return all tags of commits, by name. Reads each annotated tag's object: call it in a thread."""
     found = (
         _tag(repository, name, target) for name, target in _named(repository, ReferenceFilter.TAGS, TAGS)
     )
@@ -94,8 +94,8 @@ def tag(repository: Repository, name: str) -> Tag | None:
 
 
 def resolve(repository: Repository, revision: str) -> Resolved | None:
-    """The commit that a revision names: a full name (SHA, HEAD, `refs/heads/...`, `refs/tags/...`) or else a branch,
-    tag or abbreviated (7 digits) SHA, in this order.
+    """Return the commit that a revision names: a full name (SHA, HEAD, `refs/heads/...`, `refs/tags/...`) or else a
+    branch, tag or abbreviated (7 digits) SHA, in this order.
 
     A full name means just that, whatever branches and tags may be called. Of a branch and a tag of one name git would
     take the tag; here it is the branch (decision D11).
@@ -134,7 +134,7 @@ def resolve_history(repository: Repository, revision: str) -> str | None:
 
 
 def resolve_unambiguous(repository: Repository, name: str) -> Resolved | None:
-    """As `resolve`, of branches and tags alone. Raises `AmbiguousNameError` for a short name that both have."""
+    """As `resolve`, of branches and tags alone. Raise `AmbiguousNameError` for a short name that both have."""
     found = resolve(repository, name)
     if found is None or found.kind == "commit":
         return None
@@ -146,7 +146,7 @@ def resolve_unambiguous(repository: Repository, name: str) -> Resolved | None:
 
 
 def split_ref_and_path(repository: Repository, text: str) -> tuple[Resolved, str] | None:
-    """Splits `<ref>/<path>` where the longest existing ref ends; the path is "" when nothing follows it.
+    """Split `<ref>/<path>` where the longest existing ref ends; the path is "" when nothing follows it.
 
     A full SHA and HEAD end at the first slash, whatever refs there are. Looks up each prefix (20 microseconds, with
     any number of refs) and never lists the refs.
@@ -203,7 +203,7 @@ def _target(repository: Repository, namespace: str, name: str) -> pygit2.Oid | N
 
 
 def _named(repository: Repository, kind: ReferenceFilter, namespace: str) -> Iterator[tuple[str, str]]:
-    """Names and targets in order; a name that is not UTF-8 fits no URL and no JSON, so it is left out."""
+    """Name and targets in order; a name that is not UTF-8 fits no URL and no JSON, so it is left out."""
     found = []
     for reference in repository.references.iterator(kind):
         try:

@@ -26,7 +26,7 @@ from api_server.services import Key
 
 
 def sync_refs(repository: Path, refs: Iterable[str]) -> None:
-    """Returns when moved refs (`HEAD`, `refs/heads/main`) are on the disk as they are now. Blocks."""
+    """Return when moved refs (`HEAD`, `refs/heads/main`) are on the disk as they are now. Blocks."""
     _sync({folder for ref in refs for folder in _folders_up_to(repository, ref)} | {repository})
 
 
@@ -37,18 +37,18 @@ def sync_objects(repository: Path, folders: Iterable[str]) -> None:
 
 
 def sync_tree(folder: Path) -> None:
-    """Returns when all files and folders of a new one are on the disk. Blocks."""
+    """Sync all files and folders of a new repository to the disk. Blocks."""
     for parent, _, names in os.walk(folder):
         _sync([*(Path(parent, name) for name in names), Path(parent)])
 
 
 def sync_folder(folder: Path) -> None:
-    """Likewise the names in one folder. Blocks."""
+    """Sync the names in one folder to the disk. Blocks."""
     _sync([folder])
 
 
 def _folders_up_to(repository: Path, ref: str) -> Iterator[Path]:
-    """A deleted ref may have taken folders with it."""
+    """Yield the folders from the ref's file up to the repository: deleting a ref may have removed some of them."""
     folder = (repository / ref).parent
     while folder != repository and repository in folder.parents:
         yield folder
@@ -108,34 +108,34 @@ class Repositories:
     root: Path
 
     def path(self, project_id: int) -> Path:
-        """The repository's folder, existing or not."""
+        """Return the repository's folder, existing or not."""
         return self.root / f"{project_id % 256:02x}" / f"{project_id}.git"
 
     def exists(self, project_id: int) -> bool:
         return (self.path(project_id) / "HEAD").is_file()
 
     def open(self, project_id: int) -> Repository:
-        """Raises `RepositoryMissingError`."""
+        """Raise `RepositoryMissingError`."""
         try:
             return open_repository(self.path(project_id))
         except pygit2.GitError as problem:
             raise RepositoryMissingError("The repository does not exist.") from problem
 
     async def create(self, project_id: int, default_branch: str = "main") -> None:
-        """Makes an empty one, complete or not at all. Raises `RepositoryExistsError`, `InvalidNameError`,
+        """Make an empty one, complete or not at all. Raise `RepositoryExistsError`, `InvalidNameError`,
         `StorageUnavailableError`."""
         check_branch_name(default_branch)
         with told_apart():
             await asyncio.to_thread(self._create, project_id, default_branch)
 
     async def ensure(self, project_id: int, default_branch: str = "main") -> None:
-        """Makes an empty one unless there is one, whoever else is making it. Raises `InvalidNameError`."""
+        """Make an empty one unless there is one, whoever else is making it. Raise `InvalidNameError`."""
         if not self.exists(project_id):
             with suppress(RepositoryExistsError):
                 await self.create(project_id, default_branch)
 
     async def delete(self, project_id: int) -> None:
-        """Takes the repository away at once and then frees its space. Does nothing when there is none."""
+        """Take the repository away at once and then frees its space. Does nothing when there is none."""
         gone = self._unfinished()
         try:
             self.path(project_id).rename(gone)
@@ -167,7 +167,7 @@ class Repositories:
         sync_folder(self.root)
 
     def _unfinished(self) -> Path:
-        """A name on the same disk for what is not yet, or no longer, a repository."""
+        """Return a name on the same disk for what is not yet, or no longer, a repository."""
         folder = self.root / "unfinished"
         folder.mkdir(parents=True, exist_ok=True)
         return folder / uuid.uuid4().hex

@@ -66,7 +66,7 @@ DEFAULTS = Bounds()
 
 
 def content_type(service: Service, part: Literal["advertisement", "result"]) -> str:
-    """The media type of each kind of body, such as application/x-git-upload-pack-advertisement."""
+    """Return the media type of each kind of body, such as application/x-git-upload-pack-advertisement."""
     return f"application/x-{service}-{part}"
 
 
@@ -74,7 +74,7 @@ def content_type(service: Service, part: Literal["advertisement", "result"]) -> 
 async def info_refs(
     repository: Path, service: Service, protocol: str | None = None, bounds: Bounds = DEFAULTS
 ) -> AsyncIterator[AsyncIterator[bytes]]:
-    """Answers `GET /info/refs?service=...`; `protocol` is the Git-Protocol header."""
+    """Answer `GET /info/refs?service=...`; `protocol` is the Git-Protocol header."""
     writing = service == "git-receive-pack"
     arguments = [service.removeprefix("git-"), "--stateless-rpc", "--advertise-refs", str(repository)]
     async with start(
@@ -96,9 +96,9 @@ async def info_refs(
 async def upload_pack(
     repository: Path, body: AsyncIterable[bytes], protocol: str | None = None, bounds: Bounds = DEFAULTS
 ) -> AsyncIterator[AsyncIterator[bytes]]:
-    """Answers `POST /git-upload-pack` (clone, fetch): `async with upload_pack(...) as chunks: async for ...`.
+    """Answer `POST /git-upload-pack` (clone, fetch): `async with upload_pack(...) as chunks: async for ...`.
 
-    Leaving the block, also by cancellation, ends git and all its children. Raises `GitError` when git fails
+    Leaving the block, also by cancellation, ends git and all its children. Raise `GitError` when git fails
     without an answer, `MalformedRequestError` where that is the request's fault; what git itself tells the client about
     a failure is an answer.
     """
@@ -118,7 +118,7 @@ async def upload_pack(
 
 
 async def answer(child: Child, heading: bytes = b"") -> AsyncIterator[bytes]:
-    """What git says, after `heading`. Raises `MalformedRequestError` and `GitError` where it ends without a word."""
+    """Yield `heading` and git's output. Raise `MalformedRequestError` and `GitError` if git ends without output."""
     answered = False
     async for chunk in child.output():
         yield heading + chunk

@@ -26,7 +26,7 @@ from typing import Any
 
 import attrs
 
-#: Those of this process that run now.
+#: The children of this process that run now.
 RUNNING: set["Process"] = set()
 
 
@@ -52,11 +52,11 @@ class Process:
         return self._ended.result() if self._ended.done() else None
 
     async def wait(self) -> int:
-        """Waits for its end, not for that of its output; its status."""
+        """Wait for the end of the process, not of its output. Return its status."""
         return await asyncio.shield(self._ended)
 
     def close(self) -> None:
-        """Lets go of the streams, whoever else holds their other ends; what has not been read of them nobody will."""
+        """Close the streams, even if other processes hold the other ends. Unread output is lost."""
         for connection in self._connections:
             transport = connection.transport
             if not transport.is_closing() or transport.get_write_buffer_size():  # which it waits to be rid of
@@ -65,7 +65,7 @@ class Process:
     async def connect(
         self, end: socket.socket, limit: int
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Speaks through our end of one of its streams; of what it says about `limit` bytes wait for their reader."""
+        """Open our end of one of its streams. About `limit` bytes of unread output are buffered."""
         reader, writer = await asyncio.open_unix_connection(sock=end, limit=limit)
         self._connections.append(writer)
         return reader, writer
@@ -78,7 +78,7 @@ class Process:
 
 
 async def spawn(command: Sequence[str], *, with_stdin: bool, limit: int, **options: Any) -> Process:
-    """Starts a process; `options` are those of `subprocess.Popen`. Raises OSError."""
+    """Start a process; `options` are those of `subprocess.Popen`. Raise OSError."""
     with ExitStack() as undone, ExitStack() as given:
         stdin = _pair(undone, given) if with_stdin else None
         stdout, stderr = _pair(undone, given), _pair(undone, given)
@@ -103,7 +103,7 @@ async def spawn(command: Sequence[str], *, with_stdin: bool, limit: int, **optio
 
 
 def _pair(undone: ExitStack, given: ExitStack) -> tuple[socket.socket, socket.socket]:
-    """Our end, closed where nothing comes of it, and the process's."""
+    """Return our end, which `undone` closes if the start fails, and the process's end, which `given` closes."""
     ours, theirs = socket.socketpair()
     return undone.enter_context(ours), given.enter_context(theirs)
 
@@ -132,7 +132,7 @@ done
 
 @functools.cache
 def orphan_mark() -> Mapping[str, str]:
-    """What the environment of a git child needs for it to end soon after this process, however that ends.
+    """Return the variable by which git children are found and ended soon after this process, however it ends.
 
     The first call starts a small shell that waits for that. Needs /proc (Linux) and a `grep` that knows `-z`.
     """
@@ -165,7 +165,7 @@ _first = 0
 
 @contextmanager
 def priority_turn(*, background: bool) -> Iterator[bool]:
-    """Whether a git that runs for the length of the block has to give way from its beginning."""
+    """Yield whether the git that runs during the block needs a lower priority from the beginning."""
     global _first  # noqa: PLW0603 (as the processors are all repositories')
     gives_way = background or _first >= _MOST_FIRST
     _first += not gives_way
@@ -176,7 +176,7 @@ def priority_turn(*, background: bool) -> Iterator[bool]:
 
 
 def give_way(session: int) -> None:
-    """From now on, for a git that leads a session and all that it has started; for nobody where these have ended."""
+    """Lower the priority of the git that leads the session, and of all that it has started. Ignore an ended one."""
     with suppress(OSError):
         Path(f"/proc/{session}/autogroup").write_text(
             str(NICE_STEPS)
@@ -197,23 +197,23 @@ _current = ChildLimits()
 
 
 def set_limits(limits: ChildLimits) -> None:
-    """From now on, for all git children: they are this process's, whoever asked for them."""
+    """Set the limits of all git children that are started from now on."""
     global _current  # noqa: PLW0603 (as rlimits are the process's)
     _current = limits
 
 
-#: A shell sets them and becomes git: nothing that git starts can be faster than its limits.
+#: A shell sets the limits and then execs git, so that they hold before git starts anything.
 _SET = 'ulimit -c 0; ulimit -d "$1" && ulimit -t "$2" && shift 2 && '
 _LIMITED = _SET + 'exec "$@"'
-#: Likewise its priority, where it is to give way. Linux gives each session, as each git is, the same share of the
-#: processor whatever its `nice`, unless it is told by `autogroup` as well.
+#: The same with a lower priority. Linux gives each session (each git is one) the same share of the
+#: processor whatever its `nice`, unless `autogroup` is set as well.
 _GIVING_WAY = (
     _SET + f'{{ echo {NICE_STEPS} >/proc/$$/autogroup; }} 2>/dev/null; exec nice -n {NICE_STEPS} "$@"'
 )
 
 
 def limited(command: Sequence[str], *, gives_way: bool) -> list[str]:
-    """The command line that runs `command` under the limits; and below this process's priority, if it gives way."""
+    """Return the command line that runs `command` under the limits, and with lower priority if `gives_way`."""
     script = _GIVING_WAY if gives_way else _LIMITED
     return ["sh", "-c", script, "sh", str(_current.memory // 1024), str(_current.cpu), *command]
 
@@ -248,7 +248,7 @@ CHILD_CONFIGURATION = (
 def child_environment(
     extra: Mapping[str, str] | None = None, configuration: Sequence[tuple[str, str]] = ()
 ) -> dict[str, str]:
-    """The whole environment of a git child: nothing is inherited but PATH and TMPDIR."""
+    """Return the whole environment of a git child: nothing is inherited but PATH and TMPDIR."""
     pairs = (*CHILD_CONFIGURATION, *configuration)
     numbered = {f"GIT_CONFIG_KEY_{n}": key for n, (key, _) in enumerate(pairs)}
     numbered |= {f"GIT_CONFIG_VALUE_{n}": value for n, (_, value) in enumerate(pairs)}

@@ -33,9 +33,9 @@ class Pieces:
         self._position = 0
 
     async def until(self, mark: bytes) -> bytes | None:
-        """The bytes up to the next `mark`, which is passed over, or up to the end; None behind that.
+        """Return the bytes up to the next `mark`, which is passed over, or up to the end; None behind that.
 
-        Raises `OutputTooLargeError` where the mark does not come, and what the output raises.
+        Raise `OutputTooLargeError` where the mark does not come, and what the output raises.
         """
         searched = self._position
         while (found := self._waiting.find(mark, searched)) < 0:
@@ -83,7 +83,7 @@ class Entry:
 
 
 def find_entry(repository: Repository, commit: str, path: str) -> Entry | None:
-    """The entry at `path` ("a/b", without leading or trailing slash) of the commit with this full SHA."""
+    """Return the entry at `path` ("a/b", without leading or trailing slash) of the commit with this full SHA."""
     if path.endswith("/") or "\0" in path:  # libgit2 would read "a" in "a/" and "a\0b"
         return None
     try:
@@ -98,7 +98,7 @@ def find_entry(repository: Repository, commit: str, path: str) -> Entry | None:
 
 
 def read_blob(repository: Repository, entry: Entry) -> bytes:
-    """A blob's bytes, all in memory: meant for files up to `IN_MEMORY_BYTES`."""
+    """Return a blob's bytes, all in memory: meant for files up to `IN_MEMORY_BYTES`."""
     return repository[entry.id].peel(pygit2.Blob).data
 
 
@@ -109,7 +109,7 @@ def sizes(repository: Repository, ids: Iterable[str]) -> dict[str, int]:
 
 @asynccontextmanager
 async def stream_blob(repository: Repository, entry: Entry) -> AsyncIterator[AsyncIterator[bytes]]:
-    """A blob's bytes in chunks, from a child: `async with stream(...) as chunks: async for ...`.
+    """Yield a blob's bytes in chunks, from a child: `async with stream(...) as chunks: async for ...`.
 
     The iteration raises `GitError` when git fails, so it never ends cleanly short of `entry.size`.
     """
@@ -152,8 +152,8 @@ class Folder:
     recursive: bool
 
     async def page(self, skip: int, limit: int, counted: int) -> tuple[Sequence[Node], bool, int | None]:
-        """At most `limit` nodes after the first `skip`, folders first; whether more follow; and how many there are in
-        all, None where there are more than `counted`.
+        """Return at most `limit` nodes after the first `skip`, folders first; whether more follow; and how many there
+        are in all, None where there are more than `counted`.
 
         No more is read than it takes to find them and to count so far.
         """
@@ -173,7 +173,7 @@ class Folder:
         return self._as_nodes(found), False, None
 
     async def after(self, key: bytes, limit: int) -> tuple[Sequence[Node], bool]:
-        """At most `limit` nodes behind the `key` of one, by path; and whether more follow."""
+        """Return at most `limit` nodes behind the `key` of one, by path; and whether more follow."""
         found: list[bytes] = []
         async with self._listed(["-t"]) as listed:
             async for records in listed:
@@ -203,7 +203,7 @@ class Folder:
 
 
 def open_folder(repository: Repository, commit: str, folder: str = "", *, recursive: bool = False) -> Folder:
-    """The root without `folder`. Raises `NotFoundError` without that folder."""
+    """Return the root without `folder`. Raise `NotFoundError` without that folder."""
     root = tree_of(repository, commit)
     tree: pygit2.Object = root
     if folder:
@@ -234,13 +234,13 @@ def _key(record: bytes, prefix: bytes) -> bytes:
 
 
 async def paths(repository: Repository, commit: str, most: int) -> list[str]:
-    """Paths of all files. Raises `NotFoundError`, and `OutputTooLargeError` where there are more than `most`."""
+    """Return paths of all files. Raise `NotFoundError`, and `OutputTooLargeError` where there are more than `most`."""
     tree = str(tree_of(repository, commit).id)
     return await _names(repository, ["ls-tree", "-r", "-z", "--name-only", tree], most)
 
 
 async def changed_paths(repository: Repository, old: str, new: str, most: int) -> list[str]:
-    """Paths of what was added, changed or removed on the way from one commit to another. Raises like `paths`."""
+    """Return paths of what was added, changed or removed on the way from one commit to another. Raise like `paths`."""
     trees = [str(tree_of(repository, commit).id) for commit in (old, new)]
     return await _names(repository, ["diff-tree", "-r", "-z", "--name-only", "--no-renames", *trees], most)
 
@@ -257,7 +257,7 @@ async def _names(repository: Repository, arguments: Sequence[str], most: int) ->
 
 @asynccontextmanager
 async def _records(repository: Path, arguments: Sequence[str]) -> AsyncIterator[AsyncIterator[list[bytes]]]:
-    """What git prints with a NUL after each, as many records at a time as come together."""
+    """Yield what git prints with a NUL after each, as many records at a time as come together."""
     async with start(arguments, repository=repository, time_limit=TIME_LIMIT_SECONDS) as child:
 
         async def records() -> AsyncIterator[list[bytes]]:
@@ -303,7 +303,7 @@ class TreeSizes:
 
 
 async def can_be_merged(repository: Repository, *commits: str | None) -> bool:
-    """Whether none of the commits with these full SHAs has more than can be merged."""
+    """Return whether none of the commits with these full SHAs has more than can be merged."""
     trees = [repository[sha].peel(pygit2.Tree).id for sha in commits if sha is not None]
     return await asyncio.to_thread(TreeSizes(repository).can_be_merged, *trees)
 
@@ -353,9 +353,9 @@ class Archive:
 async def stream_archive(
     repository: Path, archive: Archive, *, time_limit: float = ARCHIVE_SECONDS
 ) -> AsyncIterator[AsyncIterator[bytes]]:
-    """The archive's bytes: `async with stream(...) as chunks: async for chunk in chunks`.
+    """Yield the archive's bytes: `async with stream(...) as chunks: async for chunk in chunks`.
 
-    Raises `NotFoundError` before the first byte when the commit or path does not exist, and `GitError` in the
+    Raise `NotFoundError` before the first byte when the commit or path does not exist, and `GitError` in the
     iteration when git fails later: the bytes never end cleanly short. LFS pointers are packed as they are.
     """
     _check_archive(repository, archive)

@@ -58,7 +58,7 @@ class Found:
 
 
 def written(root: Path) -> list[Path]:
-    """The repositories that have been written since somebody looked after them, longest ago first. Blocks."""
+    """Return the repositories that have been written since somebody looked after them, longest ago first. Blocks."""
     found = []
     for mark in (root / "written").glob("*.git"):
         try:
@@ -73,7 +73,7 @@ def _repository(root: Path, name: str) -> Path:
 
 
 def look_after(repository: Path, thresholds: Thresholds, now: float) -> Found:
-    """Removes what nobody living can want, and takes the mark off it where nobody is at work. Blocks; `now` is in
+    """Remove what nobody living can want, and take the mark off it where nobody is at work. Blocks; `now` is in
     seconds since 1970.
 
     That is: locks of refs while nobody moves any, objects of pushes while nobody transfers any, whatever is temporary
@@ -92,7 +92,7 @@ def look_after(repository: Path, thresholds: Thresholds, now: float) -> Found:
 
 
 def _clean_up(repository: Path, mark: Path, now: float) -> bool:
-    """Whether nobody was at work. What is large is only renamed while others have to wait."""
+    """Return whether nobody was at work. What is large is only renamed while others have to wait."""
     gone: list[Path] = []
     with alone(repository, "packing") as packing:
         if packing is not None:
@@ -127,7 +127,7 @@ def _set_aside(repository: Path) -> list[Path]:
 
 
 def clean_up_packing(repository: Path, now: float) -> None:
-    """What killed housekeeping has left; to be called by whoever alone packs. Blocks."""
+    """Remove what killed housekeeping has left. The caller holds the lock for packing alone. Blocks."""
     for name in _LOCKS_OF_PACKING:
         (repository / name).unlink(missing_ok=True)
     objects = repository / "objects"
@@ -142,7 +142,7 @@ def clean_up_packing(repository: Path, now: float) -> None:
 
 
 def wants_packing(repository: Path, thresholds: Thresholds) -> bool:
-    """Looks no further than it must. Blocks."""
+    """Return whether a threshold is reached, reading no more than necessary. Blocks."""
     return (
         _many_packs(repository, thresholds)
         or _many_loose_objects(repository, thresholds)
@@ -166,7 +166,7 @@ def _many_loose_objects(repository: Path, thresholds: Thresholds) -> bool:
 
 
 def _sizes(folder: Path) -> list[int]:
-    """Of the files in it, as far as they do not vanish meanwhile."""
+    """Return the sizes of the folder's files, without those that vanish meanwhile."""
     try:
         return [entry.stat().st_size for entry in list(os.scandir(folder))]
     except FileNotFoundError:
@@ -201,8 +201,8 @@ class Style:
 
 
 async def pack(repository: Path, style: Style, now: float) -> bool:
-    """Packs refs and objects; False where somebody else is just doing so, or a backup may still want what would go.
-    `now` is in seconds since 1970. Raises `GitError` and as `move_refs`."""
+    """Pack refs and objects; False where somebody else is just doing so, or a backup may still want what would go.
+    `now` is in seconds since 1970. Raise `GitError` and as `move_refs`."""
     with alone(repository, "packing") as descriptor:
         if descriptor is None or backups.is_under_way(repository.parent.parent):
             return False
@@ -225,7 +225,7 @@ async def pack(repository: Path, style: Style, now: float) -> bool:
 
 
 async def _pack_refs(repository: Path, style: Style, packing: int) -> None:
-    """Moves none, but locks them."""
+    """Pack loose refs. This locks them, and moves none."""
 
     async def attempt(moving: int) -> None:
         await run(
@@ -268,7 +268,7 @@ _REPACK = ("repack", "-d", "-l", "-n", "-q")
 
 
 async def _expire_reflogs(repository: Path, style: Style, packing: int) -> None:
-    """By git's own times; it locks each branch for a moment."""
+    """Expire reflog entries by git's own times. This locks each branch for a moment."""
 
     async def attempt(moving: int) -> None:
         await run(
@@ -283,7 +283,7 @@ async def _expire_reflogs(repository: Path, style: Style, packing: int) -> None:
 
 
 def _is_old(repository: Path, style: Style, now: float) -> bool:
-    """Whether the last time that it was packed as a whole is long ago, or never was."""
+    """Return whether the last time that it was packed as a whole is long ago, or never was."""
     try:
         return (repository / _STAMP).stat().st_mtime < now - style.days * _DAY_SECONDS
     except FileNotFoundError:
@@ -311,8 +311,8 @@ class _Count:
         return cls(counts["count"], counts["packs"], counts["count"] + counts["in-pack"], size, largest)
 
     def has_doubled(self, style: Style) -> bool:
-        """Whether most of it is not in its largest pack: so all that is ever packed as a whole is twice what there is
-        at the end, however many pushes bring it."""
+        """Return whether most of it is not in its largest pack: so all that is ever packed as a whole is twice what
+        there is at the end, however many pushes bring it."""
         return self.size <= style.whole and self.largest * 2 < self.size
 
 

@@ -52,7 +52,7 @@ class Recipients:
 
 
 def read_recipients(emails: Sequence[str] | None, user_ids: Sequence[str] | None) -> Recipients:
-    """What was sent, which may be padded with blanks. Raises 400, and RefusedAsAWhole."""
+    """Return the addresses and users that were sent, without blanks. Raise 400 and RefusedAsAWhole."""
     sent = [*(emails or []), *(user_ids or [])]
     if not any(text.strip() for text in sent):
         if len(emails or []) > 1 or len(user_ids or []) > 1:  # commas and nothing else
@@ -80,7 +80,7 @@ def _is_id(text: str) -> bool:
 
 
 def text_of_refusal(refusal: ApiError) -> str:
-    """The words for a membership that was refused."""
+    """Return the words for a membership that was refused."""
     message = refusal.body.get("message")
     if refusal.status == 409:
         return MEMBER_ALREADY
@@ -111,10 +111,10 @@ class Means:
 async def invite(
     transaction: Transaction, offer: Offer, recipients: Recipients, author: Author, means: Means
 ) -> dict[str, str]:
-    """Adds those who are known, invites the others by mail; what went wrong, by address, username or
+    """Add those who are known, invites the others by mail; what went wrong, by address, username or
     id of nobody.
 
-    Raises 403 where the caller may not grant the role at all, and RefusedAsAWhole where she would have sent too many
+    Raise 403 where the caller may not grant the role at all, and RefusedAsAWhole where she would have sent too many
     mails within an hour. Rows are written in one order, whoever asks, so that
     requests for the same people wait for each other rather than for ever.
     """
@@ -209,8 +209,8 @@ async def update(
     expires_at: datetime.date | Unset | None,
     author: Author,
 ) -> str:
-    """The JSON of what is so now; the invitation ends when it would have where `expires_at` is UNSET.
-    Raises 400, 403 and 404."""
+    """Return the JSON of what is so now; the invitation ends when it would have where `expires_at` is UNSET.
+    Raise 400, 403 and 404."""
     invitation = await _locked(transaction, source, email)
     if not members.may_touch(source.role, invitation.access_level, level):
         raise forbidden()
@@ -236,7 +236,7 @@ async def update(
 
 
 async def withdraw(transaction: Transaction, source: Source, email: str, author: Author) -> None:
-    """Raises 403 and 404."""
+    """Raise 403 and 404."""
     invitation = await _locked(transaction, source, email)
     if not members.may_touch(source.role, invitation.access_level):
         raise forbidden()
@@ -244,7 +244,7 @@ async def withdraw(transaction: Transaction, source: Source, email: str, author:
 
 
 async def accept(transaction: Transaction, invitation: Invitation, user: Person, author: Author) -> None:
-    """Makes `user` a member; one who is a member with as great a role already stays what she is."""
+    """Make `user` a member; one who is a member with as great a role already stays what she is."""
     await queries.delete(transaction, invitation.id)
     try:
         await members.add(
@@ -264,13 +264,13 @@ async def accept(transaction: Transaction, invitation: Invitation, user: Person,
 
 
 async def decline(transaction: Transaction, invitation: Invitation, author: Author) -> None:
-    """The inviter is told by mail."""
+    """Decline the invitation, and tell the inviter by mail."""
     await _end(transaction, invitation, author, "Invitation declined")
     await mails.queue_answer(transaction, invitation, invitation.email, accepted=False)
 
 
 async def clear_away(transaction: Transaction, kept: datetime.timedelta) -> int:
-    """Ends invitations that have expired, that nobody has answered for as long as `kept`, or that their makers may not
+    """End invitations that have expired, that nobody has answered for as long as `kept`, or that their makers may not
     make any more; how many."""
     over = await queries.lock_over(transaction, kept)
     for invitation in over:
@@ -375,7 +375,7 @@ def setup(services: Services) -> None:
 
 
 async def queue_reminders(services: Services) -> None:
-    """Queues the reminder of each invitation that is due; after a pause of the service only the latest one."""
+    """Queue the reminder of each invitation that is due; after a pause of the service only the latest one."""
     async with services.database.transaction() as transaction:
         today = transaction.now.date()
         for invitation in await queries.lock_unanswered(transaction, MOST_REMINDERS):

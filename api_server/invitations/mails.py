@@ -26,7 +26,7 @@ async def queue_invitation(transaction: Transaction, invitation_id: int, reminde
 
 
 async def mail_invitation(services: Services, invitation_id: int, reminder: int) -> None:
-    """The task. An invitation that has been answered or taken back meanwhile is not mailed."""
+    """Send the invitation's mail, as a queued task, unless it has been answered or withdrawn meanwhile."""
     invitation = await queries.find(services.database, invitation_id)
     if invitation is None:
         return
@@ -63,7 +63,7 @@ def _subject(inviter: str | None, source: str, reminder: int) -> str:
 async def queue_answer(
     transaction: Transaction, invitation: Invitation, name: str, *, accepted: bool
 ) -> None:
-    """Tells the inviter, where she still is."""
+    """Tell the inviter, where she still is."""
     if not invitation.inviter_email:
         return
     verb = "accepted" if accepted else "declined"

@@ -130,7 +130,7 @@ async def owners_of(database: Executor, emails: list[str]) -> dict[str, Owner]:
     SELECT users.id, users.username, users.name FROM users WHERE users.id = ANY (%(ids)s::bigint[])
     """)
 async def users_with(database: Executor, ids: list[int]) -> list[KnownUser]:
-    """Those that exist."""
+    """Return those that exist."""
 
 
 CREATE = """
@@ -144,7 +144,7 @@ CREATE = """
 
 
 async def create(transaction: Transaction, **values: Any) -> int | None:
-    """The new id; None where the address has been invited there already."""
+    """Return the new id; None where the address has been invited there already."""
     invitation_id: int | None = await transaction.value(CREATE, **values)
     return invitation_id
 
@@ -192,7 +192,7 @@ FIND_BY_TOKEN = Query(
 
 @statement(FIND_BY_TOKEN)
 async def find_by_token(database: Executor, digest: bytes) -> Invitation | None:
-    """The invitation, unless it has expired, or whoever made it may not make it any more."""
+    """Return the invitation, unless it has expired or its inviter has lost the right to invite."""
 
 
 @statement(f"{FIND_BY_TOKEN} FOR UPDATE OF invitations")
@@ -224,7 +224,7 @@ async def update(
     expires_at: datetime.date | None,
     user_id: int,
 ) -> str:
-    """The JSON that endpoint 33 answers with. Where `user_id` makes it one for an Owner, it is hers."""
+    """Return the JSON that endpoint 33 answers with. Where `user_id` makes it one for an Owner, it is hers."""
 
 
 @statement("""
@@ -237,7 +237,7 @@ async def delete(transaction: Transaction, invitation_id: int) -> None: ...
     SELECT EXISTS (SELECT FROM owner_of_address(%(email)s) owner WHERE owner.id = %(user_id)s)
 """)
 async def is_own_address(database: Executor, user_id: int, email: str) -> bool:
-    """Whether the user has confirmed that the address is hers."""
+    """Return whether the user has confirmed that the address is hers."""
 
 
 @attrs.frozen
@@ -259,7 +259,7 @@ class Unanswered:
     ORDER BY invitations.id FOR UPDATE SKIP LOCKED
     """)
 async def lock_unanswered(transaction: Transaction, most: int) -> list[Unanswered]:
-    """Those with fewer than `most` reminders."""
+    """Return those with fewer than `most` reminders."""
 
 
 @statement("""

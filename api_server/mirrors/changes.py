@@ -26,7 +26,7 @@ MAX_ENABLED = 10
 async def check(
     services: Services, project: Project, wishes: MirrorUpdate, before: Configuration | None = None
 ) -> None:
-    """Whether the wishes can come true; asks DNS, so it comes before the transaction. Raises 400."""
+    """Whether the wishes can come true; asks DNS, so it comes before the transaction. Raise 400."""
     _refuse_asterisks(wishes, before)
     problems = wishes.problems()
     if isinstance(wishes.url, str) and (before is None or wishes.url != before.shown_url):
@@ -41,7 +41,7 @@ async def check(
 async def create(
     services: Services, actor: Actor, transaction: Transaction, project: Project, wishes: MirrorUpdate
 ) -> str:
-    """The new mirror's JSON. Raises 400."""
+    """Return the new mirror's JSON. Raise 400."""
     await lock_project(transaction, project.id)
     after = _fulfilled(services, Configuration(), wishes)
     await _check_limit(transaction, project, after)
@@ -62,7 +62,7 @@ async def update(
     mirror_id: int,
     wishes: MirrorUpdate,
 ) -> str:
-    """The changed mirror's JSON. Raises 400 and NotFound."""
+    """Return the changed mirror's JSON. Raise 400 and NotFound."""
     if wishes.enabled is True:  # the project first, as whoever removes it does
         await lock_project(transaction, project.id)
     before = await queries.lock(transaction, project.id, mirror_id)
@@ -102,7 +102,7 @@ async def _url_problem(services: Services, url: str) -> str | None:
 
 
 def _refuse_asterisks(wishes: MirrorUpdate, before: Configuration | None) -> None:
-    """The shown URL stands for what is stored; in any other URL its asterisks would be taken for credentials."""
+    """Raise 400 for asterisks instead of credentials, except in the shown URL, which stands for the stored one."""
     if isinstance(wishes.url, str) and (before is None or wishes.url != before.shown_url):
         server = wishes.url.partition("://")[2].partition("/")[0]
         if f"{MASK}:{MASK}@" in server or server.startswith(f"{MASK}@"):

@@ -38,7 +38,7 @@ class MirrorUrl:
 
 
 def split_mirror_url(url: str) -> MirrorUrl:
-    """Take `url` apart; raises ValueError when it cannot be parsed."""
+    """Take `url` apart; raise ValueError when it cannot be parsed."""
     parts = urlsplit(url)
     _ = parts.port
     bare = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
@@ -48,7 +48,7 @@ def split_mirror_url(url: str) -> MirrorUrl:
 
 
 def uniqueness_key(url: str) -> str:
-    """What two mirrors of one project may not share: the URL without credentials, spelled in one way.
+    """Return the normalised URL without credentials, which two mirrors of one project may not share.
 
     Scheme and host in lower case, no default port, no trailing slash. `x` and `x.git` stay two repositories.
     """
@@ -59,14 +59,14 @@ def uniqueness_key(url: str) -> str:
 
 
 def netloc(scheme: str, host: str, port: int | None) -> str:
-    """A server as URLs of that scheme name it, without the dot that ends a host and without the default port."""
+    """Return a server as URLs of that scheme name it, without the dot that ends a host and without the default port."""
     host = host.removesuffix(".")
     bracketed = f"[{host}]" if ":" in host else host
     return bracketed if port in (None, DEFAULT_PORTS.get(scheme)) else f"{bracketed}:{port}"
 
 
 def is_same_repository(url: str, own_url: str) -> bool:
-    """Whether a mirror's `url` is the project's `own_url` (its HTTP or its SSH clone URL, scp form too).
+    """Return whether a mirror's `url` is the project's `own_url` (its HTTP or its SSH clone URL, scp form too).
 
     Credentials, `.git`, trailing slashes, letter case and http instead of https make no difference; ports do.
     """
@@ -146,7 +146,7 @@ class MirrorUpdate:
         return self.mirror_branch_regex not in (UNSET, None, "")
 
     def problems(self) -> dict[str, list[str]]:
-        """What is wrong with them whatever the mirror, by field, in GitLab's words."""
+        """Return the problems of these values on their own, by field, in GitLab's words."""
         found = {}
         if self.only_protected_branches is None:
             found["only_protected_branches"] = ["can't be blank"]
@@ -165,7 +165,7 @@ def apply_update(before: Configuration, wishes: MirrorUpdate, vault: Vault, own_
 
     Choosing branches by a regex and choosing protected ones exclude each other: the wish of now wins. A URL that
     is the shown one, with its asterisks, keeps the credentials. Host keys go when the server changes.
-    Raises InvalidHostKeysError.
+    Raise InvalidHostKeysError.
     """
     after = attrs.evolve(before, **_plain(wishes))
     if wishes.sets_a_regex:
@@ -182,7 +182,7 @@ def apply_update(before: Configuration, wishes: MirrorUpdate, vault: Vault, own_
 
 
 def differences(before: Configuration, after: Configuration) -> dict[str, tuple[str, str]]:
-    """What differs, by field, as people may read it; credentials and keys are said to differ, not shown."""
+    """Return what differs, by field, as people may read it; credentials and keys are said to differ, not shown."""
     found = {
         name: (_said(getattr(before, name)), _said(getattr(after, name)))
         for name in ("url", *_PLAIN)
@@ -196,7 +196,7 @@ def differences(before: Configuration, after: Configuration) -> dict[str, tuple[
 
 
 def is_retargeted(before: Configuration, after: Configuration) -> bool:
-    """Whether the next run goes somewhere else, or as somebody else."""
+    """Return whether the next run goes somewhere else, or as somebody else."""
     return (before.url, before.credentials, before.auth_method) != (
         after.url,
         after.credentials,
@@ -251,7 +251,7 @@ def _server(url: str) -> tuple[str | None, int | None]:
 
 
 def _with_key_pair(before: Configuration, vault: Vault, own_host: str) -> Configuration:
-    """The pair is made when it is first needed, and stays."""
+    """Return the key pair, which is made on first use and stays."""
     needed = before.auth_method == "ssh_public_key" and urlsplit(before.url).scheme.lower() == "ssh"
     if not needed or before.private_key is not None:
         return before
@@ -278,7 +278,7 @@ BranchSelector = Callable[[str], bool]
 
 
 def all_branches(_name: str) -> bool:
-    """The selector of a mirror without a filter."""
+    """Return the selector of a mirror without a filter."""
     return True
 
 
@@ -293,7 +293,7 @@ def protected_branches(patterns: Iterable[str]) -> BranchSelector:
 
 
 def _groups(patterns: Iterable[str]) -> Iterator[list[str]]:
-    """The patterns, as many together as one expression may hold."""
+    """Yield the patterns, as many together as one expression may hold."""
     group: list[str] = []
     for pattern in patterns:
         if group and sum(map(len, group)) + len(pattern) > _COMPARED_TOGETHER:

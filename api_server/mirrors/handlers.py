@@ -65,7 +65,7 @@ async def show_mirror(services: Services, params: MirrorId, project: Project) ->
 
 @routes.get(f"{_MIRROR}/public_key", access=project(Role.MAINTAINER), answers="200 PublicKey")
 async def show_public_key(services: Services, params: MirrorId, project: Project) -> web.Response:
-    """What the target has to accept from a mirror that logs in by key over SSH."""
+    """Return the public key with which the mirror logs in to its target over SSH."""
     key = await queries.public_key(services.database, project.id, _number(params.mirror_id))
     return json_value({"public_key": key})
 

@@ -67,9 +67,9 @@ class BatchAnswer:
 
 
 def read_answer(body: bytes, asked: Sequence[Pointer]) -> BatchAnswer:
-    """The batch answer in `body`, as far as it is about the objects in `asked`.
+    """Return the batch answer in `body`, as far as it is about the objects in `asked`.
 
-    Raises `NoLfsError` for what is no such answer, and `LfsError` for one that cannot be followed.
+    Raise `NoLfsError` for what is no such answer, and `LfsError` for one that cannot be followed.
     """
     try:
         sent = orjson.loads(body)
@@ -95,7 +95,7 @@ def read_answer(body: bytes, asked: Sequence[Pointer]) -> BatchAnswer:
 
 
 def message_in(body: bytes) -> str:
-    """The reason that an LFS error body gives; empty where it gives none."""
+    """Return the reason that an LFS error body gives; empty where it gives none."""
     try:
         sent = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -185,7 +185,7 @@ class LfsTarget:
     resolver: AbstractResolver
 
     async def bring(self, objects: Sequence[Stored], report: Report) -> None:
-        """Brings those of the objects that the target lacks; a target without LFS is left alone.
+        """Bring those of the objects that the target lacks; a target without LFS is left alone.
 
         What has happened is in `report`, also after this was cancelled.
         """
@@ -207,7 +207,7 @@ class LfsTarget:
                 return
 
     async def _ask(self, pointers: Sequence[Pointer]) -> BatchAnswer:
-        """Raises `NoLfsError` and `LfsError`."""
+        """Raise `NoLfsError` and `LfsError`."""
         question = {
             "operation": "upload",
             "transfers": ["basic"],
@@ -240,7 +240,7 @@ class LfsTarget:
                 report.problems.append(f"{wanted.oid}: {problem}")
 
     async def _bring_one(self, params: RequestedObject, stored: Stored) -> str | None:
-        """Why the target did not take the object, in its words. Raises `LfsError` where it did not answer."""
+        """Why the target did not take the object, in its words. Raise `LfsError` where it did not answer."""
         status, body = await self._send(
             "PUT",
             params.upload,
@@ -267,7 +267,7 @@ class LfsTarget:
         *,
         authenticated: bool,
     ) -> tuple[int, bytes]:
-        """Status and body of the answer. Raises `LfsError`; nothing of the URL, which may hold secrets, is in it."""
+        """Status and body of the answer. Raise `LfsError`; nothing of the URL, which may hold secrets, is in it."""
         try:
             await check_url(action.href, await self.policy(), self.resolver, schemes=HTTP_SCHEMES)
             headers = self._headers(action, defaults, authenticated=authenticated)
@@ -293,7 +293,8 @@ class LfsTarget:
     def _headers(
         self, action: Action, defaults: Mapping[str, str], *, authenticated: bool
     ) -> CIMultiDict[str]:
-        """The mirror's credentials go to its own server only, and only where the action brings none."""
+        """Return the request's headers. The mirror's credentials go only to its own server, and only if the action
+        brings none."""
         headers = CIMultiDict(action.header)
         for name in _OF_THE_CONNECTION:
             headers.popall(name, None)
@@ -352,7 +353,7 @@ def _server(url: str) -> object:
 
 
 async def _beginning(response: aiohttp.ClientResponse) -> bytes:
-    """Raises `LfsError` for an answer that is too large."""
+    """Raise `LfsError` for an answer that is too large."""
     body = bytearray()
     while piece := await response.content.read(64 * 1024):
         body += piece

@@ -74,13 +74,13 @@ class Comparison:
     default_commit: str | None
 
     def open_questions(self) -> set[Descent]:
-        """What `plan` has to know about the descent of commits; `descents_that_hold` answers."""
+        """Return the questions about descent that `plan` depends on. `descents_that_hold` answers them."""
         if self.keep_divergent_refs:
             return {self._step(name) for name in self.differing}
         return {descent for name in self.only_remote if (descent := self._merge(name))}
 
     def plan(self, descents: Collection[Descent]) -> Plan:
-        """The plan, given those of the open questions that hold.
+        """Return the plan, given those of the open questions that hold.
 
         Missing on the target: create. Different: update, but with `keep_divergent_refs` only forward. Only on
         the target: delete if its commit is contained in the source's default branch, and never with
@@ -101,11 +101,11 @@ class Comparison:
         return tuple(Change(name, self.remote.ids.get(name), self.local.ids.get(name)) for name in names)
 
     def _step(self, name: str) -> Descent:
-        """What has to hold for a ref to move forward only."""
+        """Return the descent that must hold for a fast-forward of the ref."""
         return self.remote.commit(name), self.local.commit(name)
 
     def _merge(self, name: str) -> Descent | None:
-        """What has to hold for a ref of the target to be deleted."""
+        """Return the descent that must hold before the target's ref is deleted."""
         return (self.remote.commit(name), self.default_commit) if self.default_commit else None
 
 
@@ -131,9 +131,9 @@ def compare(local: Refs, remote: Refs, selection: Selection, default_branch: str
 
 
 def stages(plan: Plan, default_branch: str | None) -> list[tuple[Change, ...]]:
-    """What is pushed one after the other, the default branch in the first stage unless it is up to date.
+    """Return what is pushed in each stage. The default branch is in the first one, unless it is up to date.
 
-    Deletions go after the default branch, which contains what they take away, and before everything else, so
+    Deletions come after the default branch, which contains the deleted commits, and before everything else, so
     that a merged `x` has made room for a new `x/y`.
     """
     changes = (*plan.creates, *plan.updates)
@@ -207,7 +207,7 @@ class Outcome:
 
 
 async def check_target(target: Target, policy: Policy, resolver: AbstractResolver) -> Remote:
-    """The target as git gets it: at addresses that were checked just now. Raises BlockedError."""
+    """Return the target as git gets it: at addresses that were checked just now. Raise BlockedError."""
     checked = await check_url(target.url, policy, resolver, schemes=MIRROR_SCHEMES)
     destination = checked.destination
     server = netloc(destination.scheme, destination.host, destination.port)

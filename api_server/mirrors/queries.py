@@ -34,7 +34,7 @@ SHOW = entity_statement(_MIRROR, f"SELECT remote_mirrors.* FROM remote_mirrors {
 
 
 async def show(database: Executor, project_id: int, mirror_id: int) -> str:
-    """Raises NotFound."""
+    """Raise NotFound."""
     return await database.entity(SHOW, id=mirror_id, project_id=project_id)
 
 
@@ -65,12 +65,12 @@ LOCK = Query(f"{_FIND} FOR UPDATE", Mirror)
 
 
 async def find(database: Executor, project_id: int, mirror_id: int) -> Mirror:
-    """Raises NotFound, also for another project's."""
+    """Raise NotFound, also for another project's."""
     return await database.one(FIND, id=mirror_id, project_id=project_id)
 
 
 async def lock(transaction: Transaction, project_id: int, mirror_id: int) -> Mirror:
-    """As it is until the transaction ends. Raises as `find`."""
+    """As it is until the transaction ends. Raise as `find`."""
     return await transaction.one(LOCK, id=mirror_id, project_id=project_id)
 
 
@@ -95,7 +95,7 @@ CREATE = entity_statement(
 
 
 async def create(transaction: Transaction, project_id: int, configuration: Configuration) -> EntityRow:
-    """The new mirror. Raises Conflict."""
+    """Return the new mirror. Raise Conflict."""
     return await transaction.one(CREATE, project_id=project_id, **configuration.columns)
 
 
@@ -114,7 +114,7 @@ UPDATE = entity_statement(
 
 
 async def update(transaction: Transaction, mirror_id: int, configuration: Configuration) -> str:
-    """The changed mirror's JSON. Raises Conflict, NotFound."""
+    """Return the changed mirror's JSON. Raise Conflict, NotFound."""
     return await transaction.entity(UPDATE, id=mirror_id, **configuration.columns)
 
 
@@ -141,7 +141,7 @@ PUBLIC_KEY = Query(
 
 
 async def public_key(database: Executor, project_id: int, mirror_id: int) -> str:
-    """Raises NotFound, also for a mirror that has no use for a key."""
+    """Raise NotFound, also for a mirror that has no use for a key."""
     return (await database.one(PUBLIC_KEY, id=mirror_id, project_id=project_id)).public_key
 
 
@@ -172,7 +172,7 @@ class Maintainer:
     ORDER BY users.id
     """)
 async def maintainers(database: Executor, project_id: int) -> list[Maintainer]:
-    """Those who are Maintainer or more in the project, inherited roles included."""
+    """Return those who are Maintainer or more in the project, inherited roles included."""
 
 
 @attrs.frozen
@@ -188,7 +188,7 @@ class MirroredProject:
     FROM projects WHERE projects.id = %(project_id)s
     """)
 async def project_of(database: Executor, project_id: int) -> MirroredProject:
-    """Raises NotFound."""
+    """Raise NotFound."""
 
 
 #: Runs that follow a failed one by themselves; when the last of them fails too, the mirror has failed.
@@ -210,7 +210,7 @@ Ending = Literal["succeed", "diverge", "retry", "fail"]
     RETURNING {COLUMNS}
     """)
 async def begin_run(transaction: Transaction, mirror_id: int) -> Mirror | None:
-    """The mirror with the number of the run that now begins; None where it is gone or disabled."""
+    """Return the mirror with the number of the run that now begins, or None if it is gone or disabled."""
 
 
 @attrs.frozen
@@ -248,7 +248,7 @@ END = Query(
 async def end_run(
     transaction: Transaction, mirror_id: int, run: int, event: Ending, last_error: str | None
 ) -> Ended | None:
-    """Ends the run of that number; `retry` is `fail` when there have been enough. None: it does not count any more."""
+    """End the run of that number; `retry` is `fail` when there have been enough. None: it does not count any more."""
     return await transaction.row(
         END, id=mirror_id, run=run, event=event, last_error=last_error, max_retries=MAX_RETRIES
     )
@@ -258,7 +258,7 @@ async def end_run(
     SELECT EXISTS (SELECT FROM remote_mirrors WHERE id = %(mirror_id)s AND run = %(run)s AND update_status = 'started')
 """)
 async def is_current_run(database: Executor, mirror_id: int, run: int) -> bool:
-    """Whether the run of that number still counts: neither mirror nor project is gone, nor the target changed."""
+    """Return whether the run still counts: mirror and project exist, and the target has not changed."""
 
 
 @statement("""
@@ -277,7 +277,7 @@ async def is_current_run(database: Executor, mirror_id: int, run: int) -> bool:
         AND transition.event = 'retarget' AND transition.before = remote_mirrors.update_status
 """)
 async def retarget(transaction: Transaction, mirror_id: int) -> None:
-    """Forgets what happened at another target or with other credentials; a run that is on its way ends."""
+    """Forget what happened at another target or with other credentials; a run that is on its way ends."""
 
 
 LEARN_HOST_KEYS = """
@@ -312,7 +312,7 @@ async def unattended_runs(database: Executor, lock_prefix: str) -> list[Mirror]:
     ORDER BY remote_mirrors.id
     """)
 async def enabled_mirrors(transaction: Transaction, project_id: int) -> list[Mirror]:
-    """Those of a project that run after pushes."""
+    """Return those of a project that run after pushes."""
 
 
 @attrs.frozen
@@ -354,7 +354,7 @@ class OwedObject:
     ORDER BY lfs_objects.oid
     """)
 async def owed_objects(database: Executor, mirror: Mirror, new: Collection[str]) -> list[OwedObject]:
-    """What the project has of the `new` objects and of those owed since earlier runs."""
+    """Return which of the `new` objects, and of those still owed from earlier runs, the project has."""
 
 
 @statement("""
@@ -371,11 +371,11 @@ async def owed_objects(database: Executor, mirror: Mirror, new: Collection[str])
 async def note_lfs_objects(
     transaction: Transaction, mirror: Mirror, *, arrived: Collection[str], owed: Collection[str]
 ) -> None:
-    """What the target has now, and what it has not although its commits point to it."""
+    """Store which objects the target has now, and which it lacks although its commits point to them."""
 
 
 @statement("""
     UPDATE remote_mirrors SET lfs_followed = false WHERE id = %(id)s AND run = %(run)s
 """)
 async def look_through_all(transaction: Transaction, mirror: Mirror) -> None:
-    """The next run begins with the first commit."""
+    """Have the next run begin with the first commit."""

@@ -52,7 +52,7 @@ FIRST_RUN_SECONDS = 3 * 3600
 
 
 async def run_for_caller(transaction: Transaction, project: Project, mirror: Mirror) -> None:
-    """As `run_soon`; while a run is on its way there is nothing to queue. Raises 400 for a mirror that does not run."""
+    """As `run_soon`; while a run is on its way there is nothing to queue. Raise 400 for a mirror that does not run."""
     if not mirror.enabled or project.repository_access_level == "disabled":
         raise invalid("Cannot proceed with the push mirroring. Please verify your mirror configuration.")
     if mirror.update_status != "started":
@@ -66,7 +66,7 @@ async def run_all_soon(transaction: Transaction, project_id: int) -> None:
 
 
 async def run_soon(transaction: Transaction, mirror: Mirror) -> None:
-    """Queues a run, unless one waits already: at once, or a full back-off from now if the last has just begun."""
+    """Queue a run, unless one waits already: at once, or a full back-off from now if the last has just begun."""
     back_off = PROTECTED_BACK_OFF if mirror.only_protected_branches else BACK_OFF
     began = mirror.last_update_started_at
     has_just_begun = began is not None and began >= transaction.now - back_off
@@ -74,7 +74,7 @@ async def run_soon(transaction: Transaction, mirror: Mirror) -> None:
 
 
 async def run_at_once(transaction: Transaction, mirror_id: int) -> None:
-    """Queues a run, unless one waits already, whenever the last one was."""
+    """Queue a run, unless one waits already, whenever the last one was."""
     await _enqueue(transaction, mirror_id, None)
 
 
@@ -94,14 +94,14 @@ def time_limit(mirror: Mirror) -> int:
 
 
 def is_stuck(mirror: Mirror, now: datetime.datetime) -> bool:
-    """Whether its run has taken longer than that."""
+    """Return whether its run has taken longer than that."""
     began = mirror.last_update_started_at
     limit = datetime.timedelta(seconds=time_limit(mirror))
     return mirror.update_status == "started" and began is not None and began < now - limit
 
 
 async def report_failure(transaction: Transaction, mirror: Mirror, last_error: str, *, by_mail: bool) -> None:
-    """Records the failure of the mirror; `by_mail` also sends it to everybody who can mend it."""
+    """Record the failure of the mirror; `by_mail` also sends it to everybody who can mend it."""
     project = await queries.project_of(transaction, mirror.project_id)
     target = Entity("Project", mirror.project_id, project.full_path).target(mirror.id, mirror.shown_url)
     await audit_trail.record(transaction, "remote_mirror_update_failed", SYSTEM, target, reason=last_error)
@@ -113,7 +113,7 @@ async def report_failure(transaction: Transaction, mirror: Mirror, last_error: s
 def failure_letter(
     mirror: Mirror, project: MirroredProject, maintainer: Maintainer, last_error: str
 ) -> Letter:
-    """The mail to one maintainer; each run of a mirror that is told of has a letter of its own."""
+    """Return the mail to one maintainer; each run of a mirror that is told of has a letter of its own."""
     return Letter(
         id=f"remote-mirror-{mirror.id}-{mirror.run}-{maintainer.id}",
         to=maintainer.email,
@@ -151,7 +151,7 @@ class Attempt:
 
 
 async def run_mirror_once(services: Services, mirror_id: int) -> None:
-    """Makes one run of the mirror, whatever it meets; does nothing where the mirror is gone or disabled."""
+    """Make one run of the mirror, whatever it meets; do nothing where the mirror is gone or disabled."""
     async with services.database.transaction() as transaction:
         mirror = await queries.begin_run(transaction, mirror_id)
     if mirror is not None:
@@ -161,7 +161,7 @@ async def run_mirror_once(services: Services, mirror_id: int) -> None:
 
 
 async def record_run(services: Services, mirror: Mirror, attempt: Attempt) -> None:
-    """Ends the run of `mirror`: queues the next one where it is tried again, and tells the maintainers where it is a
+    """End the run of `mirror`: queues the next one where it is tried again, and tell the maintainers where it is a
     failure that is news."""
     async with services.database.transaction() as transaction:
         if keys := _host_keys(mirror.url, attempt.learnt_host_keys):
@@ -176,7 +176,7 @@ async def record_run(services: Services, mirror: Mirror, attempt: Attempt) -> No
 
 
 def _log_run(mirror: Mirror, attempt: Attempt, status: str) -> None:
-    """The one line about a run."""
+    """Log one line about a run."""
     if status not in ("to_retry", "failed"):
         log.info("mirror run ended", mirror=mirror.id, project=mirror.project_id, status=status)
         return
@@ -192,7 +192,7 @@ def _log_run(mirror: Mirror, attempt: Attempt, status: str) -> None:
 
 
 async def attend_runs(services: Services) -> None:
-    """Takes up the runs that were cut off: fails those whose time is over, and makes the others again.
+    """Take up the runs that were cut off: fails those whose time is over, and make the others again.
 
     What killed processes have left of secrets goes first.
     """
@@ -206,7 +206,7 @@ async def attend_runs(services: Services) -> None:
 
 
 async def postpone(services: Services, mirror_id: int, seconds: int) -> None:
-    """Queues the run again for later: this process has no room for it now."""
+    """Queue the run again for later: this process has no room for it now."""
     async with services.database.transaction() as transaction:
         await run_later(transaction, mirror_id, seconds)
 
@@ -221,7 +221,7 @@ def target_of(vault: Vault, mirror: Mirror) -> Target:
 
 
 async def selection_of(services: Services, mirror: Mirror) -> Selection:
-    """What the mirror pushes."""
+    """Return what the mirror pushes."""
     if mirror.only_protected_branches:
         selects = protected_branches(await queries.protected_names(services.database, mirror.project_id))
     elif mirror.mirror_branch_regex is not None:
@@ -252,7 +252,7 @@ async def _attempt(services: Services, mirror: Mirror) -> Attempt:
 async def _while_current(
     services: Services, mirror: Mirror, work: Coroutine[Any, Any, ResultT]
 ) -> ResultT | None:
-    """What `work` returns; None, with `work` ended, as soon as the run does not count any more."""
+    """Return what `work` returns; None, with `work` ended, as soon as the run does not count any more."""
     task = asyncio.create_task(work)
     try:
         while not (await asyncio.wait({task}, timeout=NOTICED_AFTER))[0]:
@@ -285,7 +285,7 @@ NO_ROOM_SECONDS = 15
 
 
 def setup(services: Services) -> None:
-    """Registers the run of a mirror, and what sets it off."""
+    """Register the run of a mirror, and what sets it off."""
     room = asyncio.Semaphore(AT_ONCE)
 
     async def run_mirror(mirror_id: int) -> None:

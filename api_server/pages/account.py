@@ -92,7 +92,7 @@ async def show_password_form(request: web.Request, visitor: Visitor) -> web.Resp
 
 @pages.post(PASSWORD, form_page=show_password_form)
 async def change_password(request: web.Request, visitor: Visitor, form: Form) -> web.Response:
-    """Ends all other sessions."""
+    """End all other sessions."""
     services = context.services(request)
     user = user_of(visitor)
     if wait := services[BY_USER].retry_after(user.id):
@@ -116,7 +116,7 @@ async def change_password(request: web.Request, visitor: Visitor, form: Form) ->
 
 
 async def _check_present_password(services: Services, account: Account, form: Form) -> None:
-    """Raises 400 for another one."""
+    """Raise 400 for another one."""
     present, stored = str(form.get("present_password", "")), account.password_hash
     # Takes some 50 ms of computing.
     matches = await asyncio.to_thread(services.vault.password_matches, present, stored)
@@ -125,7 +125,7 @@ async def _check_present_password(services: Services, account: Account, form: Fo
 
 
 async def hash_new_password(services: Services, form: Form) -> str:
-    """The hash of the password that was typed twice. Raises 400 for one that will not do."""
+    """Return the hash of the password that was typed twice. Raise 400 for one that will not do."""
     password = str(form.get("password", ""))
     if text := problem_with(password):
         raise invalid({"password": [text]})

@@ -38,7 +38,7 @@ def _folder() -> Path:
 
 
 def _addresses() -> list[str]:
-    """The files' addresses, which change with their version."""
+    """Return the files' addresses, which change with their version."""
     return [f"/-/assets/swagger/{metadata.version('swagger-ui-bundle-v2')}/{name}" for name in _FILES]
 
 

@@ -50,7 +50,7 @@ class Chunk:
 async def show_blame(
     request: web.Request, visitor: Visitor, params: ShowBlame, project: Project
 ) -> web.Response:
-    """A part of the file's lines; none of what has no lines, or is too large to be shown."""
+    """Return a part of the file's lines; none of what has no lines, or is too large to be shown."""
     at, entry = await entry_at(request, project, params.rest)
     if params.page < 1:
         raise bad_parameters("page does not have a valid value")

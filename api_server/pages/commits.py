@@ -54,7 +54,7 @@ class FileDifference:
 async def read_differences(
     request: web.Request, repository: Repository, old: str | None, new: str, page: Page
 ) -> tuple[Sequence[FileDifference], ListPage]:
-    """The files on that page, and how many there are. Raises `TooBusy`, and 503 for what takes too long."""
+    """Return the files on that page, and how many there are. Raise `TooBusy`, and 503 for what takes too long."""
     services = context.services(request)
     most = services.settings.diff_max_files
     limits = DiffLimits(diff_max_files=most, diff_max_lines=MOST_LINES, diff_max_patch_bytes=MOST_BYTES)
@@ -70,7 +70,7 @@ def _file(found: FileDiff) -> FileDifference:
 
 
 def _note(found: FileDiff) -> str:
-    """What happened to the file as a whole, and why nothing of it is shown."""
+    """Return what happened to the file as a whole, and why nothing of it is shown."""
     kinds = {"new": found.added, "removed": found.removed, "renamed": found.renamed}
     words = [word for word, holds in kinds.items() if holds]
     if found.old_mode != found.new_mode and not (found.added or found.removed):
@@ -184,7 +184,7 @@ class Comparison:
 async def read_comparison(
     request: web.Request, project: Project, first: str, second: str, part: Page, *, since_parting: bool = True
 ) -> Comparison:
-    """What `second` has that `first` has not, since they parted or as they are. Raises 404 for unknown refs."""
+    """What `second` has that `first` has not, since they parted or as they are. Raise 404 for unknown refs."""
     services = context.services(request)
     repository = await opened(services, project)
     old, new = commit_named(repository, first), commit_named(repository, second)

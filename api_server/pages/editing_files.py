@@ -75,7 +75,7 @@ class Place:
 
     @property
     def file(self) -> Entry:
-        """Raises 404 if there is none."""
+        """Raise 404 if there is none."""
         entry = trees.find_entry(self.at.repository, self.at.commit, self.path) if self.at else None
         if entry is None or not entry.is_blob:
             raise not_found("File")
@@ -83,7 +83,7 @@ class Place:
 
 
 async def _place(request: web.Request, project: Project, rest: str) -> Place:
-    """Raises 404, also for what is on no branch."""
+    """Raise 404, also for what is on no branch."""
     at = await read_tree_path(request, project, rest)
     if at is None:
         return Place(project.default_branch, "", None)
@@ -124,7 +124,7 @@ async def show_upload(
 async def upload_file(
     request: web.Request, visitor: Visitor, params: OnBranch, form: Form, project: Project
 ) -> web.Response:
-    """A new file, or on demand a new content of one that is there."""
+    """Return a new file, or on demand a new content of one that is there."""
     place, file = await _place(request, project, params.rest), form.get("file")
     if not isinstance(file, UploadedFile):
         raise invalid({"file": ["is missing: choose one"]})
@@ -193,7 +193,7 @@ async def delete_file(
 async def _answer(
     request: web.Request, visitor: Visitor, project: Project, form: str, place: Place, **values: Any
 ) -> web.Response:
-    """A form, with the branch that the commit goes to: a new one where the visitor may not push to this one."""
+    """Return a form, with the branch that the commit goes to: a new one where the visitor may not push to this one."""
     protection = await protection_of(context.services(request).database, project.id, place.branch)
     may_push = protection.may_push(project.role, admin=project.admin)
     branch = place.branch if may_push else _new_branch(visitor, place)
@@ -212,7 +212,7 @@ async def _answer(
 
 
 def _new_branch(visitor: Visitor, place: Place) -> str:
-    """A name that no branch has: `alice-patch-1`."""
+    """Return a name that no branch has: `alice-patch-1`."""
     number, start = 1, f"{user_of(visitor).username}-patch"
     while place.at is not None and references.branch(place.at.repository, f"{start}-{number}") is not None:
         number += 1
@@ -220,7 +220,7 @@ def _new_branch(visitor: Visitor, place: Place) -> str:
 
 
 async def _text(place: Place) -> str:
-    """What is in the file. Raises 422 for what is no text, or too large to be edited."""
+    """What is in the file. Raise 422 for what is no text, or too large to be edited."""
     file = place.file
     if (file.size or 0) > _MOST_BYTES:
         raise invalid("This file is too large to be edited here: change it with git", status=422)
@@ -235,7 +235,7 @@ async def _text(place: Place) -> str:
 
 
 async def _last_commit(request: web.Request, place: Place) -> str:
-    """The commit that has changed the file last: a later one is a conflict."""
+    """Return the commit that has changed the file last: a later one is a conflict."""
     if place.at is None:
         raise not_found("File")
     start = History(start=place.at.commit, path=place.path)
@@ -245,7 +245,7 @@ async def _last_commit(request: web.Request, place: Place) -> str:
 
 
 def _lines(text: str, ending: str, *, end: bool = True) -> str:
-    """A text as a form sends it, with other ends of lines; the last line gets one too if `end`."""
+    """Return a text as a form sends it, with other ends of lines; the last line gets one too if `end`."""
     plain = text.replace("\r\n", "\n")
     if end and plain and not plain.endswith("\n"):
         plain += "\n"
@@ -253,7 +253,7 @@ def _lines(text: str, ending: str, *, end: bool = True) -> str:
 
 
 def _path_in(place: Place, name: str, field: str) -> str:
-    """The path of a file in the folder of the form. Raises 400 for no name."""
+    """Return the path of a file in the folder of the form. Raise 400 for no name."""
     if not name or name.endswith("/"):
         raise invalid({field: ["has no name"]})
     return f"{place.path}/{name}" if place.path else name

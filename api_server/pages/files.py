@@ -57,12 +57,13 @@ EDIT = project(Role.DEVELOPER, feature="repository", changes=True)
 
 
 def may_edit(at: TreePath, project: Project, visitor: Visitor) -> bool:
-    """Whether the visitor may commit to what the place is on: a branch."""
+    """Return whether the visitor may commit to what the place is on: a branch."""
     return references.branch(at.repository, at.ref) is not None and allows(EDIT, project, visitor)
 
 
 async def read_tree_path(request: web.Request, project: Project, rest: str) -> TreePath | None:
-    """What `rest` names; None in a repository that has no commit on its default branch, of that branch. Raises 404."""
+    """Return what `rest` names; None in a repository that has no commit on its default branch, of that branch. Raise
+    404."""
     repository, rest = await opened(context.services(request), project), rest.strip("/")
     split = references.split_ref_and_path(repository, rest)
     if split is None:
@@ -75,7 +76,7 @@ async def read_tree_path(request: web.Request, project: Project, rest: str) -> T
 
 
 async def entry_at(request: web.Request, project: Project, rest: str) -> tuple[TreePath, Entry]:
-    """Return what `rest` names, a file or a folder. Raises 404."""
+    """Return what `rest` names, a file or a folder. Raise 404."""
     at = await read_tree_path(request, project, rest)
     entry = trees.find_entry(at.repository, at.commit, at.path) if at else None
     if at is None or entry is None or entry.kind == "submodule":
@@ -219,7 +220,7 @@ class ShowTag:
 async def list_branches(
     request: web.Request, visitor: Visitor, params: ListRefs, project: Project
 ) -> web.Response:
-    """Those with the newest commits first."""
+    """Return those with the newest commits first."""
     services = context.services(request)
     repository, part = await opened(services, project), offset_page(params)
     known = await asyncio.to_thread(references.branches, repository)
@@ -253,7 +254,7 @@ async def show_tag(request: web.Request, visitor: Visitor, params: ShowTag, proj
 async def list_tags(
     request: web.Request, visitor: Visitor, params: ListRefs, project: Project
 ) -> web.Response:
-    """The newest first."""
+    """Return the newest first."""
     services = context.services(request)
     repository, part = await opened(services, project), offset_page(params)
     known = await asyncio.to_thread(references.tags, repository)

@@ -46,7 +46,7 @@ async def explore_projects(request: web.Request, visitor: Visitor, params: Find)
 
 
 async def _projects(request: web.Request, params: Find, **sent: Any) -> page.List:
-    """Those with the newest activity first."""
+    """Return those with the newest activity first."""
     sent |= params.sent | {"order_by": "last_activity_at"}
     return await page.read_list(request, project_handlers.list_projects, **sent)
 
@@ -74,7 +74,7 @@ async def _show(
     *,
     instead: bool = False,
 ) -> web.Response:
-    """The page of a list; `instead` says that the list has what others own, where the visitor has nothing."""
+    """Return the page of a list; `instead` says that the list has what others own, where the visitor has nothing."""
     return page.answer(
         request,
         visitor,

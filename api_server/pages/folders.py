@@ -66,7 +66,7 @@ class Folder:
 
 
 async def read_folder(request: web.Request, project: Project, at: TreePath, part: Page) -> Folder:
-    """Return that part of the folder, folders first. Raises 404 without the folder, `TooBusy`, and 503 for what takes
+    """Return that part of the folder, folders first. Raise 404 without the folder, `TooBusy`, and 503 for what takes
     too long."""
     services = context.services(request)
     try:

@@ -73,7 +73,7 @@ class Fields:
     _shown: list[str] = attrs.field(factory=list)
 
     def id_of(self, name: str) -> str:
-        """The id of the field's element."""
+        """Return the id of the field's element."""
         return f"{self.prefix}-{name}" if self.prefix else name
 
     def value(self, name: str, otherwise: Any = "") -> Any:
@@ -87,12 +87,12 @@ class Fields:
         return sent
 
     def _is_new(self, name: str) -> bool:
-        """Whether the field was not in the form that was sent. Of fields by name (`inputs[job]`), others may be."""
+        """Return whether the sent form did not have the field, even if it had others of its group (`inputs[job]`)."""
         *outer, key = _keys_of(name)
         return self.refused is None or (bool(outer) and key not in (self._typed(outer[0]) or {}))
 
     def hint(self, name: str, hint: str) -> str:
-        """The sentences below the field; one says what has to be given again, because it is not in the page."""
+        """Return the sentences below the field; one says what has to be given again, because it is not in the page."""
         typed = self._typed(name)
         if isinstance(typed, UploadedFile):
             return f"Choose the file again. {hint}".strip()
@@ -103,25 +103,25 @@ class Fields:
         return f"{again} not shown. {hint}".strip()
 
     def is_chosen(self, name: str, value: object, otherwise: bool) -> bool:
-        """Whether a box is checked, or an option is selected."""
+        """Return whether a box is checked, or an option is selected."""
         if self._is_new(name):
             return otherwise
         typed = self.value(name)
         return str(value) in (typed if isinstance(typed, list) else [typed])
 
     def problem(self, name: str, label: str) -> str:
-        """The sentences about the field; it is noted as shown, so that they do not stand above the form too."""
+        """Return the sentences about the field; it is noted as shown, so that they do not stand above the form too."""
         plain = name.removesuffix("[]")
         self._shown.append(plain)
         return " ".join(sentences(self._problems.get(plain, []), label))
 
     def is_first_problem(self, name: str) -> bool:
-        """Whether the field is the first that something is wrong with: there the person goes on."""
+        """Return whether the field is the first that something is wrong with: there the person goes on."""
         wrong = [shown for shown in self._shown if shown in self._problems]
         return wrong[:1] == [name.removesuffix("[]")]
 
     def other_problems(self) -> list[str]:
-        """The sentences about the whole form, and about fields that it does not show."""
+        """Return the sentences about the whole form, and about fields that it does not show."""
         others = {name: texts for name, texts in self._problems.items() if name not in self._shown}
         return sentences(others)
 
@@ -148,7 +148,7 @@ class Offered:
 
 
 def fields_of(request: web.Request, action: str, prefix: str) -> Fields:
-    """The fields of the form that is sent to `action`, which is a path as it is written in the page."""
+    """Return the fields of the form that is sent to `action`, which is a path as it is written in the page."""
     refused = request.get(REFUSED)
     return Fields(prefix, refused if refused and refused.path == unquote(action.partition("#")[0]) else None)
 
@@ -159,6 +159,8 @@ _OF_PARAMETER = re.compile(r"(\w+)(?:\[\S*\])? ((?:is|does|has|must|cannot)\b.*)
 _ONE_OF_SOME = re.compile(r"(\w+)(?:, \w+)+ are missing, .*")
 #: As GitLab words some: `Failed to save group {:path=>["is invalid"]}`, `400 Bad request - Note {:note=>["..."]}`.
 _FAILED_TO_SAVE = re.compile(r'[\w -]+\{:(\w+)=>\["(.*)"\]\}', re.DOTALL)
+#: What a CI file says of its inputs: "`replicas` input: required value has not been provided, `dry` input: ...".
+_OF_INPUT = re.compile(r"`([^`[\]]+)` input: (.*?)(?:, (?=`[^`]+` input: )|\Z)", re.DOTALL)
 #: The fields of errors that forms know by another name.
 _FIELDS = {
     "base": "",
@@ -170,14 +172,15 @@ _FIELDS = {
 
 
 def problems_of(error: ApiError) -> Problems:
-    """What the API says, by field."""
+    """Return what the API says, by field."""
     message, text = error.body.get("message"), error.body.get("error")
     if isinstance(message, Mapping):
-        return {
+        problems = {
             str(_FIELDS.get(name, name)): texts if isinstance(texts, list) else [str(texts)]
             for name, texts in message.items()
             if "." not in name  # of a record within, whose problem is told of the record too
         }
+        return problems | _problems_of_inputs(problems)
     if error.status == 400 and isinstance(text, str):
         return _problems_of_parameters(text)
     if isinstance(message, str) and (failed := _FAILED_TO_SAVE.fullmatch(message)):
@@ -186,6 +189,17 @@ def problems_of(error: ApiError) -> Problems:
     if not reason and error.status == 404:
         reason = str(message).removeprefix("404 ").capitalize()  # "404 Branch Not Found"
     return {"": [reason]} if reason else {}
+
+
+def _problems_of_inputs(problems: Problems) -> Problems:
+    """Take the sentences about inputs, if there are only such, from the problems of the form to their fields."""
+    texts = problems.get("", [])
+    if not all(isinstance(text, str) and _OF_INPUT.match(text) for text in texts):
+        return {}
+    found: Problems = {"": []} if texts else {}
+    for name, said in _OF_INPUT.findall(" ".join(texts)):
+        found.setdefault(f"inputs[{name}]", []).append(said[:1].upper() + said[1:])
+    return found
 
 
 def _problems_of_parameters(text: str) -> Problems:
@@ -217,9 +231,9 @@ async def once(
     form: Form,
     answer: Callable[[], Awaitable[web.StreamResponse]],
 ) -> web.StreamResponse:
-    """The answer to a form; where the same form is sent again (a double click), the redirect that the first had.
+    """Return the answer to a form; where the same form is sent again (a double click), the redirect that the first had.
 
-    Raises 409 if the first takes too long. A form that is refused may be sent again, and so may one whose answer is
+    Raise 409 if the first takes too long. A form that is refused may be sent again, and so may one whose answer is
     more than a redirect, or begins a session, whose cookie the browser gets by the answer that it waits for.
     """
     if not form.get("form_key"):
@@ -244,7 +258,7 @@ async def once(
 
 
 def _name_of(visitor: Visitor, path: str, form: Form) -> bytes:
-    """The same for identical forms of one browser only."""
+    """Return the same for identical forms of one browser only."""
     fields = orjson.dumps(form, option=orjson.OPT_SORT_KEYS, default=_name_of_file)
     return digest(f"{visitor.cookie} {path} {fields.decode()}")
 

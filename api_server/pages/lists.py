@@ -57,7 +57,7 @@ class Pager:
 def answer(
     request: web.Request, visitor: Visitor, template: str, filters: Filters, listed: ListPage, **values: Any
 ) -> web.Response:
-    """The page of a list; its template finds `rows`, `filters`, `pager_links` and `back`."""
+    """Return the page of a list; its template finds `rows`, `filters`, `pager_links` and `back`."""
     query = {name: value for name, value in request.query.items() if value.strip() and name != "after"}
     pager = Pager(
         first=f"?{urlencode(query)}" if filters.after is not None else None,
@@ -90,7 +90,7 @@ def act(
     form_page: ShownPage | None = None,
     **always: Any,
 ) -> None:
-    """Adds a form that does what a route of the API does, with its rule, its parameters, its audit events; then `said`
+    """Add a form that does what a route of the API does, with its rule, its parameters, its audit events; then `said`
     is said on the page that it came from, which is `home` or below it. The form and its path have the parameters under
     the API's names; `always` are sent with them. A form with fields names the `form_page` that shows it again where it
     is refused; of a button it is said why."""
@@ -111,7 +111,7 @@ def act(
 async def attempted(
     request: web.Request, visitor: Visitor, form: Form, work: Awaitable[str], home: str = "/admin"
 ) -> web.Response:
-    """Leads back to where the form came from, where it is said what `work` says, or why it was refused."""
+    """Lead back to where the form came from, where it is said what `work` says, or why it was refused."""
     try:
         said = await work
     except Refused as problem:
@@ -127,7 +127,7 @@ async def attempted(
 
 
 def _back(form: Form, home: str) -> str:
-    """The page that the form names, where that is `home` or below it; else `home`."""
+    """Return the page that the form names, where that is `home` or below it; else `home`."""
     back = form.get("back", "")
     fits = isinstance(back, str) and _BACK.fullmatch(back) and back.startswith((f"{home}/", f"{home}?"))
     return str(back) if fits else home

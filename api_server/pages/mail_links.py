@@ -65,7 +65,7 @@ async def confirm_email(request: web.Request, visitor: Visitor, params: EmailLin
 
 
 def _linked(request: web.Request, email: Email | None, token: str) -> Email | None:
-    """The address, where the link is one to it."""
+    """Return the address, where the link is one to it."""
     if email is None:
         return None
     return email if emails.is_token_of(context.services(request).vault, email, token) else None
@@ -182,7 +182,7 @@ async def show_password_form(request: web.Request, visitor: Visitor, params: Lin
 
 @pages.post("/-/password/{token}", access=ANYONE, form_page=show_password_form, by_address=BY_ADDRESS)
 async def set_password(request: web.Request, visitor: Visitor, params: Link, form: Form) -> web.Response:
-    """Ends all sessions of the account."""
+    """End all sessions of the account."""
     services = context.services(request)
     read = functools.partial(password_queries.find, digest=digest(params.token))
     found = await read(services.database)

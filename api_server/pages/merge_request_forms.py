@@ -95,7 +95,7 @@ async def create(request: web.Request, visitor: Visitor, form: Form, project: Pr
 
 
 async def _branches(request: web.Request, project: Project, *chosen: str) -> Offered:
-    """The chosen ones and the first by name, as options."""
+    """Return the chosen ones and the first by name, as options."""
     repository = await opened(context.services(request), project)
     found = await asyncio.to_thread(references.branches, repository)
     names = dict.fromkeys([*filter(None, chosen), *(branch.name for branch in found[:_MOST_BRANCHES])])
@@ -103,7 +103,7 @@ async def _branches(request: web.Request, project: Project, *chosen: str) -> Off
 
 
 async def _people(request: web.Request, project: Project, chosen: Iterable[dict[str, Any]] = ()) -> Offered:
-    """The chosen ones and the first members."""
+    """Return the chosen ones and the first members."""
     found = await page.read_list(request, member_handlers.list_all_members, project, per_page=_MOST_PEOPLE)
     people = {
         each["id"]: (each["id"], each["name"], f"@{each['username']}") for each in [*chosen, *found.rows]
@@ -131,7 +131,7 @@ async def _fields(request: web.Request, form: Form) -> dict[str, Any]:
 
 
 async def _named(request: web.Request, field: str, typed: str) -> list[int]:
-    """The ids of users by their names. Raises 400 for a name that nobody has."""
+    """Return the ids of users by their names. Raise 400 for a name that nobody has."""
     ids = []
     for name in re.split(r"[\s,]+", typed)[:_MOST_PEOPLE]:
         found = await page.read(request, user_handlers.list_users, username=name.removeprefix("@"))
@@ -296,7 +296,7 @@ async def resolve(request: web.Request, visitor: Visitor, params: Resolve, proje
 def _at_note(
     request: web.Request, visitor: Visitor, project: Project, params: ShowMergeRequest, note_id: int
 ) -> web.Response:
-    """Sends the browser to the note, on the same page of the threads."""
+    """Send the browser to the note, on the same page of the threads."""
     return page.see_other(request, visitor, f"{_address(project, params)}#note_{note_id}")
 
 

@@ -47,7 +47,7 @@ OBSTACLES: Final = {
 
 
 def obstacle(status: str) -> str:
-    """A sentence or two; "" for what can be merged."""
+    """Return a sentence or two; "" for what can be merged."""
     if status == "mergeable":
         return ""
     return OBSTACLES.get(status, f"The service says: {status.replace('_', ' ')}.")
@@ -169,7 +169,7 @@ async def show_merge_request(
 
 
 async def _threads(request: web.Request, params: ShowMergeRequest, one: dict[str, Any]) -> page.List:
-    """A page of the discussions, oldest first; those of the service are among them."""
+    """Return a page of the discussions, oldest first; those of the service are among them."""
     number, handler = params.page, note_handlers.list_discussions
     if number is None:
         counted = await ask(request, handler, **one, per_page=1)
@@ -261,7 +261,7 @@ async def retry_check(
 async def redeliver(
     request: web.Request, visitor: Visitor, params: OneDelivery, project: Project
 ) -> web.Response:
-    """The same message once more."""
+    """Return the same message once more."""
     await ask(
         request,
         status_checks.redeliver,

@@ -82,7 +82,7 @@ async def show_group(request: web.Request, visitor: Visitor, params: ShowGroup, 
 
 
 async def show_user(request: web.Request, visitor: Visitor, params: Paginated, username: str) -> web.Response:
-    """Raises `SignInFirst`, and 404."""
+    """Raise `SignInFirst`, and 404."""
     if visitor.user is None:
         raise SignInFirst
     database = context.services(request).database
@@ -146,13 +146,13 @@ async def show_named(request: web.Request, visitor: Visitor) -> web.StreamRespon
 
 
 def _outermost_project(path: str) -> str | None:
-    """The shortest beginning of a path that may be a project's."""
+    """Return the shortest beginning of a path that may be a project's."""
     project = "/".join(path.split("/", 2)[:2])
     return project if "/" in project and _leads_somewhere(project) else None
 
 
 def _leads_somewhere(path: str) -> bool:
-    """Whether something may have that full path."""
+    """Return whether something may have that full path."""
     if path.count("/") >= MOST_SEGMENTS or not _FULL_PATH.fullmatch(path):
         return False
     first, *others = path.split("/")

@@ -49,7 +49,7 @@ async def show_new_project(request: web.Request, visitor: Visitor, params: NewPr
 
 @pages.post("/projects", form_page=show_new_project)
 async def create_project(request: web.Request, visitor: Visitor, form: Form) -> web.Response:
-    """The page of the project says what comes next."""
+    """Create the project, and show its page, which says what comes next."""
     made = await page.read(request, project_handlers.create_project, **form)
     return page.see_other(
         request, visitor, f"/{made['path_with_namespace']}", f"The project {made['name']} is created."
@@ -86,7 +86,7 @@ async def create_group(request: web.Request, visitor: Visitor, form: Form) -> we
 
 
 async def may_create_groups(request: web.Request, visitor: Visitor) -> bool:
-    """Whether the visitor may make groups at the top level."""
+    """Return whether the visitor may make groups at the top level."""
     return visitor.is_admin or (
         visitor.user is not None
         and await namespace_queries.may_create_group(context.services(request).database, visitor.user.id)
@@ -94,7 +94,7 @@ async def may_create_groups(request: web.Request, visitor: Visitor) -> bool:
 
 
 async def may_create_projects(request: web.Request, visitor: Visitor, group_id: int) -> bool:
-    """Whether the visitor may make projects in the group."""
+    """Return whether the visitor may make projects in the group."""
     if visitor.user is None:
         return False
     namespace = await project_queries.find_namespace(

@@ -37,7 +37,7 @@ from api_server.web import context
 from api_server.web.context import SERVICES
 from api_server.web.errors import ApiError
 from api_server.web.rate_limits import RateLimiter
-from api_server.web.request_data import UploadedFile, read_form
+from api_server.web.request_data import UploadedFile, cookie_value, read_form
 from api_server.web.routes import Handler, ask
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
@@ -65,7 +65,7 @@ def size(count: float) -> str:
 
 
 def url_path(text: str) -> str:
-    """A path, a ref or a file's name as it stands in a URL; slashes stay."""
+    """Return a path, a ref or a file's name as it stands in a URL; slashes stay."""
     return quote(text, safe="/:@!$&'()*+,;=~")
 
 
@@ -101,7 +101,7 @@ _LOWEST = "pages.css"
 
 
 def _read_assets() -> dict[str, Asset]:
-    """All of them, by the names that templates use."""
+    """Return all of them, by the names that templates use."""
     found = {}
     for file in resources.files("api_server.pages").joinpath("assets").iterdir():
         name, _, ending = file.name.rpartition(".")
@@ -123,7 +123,7 @@ def setup_assets(app: web.Application) -> None:
 
 
 def asset_path(name: str) -> str:
-    """Where the asset is. Raises KeyError for one that does not exist."""
+    """Where the asset is. Raise KeyError for one that does not exist."""
     return ASSETS[name].path
 
 
@@ -140,7 +140,7 @@ _LONGEST_FLASH = 500
 
 
 def leave_flash(request: web.Request, response: web.StreamResponse, visitor: Visitor, text: str) -> None:
-    """Has the next page that this browser is shown say `text`."""
+    """Have the next page that this browser is shown say `text`."""
     encoded = base64.urlsafe_b64encode(text[:_LONGEST_FLASH].encode()).decode()
     response.set_cookie(
         _FLASH_COOKIE,
@@ -154,8 +154,8 @@ def leave_flash(request: web.Request, response: web.StreamResponse, visitor: Vis
 
 
 def flash_text(request: web.Request, visitor: Visitor) -> str:
-    """The text that was left for this browser, or ""."""
-    encoded, _, seal = request.cookies.get(_FLASH_COOKIE, "").partition(".")
+    """Return the text that was left for this browser, or ""."""
+    encoded, _, seal = cookie_value(request, _FLASH_COOKIE).partition(".")
     if not encoded or not hmac.compare_digest(seal.encode(), _flash_seal(request, visitor, encoded).encode()):
         return ""
     try:
@@ -166,7 +166,7 @@ def flash_text(request: web.Request, visitor: Visitor) -> str:
 
 def forget_flash(request: web.Request, response: web.StreamResponse) -> None:
     """Nothing is left for the next page."""
-    if _FLASH_COOKIE in request.cookies:
+    if cookie_value(request, _FLASH_COOKIE):
         response.del_cookie(_FLASH_COOKIE, path="/", secure=is_secure(request), httponly=True)
 
 
@@ -254,7 +254,7 @@ def setup(app: web.Application) -> None:
 def answer(
     request: web.Request, visitor: Visitor, template: str, status: int = 200, **values: Any
 ) -> web.Response:
-    """The page. It sets the visitor's cookie where it has a form that needs one.
+    """Return the page. It sets the visitor's cookie where it has a form that needs one.
 
     Templates find `visitor`, the request's `path`, `here` (its address as a value in another one), `csrf()` (the fields
     that every form needs), `flash` (what the page before has left to be said), and what `forms.html` needs. A page that
@@ -296,8 +296,8 @@ def address(request: web.Request) -> str:
 def say(
     request: web.Request, visitor: Visitor, title: str, text: str = "", status: int = 200
 ) -> web.Response:
-    """A page that only tells something, and shows what was written into the form that it answers. From a page that is
-    not there, or not for this visitor, it leads on."""
+    """Return a page that only tells something, and show what was written into the form that it answers. From a page
+    that is not there, or not for this visitor, it leads on."""
     values = {
         "title": title,
         "text": text,
@@ -308,7 +308,7 @@ def say(
 
 
 def see_other(request: web.Request, visitor: Visitor, path: str, text: str = "") -> web.Response:
-    """Sends the browser on to `path` of ours after a form; the page there says `text`."""
+    """Send the browser on to `path` of ours after a form; the page there says `text`."""
     response = web.Response(status=303, headers={"Location": path, "Cache-Control": "no-store"})
     if text:
         leave_flash(request, response, visitor, text)
@@ -316,13 +316,13 @@ def see_other(request: web.Request, visitor: Visitor, path: str, text: str = "")
 
 
 def refused_form(request: web.Request, visitor: Visitor, text: str) -> web.Response:
-    """Says why a form is not accepted, and shows what was written, so that nothing has to be thought of twice."""
+    """Say why a form is not accepted, and show what was written, so that nothing has to be thought of twice."""
     written = request.get(_WRITTEN, {})
     return answer(request, visitor, "refused_form.html", 403, text=text, written=written)
 
 
 def has_written(request: web.Request) -> bool:
-    """Whether the request is a form in which somebody has written something that should not be lost."""
+    """Return whether the request is a form in which somebody has written something that should not be lost."""
     return bool(request.get(_WRITTEN))
 
 

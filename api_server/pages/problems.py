@@ -53,7 +53,7 @@ class SignInFirst(Exception):
 
 
 def as_pages(handler: Handler) -> Handler:
-    """Answers what `handler` raises with pages."""
+    """Answer what `handler` raises with pages."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         await context.services(request)[page.TEMPLATES].compiled()
@@ -74,7 +74,7 @@ def as_pages(handler: Handler) -> Handler:
 
 
 def say(request: web.Request, status: int, reason: str = "") -> web.Response:
-    """The page of that status."""
+    """Return the page of that status."""
     return _page(request, status, reason)
 
 
@@ -86,7 +86,7 @@ def _answer_to(problem: Exception, request: web.Request) -> web.Response:
 
 
 def refusal_of(problem: Exception, request: web.Request) -> tuple[int, str, Mapping[str, str]]:
-    """The status of what was raised, a sentence or "", and headers. Logs what nobody expects."""
+    """Return the status of what was raised, a sentence or "", and headers. Logs what nobody expects."""
     match problem:
         case ApiError():
             return problem.status, reason_of(problem), problem.headers
@@ -121,7 +121,7 @@ def refuse_form(request: web.Request, form: Form, problem: Exception) -> Mapping
 
 
 def sign_in_first(request: web.Request) -> web.Response:
-    """Sends a stranger to sign in, and back to where she wanted to go; what she has written is shown to her first."""
+    """Send a stranger to sign in, and back to where she wanted to go; what she has written is shown to her first."""
     if page.has_written(request):
         return page.refused_form(request, sessions.stranger(request), "Your session has ended.")
     location = f"/-/sign_in?return_to={quote(page.address(request), safe='/')}"

@@ -94,7 +94,7 @@ class ShowRelease:
 async def list_releases(
     request: web.Request, visitor: Visitor, params: ListReleases, project: Project
 ) -> web.Response:
-    """The newest first."""
+    """Return the newest first."""
     services = context.services(request)
     part = wanted_page(params, release_queries.LISTING, default_order="released_at")
     listed = await release_queries.list_releases(services.database, part, project.id, None, None)

@@ -84,7 +84,7 @@ LIST_SESSIONS = Query(
 
 
 async def list_sessions(database: Executor, user_id: int, digest: bytes, limit: int) -> Sequence[Session]:
-    """The present one first, then the newest."""
+    """Return the present one first, then the newest."""
     return await database.rows(LIST_SESSIONS, user_id=user_id, digest=digest, limit=limit)
 
 
@@ -116,7 +116,7 @@ async def delete_expired_sessions(transaction: Transaction) -> None: ...
     INSERT INTO submitted_forms (digest, created_at) VALUES (%(digest)s, %(now)s) ON CONFLICT DO NOTHING
 """)
 async def claim_form(transaction: Transaction, digest: bytes) -> bool:
-    """Whether the same form was not sent before."""
+    """Return whether the same form was not sent before."""
 
 
 @attrs.frozen
@@ -156,7 +156,7 @@ async def delete_old_forms(transaction: Transaction) -> None: ...
     WHERE (lower(users.username) = lower(%(login)s) OR lower(users.email) = lower(%(login)s)) AND NOT users.bot
     """)
 async def find_account(database: Executor, login: str) -> Account | None:
-    """The account with that username or address; bots have tokens only."""
+    """Return the account with that username or address; bots have tokens only."""
 
 
 @attrs.frozen
@@ -180,7 +180,7 @@ class Username:
 
 @statement("SELECT users.id, users.username FROM users WHERE users.id = ANY (%(ids)s::bigint[])")
 async def usernames(database: Executor, ids: Sequence[int]) -> list[Username]:
-    """The user names of those of them that exist."""
+    """Return the user names of those of them that exist."""
 
 
 @statement("SELECT id FROM notes WHERE id = ANY (%(ids)s) AND edited_at IS NOT NULL")
@@ -224,7 +224,7 @@ class Delivery:
     ORDER BY deliveries.id DESC
     """)
 async def deliveries_of_merge_request(database: Executor, merge_request_id: int, most: int) -> list[Delivery]:
-    """The newest."""
+    """Return the newest."""
 
 
 @attrs.frozen

@@ -117,7 +117,7 @@ async def create_release(
 
 
 def _links(form: Form) -> list[dict[str, Any]]:
-    """The links that something was written for."""
+    """Return the links that something was written for."""
     rows = [
         {"name": form.get(f"link_name_{number}", ""), "url": form.get(f"link_url_{number}", "")}
         for number in range(_MOST_LINKS)

@@ -57,7 +57,7 @@ class BelowProjects:
         self._by_word.setdefault(word, []).append((method, re.compile(pattern, re.DOTALL), handler))
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        """The page, with the parameters of its path in `match_info`; 404, 405 where there is none."""
+        """Return the page, with the parameters of its path in `match_info`; 404, 405 where there is none."""
         below, method = request.match_info.pop("below"), request.method
         allowed = set()
         for known, pattern, handler in self._by_word.get(below.partition("/")[0], ()):
@@ -84,7 +84,7 @@ def setup(app: web.Application) -> None:
 
 
 def allows(access: ProjectAccess, project: Project, visitor: Visitor) -> bool:
-    """Whether the visitor, who has to be signed in, may do in the project what routes with that rule do."""
+    """Return whether the visitor, who has to be signed in, may do in the project what routes with that rule do."""
     try:
         access.check(project)
     except ApiError:
@@ -95,7 +95,7 @@ def allows(access: ProjectAccess, project: Project, visitor: Visitor) -> bool:
 async def project_in_path(
     request: web.Request, visitor: Visitor, path: str, access: ProjectAccess
 ) -> Project:
-    """The project with that full path, to which `access` lets the visitor. Raises 404, 403, and `SignInFirst` for
+    """Return the project with that full path, to which `access` lets the visitor. Raise 404, 403, and `SignInFirst` for
     strangers, who are not told whether there is anything."""
     project = await visible_project(request, visitor, path)
     if project is None:
@@ -110,7 +110,7 @@ async def project_in_path(
 
 
 async def visible_project(request: web.Request, visitor: Visitor, path: str) -> Project | None:
-    """The project with that full path, where the visitor can see it."""
+    """Return the project with that full path, where the visitor can see it."""
     project = await resource_access.visible_project(
         context.services(request), path, user_id=visitor.user_id, admin=visitor.is_admin, job_project_id=None
     )
@@ -120,7 +120,7 @@ async def visible_project(request: web.Request, visitor: Visitor, path: str) -> 
 
 
 async def group_in_path(request: web.Request, visitor: Visitor, path: str, access: GroupAccess) -> Group:
-    """The group with that full path. Raises as `project`."""
+    """Return the group with that full path. Raise as `project`."""
     group = await visible_group(
         context.services(request), path, user_id=visitor.user_id, admin=visitor.is_admin
     )
@@ -133,7 +133,7 @@ async def group_in_path(request: web.Request, visitor: Visitor, path: str, acces
 
 
 def _redirect(request: web.Request, old: str, new: str) -> NoReturn:
-    """To the same page of what has another path now. Raises 404 for forms, which are not sent twice."""
+    """To the same page of what has another path now. Raise 404 for forms, which are not sent twice."""
     if request.method not in ("GET", "HEAD"):
         raise not_found("Project")
     moved = request.rel_url.raw_path_qs.replace(f"/{url_path(old)}", f"/{url_path(new)}", 1)
@@ -186,9 +186,9 @@ class Pages:
         form_page: Page | None = None,
         by_address: Key[RateLimiter] | None = None,
     ) -> Callable[[PageT], PageT]:
-        """A form that only our pages can send; what it rests on holds when it writes (`state/preconditions.py`). A form
-        that is refused is shown again by `form_page`, a declared page: what the handler raises stands at its fields
-        (`forms.py`). With `by_address`, forms of one address are counted before anything is read of them."""
+        """Return a form that only our pages can send; what it rests on holds when it writes (`state/preconditions.py`).
+        A form that is refused is shown again by `form_page`, a declared page: what the handler raises stands at its
+        fields (`forms.py`). With `by_address`, forms of one address are counted before anything is read of them."""
         return self._declare("POST", path, access, form_page, by_address)
 
     def _declare(
@@ -231,7 +231,7 @@ class Pages:
 
 
 def _form_page(shown: Page | None, access: Access) -> PageRoute | None:
-    """The declaration of `shown` whose path names the same as that of a form with this `access`."""
+    """Return the declaration of `shown` whose path names the same as that of a form with this `access`."""
     if shown is None:
         return None
     return next(route for route in _ROUTES[shown] if type(route.access) is type(access))
@@ -265,7 +265,7 @@ def endpoint(route: PageRoute) -> Page:
 
 
 async def _answer(request: web.Request, route: PageRoute, visitor: Visitor, form: Form) -> web.StreamResponse:
-    """The handler's answer, if the visitor may have it."""
+    """Return the handler's answer, if the visitor may have it."""
     given: dict[str, Any] = {"visitor": visitor, "form": form}
     given["project"] = given["group"] = given["resource"] = await _let_in(request, visitor, route.access)
     if route.parameters is not None:
@@ -274,7 +274,7 @@ async def _answer(request: web.Request, route: PageRoute, visitor: Visitor, form
 
 
 async def _let_in(request: web.Request, visitor: Visitor, access: Access) -> Any:
-    """What the path names, where the visitor may have it. Raises `SignInFirst`, 403, 404 and redirects."""
+    """Return what the path names, where the visitor may have it. Raise `SignInFirst`, 403, 404 and redirects."""
     match access:
         case ProjectAccess():
             return await project_in_path(request, visitor, request.match_info["project"], access)

@@ -23,6 +23,7 @@ from api_server.state.preconditions import Precondition
 from api_server.state.secrets import digest
 from api_server.web import context
 from api_server.web.auth import WRITE_SCOPES, Actor, note_activity
+from api_server.web.request_data import cookie_value
 from api_server.web.routes import CALLER
 
 #: The fields of a form that was sent.
@@ -69,7 +70,7 @@ class Visitor:
         )
 
     def wrote(self, form: Form) -> bool:
-        """Whether a form that was sent is one that we gave to this browser."""
+        """Return whether a form that was sent is one that we gave to this browser."""
         sent = form.get("csrf_token", "")
         return isinstance(sent, str) and hmac.compare_digest(sent.encode(), self.csrf_token.encode())
 
@@ -78,10 +79,10 @@ VISITOR = web.RequestKey("visitor", Visitor)
 
 
 async def visitor(request: web.Request) -> Visitor:
-    """Reads the cookie, or draws a new one for somebody without. Who is signed in is the request's caller, as one who
+    """Read the cookie, or draw a new one for somebody without. Who is signed in is the request's caller, as one who
     sends a token of scope `api`."""
     services = context.services(request)
-    sent = request.cookies.get(_cookie_name(request), "")
+    sent = cookie_value(request, _cookie_name(request))
     known = _COOKIE.fullmatch(sent) is not None
     cookie = sent if known else _new_cookie()
     user = await queries.user_of_session(services.database, digest(cookie)) if known else None
@@ -99,7 +100,7 @@ async def visitor(request: web.Request) -> Visitor:
 
 async def signed_in_user(request: web.Request) -> int | None:
     """The id of whoever is signed in with this browser, for what is no page; nothing is asked of one without cookie."""
-    return (await visitor(request)).user_id if _cookie_name(request) in request.cookies else None
+    return (await visitor(request)).user_id if cookie_value(request, _cookie_name(request)) else None
 
 
 def stranger(request: web.Request) -> Visitor:
@@ -113,7 +114,7 @@ def _visitor(request: web.Request, cookie: str, user: User | None, *, is_new: bo
 
 
 async def begin(request: web.Request, transaction: Transaction, user: User) -> Visitor:
-    """A session of `user`; whatever the browser had before is worth nothing."""
+    """Return a session of `user`; whatever the browser had before is worth nothing."""
     await end(request, transaction)
     cookie = _new_cookie()
     await queries.create_session(
@@ -128,13 +129,13 @@ async def begin(request: web.Request, transaction: Transaction, user: User) -> V
 
 
 async def end(request: web.Request, transaction: Transaction) -> None:
-    """Ends the session that the request has, if it has one."""
-    sent = request.cookies.get(_cookie_name(request), "")
+    """End the session that the request has, if it has one."""
+    sent = cookie_value(request, _cookie_name(request))
     await queries.delete_session(transaction, digest(sent))
 
 
 def remember(request: web.Request, response: web.StreamResponse, visitor: Visitor) -> None:
-    """Sets the cookie, for as long as the session lives, or until the browser is closed."""
+    """Set the cookie, for as long as the session lives, or until the browser is closed."""
     response.set_cookie(
         _cookie_name(request),
         visitor.cookie,
@@ -147,7 +148,7 @@ def remember(request: web.Request, response: web.StreamResponse, visitor: Visito
 
 
 def is_begun_by(response: web.StreamResponse) -> bool:
-    """Whether the response gives the browser another session."""
+    """Return whether the response gives the browser another session."""
     return any(name.endswith(_COOKIE_NAME) for name in response.cookies)
 
 
@@ -156,7 +157,7 @@ def forget(request: web.Request, response: web.StreamResponse) -> None:
 
 
 def _user_agent(request: web.Request) -> str:
-    """What the browser calls itself, fit for the database."""
+    """Return what the browser calls itself, fit for the database."""
     return request.headers.get("User-Agent", "")[:_LONGEST_USER_AGENT].encode(errors="replace").decode()
 
 
@@ -165,7 +166,7 @@ def _new_cookie() -> str:
 
 
 def is_secure(request: web.Request) -> bool:
-    """Whether browsers reach us over TLS."""
+    """Return whether browsers reach us over TLS."""
     return context.services(request).settings.base_url.startswith("https://")
 
 

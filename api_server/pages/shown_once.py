@@ -30,7 +30,7 @@ class NewToken:
 
 
 def show(request: web.Request, visitor: Visitor, path: str, made: NewToken) -> web.Response:
-    """Sends the browser on to the page at `path`, which shows the token."""
+    """Send the browser on to the page at `path`, which shows the token."""
     services = context.services(request)
     until = (services.clock() + _LIFETIME).timestamp()
     text = orjson.dumps([digest(visitor.cookie).hex(), until, made.of, made.token]).decode()
@@ -39,7 +39,7 @@ def show(request: web.Request, visitor: Visitor, path: str, made: NewToken) -> w
 
 
 def shown(request: web.Request, visitor: Visitor) -> NewToken | None:
-    """The token that the page's address has, unless it is too old, of another browser, or none of ours."""
+    """Return the token that the page's address has, unless it is too old, of another browser, or none of ours."""
     services = context.services(request)
     try:
         text = services.vault.decrypt(base64.urlsafe_b64decode(request.query.get("made", "")))

@@ -119,7 +119,7 @@ async def use_link(request: web.Request, visitor: Visitor, params: SignInLink) -
 
 
 async def _linked(request: web.Request, token: str) -> CountedAccount | None:
-    """The account that the link signs in to, as long as it is good for something."""
+    """Return the account that the link signs in to, as long as it is good for something."""
     services = context.services(request)
     user_id = sign_in_links.user_named(token, services.database.now)
     account = user_id and await queries.find_counted_account(services.database, user_id)
@@ -130,8 +130,8 @@ async def _linked(request: web.Request, token: str) -> CountedAccount | None:
 
 def _unknown_link(request: web.Request, visitor: Visitor) -> web.Response:
     text = (
-        "It works once and for a quarter of an hour, and not after another sign-in. On the machine of the service, "
-        "`forgelet user sign-in-link NAME` prints a new one."
+        "It works once and for a quarter of an hour, and not after another sign-in. Whoever runs this service prints a "
+        "new one with forgelet's command `user sign-in-link NAME`."
     )
     return page.say(request, visitor, "This link is no longer good", text, status=404)
 
@@ -156,7 +156,7 @@ def _text(form: Form, name: str) -> str:
 
 
 async def _begin(request: web.Request, account: Account, proof: Literal["password", "link"]) -> Visitor:
-    """The account's new session, which rests on that proof."""
+    """Return the account's new session, which rests on that proof."""
     async with context.services(request).database.transaction() as transaction:
         signed_in = await sessions.begin(request, transaction, account)
         author = signed_in.author()

@@ -54,13 +54,13 @@ class Link:
 
 
 def check_link(link: Link) -> None:
-    """Raises 400."""
+    """Raise 400."""
     if problems := _problems(link):
         raise invalid(problems)
 
 
 def check_links(links: Sequence[Link], most: int) -> None:
-    """Of a new release. Raises 400."""
+    """Of a new release. Raise 400."""
     check_room(len(links), most)  # first: the others take longer the more there are
     for link in links:
         for field, texts in _problems(link).items():
@@ -72,13 +72,13 @@ def check_links(links: Sequence[Link], most: int) -> None:
 
 
 def check_room(count: int, most: int) -> None:
-    """Raises 400 for more links than a release may have; `most` 0 is no limit."""
+    """Raise 400 for more links than a release may have; `most` 0 is no limit."""
     if most and count > most:
         raise _not_valid(f"Links are too many (maximum is {most})")
 
 
 def link_taken(problem: Conflict) -> ApiError:
-    """The 400 of a name, URL or path that another link of the release has."""
+    """Return the 400 of a name, URL or path that another link of the release has."""
     return invalid({problem.constraint.removeprefix("release_links_"): [_TAKEN]})
 
 
@@ -121,7 +121,7 @@ class NewRelease:
 
 
 async def create(services: Services, actor: Actor, project: Project, new: NewRelease) -> None:
-    """Raises 400, 403 for protected tags, 409 where the tag has a release, 422 without a tag and `ref`."""
+    """Raise 400, 403 for protected tags, 409 where the tag has a release, 422 without a tag and `ref`."""
     check_links(new.links, services.settings.release_links_limit)
     protection = await tag_protection_for(services, project.id, new.tag)
     if not protection.may_create(project.role, admin=project.admin):
@@ -164,7 +164,7 @@ async def _add(
 async def update(
     services: Services, actor: Actor, project: Project, tag: str, changed: dict[str, Any]
 ) -> None:
-    """`changed` are `name`, `description` and `released_at`, as far as they get other values. Raises 403, 404."""
+    """`changed` are `name`, `description` and `released_at`, as far as they get other values. Raise 403, 404."""
     await check_may_change(services, project, tag)
     async with services.database.transaction() as transaction:
         before = await locked(transaction, project, tag)
@@ -177,7 +177,7 @@ async def update(
 
 
 async def delete(services: Services, actor: Actor, project: Project, tag: str) -> dict[str, Any]:
-    """The release as it was shown; its tag stays. Raises 403, 404."""
+    """Return the release as it was shown; its tag stays. Raise 403, 404."""
     await check_may_change(services, project, tag)
     async with services.database.transaction() as transaction:
         release = await locked(transaction, project, tag)
@@ -188,14 +188,14 @@ async def delete(services: Services, actor: Actor, project: Project, tag: str) -
 
 
 async def check_may_change(services: Services, project: Project, tag: str) -> None:
-    """Raises 403 for the release of a protected tag that the caller may not make."""
+    """Raise 403 for the release of a protected tag that the caller may not make."""
     protection = await tag_protection_for(services, project.id, tag)
     if not protection.may_create(project.role, admin=project.admin):
         raise forbidden()
 
 
 async def locked(transaction: Transaction, project: Project, tag: str) -> Release:
-    """Raises 404."""
+    """Raise 404."""
     release = await queries.lock_release(transaction, project.id, tag)
     if release is None:
         raise ApiError(404, {"message": "Release does not exist"})
@@ -214,7 +214,7 @@ async def _record(
 
 
 async def add_link(services: Services, project: Project, tag: str, link: Link) -> dict[str, Any]:
-    """The new link's row. Raises 400, 403, 404."""
+    """Return the new link's row. Raise 400, 403, 404."""
     check_link(link)
     await check_may_change(services, project, tag)
     async with services.database.transaction() as transaction:
@@ -231,7 +231,7 @@ async def add_link(services: Services, project: Project, tag: str, link: Link) -
 async def update_link(
     services: Services, project: Project, tag: str, link_id: int, changed: dict[str, Any]
 ) -> dict[str, Any]:
-    """The link's row; `changed` are fields of `Link` that get other values. Raises 400, 403, 404."""
+    """Return the link's row; `changed` are fields of `Link` that get other values. Raise 400, 403, 404."""
     await check_may_change(services, project, tag)
     async with services.database.transaction() as transaction:
         release = await locked(transaction, project, tag)
@@ -247,7 +247,7 @@ async def update_link(
 
 
 async def remove_link(services: Services, project: Project, tag: str, link_id: int) -> dict[str, Any]:
-    """The row that the link had. Raises 403, 404."""
+    """Return the row that the link had. Raise 403, 404."""
     await check_may_change(services, project, tag)
     async with services.database.transaction() as transaction:
         release = await locked(transaction, project, tag)
@@ -290,7 +290,7 @@ _FORMATS = ("zip", "tar.gz", "tar.bz2", "tar")
 async def release_entities(
     services: Services, project: Project, rows: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Each of these releases in GitLab's shape."""
+    """Return each of these releases in GitLab's shape."""
     repository, url = await opened(services, project), url_of(services, project)
     return await asyncio.to_thread(
         lambda: [_release_entity(services, project, repository, url, row) for row in rows]
@@ -325,7 +325,7 @@ def _release_entity(
 
 
 def link_entity(services: Services, project: Project, tag: str, row: dict[str, Any]) -> dict[str, Any]:
-    """A link; `direct_asset_url` leads to where its `filepath` stands for it."""
+    """Return a link; `direct_asset_url` leads to where its `filepath` stands for it."""
     path = row["filepath"]
     return {
         "id": row["id"],

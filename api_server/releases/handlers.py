@@ -134,7 +134,7 @@ async def list_releases(
     answers="302",
 )
 async def latest_release(services: Services, params: LatestRelease, project: Project) -> web.Response:
-    """Redirects to the release with the latest date, or to what is below it."""
+    """Redirect to the release with the latest date, or to what is below it."""
     tag = await queries.latest_tag(services.database, project.id)
     if tag is None:
         raise _not_found()
@@ -155,7 +155,7 @@ async def show_release(services: Services, params: OneRelease, project: Project)
 async def create_release(
     services: Services, actor: Actor, params: CreateRelease, project: Project
 ) -> web.Response:
-    """Makes the tag, too, where there is none and `ref` says of what."""
+    """Make the tag, too, where there is none and `ref` says of what."""
     await changes.create(services, actor, project, params.release)
     return json_value(await _shown(services, project, params.tag_name), status=201)
 
@@ -182,14 +182,14 @@ async def update_release(
 async def delete_release(
     services: Services, actor: Actor, params: OneRelease, project: Project
 ) -> web.Response:
-    """Answers what it was; the tag stays."""
+    """Answer what it was; the tag stays."""
     row = await changes.delete(services, actor, project, params.tag_name)
     (shown,) = await changes.release_entities(services, project, [row])
     return json_value(shown)
 
 
 async def _shown(services: Services, project: Project, tag: str) -> dict[str, object]:
-    """Raises 404."""
+    """Raise 404."""
     row = await queries.show_release(services.database, project.id, tag)
     if row is None:
         raise _not_found()
@@ -255,7 +255,7 @@ class DirectPath(OneRelease):
 async def list_links(
     request: web.Request, services: Services, params: ListLinks, project: Project
 ) -> web.Response:
-    """The newest first."""
+    """Return the newest first."""
     release = await _release(services, project, params.tag_name)
     page = wanted_page(params, queries.LIST_LINKS)
     listed = await queries.list_links(services.database, page, release.id)
@@ -299,7 +299,7 @@ async def update_link(services: Services, params: UpdateLink, project: Project) 
     answers="200 ReleaseLink",
 )
 async def delete_link(services: Services, params: OneLink, project: Project) -> web.Response:
-    """Answers what it was."""
+    """Answer what it was."""
     row = await changes.remove_link(services, project, params.tag_name, params.link_id)
     return _answer(services, project, params.tag_name, row)
 
@@ -311,7 +311,7 @@ async def delete_link(services: Services, params: OneLink, project: Project) -> 
     answers="302",
 )
 async def follow_direct_path(services: Services, params: DirectPath, project: Project) -> web.Response:
-    """Redirects to the URL of the link that has this direct path."""
+    """Redirect to the URL of the link that has this direct path."""
     url = await queries.url_at(services.database, project.id, params.tag_name, f"/{params.path}")
     if url is None:
         raise record_not_found()
@@ -319,7 +319,7 @@ async def follow_direct_path(services: Services, params: DirectPath, project: Pr
 
 
 async def _release(services: Services, project: Project, tag: str) -> Release:
-    """Raises 404."""
+    """Raise 404."""
     release = await queries.find_release(services.database, project.id, tag)
     if release is None:
         raise record_not_found()

@@ -55,7 +55,7 @@ LATEST = """
 
 
 async def latest_tag(database: Executor, project_id: int) -> str | None:
-    """The tag of the release with the latest date, which may be to come."""
+    """Return the tag of the release with the latest date, which may be to come."""
     found: str | None = await database.value(LATEST, project_id=project_id)
     return found
 
@@ -79,7 +79,7 @@ _COLUMNS = "id, tag, name, description, released_at"
     RETURNING {_COLUMNS}
     """)
 async def add_release(transaction: Transaction, **values: Any) -> Release:
-    """Raises Conflict on `releases_tag`."""
+    """Raise Conflict on `releases_tag`."""
 
 
 FIND = Query(
@@ -94,7 +94,7 @@ async def find_release(database: Executor, project_id: int, tag: str) -> Release
 
 @statement(f"{FIND} FOR UPDATE")
 async def lock_release(transaction: Transaction, project_id: int, tag: str) -> Release | None:
-    """The release, to which nobody else adds anything until the transaction ends."""
+    """Return the release, to which nobody else adds anything until the transaction ends."""
 
 
 @statement("""
@@ -158,7 +158,7 @@ SHOW_LINK = entity_statement(
 
 
 async def show_link(database: Executor, release_id: int, link_id: int) -> dict[str, Any]:
-    """Raises NotFound."""
+    """Raise NotFound."""
     return dict(orjson.loads(await database.entity(SHOW_LINK, release_id=release_id, id=link_id)))
 
 
@@ -197,7 +197,7 @@ ADD_LINKS = Query(
 
 
 async def add_links(transaction: Transaction, release_id: int, links: Sequence[dict[str, Any]]) -> list[int]:
-    """Their ids. Raises Conflict on `release_links_name`, `_url` and `_filepath`."""
+    """Their ids. Raise Conflict on `release_links_name`, `_url` and `_filepath`."""
     text = orjson.dumps(links).decode()
     return [added.id for added in await transaction.rows(ADD_LINKS, release_id=release_id, links=text)]
 
@@ -207,7 +207,7 @@ async def add_links(transaction: Transaction, release_id: int, links: Sequence[d
     WHERE release_id = %(release_id)s AND id = %(link_id)s
 """)
 async def update_link(transaction: Transaction, release_id: int, link_id: int, **values: Any) -> None:
-    """Raises Conflict as `add_links`."""
+    """Raise Conflict as `add_links`."""
 
 
 @statement("""

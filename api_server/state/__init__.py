@@ -1,1 +1,1 @@
-"""Where things are kept."""
+"""State: the database, the object store, the queue, and what they have in common."""

@@ -1,6 +1,6 @@
-"""Every type of audit event: what it belongs to, what it is about, what it says, and which details it may carry.
+"""The types of audit events: their scopes, targets, messages and permitted details.
 
-The names are GitLab's where GitLab has the event (decision D7). `audit_trail.record` refuses what is not here.
+The names are GitLab's where GitLab has the event (decision D7). `audit_trail.record` refuses other types.
 """
 
 import functools
@@ -12,7 +12,7 @@ import attrs
 
 EntityType = Literal["User", "Group", "Project", "Service::Audit::InstanceScope"]
 
-#: What a change of one value tells.
+#: Details of an event that records a change of one value.
 CHANGE = ("change", "from", "to")
 _CHANGED = "Changed {change} from {from} to {to}"
 
@@ -23,10 +23,14 @@ def _names_in(message: str) -> frozenset[str]:
 
 @attrs.frozen
 class EventType:
-    """`scopes` are what an event can belong to, `target` is the kind of thing that it is about. It says the first of
-    `messages` unless told otherwise; the others are shapes of what it can say. In braces are its details, what only the
-    message names, and `{id}` and `{target}` of the target and `{entity}`, the path of what the event belongs to.
-    `details` are its own keys beside those that every event has; those in `always` have the same value each time."""
+    """A type of audit event. `scopes` are the kinds of entity that an event can belong to; `target` is the
+    kind of thing that it is about.
+
+    The message is the first of `messages` unless the caller gives another; the others show what a given
+    message looks like. In braces stand details, values that only the message names, `{id}` and `{target}` of
+    the target, and `{entity}`, the path of the entity. `details` are the keys beyond those that every event
+    has; those in `always` have the same value in every event.
+    """
 
     scopes: frozenset[EntityType]
     target: str
@@ -137,7 +141,7 @@ CI_EVENT_TYPES: list[tuple[str, EventType]] = [
 ]
 
 
-# An invitation is recorded as the membership that it will be, as GitLab does.
+# Like GitLab, record an invitation as the membership that it will become.
 _MEMBER = ("as", "member_id", "member_role_id", "invite_email")
 _BRANCH = (
     "push_access_levels",
@@ -374,7 +378,7 @@ EVENT_TYPES: dict[str, EventType] = dict(
 
 
 def declared(event_type: str, entity_type: str, values: frozenset[str]) -> EventType:
-    """The declaration of an event like this; raises ValueError where there is none that allows it."""
+    """Return the declaration of an event. Raise ValueError if no declaration allows the event."""
     found = EVENT_TYPES.get(event_type)
     if found is None:
         raise ValueError(f"{event_type} is no type of audit event; add it to audit_event_types.py")

@@ -1,4 +1,4 @@
-"""The one way to record an audit event: inside the transaction of the change that it tells of."""
+"""Recording of audit events, inside the transaction of the change that they describe."""
 
 import datetime
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,7 +11,7 @@ from api_server.state.audit_event_types import EntityType, declared
 from api_server.state.database import Transaction
 from api_server.state.statements import Statement
 
-# The id is drawn after the moment, in the turn that `audit_moment` waits for.
+# The id is drawn after the moment, while `audit_moment` holds its lock.
 RECORD_EVENT = Statement("""
     INSERT INTO audit_events (created_at, author_id, author_name, entity_type, entity_id, entity_path, event_type,
         target_type, target_id, target_details, ip_address, details)
@@ -26,43 +26,43 @@ MOST_CHARACTERS = 5500
 
 @attrs.frozen(kw_only=True)
 class Author:
-    """Who made a change, and from where. Callers without a user are id -1."""
+    """The author of a change and the address that it came from. Callers without a user have id -1."""
 
     id: int
     name: str
     email: str = ""
     username: str = ""
     ip_address: str | None = None
-    #: User name and id of the administrator who really asked, with this author's rights.
+    #: Name and id of the administrator who made the request with this author's rights.
     impersonated_by: str | None = None
     impersonated_by_id: int | None = None
 
     @property
     def impersonation(self) -> dict[str, str | int | None]:
-        """What the details of an event tell of it; nothing where nobody was impersonated."""
+        """The details that describe an impersonation; their values are None if there was none."""
         return {"impersonated_by": self.impersonated_by, "impersonated_by_id": self.impersonated_by_id}
 
 
-#: The author of what the service does by itself.
+#: The author of changes that the service makes by itself.
 SYSTEM = Author(id=-1, name="(System)")
 
 
 @attrs.frozen
 class Entity:
-    """What the event belongs to: a project, group, user, or the instance (id 1)."""
+    """The project, group, user or instance (id 1) that an event belongs to."""
 
     type: EntityType
     id: int
     path: str
 
     def target(self, target_id: int | None, details: str) -> "Target":
-        """What an event is about that belongs to this; `details` name it."""
+        """Return a target inside this entity; `details` is its name."""
         return Target(self, target_id, details)
 
 
 @attrs.frozen
 class Target:
-    """What the event is about, in `entity`."""
+    """The thing that an event is about, inside `entity`."""
 
     entity: Entity
     id: int | None
@@ -81,15 +81,16 @@ async def record(
     /,
     **values: str | int | datetime.date | None,
 ) -> None:
-    """Record an event of a type that `audit_event_types` declares; raises ValueError for what it does not allow.
+    """Record an event of a type that `audit_event_types` declares. Raise ValueError if the declaration does
+    not allow it.
 
-    The message is the type's; a type that can say different things is given a `message`. The `values` are details, or
-    only in the message. Details become strings: false is `"false"`, None of `from` and `to` is `""`, None of the others
-    is left out. They never hold secrets.
+    The message is that of the type; a type with several messages is given the `message`. The `values` are
+    details, or appear only in the message. Details become strings: false becomes `"false"`, None becomes `""`
+    for `from` and `to`, and other details that are None are left out. Details never hold secrets.
 
-    The event is sent together with COMMIT, which costs no round trip; the database then chains it to the one before it.
-    Its moment is that of its transaction, or that of the event before it if this is later: whoever reads on from the
-    newest event that she knows misses none.
+    The event is sent together with COMMIT, which costs no round trip; the database then chains it to the
+    event before it. Its time is that of its transaction, or that of the previous event if that is later, so a
+    reader who continues from the newest event that she knows misses none.
     """
     target = about.target(about.id, about.path) if isinstance(about, Entity) else about
     entity = target.entity
@@ -123,7 +124,7 @@ def changes(before: object, after: object, names: Iterable[str]) -> Iterator[dic
 
 
 def words(value: object) -> str:
-    """A value as messages name it: `true`, `a, b`, `nothing`."""
+    """Return a value as messages show it: `true`, `a, b`, `nothing`."""
     if isinstance(value, bool):
         return str(value).lower()
     text = ", ".join(value) if isinstance(value, list) else str(value)

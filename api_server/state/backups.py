@@ -1,8 +1,8 @@
-"""A backup that is under way: until it ends, nothing is removed that its moment still names.
+"""Detection of a running backup: until it ends, no file is removed that the backup may still refer to.
 
-Whoever backs up holds flock(2) on a file beside the repositories, so that a backup that is killed holds nobody back.
-Whoever removes files that rows have named asks, after those rows are gone, whether a backup is under way. Where none
-is, one that begins later takes its moment later too, and does not name what is removed.
+A backup holds flock(2) on a file beside the repositories, so a backup that is killed blocks nobody. A task
+that removes files first deletes the rows that name them and then asks whether a backup is running. If none
+is, a backup that begins later takes its snapshot after the rows were deleted and does not refer to the files.
 """
 
 import contextlib
@@ -15,20 +15,21 @@ from pathlib import Path
 from api_server.state.errors import Unavailable
 from common.config_errors import ConfigError
 
-#: In the data directory while a restore fills it; what is there then is no instance, nor the beginning of a new one.
+#: A file in the data directory while a restore fills it. A directory with this file is neither a usable
+#: instance nor a new one.
 UNFINISHED_RESTORE = "unfinished-restore"
 RESTORE_AGAIN = "if nothing restores any more, delete what is in that folder and restore again"
 _NAME = "backup"
-#: Those who ask hold it for microseconds.
+#: Tasks that ask whether a backup is running hold the lock for microseconds.
 _TIMEOUT_SECONDS = 2.0
 _PAUSE_SECONDS = 0.01
 
 
 @contextlib.contextmanager
 def backing_up(repositories: Path) -> Iterator[None]:
-    """A backup of what belongs to the folder `repositories` is under way for the length of the block; one at a time.
+    """Mark a backup of the instance with this `repositories` folder as running for the duration of the block.
 
-    Raises `ConfigError` where another one is, and OSError.
+    Raise `ConfigError` if another backup is running, and OSError.
     """
     descriptor = os.open(repositories / _NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -39,7 +40,7 @@ def backing_up(repositories: Path) -> Iterator[None]:
 
 
 def is_under_way(repositories: Path) -> bool:
-    """Whether a backup is, or was a moment ago. Blocks, but briefly."""
+    """Return whether a backup is running or was running a moment ago. The call blocks briefly."""
     try:
         descriptor = os.open(repositories / _NAME, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -54,8 +55,8 @@ def is_under_way(repositories: Path) -> bool:
 
 
 def not_during(repositories: Path) -> None:
-    """For a task that removes what rows have named: raises `Unavailable` while a backup is under way, which has the
-    queue run it again a little later."""
+    """Raise `Unavailable` while a backup is running. A task that removes files calls this; the queue then
+    runs the task again a little later."""
     if is_under_way(repositories):
         raise Unavailable("what a backup reads that is under way")
 

@@ -1,8 +1,9 @@
-"""Connections to PostgreSQL: a limited number to the primary, and to the streaming replicas that answer reads.
+"""Pools of connections to PostgreSQL: a limited number to the primary and to the streaming replicas that
+answer reads.
 
-Before a replica is read the primary is asked how far it has come, which costs it next to nothing, and the replica has
-to have come as far: whatever had been committed when the question arrived is seen, whoever has written it, by whichever
-process. A replica that is not there in a moment is passed over, and the primary is read.
+Before a replica is read, the primary is asked for its log position, which costs it next to nothing, and the
+replica must have replayed up to that position. So a read sees everything that was committed when the request
+arrived, by any process. A replica that does not catch up quickly is passed over and the primary is read.
 """
 
 import asyncio
@@ -22,10 +23,10 @@ from api_server.state.statements import Statement
 
 
 class Connections:
-    """Up to `size` connections, each made by `open_connection` when it is first needed.
+    """A pool of up to `size` connections, each opened by `open_connection` when it is first needed.
 
-    aiopg's own pool takes a lock and starts a task for each statement, lets all wait while one connection is opened,
-    and hands out the connection whose caches are coldest.
+    aiopg's own pool takes a lock and starts a task for each statement, makes every caller wait while one
+    connection is opened, and hands out the connection that was idle longest, whose caches are coldest.
     """
 
     def __init__(
@@ -35,7 +36,7 @@ class Connections:
         self._timeout = timeout
         self._room = asyncio.Semaphore(size)
         self.size = size
-        #: Who waits for one now, how often somebody has had to, and for how many seconds in all.
+        #: Callers that wait for a connection now, how many have ever waited, and for how many seconds in all.
         self.waiting = 0
         self.waits = 0
         self.waited_seconds = 0.0
@@ -43,7 +44,8 @@ class Connections:
         self._used: set[Connection] = set()
 
     async def acquire(self) -> Connection:
-        """One that is nobody else's until it is released. Raises `Unavailable` after `timeout` seconds without one."""
+        """Return a connection for the caller's exclusive use until `release`. Raise `Unavailable` if none
+        becomes free within `timeout` seconds."""
         try:
             if self._room.locked():
                 await self._wait()
@@ -61,7 +63,7 @@ class Connections:
         return connection
 
     async def run(self, statement: str, parameters: Mapping[str, Any]) -> Result:
-        """Runs one statement on whichever is free. Raises as `acquire` and `Connection.run`."""
+        """Run one statement on a free connection. Raise the errors of `acquire` and `Connection.run`."""
         connection = await self.acquire()
         try:
             return await connection.run(statement, parameters)
@@ -69,7 +71,7 @@ class Connections:
             self.release(connection)
 
     async def _wait(self) -> None:
-        """Until there is room. Raises TimeoutError."""
+        """Wait for a free connection. Raise TimeoutError."""
         began = time.perf_counter()
         self.waiting += 1
         self.waits += 1
@@ -82,11 +84,12 @@ class Connections:
 
     @property
     def used(self) -> int:
-        """How many are in somebody's hands."""
+        """The number of connections in use."""
         return len(self._used)
 
     def release(self, connection: Connection) -> None:
-        """Takes one back. One with a statement or a transaction still running is given up, not reused."""
+        """Return a connection to the pool. Close it if a statement or a transaction is still running on
+        it."""
         if not connection.closed and not connection.idle:
             connection.close()
         self._used.discard(connection)
@@ -95,13 +98,13 @@ class Connections:
         self._room.release()
 
     def close_free(self) -> None:
-        """Closes those that nobody uses."""
+        """Close the connections that are not in use."""
         for connection in self._free:
             connection.close()
         self._free.clear()
 
     def close(self) -> None:
-        """Closes all of them, also those in use."""
+        """Close all connections, including those in use."""
         self.close_free()
         for connection in self._used:
             connection.close()
@@ -116,42 +119,42 @@ class Connections:
 
 log = structlog.get_logger(__name__)
 
-#: Seconds between two looks at a replica, and within which one has to be answered.
+#: Seconds between two checks of a replica, and the time limit for each check.
 LOOK_INTERVAL = 1.0
-#: Seconds for which a reading waits for a replica that is behind, and for which such a one is then let alone.
+#: Seconds for which a read waits for a replica that lags, and for which that replica is then not asked.
 CATCH_UP_SECONDS = 0.1
 REST_SECONDS = 1.0
-#: How far a commit can have come that somebody has been told of, in bytes of the log. It is on disk by then, but where
-#: nobody waits for that.
+#: The log position that covers every commit reported to a client, in bytes. Such a commit has been flushed to
+#: disk unless synchronous_commit is off.
 _POSITION = Statement("""
     SELECT (CASE WHEN current_setting('synchronous_commit') = 'off' THEN pg_current_wal_insert_lsn()
         ELSE pg_current_wal_flush_lsn() END - '0/0'::pg_lsn)::bigint
 """)
 _REPLAYED = Statement("SELECT coalesce((pg_last_wal_replay_lsn() - '0/0'::pg_lsn)::bigint, 0)")
-#: Which database this is, whichever server shows it.
+#: Identifies the database independently of the server that provides it.
 _IDENTITY = """
     SELECT (SELECT system_identifier FROM pg_control_system()) || '/' || oid
     FROM pg_database WHERE datname = current_database()
 """
-#: One that hears nothing of a primary may have gone its own way.
+#: A standby without a WAL receiver is not connected to a primary and may have diverged.
 _FOLLOWS = "SELECT pg_is_in_recovery() AND EXISTS (SELECT FROM pg_stat_wal_receiver)"
 
-#: Opens a connection to the server of a URL.
+#: Opens a connection to the server at a URL.
 Opener = Callable[[str], Awaitable[Connection]]
 
 
 class _NotOurs(Exception):
-    """It answers, but must not be read; the text says why."""
+    """The replica answers but must not be read; the text gives the reason."""
 
 
 @attrs.define(eq=False)
 class Replica:
-    """One server; `name` is how people know it, without a password."""
+    """A replica; `name` identifies it to people and contains no password."""
 
     name: str
     connections: Connections
     _looking: Connections
-    #: Whether it takes reads; how many it has answered.
+    #: Whether it takes reads, and how many it has answered.
     is_ready: bool = False
     reads: int = 0
     _replayed: int = 0
@@ -162,7 +165,8 @@ class Replica:
         return self.is_ready and asyncio.get_running_loop().time() >= self._rests_until
 
     async def run(self, statement: str, parameters: Mapping[str, Any], position: int) -> Result | None:
-        """As of `position` or later; nothing where it does not come there in time."""
+        """Run a statement on a snapshot at `position` or later. Return None if the replica does not reach it
+        in time."""
         async with _one_of(self.connections) as connection:
             if not await self._reaches(position, connection):
                 self._rests_until = asyncio.get_running_loop().time() + REST_SECONDS
@@ -184,7 +188,7 @@ class Replica:
         return True
 
     async def look(self, identity: str) -> None:
-        """Raises where it must not be read, or does not answer."""
+        """Check the replica. Raise an error if it must not be read or does not answer."""
         async with asyncio.timeout(LOOK_INTERVAL), _one_of(self._looking) as connection:
             if (await connection.run(_IDENTITY, {})).rows[0][0] != identity:
                 raise _NotOurs("it has another database than the primary")
@@ -197,7 +201,7 @@ class Replica:
         self.is_ready = True
 
     def leave_out(self, why: str) -> None:
-        """Who reads from it now reads from the primary."""
+        """Take the replica out of use. Running reads fall back to the primary."""
         if self.is_ready or why != self._known_as:
             log.warning("a replica is left out", replica=self.name, cause=why)
         self.is_ready, self._known_as, self._replayed = False, why, 0
@@ -209,7 +213,7 @@ class Replica:
 
 
 class Replicas:
-    """Those of one database; `ask` gives what the primary answers to a statement."""
+    """The replicas of one database; `ask` runs a statement on the primary and returns its value."""
 
     def __init__(self, replicas: list[Replica], ask: Callable[[str], Awaitable[Any]]) -> None:
         self.each = replicas
@@ -217,8 +221,8 @@ class Replicas:
         self._identity: str | None = None
 
     async def run(self, statement: str, parameters: Mapping[str, Any]) -> Result | None:
-        """What a replica answers; nothing where the primary has to. Raises `Unavailable` where the primary cannot say
-        how far it has come."""
+        """Return a replica's result, or None if the primary has to run the statement. Raise `Unavailable` if
+        the primary cannot report its log position."""
         ready = [replica for replica in self.each if replica.may_be_read()]
         if not ready:
             return None
@@ -235,14 +239,14 @@ class Replicas:
         return None
 
     def doubt(self) -> None:
-        """The primary was lost: another one may be it, which not all have followed."""
+        """Take all replicas out of use after the primary was lost: they may not follow the new primary."""
         for replica in self.each:
             if replica.is_ready:
                 replica.leave_out("the primary was lost")
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
-        """Looks at each of them again and again, and takes those in that can be read."""
+        """Check each replica periodically while the block runs, and put those into use that can be read."""
         tasks = [asyncio.ensure_future(self._watch(replica)) for replica in self.each]
         try:
             yield
@@ -255,7 +259,7 @@ class Replicas:
 
     async def _watch(self, replica: Replica) -> None:
         while True:
-            with contextlib.suppress(Unavailable):  # the primary
+            with contextlib.suppress(Unavailable):  # the primary does not answer
                 if self._identity is None:
                     self._identity = await self._ask(_IDENTITY)
                 await self._look(replica, self._identity)
@@ -277,7 +281,7 @@ class Replicas:
 def replicas_at(
     urls: list[str], open_connection: Opener, size: int, timeout: float, ask: Callable[[str], Awaitable[Any]]
 ) -> Replicas | None:
-    """Those at `urls`, up to `size` connections to each; nothing where there are none."""
+    """Return the replicas at `urls` with up to `size` connections each, or None if there are no URLs."""
     if not urls:
         return None
     return Replicas([_replica(url, open_connection, size, timeout) for url in urls], ask)

@@ -1,4 +1,4 @@
-"""The database: what runs statements, transactions, and what is remembered of answers until something changes."""
+"""The database: running statements and transactions, and caching results until something changes."""
 
 import abc
 import asyncio
@@ -20,41 +20,43 @@ from api_server.state.errors import ConnectionLost, NotFound, OutcomeUnknown, Un
 from api_server.state.statements import Query, RowT, has_written, instances
 from common.concurrency import ended
 
-#: Up to here it is counted each time, and is exact.
+#: Counts up to this number are taken anew for each request, and are exact.
 COUNTED_ANEW = 1_000
-#: Seconds after which what other processes have done is seen at the latest, here and wherever something is remembered.
+#: Maximum age of cached values in seconds, here and in every other cache: by then, changes by other processes
+#: are seen.
 REMEMBERED_FOR = 0.9
 
 
 class Counts:
-    """By list and parameters; forgotten whenever this process commits anything."""
+    """A cache of row counts by list and parameters, invalidated whenever this process commits a change."""
 
     def __init__(self, timer: Callable[[], float] = time.monotonic) -> None:
         self._counts: TTLCache[Hashable, tuple[int, int]] = TTLCache(10_000, REMEMBERED_FOR, timer)
 
     def get(self, key: Hashable, generation: int) -> int | None:
-        """What was counted, if nothing has been committed since `generation` of the database."""
+        """Return the cached count, or None if something has been committed since `generation` of the
+        database."""
         known = self._counts.get(key)
         return known[1] if known is not None and known[0] == generation else None
 
     def keep(self, key: Hashable, generation: int, count: int) -> None:
-        """Remembers what was counted when the database was of that generation, if that is long."""
+        """Cache a count that was taken at `generation` of the database, unless it is small."""
         if count > COUNTED_ANEW:
             self._counts[key] = generation, count
 
 
-#: Gives the present moment, in UTC; tests move it.
+#: Returns the present moment in UTC; tests can move it.
 Clock = Callable[[], datetime.datetime]
 
 
 def system_clock() -> datetime.datetime:
-    """This machine's."""
+    """Return the time of this machine's clock."""
     return datetime.datetime.now(datetime.UTC)
 
 
-#: Seconds that PostgreSQL gets to say that it has ended a statement.
+#: Seconds that PostgreSQL gets to report that it has stopped a statement.
 TIMEOUT = 5.0
-#: Numbers that PostgreSQL's bigint holds; ids outside of them cannot exist.
+#: The largest value of PostgreSQL's bigint; greater ids cannot exist.
 MAX_BIGINT = 2**63 - 1
 
 
@@ -67,70 +69,75 @@ class EntityRow:
 
 
 class Executor(abc.ABC):
-    """What a query function is given: something that runs statements, a `Database` or a `Transaction`."""
+    """A `Database` or a `Transaction`: the object on which a query function runs its statement."""
 
     @property
     @abc.abstractmethod
     def now(self) -> datetime.datetime:
-        """The application's present moment, for a transaction that of its beginning; `%(now)s` in statements."""
+        """The application's present moment; in a transaction, the moment at which it began. Statements call
+        it `%(now)s`."""
 
     @abc.abstractmethod
     async def _execute(self, statement: str, parameters: dict[str, Any]) -> Result:
-        """Runs one statement."""
+        """Run one statement."""
 
     async def rows(self, statement: Query[RowT], **parameters: Any) -> list[RowT]:
-        """All rows of a statement, as instances of its row class."""
+        """Return all rows of a statement, as instances of its row class."""
         result = await self._execute(statement, parameters)
         return instances(statement, result.columns, result.rows)
 
     async def row(self, statement: Query[RowT], **parameters: Any) -> RowT | None:
-        """The first row, or nothing."""
+        """Return the first row, or None."""
         rows = await self.rows(statement, **parameters)
         return rows[0] if rows else None
 
     async def one(self, statement: Query[RowT], **parameters: Any) -> RowT:
-        """The first row. Raises `NotFound` where there is none."""
+        """Return the first row. Raise `NotFound` if there is none."""
         row = await self.row(statement, **parameters)
         if row is None:
             raise NotFound
         return row
 
     async def shown(self, statement: Query[RowT], **parameters: Any) -> RowT:
-        """The first row, which is only shown: nothing is decided by it. Raises `NotFound` where there is none."""
+        """Return the first row for display only, so a replica may answer. Raise `NotFound` if there is
+        none."""
         return await self.one(statement, **parameters)
 
     async def entity(self, statement: Query[EntityRow], **parameters: Any) -> str:
-        """Return the JSON that a `listing.entity_statement` yields. Raises `NotFound` where the entity is gone."""
+        """Return the JSON that a `listing.entity_statement` yields. Raise `NotFound` if the entity does not
+        exist."""
         return (await self.shown(statement, **parameters)).entity
 
     async def entity_if_there(self, statement: Query[EntityRow], **parameters: Any) -> str | None:
-        """Likewise; nothing where it is not there, for callers that have a refusal of their own."""
+        """Return the JSON of an entity like `entity`, or None if it does not exist, for callers with a
+        refusal of their own."""
         try:
             return await self.entity(statement, **parameters)
         except NotFound:
             return None
 
     async def value(self, statement: str, **parameters: Any) -> Any:
-        """The first column of the first row, or nothing."""
+        """Return the first column of the first row, or None."""
         result = await self._execute(statement, parameters)
         return result.rows[0][0] if result.rows else None
 
     async def truth(self, statement: str, **parameters: Any) -> bool:
-        """The first column of the first row as a truth; of a statement that yields no rows, whether it touched any."""
+        """Return the truth value of the first column of the first row, or, for a statement that yields no
+        rows, whether it touched any."""
         result = await self._execute(statement, parameters)
         return bool(result.rows and result.rows[0][0]) if result.columns else result.count > 0
 
     async def column(self, statement: str, **parameters: Any) -> list[Any]:
-        """The first column of all rows."""
+        """Return the first column of all rows."""
         return [row[0] for row in (await self._execute(statement, parameters)).rows]
 
     async def run(self, statement: str, **parameters: Any) -> int:
-        """How many rows a statement has touched whose rows nobody wants to see."""
+        """Run a statement and return the number of rows that it touched."""
         return (await self._execute(statement, parameters)).count
 
 
 class Transaction(Executor):
-    """Statements that take effect together. Given by `Database.transaction()`."""
+    """A transaction, given by `Database.transaction()`. Its statements take effect together."""
 
     def __init__(self, connection: Connection, now: datetime.datetime) -> None:
         self._connection = connection
@@ -149,14 +156,15 @@ class Transaction(Executor):
         return result
 
     async def at_commit(self, statement: str, **parameters: Any) -> None:
-        """Runs a statement whose rows nobody waits for as the last thing before COMMIT, in one round trip with it.
+        """Run a statement as the last one before COMMIT, in one round trip with it; its rows are not read.
 
-        Where it fails, the commit does: nothing of the transaction has happened.
+        If the statement fails, the commit fails and the transaction has no effect.
         """
         self._at_commit.append(await self._connection.text_of(statement, {"now": self._now, **parameters}))
 
     async def commit(self) -> None:
-        """Ends the transaction; `Database.transaction` calls this. Raises `OutcomeUnknown` where the answer is lost."""
+        """End the transaction; `Database.transaction` calls this. Raise `OutcomeUnknown` if the answer is
+        lost."""
         try:
             self._connection.notices.clear()
             await self._connection.command("; ".join([*self._at_commit, "COMMIT"]))
@@ -165,10 +173,10 @@ class Transaction(Executor):
                 raise OutcomeUnknown("the database") from problem
             raise
         if self._connection.notices and (self.has_written or self._at_commit):
-            raise OutcomeUnknown("the database")  # nobody waits any more for a standby to have it too
+            raise OutcomeUnknown("the database")  # PostgreSQL has stopped waiting for a standby
 
 
-#: What a transaction begins with. Where it raises, the transaction is rolled back.
+#: Runs at the beginning of a transaction. If it raises, the transaction is rolled back.
 Opening = Callable[[Transaction], Awaitable[None]]
 
 
@@ -178,11 +186,12 @@ class _Changes:
 
 
 class Database(Executor):
-    """The pool. Its own `rows`, `row`, `value` and so on are for reading; whatever writes runs in a `transaction()`.
+    """The pool of connections. Its own `rows`, `row`, `value` and so on are for reading; writes run in a
+    `transaction()`.
 
-    All of them raise `Unavailable` where PostgreSQL cannot be reached or cannot do what it is asked for, and where no
-    connection to it becomes free in time. Where a pooled connection turns out to be dead, reads and the beginnings of
-    transactions are tried a second time, on a new one.
+    All of them raise `Unavailable` if PostgreSQL cannot be reached or lacks resources, or if no connection
+    becomes free in time. If a pooled connection turns out to be dead, a read or the beginning of a
+    transaction is tried once more on a new one.
     """
 
     def __init__(self, connections: Connections, clock: Clock) -> None:
@@ -200,26 +209,28 @@ class Database(Executor):
 
     @property
     def generation(self) -> int:
-        """Counts this process's commits that changed something; what was read under an older number may be old."""
+        """The number of commits by which this process changed something; values read under an older number
+        may be outdated."""
         return self._changes.count
 
     @property
     def pool(self) -> Connections:
-        """Its connections, for whoever counts them."""
+        """The pool of connections, for statistics."""
         return self._connections
 
     def note_change(self) -> None:
-        """Something has changed, here or (where that is noticed) by another process."""
+        """Record that this process, or another one as far as that is noticed, has changed something."""
         self._changes.count += 1
 
     def opening_with(self, opening: Opening) -> "Database":
-        """The same database, whose transactions run `opening` first."""
+        """Return a view of this database whose transactions run `opening` first."""
         other = copy.copy(self)
         other._opening = opening
         return other
 
     def showing(self) -> "Database":
-        """The same database, of which replicas, where there are any, answer what is only shown."""
+        """Return a view of this database in which replicas, if there are any, answer reads that are only
+        displayed."""
         if self.replicas is None:
             return self
         (other := copy.copy(self))._shows = True
@@ -241,14 +252,14 @@ class Database(Executor):
         return await self._connections.run(statement, parameters)
 
     async def ping(self) -> None:
-        """Raises where the database does not answer."""
+        """Raise `Unavailable` if the database does not answer."""
         await self.value("SELECT 1")
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
-        """All or nothing: commits at the end of the block, rolls back when it raises or is cancelled.
+        """Run a transaction: commit at the end of the block, roll back if the block raises or is cancelled.
 
-        Raises `Conflict` and `LockNotAvailable` out of the statement that met them, or out of the commit.
+        Raise `Conflict` and `LockNotAvailable` from the statement that meets them, or from the commit.
         """
         async with self._begun_connection() as connection:
             transaction = Transaction(connection, self.now)
@@ -260,7 +271,8 @@ class Database(Executor):
                 await asyncio.shield(connection.roll_back())
                 raise
             try:
-                # Who is cancelled meanwhile goes on after it: then nothing is written any more that she had begun.
+                # A caller that is cancelled meanwhile continues only after the commit: nothing that it began
+                # is written later.
                 await ended(asyncio.ensure_future(transaction.commit()))
             finally:
                 if transaction.has_written:
@@ -281,7 +293,7 @@ class Database(Executor):
             yield connection
 
     def _lost(self) -> None:
-        self._connections.close_free()  # they are as old
+        self._connections.close_free()  # they are as old as the lost one
         if self.replicas is not None:
             self.replicas.doubt()
 
@@ -306,20 +318,21 @@ async def connect(
     prepares: bool = True,
     replica_urls: str = "",
 ) -> AsyncIterator[Database]:
-    """A pool of up to `size` connections to `url` (postgresql://...), each made within `connect_timeout` seconds.
+    """Open a pool of up to `size` connections to `url` (postgresql://...), each opened within
+    `connect_timeout` seconds.
 
-    Statements end after `statement_timeout` seconds; where PostgreSQL itself does not end them, or all connections are
-    in use, that is given up after TIMEOUT more.
+    PostgreSQL stops statements after `statement_timeout` seconds. If it does not, or if all connections are
+    in use, the caller gets an error after TIMEOUT further seconds.
 
-    `base_url` is what `web_url()` of functions.sql puts before paths. `prepares=False` is for a pooler of transactions
-    in between that does not show; one that does, as PgBouncer, needs nothing. `replica_urls` get a pool each.
+    `web_url()` of functions.sql puts `base_url` before paths. `prepares=False` is needed behind a transaction
+    pooler that cannot be detected; PgBouncer is detected. Each of `replica_urls` gets a pool of its own.
     """
     session = {
         "timezone": "UTC",
         "statement_timeout": int(statement_timeout * 1000),
         "lock_timeout": 5000,
-        "jit": "off",  # over many partitions the planner thinks every page of a list worth a second of it
-        "client_min_messages": "warning",  # which is said at a COMMIT that no standby has
+        "jit": "off",  # for many partitions, high estimates would turn it on for every page of a list
+        "client_min_messages": "warning",  # a COMMIT that no standby confirms gives a warning
         "forgelet.base_url": base_url,
     }
     timeout = statement_timeout + TIMEOUT
@@ -344,15 +357,15 @@ ValueT = TypeVar("ValueT")
 
 
 class LookupCache(Generic[ValueT]):
-    """Values by key, forgotten after REMEMBERED_FOR and whenever this process commits anything, or hears that
-    another has changed rights."""
+    """A cache of values by key. Its values expire after REMEMBERED_FOR seconds, whenever this process commits
+    a change, and when another process reports a change of rights."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._values: TTLCache[Hashable, tuple[int, ValueT]] = TTLCache(maxsize=10_000, ttl=REMEMBERED_FOR)
 
     async def get(self, key: Hashable, load: Callable[[], Awaitable[ValueT | None]]) -> ValueT | None:
-        """The value under `key`, loaded where it is not remembered. Absence is not remembered."""
+        """Return the cached value for `key`, or load it. A missing value is not cached."""
         known = self._values.get(key)
         if known is not None and known[0] == self._database.generation:
             return known[1]

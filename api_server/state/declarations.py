@@ -1,4 +1,4 @@
-"""Queries as declarations: SQL above the signature of the function that runs it."""
+"""Query functions, declared by putting their SQL above their signature."""
 
 import functools
 import inspect
@@ -18,18 +18,20 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Awaitable[Any]])
 def statement(
     sql: str, *, prepared: bool = False, planned_once: bool = False
 ) -> Callable[[FunctionT], FunctionT]:
-    """Declare a query function, whose body is its docstring: the first argument runs the SQL, the others go into it.
+    """Declare a query function, which has a docstring instead of a body: its first argument runs the SQL, the
+    others are its parameters.
 
-    The return annotation says what comes back: `None`; an attrs class `Row` (raises `NotFound` without a row),
-    `Row | None`, `list[Row]`; a scalar, which is the first column of the first row (`int | None`: None without a row);
-    `list[int]`, the first column of all rows. `bool` is the scalar of a statement that yields rows, and whether any row
-    was touched by one that yields none. An `entity_statement` yields the entity's JSON as `str`, or as `str | None`.
+    The return annotation determines the result: `None`; an attrs class `Row` (raises `NotFound` without a
+    row), `Row | None`, `list[Row]`; a scalar, which is the first column of the first row (`int | None`: None
+    without a row); `list[int]`, the first column of all rows. `bool` is the scalar of a statement that yields
+    rows; for a statement that yields none, it is whether any row was touched. An `entity_statement` yields
+    the entity's JSON as `str`, or as `str | None`.
 
-    An argument that is an attrs object gives the parameters that its fields name and no other argument does; a
-    collection is given as an array. An argument that the SQL does not name, or a parameter without an argument, raises
-    TypeError at import.
+    An argument that is an attrs object provides the parameters that are named like its fields and that no
+    other argument provides; a collection is passed as an array. An argument that the SQL does not use, or a
+    parameter without an argument, raises TypeError at import.
 
-    `prepared` and `planned_once`: see `Statement`.
+    `prepared` and `planned_once` are explained at `Statement`.
     """
 
     def declare(function: FunctionT) -> FunctionT:
@@ -50,7 +52,7 @@ def statement(
         def call(executor: Executor, *values: Any, **named: Any) -> Awaitable[Any]:
             given = dict(zip(names, values, strict=False)) | named
             if len(given) != len(names) or len(values) > len(names):
-                bound = signature.bind(executor, *values, **named)  # raises TypeError, or there are defaults
+                bound = signature.bind(executor, *values, **named)  # raises TypeError, or fills in defaults
                 bound.apply_defaults()
                 given = dict(list(bound.arguments.items())[1:])
             result: Awaitable[Any] = getattr(executor, method)(query, **parameters_of(given))
@@ -65,7 +67,8 @@ def statement(
 def _parameters(
     function: Callable[..., Any], signature: inspect.Signature, query: str
 ) -> Callable[[dict[str, Any]], Mapping[str, Any]]:
-    """How arguments become the parameters of the SQL. Raises TypeError where they do not fit each other."""
+    """Return the function that converts arguments to the parameters of the SQL. Raise TypeError if they do
+    not match."""
     hints = typing.get_type_hints(function)
     arguments = list(signature.parameters.values())[1:]
     needed = set(numbered(query)[1]) - {"now"}
@@ -118,7 +121,7 @@ def _arms(hint: Any) -> tuple[Any, ...]:
 
 
 def _result(hint: Any, sql: str) -> tuple[type | None, str, Callable[[Any], Any] | None]:
-    """What a function with this result needs: the row class, the method of `Executor`, and what converts the result."""
+    """Return the row class, the method of `Executor` and the conversion that produce this return type."""
     arms = [arm for arm in _arms(hint) if arm is not types.NoneType]
     optional = len(arms) < len(_arms(hint))
     if not arms:

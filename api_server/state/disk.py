@@ -1,4 +1,5 @@
-"""The disk: files stop growing before it is full, since the database may be on it too; and what is on it, for good."""
+"""The disk: free space that is kept, since the database may be on the same disk, and files that survive a
+power cut."""
 
 import os
 import shutil
@@ -6,12 +7,13 @@ from pathlib import Path
 
 
 def leaves_free(folder: Path, more: int, reserve: int) -> bool:
-    """Whether `more` bytes fit below `folder` with `reserve` bytes left (0: it is not looked at)."""
+    """Return whether `more` bytes fit below `folder` so that `reserve` bytes stay free. A reserve of 0 turns
+    the check off."""
     return not reserve or shutil.disk_usage(folder).free - more >= reserve
 
 
 def make_folder(folder: Path) -> None:
-    """Makes a folder of mode 700 and those above it, where they are missing; they are there after a power cut too."""
+    """Create a folder of mode 700 and its missing parents, so that they survive a power cut."""
     missing = [one for one in (folder, *folder.parents) if not one.exists()]
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     for new in reversed(missing):
@@ -19,9 +21,9 @@ def make_folder(folder: Path) -> None:
 
 
 def sync_folders(file: Path, root: Path) -> None:
-    """Waits until a file's name is on the disk, and the names of all folders between it and `root`.
+    """Wait until the names of a file and of all folders between it and `root` are on the disk.
 
-    Any of them may be new, made for another file whose writer has not come so far yet.
+    Any of these folders may be new: another writer may have created it and not yet synchronized it.
     """
     folder = file.parent
     while True:
@@ -32,7 +34,7 @@ def sync_folders(file: Path, root: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Waits until a file's bytes, or the names in a folder, are on the disk."""
+    """Wait until a file's bytes, or the names in a folder, are on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,4 +1,5 @@
-"""The one way from statements to aiopg and psycopg2: a connection, what runs on it, and the driver's errors as ours."""
+"""The layer over aiopg and psycopg2: connections, running statements, and translation of the driver's
+errors."""
 
 import asyncio
 import contextlib
@@ -30,17 +31,18 @@ from api_server.state.errors import Conflict, ConnectionLost, LockNotAvailable, 
 from api_server.state.statements import Statement
 from common.measures import Durations
 
-#: What is a list where there are several hosts.
+#: Parameters that are lists if there are several hosts.
 _EACH = ("host", "hostaddr", "port")
 
 
 def each_host(url: str) -> list[str]:
-    """The connection strings of the hosts of `url`, in its order, each with what the URL asks of a server
-    (target_session_attrs). The URL as it is where there is one host, or where hosts have to be compared.
+    """Return one connection string for each host of `url`, in order, each with the URL's other parameters
+    (such as target_session_attrs). Return the URL unchanged if it has one host, or if hosts have to be
+    compared.
 
-    libpq tries hosts by itself, but whoever does not wait in its functions has no limit of time for each: one that
-    does not answer would take all of it. Raises psycopg2's ProgrammingError for what is no connection string, and
-    ValueError where there are other numbers of hosts than of ports.
+    libpq tries several hosts by itself, but its non-blocking functions have no time limit for each host: one
+    that does not answer would use up all the time. Raise psycopg2's ProgrammingError for an invalid
+    connection string, and ValueError if the numbers of hosts and ports differ.
     """
     known = parse_dsn(url)
     lists = {name: known[name].split(",") for name in _EACH if name in known}
@@ -56,16 +58,16 @@ def each_host(url: str) -> list[str]:
 
 
 def _repeated(values: list[str], number: int) -> list[str]:
-    """One port is that of all hosts."""
+    """Repeat a single value, such as one port, for all hosts."""
     return values * number if len(values) == 1 else values
 
 
 class _Session(psycopg2.extensions.connection):
-    """psycopg2's, watched through a descriptor of its own.
+    """A connection of psycopg2 that is watched through a duplicate of its descriptor.
 
-    libpq closes its socket in whichever call notices that the other end is gone. The event loop would go on watching
-    that number, and stop watching it later, when it is a client's connection or another one to the database, which
-    then hears nothing any more.
+    libpq closes its socket in whichever call notices that the other end is gone. The event loop would go on
+    watching that descriptor number, and would stop watching it later, when the number belongs to another
+    connection, of a client or to the database, which then receives no more events.
     """
 
     _descriptor: int | None = None
@@ -76,8 +78,8 @@ class _Session(psycopg2.extensions.connection):
         return self._descriptor
 
     def follow(self) -> bool:
-        """libpq tries the addresses of a host one after another, each with a socket of its own: True where it has begun
-        with another one. The descriptor must not be watched meanwhile."""
+        """Return whether libpq has switched to another socket, and adopt it: libpq tries the addresses of a
+        host one after another, each with a new socket. The descriptor must not be watched during the call."""
         if self._descriptor is None or os.path.sameopenfile(super().fileno(), self._descriptor):
             return False
         os.dup2(super().fileno(), self._descriptor, inheritable=False)
@@ -93,11 +95,11 @@ class _Session(psycopg2.extensions.connection):
 
 
 class WatchedConnection(aiopg.Connection):
-    """A connection that is closed as soon as it is dead, even while nobody uses it.
+    """A connection that is closed as soon as it is dead, even if it is not in use. Awaiting it connects it.
 
-    Awaited it is connected. aiopg's own leaves its descriptor watched and those who wait for it waiting where something
-    else than an error of psycopg2 turns up, makes a statement that PostgreSQL has stopped a cancelled task, and loses
-    cancellations that come together with the answer.
+    aiopg's own connection keeps watching its descriptor and leaves its callers waiting if any error other
+    than psycopg2's occurs, turns a statement that PostgreSQL has stopped into a cancelled task, and loses a
+    cancellation that arrives together with the answer.
     """
 
     _connected = False
@@ -120,7 +122,7 @@ class WatchedConnection(aiopg.Connection):
             connection._turn()
 
     def _turn(self) -> None:
-        """What libpq has to do, now that something has come or can be sent."""
+        """Let libpq continue, now that its socket can be read or written."""
         try:
             state = self._conn.poll()
             self._watch(state)
@@ -175,7 +177,7 @@ class WatchedConnection(aiopg.Connection):
 
     def _close(self) -> None:
         super()._close()
-        self._fileno = None  # another's, from here on
+        self._fileno = None  # the number may belong to another file from here on
         self._notifies.put_nowait(None)
 
     async def execute(
@@ -183,10 +185,10 @@ class WatchedConnection(aiopg.Connection):
         cursor: psycopg2.extensions.cursor,
         sql: str,
         parameters: Mapping[str, Any] | None,
-        timeout: float,  # noqa: ASYNC109 - with aiopg's own for statements
+        timeout: float,  # noqa: ASYNC109 - the timeout that aiopg uses for statements
     ) -> None:
-        """Runs SQL by one of this connection's cursors. Raises TimeoutError after `timeout` seconds without an answer;
-        then, and where it is cancelled, the connection is closed."""
+        """Run SQL on a cursor of this connection. Raise TimeoutError after `timeout` seconds without an
+        answer. Then, and if the call is cancelled, the connection is closed."""
         waiter = self._create_waiter("execute")
         try:
             cursor.execute(sql, parameters)
@@ -196,7 +198,7 @@ class WatchedConnection(aiopg.Connection):
         await self._poll(waiter, timeout)
 
     async def notification(self) -> Notify:
-        """Waits for the next one. Raises psycopg2's InterfaceError when the connection is closed."""
+        """Wait for the next notification. Raise psycopg2's InterfaceError when the connection is closed."""
         heard: Notify | None = await self._notifies.get()
         if heard is None:
             self._notifies.put_nowait(None)
@@ -204,19 +206,21 @@ class WatchedConnection(aiopg.Connection):
         return heard
 
 
-#: SQLSTATEs, or their classes, of a database that cannot, whatever it is asked: connections, resources (a full disk,
-#: memory, too many connections), operators' interventions (a shutdown, a statement that was stopped), its system, its
-#: own errors; and a standby, a transaction that it has ended, a login that it takes no more, a database that is gone.
+#: SQLSTATEs, or their classes, of failures that no statement is to blame for: connections, resources (a full
+#: disk, memory, too many connections), operator intervention (a shutdown, a stopped statement), system and
+#: internal errors; a standby, a transaction that PostgreSQL has ended, a rejected login, a missing database.
 _CANNOT = ("08", "53", "57", "58", "XX", "25006", "25P03", "25P04", "28", "3D")
-#: Of these, what PostgreSQL closes the connection with; and a standby, where a new one finds the way to the primary.
+#: Those after which PostgreSQL closes the connection, and that of a standby: a new connection may find the
+#: primary.
 _CLOSES = ("08", "57P", "25006", "25P03", "25P04", "28", "3D")
-#: Seconds without a notification after which a connection that listens is tried: it may have died without a word.
+#: Seconds without a notification after which a listening connection is tested: it may have died without
+#: notice.
 SILENCE = 15.0
-#: Seconds in which PostgreSQL has to take a connection that blocks: a frozen one would be waited for without end.
+#: Time limit in seconds for opening a blocking connection: a frozen server would be waited for forever.
 CONNECT_SECONDS = 10
-#: How long statements take, all of this process, with the way to the database and back.
+#: The duration of all statements of this process, including the network.
 STATEMENTS = Durations("forgelet_database_statement_duration_seconds", "Seconds that statements take.")
-#: What psycopg2 raises for statements and values that are wrong, and for nothing else.
+#: The errors that psycopg2 raises only for wrong statements and values.
 _OUR_FAULTS = (
     psycopg2.ProgrammingError,
     psycopg2.DataError,
@@ -227,7 +231,7 @@ _OUR_FAULTS = (
 
 @attrs.define
 class Result:
-    """What a statement gave: its rows, their columns, and how many rows it has touched or yielded."""
+    """The result of a statement: rows, names of columns, and the number of rows touched or yielded."""
 
     columns: list[str]
     rows: list[tuple[Any, ...]]
@@ -236,12 +240,12 @@ class Result:
 
 @attrs.define(eq=False)
 class Connection:
-    """One connection, with the names of the statements that are prepared on it (None: none may be), and what has to be
-    set anew in each transaction, in SQL: behind a pooler the next one may run in another session.
+    """One connection, the names of the statements prepared on it (None if none may be), and the SQL of the
+    settings that each transaction has to repeat, because behind a pooler it may run in another session.
 
-    What runs on it raises the errors of `state/errors.py`, whatever the driver does: `ConnectionLost` where it is dead,
-    `Unavailable` where the database cannot, or has not answered after `timeout` seconds. psycopg2's are left for what
-    is wrong with a statement.
+    Statements raise the errors of `state/errors.py`: `ConnectionLost` if the connection is dead,
+    `Unavailable` if the database cannot answer or has not answered after `timeout` seconds. Errors in a
+    statement are raised as psycopg2's.
     """
 
     _driver: WatchedConnection
@@ -253,7 +257,7 @@ class Connection:
         return await self._execute(await self._sql(statement), parameters)
 
     async def text_of(self, statement: str, parameters: Mapping[str, Any]) -> str:
-        """The statement as it would be sent, for `command`."""
+        """Return the statement as it would be sent, for `command`."""
         sql = await self._sql(statement)
         try:
             return str(self._driver.raw.cursor().mogrify(sql, parameters).decode())
@@ -261,16 +265,16 @@ class Connection:
             self._raise_as_ours(problem)
 
     async def command(self, sql: str) -> None:
-        """Runs SQL that takes no parameters; several statements go in one round trip."""
+        """Run SQL without parameters; several statements take one round trip."""
         await self._execute(sql, None)
 
     async def begin(self) -> None:
-        """Begins a transaction."""
+        """Begin a transaction."""
         await self.command(f"BEGIN; {self._settings}")
 
     async def notification(self) -> Notify:
-        """Waits for the next one on the channels that were listened to. Raises `Unavailable` when no more can come:
-        where nothing was heard for a while, it is asked whether there is still somebody who would speak."""
+        """Wait for the next notification on the channels being listened to. Test the connection after a
+        silence. Raise `Unavailable` when no more notifications can come."""
         while True:
             try:
                 async with asyncio.timeout(SILENCE):
@@ -282,7 +286,7 @@ class Connection:
             await self.command("SELECT 1")
 
     async def roll_back(self) -> None:
-        """Ends the transaction; a connection that cannot is closed."""
+        """Roll the transaction back; close the connection if that fails."""
         if self.closed:
             return
         try:
@@ -293,7 +297,7 @@ class Connection:
     async def _execute(self, sql: str, parameters: Mapping[str, Any] | None) -> Result:
         began = time.perf_counter()
         try:
-            cursor = self._driver.raw.cursor()  # aiopg's come with a transaction that nobody uses
+            cursor = self._driver.raw.cursor()  # aiopg's cursor adds a transaction object that is not needed
             await self._driver.execute(cursor, sql, parameters, self._timeout)
             if cursor.description is None:
                 return Result([], [], cursor.rowcount)
@@ -305,7 +309,7 @@ class Connection:
             STATEMENTS.observe(time.perf_counter() - began)
 
     async def _sql(self, statement: str) -> str:
-        """What to execute for a statement, which is prepared by now where it can be."""
+        """Return the SQL to execute for a statement; prepare the statement first if possible."""
         if self._settings and self.idle:  # several statements in one message are one transaction
             return self._settings.replace("%", "%%") + statement
         if not isinstance(statement, Statement) or self._prepared is None:
@@ -317,7 +321,7 @@ class Connection:
 
     @property
     def notices(self) -> list[str]:
-        """What PostgreSQL has said beside its answers, the last 50."""
+        """The last 50 notices that PostgreSQL has sent beside its answers."""
         said: list[str] = self._driver.raw.notices
         return said
 
@@ -327,14 +331,14 @@ class Connection:
 
     @property
     def idle(self) -> bool:
-        """Whether no statement and no transaction is running on it."""
+        """Whether no statement and no transaction is running on the connection."""
         return bool(self._driver.raw.get_transaction_status() == TRANSACTION_STATUS_IDLE)
 
     def close(self) -> None:
         self._driver.close()
 
     def _raise_as_ours(self, problem: Exception) -> NoReturn:
-        """Raises what the driver says as an error of `state/errors.py`, or as it is where a statement is wrong."""
+        """Raise the driver's error as one of `state/errors.py`, or unchanged if the statement is wrong."""
         match problem:
             case psycopg2.errors.UniqueViolation():
                 raise Conflict(problem.diag.constraint_name or "") from problem
@@ -356,8 +360,8 @@ class Connection:
 async def open_connection(
     url: str, session: Mapping[str, object], *, connect_timeout: float, answer_timeout: float, prepares: bool
 ) -> Connection:
-    """A connection to `url` with the settings of `session`. Raises `Unavailable` where there is none after
-    `connect_timeout` seconds, and whatever is said of statements on it that take more than `answer_timeout`."""
+    """Return a connection to `url` with the settings of `session`. Raise `Unavailable` if there is none after
+    `connect_timeout` seconds. Statements on it may take `answer_timeout` seconds."""
     driver = await _connected(url, session, connect_timeout)
     connection = Connection(driver, answer_timeout, None)
     try:
@@ -374,7 +378,7 @@ async def open_connection(
 
 
 async def _connected(url: str, session: Mapping[str, object], seconds: float) -> WatchedConnection:
-    """To the first host that takes it. Raises `Unavailable`."""
+    """Connect to the first host that accepts the connection. Raise `Unavailable`."""
     options = " ".join(f"-c {name}={_in_options(value)}" for name, value in session.items())
     refusals = []
     try:
@@ -393,7 +397,7 @@ async def _connected(url: str, session: Mapping[str, object], seconds: float) ->
 
 
 async def _connected_to(url: str, options: str, seconds: float) -> WatchedConnection:
-    """With the `options`, but through a pooler, which may not take any."""
+    """Connect with the `options`, or without them through a pooler that rejects them."""
     try:
         driver = WatchedConnection(url, seconds, options=options)
         await driver
@@ -405,12 +409,13 @@ async def _connected_to(url: str, options: str, seconds: float) -> WatchedConnec
     return driver
 
 
-#: What PgBouncer says of them, where it was not told to overlook them.
+#: PgBouncer's error about options, unless it is configured to ignore them.
 _REFUSES_OPTIONS = "unsupported startup parameter"
-#: Names the process that serves this: not the one of the greeting, where a pooler greets.
+#: Return the id of the backend process that runs the statement; behind a pooler it differs from the one in
+#: the greeting.
 #:
-#: Values stand in the statements as they are sent, and PostgreSQL logs a statement that fails. A role may turn that off
-#: that was allowed to: GRANT SET ON PARAMETER log_min_error_statement TO ...
+#: Statements are sent with their values, and PostgreSQL logs statements that fail. A role may turn that
+#: logging off if it has been granted SET ON PARAMETER log_min_error_statement.
 _SESSION = """
     SELECT pg_backend_pid(), CASE WHEN has_parameter_privilege('log_min_error_statement', 'SET')
         THEN set_config('log_min_error_statement', 'panic', false) END
@@ -418,13 +423,13 @@ _SESSION = """
 
 
 def blocking_connection(url: str) -> "contextlib.closing[psycopg2.extensions.connection]":
-    """A connection of psycopg2's own, whose calls block, closed at the end of the block: for what runs before the
-    service or beside it. Raises psycopg2's errors."""
+    """Return a blocking connection of psycopg2, closed at the end of the block, for code that runs before the
+    service or beside it. Raise psycopg2's errors."""
     return contextlib.closing(psycopg2.connect(url, connect_timeout=CONNECT_SECONDS))
 
 
 def is_pooled(connection: Any) -> bool:
-    """Whether somebody pools transactions, or sessions, between this connection of psycopg2's and PostgreSQL."""
+    """Return whether a pooler stands between this psycopg2 connection and PostgreSQL."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_backend_pid()")
         return bool(cursor.fetchone()[0] != connection.info.backend_pid)
@@ -440,7 +445,8 @@ def _set_local(session: Mapping[str, object]) -> str:
 
 
 def _read_as_they_are(connection: aiopg.Connection) -> None:
-    """JSON as text, which psycopg2 would parse and the API passes on; bytea as bytes, and not as a memoryview."""
+    """Return JSON as text, which psycopg2 would parse although the API passes it on, and bytea as bytes
+    instead of memoryview."""
     for name, oids, array_oids, read in (
         ("JSON", (114, 3802), (199, 3807), lambda value, _cursor: value),
         ("BYTES", (17,), (1001,), _bytes),
@@ -451,7 +457,8 @@ def _read_as_they_are(connection: aiopg.Connection) -> None:
 
 
 def _integer(value: int) -> AsIs:
-    """In statements: `-1::bigint` is the negative of `1::bigint`, and of the smallest number there is no such."""
+    """Put a negative number in parentheses: `-1::bigint` is the negative of `1::bigint`, and the smallest
+    bigint has no positive counterpart."""
     return AsIs(f"({int(value)})" if value < 0 else f"{int(value)}")
 
 
@@ -464,7 +471,8 @@ def _bytes(value: Any, cursor: Any) -> bytes | None:
 
 
 def _is_the_databases(problem: Exception) -> bool:
-    """Whether it is no fault of a statement. What is not psycopg2's is the event loop's or the operating system's."""
+    """Return whether the cause lies outside of the statement. Errors that are not psycopg2's come from the
+    event loop or the operating system."""
     if isinstance(problem, psycopg2.Error):
         if problem.pgcode is not None:
             return problem.pgcode.startswith(_CANNOT)
@@ -473,18 +481,19 @@ def _is_the_databases(problem: Exception) -> bool:
 
 
 def _leaves_it_open(problem: Exception) -> bool:
-    """Whether the connection is of use after that: PostgreSQL has said what is the matter, and goes on."""
+    """Return whether the connection is still usable: PostgreSQL has reported an error and continues."""
     pgcode = problem.pgcode if isinstance(problem, psycopg2.Error) else None
     return pgcode is not None and not pgcode.startswith(_CLOSES)
 
 
-#: Seconds for a connection, and for what is said on it to begin with.
+#: Time limit in seconds for opening a listening connection, and for its first statements.
 LISTENING_SECONDS = 5.0
 
 
 @asynccontextmanager
 async def listening_connection(url: str, *channels: str) -> AsyncIterator[Connection]:
-    """A connection of its own on which `notification()` waits for what is said on `channels`. Raises `Unavailable`."""
+    """Open a separate connection on which `notification()` waits for notifications on `channels`. Raise
+    `Unavailable`."""
     connection = await open_connection(
         url, {}, connect_timeout=LISTENING_SECONDS, answer_timeout=LISTENING_SECONDS, prepares=False
     )

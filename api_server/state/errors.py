@@ -1,19 +1,19 @@
-"""What the database and the object store raise, whatever driver is below them."""
+"""The errors of the database and the object store, independent of the drivers below them."""
 
 from common.config_errors import ConfigError
 from common.lifecycle import Passing
 
 
 class Unavailable(Passing):
-    """`part` (the database, the object store) does not answer or is full. What raised it has changed nothing, but for
-    `OutcomeUnknown`."""
+    """The `part` (the database, the object store) does not answer or is full. The failed operation has
+    changed nothing, except for `OutcomeUnknown`."""
 
     def __init__(self, part: str) -> None:
         super().__init__(f"{part} is unavailable")
 
     @property
     def cause(self) -> str:
-        """What the driver has said, in one line."""
+        """The first line of the driver's message, or an empty string."""
         problem = self.__cause__
         while isinstance(problem, Unavailable):
             problem = problem.__cause__
@@ -27,7 +27,8 @@ class ConnectionLost(Unavailable):
 
 
 class OutcomeUnknown(Unavailable):
-    """The answer to a COMMIT was lost: it has happened, or not. A client that tries again finds out."""
+    """The answer to a COMMIT was lost, so it may or may not have taken effect. A client that tries again
+    finds out."""
 
     def __init__(self, part: str) -> None:
         super().__init__(part)
@@ -35,7 +36,7 @@ class OutcomeUnknown(Unavailable):
 
 
 class Conflict(Exception):
-    """A row that a unique constraint forbids; `constraint` is the constraint's or the index's name."""
+    """A unique constraint forbids the row; `constraint` is the name of the constraint or index."""
 
     def __init__(self, constraint: str) -> None:
         super().__init__(constraint)
@@ -43,20 +44,20 @@ class Conflict(Exception):
 
 
 class NotFound(Exception):
-    """A row that has to be there is not, or not any more: the one that is to be shown, or one that is referred to."""
+    """A row that has to exist is missing: the one to be shown, or one that another row refers to."""
 
 
 class TooLong(Exception):
-    """A value has more bytes than an index takes: a path of many long segments."""
+    """A value has more bytes than an index accepts, such as a path of many long segments."""
 
 
 class TooLarge(Exception):
-    """A page of a list has more bytes than are read at once; one of fewer rows may fit."""
+    """A page of a list has more bytes than are read at once; a page of fewer rows may fit."""
 
 
 class LockNotAvailable(Exception):
-    """Somebody else holds the row for longer than `lock_timeout`, or each would wait for the other for ever."""
+    """Another transaction has held the row for longer than `lock_timeout`, or there is a deadlock."""
 
 
 class UnsuitableDatabase(ConfigError):
-    """A database that cannot be used; the text says what to do."""
+    """The database cannot be used; the text says what to do."""

@@ -1,5 +1,9 @@
-"""What fails just now, of the parts that keep no state of their own: mail, the store, edges, the disk, background work,
-tasks. Written when something fails and taken away when it succeeds, so that there are never more rows than parts."""
+"""Current failures of the parts without state of their own: mail, the object store, edges, the disk,
+background work and tasks.
+
+A row is written when something fails and removed when it succeeds again, so there are never more rows than
+parts.
+"""
 
 import contextlib
 import datetime
@@ -14,28 +18,28 @@ from common.logs import redact
 
 log = structlog.get_logger(__name__)
 
-#: The part that says by ids why tasks have failed.
+#: The part under which failed tasks are recorded, by id.
 TASK_FAILURES = "task"
-#: Characters of a reason that are kept.
+#: Maximum length of a stored reason in characters.
 MOST_OF_A_REASON = 500
 
 
 def reason_of(problem: BaseException) -> str:
-    """One line of at most 500 characters that says what went wrong, without secrets."""
+    """Return one line of at most 500 characters that gives the reason of an error, without secrets."""
     text = str(problem).strip().partition("\n")[0]
     return shortened(f"{type(problem).__name__}: {text}" if text else type(problem).__name__)
 
 
 def shortened(reason: str) -> str:
-    """A reason as it is kept: one line, bounded, without secrets."""
+    """Return a reason as it is stored: one line, shortened, without secrets."""
     line = " ".join(redact(reason.replace("\0", "")).split())
     return line if len(line) <= MOST_OF_A_REASON else f"{line[: MOST_OF_A_REASON - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
 @attrs.frozen
 class Noted:
-    """What fails: `times` since `first_at`, at last for `reason` at `last_at`. `source` is the process that it fails
-    for, empty where it fails for all."""
+    """A failure that has occurred `times` times since `first_at`, most recently at `last_at` for `reason`.
+    `source` is the process in which it fails, or empty if it fails for all processes."""
 
     part: str
     subject: str
@@ -55,7 +59,7 @@ NOTE = """
 
 
 async def note(transaction: Transaction, part: str, subject: str, reason: str, source: str = "") -> None:
-    """Something has failed."""
+    """Record a failure."""
     await transaction.run(NOTE, part=part, subject=subject, source=source, reason=shortened(reason))
 
 
@@ -65,7 +69,7 @@ SETTLE = """
 
 
 async def settle(transaction: Transaction, part: str, subject: str, source: str = "") -> None:
-    """It works, or is gone; nothing is written where it was not known to fail."""
+    """Remove the record of a failure that is over. Nothing is written if there is no such record."""
     await transaction.run(SETTLE, part=part, subject=subject, source=source)
 
 
@@ -82,8 +86,8 @@ NOTED = Query(
 async def noted(
     database: Executor, part: str, *, heard_since: datetime.datetime, most: int = 100
 ) -> list[Noted]:
-    """What fails of a part, the latest first; what a process has said that has not been heard of since a moment does
-    not count."""
+    """Return the failures of a part, the latest first. Leave out those of processes that have not been heard
+    of since `heard_since`."""
     return await database.rows(NOTED, part=part, heard_since=heard_since, most=most)
 
 
@@ -91,13 +95,13 @@ FORGET = "DELETE FROM operations_failures WHERE source <> '' AND last_at < %(bef
 
 
 async def forget(transaction: Transaction, before: datetime.datetime) -> None:
-    """Removes what processes have said that are gone."""
+    """Remove the failures reported by processes that no longer exist."""
     await transaction.run(FORGET, before=before)
 
 
 @attrs.frozen
 class Failures:
-    """`note` and `settle` for what has no transaction, and must not fail in its turn while there is no database."""
+    """`note` and `settle` for callers without a transaction; they raise no error if the database is down."""
 
     _database: Database
 

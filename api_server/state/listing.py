@@ -1,11 +1,13 @@
-"""How an entity's JSON is read, one at a time or as a page of a list, and how lists are searched and bounded.
+"""Reading an entity's JSON, one at a time or as a page of a list; searching and limiting lists.
 
-An entity is a SELECT over a CTE named `page` that yields `position`, `id` and `entity` (the JSON). The statements here
-put different rows under the name `page`; they are composed when the module that holds them is imported.
+An entity is a SELECT over a CTE named `page` that yields `position`, `id` and `entity` (the JSON). The
+statements here provide different rows as `page`; they are composed when the module that holds them is
+imported.
 
-What a search finds is looked up first, by an index over all runs of three characters (`..._search`). Where that is not
-too much, the list is read by its ids; else it is read in its own order, and each row is looked at: where much is found,
-a page is soon full."""
+A search first looks up the ids of its results in a trigram index (`..._search`). If these are not too many,
+the list is read by id. Otherwise it is read in its own order and each row is compared: with many results, a
+page fills quickly.
+"""
 
 import re
 from collections.abc import Mapping
@@ -19,9 +21,9 @@ from api_server.state.database import Database, EntityRow, Executor, Transaction
 from api_server.state.errors import TooLarge
 from api_server.state.statements import Statement
 
-#: Counting stops here: what a list holds beyond it is "many" (X-Total goes away).
+#: Counting stops at this number; a longer list has no X-Total header.
 MOST_COUNTED = 10_000
-#: Bytes of a page. They are in memory several times, and a hundred descriptions may have 100 MiB.
+#: Maximum bytes of a page. A page is in memory several times, and a hundred descriptions may have 100 MiB.
 MOST_BYTES = 10 * 1024 * 1024
 _INCLUDE = re.compile(r"^ *-- include: (\w+)$", re.MULTILINE)
 
@@ -29,8 +31,8 @@ _INCLUDE = re.compile(r"^ *-- include: (\w+)$", re.MULTILINE)
 def read_sql(
     package: ModuleType | str, name: str = "entities.sql", known: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The named parts of an .sql file: each begins with a line `-- name: <name>`. A line `-- include: <name>` stands
-    for a part that came before or is `known` from elsewhere."""
+    """Return the named parts of an .sql file. Each begins with a line `-- name: <name>`; a line `-- include:
+    <name>` is replaced by an earlier part or by one of `known`."""
     text = resources.files(package).joinpath(name).read_text()
     parts = dict(known or {})
     for part in text.split("-- name: ")[1:]:
@@ -41,8 +43,8 @@ def read_sql(
 
 
 def entity_statement(entity: str, rows: str, *, planned_once: bool = False) -> Statement[EntityRow]:
-    """A statement that yields `entity` (JSON text) for each row of `rows`: a SELECT, or an INSERT or UPDATE with
-    RETURNING * (whose new values are what is shown)."""
+    """Return a statement that yields `entity` (JSON text) for each row of `rows`, which is a SELECT, or an
+    INSERT or UPDATE with RETURNING * (its new values are shown)."""
     return Statement(
         f"WITH source AS ({rows}), page AS (SELECT source.*, 1::bigint AS position FROM source), "
         f"entities AS ({entity}) SELECT entities.id, entities.entity::text AS entity FROM entities",
@@ -53,23 +55,24 @@ def entity_statement(entity: str, rows: str, *, planned_once: bool = False) -> S
 
 @attrs.frozen
 class Page:
-    """Which part of a list is wanted: `size` rows after `offset` rows (offset) or after the row `after` (keyset)."""
+    """The part of a list to read: `size` rows after `offset` rows (offset) or after the row `after`
+    (keyset)."""
 
     size: int = 20
     offset: int = 0
     after: int | None = None
     order: str = "id"
     descending: bool = True
-    #: Offset pagination tells how many rows there are; behind a row (`after`) nothing is counted.
+    #: Whether to count all rows. Offset pagination reports the total; keyset pagination (`after`) does not
+    #: count.
     counted: bool = True
 
 
 @attrs.frozen
 class ListPage:
-    """A page as read, which is the one row of a list's statement: the JSON array as text, whether more follows, the
-    last id on it, and the rows in all (None when not counted, MOST_COUNTED + 1 when there are more than are counted).
-    Of a page above MOST_BYTES the body is empty.
-    """
+    """A page as read, which is the one row of a list's statement: the JSON array as text, whether more rows
+    follow, the last id on the page, and the total number of rows (None if not counted, MOST_COUNTED + 1 if
+    counting stopped). A page above MOST_BYTES has an empty body."""
 
     body: str
     more: bool
@@ -78,14 +81,15 @@ class ListPage:
 
 
 class ListQuery:
-    """The statements of one list: `entity` over the rows of `rows`, which can be put in each of `orders`
-    (public name -> column). Rows need a unique `id`. `counted` are the same rows as a statement to count them by,
-    where `rows` itself stops at the page's end.
+    """The statements of one list: `entity` over the rows of `rows`, which can be sorted by each of `orders`
+    (public name -> column). Rows need a unique `id`. If `rows` stops at the page's end, `counted` is a
+    statement for the same rows without that limit, for counting.
 
-    Where ids ascend with a moment, `moment` names its table and column: rows are then in the order of both, so that one
-    index serves the order and a range of time, and partitions by that column are read one after the other. Planning
-    over all of them costs more than reading a page, so it is done once. So it is, where `planned_once` says so, for
-    entities that are joined of many tables and rows that one index finds whatever the values are.
+    If ids ascend with time, `moment` names the table and column of the time. Rows are then sorted by time and
+    id, so one index serves the order and a time range, and partitions by that column are read one after the
+    other. Planning over all of them costs more than reading a page, so it is done once per connection.
+    `planned_once` requests the same for entities joined from many tables whose rows one index finds for all
+    values.
     """
 
     def __init__(
@@ -115,12 +119,13 @@ class ListQuery:
             )
             for name, column in self.orders.items()
             for descending in (True, False)
-            # What is not executed of a plan is set up nevertheless: a page that is not counted has its own statement.
+            # PostgreSQL sets up even those parts of a plan that it does not execute, so an uncounted page has
+            # its own statement.
             for continued, counts in ((False, False), (False, True), (True, False))
         }
 
     def statement(self, page: Page) -> Statement[ListPage]:
-        """What reads a page like this one."""
+        """Return the statement that reads such a page."""
         continued = page.after is not None
         return self._statements[page.order, page.descending, continued, page.counted and not continued]
 
@@ -187,7 +192,8 @@ def _listing(
 
 
 def _total(counted: str) -> str:
-    """The number of rows in all. A page at the end of the list tells it: there is nothing to be counted."""
+    """Return the SQL of the total number of rows. A page at the end of the list determines it without
+    counting."""
     return f"""
         CASE WHEN (SELECT count(*) FROM probe) BETWEEN least(%(page_offset)s::bigint, 1) AND %(page_size)s::bigint
             THEN least(%(page_offset)s::bigint + (SELECT count(*) FROM probe), {MOST_COUNTED + 1})
@@ -195,31 +201,31 @@ def _total(counted: str) -> str:
 
 
 def _after(moment: str | None, *, descending: bool) -> str:
-    """The condition of rows behind the one that `page_after` names.
+    """Return the condition for rows behind the one that `page_after` names.
 
-    Only where it is wanted: an index is entered at the first of its conditions, not at the narrowest one, and would be
-    read from its end up to a wanted range of time.
+    It is added only when needed: PostgreSQL enters an index at its first condition, not at the most selective
+    one, and would read from the end of the index up to the requested time range.
     """
     comparison = "<" if descending else ">"
     if moment is None:
         return f"matching.id {comparison} %(page_after)s::bigint"
     table, column = moment.split(".")
-    # By the id alone: among the rows of the list its index would be read up to it, in all partitions. A row that is
-    # gone was among the oldest ones: nothing is older, everything else is newer.
+    # Find the row by id alone: with the list's conditions, PostgreSQL would read an index in all partitions.
+    # A row that no longer exists was among the oldest: everything else is newer.
     return f"""(matching.{column}, matching.id) {comparison} (
                 coalesce((SELECT known.{column} FROM {table} known WHERE known.id = %(page_after)s::bigint),
                     '-infinity'), %(page_after)s::bigint)"""
 
 
-#: Beyond this many ids a list is read in its own order.
+#: A search with more results than this reads the list in its own order.
 MOST_FOUND = 2_000
-#: So many characters of what is searched for the index is asked for: cutting a text takes the square of its length.
+#: Maximum characters of a search term that are looked up in the index: splitting a text takes quadratic time.
 MOST_LOOKED_UP = 64
 
 
 class Search:
-    """Of `table`, by a part of its columns `first` or `second` (from three characters on, else the whole), or by one of
-    the conditions `others`, which know the parameter `search`."""
+    """A search of `table` by a part of its columns `first` or `second` (terms of fewer than three characters
+    must match the whole value), or by one of the conditions `others`, which use the parameter `search`."""
 
     def __init__(self, table: str, first: str, second: str, *others: str) -> None:
         text = f"searchable({table}.{first}, {table}.{second})"
@@ -231,14 +237,15 @@ class Search:
             WHERE {found} AND trigrams({text}) @> trigrams(left({pattern}, {MOST_LOOKED_UP})) LIMIT {MOST_FOUND + 1})
         """
         self._statement = f"SELECT ARRAY({' UNION ALL '.join([by_index, *by_others])}) AS ids"
-        #: What rows of a list have to meet; its further parameters are those of `find`, and `found`.
+        #: The condition for rows of a list; its parameters are those of `find`, and `found`.
         self.condition = f"""
             (%(found)s::bigint[] IS NULL OR {table}.id = ANY (%(found)s::bigint[]))
             AND (coalesce(%(search)s::text, '') = '' OR {" OR ".join([found, *others])})
         """
 
     async def find(self, database: Executor, search: str | None, **parameters: Any) -> list[int] | None:
-        """Ids of all that is found; None where nothing is searched for, and where it is too much."""
+        """Return the ids of all results. Return None if nothing is searched for or there are too many
+        results."""
         if not search:
             return None
         ids: list[int] = await database.value(self._statement, search=search, **parameters)
@@ -250,7 +257,7 @@ HOLD_QUOTA = "SELECT pg_advisory_xact_lock(hashtextextended(%(quota)s, 0))"
 
 @attrs.frozen
 class Quota:
-    """A bound on the rows of `table` that have one owner in `column`."""
+    """A limit on the number of rows of `table` with the same owner in `column`."""
 
     table: str
     column: str
@@ -261,8 +268,9 @@ class Quota:
         return f"SELECT count(*) FROM {self.table} WHERE {self.table}.{self.column} = %(owner_id)s"
 
     async def is_exceeded(self, transaction: Transaction, owner_id: int, most: int) -> bool:
-        """Whether there are more than `most` (0: no bound); to be asked after one was added, in its transaction. Others
-        who add for this owner wait for its end, so that no two pass the bound together."""
+        """Return whether the owner has more than `most` rows (0: no limit). Call it after adding a row, in
+        the same transaction: it makes other transactions that add rows for this owner wait, so two of them
+        cannot exceed the limit together."""
         if not most:
             return False
         await transaction.run(HOLD_QUOTA, quota=f"{self.table} {self.column} {owner_id}")

@@ -1,4 +1,5 @@
-"""The schema: migrates a database to this version (`migrations/`, functions), and inspects one without changing it."""
+"""The schema: migrating a database to this version (`migrations/`, functions), and inspecting one without
+changing it."""
 
 import hashlib
 from collections.abc import Collection, Iterator
@@ -17,16 +18,17 @@ from api_server.state.driver import blocking_connection, is_pooled
 from api_server.state.errors import Unavailable, UnsuitableDatabase
 from common.config_errors import ConfigError, first_line
 
-#: One process migrates at a time; a killed one holds no lock.
+#: Key of the lock that lets one process migrate at a time; a killed process holds no lock.
 _LOCK = 0x666F726765
 OLDEST_POSTGRESQL = 150000
 
-#: In this order: later ones call earlier ones.
+#: In this order: later files call functions of earlier ones.
 _FUNCTION_FILES = ("rights_functions.sql", "functions.sql", "merge_request_functions.sql")
 
-#: These files made the whole schema when they took the place of the migrations of earlier commits.
+#: These files created the whole schema when they replaced the migrations of earlier commits.
 _BASELINE = ["0001_accounts", "0002_code", "0003_merge_requests", "0004_ci", "0005_operations"]
-#: The first and the last of those earlier migrations, and what `_NAMES_AND_COLUMNS` gives where all have been applied.
+#: The first and the last of those earlier migrations, and the result of `_NAMES_AND_COLUMNS` after all of
+#: them.
 BEFORE_BASELINE = "0001_accounts_and_projects"
 _LAST_BEFORE_BASELINE = "0280_submitted_forms"
 _ALL_BEFORE_BASELINE = "c0ce9eb636e2f6f7a9d59c65a1261623"
@@ -47,7 +49,8 @@ _TAKE_OVER = """
     FROM unnest(%s) id
 """
 
-#: Which migrations a database has, and of which function files its functions are.
+#: Return the applied migrations, and the digest of the function files that the database's functions come
+#: from.
 _APPLIED = "SELECT array_agg(migration_id::text) FROM _yoyo_migration"
 _FUNCTIONS = "SELECT obj_description(to_regprocedure('iso8601(timestamptz)'))"
 _REMEMBER_FUNCTIONS = "COMMENT ON FUNCTION iso8601(timestamptz) IS %s"
@@ -58,13 +61,13 @@ _SERVER = """
     SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only')::boolean,
         current_setting('server_encoding')
 """
-#: The schema is null where the search path names none that exists and that the role may use.
+#: The schema is null if the search path names none that exists and that the role may use.
 _SCHEMA = """
     SELECT current_user::text, quote_ident(current_schema()), has_schema_privilege(current_schema(), 'CREATE')
 """
 
 
-#: A table of somebody else, as long as nothing of ours is there.
+#: Return a table of another application, as long as the database has none of ours.
 _FOREIGN_TABLE = r"""
     SELECT relname::text FROM pg_class
     WHERE relnamespace = to_regnamespace(current_schema()) AND relkind IN ('r', 'p', 'v', 'm', 'f')
@@ -82,7 +85,7 @@ _IS_A_STANDBY = (
 
 @contextmanager
 def unsuitable_database() -> Iterator[None]:
-    """Raises `UnsuitableDatabase` in the place of what is said of a database that cannot be used at all."""
+    """Convert errors that show that the database cannot be used to `UnsuitableDatabase`."""
     try:
         yield
     except Unavailable as problem:
@@ -91,23 +94,24 @@ def unsuitable_database() -> Iterator[None]:
         raise _lacks_rights(problem) from None
     except (psycopg2.OperationalError, psycopg2.ProgrammingError, UnicodeError) as problem:
         if isinstance(problem, psycopg2.ProgrammingError) and problem.pgcode is not None:
-            raise  # not the URL is wrong, but a statement of ours
+            raise  # a statement of ours is wrong, not the URL
         raise UnsuitableDatabase(
             f"PostgreSQL cannot be used, check the setting database_url: {_of_all_hosts(problem)}"
         ) from None
 
 
 def _of_all_hosts(problem: Exception) -> str:
-    """What libpq says of each host that it has tried, where it says so in a line each."""
+    """Return libpq's message for each host that it has tried, if it gives one line for each."""
     lines = [line.strip() for line in str(problem).splitlines()]
     tried = [line for line in lines if line.startswith("connection to server")]
     return "; ".join(tried) if len(tried) > 1 else first_line(problem)
 
 
 def migrate(url: str, serving_role: str | None = None) -> None:
-    """Applies what is missing to the database at `url`, and grants `serving_role` what it needs to serve.
+    """Apply the missing migrations to the database at `url`, and grant `serving_role` the rights that it
+    needs to serve.
 
-    Where nothing is missing, any role will do that may read. Raises `UnsuitableDatabase`, or psycopg2's errors.
+    If nothing is missing, a role with read access suffices. Raise `UnsuitableDatabase` or psycopg2's errors.
     """
     with blocking_connection(url) as connection:
         connection.autocommit = True
@@ -125,8 +129,8 @@ def migrate(url: str, serving_role: str | None = None) -> None:
 
 @contextmanager
 def _alone(url: str) -> Iterator[None]:
-    """Nobody else changes the schema meanwhile. A transaction holds the lock, on a connection of its own: a session may
-    be somebody else's in the next moment, behind a PgBouncer that pools transactions."""
+    """Hold the migration lock for the duration of the block. A transaction on a separate connection holds it:
+    behind a PgBouncer that pools transactions, a session lock could pass to another client."""
     with blocking_connection(url) as connection:
         with connection.cursor() as cursor:
             cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
@@ -135,7 +139,7 @@ def _alone(url: str) -> Iterator[None]:
 
 
 def check_notices(url: str) -> None:
-    """Raises `UnsuitableDatabase` where no notices of PostgreSQL's come through to those who listen at `url`."""
+    """Raise `UnsuitableDatabase` if PostgreSQL's notifications do not reach listeners at `url`."""
     with blocking_connection(url) as connection:
         if is_pooled(connection):
             raise UnsuitableDatabase(
@@ -145,9 +149,10 @@ def check_notices(url: str) -> None:
 
 
 def planned(url: str) -> list[str]:
-    """What `migrate` would do to the database at `url`, one thing each; changes nothing. Raises as `migrate`."""
+    """Return the steps that `migrate` would take for the database at `url`, without changing anything. Raise
+    the errors of `migrate`."""
     with blocking_connection(url) as connection:
-        connection.set_session(readonly=True)  # of each transaction, not of the session
+        connection.set_session(readonly=True)  # applies to each transaction, not to the session
         with connection.cursor() as cursor:
             _check_server(connection.server_version, cursor)
             if not is_to_be_migrated(cursor):
@@ -164,7 +169,8 @@ def planned(url: str) -> list[str]:
 
 
 def make_older_schema(url: str, migrations: Collection[str]) -> None:
-    """Makes the tables of a version that had these migrations, in an empty database; `migrate` goes on from there."""
+    """Create the tables of a version that had these migrations in an empty database, for `migrate` to
+    continue from."""
     with blocking_connection(url) as connection:
         connection.autocommit = True
         with connection.cursor() as cursor:
@@ -173,13 +179,13 @@ def make_older_schema(url: str, migrations: Collection[str]) -> None:
 
 
 def known_migrations() -> set[str]:
-    """All that this version has."""
+    """Return the names of all migrations of this version."""
     return {file.name.removesuffix(".sql") for file in _file("migrations").iterdir()}
 
 
 def is_to_be_migrated(cursor: Any) -> bool:
-    """Whether `migrate` would change the database; changes nothing. Raises `UnsuitableDatabase` where it must not or,
-    by the looks of it, could not."""
+    """Return whether `migrate` would change the database; change nothing. Raise `UnsuitableDatabase` if it
+    must not or apparently could not."""
     cursor.execute(_SCHEMA)
     role, schema, may_create = cursor.fetchone()
     if schema is None:
@@ -325,9 +331,9 @@ _INSPECTED_FACTS = """
         least(nullif(datconnlimit, -1), nullif(rolconnlimit, -1))
     FROM pg_database, pg_roles WHERE datname = current_database() AND rolname = current_user
 """
-#: The only one that asks for it: to compare it with this machine's.
+#: The only statement that asks for the real time, to compare it with this machine's.
 CLOCK = "SELECT clock_timestamp()"
-#: What grants.sql gives to a role that serves, and this one does not have.
+#: Return the rights that grants.sql gives to a serving role and that this role lacks.
 _LACKING_RIGHTS = r"""
     SELECT format('%s on %s', privilege, relname) FROM pg_class, unnest(string_to_array(CASE
         WHEN relkind = 'S' THEN 'USAGE'
@@ -343,10 +349,12 @@ _LACKING_RIGHTS = r"""
 
 @attrs.frozen(kw_only=True)
 class Inspected:
-    """What there is to know of a database; `clock_ahead` is in seconds, `connections` how many this role may have.
+    """The result of inspecting a database; `clock_ahead` is in seconds, `connections` is how many this role
+    may have.
 
-    `schema` says why it cannot be used as it is, `to_migrate` whether the next start changes its schema, `lacking` some
-    rights that the role does not have, and `key` what is wrong with the secret key, which `has_key`.
+    `schema` says why the schema cannot be used as it is, `to_migrate` whether the next start changes it.
+    `lacking` names some rights that the role lacks. `key` says what is wrong with the secret key, and
+    `has_key` whether there is one.
     """
 
     database: str
@@ -365,13 +373,13 @@ class Inspected:
 
     @property
     def serves(self) -> bool:
-        """Whether its tables can be read as this version's, secrets included."""
+        """Whether this version can read the tables of the database, secrets included."""
         new = self.version >= OLDEST_POSTGRESQL
         return new and not (self.schema or self.to_migrate or self.lacking or self.key)
 
 
 def inspect(url: str, data_dir: Path, *, connect_timeout: int) -> Inspected:
-    """Raises `ConfigError` where the database cannot be asked at all."""
+    """Inspect the database at `url`. Raise `ConfigError` if it cannot be asked at all."""
     with (
         unsuitable_database(),
         closing(psycopg2.connect(url, connect_timeout=connect_timeout)) as connection,

@@ -1,4 +1,5 @@
-"""Opens the object store that the settings name, and keeps it in local files: a file for each object, at its key."""
+"""Opening of the object store that the settings name, and the store in local files: a file for each object,
+at its key."""
 
 import asyncio
 import datetime
@@ -21,7 +22,7 @@ from common.config_errors import require_obstore
 
 #: Bytes that are read at a time.
 _PIECE = 256 * 1024
-#: How often a file is begun anew whose folder somebody removes, since it was empty.
+#: Attempts to create a file whose folder another task removes because it was empty.
 _TRIES = 100
 
 P = ParamSpec("P")
@@ -29,7 +30,7 @@ T = TypeVar("T")
 
 
 class ObjectsInFolder(Objects):
-    """While an object is written, its file is called as it will be, a `#` and digits."""
+    """Objects in a folder. While an object is written, its file name has a `#` and digits appended."""
 
     folder: Path
 
@@ -56,8 +57,9 @@ class ObjectsInFolder(Objects):
     async def read(self, key: str, start: int, end: int) -> AsyncGenerator[bytes, None]:
         position = start
         with store_failures():
-            # The number of a file and no more: who reads may break off and leave this to the garbage collector, which
-            # ends iterators before it lets go of numbers, but file objects in any order.
+            # A file descriptor instead of a file object: if the reader stops early and leaves this generator
+            # to the garbage collector, generators are finalized before their descriptors, but file objects in
+            # any order.
             file = await self._descriptor(key)
             try:
                 while position < end:
@@ -121,19 +123,19 @@ class ObjectsInFolder(Objects):
             raise
 
     def _delete(self, keys: Iterable[str]) -> None:
-        """Also the folders that they leave empty."""
+        """Delete the objects and the folders that become empty."""
         for key in keys:
             path = self._path(key)
             path.unlink(missing_ok=True)
-            with suppress(OSError):  # it is not empty, or somebody else was quicker
+            with suppress(OSError):  # it is not empty, or another task was faster
                 for folder in path.parents:
                     if folder == self.folder:
                         break
                     folder.rmdir()
 
     def _found(self, prefix: str) -> Generator[Listed, None, None]:
-        """What goes away meanwhile may be among it or not. Folders are read as they are asked for: one may hold a
-        million objects."""
+        """Yield the objects below `prefix`; those deleted meanwhile may be included. Folders are read lazily:
+        one may hold a million objects."""
         with suppress(FileNotFoundError), os.scandir(self._path(prefix)) as entries:
             for entry in entries:
                 key = f"{prefix}/{entry.name}"
@@ -154,7 +156,8 @@ class ObjectsInFolder(Objects):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def check_folder(self) -> None:
-        """Without its folder, no object is there; that says nothing of what there was. Raises `Unavailable`."""
+        """Raise `Unavailable` if the store's folder is missing: no object can be found then, but that does
+        not mean there were none."""
         if not self.folder.is_dir():
             raise Unavailable("the object store") from NotADirectoryError(errno.ENOENT, "its folder is gone")
 
@@ -164,19 +167,19 @@ def _listed(key: str, status: os.stat_result) -> Listed:
 
 
 def is_unfinished(name: str) -> bool:
-    """Whether a file's upload is under way, or was cut off."""
+    """Return whether a file belongs to an upload that is running or was cut off."""
     key, sign, number = name.rpartition("#")
     return bool(key and sign) and number.isascii() and number.isdigit()
 
 
 async def _in_thread(work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    """To its end, also where nobody waits for it any more: it works with open files."""
+    """Run `work` in a thread to its end, even if the caller is cancelled: it works with open files."""
     return await ended(asyncio.ensure_future(asyncio.to_thread(work, *arguments, **named)))
 
 
 @contextmanager
 def _writing() -> Iterator[None]:
-    """What is missing when something is written is no object."""
+    """Convert every failure of a write to `Unavailable`: a missing file here is not a missing object."""
     try:
         with store_failures():
             yield
@@ -185,7 +188,7 @@ def _writing() -> Iterator[None]:
 
 
 class _Upload:
-    """One object on its way into the store; all of it blocks."""
+    """The upload of one object; its methods block."""
 
     def __init__(self, store: ObjectsInFolder, path: Path) -> None:
         self._store = store
@@ -205,7 +208,7 @@ class _Upload:
     def _make_folder(self) -> None:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-        except FileExistsError:  # also of a folder that has become empty, and is gone, while it was looked at
+        except FileExistsError:  # also raised if an empty folder is removed at the same moment
             if self._path.parent.is_file():
                 raise
 
@@ -225,16 +228,17 @@ class _Upload:
             raise
 
     def give_up(self) -> None:
-        with suppress(OSError):  # closing tries once more to write what could not be written
+        with suppress(OSError):  # closing tries once more to write the rest
             self._file.close()
         with suppress(OSError):
             self._unfinished.unlink(missing_ok=True)
 
 
 def open_objects(url: str, data_dir: Path, disk_reserve: int = 0, *, timeout: float = 20.0) -> Objects:
-    """The store at `url`: `file:///folder`, `s3://bucket/prefix` (credentials as AWS tools find them), or without one
-    the folder `objects` below `data_dir`. Of the disk below a folder `disk_reserve` bytes stay free; a request to S3
-    takes at most `timeout` seconds, its repetitions included. Raises `ConfigError` without the extra for S3."""
+    """Open the store at `url`: `file:///folder`, `s3://bucket/prefix` (credentials as AWS tools find them),
+    or by default the folder `objects` below `data_dir`. Keep `disk_reserve` bytes of a folder's disk free. A
+    request to S3 takes at most `timeout` seconds, including repetitions. Raise `ConfigError` if the extra for
+    S3 is not installed."""
     parts = urlsplit(url)
     if parts.scheme in ("", "file"):
         return ObjectsInFolder(Path(unquote(parts.path)) if url else data_dir / "objects", disk_reserve)

@@ -1,6 +1,7 @@
-"""The interface of the object store, which keeps bytes too many for the database by key (decision D10).
+"""The interface of the object store, which keeps bytes by key that are too many for the database (decision
+D10).
 
-Whatever goes wrong with the store is `Unavailable`, that there is no such object FileNotFoundError.
+Every failure of the store raises `Unavailable`; a missing object raises FileNotFoundError.
 """
 
 import abc
@@ -25,7 +26,7 @@ STORE_ERRORS = Tally("forgelet_object_store_errors", "Requests to the object sto
 
 @contextmanager
 def store_failures(*others: type[Exception]) -> Iterator[None]:
-    """Turns what a store raises, OSError and `others`, into `Unavailable`, but for FileNotFoundError."""
+    """Convert OSError and `others`, the errors of a store, to `Unavailable`, except for FileNotFoundError."""
     failures: tuple[type[Exception], ...] = (OSError, *others)
     try:
         yield
@@ -41,19 +42,20 @@ def store_failures(*others: type[Exception]) -> Iterator[None]:
 
 log = ThrottledLog(structlog.get_logger(__name__))
 
-#: At the end of the key of an object that says where in another one its files are, and goes with it.
+#: Suffix of the key of an object that says where an archive's files are; it is deleted together with the
+#: archive.
 INDEX = ".index"
 #: Bytes that are held at a time while an object is written or read.
 CHUNK = 2**20
-#: Objects that a listing gives at a time.
+#: Maximum number of objects in one batch of a listing.
 LISTED_TOGETHER = 1000
-#: Seconds that the store has to answer when readiness asks.
+#: Seconds that the store has to answer a readiness check.
 CHECK_SECONDS = 2.0
 
 
 @attrs.frozen
 class Listed:
-    """An object that is there: its size in bytes, and when the store says that it was written."""
+    """A stored object: its size in bytes, and the time at which the store says that it was written."""
 
     key: str
     size: int
@@ -61,81 +63,84 @@ class Listed:
 
 
 class Objects(abc.ABC):
-    """Objects by key; keys are paths such as `projects/1/jobs/2/<random>`. An object is there wholly or not at all."""
+    """Objects by key; keys are paths such as `projects/1/jobs/2/<random>`. An object exists completely or not
+    at all."""
 
-    #: Of a store of local files.
+    #: The folder of a store in local files; None for others.
     folder: Path | None = None
     _check: "asyncio.Task[None] | None" = None
 
     @property
     def place(self) -> str:
-        """What operators know it by."""
+        """The name by which operators know the store."""
         return "object store" if self.folder is None else str(self.folder)
 
     @abc.abstractmethod
     async def put(self, key: str, chunks: AsyncIterator[bytes]) -> None:
-        """Writes `chunks` as they come. Where that raises, nothing is there afterwards. On return it is durable.
+        """Write `chunks` as they come. On return the object is durable; after an error there is no object.
 
-        Raises `Unavailable` when the store is full or does not answer, and before the disk is.
+        Raise `Unavailable` if the store is full or does not answer, and before the disk is full.
         """
 
     @abc.abstractmethod
     def read(self, key: str, start: int, end: int) -> AsyncGenerator[bytes, None]:
-        """Bytes `start` to `end` (exclusive), all of them or it raises: FileNotFoundError, before the first of them
-        only, and `Unavailable`. Who may stop before the end closes it (`aclosing`): a file may be open."""
+        """Yield the bytes from `start` to `end` (exclusive). Raise FileNotFoundError, before the first byte
+        only, or `Unavailable` if not all can be read. A reader that may stop early must close the generator
+        (`aclosing`): a file may be open."""
 
     @abc.abstractmethod
     def open(self, key: str) -> IO[bytes]:
-        """A seekable file, for code that has to jump about in it; its calls block: use it in a thread.
+        """Return a seekable file for random access. Its calls block: use it in a thread.
 
-        Raises FileNotFoundError, and as all that reads it, `Unavailable`.
+        Raise FileNotFoundError and, as all calls of the file do, `Unavailable`.
         """
 
     @abc.abstractmethod
     async def size(self, key: str) -> int:
-        """Bytes of an object. Raises FileNotFoundError and `Unavailable`."""
+        """Return the size of an object in bytes. Raise FileNotFoundError and `Unavailable`."""
 
     @abc.abstractmethod
     async def delete(self, keys: Iterable[str]) -> None:
-        """Removes them; those that are gone already are passed over. Raises `Unavailable`."""
+        """Delete the objects, ignoring those that do not exist. Raise `Unavailable`."""
 
     @abc.abstractmethod
     def listed(self, prefix: str) -> AsyncIterator[list[Listed]]:
-        """The objects whose keys begin with `prefix` and a slash, in no order, at most LISTED_TOGETHER at a time.
-        Raises `Unavailable`."""
+        """Yield the objects whose keys begin with `prefix` and a slash, in no order, at most LISTED_TOGETHER
+        at a time. Raise `Unavailable`."""
 
     @abc.abstractmethod
     async def _look(self) -> None:
-        """Raises `Unavailable` where the store cannot be used."""
+        """Raise `Unavailable` if the store cannot be used."""
 
     async def exists(self, key: str) -> bool:
-        """Raises `Unavailable`."""
+        """Return whether the object exists. Raise `Unavailable`."""
         with suppress(FileNotFoundError):
             await self.size(key)
             return True
         return False
 
     async def discard(self, keys: Iterable[str]) -> None:
-        """Removes what no row names; what cannot be removed now is left to the sweep."""
+        """Delete objects that no row names; leave those that cannot be deleted now to the sweep."""
         try:
             await self.delete(keys)
         except Unavailable as problem:
             log.warning("an object that nothing needs stays for the sweep", cause=problem.cause)
 
     async def delete_below(self, prefix: str) -> None:
-        """Removes everything whose key begins with `prefix` and a slash. Raises `Unavailable`."""
+        """Delete every object whose key begins with `prefix` and a slash. Raise `Unavailable`."""
         async for batch in self.listed(prefix):
             await self.delete(one.key for one in batch)
 
     async def keys(self, prefix: str) -> AsyncIterator[str]:
-        """The keys that begin with `prefix` and a slash, in no order. Raises `Unavailable`."""
+        """Yield the keys that begin with `prefix` and a slash, in no order. Raise `Unavailable`."""
         async for batch in self.listed(prefix):
             for one in batch:
                 yield one.key
 
     async def check(self) -> None:
-        """Readiness: raises `Degraded` where the store cannot be used. What is in the database and in repositories is
-        served even so. One look at a time, and nobody waits for it longer than CHECK_SECONDS."""
+        """Raise `Degraded` if the store cannot be used: requests that need only the database and repositories
+        are still served. Only one check runs at a time, and no caller waits for it longer than
+        CHECK_SECONDS."""
         if self._check is None:
             self._check = asyncio.create_task(self._look())
         look = self._check
@@ -149,7 +154,7 @@ class Objects(abc.ABC):
 
 
 class Reader(Protocol):
-    """As much of a file as an opened object needs."""
+    """The methods of a file that an opened object needs."""
 
     def read(self, size: int, /) -> Any: ...
     def seek(self, offset: int, whence: int, /) -> int: ...
@@ -158,7 +163,7 @@ class Reader(Protocol):
 
 
 class OpenedObject(io.RawIOBase):
-    """An object as Python's file protocol has it; `failures` is what its store raises besides OSError."""
+    """An object as a Python file; `failures` are the errors that its store raises besides OSError."""
 
     def __init__(self, reader: Reader, *failures: type[Exception]) -> None:
         self._reader = reader

@@ -1,4 +1,4 @@
-"""The object store in S3, by obstore."""
+"""The object store in S3, through obstore."""
 
 import asyncio
 import datetime
@@ -17,18 +17,19 @@ from api_server.state.errors import Unavailable
 from api_server.state.objects import CHUNK, LISTED_TOGETHER, Listed, Objects, OpenedObject, store_failures
 from common.concurrency import ended
 
-#: Parts of one object on their way at a time; S3 wants parts of at least 5 MiB.
+#: Parts of one object that are uploaded at a time; S3 requires parts of at least 5 MiB.
 _PART = 5 * CHUNK
 _PARTS_AT_A_TIME = 2
-#: Nothing is ever stored here. To read it costs a twelfth of a listing; unlike HEAD's, the answer says what is wrong.
+#: A key at which nothing is ever stored. Reading it costs a twelfth of a listing; unlike HEAD, it says what
+#: is wrong.
 _NOTHING = "readiness"
 _failures = functools.partial(store_failures, BaseError)
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 
 
 class ObjectsInBucket(Objects):
-    """A store ends answers that take long, and a reader may be slow: what breaks off after some bytes is asked for
-    again from there."""
+    """Objects in a bucket. S3 ends long responses and a reader may be slow: a download that breaks off is
+    continued from the bytes received so far."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
@@ -52,7 +53,8 @@ class ObjectsInBucket(Objects):
         raise Unavailable("the object store") from cause
 
     async def _put(self, key: str, source: "_Source") -> None:
-        """Where the source fails, obstore takes back what has arrived; cancelled, it does not."""
+        """Upload an object. If the source fails, obstore removes the uploaded parts; if the task is
+        cancelled, it does not."""
         await obstore.put_async(
             self._store,
             key,
@@ -88,7 +90,7 @@ class ObjectsInBucket(Objects):
             try:
                 reader = obstore.open_reader(self._store, key, buffer_size=CHUNK)
             except FileNotFoundError:
-                obstore.get(self._store, key)  # unlike HEAD's, this answer tells of a bucket that is gone
+                obstore.get(self._store, key)  # unlike HEAD, this answer reports a missing bucket
                 raise
         return io.BufferedReader(OpenedObject(reader, BaseError))
 
@@ -116,7 +118,8 @@ class ObjectsInBucket(Objects):
 
 
 class _Source:
-    """Chunks on their way into the store, which remember that it was they who failed: then the store has not."""
+    """Chunks on their way into the store. `problem` remembers an error of the source, for which the store is
+    not to blame."""
 
     def __init__(self, chunks: AsyncIterator[bytes]) -> None:
         self._chunks = chunks
@@ -125,7 +128,7 @@ class _Source:
         self.problem: Exception | None = None
 
     def give_up(self) -> None:
-        """Fails instead of waiting for the next chunk."""
+        """Fail instead of waiting for the next chunk."""
         self._given_up = True
         if self._next is not None:
             self._next.cancel()
@@ -155,12 +158,13 @@ async def _next(chunks: AsyncIterator[bytes]) -> bytes | None:
 
 
 def open_bucket(url: str, timeout: float) -> Objects:
-    """The store at `s3://bucket/prefix`; a request takes at most `timeout` seconds, its repetitions included."""
+    """Open the store at `s3://bucket/prefix`. A request takes at most `timeout` seconds, including
+    repetitions."""
     endpoint = next(filter(None, map(os.environ.get, _ENDPOINTS)), "")
     each = datetime.timedelta(seconds=timeout / 2)
     store = from_url(
         url,
-        # an endpoint without TLS is for whoever names one
+        # TLS is not used only if the configured endpoint says so
         client_options={
             "allow_http": endpoint.startswith("http://"),
             "timeout": each,

@@ -1,14 +1,15 @@
-"""What a change was decided on, and that it is still so when the change is written.
+"""The data on which a request was judged, and the check that it is unchanged when the change is written.
 
-Whoever judges a request reads something for it: the token, the project with the caller's role, what protects a branch.
-Each such reading is written down as a `Precondition`. The first transaction of a request that writes begins by locking
-the names of what it was judged on, and by reading all of it once more. Where something differs, nothing has happened
-yet, and the request is judged again, as if it had come then. Until the transaction ends, nobody takes away what it
-needs: routes that take rights away declare whose (`revokes="user:{user_id}"`), and hold that name alone.
+Judging a request reads data: the token, the project with the caller's role, the rules that protect a branch.
+Each such read is recorded as a `Precondition`. The first transaction of a request that writes begins by
+locking the names of these preconditions and reading all of them again. If something differs, nothing has been
+written yet, and the request is judged again as if it had just arrived. Until the transaction ends, nobody can
+take away the rights that it needs: routes that revoke rights declare whose (`revokes="user:{user_id}"`) and
+lock that name exclusively.
 
-So whatever was remembered for a moment, and whatever another process does, a right that is gone when somebody has been
-told so gives nothing any more. These locks come before all locks of rows, and in one order: they cannot deadlock among
-themselves, nor can what removes a project or a group with what is written in it.
+So, in spite of caches and other processes, a right has no effect any more once its removal has been
+confirmed. These locks are taken before all row locks and in one order, so they cannot deadlock with each
+other, nor can the removal of a project or group deadlock with a write inside it.
 """
 
 from collections.abc import Awaitable, Callable, Set
@@ -22,12 +23,13 @@ from api_server.state.statements import Statement
 
 
 class ChangedMeanwhile(Exception):
-    """What a request was judged on is not so any more; nothing has been done for it."""
+    """The data on which a request was judged has changed; nothing has been done for the request."""
 
 
 @attrs.frozen
 class Precondition:
-    """One reading: what was `found`, how to `read` it again, and the names under which others may change it."""
+    """One read: the result `found`, the function `read` that repeats it, and the names under which others may
+    change it."""
 
     names: tuple[str, ...]
     found: Any
@@ -36,22 +38,23 @@ class Precondition:
 
 @attrs.define
 class Preconditions:
-    """Those of one request, as far as it has been judged."""
+    """The preconditions of one request, as far as it has been judged."""
 
     _all: list[Precondition] = attrs.field(factory=list)
     _revoked: set[str] = attrs.field(factory=set)
-    #: One of the request's transactions has begun on them. What it does after that follows from it.
+    #: Whether a transaction of the request has checked the preconditions. Later transactions of it do not
+    #: check again.
     _held: bool = False
 
     def add(self, precondition: Precondition) -> None:
         self._all.append(precondition)
 
     def revoke(self, name: str) -> None:
-        """The request takes rights away: those of what is called `name`."""
+        """Declare that the request takes away rights of the owner with this name."""
         self._revoked.add(name)
 
     async def hold(self, transaction: Transaction) -> None:
-        """Check them, and keep them as they are until the transaction ends. Raises `ChangedMeanwhile`."""
+        """Check the preconditions and lock them until the transaction ends. Raise `ChangedMeanwhile`."""
         if self._held or not self._all:
             return
         names = {name for precondition in self._all for name in precondition.names}
@@ -59,7 +62,7 @@ class Preconditions:
         for precondition in self._all:
             try:
                 holds = await precondition.read(transaction) == precondition.found
-            except NotFound:  # any more
+            except NotFound:  # it has been removed
                 holds = False
             if not holds:
                 raise ChangedMeanwhile
@@ -67,17 +70,18 @@ class Preconditions:
 
 
 async def share(transaction: Transaction, names: Set[str]) -> None:
-    """Until the transaction ends, nobody takes away what is called by these names. Raises `LockNotAvailable`."""
+    """Prevent others from revoking rights under these names until the transaction ends. Raise
+    `LockNotAvailable`."""
     await lock_names(transaction, shared=names, alone=frozenset())
 
 
 async def revoke_alone(transaction: Transaction, name: str) -> None:
-    """The transaction takes away the rights of what is called `name`, judged on nothing: an operator wants it. Raises
+    """Lock `name` exclusively to revoke its rights for an operator, without preconditions. Raise
     `LockNotAvailable`."""
     await lock_names(transaction, shared=frozenset(), alone={name})
 
 
-#: In the order given. Sharing and holding alone have to be told apart within one pass, or the order would be lost.
+#: In the order given. One pass takes shared and exclusive locks: with two passes the order would be lost.
 LOCK_NAMES = Statement("""
     SELECT CASE WHEN wanted.alone
         THEN pg_advisory_xact_lock(hashtextextended(wanted.name, 5))
@@ -87,6 +91,6 @@ LOCK_NAMES = Statement("""
 
 
 async def lock_names(transaction: Transaction, *, shared: Set[str], alone: Set[str]) -> None:
-    """Hold these names until the transaction ends, with others or alone. Raises `LockNotAvailable`."""
+    """Lock these names until the transaction ends, shared or exclusively. Raise `LockNotAvailable`."""
     names = sorted(shared | alone)
     await transaction.run(LOCK_NAMES, names=names, alone=[name in alone for name in names])

@@ -1,4 +1,5 @@
-"""Background work: queued in the transaction of what caused it, run by workers (procrastinate in our PostgreSQL)."""
+"""Background work: queued in the transaction that causes it, run by workers (procrastinate in our
+PostgreSQL)."""
 
 import asyncio
 import contextlib
@@ -17,12 +18,12 @@ from api_server.state.failures import Failures
 from common.lifecycle import BackgroundTasks, Shutdown
 
 log = structlog.get_logger(__name__)
-#: It names each task at each start, and each run twice.
+#: procrastinate logs each task at each start, and each run twice.
 logging.getLogger("procrastinate").setLevel(logging.WARNING)
 
 if (
     TYPE_CHECKING
-):  # a server whose background work another process does imports neither procrastinate nor psycopg 3
+):  # a server whose background work runs in another process imports neither procrastinate nor psycopg 3
     from procrastinate import App
     from procrastinate.jobs import Job
 
@@ -30,19 +31,19 @@ if (
 
 Task = Callable[..., Awaitable[None]]
 
-#: Tasks at a time in one worker.
+#: Tasks that one worker runs at a time.
 CONCURRENCY = 10
-#: A worker that begins again, since it has lost the database, leaves what it has begun this long.
+#: Seconds that running tasks get when a worker restarts after losing the database.
 GRACE_SECONDS = 20
-#: How long it may take to write down what is given up.
+#: Seconds allowed for recording the tasks that a stopping worker gives up.
 GIVING_BACK_SECONDS = 1.0
-#: Signs of life in the time after which a worker is taken for dead without one.
+#: Heartbeats within the time after which a silent worker is considered dead.
 HEARTBEATS = 3
-#: A worker that has lost its connection to the database begins again after this long, at most.
+#: Maximum seconds until a worker that has lost its connection to the database restarts.
 RESTART_SECONDS = 1.0
-#: What runs in the background.
+#: The names of the background tasks.
 WORKER, WATCH = "queue worker", "queue watch"
-#: A worker looks so often for work that it was not told of: what is done again, and what has become due.
+#: Seconds between two searches for work without a notification: retries and tasks that have become due.
 POLL_SECONDS = 5.0
 
 HOLD_QUEUEING_LOCK = """
@@ -68,10 +69,10 @@ async def enqueue(
     at: datetime.datetime | None = None,
     **arguments: Any,
 ) -> None:
-    """Queues `task(**arguments)` for when the transaction has committed, not before `at`.
+    """Queue `task(**arguments)`, to run after the transaction has committed and not before `at`.
 
-    Of the tasks with one `lock`, one runs at a time, in order. With a `queueing_lock` that a waiting task already
-    has, nothing is queued: that one will do.
+    Of the tasks with the same `lock`, one runs at a time, in order. If a waiting task already has the
+    `queueing_lock`, nothing is queued.
     """
     if queueing_lock is not None:
         await transaction.run(HOLD_QUEUEING_LOCK, queueing_lock=queueing_lock)
@@ -86,11 +87,11 @@ async def enqueue(
 
 
 class StillAtWork(Exception):
-    """Tasks, whose names these are, have not come to an end in time."""
+    """Tasks have not ended in time; the arguments are their names."""
 
 
 class Queue:
-    """The tasks of this application, and the worker that runs them."""
+    """The tasks of this application and the worker that runs them."""
 
     def __init__(
         self,
@@ -101,22 +102,25 @@ class Queue:
         clock: Clock = system_clock,
         search_path: str = "",
     ) -> None:
-        """Workers that have not been heard of for `dead_after` seconds are dead, and their work is given to others.
+        """Create a queue. Workers that have been silent for `dead_after` seconds are considered dead, and
+        others take over their work.
 
-        `listening_url` is PostgreSQL's own, where `database_url` is a pooler's. The queue's clock is PostgreSQL's
-        `now()`; `clock` has to say the same, and `search_path` may lead to another function of that name.
+        `listening_url` is the URL of PostgreSQL itself if `database_url` is that of a pooler. The queue's
+        clock is PostgreSQL's `now()`; `clock` has to agree with it, and `search_path` may lead to another
+        function of that name.
         """
         self._addresses = (database_url, search_path, listening_url)
-        #: By name what runs, and how often it is tried; by name when it runs, and whether that begins here.
+        #: By name: the function and its number of attempts. For periodic tasks: the schedule, the function,
+        #: and whether this process starts it.
         self._tasks: dict[str, tuple[Task, int]] = {}
         self._periodic: dict[str, tuple[str, Task, bool]] = {}
         self._clock = clock
         self._dead_after = dead_after
         self._worker: TellingWorker | None = None
-        #: Where it is kept what fails, from when there is a database on.
+        #: Records failures, once there is a database.
         self.failures: Failures | None = None
         self._is_stopping = False
-        #: Jobs that this worker had at the last look, and was not at.
+        #: Jobs that the database assigned to this worker at the last check although it was not running them.
         self._forgotten: set[int] = set()
 
     @functools.cached_property
@@ -133,7 +137,7 @@ class Queue:
 
     @functools.cached_property
     def _app(self) -> "App":
-        """procrastinate's side of it, with all tasks that have been added until it is first used."""
+        """procrastinate's application, with all tasks that were added before it is first used."""
         from procrastinate import App
 
         from api_server.state.queue_worker import Retries
@@ -155,22 +159,23 @@ class Queue:
 
     @property
     def periodic(self) -> dict[str, str]:
-        """When tasks that come again and again do so: their names with their `cron`."""
+        """The `cron` schedules of the periodic tasks that this process starts, by name."""
         return {name: cron for name, (cron, _, begun_here) in self._periodic.items() if begun_here}
 
     def add(self, name: str, task: Task, *, attempts: int = 1) -> None:
-        """Registers what runs for `name`, up to `attempts` times with growing waits while it raises; and as often as it
-        takes where it raises `Unavailable`.
+        """Register the function that runs for `name`. It is tried up to `attempts` times with growing pauses
+        while it raises an error, and without limit while it raises `Unavailable`.
 
-        A task may run twice even so (a worker can be killed between doing and marking).
+        A task may still run twice, because a worker can be killed between doing the work and recording it.
         """
         self._tasks[name] = (task, attempts)
 
     def add_periodic(
         self, name: str, cron: str, task: Callable[[], Awaitable[None]], *, begun_here: bool = True
     ) -> None:
-        """Runs `task()` at the moments of `cron` (minute hour day month weekday, or with seconds last). What is not
-        `begun_here`, by the settings of this process, is still done for one that has other settings."""
+        """Run `task()` at the times of `cron` (minute hour day month weekday, or with seconds last). A task
+        that the settings of this process do not start (`begun_here`) is still run for processes with other
+        settings."""
 
         async def at_moment(timestamp: int) -> None:  # noqa: ARG001
             await task()
@@ -179,8 +184,9 @@ class Queue:
 
     @asynccontextmanager
     async def working(self, background: BackgroundTasks, shutdown: Shutdown) -> AsyncIterator[None]:
-        """A worker runs for the length of the block. It takes nothing new from the beginning of the shutdown on, and
-        what it has begun may take as long as everything else; what it gives up then, another worker does again."""
+        """Run a worker for the duration of the block. When the shutdown begins, the worker takes no new
+        tasks; running tasks may take as long as the whole shutdown. Another worker repeats those that are
+        given up."""
 
         def stop() -> None:
             self._is_stopping = True
@@ -204,8 +210,8 @@ class Queue:
 
     @asynccontextmanager
     async def paused(self, seconds: float, *, cut: bool) -> AsyncIterator[None]:
-        """Nothing is run here for the length of the block, and nothing written for it: what is under way comes to its
-        end first. What takes longer than `seconds` is cut off with `cut`, and done again; without, raises
+        """Run no tasks and write nothing for the queue during the block; first wait for the running tasks.
+        After `seconds`, with `cut`, abort those that still run, which are repeated later; without it, raise
         `StillAtWork`."""
         with self._jobs.gate.closed():
             await self._jobs.gate.empty()
@@ -223,12 +229,12 @@ class Queue:
         self.look_now()
 
     def look_now(self) -> None:
-        """Something has become due that nobody was told of."""
+        """Look for work that has become due without a notification."""
         if self._worker is not None:
             self._worker._new_job_event.set()
 
     async def defer_periodic(self, since: datetime.datetime, until: datetime.datetime) -> None:
-        """Queues each periodic task once that has a moment after `since` and not after `until`."""
+        """Queue each periodic task once that is due after `since` and not after `until`."""
         from croniter import croniter
         from procrastinate.exceptions import AlreadyEnqueued
 
@@ -239,7 +245,7 @@ class Queue:
                     await one.task.defer_async(timestamp=int(moment.timestamp()))
 
     async def _run_worker(self) -> None:
-        """Until it is stopped, or loses its connection to the database."""
+        """Run the worker until it is stopped or loses its connection to the database."""
         from api_server.state.queue_worker import TellingWorker, without_procrastinates_errors
 
         if self._is_stopping:
@@ -284,18 +290,20 @@ class Queue:
         log.warning("work of a dead worker is done again", task=job.task_name)
         try:
             await self._app.job_manager.retry_job(job)
-        except UniqueViolation:  # the same work waits already, under the same queueing lock
+        except UniqueViolation:  # the same work is already waiting under the same queueing lock
             await self._app.job_manager.finish_job(job, status=Status.FAILED, delete_job=True)
 
     def _at_work(self) -> set[int | None]:
-        """The jobs that this process has under way. It may live without having been able to say so."""
+        """Return the jobs that this process is running. It may be alive although it could not send
+        heartbeats."""
         if self._worker is None:
             return set()
         return {context.job.id for context in self._worker._running_jobs.values()}
 
     async def _left_undone(self) -> "list[Job]":
-        """Jobs that this worker has taken or finished while the answer, or its own word, was lost; those that are seen
-        for the first time it may just have got."""
+        """Return jobs that the database assigns to this worker although it does not run them, because an
+        answer or a report was lost. Jobs seen for the first time are left out: the worker may just have
+        received them."""
         mine = self._worker.worker_id if self._worker is not None else None
         doing = await self._app.job_manager.list_jobs_async(status="doing") if mine is not None else []
         found = {

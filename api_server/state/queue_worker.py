@@ -1,4 +1,4 @@
-"""procrastinate's side of the queue: its statements on connections of our kind, and its worker."""
+"""procrastinate's side of the queue: running its statements on our connections, and its worker."""
 
 import contextlib
 import datetime
@@ -37,10 +37,12 @@ CONNECT_SECONDS = 5.0
 
 
 class QueueConnector(BaseAsyncConnector):
-    """Raises procrastinate's errors: `UniqueViolation`, and `ConnectorException` where there is no database."""
+    """A connector on our own connections. It raises procrastinate's errors: `UniqueViolation`, and
+    `ConnectorException` if the database is down."""
 
     def __init__(self, url: str, search_path: str = "", listening_url: str = "") -> None:
-        """`search_path` is PostgreSQL's, where it is to be another one; `listening_url` where `url` is a pooler's."""
+        """Create a connector. `search_path` overrides PostgreSQL's; `listening_url` is needed if `url` is
+        that of a pooler."""
         self._url = url
         self._listening_url = listening_url or url
         self._session: dict[str, object] = {
@@ -49,7 +51,7 @@ class QueueConnector(BaseAsyncConnector):
         }
         if search_path:
             self._session["search_path"] = search_path
-        #: All statements pass it.
+        #: Every statement passes this gate.
         self.gate = Gate()
         self._connections = Connections(self._connect, MOST_CONNECTIONS, STATEMENT_SECONDS)
         for name in ("procrastinate.worker", "procrastinate.worker.worker", "procrastinate.utils"):
@@ -59,7 +61,7 @@ class QueueConnector(BaseAsyncConnector):
         return self
 
     async def open_async(self, pool: Any = None) -> None:
-        """Connections are made when they are needed."""
+        """Do nothing: connections are opened when they are needed."""
 
     async def close_async(self) -> None:
         self._connections.close()
@@ -132,7 +134,7 @@ def _read(column: str, value: Any) -> Any:
 
 @contextlib.contextmanager
 def without_procrastinates_errors() -> Iterator[None]:
-    """What ends a worker for want of a database is `Unavailable` again."""
+    """Raise `Unavailable` again for procrastinate's error when a worker ends because the database is down."""
     try:
         yield
     except exceptions.ConnectorException as problem:
@@ -155,7 +157,8 @@ def _as_procrastinates_errors() -> Iterator[None]:
 
 
 def _tell_shortly(record: logging.LogRecord) -> bool:
-    """procrastinate logs a traceback for everything that a database which is away keeps it from doing."""
+    """Log one short warning instead of the traceback that procrastinate logs for everything that fails while
+    the database is down."""
     problem = record.exc_info[1] if record.exc_info else None
     if isinstance(problem, exceptions.ConnectorException):
         problem = problem.__cause__
@@ -167,18 +170,18 @@ def _tell_shortly(record: logging.LogRecord) -> bool:
 
 log = structlog.get_logger(__name__)
 logging.getLogger("procrastinate.worker.worker").addFilter(
-    lambda record: getattr(record, "action", None) != "task_not_found"  # told below
+    lambda record: getattr(record, "action", None) != "task_not_found"  # logged below
 )
 
 
-#: What could not be done because a part does not answer is tried again after this long.
+#: Seconds until a task is repeated that failed because a part did not answer.
 AGAIN_SECONDS = 10
 
 
 @attrs.frozen
 class Retries(BaseRetryStrategy):
-    """After 2, 4, 8 ... seconds, up to so many times. What was kept from its work by a part that does not answer has
-    not been tried."""
+    """Retries after 2, 4, 8 ... seconds, up to a number of attempts. An attempt that failed because a part
+    did not answer does not count."""
 
     _attempts: int
     _clock: Clock
@@ -193,7 +196,7 @@ class Retries(BaseRetryStrategy):
 
 
 class GatedJobs(JobManager):
-    """Hands out no job while its gate is closed."""
+    """A job manager that hands out no job while its gate is closed."""
 
     def __init__(self, connector: QueueConnector) -> None:
         super().__init__(connector)
@@ -205,7 +208,7 @@ class GatedJobs(JobManager):
 
 
 class TellingWorker(Worker):
-    """What a part that does not answer has kept from its work has not failed, nor what was cut off by a stop."""
+    """A worker that does not count a task as failed if a part did not answer or a stop cut the task off."""
 
     failures: Failures | None = None
 

@@ -1,6 +1,7 @@
 """Secrets: tokens known by their digests, values sealed under the service's key, and that key in its file.
 
-Whatever does not fit together is refused before anything is sealed: what one key has sealed no other opens.
+A key that does not match the database is refused before anything is sealed: no other key opens what one key
+has sealed.
 """
 
 import base64
@@ -31,18 +32,18 @@ INVITATION_TOKEN = "flinv-"
 CONFIRMATION_TOKEN = "flcon-"
 PASSWORD_RESET_TOKEN = "flpwd-"
 SIGN_IN_TOKEN = "flsin-"
-RUNNER_TOKEN = "glrt-"  # the prefix that official runners look at
+RUNNER_TOKEN = "glrt-"  # the prefix that official runners expect
 
 _NONCE_BYTES = 12
 
 
 def new_token(prefix: str) -> str:
-    """A token of 160 random bits in GitLab's alphabet."""
+    """Return a token of 160 random bits in GitLab's alphabet."""
     return prefix + secrets.token_urlsafe(20)
 
 
 def digest(token: str) -> bytes:
-    """What is stored of a token: SHA-256, enough for a text with that much randomness."""
+    """Return the stored form of a token: SHA-256, which suffices for so much randomness."""
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
@@ -52,8 +53,8 @@ def _scrypt(password: bytes, salt: bytes) -> bytes:
 
 @attrs.frozen
 class Vault:
-    """Encrypts with AES-256-GCM, derives tokens and hashes passwords with HMAC-SHA-256, each under a key made from the
-    service's."""
+    """Encrypts with AES-256-GCM, derives tokens, and hashes passwords keyed with HMAC-SHA-256. Each use has
+    its own key, derived from the service's key."""
 
     _key: bytes = attrs.field(repr=False)
 
@@ -62,7 +63,7 @@ class Vault:
         return nonce + AESGCM(self._derived("encryption")).encrypt(nonce, text.encode(), None)
 
     def decrypt(self, sealed: bytes) -> str:
-        """Raises ValueError where the text was sealed under another key."""
+        """Return the decrypted text. Raise ValueError if it was sealed under another key."""
         nonce, ciphertext = bytes(sealed[:_NONCE_BYTES]), bytes(sealed[_NONCE_BYTES:])
         try:
             return AESGCM(self._derived("encryption")).decrypt(nonce, ciphertext, None).decode()
@@ -72,25 +73,27 @@ class Vault:
             ) from None
 
     def derived_token(self, prefix: str, seed: bytes) -> str:
-        """A token that can be shown again and again though only its seed is stored."""
+        """Return a token that can be shown again although only its seed is stored."""
         mac = hmac.digest(self._derived("tokens"), bytes(seed), "sha256")
         return prefix + base64.urlsafe_b64encode(mac[:20]).decode().rstrip("=")
 
     def hash_password(self, password: str) -> str:
-        """scrypt with a salt of its own, as `keyed$<salt>$<hash>` in hex. It can be tried out with the service's key
-        only, so that nobody can who has the database, or its log with statements in it."""
+        """Return the scrypt hash with a random salt, as `keyed$<salt>$<hash>` in hex. Guesses can be checked
+        only with the service's key, so the database, or a log of its statements, is not enough to crack
+        passwords."""
         salt = os.urandom(16)
         return f"keyed${salt.hex()}${_scrypt(self._keyed(password), salt).hex()}"
 
     def password_matches(self, password: str, hashed: str | None) -> bool:
-        """Takes the same time whether or not the account has a password."""
+        """Return whether the password matches. The call takes the same time if the account has no
+        password."""
         kind, salt, expected = (hashed or f"keyed${'00' * 16}${'00' * 32}").split("$")
-        # Those that were stored before there was a key in it.
+        # Hashes from before the key was included have the kind `scrypt`.
         known = password.encode() if kind == "scrypt" else self._keyed(password)
         return hmac.compare_digest(_scrypt(known, bytes.fromhex(salt)).hex(), expected)
 
     def check_value(self) -> bytes:
-        """By which a key is known again; it says nothing of the key."""
+        """Return a value that identifies the key without revealing anything about it."""
         return self._derived("check value")
 
     def _keyed(self, password: str) -> bytes:
@@ -100,22 +103,22 @@ class Vault:
         return hmac.digest(self._key, purpose.encode(), "sha256")
 
 
-#: In the data directory.
+#: The name of the key file in the data directory.
 KEY_FILE = "secret_key"
 _KEY_BYTES = 32
 
 _CHECK = "SELECT digest FROM secret_key_check"
 _KEEP_CHECK = "INSERT INTO secret_key_check VALUES (true, %s) ON CONFLICT DO NOTHING"
-#: Each user has a token that is derived with the key, and its digest.
+#: Each user has a token that is derived with the key, and the digest of that token.
 _DERIVED = "SELECT static_object_seed, static_object_digest FROM users ORDER BY id LIMIT 1"
 
 
 class UnusableKey(UnsuitableDatabase):
-    """There is no key, or it is not this database's; the text says what to do."""
+    """There is no key, or it does not belong to this database; the text says what to do."""
 
 
 def open_vault(data_dir: Path) -> Vault:
-    """The vault whose key is in `data_dir`. Raises `UnusableKey`."""
+    """Return the vault whose key is in `data_dir`. Raise `UnusableKey`."""
     path = data_dir / KEY_FILE
     try:
         text = path.read_text("ascii").strip()
@@ -133,9 +136,10 @@ def open_vault(data_dir: Path) -> Vault:
 
 
 def ensure_key(database_url: str, data_dir: Path) -> None:
-    """Makes sure that the key in `data_dir` is that of the database, which is migrated.
+    """Check that the key in `data_dir` belongs to the migrated database.
 
-    A database without secrets gets a key where there is none. Raises `UnusableKey`, OSError and psycopg2's errors.
+    Create a key if there is none and the database has no secrets. Raise `UnusableKey`, OSError and psycopg2's
+    errors.
     """
     _check_is_whole(data_dir)
     with blocking_connection(database_url) as connection:
@@ -146,15 +150,15 @@ def ensure_key(database_url: str, data_dir: Path) -> None:
             vault = open_vault(data_dir)
             if _row(cursor, _CHECK) is None and _key_fits(
                 vault, cursor
-            ):  # of before there were check values, or new
+            ):  # a new database, or one from before there were check values
                 cursor.execute(_KEEP_CHECK, (vault.check_value(),))
             if not _key_fits(vault, cursor):  # another process may have been first
                 raise _not_that_of_the_database(data_dir)
 
 
 def check_key(cursor: Any, data_dir: Path) -> bool:
-    """Whether there is a key in `data_dir` already; changes nothing. Raises `UnusableKey` where the database that
-    `cursor` reads has secrets, and there is none, or another one."""
+    """Return whether there is a key in `data_dir`; change nothing. Raise `UnusableKey` if the database that
+    `cursor` reads has secrets and the key is missing or another one."""
     _check_is_whole(data_dir)
     if not (data_dir / KEY_FILE).exists() and not _has_secrets(cursor):
         return False
@@ -164,7 +168,7 @@ def check_key(cursor: Any, data_dir: Path) -> bool:
 
 
 def _check_is_whole(data_dir: Path) -> None:
-    """An instance whose restore was killed is not begun anew as an empty one."""
+    """Raise `UnusableKey` if a restore was killed, so that its remains are not taken for a new instance."""
     if (data_dir / UNFINISHED_RESTORE).exists():
         raise UnusableKey(f"A restore into {data_dir} is under way, or was killed: {RESTORE_AGAIN}")
 
@@ -181,7 +185,7 @@ def _has_secrets(cursor: Any) -> bool:
 
 
 def _key_fits(vault: Vault, cursor: Any) -> bool:
-    """Whether the database goes with that key, as far as it can tell: one without secrets goes with any."""
+    """Return whether the key belongs to the database. A database without secrets matches every key."""
     kept = _row(cursor, _CHECK)
     if kept is not None:
         return hmac.compare_digest(bytes(kept[0]), vault.check_value())
@@ -193,9 +197,10 @@ def _key_fits(vault: Vault, cursor: Any) -> bool:
 
 
 def _make_key(data_dir: Path) -> None:
-    """Of processes that start at the same time one makes it; it is there when it is whole, and on disk."""
+    """Create the key file. If several processes start at the same time, one of them creates it; the file
+    appears only when it is complete and on disk."""
     data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    descriptor, unfinished = tempfile.mkstemp(prefix=f".{KEY_FILE}.", dir=data_dir)  # for nobody else to read
+    descriptor, unfinished = tempfile.mkstemp(prefix=f".{KEY_FILE}.", dir=data_dir)  # for the owner only
     try:
         with os.fdopen(descriptor, "w") as file:
             file.write(secrets.token_hex(_KEY_BYTES))

@@ -1,4 +1,4 @@
-"""SQL with what it yields: `Query` and, for hot paths, `Statement`, which is prepared."""
+"""SQL with the class of its rows: `Query` and, for hot paths, the prepared `Statement`."""
 
 import functools
 import hashlib
@@ -9,16 +9,18 @@ from typing import Any, Generic, TypeVar, cast, overload
 
 RowT = TypeVar("RowT")
 
-#: What may change the database. Locks (FOR UPDATE) and upserts (DO UPDATE, after an INSERT) are not what is looked for.
+#: Statements that may change the database. Locks (FOR UPDATE) and upserts (DO UPDATE, after an INSERT) are
+#: not matched.
 _WRITE = re.compile(r"\b(?:INSERT INTO|DELETE FROM|(?<!FOR )(?<!KEY )(?<!DO )UPDATE)\b")
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 
 
 class Query(str, Generic[RowT]):
-    """SQL whose rows are instances of the attrs class `row`: its fields are the columns, by name. JSON is text.
+    """SQL whose rows are instances of the attrs class `row`: its fields are the columns, by name. JSON is
+    text.
 
     Parameters are `%(name)s`; `%(now)s` is the application's present moment and need not be given.
-    Without a class, `Executor.value` and `Executor.run` take it, which plain SQL texts are good enough for.
+    `Executor.value` and `Executor.run` need no row class and also accept plain SQL strings.
     """
 
     row: type[RowT] | None
@@ -36,9 +38,10 @@ class Query(str, Generic[RowT]):
 class Statement(Query[RowT]):
     """SQL that is prepared once per connection, for statements on hot paths.
 
-    The server infers the parameters' types, so write a cast where it cannot (`%(query)s::text`). `planned_once` is for
-    those whose plan is right for all values: the server would else go on planning anew where it guesses that a plan
-    for the values at hand is cheaper, which over many tables or partitions costs more than running.
+    The server infers the parameters' types, so write a cast where it cannot (`%(query)s::text`). Use
+    `planned_once` if one plan is right for all values. Otherwise the server plans again whenever it expects a
+    cheaper plan for the given values, which over many tables or partitions costs more than running the
+    statement.
     """
 
     name: str
@@ -64,16 +67,17 @@ class Statement(Query[RowT]):
 
 
 def instances(statement: Query[RowT], columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> list[RowT]:
-    """The rows as instances of the statement's class."""
+    """Return the rows as instances of the statement's class."""
     row: Any = getattr(statement, "row", None)
-    if row is None:  # tests ask in plain SQL too, and read named tuples
+    if row is None:  # tests also run plain SQL and read named tuples
         row = cast("Any", namedtuple)("Row", columns, rename=True)
         return [row(*values) for values in rows]
     return [row(**dict(zip(columns, values, strict=True))) for values in rows]
 
 
 def numbered(sql: str) -> tuple[str, list[str]]:
-    """The SQL as PostgreSQL itself takes it, with `$1` for the first of the names that are given beside it."""
+    """Return the SQL in PostgreSQL's own notation (`$1`, `$2` ...), and the names of the parameters in that
+    order."""
     names: list[str] = []
 
     def position(match: re.Match[str]) -> str:
@@ -92,9 +96,9 @@ def _kind(statement: str) -> str:
 
 
 def has_written(statement: str, rows: int) -> bool:
-    """Whether a statement that has touched or yielded so many rows may have changed something.
+    """Return whether a statement that has touched or yielded `rows` rows may have changed something.
 
-    One that writes in a CTE below a SELECT always may: its rows are not those that were written.
+    A statement that writes in a CTE below a SELECT always may: its rows are not those that were written.
     """
     kind = _kind(statement)
     return kind == "writes below" or (kind == "writes" and rows != 0)

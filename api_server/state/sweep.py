@@ -1,7 +1,7 @@
-"""Objects and the rows that name them, held against each other: objects that no row names are swept away.
+"""The sweep of the object store, which deletes objects that no row names.
 
-A process that is killed between storing an object and writing its row leaves such an object, and so does a row that was
-removed while the store was away. All is done in batches: a million objects take no more memory than a thousand.
+Such an object remains if a process is killed between storing it and writing its row, or if a row was deleted
+while the store was down. All work is done in batches: a million objects take no more memory than a thousand.
 """
 
 import asyncio
@@ -24,23 +24,24 @@ from api_server.state.objects import INDEX, Listed, Objects
 
 log = structlog.get_logger(__name__)
 
-#: Seconds for which nothing is touched, whatever the setting says: an upload stores its object before its row.
+#: Minimum age in seconds of what is deleted, whatever the setting says: an upload stores its object before
+#: its row.
 LEAST_AGE = 3600
-#: Seconds until objects in S3 are looked at once more. S3 dates an object by the beginning of its upload: one that is
-#: old may have arrived a moment ago, its row not yet.
+#: Seconds until objects in S3 are checked once more. S3 dates an object by the beginning of its upload, so an
+#: old object may have arrived a moment ago and its row may follow.
 SECOND_LOOK_AFTER = 60.0
 #: Objects that are looked up together.
 BATCH = 1000
-#: Requests to the store at a time.
+#: Concurrent requests to the store.
 _AT_ONCE = 20
-#: When the daily task runs: minute, hour.
+#: The schedule of the daily task in cron notation.
 DAILY = "41 2 * * *"
 _KEY = re.compile(r"projects/\d+/(?:jobs/(?P<job>\d{1,18})|lfs)/[^/]+")
 
 
 @attrs.frozen
 class Swept:
-    """What was found at a time: objects without rows, and the files of uploads that were cut off."""
+    """The result of one batch: objects without rows, and files of uploads that were cut off."""
 
     objects: Sequence[Listed] = ()
     unfinished: Sequence[Path] = ()
@@ -54,9 +55,9 @@ async def sweep(
     *,
     dry_run: bool = False,
 ) -> AsyncIterator[Swept]:
-    """Removes what no row names and is older than `age`, batch after batch, and gives what it was; a dry run only
-    gives it. Raises `Unavailable`, also while a backup is under way that may still name what is found, and can be
-    begun anew at any time."""
+    """Delete objects that no row names and that are older than `age`, batch by batch, and yield them; a dry
+    run only yields them. Raise `Unavailable`, also while a backup is running that may still refer to them.
+    The sweep can be repeated at any time."""
     before = await _time_of(objects) - age
     async for batch in objects.listed("projects"):
         found = await _unnamed(database, [one for one in batch if one.modified < before])
@@ -75,8 +76,8 @@ async def sweep(
 
 
 async def missing(database: Database, objects: Objects) -> AsyncIterator[tuple[str, str]]:
-    """The opposite: the kind (artifacts, logs, LFS objects) and key of every object that a row names and that is not
-    there. Asks the store once for each. Raises `Unavailable`."""
+    """Yield the kind (artifacts, logs, LFS objects) and key of every object that a row names and that does
+    not exist. Ask the store once for each object. Raise `Unavailable`."""
     turns = asyncio.Semaphore(_AT_ONCE)
 
     async def is_missing(key: str) -> bool:
@@ -89,7 +90,7 @@ async def missing(database: Database, objects: Objects) -> AsyncIterator[tuple[s
             last = rows[-1]
             gone = await asyncio.gather(*(is_missing(row.key) for row in rows))
             lost = [row.key for row, is_gone in zip(rows, gone, strict=True) if is_gone]
-            if lost:  # some may have been removed with their rows since these were read
+            if lost:  # some may have been deleted with their rows meanwhile
                 unnamed = await queries.unnamed(database, lost, [_job_of(key) for key in lost])
                 for key in lost:
                     if key not in unnamed:
@@ -97,7 +98,7 @@ async def missing(database: Database, objects: Objects) -> AsyncIterator[tuple[s
 
 
 async def sweep_daily(database: Database, objects: Objects, age: int, repositories: Path) -> None:
-    """The sweep as a task; `age` in seconds, 0 is not at all. Says in the log what it did."""
+    """Run the sweep as a task and log the result. `age` is in seconds; 0 turns the sweep off."""
     if not age:
         return
     count = size = unfinished = 0
@@ -112,12 +113,13 @@ async def sweep_daily(database: Database, objects: Objects, age: int, repositori
 
 
 def at_least(age: int) -> datetime.timedelta:
-    """So many seconds, or LEAST_AGE."""
+    """Return `age` seconds, at least LEAST_AGE."""
     return datetime.timedelta(seconds=max(age, LEAST_AGE))
 
 
 async def _time_of(objects: Objects) -> datetime.datetime:
-    """What time it is for the store, which dates what is in it: its clock need not be the application's."""
+    """Return the present time by the clock of the store, which dates the objects and may differ from the
+    application's."""
     marker = f"sweep/{os.urandom(8).hex()}"
     await objects.put(marker, _nothing())
     markers = [one async for batch in objects.listed("sweep") for one in batch]
@@ -136,7 +138,8 @@ async def _nothing() -> AsyncIterator[bytes]:
 
 
 async def _unnamed(database: Database, batch: Sequence[Listed]) -> list[Listed]:
-    """An index goes with its archive; what has a key of another kind is left alone."""
+    """Return the objects that no row names. An index belongs to its archive; keys of another form are left
+    alone."""
     owners = {one.key: one.key.removesuffix(INDEX) for one in batch if _KEY.fullmatch(one.key)}
     keys = sorted(set(owners.values()))
     if not keys:
@@ -151,8 +154,8 @@ def _job_of(key: str) -> int | None:
 
 
 def _unfinished(folder: Path, before: float, *, dry_run: bool) -> Iterator[list[Path]]:
-    """Files of uploads that were cut off before a moment, those of one folder at a time; with empty folders, they are
-    removed."""
+    """Yield the files of uploads that were cut off before a moment, folder by folder, and remove them and
+    empty folders."""
     for at, _, names in os.walk(folder, topdown=False):
         here, old = Path(at), []
         for name in filter(is_unfinished, names):
@@ -168,6 +171,6 @@ def _unfinished(folder: Path, before: float, *, dry_run: bool) -> Iterator[list[
 
 
 def _remove_if_empty(folder: Path, root: Path, before: float) -> None:
-    with suppress(OSError):  # most are not
+    with suppress(OSError):  # most folders are not empty
         if folder != root and folder.stat().st_mtime < before:
             folder.rmdir()

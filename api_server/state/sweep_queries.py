@@ -1,4 +1,4 @@
-"""Statements about which objects rows name: those that hold artifacts, logs and LFS objects."""
+"""Statements that find the objects named by rows of artifacts, logs and LFS objects."""
 
 from collections.abc import Sequence
 
@@ -20,13 +20,13 @@ UNNAMED = """
 
 
 async def unnamed(database: Executor, keys: Sequence[str], job_ids: Sequence[int | None]) -> set[str]:
-    """Those of the keys that no row names; a job's object can only be named by a row of the job in its key."""
+    """Return the keys that no row names. Only a row of the job in its key can name a job's object."""
     return set(await database.value(UNNAMED, keys=list(keys), job_ids=list(job_ids)))
 
 
 @attrs.frozen
 class Named:
-    """An object that a row names; the two ids are for finding the next ones."""
+    """An object that a row names; the two ids are the position from which to read on."""
 
     key: str
     first_id: int
@@ -60,7 +60,7 @@ NAMED = {
 
 
 async def named(database: Executor, kind: str, after: Named | None, most: int) -> list[Named]:
-    """The next `most` objects that rows of a kind name."""
+    """Return the next `most` objects that rows of a kind name."""
     return await database.rows(
         NAMED[kind],
         first_id=0 if after is None else after.first_id,

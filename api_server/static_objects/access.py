@@ -39,7 +39,7 @@ class Reader:
 
 
 def path_of(request: web.Request) -> StaticPath:
-    """What the request names. Raises 404, and 414 for what is too long."""
+    """Return what the request names. Raise 404, and 414 for what is too long."""
     try:
         return static_paths.parse(request.raw_path)
     except TooLongError:
@@ -49,7 +49,7 @@ def path_of(request: web.Request) -> StaticPath:
 
 
 def is_external_storage(request: web.Request, expected: str) -> bool:
-    """Whether the external storage asks. Raises 403 for a storage token that is not the configured one."""
+    """Return whether the external storage asks. Raise 403 for a storage token that is not the configured one."""
     sent = request.headers.get(EXTERNAL_STORAGE_TOKEN_HEADER, "")
     if not sent:
         return False
@@ -60,7 +60,7 @@ def is_external_storage(request: web.Request, expected: str) -> bool:
 
 async def find_reader(request: web.Request, path: StaticPath) -> Reader:
     """By static-object token (parameter before header), else by personal access token, else by a browser's session.
-    Raises 401, 403 for tokens that are not valid (any more)."""
+    Raise 401, 403 for tokens that are not valid (any more)."""
     services = context.services(request)
     auth.refuse_sudo_outside_of_api(request)
     token = path.token or request.headers.get(STATIC_OBJECT_TOKEN_HEADER)
@@ -95,7 +95,7 @@ async def _caller(request: web.Request) -> auth.Actor | None:
 
 
 async def readable_project(services: Services, path: StaticPath, reader: Reader) -> Project:
-    """Raises 404 where the reader may not see the project's files."""
+    """Raise 404 where the reader may not see the project's files."""
     project = await visible_project(
         services, path.project, user_id=reader.id, admin=reader.admin, job_project_id=None
     )
@@ -120,7 +120,7 @@ class Limits:
             limiter.forget()
 
     def check(self, path: StaticPath, project: Project, reader: Reader) -> None:
-        """Counts the request; raises 429 beyond the limit."""
+        """Count the request; raise 429 beyond the limit."""
         if path.kind is Kind.RAW:
             wait = self._raw.retry_after((project.id, path.rest.partition("/")[2]))
         else:
@@ -132,7 +132,7 @@ class Limits:
             )
 
     def archive(self, user_id: int | None) -> int:
-        """Counts an archive for the user, or for all strangers: the seconds to wait, 0 within the limit."""
+        """Count an archive for the user, or for all strangers: the seconds to wait, 0 within the limit."""
         if user_id is None:
             return self._anonymous_archives.retry_after("everybody")
         return self._archives.retry_after(user_id)

@@ -61,7 +61,7 @@ class ArchiveFiles:
         return self.root / str(project_id) / name
 
     def open(self, file: Path) -> BinaryIO | None:
-        """The archive, which is there until it is closed; None if there is none."""
+        """Return the archive, which is there until it is closed; None if there is none."""
         with suppress(FileNotFoundError):
             opened = file.open("rb")
             fcntl.flock(opened, fcntl.LOCK_SH)
@@ -81,7 +81,7 @@ class ArchiveFiles:
                 folder.rmdir()
 
     def shrink(self) -> None:
-        """Removes what a crash has left unfinished, and what was not asked for the longest, down to the limits."""
+        """Remove what a crash has left unfinished, and what was not asked for the longest, down to the limits."""
         if not self.root.exists():
             return
         with self.locked():
@@ -91,9 +91,9 @@ class ArchiveFiles:
             self._make_room(0)
 
     def reserve(self, growing: BinaryIO, size: int, reserved: int) -> int:
-        """Makes room for a file that has `reserved` bytes and needs `size`; how many it has then, `size` or more.
+        """Make room for a file that has `reserved` bytes and needs `size`; how many it has then, `size` or more.
 
-        Raises `TooLargeError` and `NoRoomError`.
+        Raise `TooLargeError` and `NoRoomError`.
         """
         if size > self._bounds.one:
             raise TooLargeError(f"The archive has more than {self._bounds.one} bytes")
@@ -115,7 +115,7 @@ class ArchiveFiles:
             yield
 
     def _make_room(self, more: int) -> bool:
-        """Whether there is room for so many bytes, after as much as necessary has been removed."""
+        """Return whether there is room for so many bytes, after as much as necessary has been removed."""
         found = sorted(self._found(), key=lambda one: one[1].st_mtime)
         count, total = len(found), sum(stat.st_size for _, stat in found)
         for file, stat in found:
@@ -168,14 +168,14 @@ class GrowingFile:
             fcntl.flock(self._file, fcntl.LOCK_EX)
 
     def write(self, data: bytes) -> None:
-        """Raises `TooLargeError` and `NoRoomError` before the bytes take any room."""
+        """Raise `TooLargeError` and `NoRoomError` before the bytes take any room."""
         if self._size + len(data) > self._reserved:
             self._reserved = self._files.reserve(self._file, self._size + len(data), self._reserved)
         self._file.write(data)
         self._size += len(data)
 
     def finish(self) -> None:
-        """The archive is at its destination, and stays there until `close`. Raises `NotFoundError` where its project
+        """The archive is at its destination, and stays there until `close`. Raise `NotFoundError` where its project
         has been removed."""
         self._file.truncate(self._size)
         self._file.flush()
@@ -188,7 +188,7 @@ class GrowingFile:
             fcntl.flock(self._file, fcntl.LOCK_SH)
 
     def close(self) -> None:
-        """Removes it if it has not been finished."""
+        """Remove it if it has not been finished."""
         self._path.unlink(missing_ok=True)
         self._opened.close()
 
@@ -234,9 +234,9 @@ class ArchiveStore:
     async def opened(
         self, repository: Path, archive: Archive, file: Path, asker: Asker
     ) -> AsyncIterator[BinaryIO]:
-        """The archive, which is to be at `file`, for the length of the block.
+        """Yield the archive, which is to be at `file`, for the length of the block.
 
-        Raises `NotFoundError`, `GitError`, `TooLargeError`, `TooBusy`, `Unavailable` where the disk fails, and
+        Raise `NotFoundError`, `GitError`, `TooLargeError`, `TooBusy`, `Unavailable` where the disk fails, and
         ConnectionResetError once the asker has left.
         """
         opened = await self._open(file)
@@ -292,13 +292,13 @@ class ArchiveStore:
         ending.add_done_callback(self._ending.discard)
 
     async def close(self) -> None:
-        """Ends all builds."""
+        """End all builds."""
         for file, build in list(self._building.items()):
             self._end(build, file)
         await asyncio.gather(*self._ending)
 
     async def forget(self) -> None:
-        """Ends all builds; what was too large is tried again."""
+        """End all builds; what was too large is tried again."""
         await self.close()
         self._too_large.clear()
 
@@ -370,7 +370,7 @@ def setup(services: Services) -> None:
 
 
 async def _unless_left(build: "asyncio.Task[None]", asker: Asker) -> None:
-    """Raises what the build raises, and ConnectionResetError."""
+    """Raise what the build raises, and ConnectionResetError."""
     while not build.done():
         if asker.has_left():
             raise ConnectionResetError

@@ -53,7 +53,7 @@ class RequestedArchive:
 async def serve(
     request: web.Request, path: StaticPath, project: Project, user_id: int | None, *, from_storage: bool
 ) -> web.StreamResponse:
-    """200, 206, or 304 before anything is packed. Raises 404 for an unknown ref, path or format, 413 for what is too
+    """200, 206, or 304 before anything is packed. Raise 404 for an unknown ref, path or format, 413 for what is too
     large, and `TooBusy`; no cache may keep such an answer."""
     try:
         askers = counted_for(caller_or_stranger(request), user_id, from_storage=from_storage)
@@ -84,7 +84,7 @@ async def serve_to_client(
 async def _sent(
     request: web.Request, project: Project, params: RequestedArchive, askers: Sequence[Hashable]
 ) -> web.StreamResponse:
-    """Raises `NotFoundError`, `TooLargeError` and `TooBusy`."""
+    """Raise `NotFoundError`, `TooLargeError` and `TooBusy`."""
     services = context.services(request)
     archive = params.archive
     digest = hashlib.sha256(repr(("archive", _PACKING, archive)).encode()).hexdigest()
@@ -107,7 +107,7 @@ async def _sent(
 
 
 def _asked_for(services: Services, path: StaticPath, project: Project) -> RequestedArchive:
-    """Raises `NotFoundError`."""
+    """Raise `NotFoundError`."""
     asked, ref = _first_there(services, path, project)
     query = dict(path.query)
     inner = query.get("path", "")
@@ -119,7 +119,7 @@ def _asked_for(services: Services, path: StaticPath, project: Project) -> Reques
 def _first_there(
     services: Services, path: StaticPath, project: Project
 ) -> tuple[static_paths.Archive, Resolved]:
-    """Raises `NotFoundError`."""
+    """Raise `NotFoundError`."""
     for wanted in path.archives:
         with suppress(NotFoundError):
             return wanted, _resolved(services, project, wanted.ref)
@@ -127,7 +127,7 @@ def _first_there(
 
 
 def _resolved(services: Services, project: Project, ref: str) -> Resolved:
-    """Raises `NotFoundError`, also where there is no repository yet."""
+    """Raise `NotFoundError`, also where there is no repository yet."""
     exists = services[REPOSITORIES].exists(project.id)
     found = references.resolve(services[REPOSITORIES].open(project.id), ref) if exists else None
     if found is None:
@@ -136,7 +136,7 @@ def _resolved(services: Services, project: Project, ref: str) -> Resolved:
 
 
 def _format(ending: str) -> str:
-    """Raises `NotFoundError`."""
+    """Raise `NotFoundError`."""
     if ending not in ARCHIVE_FORMATS:
         raise NotFoundError(ending)
     return ARCHIVE_FORMATS[ending]
@@ -145,7 +145,7 @@ def _format(ending: str) -> str:
 def _named(
     project: Project, ref: Resolved, format_: str, inner: str, *, appends_sha: bool
 ) -> RequestedArchive:
-    """The archive of a ref, or of the folder `inner` of it, under GitLab's name."""
+    """Return the archive of a ref, or of the folder `inner` of it, under GitLab's name."""
     prefix = _plain_name(project, ref)
     if appends_sha:
         prefix += f"-{ref.commit}"

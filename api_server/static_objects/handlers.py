@@ -33,7 +33,7 @@ def setup(app: web.Application) -> None:
 
 
 async def static_object(request: web.Request) -> web.StreamResponse:
-    """Serves the external storage, and users where none is configured; else sends users to it."""
+    """Serve the external storage, and users where none is configured; else sends users to it."""
     services = context.services(request)
     path = access.path_of(request)
     instance = await current(services)

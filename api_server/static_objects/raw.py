@@ -68,7 +68,7 @@ _HTML: Final = rb"!DOCTYPE HTML|HTML|HEAD|SCRIPT|IFRAME|H1|DIV|FONT|TABLE|A|STYL
 
 
 def _is_mp4(head: bytes) -> bool:
-    """Whether the first box, which has to be whole, names an `mp4` brand; its minor version is none."""
+    """Return whether the first box, which has to be whole, names an `mp4` brand; its minor version is none."""
     size = int.from_bytes(head[:4])
     if len(head) < 12 or head[4:8] != b"ftyp" or size > len(head) or size % 4:
         return False
@@ -151,7 +151,7 @@ SAFETY = {
 async def serve(
     request: web.Request, path: StaticPath, project: Project, reader: Reader, *, from_storage: bool
 ) -> web.StreamResponse:
-    """200, 206, or 304 before anything is read. Raises 404 for an unknown ref or path."""
+    """200, 206, or 304 before anything is read. Raise 404 for an unknown ref or path."""
     services = context.services(request)
     repository, ref, entry = _find(services, path, project)
     digest = hashlib.sha256(f"raw {entry.id}".encode()).hexdigest()

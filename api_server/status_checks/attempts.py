@@ -56,7 +56,7 @@ SPELLED_KEY = "whsec_"
 
 
 def signature_headers(body: bytes, *, webhook_id: str, timestamp: int, secret: str | None) -> dict[str, str]:
-    """The headers that name and, with a secret, sign a delivery; `timestamp` in seconds since 1970.
+    """Return the headers that name and, with a secret, sign a delivery; `timestamp` in seconds since 1970.
 
     `X-Service-Signature` is the HMAC-SHA256 of the body in hex, keyed with the secret's bytes. The `webhook-`
     headers are those of Standard Webhooks 1.0.0, whose signature covers id and timestamp as well.
@@ -162,7 +162,7 @@ async def send(session: aiohttp.ClientSession, message: Message, now: datetime.d
 
 
 async def _beginning(response: aiohttp.ClientResponse) -> str:
-    """The answer's first bytes as text. The status has come already: a body that breaks off changes nothing."""
+    """Return the answer's first bytes as text. The status has come already: a body that breaks off changes nothing."""
     kept = bytearray()
     try:
         while len(kept) < KEPT_BYTES and (piece := await response.content.read(KEPT_BYTES - len(kept))):
@@ -177,7 +177,7 @@ def _storable(value: str) -> str:
 
 
 def explanation(problem: Exception) -> str:
-    """Why no answer came, in one sentence without anything of the URL, which may hold secrets."""
+    """Return why no answer came, in one sentence without anything of the URL, which may hold secrets."""
     match problem:
         case BlockedError():
             return str(problem)

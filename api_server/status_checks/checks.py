@@ -46,7 +46,7 @@ class Configuration:
 
 
 async def why_blocked(services: Services, url: str) -> str | None:
-    """Why deliveries to `url` would be refused, or None. Not for inside a transaction."""
+    """Return why deliveries to `url` would be refused, or None. Not for inside a transaction."""
     policy = await services[OUTGOING_POLICY]()
     return await checks.why_blocked(url, policy, services[RESOLVER], schemes=HTTP_SCHEMES)
 
@@ -54,9 +54,9 @@ async def why_blocked(services: Services, url: str) -> str | None:
 async def create(
     services: Services, actor: Actor, transaction: Transaction, project: Project, params: Configuration
 ) -> int:
-    """The new check's id; the state of all open merge requests that it applies to is sent to it.
+    """Return the new check's id; the state of all open merge requests that it applies to is sent to it.
 
-    Raises 422 with every problem, 404 for protected branches that do not exist.
+    Raise 422 with every problem, 404 for protected branches that do not exist.
     """
     await _check(transaction, project, None, params)
     branches = await _branches(transaction, project, params.branch_ids or ())
@@ -85,9 +85,9 @@ async def update(
     *,
     resumes: bool,
 ) -> None:
-    """Changes what differs. A paused check sends again where the caller `resumes` it, or it has a new URL.
+    """Change what differs. A paused check sends again where the caller `resumes` it, or it has a new URL.
 
-    Raises as `create`.
+    Raise as `create`.
     """
     await _check(transaction, project, before.id, params)
     columns = _columns(services, params)
@@ -168,7 +168,7 @@ async def follow_end_of_protection(transaction: Transaction, end: EndOfProtectio
 
 
 async def resume(transaction: Transaction, check_id: int, user_id: int | None) -> None:
-    """Sends again from now on, beginning with the state of all open merge requests that the check applies to."""
+    """Send again from now on, beginning with the state of all open merge requests that the check applies to."""
     await queries.unpause(transaction, check_id)
     await delivery_queries.queue_all_open(transaction, check_id, user_id)
 
@@ -244,7 +244,7 @@ async def record_response(
     merge_request: MergeRequest,
     response: Response,
 ) -> int:
-    """The new answer's id. Raises 409 where the head has moved on."""
+    """Return the new answer's id. Raise 409 where the head has moved on."""
     check_head(merge_request, response.sha)
     answer = await queries.respond(
         transaction,
@@ -262,7 +262,7 @@ async def record_response(
 async def retry_check(
     actor: Actor, transaction: Transaction, check: Service, merge_request: MergeRequest
 ) -> None:
-    """Sends the merge request's state again; the result stays until it is answered. Raises 422 unless it is failed."""
+    """Send the merge request's state again; the result stays until it is answered. Raise 422 unless it is failed."""
     newest = await queries.lock_newest_response(
         transaction, check.id, merge_request.id, merge_request.head_sha
     )

@@ -98,7 +98,7 @@ async def list_deliveries(database: Executor, page: Page, **filters: Any) -> Lis
     )
 )
 async def show(database: Executor, check_id: int, delivery_id: int) -> str:
-    """With the payload and every attempt. Raises NotFound."""
+    """With the payload and every attempt. Raise NotFound."""
 
 
 REDELIVER = """
@@ -108,7 +108,7 @@ REDELIVER = """
 
 
 async def redeliver(transaction: Transaction, check_id: int, delivery_id: int) -> None:
-    """Queues it once more, as the same message. Raises NotFound."""
+    """Queue it once more, as the same message. Raise NotFound."""
     if not await transaction.run(REDELIVER, id=delivery_id, check_id=check_id):
         raise NotFound
 
@@ -206,7 +206,7 @@ async def take_due(
     WHERE id = ANY (%(ids)s::bigint[]) AND status = 'queued'
 """)
 async def release(transaction: Transaction, ids: list[int]) -> None:
-    """Makes deliveries due that were taken and not attempted to the end."""
+    """Make deliveries due that were taken and not attempted to the end."""
 
 
 @attrs.frozen
@@ -278,7 +278,7 @@ class DeliveryResult:
 
 
 async def record(transaction: Transaction, landed: Sequence[DeliveryResult]) -> list[Recorded]:
-    """Keeps attempts, of different deliveries, and what they mean for these and their checks.
+    """Keep attempts, of different deliveries, and what they mean for these and their checks.
 
     Gives those deliveries that still exist.
     """

@@ -90,7 +90,7 @@ class Dispatcher:
                 log.warning("deliveries could not be given back, they are due again by themselves")
 
     async def deliver_due(self) -> None:
-        """Sends everything that is due by now, and returns when all of it has been answered or has failed."""
+        """Send everything that is due by now, and return when all of it has been answered or has failed."""
         self._wake.clear()
         while await self._turn() or self._flying:
             if self._flying:
@@ -105,14 +105,14 @@ class Dispatcher:
             yield
 
     async def ended(self, seconds: float) -> bool:
-        """Waits until nothing is under way, and writes down what has come back: False where it takes longer."""
+        """Wait until nothing is under way, and write down what has come back: False where it takes longer."""
         if self._flying:
             await asyncio.wait(dict(self._flying), timeout=seconds)
         await self._record_landed()
         return not self._flying
 
     async def drop(self) -> None:
-        """Ends what is under way, and forgets what came of it."""
+        """End what is under way, and forgets what came of it."""
         await end(*self._flying)
         self._flying.clear()
         self._landed.clear()
@@ -127,7 +127,7 @@ class Dispatcher:
                     await asyncio.wait_for(self._wake.wait(), PAUSE)
 
     async def _turn(self) -> bool:
-        """Records what has come back, then starts what is due; whether there was or is any of it.
+        """Record what has come back, then start what is due; whether there was or is any of it.
 
         In this order: what could not be recorded before must not be due again by now and be sent twice.
         """
@@ -288,7 +288,7 @@ def setup(services: Services) -> None:
 
 
 async def deliveries(services: Services) -> AsyncIterator[None]:
-    """Sends what is queued while the application runs, in processes that do background work."""
+    """Send what is queued while the application runs, in processes that do background work."""
     dispatcher = Dispatcher(services.database, services[OUTGOING_SESSION], services.vault, services[RANDOM])
     services[DISPATCHER] = dispatcher
     if not services.settings.work:

@@ -323,7 +323,7 @@ async def show_delivery(services: Services, params: DeliveryId, project: Project
     answers="202 StatusCheckDeliveryDetail",
 )
 async def redeliver(services: Services, actor: Actor, params: DeliveryId, project: Project) -> web.Response:
-    """The same message at once, also to a paused check; beyond GitLab."""
+    """Return the same message at once, also to a paused check; beyond GitLab."""
     async with services.database.transaction() as transaction:
         check = await queries.hold(transaction, project.id, params.check_id)
         await delivery_queries.redeliver(transaction, check.id, params.delivery_id)

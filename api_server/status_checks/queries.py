@@ -28,7 +28,7 @@ _ONE = (
 
 @statement(entity_statement(_SERVICE, f"SELECT checks.id {_ONE}"))
 async def show(database: Executor, project_id: int, check_id: int) -> str:
-    """Raises NotFound."""
+    """Raise NotFound."""
 
 
 @attrs.frozen(kw_only=True)
@@ -51,17 +51,17 @@ _FIND = f"""
 
 @statement(_FIND, prepared=True)
 async def find(database: Executor, project_id: int, check_id: int) -> Service:
-    """Raises NotFound, also for another project's."""
+    """Raise NotFound, also for another project's."""
 
 
 @statement(f"{_FIND} FOR UPDATE")
 async def lock(transaction: Transaction, project_id: int, check_id: int) -> Service:
-    """As it is until the transaction ends. Raises as `find`."""
+    """As it is until the transaction ends. Raise as `find`."""
 
 
 @statement(f"{_FIND} FOR KEY SHARE")
 async def hold(transaction: Transaction, project_id: int, check_id: int) -> Service:
-    """One that nobody removes before the transaction ends. Raises as `find`."""
+    """One that nobody removes before the transaction ends. Raise as `find`."""
 
 
 @attrs.frozen
@@ -92,7 +92,7 @@ QUOTA = Quota("external_status_checks", "project_id")
     RETURNING id
 """)
 async def create(transaction: Transaction, **values: Any) -> int:
-    """Raises Conflict on `external_status_checks_name` and `external_status_checks_url`."""
+    """Raise Conflict on `external_status_checks_name` and `external_status_checks_url`."""
 
 
 @statement("""
@@ -101,7 +101,7 @@ async def create(transaction: Transaction, **values: Any) -> int:
     WHERE id = %(check_id)s
 """)
 async def update(transaction: Transaction, check_id: int, **values: Any) -> None:
-    """Raises Conflict as `create`."""
+    """Raise Conflict as `create`."""
 
 
 @statement("""
@@ -124,7 +124,7 @@ class ProtectedBranch:
     WHERE branches.id = ANY (%(ids)s::bigint[]) ORDER BY branches.id FOR KEY SHARE
     """)
 async def protected_branches(transaction: Transaction, ids: list[int]) -> list[ProtectedBranch]:
-    """Those that exist, and that nobody removes before the transaction ends."""
+    """Return those that exist, and that nobody removes before the transaction ends."""
 
 
 @statement("""
@@ -133,7 +133,7 @@ async def protected_branches(transaction: Transaction, ids: list[int]) -> list[P
     WHERE scope.check_id = %(check_id)s ORDER BY branches.id
     """)
 async def scope(transaction: Transaction, check_id: int) -> list[ProtectedBranch]:
-    """The protected branches that the check is limited to."""
+    """Return the protected branches that the check is limited to."""
 
 
 CLEAR_SCOPE = """
@@ -173,7 +173,7 @@ class Unlimited:
     FROM past JOIN external_status_checks checks ON checks.id = past.check_id ORDER BY checks.id
     """)
 async def leave_branch(transaction: Transaction, branch_id: int) -> list[Unlimited]:
-    """The checks that were limited to the protected branch, which they are no more."""
+    """Return the checks that were limited to the protected branch, which they are no more."""
 
 
 @attrs.frozen
@@ -217,7 +217,8 @@ CHECKS = ListQuery(
 async def list_checks(
     database: Executor, page: Page, project_id: int, iid: int, *, shows_url: bool
 ) -> ListPage:
-    """Those that apply to a merge request, each with its result for the present head; none where it is not there."""
+    """Return those that apply to a merge request, each with its result for the present head; none where it is not
+    there."""
     return await CHECKS.read(database, page, project_id=project_id, iid=iid, shows_url=shows_url)
 
 
@@ -270,7 +271,7 @@ _NEW_ANSWER = """
     {_NEW_ANSWER}
     """)
 async def respond(transaction: Transaction, **values: Any) -> NewAnswer:
-    """Raises NotFound."""
+    """Raise NotFound."""
 
 
 @attrs.frozen

@@ -166,6 +166,8 @@ def string(value: Any, _type: Any) -> str:
 
 
 def _is_unicode(text: str) -> bool:
+    if text.isascii():  # takes no time, whatever its length
+        return True
     try:
         text.encode()
     except UnicodeEncodeError:  # lone surrogates

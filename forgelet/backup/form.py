@@ -219,7 +219,7 @@ class Member:
 
 
 class Reader:
-    """Reads the members of a stream in order. Raises `ConfigError` if the stream is no backup, damaged or cut off."""
+    """Reads the members of a stream in order. Raise `ConfigError` if the stream is no backup, damaged or cut off."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         with _readable():

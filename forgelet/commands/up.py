@@ -99,7 +99,7 @@ def _is_data_dir_given() -> bool:
 class ReadyFile:
     """The file that says that the service can be used. It appears complete, and only its owner can read it.
 
-    Raises `ConfigError` if it cannot be written.
+    Raise `ConfigError` if it cannot be written.
     """
 
     def __init__(self, path: Path) -> None:

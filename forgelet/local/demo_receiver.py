@@ -17,7 +17,7 @@ _LONGEST = 2**20
 
 @contextlib.contextmanager
 def receiving(owner: Api, port: int) -> Iterator[int]:
-    """For the length of the block, at `port` if that is free; gives the port. Raises OSError."""
+    """For the length of the block, at `port` if that is free; gives the port. Raise OSError."""
 
     class Handler(BaseHTTPRequestHandler):
         timeout = 10.0

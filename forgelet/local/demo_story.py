@@ -104,7 +104,7 @@ def _api_of(username: str, administrator: Api, data: DataDirectory) -> Api:
 
 @contextlib.contextmanager
 def _jobs_played(administrator: Api, data: DataDirectory) -> Iterator[None]:
-    """A runner of the group, which executes nothing, for the length of the block; none where the group is gone."""
+    """Run a runner of the group, which executes nothing, during the block; none if the group is gone."""
     from forgelet.local.runner import BuiltInRunner
     from forgelet.local.runner_rules import read_rules
 
@@ -128,7 +128,7 @@ def _jobs_played(administrator: Api, data: DataDirectory) -> Iterator[None]:
 
 
 def make(administrator: Api, data: DataDirectory, receiver: str) -> None:
-    """`receiver` is host and port of what the checks ask. Raises `ApiError` and `CannotStart`."""
+    """`receiver` is host and port of what the checks ask. Raise `ApiError` and `CannotStart`."""
     owner, reviewer = (_api_of(username, administrator, data) for username in (OWNER, REVIEWER))
     group = owner.get(f"groups/{GROUP}")
     ids = {username: int(owner.get("users", username=username)[0]["id"]) for username in APP.members}
@@ -160,7 +160,7 @@ def make(administrator: Api, data: DataDirectory, receiver: str) -> None:
 
 
 def _once(api: Api, path: str, key: str, value: str, body: Mapping[str, Any]) -> Any:
-    """The entry of the list at `path` whose `key` is `value`, which is made of `body` where it is missing."""
+    """Return the entry of the list at `path` whose `key` is `value`, which is made of `body` where it is missing."""
     for entry in api.get(path):
         if entry.get(key) == value:
             return entry

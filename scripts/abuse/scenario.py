@@ -363,7 +363,7 @@ async def _measure_cost(
 
 
 async def _is_at_rest(server: WatchedProcess) -> bool:
-    """Whether the server does next to nothing: it may work on after its answer."""
+    """Return whether the server does next to nothing: it may work on after its answer."""
     before = processor_seconds(server.pid)
     await asyncio.sleep(_LOOK_SECONDS)
     return processor_seconds(server.pid) - before < _LOOK_SECONDS / 4

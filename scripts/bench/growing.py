@@ -153,7 +153,7 @@ def list_paths(cluster: Cluster, ids: Mapping[str, int], rows: int) -> dict[str,
 
 @contextlib.contextmanager
 def asking(server: Running) -> Iterator[Callable[..., float]]:
-    """Yield what asks on one connection, and returns the milliseconds of the answer."""
+    """Yield what asks on one connection, and return the milliseconds of the answer."""
     address = urlsplit(server.api.base_url)
     connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=900)
     headers = {**HEADERS, "Content-Type": "application/json"}

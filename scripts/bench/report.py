@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts.bench.runs import OURS, Outcome, Row, Run, Side
+from scripts.harness.report import filled, markdown_table
 
 
 def figure(value: float) -> str:
@@ -26,44 +27,53 @@ def row_description(title: str, row: Row) -> str:
 
 def row_text(outcome: Outcome) -> str:
     """Return one row: our figure and its spread, then each peer's with the share of it."""
-    begin = f"{outcome.name}: "
-    if not outcome.ours.values:
-        return f"{begin}not measured: {outcome.ours.reason}"
+    lines = [f"{outcome.name}: {_ours(outcome, '  MISSED')}"]
+    if outcome.ours.values:
+        lines += [f"    {_peer_text(outcome, other)}" for other in outcome.others]
+    return "\n".join(lines)
+
+
+def _ours(outcome: Outcome, missed: str) -> str:
+    """Return our figure with its spread and its limit, marked if that is `missed`; or why there is no figure."""
     values = outcome.ours.values
-    text = f"{begin}{figure(outcome.value)} {outcome.unit} ({figure(min(values))} to {figure(max(values))})"
+    if not values:
+        return f"not measured: {outcome.ours.reason}"
+    text = f"{figure(outcome.value)} {outcome.unit} ({figure(min(values))} to {figure(max(values))})"
     if outcome.most is not None:
-        text += f", at most {outcome.most:g}{'' if outcome.value <= outcome.most else '  MISSED'}"
-    return text + "".join(f"\n    {side_text(outcome, other)}" for other in outcome.others)
-
-
-def side_text(outcome: Outcome, other: Side) -> str:
-    """Return the share of one peer, with the shares of the rounds."""
-    if not other.values:
-        return f"{other.name}: not measured: {other.reason}"
-    shares = outcome.shares(other)
-    text = f"{other.name}: share {outcome.share(other):.3g} ({min(shares):.3g} to {max(shares):.3g})"
-    if outcome.ours.cpu and other.cpu:
-        text += f", processor's time {figure(processor(other))} : {figure(processor(outcome.ours))} us"
-    if other.aim is not None:
-        text += f", aim {other.aim:.3g}{'  MISSED' if other.name in outcome.missed else ''}"
+        text += f", at most {outcome.most:g}{missed if OURS in outcome.missed else ''}"
     return text
 
 
-def processor(side: Side) -> float:
-    """Return the least of its rounds, which others disturbed least, in microseconds."""
-    return min(side.cpu)
+def _share(outcome: Outcome, other: Side, missed: str) -> str:
+    """Return the share of a peer with its spread, marked if its aim is `missed`; or why there is none."""
+    if not (other.values and outcome.ours.values):
+        return f"not measured: {other.reason or outcome.ours.reason}"
+    shares = outcome.shares(other)
+    mark = missed if other.name in outcome.missed else ""
+    return f"{outcome.share(other):.3g} ({min(shares):.3g} to {max(shares):.3g}){mark}"
+
+
+def _processor_times(outcome: Outcome, other: Side) -> str:
+    """Return the least of the rounds of both, which others disturbed least: `theirs : ours µs`."""
+    if not (outcome.ours.cpu and other.cpu):
+        return ""
+    return f"{figure(min(other.cpu))} : {figure(min(outcome.ours.cpu))} µs"
+
+
+def _peer_text(outcome: Outcome, other: Side) -> str:
+    text = f"{other.name}: {'share ' if other.values else ''}{_share(outcome, other, '  MISSED')}"
+    times, aim = _processor_times(outcome, other), other.aim
+    text += f", processor's time {times}" if times else ""
+    return text if aim is None or not other.values else f"{text}, aim {aim:.3g}"
 
 
 def run_text(run: Run) -> str:
     """Return all rows, each group under its title."""
-    lines: list[str] = []
-    group = ""
-    for outcome in run.outcomes:
-        if outcome.group != group:
-            group = outcome.group
-            lines.append(f"== {group}")
-        lines.append(row_text(outcome))
-    return "\n".join(lines)
+    return "\n".join(
+        line
+        for group, outcomes in run.by_group().items()
+        for line in (f"== {group}", *map(row_text, outcomes))
+    )
 
 
 #: Less is within what two runs of the same code differ by on a quiet machine.
@@ -71,8 +81,8 @@ LEAST = 0.05
 
 
 def slower(old: Run, new: Run) -> list[str]:
-    """A sentence for each. Rows with peers are compared by their shares, which another machine changes less; those
-    that have none, by our own figures. What one of the runs has not measured is left out."""
+    """Return a sentence for each. Rows with peers are compared by their shares, which another machine changes less;
+    those that have none, by our own figures. What one of the runs has not measured is left out."""
     return [
         sentence
         for outcome in new.outcomes
@@ -115,9 +125,11 @@ _WIDTH, _HEIGHT = 8.0, 0.32
 
 
 def draw(run: Run, folder: Path) -> dict[str, str]:
-    """A file in `folder` for each group that has shares; their paths from the folder above, by the groups' titles.
+    """Return a file in `folder` for each group that has shares; their paths from the folder above, by the groups'
+    titles.
 
-    Raises `ValueError` where matplotlib is not installed."""
+    Raise `ValueError` where matplotlib is not installed.
+    """
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure
@@ -126,11 +138,11 @@ def draw(run: Run, folder: Path) -> dict[str, str]:
     mpl.rcParams.update({"svg.hashsalt": "forgelet", "svg.fonttype": "none", "font.size": 8})
     folder.mkdir(exist_ok=True)
     drawn = {}
-    for group in dict.fromkeys(outcome.group for outcome in run.outcomes):
+    for group, outcomes in run.by_group().items():
         bars = [
             (outcome, other)
-            for outcome in run.outcomes
-            if outcome.group == group and outcome.ours.values
+            for outcome in outcomes
+            if outcome.ours.values
             for other in outcome.others
             if other.values
         ]
@@ -162,10 +174,7 @@ def _bars(axes: Any, bars: list[tuple[Outcome, Side]]) -> None:
 CHECKOUT = Path(__file__).parents[2]
 PAGE = CHECKOUT / "docs" / "performance.md"
 EXPLAINED = Path(__file__).with_name("explained.toml")
-
-#: Between these the page is written by `--page`.
-_FIGURES = re.compile(r"(<!-- figures: begin -->\n).*(<!-- figures: end -->)", re.DOTALL)
-_HEAD = f"| Row | What | forgelet | Beside | Share | Aim | Processor's time, theirs : ours |\n{'|---' * 7}|\n"
+_COLUMNS = ("Row", "What", "forgelet", "Beside", "Share", "Aim", "Processor's time, theirs : ours")
 
 #: Row -> whose aim is missed (our own name: the limit) -> the sentence that explains it.
 Explanations = dict[str, dict[str, str]]
@@ -178,57 +187,31 @@ def explanations(path: Path = EXPLAINED) -> Explanations:
 
 def write_page(run: Run, page: Path = PAGE) -> None:
     """Write the table and the charts into the page; the text around them stays."""
-    folder = page.parent / page.stem
-    drawn = draw(run, folder)
-    text = figures(run, explanations(), drawn)
-    page.write_text(_FIGURES.sub(lambda found: f"{found[1]}\n{text}\n{found[2]}", page.read_text()))
+    drawn = draw(run, page.parent / page.stem)
+    page.write_text(filled(page.read_text(), {"figures": lambda: figures(run, explanations(), drawn)}))
 
 
 def figures(run: Run, explained: Explanations, drawn: dict[str, str]) -> str:
     """Return all that comes from one run, as Markdown; `drawn` are the charts' paths by the titles of groups."""
     machine = ", ".join(f"{name} {value}" for name, value in run.machine.items())
-    parts = [f"Measured on {run.made}, {run.rounds} rounds: {machine}.\n", _verdict(run, explained)]
-    for group in dict.fromkeys(outcome.group for outcome in run.outcomes):
-        rows = [outcome for outcome in run.outcomes if outcome.group == group]
-        parts.append(f"### {group}\n")
+    parts = [f"Measured on {run.made}, {run.rounds} rounds: {machine}.", _verdict(run, explained)]
+    for group, outcomes in run.by_group().items():
+        parts.append(f"### {group}")
         if group in drawn:
-            parts.append(f"![Shares of the others' figures: {group}]({drawn[group]})\n")
-        parts.append(_HEAD + "".join(f"| {' | '.join(cells)} |\n" for row in rows for cells in _cells(row)))
-    return "\n".join(parts)
+            parts.append(f"![Shares of the others' figures: {group}]({drawn[group]})")
+        parts.append(markdown_table(*_COLUMNS, rows=[cells for row in outcomes for cells in _cells(row)]))
+    return "\n\n".join(parts)
 
 
 def _cells(outcome: Outcome) -> Iterator[tuple[str, ...]]:
     """Yield a row of the table for each peer."""
-    if outcome.ours.values:
-        values = outcome.ours.values
-        ours = f"{figure(outcome.value)} {outcome.unit} ({figure(min(values))} to {figure(max(values))})"
-        if outcome.most is not None:
-            ours += f", at most {outcome.most:g}{_missed(outcome, OURS)}"
-    else:
-        ours = f"not measured: {outcome.ours.reason}"
-    begin = (f"`{outcome.name}`", outcome.what.replace("|", "\\|"), ours)
+    begin = (f"`{outcome.name}`", outcome.what.replace("|", "\\|"), _ours(outcome, " **missed**"))
     if not outcome.others:
         yield (*begin, "", "", "", "")
     for number, other in enumerate(outcome.others):
-        yield (*(("", "", "") if number else begin), *_side_cells(outcome, other))
-
-
-def _side_cells(outcome: Outcome, other: Side) -> tuple[str, ...]:
-    aim = "" if other.aim is None else f"{other.aim:.2g}"
-    if not (other.values and outcome.ours.values):
-        return other.name, f"not measured: {other.reason or outcome.ours.reason}", aim, ""
-    shares = outcome.shares(other)
-    share = (
-        f"{outcome.share(other):.3g} ({min(shares):.3g} to {max(shares):.3g}){_missed(outcome, other.name)}"
-    )
-    times = ""
-    if outcome.ours.cpu and other.cpu:
-        times = f"{figure(processor(other))} : {figure(processor(outcome.ours))} µs"
-    return other.name, share, aim, times
-
-
-def _missed(outcome: Outcome, name: str) -> str:
-    return " **missed**" if name in outcome.missed else ""
+        aim = "" if other.aim is None else f"{other.aim:.2g}"
+        share = _share(outcome, other, " **missed**")
+        yield (*(("", "", "") if number else begin), other.name, share, aim, _processor_times(outcome, other))
 
 
 def _verdict(run: Run, explained: Explanations) -> str:
@@ -239,7 +222,7 @@ def _verdict(run: Run, explained: Explanations) -> str:
         for outcome in run.outcomes
         for name in outcome.missed
     ]
-    wrapped = [f"{textwrap.fill(line.strip(), 118, subsequent_indent='  ')}\n" for line in lines]
-    return (
-        f"Aims that are missed:\n\n{''.join(wrapped)}" if lines else "No aim that was measured is missed.\n"
-    )
+    if not lines:
+        return "No aim that was measured is missed."
+    wrapped = [textwrap.fill(line.strip(), 118, subsequent_indent="  ") for line in lines]
+    return "\n".join(["Aims that are missed:", "", *wrapped])

@@ -210,6 +210,13 @@ class Run:
     def of(self, name: str) -> Outcome | None:
         return next((outcome for outcome in self.outcomes if outcome.name == name), None)
 
+    def by_group(self) -> dict[str, list[Outcome]]:
+        """Return the rows by the titles of their groups."""
+        groups: dict[str, list[Outcome]] = {}
+        for outcome in self.outcomes:
+            groups.setdefault(outcome.group, []).append(outcome)
+        return groups
+
 
 def write_run(run: Run, path: Path) -> None:
     """Write the run as JSON."""

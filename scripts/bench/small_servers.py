@@ -23,7 +23,7 @@ REQUESTS = web.AppKey("requests", collections.Counter[str])
 
 
 def origin() -> web.Application:
-    """The origin of the edge's measurements; `/count/{size}` says how often a size has been asked for."""
+    """Return the origin of the edge's measurements; `/count/{size}` says how often a size has been asked for."""
     app = web.Application()
     app[REQUESTS] = collections.Counter()
     app.router.add_get("/count/{size}", _count)
@@ -48,7 +48,7 @@ async def _static_object(request: web.Request) -> web.Response:
 
 
 def _body(path: str, size: int) -> bytes:
-    """A different body for each path: a cache may store equal bodies once."""
+    """Return a different body for each path: a cache may store equal bodies once."""
     repeated = hashlib.sha256(path.encode()).digest()
     return (repeated * (size // len(repeated) + 1))[:size]
 
@@ -63,7 +63,7 @@ async def _count(request: web.Request) -> web.Response:
 
 
 def receiver() -> web.Application:
-    """A receiver of deliveries."""
+    """Return a receiver of deliveries."""
     app = web.Application()
     app.router.add_post("/fast", _fast)
     app.router.add_post("/hang", _hang)
@@ -81,7 +81,7 @@ async def _hang(_: web.Request) -> web.Response:
 
 
 def bare(folder: Path) -> web.Application:
-    """An aiohttp handler that does nothing but answer."""
+    """Return an aiohttp handler that does nothing but answer."""
     bodies: dict[str, bytes] = {}
 
     async def answer(request: web.Request) -> web.Response:

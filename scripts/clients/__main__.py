@@ -20,7 +20,7 @@ from scripts.clients.suites import SUITES
     "folder", default=".", type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path)
 )
 def clients(suite: str, folder: Path) -> None:
-    """Runs the tests of SUITE in FOLDER, a checkout of that client with what its tests need installed in it.
+    """Run the tests of SUITE in FOLDER, a checkout of that client with what its tests need installed in it.
 
     \b
     python-gitlab  its functional tests; installed, with requirements-docker.txt, into .venv of the checkout

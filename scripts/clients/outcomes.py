@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import attrs
 
-from scripts.harness.report import Table
+from scripts.harness.report import Table, markdown_table
 
 Result = Literal["passed", "failed", "skipped"]
 
@@ -177,30 +177,24 @@ def read(suite: str) -> Expected:
 
 
 def section(suites: Iterable[str]) -> str:
-    """The part of docs/compatibility.md about `suites`."""
+    """Return the part of docs/compatibility.md about `suites`."""
     return "\n\n".join(part for suite in suites for part in _parts(read(suite)))
 
 
-def _parts(written: Expected) -> list[str]:
-    failed = [test.partition("::")[0] for test in written.failing]
-    files = sorted({*written.passed, *written.skipped, *failed})
-    rows = [
-        f"| {file} | {written.passed.get(file, 0)} | {failed.count(file)} | {written.skipped.get(file, 0)} |"
-        for file in files
-    ]
-    passed, skipped = sum(written.passed.values()), sum(written.skipped.values())
-    rows.append(f"| all | {passed} | {len(failed)} | {skipped} |")
-    reasons = sorted(written.reasons, key=lambda reason: -len(reason.tests))
+def _parts(written: Expected) -> Iterator[str]:
+    failed = Counter(test.partition("::")[0] for test in written.failing)
+    counts = (Counter(written.passed), failed, Counter(written.skipped))
+    files = sorted({file for count in counts for file in count})
+    rows = [(file, *(count[file] for count in counts)) for file in files]
+    rows.append(("all", *(count.total() for count in counts)))
     file, what = ("Area", "calls") if written.calls else ("File", "tests")
-    parts = [
-        f"### {written.client}",
-        written.tests,
-        "\n".join([f"| {file} | Passed | Failed | Skipped |", "|---|---|---|---|", *rows]),
-    ]
-    if reasons:
-        table = [f"| {reason.why} | {len(reason.tests)} |" for reason in reasons]
-        parts.append("\n".join([f"| Why {what} fail | How many |", "|---|---|", *table]))
-    return parts
+    yield f"### {written.client}"
+    yield written.tests
+    yield markdown_table(file, "Passed", "Failed", "Skipped", rows=rows)
+    if written.reasons:
+        reasons = sorted(written.reasons, key=lambda reason: -len(reason.tests))
+        reason_rows = [(reason.why, len(reason.tests)) for reason in reasons]
+        yield markdown_table(f"Why {what} fail", "How many", rows=reason_rows)
 
 
 _RESULTS: tuple[Result, ...] = ("passed", "failed", "skipped")
@@ -217,9 +211,9 @@ def table(outcomes: Sequence[Outcome]) -> str:
 
 
 def changes(outcomes: Sequence[Outcome], written: Expected) -> list[str]:
-    """A line for each test that fails and is not known to, or is known to and does not, and for each file of which
-    more or fewer tests pass or are skipped than was written down; of a program of ours, for each call that is new or
-    gone."""
+    """Return a line for each test that fails and is not known to, or is known to and do not, and for each file of
+    which more or fewer tests pass or are skipped than was written down; of a program of ours, for each call that is new
+    or gone."""
     others = _changed_calls if written.calls else _changed_files
     return [*_changed_tests(outcomes, written), *others(outcomes, written)]
 

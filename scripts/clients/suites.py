@@ -39,7 +39,7 @@ class Suite:
     options: tuple[str, ...] = ()
 
     def check(self, folder: Path) -> None:
-        """Raises `ConfigError` where something is missing."""
+        """Raise `ConfigError` where something is missing."""
         if self.program and shutil.which(self.program) is None:
             raise ConfigError(f"The program {self.program} was not found; install it and try again")
         for path, what_to_do in self.needs.items():
@@ -102,7 +102,7 @@ def _perl(checkout: Path, forgelet: Forgelet, _folder: Path) -> list[Outcome]:
 
 
 def _program(*command: str) -> Callable[[Path, Forgelet, Path], list[Outcome]]:
-    """Runs a program of ours; `{folder}` in its `command` is the folder that was named."""
+    """Run a program of ours; `{folder}` in its `command` is the folder that was named."""
 
     def run(checkout: Path, forgelet: Forgelet, folder: Path) -> list[Outcome]:
         words = [word.format(folder=checkout) for word in command]

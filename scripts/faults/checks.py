@@ -76,7 +76,7 @@ async def _replica_is_in_step(environment: Environment) -> None:
 
 
 async def _answers_by_replica(environment: Environment, url: str) -> bool:
-    """Whether this API server shows what it reads from the replica."""
+    """Return whether this API server shows what it reads from the replica."""
     http, headers = environment.owner.http, {"PRIVATE-TOKEN": environment.owner.token}
     async with http.get(f"{url}/api/v4{repository_load.APP}/variables", headers=headers) as shown:
         await shown.read()
@@ -95,7 +95,7 @@ async def check_repositories(environment: Environment) -> None:
 
 
 async def _nothing_is_left(environment: Environment) -> None:
-    """Locks that no git holds, processes that no server knows, descriptors of what is no more."""
+    """Lock that no git holds, processes that no server knows, descriptors of what is no more."""
 
     async def look() -> list[str]:
         return [*_locks(environment), *_strays(environment), *_held_files(environment)]

@@ -52,7 +52,7 @@ class Ledger:
         self.findings.append((self.fault, text))
 
     def first_success(self, kind: str, since: float) -> float | None:
-        """When the first success of this kind ended that began after `since`."""
+        """Return when the first success of this kind ended that began after `since`."""
         ended = None
         for began, end in reversed(self._successes[kind]):
             if end < since:
@@ -115,7 +115,7 @@ class Client:
     async def ask(
         self, kind: str, method: str, path: str, *, expected: Collection[int] = (), **options: Any
     ) -> Answer | None:
-        """The answer, if it is one: None where the connection was cut or refused, or the service failed.
+        """Return the answer, if it is one: None where the connection was cut or refused, or the service failed.
 
         A success counts as one of this kind. Any other status than 2xx, 503 and those `expected` is a finding.
         """
@@ -162,7 +162,7 @@ class Client:
         return answer if answer is not None and answer.ok else None
 
     async def all(self, path: str) -> list[Any]:
-        """All pages of a list. Raises RuntimeError where one of them is refused: nothing may be broken any more."""
+        """Return all pages of a list. Raise RuntimeError if one is refused: nothing may be broken any more."""
         found: list[Any] = []
         for page in itertools.count(1):
             mark = "&" if "?" in path else "?"

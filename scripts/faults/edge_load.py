@@ -152,7 +152,8 @@ class Visibility(Worker):
         return answer is not None and answer.ok
 
     async def _is_kept_out(self, reader: EdgeReader, process: int) -> bool:
-        """Whether a stranger is kept out. `process` is the edge's process that was there when it was made private."""
+        """Return whether a stranger is kept out. `process` is the edge's process that was there when it was made
+        private."""
         answer = await reader.read("veiled read", PRIVATE_RAW, expected={404})
         if answer is None or answer.status == 404:
             return True

@@ -51,7 +51,7 @@ async def attempt(ledger: Ledger, git: Git, *arguments: str) -> Ran:
 
 
 def was_refused(ran: Ran) -> bool:
-    """Whether the server said no for good."""
+    """Return whether the server said no for good."""
     return any(word in ran.output for word in _NO) and not any(word in ran.output for word in _FOR_NOW)
 
 
@@ -357,7 +357,7 @@ class Mirrors(Worker):
                     self._enabled.remove(name)
 
     async def _has_run(self, name: str) -> bool:
-        """Whether the target has what it was to get, or the failure is on record."""
+        """Return whether the target has what it was to get, or the failure is on record."""
         target = Git(self.environment.outside.mirrored / f"{name}.git")
         if (await target.run("show-ref", "refs/heads/main")).code == 0:
             return True

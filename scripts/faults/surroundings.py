@@ -147,7 +147,7 @@ def has_object_store() -> bool:
 
 @contextlib.asynccontextmanager
 async def object_store(logs: Path) -> AsyncIterator[Proxy]:
-    """Run S3 with an empty bucket, which is not on disk and ends with the block; yield the proxy before it."""
+    """Run S3 with an empty bucket, which is not on disk and end with the block; yield the proxy before it."""
     port = free_port()
     child = Child(
         OBJECT_STORE_PROGRAM, [OBJECT_STORE_PROGRAM, "-H", "127.0.0.1", "-p", str(port)], log=logs / "s3.log"

@@ -228,7 +228,7 @@ _MOST_SECONDS = 3 * 3600
 )
 @click.option("--seed", default=1, show_default=True, type=int, help="Another one draws other cases.")
 def fuzz(operations: tuple[str, ...], cases: int, borders: bool, seed: int) -> None:
-    """Asks OPERATIONS (their ids in the description, such as list_projects; all without any) what the description
+    """Ask OPERATIONS (their ids in the description, such as list_projects; all without any) what the description
     allows and forbids.
 
     Ends with status 1 where an answer is not what it promises, or the service's log tells of an error.

@@ -1,6 +1,7 @@
-"""Tables whose rows are printed as they are measured."""
+"""What tools print and write: tables whose rows appear as they are measured, and parts of Markdown pages."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 
@@ -30,3 +31,18 @@ def with_misses(text: str, misses: Sequence[str]) -> str:
 def counted(counts: Any, most: int) -> str:
     """Return the most frequent keys of a Counter with their numbers, for instance `3 x 200, 1 x cut`."""
     return ", ".join(f"{count} x {what}" for what, count in counts.most_common(most) if count)
+
+
+def markdown_table(*columns: str, rows: Iterable[Iterable[object]]) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    head, rule, *others = (f"| {' | '.join(map(str, line))} |" for line in lines)
+    return "\n".join([head, rule.replace(" ", ""), *others])
+
+
+_PART = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def filled(page: str, parts: Mapping[str, Callable[[], str]]) -> str:
+    """Return a Markdown page with its parts between `<!-- generated: NAME -->` and `<!-- end -->` made anew; the text
+    around them stays. Raise `KeyError` for a part that nothing makes."""
+    return _PART.sub(lambda part: f"{part[1]}\n{parts[part[2]]()}\n\n{part[3]}", page)

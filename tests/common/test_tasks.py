@@ -22,7 +22,7 @@ from structlog.testing import capture_logs
 
 from common import lifecycle, loop_watch, operations
 from common.client_settings import ClientSettings
-from common.concurrency import ConcurrencyLimiter, ShareTaken, TooBusy, end, ended
+from common.concurrency import ConcurrencyLimiter, ShareTaken, TooBusy, aside, end, ended
 from common.lifecycle import SHUTDOWN, BackgroundTasks, Shutdown, TaskDown
 from common.loop_watch import LONGEST, LOOP_WATCH, Held, LoopWatch, longest_step
 from common.workers import Figures, Line
@@ -407,3 +407,18 @@ def test_the_longest_of_the_last_hour_is_remembered(monkeypatch: pytest.MonkeyPa
         "51 minutes ago GET /a held the event loop for 1.0 s",
         None,
     ]
+
+
+async def test_large_computations_go_on_one_after_the_other() -> None:
+    """Several at once would take as long, and the event loop would wait for each of them."""
+    lock, loops = threading.Lock(), threading.get_ident()
+
+    def compute() -> bool:
+        alone = lock.acquire(blocking=False)
+        time.sleep(0.02)
+        if alone:
+            lock.release()
+        return alone and threading.get_ident() != loops
+
+    assert await asyncio.gather(*(aside(True, compute) for _ in range(3))) == [True] * 3
+    assert await aside(False, threading.get_ident) == loops

@@ -101,7 +101,7 @@ async def test_people_and_git_reach_the_service_through_nginx(
         nginx_before(tmp_path, api_port=forge.server.port) as nginx,
     ):
         home = await nginx.get(host, "/")
-        assert (home.version, home.status) == ("HTTP/2", 200)
+        assert (home.version, home.status) == ("HTTP/1.1", 200)  # git may hang with HTTP/2
         root = ("-H", f"PRIVATE-TOKEN: {ROOT_TOKEN}")
         client = ("-H", "X-Forwarded-For: 198.51.100.7")  # curl is at a trusted proxy's address here
         made = await nginx.get(host, "/api/v4/projects?name=app", "-X", "POST", *root, *client)

@@ -99,7 +99,7 @@ def test_an_aim_is_missed_by_what_was_measured_only(
 def test_a_line_tells_what_was_measured_and_what_was_not(run_of: Make) -> None:
     [measured] = run_of([40, 41, 42], [100, 100, 100]).outcomes
     assert report.row_text(measured) == (
-        "hits: 41 requests/s (40 to 42)\n    nginx: share 0.41 (0.4 to 0.42), aim 0.5  MISSED"
+        "hits: 41 requests/s (40 to 42)\n    nginx: share 0.41 (0.4 to 0.42)  MISSED, aim 0.5"
     )
     [alone] = run_of([40], [], reason="nginx is not installed.").outcomes
     assert report.row_text(alone).endswith("nginx: not measured: nginx is not installed.")

@@ -10,7 +10,6 @@ import attrs
 import pytest
 
 from common.config_errors import ConfigError
-from scripts import compatibility
 from scripts.clients import outcomes as expected
 from scripts.clients import outcomes as report
 from scripts.clients.outcomes import (
@@ -24,6 +23,7 @@ from scripts.clients.outcomes import (
     from_vitest,
 )
 from scripts.clients.suites import PLUGINS, PROGRAMS, SUITES, Suite
+from scripts.documents import SUITES as SHOWN_SUITES
 from tests.support.checkout import CHECKOUT
 
 TAP = """
@@ -274,7 +274,7 @@ def test_what_is_written_down_is_of_one_piece(suite: str) -> None:
 
 
 def test_each_list_is_of_a_suite_and_each_suite_is_shown() -> None:
-    assert {file.stem for file in expected.FOLDER.iterdir()} == set(SUITES) == set(compatibility.SUITES)
+    assert {file.stem for file in expected.FOLDER.iterdir()} == set(SUITES) == set(SHOWN_SUITES)
 
 
 def test_a_program_that_is_not_installed_is_one_sentence() -> None:

@@ -2,20 +2,20 @@
 
 import pytest
 
-from scripts import ci_keywords
-from scripts.command_reference import reference
-from scripts.compatibility import KINDS, document, routes, untried, written
-from scripts.settings_reference import reference as settings_reference
-from tests.support.checkout import CHECKOUT
+from scripts.documents import DOCS, PARTS, comparison, document, routes, untested
 from tests.support.forge import Forge
 
-WRITTEN = written()
+WRITTEN = comparison()
+#: What is said of each endpoint begins with one of these.
+KINDS = ("as GitLab", "differs: ", "beyond: ")
 LINES = [(name, line) for lines in WRITTEN["endpoints"].values() for name, line in lines.items()]
 
 
-def test_the_document_is_what_the_code_says() -> None:
-    text = (CHECKOUT / "docs/compatibility.md").read_text(encoding="utf-8")
-    assert text == document(), "python -m scripts.compatibility >docs/compatibility.md"
+@pytest.mark.parametrize("page", PARTS)
+def test_the_pages_are_what_the_code_says(page: str) -> None:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    assert text == document(page), "python -m scripts.documents"
+    assert text.count("<!-- generated: ") == len(PARTS[page])
 
 
 def test_each_endpoint_has_one_line() -> None:
@@ -24,7 +24,7 @@ def test_each_endpoint_has_one_line() -> None:
 
 
 def test_of_each_line_it_is_said_what_was_tried() -> None:
-    assert list(untried(WRITTEN)) == []
+    assert list(untested(WRITTEN)) == []
     assert list(WRITTEN["tests"]) == [name for name, _ in LINES], "in the order of the lines, and no others"
 
 
@@ -35,7 +35,7 @@ def test_a_line_of_which_nothing_was_tried_is_refused() -> None:
         "endpoints": {"All": dict.fromkeys(("GET /a", "GET /b", "GET /c", "GET /d", elsewhere), "")},
         "tests": {"GET /a": [here], "GET /b": [], "GET /c": [here, gone, f"{here}s"], elsewhere: [here]},
     }
-    assert list(untried(said)) == [
+    assert list(untested(said)) == [
         "GET /b: name a test of it below [tests] in docs/compatibility.toml",
         f"GET /c: there is no test {gone}",
         f"GET /c: there is no test {here}s",
@@ -68,18 +68,3 @@ async def test_what_is_not_here_is_gitlabs_404(forge: Forge, what: str) -> None:
         answer = await client.get(url)
         assert answer.status == 404
         assert path != url or answer.body == {"error": "404 Not Found"}
-
-
-def test_the_document_is_what_the_commands_say() -> None:
-    written = (CHECKOUT / "docs/commands.md").read_text(encoding="utf-8")
-    assert written == reference(), "python -m scripts.command_reference >docs/commands.md"
-
-
-def test_the_settings_document_is_what_the_code_says() -> None:
-    written = (CHECKOUT / "docs/settings.md").read_text(encoding="utf-8")
-    assert written == settings_reference(), "python -m scripts.settings_reference >docs/settings.md"
-
-
-def test_the_page_of_ci_keywords_is_what_the_code_says() -> None:
-    text = (CHECKOUT / "docs/ci-keywords.md").read_text(encoding="utf-8")
-    assert text == ci_keywords.document(), "python -m scripts.ci_keywords >docs/ci-keywords.md"

@@ -1,4 +1,4 @@
-"""Debian's nginx in front of the edge, as the documents have it: HTTP/2, kept connections, who asks."""
+"""Debian's nginx in front of the edge, as the documents have it: kept connections, who asks."""
 
 import re
 from collections.abc import AsyncIterator
@@ -33,10 +33,10 @@ async def front(start_edge: StartEdge, tmp_path: Path) -> AsyncIterator[Front]:
         yield Front(nginx, edge)
 
 
-async def test_clients_speak_http_2_and_get_what_the_edge_has(front: Front, origin: Origin) -> None:
+async def test_clients_get_what_the_edge_has(front: Front, origin: Origin) -> None:
     origin.answers(TEXT, Content_Type="text/plain")
     first = await front.get(RAW)
-    assert (first.version, first.status, first.body) == ("HTTP/2", 200, TEXT)
+    assert (first.version, first.status, first.body) == ("HTTP/1.1", 200, TEXT)
     await front.edge.settled()
     (request,) = origin.requests
     assert request.headers["X-Forwarded-For"] == "127.0.0.1, 127.0.0.1"  # curl and nginx

@@ -139,10 +139,11 @@ def pytest_testnodedown(node: Any) -> None:
 
 def _ran_everything(session: pytest.Session) -> bool:
     config = session.config
-    chosen = config.option.keyword or config.option.markexpr or config.option.lf or config.option.collectonly
+    asked = config.option
+    chosen = asked.keyword or asked.markexpr or asked.collectonly or config.getoption("lf", default=False)
     return (
         config.args_source is config.ArgsSource.TESTPATHS
-        and config.option.all
+        and asked.all
         and not chosen
         and session.exitstatus == pytest.ExitCode.OK
     )

@@ -1,4 +1,4 @@
-"""The machine's nginx with the configuration that the documents have, and curl, which speaks HTTP/2."""
+"""The machine's nginx with the configuration that the documents have, and curl."""
 
 import asyncio
 import contextlib
@@ -48,7 +48,7 @@ class Nginx:
     port: int
 
     async def get(self, host: str, path: str, *options: str) -> Answer:
-        """By HTTP/2, as curl speaks it."""
+        """Ask as curl does, which speaks HTTP/2 where that is offered."""
         process = await asyncio.create_subprocess_exec(
             "curl", "-sk", "--http2", "-i", "-m", "20", *options,
             "--resolve", f"{host}:{self.port}:127.0.0.1", f"https://{host}:{self.port}{path}",

@@ -23,6 +23,8 @@ MAX_FUNCTIONS = 3
 MAX_TEXT = 1024 * 1024
 MAX_ACCESS = 1024
 MAX_ACCESS_PARTS = 5
+#: An input, or what is in one, with the numbers of items: `list[0][1]`.
+_ITEM = re.compile(r"([^\[\]]+)((?:\[\d{1,9}\]){1,5})", re.ASCII)
 _START = "$[["
 _BLOCK = re2.compile(rb"\$\[\[\s*(\S.*?\S)\s*\]\]")
 #: Blocks that are left for what comes later: those of `parallel:matrix`.
@@ -46,6 +48,20 @@ def _truncate(text: str, offset: str, length: str) -> str:
         for number in (offset, length)
     )
     return text[start : start + size]
+
+
+def _inner(value: Any, name: str) -> Any:
+    if not isinstance(value, Mapping) or name not in value:
+        raise CiConfigError(f"unknown interpolation key: `{name}`")
+    return value[name]
+
+
+def _item(value: Any, index: int, access: str) -> Any:
+    if not isinstance(value, list):
+        raise CiConfigError(f"cannot index into non-array value at [{index}] in `{access}`")
+    if index >= len(value):
+        raise CiConfigError(f"array index {index} out of bounds (size: {len(value)}) in `{access}`")
+    return value[index]
 
 
 @define
@@ -131,9 +147,10 @@ class Interpolation:
             raise refused(errors)
         value: Any = self.values
         for name in names:
-            if not isinstance(value, Mapping) or name not in value:
-                raise CiConfigError(f"unknown interpolation key: `{name}`")
-            value = value[name]
+            item = _ITEM.fullmatch(name)
+            value = _inner(value, name if item is None else item[1])
+            for index in re.findall(r"\d+", item[2]) if item is not None else ():
+                value = _item(value, int(index), access)
         return value
 
     def _function(self, text: str) -> Callable[[Any], Any] | None:

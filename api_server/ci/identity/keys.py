@@ -5,6 +5,7 @@ Other services verify tokens with keys that they have fetched and may remember, 
 before it signs, and an old one until all tokens that it has signed have expired.
 """
 
+import asyncio
 import datetime
 import functools
 from collections.abc import AsyncIterator, Mapping
@@ -26,7 +27,6 @@ from api_server.state import audit_trail
 from api_server.state.audit_trail import INSTANCE, Author
 from api_server.state.database import LookupCache, Transaction
 from api_server.state.secrets import Vault
-from common.concurrency import aside
 
 log = structlog.get_logger(__name__)
 
@@ -88,7 +88,7 @@ async def ensure_key(services: Services) -> AsyncIterator[None]:
         async with services.database.transaction() as transaction:
             await hold_start(transaction)
             if not await queries.any_key(transaction):
-                key = await aside(True, new_key)
+                key = await asyncio.to_thread(new_key)
                 await _add(transaction, key, services.vault, services.now)
                 log.info("made the first key for identity tokens", kid=key.kid)
     yield
@@ -100,7 +100,7 @@ async def rotate(services: Services, author: Author, *, revoke: bool) -> NewKey:
     `revoke` is for keys that somebody else may have: the new one signs at once and all others are removed, so that what
     they have signed is valid no more where the keys are read again.
     """
-    key = await aside(True, new_key)
+    key = await asyncio.to_thread(new_key)
     about = INSTANCE.target(None, key.kid)
     async with services.database.transaction() as transaction:
         if revoke:

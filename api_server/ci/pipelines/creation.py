@@ -99,6 +99,7 @@ class PipelineRefused(ApiError):
         self.reason = reason
 
 
+MISSING_FILE = "Missing CI config file"
 #: Characters of a merge request's description that its jobs are told.
 MAX_DESCRIPTION = 2700
 
@@ -179,8 +180,8 @@ class PipelineMaker:
         """The id of the new pipeline, its first jobs on their way. Raises `PipelineRefused`.
 
         A pushed configuration that cannot be used gives a failed pipeline with `yaml_errors`, so that who pushed it
-        finds out, and so does that of a child pipeline, although it is refused. A merge request has a skipped one only
-        where it would have one that runs.
+        finds out, and so does that of a pipeline that a bridge starts, although it is refused. A merge request has a
+        skipped one only where it would have one that runs.
         """
         self._count(params)
         subject = await self._subject(params)
@@ -195,7 +196,7 @@ class PipelineMaker:
                 raise read.problem
             plan, jobs = await self.in_thread(_planned, read.text or "", context)
         except CiConfigError as refused:
-            if params.source in ("push", "parent_pipeline"):
+            if params.source == "push" or params.source_job_id is not None:
                 pipeline_id = await self._write(params, read, plan=None, errors=refused.errors)
                 if params.source == "push":
                     return pipeline_id
@@ -336,7 +337,7 @@ class PipelineMaker:
         if params.configuration is not None:
             return attrs.evolve(read, text=params.configuration, problem=None)
         if read.text is None and read.problem is None:
-            raise PipelineRefused("Missing CI config file")
+            raise PipelineRefused(MISSING_FILE)
         return read
 
     async def _context(

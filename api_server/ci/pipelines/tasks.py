@@ -140,7 +140,7 @@ async def _take_over(transaction: Transaction, bridge: Bridge, planned: PlannedJ
     target = "running" if taken_over is None else TRANSITIONS[taken_over["event"]]["running"]
     if bridge.status == target:
         return
-    if bridge.status != "running" and await transitions.advance(transaction, bridge.id, "reopen") is None:
+    if bridge.status != "running" and not await transitions.reopen(transaction, bridge):
         return
     if taken_over is not None:
         await transitions.advance(transaction, bridge.id, **taken_over)

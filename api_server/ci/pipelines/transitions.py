@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from api_server.ci.pipelines import job_queries, queries
-from api_server.ci.pipelines.job_queries import Job, plan_of
+from api_server.ci.pipelines.job_queries import Bridge, Job, plan_of
 from api_server.ci.pipelines.states import (
     COMPLETE,
     RETRYABLE,
@@ -193,8 +193,21 @@ async def put_on_its_way(transaction: Transaction, job: Job, **values: Any) -> N
     allow it.
     """
     moved = await transit(transaction, [job.id], enqueuing(job), **values)
-    if not moved:
-        return
+    if moved:
+        await _reset_dependents(transaction, moved[0])
+
+
+async def reopen(transaction: Transaction, bridge: Bridge) -> bool:
+    """Have a bridge run again whose pipeline does, and reset the jobs that were skipped because of it. Return False
+    where its status does not allow that."""
+    moved = await transit(transaction, [bridge.id], "reopen")
+    if moved:
+        await _reset_dependents(transaction, moved[0])
+        await refresh(transaction, bridge.pipeline_id)
+    return bool(moved)
+
+
+async def _reset_dependents(transaction: Transaction, job: Job) -> None:
     latest = await job_queries.latest_jobs(transaction, job.pipeline_id)
     after = dependents(latest, [job.name])
     skipped = [
@@ -203,7 +216,7 @@ async def put_on_its_way(transaction: Transaction, job: Job, **values: Any) -> N
         if other.name in after and other.status == "skipped" and other.kind != "external"
     ]
     if skipped:
-        await transit(transaction, skipped, "process", user_id=moved[0].user_id)
+        await transit(transaction, skipped, "process", user_id=job.user_id)
 
 
 async def _retry_by_itself(transaction: Transaction, job: Job) -> None:

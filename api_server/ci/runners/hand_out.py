@@ -35,6 +35,10 @@ log = structlog.get_logger(__name__)
 _AT_ONCE = 200
 
 
+class UserBlocked(Exception):
+    """The user for whom the job runs has been blocked."""
+
+
 @attrs.frozen
 class HandOut:
     """Gives jobs to runners."""
@@ -85,8 +89,9 @@ class HandOut:
             log.warning("a job has too many bytes of variables", job_id=job_id, reason=str(problem))
             await self._drop(job_id, "data_integrity_failure")
             return None
-        except MissingDependency:
-            await self._drop(job_id, "missing_dependency_failure")
+        except (MissingDependency, UserBlocked) as problem:
+            blocked = isinstance(problem, UserBlocked)
+            await self._drop(job_id, "user_blocked" if blocked else "missing_dependency_failure")
             return None
         except Exception:
             log.exception("a job cannot be handed out", job_id=job_id)
@@ -124,6 +129,8 @@ class HandOut:
         earlier = await job_queries.dependencies(self.database, job, planned.dependencies)
         branch = None if job.tag else job.short_ref
         subject = await creation_queries.subject(self.database, job.project_id, job.user_id, branch)
+        if subject.user_id is not None and not subject.active:
+            raise UserBlocked
         response = JobResponse(
             server=self.server,
             token=token,

@@ -55,7 +55,7 @@ _ERROR_KINDS: tuple[tuple[re.Pattern[str], type[RemoteError]], ...] = (
 
 
 def remote_error(failure: str, said: str) -> RemoteError:
-    """The error for what git `said` when it failed with what the sentence `failure` names."""
+    """Return the error for what git `said` when it failed with what the sentence `failure` names."""
     kind = next((kind for pattern, kind in _ERROR_KINDS if pattern.search(said)), RemoteError)
     return kind(f"{failure}: {said or 'git gave no reason'}")
 
@@ -67,7 +67,7 @@ _SECONDS_TO_LOCK = 10
 
 @contextmanager
 def secret_folder(parent: Path | None = None) -> Iterator[Path]:
-    """A new folder of mode 700 below `parent` (default: the temporary folder), removed at the end."""
+    """Yield a new folder of mode 700 below `parent` (default: the temporary folder), removed at the end."""
     folder = Path(tempfile.mkdtemp(prefix=_SECRETS_PREFIX, dir=parent))
     held = os.open(folder, os.O_RDONLY)
     try:
@@ -79,14 +79,14 @@ def secret_folder(parent: Path | None = None) -> Iterator[Path]:
 
 
 def write_secret(path: Path, text: str, mode: int = 0o600) -> Path:
-    """A new file that nobody else can read, not even for a moment."""
+    """Return a new file that nobody else can read, not even for a moment."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
         file.write(text)
     return path
 
 
 def remove_leftovers(parent: Path | None) -> None:
-    """Removes what killed processes have left below `parent`: folders that nobody holds.
+    """Remove what killed processes have left below `parent`: folders that nobody holds.
 
     One that is a few seconds old may be about to be held. The file system dates them, whose clock need not be the
     application's: so a new folder tells what time it is.
@@ -236,7 +236,7 @@ def known_hosts_name(host: str, port: int | None) -> str:
 def write_ssh_files(folder: Path, server: SshServer, login: SshLogin) -> dict[str, str]:
     """Write what ssh needs into `folder`; the result is the environment that makes git use it.
 
-    The user name and all secrets are in files, so that no process list shows them. Raises RemoteError for a
+    The user name and all secrets are in files, so that no process list shows them. Raise RemoteError for a
     user name that cannot be written into an ssh configuration.
     """
     user = login.user or DEFAULT_USER
@@ -261,7 +261,7 @@ def write_ssh_files(folder: Path, server: SshServer, login: SshLogin) -> dict[st
 
 
 def learnt_host_keys(folder: Path) -> tuple[str, ...]:
-    """The known_hosts lines that ssh has written; none when keys were pinned."""
+    """Return the known_hosts lines that ssh has written; none when keys were pinned."""
     learnt = folder / _LEARNT
     return tuple(learnt.read_text().splitlines()) if learnt.exists() else ()
 
@@ -313,7 +313,7 @@ class Access:
     folder: Path
 
     def learnt_host_keys(self) -> tuple[str, ...]:
-        """The known_hosts lines of a server that had no pinned key."""
+        """Return the known_hosts lines of a server that had no pinned key."""
         return learnt_host_keys(self.folder)
 
 
@@ -401,7 +401,7 @@ class RemoteGit:
     def start(
         self, arguments: Sequence[str], *, repository: Path | None = None, with_stdin: bool = False
     ) -> AbstractAsyncContextManager[Child]:
-        """A git child for the length of a block; it gives way to what users wait for."""
+        """Return a git child for the length of a block; it gives way to what users wait for."""
         return start(
             arguments,
             repository=repository,
@@ -413,13 +413,13 @@ class RemoteGit:
         )
 
     def clean(self, text: str) -> str:
-        """What git or the target said, without credentials and control characters."""
+        """Return what git or the target said, without credentials and control characters."""
         printable = "".join(character for character in text if character.isprintable() or character == "\n")
         return sanitize(printable, user=self._remote.user, password=self._remote.password).strip()
 
     @contextmanager
     def errors_as(self, failure: str) -> Iterator[None]:
-        """Turns errors of git into `RemoteError`; its sentence begins with `failure`."""
+        """Turn errors of git into `RemoteError`; its sentence begins with `failure`."""
         try:
             yield
         except GitTimeoutError as problem:

@@ -116,7 +116,7 @@ class _HelperPushes:
 
 @asynccontextmanager
 async def _helper(git: RemoteGit, repository: Path) -> AsyncIterator[Child]:
-    """A helper that is connecting; `_advertised` reads what it lists then."""
+    """Yield a helper that is connecting; `_advertised` reads what it lists then."""
     url = git.access.url
     command = [f"remote-{urlsplit(url).scheme}", url, url]
     async with git.start(command, repository=repository, with_stdin=True) as child:
@@ -125,7 +125,7 @@ async def _helper(git: RemoteGit, repository: Path) -> AsyncIterator[Child]:
 
 
 async def _advertised(child: Child) -> dict[str, str]:
-    """The target's refs and the objects they are at."""
+    """Return the target's refs and the objects that they point to."""
     output = (await child.read_until(b"\n\n")).decode(errors="surrogateescape")
     pairs = [
         line.split(" ") for line in output.split("\n")[len(_OPTIONS) : -2]
@@ -134,7 +134,7 @@ async def _advertised(child: Child) -> dict[str, str]:
 
 
 def _before_push(change: Change, at: str | None) -> Result | None:
-    """The result of a change that need not or must not be tried any more: somebody else has moved the ref."""
+    """Return the result of a change that need not or must not be tried any more: somebody else has moved the ref."""
     if at == change.new:
         return Result(change.name, "done")
     return None if at == change.old else Result(change.name, "stale")
@@ -173,7 +173,7 @@ def _lease(change: Change) -> str:
 
 
 def _parts(changes: Sequence[Change]) -> Iterator[Sequence[Change]]:
-    """The changes in pieces whose leases a command line takes."""
+    """Yield the changes in pieces whose leases a command line takes."""
     start = size = 0
     for number, change in enumerate(changes):
         size += len(_lease(change))
@@ -239,7 +239,7 @@ class Refs:
     symbolic: frozenset[str] = frozenset()
 
     def commit(self, name: str) -> str:
-        """What the ref peels to, or where it is when that is not known."""
+        """Return what the ref peels to, or where it is when that is not known."""
         return self.peeled.get(name) or self.ids[name]
 
 
@@ -250,7 +250,7 @@ class Connection:
         self._git = git
 
     async def list_refs(self) -> Refs:
-        """The target's branches and tags. Raises `RemoteError`."""
+        """Return the target's branches and tags. Raise `RemoteError`."""
         command = ["ls-remote", "--symref", "--heads", "--tags", "--", self._git.access.url]
         with self._git.errors_as(LISTING_FAILURE):
             async with self._git.start(command) as child:
@@ -263,7 +263,7 @@ class Connection:
         return pushing(self._git, repository)
 
     def learnt_host_keys(self) -> tuple[str, ...]:
-        """The known_hosts lines learnt from the server, which had no pinned key; to be pinned from now on."""
+        """Return the known_hosts lines learnt from the server, which had no pinned key; to be pinned from now on."""
         return self._git.access.learnt_host_keys()
 
 
@@ -296,7 +296,7 @@ async def _with_one_address(remote: Remote) -> Remote:
 
 
 def parse_listing(output: bytes) -> Refs:
-    """Read `git ls-remote --symref`; raises RemoteError for what is not such a list."""
+    """Read `git ls-remote --symref`; raise RemoteError for what is not such a list."""
     if not _LISTING.fullmatch(output):
         raise RemoteError(f"{LISTING_FAILURE}: the answer is not a list of refs.")
     pairs = [line.split("\t") for line in output.decode(errors="surrogateescape").split("\n")[:-1]]
@@ -320,7 +320,8 @@ class Source:
 
 
 async def read_source(repository: Path) -> Source:
-    """All branches and tags of a bare repository, with one `git for-each-ref`; none where there is no repository."""
+    """Return all branches and tags of a bare repository, with one `git for-each-ref`; none where there is no
+    repository."""
     if not (repository / "HEAD").is_file():
         return Source(Refs({}), None)
     command = ["for-each-ref", f"--format={_FORMAT}", "refs/heads/", "refs/tags/"]
@@ -337,7 +338,7 @@ async def read_source(repository: Path) -> Source:
 
 
 async def descents_that_hold(repository: Path, questions: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Those of the pairs (old, new) where `new` is `old` or descends from it.
+    """Return those of the pairs (old, new) where `new` is `old` or descends from it.
 
     Both may be tags of commits. A pair does not hold when the repository lacks the old commit.
     """
@@ -355,7 +356,7 @@ async def descents_that_hold(repository: Path, questions: Iterable[tuple[str, st
 
 
 async def _commits(repository: Path, shas: Iterable[str]) -> dict[str, str]:
-    """The commit that each object is or peels to, without those that are missing or no commits."""
+    """Return the commit that each object is or peels to, without those that are missing or no commits."""
     names = list(shas)
     questions = "".join(f"{name}^{{commit}}\n" for name in names)
     output = await run(["cat-file", "--batch-check"], repository=repository, stdin=questions.encode())
@@ -364,7 +365,7 @@ async def _commits(repository: Path, shas: Iterable[str]) -> dict[str, str]:
 
 
 async def _not_contained(repository: Path, olds: Iterable[str], new: str) -> set[str]:
-    """Commits that are reachable from `olds` but not from `new`, in one walk for any number of them."""
+    """Return the commits in `olds` that are not reachable from `new`, in one walk for all of them."""
     revisions = "".join(f"{old}\n" for old in olds) + f"^{new}\n"
     output = await run(["rev-list", "--stdin"], repository=repository, stdin=revisions.encode())
     return set(output.stdout.decode().split())

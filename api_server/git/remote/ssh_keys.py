@@ -40,7 +40,7 @@ class InvalidHostKeysError(ValueError):
 
 
 def make_key_pair(comment: str) -> KeyPair:
-    """A new Ed25519 pair (RFC 8709); the comment ends the public line."""
+    """Return a new Ed25519 pair (RFC 8709); the comment ends the public line."""
     private = Ed25519PrivateKey.generate()
     public = private.public_key().public_bytes(
         serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH

@@ -49,7 +49,7 @@ async def export(request: web.Request, params: Export) -> web.StreamResponse:
 
 @pages.post("/admin/audit_events/verify", access=ADMINISTRATOR)
 async def verify(request: web.Request, visitor: Visitor, form: Form) -> web.Response:
-    """Reads the whole chain, and compares it with the heads that are kept in the object store."""
+    """Read the whole chain, and compares it with the heads that are kept in the object store."""
     return await attempted(request, visitor, form, _verified(request))
 
 

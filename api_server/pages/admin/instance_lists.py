@@ -110,7 +110,7 @@ class ListProjects(Filters):
 
 @pages.get("/admin/projects", access=ADMINISTRATOR)
 async def list_projects(request: web.Request, visitor: Visitor, params: ListProjects) -> web.Response:
-    """The newest first; found by name or path."""
+    """Return the newest first; found by name or path."""
     listed = await project_queries.list_projects(
         context.services(request).database,
         params.page,

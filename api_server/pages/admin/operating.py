@@ -20,6 +20,7 @@ from api_server.pages.routes import Pages
 from api_server.pages.sessions import Form, Visitor
 from api_server.state.database import Database
 from api_server.web import context
+from api_server.web.errors import invalid
 from api_server.web.routes import ADMINISTRATOR
 
 pages = Pages()
@@ -136,23 +137,21 @@ async def list_edges(request: web.Request, visitor: Visitor, params: ListEdges) 
     )
 
 
-@pages.post("/admin/edges/purge", access=ADMINISTRATOR)
-async def purge_edges(request: web.Request, visitor: Visitor, params: PurgeEdges, form: Form) -> web.Response:
-    return await attempted(request, visitor, form, _purged(request, params))
-
-
-async def _purged(request: web.Request, params: PurgeEdges) -> str:
+@pages.post("/admin/edges/purge", access=ADMINISTRATOR, form_page=list_edges)
+async def purge_edges(request: web.Request, visitor: Visitor, params: PurgeEdges) -> web.Response:
     prefix = params.prefix if params.prefix.startswith("/") else f"/{params.prefix}"
     count, problems = await purge(request, {"prefixes": [prefix]}, params.edge)
     if problems:
-        raise Refused(f"Not all was purged. {' '.join(problems)}")
-    return f"Purged: {count} stored responses below {prefix} are not served any more."
+        raise invalid({"prefix": [f"Not all was purged. {' '.join(problems)}"]})
+    query = {} if params.edge is None else {"edge": params.edge, "prefix": prefix}
+    said = f"Purged: {count} stored responses below {prefix} are not served any more."
+    return page.see_other(request, visitor, f"/admin/edges?{urlencode(query)}", said)
 
 
 async def purge(
     request: web.Request, document: dict[str, Any], edge: int | None = None
 ) -> tuple[int, list[str]]:
-    """Has one edge, or all, forget what the document names: how many responses that were together, and why some have
+    """Have one edge, or all, forget what the document names: how many responses that were together, and why some have
     not, each in a sentence."""
     known = await context.services(request)[EDGES].apis()
     apis = [api for number, api in enumerate(known) if edge in (None, number)]

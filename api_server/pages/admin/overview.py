@@ -67,7 +67,7 @@ class Chart:
 
 
 def rounded_up(value: float) -> float:
-    """The next number of the form 1, 2 or 5 times a power of ten; 1 for what is not above 0."""
+    """Return the next number of the form 1, 2 or 5 times a power of ten; 1 for what is not above 0."""
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
@@ -94,7 +94,7 @@ def _plain(value: float) -> str:
 
 
 def drawing(chart: Chart, name: str) -> Markup:
-    """The SVG with its title and description; `name` makes ids that no other drawing of the page has."""
+    """Return the SVG with its title and description; `name` makes ids that no other drawing of the page has."""
     parts = [
         Markup(
             '<svg class="chart" viewBox="0 0 {} {}" role="img" aria-labelledby="{}-title {}-desc" focusable="false">'
@@ -122,7 +122,7 @@ def described(chart: Chart) -> str:
 
 
 def rows(chart: Chart) -> list[tuple[str, list[str]]]:
-    """The table, newest first: a moment, and the value of each line then (a dash where it has none)."""
+    """Return the table, newest first: a moment, and the value of each line then (a dash where it has none)."""
     moments = sorted({moment for line in chart.series for moment, _ in line.points}, reverse=True)
     step = max(1, math.ceil(len(moments) / MOST_ROWS))
     values = [dict(line.points) for line in chart.series]
@@ -285,7 +285,7 @@ async def _figures(request: web.Request) -> list[Figure]:
 
 
 def _marked(text: str) -> Markup:
-    """A sentence in which `this` is a name or a command."""
+    """Return a sentence in which `this` is a name or a command."""
     pieces = text.split("`")
     if len(pieces) % 2 == 0:  # one of them stands for itself
         return escape(text)

@@ -26,7 +26,7 @@ MIRRORS = {
 
 
 async def list_mirrors(database: Executor, page: Page, state: Literal["failing"] | None) -> ListPage:
-    """All of the instance, or those whose last run has failed."""
+    """Return all of the instance, or those whose last run has failed."""
     return await MIRRORS[state].read(database, page, lock_prefix=LOCK_PREFIX)
 
 
@@ -58,7 +58,7 @@ class DeliveryPlace:
     WHERE deliveries.id = %(delivery_id)s
     """)
 async def place_of_delivery(database: Executor, delivery_id: int) -> DeliveryPlace:
-    """Raises NotFound."""
+    """Raise NotFound."""
 
 
 TokenState = Literal["active", "expired", "revoked"]
@@ -103,7 +103,7 @@ RUNNERS_IN_DETAIL = ListQuery(
 
 
 async def list_runners(database: Executor, page: Page, **filters: Any) -> ListPage:
-    """All runners with their details. `filters` are runner_type, paused and status; None is any."""
+    """Return all runners with their details. `filters` are runner_type, paused and status; None is any."""
     return await RUNNERS_IN_DETAIL.read(database, page, **filters)
 
 
@@ -125,7 +125,7 @@ _HOLDERS = """
 
 @statement(_HOLDERS)
 async def holders(database: Executor, visibility: str, most: int) -> list[Holder]:
-    """The newest projects of that visibility whose repository is open to all who see them."""
+    """Return the newest projects of that visibility whose repository is open to all who see them."""
 
 
 @attrs.frozen

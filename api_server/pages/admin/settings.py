@@ -98,7 +98,7 @@ async def show_repository_settings(request: web.Request, visitor: Visitor) -> we
 
 @pages.post(REPOSITORY_SETTINGS, access=ADMINISTRATOR, form_page=show_repository_settings)
 async def save_repository_settings(request: web.Request, visitor: Visitor, form: Form) -> web.Response:
-    """An empty token leaves the present one, which is never shown; an empty URL serves objects directly again."""
+    """Save the external storage. An empty token keeps the present one; an empty URL serves objects directly again."""
     sent = {name: str(form.get(name, "")).strip() for name in (_URL, _TOKEN)}
     if not sent[_TOKEN]:
         del sent[_TOKEN]
@@ -108,7 +108,7 @@ async def save_repository_settings(request: web.Request, visitor: Visitor, form:
 
 @pages.post(f"{REPOSITORY_SETTINGS}/check", access=ADMINISTRATOR, form_page=show_repository_settings)
 async def check_storage(request: web.Request, visitor: Visitor, form: Form) -> web.Response:
-    """Asks through the storage for a real object, twice, purges it, and tells what was seen."""
+    """Ask through the storage for a real object, twice, purges it, and tell what was seen."""
     services = context.services(request)
     named = str(form.get("object", "")).strip()
     settings = await instance_settings.current(services)

@@ -187,8 +187,8 @@ class Storage:
 
 
 async def check(session: aiohttp.ClientSession, storage: Storage, params: StaticObject) -> list[Finding]:
-    """All findings, in the order in which they were made. Nothing of the storage is changed but that it has the object
-    afterwards."""
+    """Return all findings, in the order in which they were made. Nothing of the storage is changed but that it has the
+    object afterwards."""
     itself, refused, through = await asyncio.gather(
         _ask_service(session, storage, params, storage.token),
         _ask_service(session, storage, params, f"not-{storage.token[::-1]}"),
@@ -343,7 +343,7 @@ def _again(seen: Seen | Unreachable, first: Seen) -> Finding:
 def _forgotten(
     seen: Seen | Unreachable, purged: Finding, itself: Seen | Unreachable, storage: Storage
 ) -> Finding:
-    """Whether what is asked for after a purge comes from the service."""
+    """Return whether what is asked for after a purge comes from the service."""
     if isinstance(seen, Unreachable) or seen.status != 200:
         return attrs.evolve(_through(seen, itself, storage), title="An object that the storage has not kept")
     if _is_kept(seen):
@@ -357,7 +357,7 @@ def _forgotten(
 
 
 def _is_kept(seen: Seen) -> bool:
-    """Whether a store answered alone, without having asked the service."""
+    """Return whether a store answered alone, without having asked the service."""
     return seen.is_hit and "fwd=" not in seen.cache_status
 
 
@@ -378,7 +378,7 @@ def no_object(text: str) -> ApiError:
 
 
 async def find_object(request: web.Request) -> StaticObject:
-    """A small file of a public project, else of one that the caller opens. Raises 400 where there is none."""
+    """Return a small file of a public project, else of one that the caller opens. Raise 400 where there is none."""
     services = context.services(request)
     database = services.database
     for visibility in ("public", "internal", "private"):
@@ -392,7 +392,7 @@ async def find_object(request: web.Request) -> StaticObject:
 
 
 async def named_object(request: web.Request, text: str) -> StaticObject:
-    """The object at a path or URL of this service. Raises 400 for what names none."""
+    """Return the object at a path or URL of this service. Raise 400 for what names none."""
     try:
         path = urlsplit(text).path
         parsed = static_paths.parse(quote(unquote(path if path.startswith("/") else f"/{path}")))
@@ -413,14 +413,14 @@ async def named_object(request: web.Request, text: str) -> StaticObject:
 
 
 async def _token(request: web.Request) -> str:
-    """The caller's own, which opens what she may read."""
+    """Return the caller's own, which opens what she may read."""
     services = context.services(request)
     user = await static_objects.user(services.database, caller(request).user_id)
     return services.vault.derived_token(STATIC_OBJECT_TOKEN, user.static_object_seed if user else b"")
 
 
 def _a_file(found: Repositories, project_id: int, branch: str) -> str | None:
-    """A small one in the topmost folder of the branch."""
+    """Return a small one in the topmost folder of the branch."""
     if not found.exists(project_id):
         return None
     repository = found.open(project_id)

@@ -155,7 +155,7 @@ async def follow_log(request: web.Request, params: FollowedLog, project: Project
 
 @pages.get("/{project}/-/jobs/{id}/raw", access=project(feature="builds"))
 async def show_raw_log(request: web.Request, params: OneJob, project: Project) -> web.StreamResponse:
-    """All of it, as text."""
+    """Return all of it, as text."""
     return await ask(request, handlers.show_log, id=str(project.id), job_id=params.id)
 
 
@@ -179,7 +179,7 @@ async def _sight(request: web.Request, project: Project, job: Job) -> Sight:
 
 
 def _is_done(row: PipelineJob, details: JobDetails, log: LogPart | None) -> bool:
-    """Whether the page will not change by itself any more."""
+    """Return whether the page will not change by itself any more."""
     complete = row.kind == "build" and row.status in COMPLETE
     return complete and (details.log_closed is not False) and (log is None or log.end == log.size)
 
@@ -264,7 +264,7 @@ class ArtifactPath(OneJob):
 async def browse(
     request: web.Request, visitor: Visitor, params: ArtifactPath, project: Project
 ) -> web.Response:
-    """A folder of the archive."""
+    """Return a folder of the archive."""
     services = context.services(request)
     job = await find_job(services, project, params.id)
     archive = await archive_of(services, job.id)
@@ -293,7 +293,7 @@ async def browse(
 
 @pages.get(f"{_ONE}/download", access=project(feature="builds"))
 async def download(request: web.Request, params: OneJob, project: Project) -> web.StreamResponse:
-    """The archive."""
+    """Return the archive."""
     return await ask(request, artifact_handlers.download, id=str(project.id), job_id=params.id)
 
 

@@ -51,7 +51,7 @@ class State:
 
 
 def state_of(text: str) -> State:
-    """What `State.text` gave. Raises ValueError for anything else."""
+    """Return what `State.text` gave. Raise ValueError for anything else."""
     try:
         number, style, sections = orjson.loads(text)
         state = State(number, Style(*style), tuple(Open(name, at) for name, at in sections))
@@ -192,7 +192,7 @@ class _Page:
         self._stack[-1].content.append(whole)
 
     def _number_of_row(self) -> tuple[str, str]:
-        """The attribute and the link of the present line's number; nothing where it has been given already."""
+        """Return the attribute and the link of the present line's number; nothing where it has been given already."""
         if self._numbered:
             return "", ""
         self._numbered = True
@@ -256,8 +256,8 @@ async def last_part(request: web.Request, job_id: int) -> LogPart:
 
 
 async def part_from(request: web.Request, job_id: int, start: int, state: State) -> LogPart | None:
-    """What follows `start`, where a line begins, as much as is shown at once. None where the log is not that long (any
-    more)."""
+    """Return what follows `start`, where a line begins, as much as is shown at once. None where the log is not that
+    long (any more)."""
     size = await _size(request, job_id)
     if start > size:
         return None
@@ -283,7 +283,8 @@ async def _read(logs: Logs, job_id: int, start: int, end: int) -> bytes:
 
 
 async def _lines_before(logs: Logs, job_id: int, start: int, skipped: bytes) -> int:
-    """The number of the line behind the first `start` bytes and what is `skipped`; 0 where counting would take long."""
+    """Return the number of the line behind the first `start` bytes and what is `skipped`; 0 where counting would take
+    long."""
     if start > COUNTED:
         return 0
     number = 1 + skipped.count(b"\n")

@@ -1,7 +1,7 @@
 """`/<project>/-/pipelines`: the list, the page of one with its stages and jobs, which buttons a visitor is shown."""
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -9,12 +9,13 @@ import attrs
 import orjson
 from aiohttp import web
 
+from api_server.ci.config.inputs import Input
 from api_server.ci.jobs.access import may_erase
 from api_server.ci.jobs.queries import Job
 from api_server.ci.pipelines import handlers as api
 from api_server.ci.pipelines import queries as pipelines
 from api_server.ci.pipelines.access import archived_before, find_pipeline, may_change
-from api_server.ci.pipelines.creation import PipelineRefused, pipeline_maker
+from api_server.ci.pipelines.creation import MISSING_FILE, PipelineRefused, pipeline_maker
 from api_server.ci.pipelines.queries import Pipeline
 from api_server.ci.pipelines.states import COMPLETE, RETRYABLE, STATUSES, TRANSITIONS, Status
 from api_server.namespaces.access import project
@@ -74,7 +75,7 @@ async def actions_on_job(
 
 
 def _waits(row: PipelineJob) -> bool:
-    """Whether the job can be played; a manual bridge that is not `when: manual` mirrors a pipeline."""
+    """Return whether the job can be played; a manual bridge that is not `when: manual` mirrors a pipeline."""
     if row.kind == "build":
         return row.status in ("manual", "scheduled")
     return (row.status, row.when_run) == ("manual", "manual")
@@ -118,7 +119,7 @@ MOST_EXPLAINED = 20
 
 
 def chosen_status(value: Any) -> Status | None:
-    """What a filter's form sends; its empty choice is all of them."""
+    """Return what a filter's form sends; its empty choice is all of them."""
     if value and value not in STATUSES:
         raise ValueError("status does not have a valid value")
     return value or None
@@ -140,16 +141,9 @@ class NewPipeline:
     ref: str = ""
     #: `NAME=value`, one in each line.
     variables: str = ""
-    #: Inputs that are strings, and those of other types, of which an empty one is not given.
     inputs: dict[str, str] = attrs.field(factory=dict)
-    typed: dict[str, str] = attrs.field(factory=dict)
     #: Whether only to show the form for another branch or tag.
     shows: bool = False
-
-    @property
-    def given_inputs(self) -> dict[str, str]:
-        given = self.inputs | {name: value for name, value in self.typed.items() if value}
-        return {name: value.replace("\r\n", "\n") for name, value in given.items()}
 
 
 @attrs.frozen
@@ -192,6 +186,8 @@ async def show_new_pipeline(
     request: web.Request, visitor: Visitor, params: NewPipeline, project: Project
 ) -> web.Response:
     ref = params.ref or project.default_branch
+    file = await inputs_of(request, visitor, project, ref)
+    is_missing = file["problem"] == MISSING_FILE and ref == project.default_branch
     return page.answer(
         request,
         visitor,
@@ -199,18 +195,25 @@ async def show_new_pipeline(
         project=project,
         tab="pipelines",
         ref=ref,
-        **await inputs_of(request, visitor, project, ref),
+        may_write=is_missing and allows(EDIT, project, visitor),
+        **file,
     )
 
 
 async def inputs_of(request: web.Request, visitor: Visitor, project: Project, ref: str) -> dict[str, Any]:
-    """The `inputs` of the file on the branch or tag, or the `problem` with it."""
-    maker = pipeline_maker(context.services(request))
+    """Return the `inputs` of the file on the branch or tag, or the `problem` with it."""
     try:
-        inputs = await maker.inputs_of_file(project.id, user_of(visitor).id, ref)
+        inputs = await _declared_inputs(request, visitor, project, ref)
     except PipelineRefused as refused:
         return {"inputs": [], "problem": " ".join(refused.errors)}
     return {"inputs": list(inputs.values()), "problem": ""}
+
+
+async def _declared_inputs(
+    request: web.Request, visitor: Visitor, project: Project, ref: str
+) -> dict[str, Input]:
+    maker = pipeline_maker(context.services(request))
+    return await maker.inputs_of_file(project.id, user_of(visitor).id, ref)
 
 
 @pages.post("/{project}/-/pipelines", access=RUN, form_page=show_new_pipeline)
@@ -220,13 +223,24 @@ async def run_pipeline(
     ref = params.ref.strip()
     if params.shows:
         return page.see_other(request, visitor, f"{url(project, 'new')}?{urlencode({'ref': ref})}")
-    given = {"variables": read_variables(params.variables), "inputs": params.given_inputs}
-    made = await page.read(request, api.create_pipeline, project, ref=ref, **given)
+    variables = read_variables(params.variables)
+    inputs = chosen_inputs(params.inputs, await _declared_inputs(request, visitor, project, ref))
+    made = await page.read(request, api.create_pipeline, project, ref=ref, variables=variables, inputs=inputs)
     return page.see_other(request, visitor, url(project, made["id"]))
 
 
+def chosen_inputs(sent: Mapping[str, str], declared: Mapping[str, Input]) -> dict[str, str]:
+    """Return what a form gives that shows all inputs with their defaults: only some of many may be given."""
+    values = {name: value.replace("\r\n", "\n") for name, value in sent.items()}
+    return {
+        name: value
+        for name, value in values.items()
+        if name not in declared or value != declared[name].default_text
+    }
+
+
 def read_variables(text: str) -> list[dict[str, str]]:
-    """The variables of a form's field. Raises 400 for a line that gives none."""
+    """Return the variables of a form's field. Raise 400 for a line that gives none."""
     given = []
     for number, line in enumerate(text.splitlines(), 1):
         name, equals, value = line.partition("=")

@@ -64,7 +64,7 @@ _DOWNSTREAM = """
     ORDER BY jobs.retried, jobs.id LIMIT %(most)s
     """)
 async def jobs_of_pipeline(database: Executor, pipeline_id: int, most: int) -> list[PipelineJob]:
-    """The first `most`, those that count before those that others have taken the place of."""
+    """Return the first `most`, those that count before those that others have taken the place of."""
 
 
 @statement(f"""
@@ -74,12 +74,12 @@ async def jobs_of_pipeline(database: Executor, pipeline_id: int, most: int) -> l
     ORDER BY jobs.id DESC LIMIT %(most)s
     """)
 async def attempts(database: Executor, job_id: int, most: int) -> list[PipelineJob]:
-    """The job and those of its name in its pipeline, newest first: what it was tried with before and after."""
+    """Return the job and those of its name in its pipeline, newest first: what it was tried with before and after."""
 
 
 @statement(f"SELECT {_COLUMNS} FROM jobs {_DOWNSTREAM} WHERE jobs.id = %(job_id)s")
 async def find_job(database: Executor, job_id: int) -> PipelineJob:
-    """Raises NotFound where the job has gone."""
+    """Raise NotFound where the job has gone."""
 
 
 @attrs.frozen(kw_only=True)
@@ -110,7 +110,7 @@ class JobDetails:
     WHERE jobs.id = %(job_id)s
     """)
 async def job_details(database: Executor, job_id: int) -> JobDetails:
-    """Raises NotFound where the job has gone."""
+    """Raise NotFound where the job has gone."""
 
 
 @attrs.frozen
@@ -171,4 +171,4 @@ class WaitingJob:
     WHERE kinds.id = ANY (%(job_ids)s::bigint[]) AND kinds.kind = 'build' AND kinds.status = 'pending'
     """)
 async def waiting_jobs(database: Executor, job_ids: list[int], *, star_is_any: bool) -> list[WaitingJob]:
-    """Those of the jobs that are pending."""
+    """Return those of the jobs that are pending."""

@@ -31,7 +31,7 @@ _BLACK, _WHITE = (0, 0, 0), (255, 255, 255)
 
 
 def _palette() -> tuple[RGB, ...]:
-    """The 16 that have names, a cube of 6 x 6 x 6, and 24 greys, as xterm numbers them."""
+    """Return the 16 that have names, a cube of 6 x 6 x 6, and 24 greys, as xterm numbers them."""
     base = [_rgb(text) for row in _BASE for text in row.split()]
     cube = [(red, green, blue) for red in _STEPS for green in _STEPS for blue in _STEPS]
     greys = [(grey, grey, grey) for grey in range(8, 248, 10)]
@@ -57,7 +57,7 @@ def contrast(one: RGB, other: RGB) -> float:
 
 
 def _lightened(colour: RGB) -> RGB:
-    """The colour, with as much white as it takes to be read on `GROUND`."""
+    """Return the colour, with as much white as it takes to be read on `GROUND`."""
     found = colour
     for tenth in range(11):
         red, green, blue = (part + (255 - part) * tenth // 10 for part in colour)
@@ -77,7 +77,8 @@ ON = tuple(max((_BLACK, _WHITE), key=lambda text: contrast(text, ground)) for gr
 
 
 def nearest(red: int, green: int, blue: int) -> int:
-    """The number of the colour of the cube or of the greys that is like this one; parts beyond 255 count as that.
+    """Return the number of the colour of the cube or of the greys that is like this one; parts beyond 255 count as
+    that.
 
     Computed and not searched for: a log may choose another colour for each of its characters.
     """
@@ -101,7 +102,7 @@ def classes(text: int | None, ground: int | None) -> list[str]:
 
 
 def stylesheet() -> str:
-    """The rules of all these classes; those of text come last, so that they win."""
+    """Return the rules of all these classes; those of text come last, so that they win."""
     grounds = [
         f".log .b{number}{{background:{_hex(colour)};color:{_hex(ON[number])}}}"
         for number, colour in enumerate(PALETTE)
@@ -240,14 +241,14 @@ def _coloured(style: Style, which: str, number: int | None) -> Style:
 
 
 def _named(code: int) -> int | None:
-    """The number of a colour that has a code of its own."""
+    """Return the number of a colour that has a code of its own."""
     if code in range(30, 38) or code in range(40, 48):
         return code % 10
     return code % 10 + 8 if code in range(90, 98) or code in range(100, 108) else None
 
 
 def _chosen(codes: Iterator[int], present: int | None) -> int | None:
-    """The colour that the codes after 38 or 48 choose; the present one where they choose none."""
+    """Return the colour that the codes after 38 or 48 choose; the present one where they choose none."""
     kind = next(codes, None)
     if kind == 5:
         number = next(codes, 256)
@@ -292,7 +293,7 @@ class _Line:
         self._pieces, self._returned = [], False
 
     def _step_back(self) -> None:
-        """Takes one character away; of a long piece the end is split off first, for the next ones."""
+        """Take one character away; of a long piece the end is split off first, for the next ones."""
         last = self._pieces.pop()
         cut = max(0, len(last.text) - _SPLIT)
         for text in (last.text[:cut], last.text[cut:-1]):

@@ -42,7 +42,7 @@ def reason(job: WaitingJob, project: Project) -> Reason:
 def _first_obstacle(
     job: WaitingJob, project: Project, runners: tuple[str, str]
 ) -> tuple[str, tuple[str, str] | None]:
-    """A sentence, or "" for a job that a runner may take; and where to change what is so."""
+    """Return a sentence, or "" for a job that a runner may take; and where to change what is so."""
     base = f"/{project.full_path}/-"
     if project.archived:
         return "Its project is archived: no runner gets its jobs.", ("General settings", f"{base}/edit")

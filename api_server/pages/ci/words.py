@@ -23,7 +23,8 @@ FAILURES: Final = {
     "archived_failure": "It is too old to be run.",
     "unmet_prerequisites": "What it needs could not be prepared.",
     "scheduler_failure": "The service could not hand it to a runner.",
-    "data_integrity_failure": "What is stored of it is damaged.",
+    "data_integrity_failure": "What is stored of it is damaged, or its variables and tokens are too large.",
+    "user_blocked": "Who ran it has been blocked since.",
     "image_pull_failure": "The runner could not pull its image. Is the name right, and may the runner read it?",
     "trace_size_exceeded": "Its log became longer than logs may be.",
     "environment_creation_failure": "Its environment could not be made: is the name a valid one?",
@@ -67,7 +68,7 @@ SOURCES: Final = {
 
 
 def failure(reason: str | None) -> str:
-    """A sentence."""
+    """Return a sentence."""
     return FAILURES.get(reason or "", f"It failed: {(reason or 'unknown failure').replace('_', ' ')}.")
 
 

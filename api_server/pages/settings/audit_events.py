@@ -92,7 +92,7 @@ async def export_events(
 
 
 def _scope(request: web.Request, resource: Project | Group) -> dict[str, Any]:
-    """What the visitor may see, as the API's lists have it. Raises 403 where the licence has no audit events."""
+    """What the visitor may see, as the API's lists have it. Raise 403 where the licence has no audit events."""
     routes.require_license(AUDIT_EVENTS, context.services(request).settings)
     return scope_of(caller(request), resource)
 
@@ -105,7 +105,7 @@ async def show_list(
     scope: Conditions,
     **values: Any,
 ) -> web.Response:
-    """The page with the events of `scope` that the filters let through, newest first."""
+    """Return the page with the events of `scope` that the filters let through, newest first."""
     database = context.services(request).database
     listed = await queries.list_events(database, params.page, {**params.conditions, **scope})
     authors = {event["author_id"] for event in orjson.loads(listed.body)}
@@ -126,7 +126,7 @@ async def show_list(
 
 
 async def export(request: web.Request, conditions: Conditions, form: Format) -> web.StreamResponse:
-    """All events that the filters let through, newest first, as the API shows them; read as they are sent."""
+    """Return all events that the filters let through, newest first, as the API shows them; read as they are sent."""
     media_type = "text/csv" if form == "csv" else "application/x-ndjson"
     response = web.StreamResponse(
         headers={

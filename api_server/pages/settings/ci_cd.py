@@ -126,7 +126,7 @@ act(
 
 @pages.post(f"{OF_PROJECT}/job_token_scope/allow", access=MAINTAINER, form_page=show_ci_settings)
 async def allow_jobs(request: web.Request, visitor: Visitor, form: Form, project: Project) -> web.Response:
-    """Of the project or the group with that full path. Raises 422 if the visitor sees neither."""
+    """Of the project or the group with that full path. Raise 422 if the visitor sees neither."""
     path = str(form.get("path", "")).strip().strip("/")
     other = await visible_project(request, visitor, path)
     if other is not None:

@@ -35,13 +35,13 @@ OF_GROUP = [
 
 
 def home(resource: Project | Group) -> str:
-    """The address of the page of a project or a group."""
+    """Return the address of the page of a project or a group."""
     return f"/{resource.full_path}" if isinstance(resource, Project) else f"/groups/{resource.full_path}"
 
 
 def values(request: web.Request, resource: Project | Group) -> dict[str, Any]:
-    """What the template of a page of settings finds: `frame`, which it extends, `resource`, `home`, its address, and
-    the `sections` that the visitor may open."""
+    """Return what the template of a page of settings finds: `frame`, which it extends, `resource`, `home`, its address,
+    and the `sections` that the visitor may open."""
     is_project = isinstance(resource, Project)
     base = home(resource)
     sections = [
@@ -67,6 +67,6 @@ def answer(
     status: int = 200,
     **page_values: Any,
 ) -> web.Response:
-    """A page of settings, or with another `tab` one beside them."""
+    """Return a page of settings, or with another `tab` one beside them."""
     common = values(request, resource) | {"back": page.address(request)}
     return page.answer(request, visitor, f"settings/{template}", status, **common | page_values)

@@ -80,7 +80,7 @@ class Confirmed:
     confirmation: str = ""
 
     def check(self, resource: Project | Group) -> None:
-        """Raises 422 if it is not the path."""
+        """Raise 422 if it is not the path."""
         if self.confirmation.strip() != resource.full_path:
             raise invalid({"confirmation": [f"Type {resource.full_path} to confirm."]}, status=422)
 

@@ -77,7 +77,7 @@ async def show_members(
 async def invite(
     request: web.Request, visitor: Visitor, form: Form, resource: Project | Group
 ) -> web.Response:
-    """Those who have an account become members at once, the others get a mail. Raises 422 if nobody was invited."""
+    """Make users members at once, and invite others by mail. Raise 422 if nobody was invited."""
     names = [name for name in str(form.get("recipients", "")).replace(",", " ").split() if name]
     known, problems = await _ids_of(request, [name for name in names if "@" not in name.removeprefix("@")])
     sent = {
@@ -114,7 +114,7 @@ async def _ids_of(request: web.Request, usernames: list[str]) -> tuple[dict[str,
 async def _invited(
     request: web.Request, resource: Project | Group, sent: Mapping[str, Any], known: Mapping[str, str]
 ) -> dict[str, str]:
-    """Invites, and returns what is wrong by recipient. Raises 422 for refusals of all of them."""
+    """Invite, and returns what is wrong by recipient. Raise 422 for refusals of all of them."""
     try:
         answer = await page.read(request, invitations.invite, resource, **sent)
     except ApiError as refusal:
@@ -129,7 +129,7 @@ async def _invited(
 @pages.post(f"{OF_PROJECT}/leave", access=project())
 @pages.post(f"{OF_GROUP}/leave", access=group())
 async def leave(request: web.Request, visitor: Visitor, resource: Project | Group) -> web.Response:
-    """Ends the visitor's own membership, after which she may not see the page any more."""
+    """End the visitor's own membership, after which she may not see the page any more."""
     await ask(request, member_handlers.remove_member, resource, user_id=visitor.user_id)
     return page.see_other(request, visitor, "/", f"You are no member of {resource.full_path} any more.")
 

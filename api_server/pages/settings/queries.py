@@ -39,7 +39,7 @@ RUNNERS_OF_GROUP = ListQuery(_DETAILS, f"{_RUNNERS} {OF_GROUP}")
 async def list_runners(
     database: Executor, page: Page, *, project_id: int | None = None, namespace_id: int | None = None
 ) -> ListPage:
-    """The runners that may run the jobs of the project, or of all projects of the group, with their details."""
+    """Return the runners that may run the jobs of the project, or of all projects of the group, with their details."""
     if project_id is not None:
         return await RUNNERS_OF_PROJECT.read(database, page, project_id=project_id)
     return await RUNNERS_OF_GROUP.read(database, page, namespace_id=namespace_id)

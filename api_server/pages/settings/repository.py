@@ -53,7 +53,7 @@ def remedy(last_error: str) -> str:
 
 
 def why_it_waits(mirror: Mapping[str, Any], run: QueuedRun | None) -> str:
-    """What happens next with a mirror, in a sentence."""
+    """Return what happens next with a mirror, in a sentence."""
     if not mirror["enabled"]:
         return "It is switched off: nothing is pushed until it is switched on under Change."
     if mirror["update_status"] == "started":
@@ -109,8 +109,8 @@ async def update_mirror(request: web.Request, visitor: Visitor, form: Form, proj
 
 
 def _mirror(form: Form) -> dict[str, Any]:
-    """The API's parameters. The API takes user name and password as a part of the URL; the form has fields for them.
-    Raises 422."""
+    """Return the API's parameters. The API takes user name and password as a part of the URL; the form has fields for
+    them. Raise 422."""
     branches, url = form.get("branches"), str(form.get("url", "")).strip()
     sent = {
         "url": _with_credentials(url, str(form.get("user", "")), str(form.get("password", ""))),
@@ -131,7 +131,7 @@ def _mirror(form: Form) -> dict[str, Any]:
 
 
 def _with_credentials(url: str, user: str, password: str) -> str:
-    """The URL with the user name and the password that were typed; as it is without them. Raises 422 if it has no
+    """Return the URL with the user name and the password that were typed; as it is without them. Raise 422 if it has no
     place for them."""
     if not (user or password):
         return url

@@ -47,7 +47,7 @@ async def show_merge_request_settings(
 
 
 async def _checks(request: web.Request, project: Project) -> tuple[list[dict[str, Any]], str]:
-    """The project's checks; without a licence for them none, and the sentence that says so."""
+    """Return the project's checks; without a licence for them none, and the sentence that says so."""
     try:
         return await page.read(request, handlers.list_services, project, per_page=MAX_PER_PAGE), ""
     except ApiError as refusal:
@@ -109,7 +109,7 @@ async def show_check(
 
 
 def why_it_waits(delivery: Mapping[str, Any], check: Mapping[str, Any]) -> str:
-    """What happens next with a delivery, in a sentence; "" for one that has arrived."""
+    """Return what happens next with a delivery, in a sentence; "" for one that has arrived."""
     if delivery["status"] == "delivered":
         return ""
     if check["paused"]:
@@ -156,7 +156,7 @@ async def update_check(request: web.Request, visitor: Visitor, form: Form, proje
 
 
 def _configuration(form: Form) -> dict[str, Any]:
-    """The API's parameters. An empty secret is none that is sent."""
+    """Return the API's parameters. An empty secret is none that is sent."""
     limited = form.get("applies_to") == "some"
     sent: dict[str, Any] = {
         "name": form.get("name", ""),

@@ -126,7 +126,7 @@ class TooNested(Exception):
 
 
 def to_parts(text: str, at: Surroundings, budget: Budget) -> list[Part]:
-    """Return the text as HTML in parts. Raises `TooNested`."""
+    """Return the text as HTML in parts. Raise `TooNested`."""
     unsafe = cmark.markdown_to_html_with_extensions(_with_front_matter(text), _OPTIONS, _EXTENSIONS)
     _check_nesting(unsafe)
     safe = _CLEANER.clean(unsafe)
@@ -174,7 +174,7 @@ def anchor_of(heading: str) -> str:
 
 
 def _in_anchor(character: str) -> bool:
-    """Whether it is `[\\p{Word}\\- ]`."""
+    """Return whether it is `[\\p{Word}\\- ]`."""
     category = unicodedata.category(character)
     return category[0] in "LM" or category in ("Nd", "Pc") or character in "- "
 
@@ -275,7 +275,7 @@ class _Writer:
         return _tag("a", shown)
 
     def _image(self, attributes: dict[str, str]) -> str:
-        """An image of a repository here, or a link to another one: pages load nothing from elsewhere."""
+        """Return an image of a repository here, or a link to another one: pages load nothing from elsewhere."""
         source = attributes.get("src", "")
         name = unquote(posixpath.basename(re.split("[?#]", source)[0]))[:200]
         text = attributes.get("alt", "").strip() or name or "image"
@@ -341,7 +341,7 @@ def _tag(name: str, attributes: dict[str, str]) -> str:
 
 
 def _check_box(attributes: dict[str, str]) -> str:
-    """A task of a list, which nobody can tick here; nothing for other fields."""
+    """Return a task of a list, which nobody can tick here; nothing for other fields."""
     if attributes.get("type") != "checkbox":
         return ""
     done = "checked" in attributes
@@ -355,7 +355,7 @@ def _without_controls(url: str) -> str:
 
 
 def _is_elsewhere(url: str) -> bool:
-    """Whether it has a scheme or a host; browsers take `\\` for `/`."""
+    """Return whether it has a scheme or a host; browsers take `\\` for `/`."""
     return _SCHEME.match(url) is not None or url.replace("\\", "/").startswith("//")
 
 

@@ -372,6 +372,7 @@ async def test_a_link_signs_in_by_its_form_and_once(page_forge: Forge, browser: 
         assert (browser.path, browser.title) == ("/", "Your projects")
         for answer in (await other.send(path), await other.get(path)):
             assert (answer.status, answer.title) == (404, "This link is no longer good")
+            assert "prints a new one with forgelet&#39;s command `user sign-in-link NAME`." in answer.text
     (details,) = await details_of(page_forge, f"event_type=authenticated_with_link&author_id={person.id}")
     assert (details["custom_message"], details["with"]) == ("Signed in with LINK authentication", "LINK")
 

@@ -14,10 +14,12 @@ from urllib.parse import quote
 import attrs
 import orjson
 import pytest
+from aiohttp.test_utils import make_mocked_request
 
 from api_server.web import errors, params, request_data
 from api_server.web.errors import ApiError
 from api_server.web.params import AtMost, AtMostBytes, CommaList, public_name, structure
+from api_server.web.request_data import cookie_value
 from api_server.web.routes import Route
 from tests.support.deviations import Deviations
 from tests.support.forge import ROOT_TOKEN, Forge
@@ -561,3 +563,20 @@ async def test_an_empty_list_in_a_form_ends_what_was_listed(forge: Forge) -> Non
         assert (changed.status, changed.body["protected_branches"]) == (200, []), form
     members = await forge.root.get(f"/projects/{project['id']}/members/all?user_ids[]=")
     assert len(members.body) == 1, "who asks for nobody by name is shown everybody"
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("a=1", "1"),
+        ("b=2; a=1; c=3", "1"),
+        ("b=2;a=1", "1"),
+        ('b="x; y"; a="1=.2"', "1=.2"),
+        ("aa=2; b-a=3; b=a=4", ""),
+        ("a=; b=2", ""),
+        ("a", ""),
+        ("", ""),
+    ],
+)
+def test_a_cookie_is_found_among_others(line: str, value: str) -> None:
+    assert cookie_value(make_mocked_request("GET", "/", headers={"Cookie": line}), "a") == value

@@ -366,11 +366,8 @@ async def test_a_child_pipeline_is_started_and_its_outcome_taken_over(forge):
         return (await project.bridges(pipeline))["child"]["downstream_pipeline"]
 
     child = await until(downstream)
-    assert (child["project_id"], child["source"], child["sha"]) == (
-        project.id,
-        "parent_pipeline",
-        pipeline["sha"],
-    )
+    found = (child["project_id"], child["source"], child["sha"])
+    assert found == (project.id, "parent_pipeline", pipeline["sha"])
     variables = await project.api.get(f"{project.url}/pipelines/{child['id']}/variables")
     assert variables.body == [{"variable_type": "env_var", "key": "COLOR", "value": "red", "raw": False}]
 
@@ -394,9 +391,11 @@ async def test_a_child_pipeline_is_started_and_its_outcome_taken_over(forge):
     assert (await project.statuses(pipeline))["next"] == "skipped"
     again = (await project.api.post(f"{project.url}/jobs/{inner['id']}/retry")).body
     await until(lambda: bridge_is("running"))
+    assert (await project.statuses(pipeline))["next"] == "created"
     await run(forge, again["id"])
     await happen(forge, again["id"], "success")
     await until(lambda: bridge_is("success"))
+    assert await project.statuses(pipeline) == {"child": "success", "next": "pending"}
 
 
 async def test_variables_of_a_bridge_are_expanded_where_it_is(forge: Forge) -> None:

@@ -457,6 +457,13 @@ async def test_bridges_pass_inputs_on(forge: Forge) -> None:
     made = {name: bridges[name]["downstream_pipeline"]["id"] for name in ("child", "other")}
     assert await scripts_of(project, made["child"]) == {"blue-green 3 false": ["make"]}
     assert await scripts_of(other, made["other"]) == {"canary 1 true": ["é 😀"]}
+    refused = bridges["wrong"]["downstream_pipeline"]
+    shown = (await other.api.get(f"{other.url}/pipelines/{refused['id']}")).body
+    assert (shown["status"], shown["source"], shown["yaml_errors"]) == (
+        "failed",
+        "pipeline",
+        "unknown input arguments: nothing",
+    )
 
 
 async def test_a_push_has_inputs_as_options(forge: Forge, tmp_path: Path) -> None:

@@ -226,6 +226,17 @@ async def test_a_job_that_cannot_be_described_fails_and_the_next_is_taken(
     assert (broken["status"], broken["failure_reason"]) == ("failed", "data_integrity_failure")
 
 
+async def test_jobs_of_who_was_blocked_meanwhile_fail(forge: Forge) -> None:
+    project = await ci_project(forge)
+    runner = await a_runner(forge, project_id=project.id)
+    job = await project.job()
+    other = await project.job(by=forge.root)
+    await forge.root.post(f"/users/{project.developer.id}/block", expect=201)
+    assert (await runner.job()).id == other["id"]
+    shown = (await forge.root.get(f"{project.url}/jobs/{job['id']}")).body
+    assert (shown["status"], shown["failure_reason"]) == ("failed", "user_blocked")
+
+
 async def test_a_job_with_more_secrets_than_a_log_is_searched_for_fails(
     forge: Forge, project: CiProject
 ) -> None:

@@ -280,8 +280,10 @@ async def test_what_is_purged_is_not_stored_any_more(scene: Scene, boss: Browser
 
 async def test_an_edge_that_does_not_exist_is_not_purged(boss: Browser) -> None:
     await boss.get("/admin/edges")
-    await boss.send("/admin/edges/purge", edge="7", prefix="/")
-    assert "Not all was purged. There is no such edge: the setting edge_urls names them." in boss.text
+    await boss.send("/admin/edges/purge", edge="7", prefix="/a")
+    problem = "Not all was purged. There is no such edge: the setting edge_urls names them."
+    assert (boss.status, f'id="purge-prefix-problem">{problem}</p>' in boss.text) == (400, True)
+    assert 'id="purge-prefix" name="prefix" type="text" value="/a"' in boss.text
 
 
 async def test_what_is_wrong_with_an_edge_is_said(new_forge: Any) -> None:

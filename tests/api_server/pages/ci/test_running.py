@@ -46,6 +46,14 @@ async def test_a_pipeline_runs_with_variables(browser: Browser, project: CiProje
     assert [(each["key"], each["value"]) for each in given.body] == [("WORD", "se=cret"), ("EMPTY", "")]
 
 
+async def test_who_lacks_the_file_is_led_to_where_it_is_written(browser: Browser, project: CiProject) -> None:
+    base = f"/{project.path}/-/pipelines"
+    link = f'href="/{project.path}/-/new/main?file_name=.gitlab-ci.yml"'
+    assert link in (await browser.get(f"{base}/new")).text
+    assert "Missing CI config file" in browser.text
+    assert link not in (await browser.get(f"{base}/new?ref=topic")).text
+
+
 async def test_a_schedule_is_made_changed_played_and_deleted(browser: Browser, project: CiProject) -> None:
     base, url = f"/{project.path}/-/pipeline_schedules", f"{project.url}/pipeline_schedules"
     assert "There are none yet." in (await browser.get(base)).words
@@ -155,14 +163,14 @@ async def test_a_pipeline_is_run_with_the_inputs_of_its_file(browser: Browser, p
     assert 'name="inputs[' not in browser.text
     await browser.send(base, ref="inputs", shows="true")
     assert browser.path_qs == f"{base}/new?ref=inputs"
-    fields = re.findall(r'<(input|select|textarea)[^>]* name="((?:inputs|typed)\[\w+\])"', browser.text)
+    fields = re.findall(r'<(input|select|textarea)[^>]* name="(inputs\[\w+\])"', browser.text)
     assert fields == [
         ("select", "inputs[environment]"),
-        ("input", "typed[replicas]"),
-        ("select", "typed[dry]"),
-        ("input", "typed[steps]"),
+        ("input", "inputs[replicas]"),
+        ("select", "inputs[dry]"),
+        ("input", "inputs[steps]"),
         ("textarea", "inputs[note]"),
-        ("select", "typed[size]"),
+        ("select", "inputs[size]"),
         ("input", "inputs[pattern]"),
     ]
     assert re.findall(r'<option value="([^"]*)" selected', browser.text) == [
@@ -176,12 +184,13 @@ async def test_a_pipeline_is_run_with_the_inputs_of_its_file(browser: Browser, p
         "ref": "inputs",
         "inputs[environment]": "production",
         "inputs[note]": "x\r\ny",
-        "typed[dry]": "true",
-        "typed[size]": "",
+        "inputs[dry]": "true",
+        "inputs[size]": "",
     }
-    await browser.send(base, **sent, **{"typed[replicas]": "", "typed[steps]": '["a"]'})
+    await browser.send(base, **sent, **{"inputs[replicas]": "", "inputs[steps]": '["a"]'})
     assert browser.status == 400
-    assert "`replicas` input: required value has not been provided" in browser.words
+    problem = '<p class="wrong" id="inputs[replicas]-problem">Required value has not been provided.</p>'
+    assert (problem in browser.text, 'role="alert"' in browser.text) == (True, False)
     assert re.findall(r'<option value="([^"]*)" selected', browser.text) == [
         "production",
         "true",
@@ -189,7 +198,7 @@ async def test_a_pipeline_is_run_with_the_inputs_of_its_file(browser: Browser, p
     ]
     assert 'value="[&#34;a&#34;]"' in browser.text
     assert "x\r\ny</textarea>" in browser.text
-    await browser.send(base, **sent, **{"typed[replicas]": "3", "typed[steps]": '["a"]'})
+    await browser.send(base, **sent, **{"inputs[replicas]": "3", "inputs[steps]": '["a"]'})
     assert (browser.status, "production 3 true l" in browser.words) == (200, True)
     group = "SELECT resource_group FROM jobs WHERE project_id = %(id)s"
     assert await project.forge.database.value(group, id=project.id) == "<x\ny>"
@@ -202,10 +211,29 @@ async def test_a_refused_run_shows_the_inputs_of_the_branch_that_was_written(
     await project.commit(INPUTS, branch="more")
     await browser.get(f"{base}/new")
     await browser.send(base, ref="more")
-    assert (browser.status, 'name="typed[replicas]"' in browser.text) == (400, True)
+    assert (browser.status, 'name="inputs[replicas]"' in browser.text) == (400, True)
     assert 'value="v1"' in browser.text
     await browser.send(base, ref="nowhere")
     assert "Reference not found" in browser.words
+
+
+async def test_only_what_differs_from_the_defaults_counts_as_given(
+    browser: Browser, project: CiProject
+) -> None:
+    base = f"/{project.path}/-/pipelines"
+    names = [f"i{number}" for number in range(21)]
+    declared = ", ".join(f'{name}: {{default: "{name}\\n"}}' for name in names)
+    job = "job: {script: '$[[ inputs.i0 ]]', tags: ['$[[ inputs.i1 ]]']}"
+    await project.commit(f"spec: {{inputs: {{{declared}}}}}\n---\n{job}\n", branch="many")
+    await browser.get(f"{base}/new?ref=many")
+    sent = {f"inputs[{name}]": f"{name}\r\n" for name in names}
+    await browser.send(base, ref="many", **sent | {"inputs[i1]": "mine"})
+    assert (browser.status, browser.path.startswith(f"{base}/")) == (200, True)
+    (job,) = (await project.api.get(f"{project.url}/jobs")).body
+    assert job["tag_list"] == ["mine"]
+    await browser.get(f"{base}/new?ref=many")
+    await browser.send(base, ref="many", **dict.fromkeys(sent, "other"))
+    assert (browser.status, "A pipeline can take up to 20 inputs" in browser.words) == (400, True)
 
 
 async def test_a_schedule_has_inputs(browser: Browser, project: CiProject) -> None:
