@@ -69,9 +69,7 @@ class Standby:
                     os.kill(pid, signal.SIGSTOP if stopped else signal.SIGCONT)
 
     def url(self, database: str = "postgres", role: str = "postgres") -> str:
-        return (
-            f"postgresql://{role}:{quote(self.password)}@/{database}?host={quote(str(self.folder), safe='')}"
-        )
+        return url_of(self.folder, self.password, database, role)
 
     def run(self, statement: str) -> object:
         return run(self.url(), statement)
@@ -86,6 +84,11 @@ class Standby:
         with contextlib.suppress(psycopg2.OperationalError):
             return self.run("SELECT 1") == 1
         return False
+
+
+def url_of(sockets: Path, password: str, database: str = "postgres", role: str = "postgres") -> str:
+    """Of the server whose socket is in this folder."""
+    return f"postgresql://{role}:{quote(password)}@/{database}?host={quote(str(sockets), safe='')}"
 
 
 def copied(primary_url: str, folder: Path) -> None:

@@ -8,8 +8,11 @@ import pytest
 from api_server.ci.config.plan import CrossDependency, IdToken, Retry, from_json, to_json
 from api_server.ci.config.variables import Variable
 from api_server.ci.runners import job_response
+from tests.support.tables import tables_of
 
 from .planning import FULL, errors, job, jobs
+
+TABLES = tables_of(__file__)
 
 
 def test_a_job_with_every_keyword_survives_storage_as_json():
@@ -198,17 +201,7 @@ PROJECT = "project: a/b, ref: main, job: c"
 @pytest.mark.parametrize(
     ("needs", "complaints"),
     [
-        ("1", ["jobs:test:needs config can only be a Hash or an Array"]),
-        ("{}", ["jobs:test:needs config can not be an empty Hash"]),
-        ("[1]", ["jobs:test:needs:need has an unsupported type"]),
-        ("['']", ["jobs:test:needs:need config can't be blank"]),
-        ("[{job: ''}]", ["jobs:test:needs:need job can't be blank"]),
-        ("[{job: 1}]", ["jobs:test:needs:need job should be a string"]),
-        ("[{job: c, artifacts: 1}]", ["jobs:test:needs:need artifacts should be a boolean value"]),
-        ("[{job: c, some: key}]", ["jobs:test:needs:need config contains unknown keys: some"]),
-        ("{job: c, some: key}", ["jobs:test:needs:need config contains unknown keys: some"]),
-        # rows of a matrix
-        ("[{job: c, parallel: 2}]", ['jobs:test:needs config cannot use "parallel: <number>".']),
+        *TABLES["what_needs_may_not_be"],
         (
             "[{job: c, parallel: {rows: [{A: b}]}}]",
             [
@@ -216,12 +209,6 @@ PROJECT = "project: a/b, ref: main, job: c"
                 "jobs:test:needs:need:parallel config missing required keys: matrix",
             ],
         ),
-        (
-            "[{job: c, parallel: {matrix: {A: b}}}]",
-            ["jobs:test:needs:need:parallel:matrix config should be an array of hashes"],
-        ),
-        # of other projects
-        ("{project: a/b, job: c, ref: 1}", ["jobs:test:needs:need ref should be a string"]),
         (
             "[{project: a/b}]",
             [
@@ -231,34 +218,15 @@ PROJECT = "project: a/b, ref: main, job: c"
                 "jobs:test:needs:need job can't be blank",
             ],
         ),
-        (
-            "[{ref: main, job: c}]",
-            [
-                "jobs:test:needs:need project should be a string",
-                "jobs:test:needs:need project can't be blank",
-            ],
-        ),
         (f"[{{{PROJECT}, optional: true}}]", ["jobs:test:needs:need config contains unknown keys: optional"]),
-        (
-            f"[{{{PROJECT}, pipeline: $ID}}]",
-            ["jobs:test:needs:need config contains unknown keys: pipeline"],
-        ),
-        (f"[{{{PROJECT}, artifacts: x}}]", ["jobs:test:needs:need artifacts should be a boolean value"]),
         (
             f"[{', '.join(['{' + PROJECT + '}'] * 6)}]",
             ["jobs:test:needs config must be less than or equal to 5"],
-        ),
-        # of other pipelines
-        ("[{pipeline: 1, job: c}]", ["jobs:test:needs:need pipeline should be a string"]),
-        (
-            "[{pipeline: $ID, job: c, optional: true}]",
-            ["jobs:test:needs:need config contains unknown keys: optional"],
         ),
         (
             f"[{', '.join(['{pipeline: $ID, job: c}'] * 6)}]",
             ["jobs:test:needs config must be less than or equal to 5"],
         ),
-        ("[{pipeline: a/b}]", ["jobs:test:needs config uses invalid types: bridge"]),
         (
             "[{artifacts: true}]",
             [
@@ -275,31 +243,7 @@ def test_what_needs_may_not_be(needs, complaints):
 
 @pytest.mark.parametrize(
     ("job", "complaint"),
-    [
-        ("{needs: [c]}", "jobs:test config should contain either a trigger or a needs:pipeline"),
-        (
-            "{needs: {pipeline: a/b}, trigger: c/d}",
-            "jobs:test config should contain either a trigger or a needs:pipeline",
-        ),
-        (
-            "{needs: [{pipeline: a/b}, {pipeline: c/d}]}",
-            "jobs:test config should contain at most one bridge need",
-        ),
-        ("{needs: {pipeline: a/b}, tags: [x]}", "jobs:test config contains unknown keys: tags"),
-        ("{needs: {pipeline: ''}}", "jobs:test:needs:need pipeline can't be blank"),
-        (
-            f"{{trigger: a/b, needs: [{{{PROJECT}}}]}}",
-            "jobs:test:needs config uses invalid types: cross_dependency",
-        ),
-        (
-            "{trigger: a/b, needs: [{pipeline: $ID, job: c}]}",
-            "jobs:test:needs config uses invalid types: cross_dependency",
-        ),
-        (
-            f"{{script: x, rules: [{{needs: [{{{PROJECT}}}]}}]}}",
-            "jobs:test:rules:rule:needs config uses invalid types: cross_dependency",
-        ),
-    ],
+    TABLES["which_jobs_may_have_which_needs"],
 )
 def test_which_jobs_may_have_which_needs(job, complaint):
     assert errors(f"test: {job}") == (complaint,)
