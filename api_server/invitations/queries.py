@@ -81,6 +81,7 @@ _LISTS = {
             AND (%(query)s::text IS NULL OR lower(invitations.email) = lower(%(query)s))
         """,
         planned_once=True,
+        found_once=True,
     )
     for kind in ("namespace", "project")
 }

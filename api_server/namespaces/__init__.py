@@ -1,1 +1,1 @@
-"""Where things belong: groups, projects, their members, their paths and who sees them."""
+"""Namespaces: groups, projects, their members, their paths and who may see them."""

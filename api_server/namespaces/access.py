@@ -1,4 +1,5 @@
-"""Finding the group or project that a request names, by id or by a path of now or before, under its route's rule."""
+"""Lookup of the group or project that a request names, by id or by a current or former path, under its
+route's rule."""
 
 from typing import ClassVar, Literal, NoReturn, TypeVar
 
@@ -23,8 +24,8 @@ ResourceT = TypeVar("ResourceT", Group, Project)
 
 
 def id_in(reference: str, parameter: str = "id") -> int | None:
-    """The number where `reference` is an id (digits, perhaps with a minus), None where it is a path. Raises 400 where
-    it has more than 64 bits (decision D11)."""
+    """Return the number if `reference` is an id (digits, with an optional minus sign), or None if it is a
+    path. Raise 400 if it exceeds 64 bits (decision D11)."""
     if not (reference.isascii() and reference.removeprefix("-").isdecimal()):
         return None
     if len(reference) > _MOST_DIGITS or not -MAX_BIGINT - 1 <= int(reference) <= MAX_BIGINT:
@@ -33,10 +34,12 @@ def id_in(reference: str, parameter: str = "id") -> int | None:
 
 
 def redirect(request: web.Request, current_id: int) -> NoReturn:
-    """301 to the same URL by id for reading; 405 for everything else, as GitLab answers for old paths."""
+    """Answer a request by an old path like GitLab: 301 to the same URL by id for reading, 405 for everything
+    else."""
     if request.method not in ("GET", "HEAD"):
         raise ApiError(405, {"message": "Non GET methods are not allowed for moved projects"})
-    # By its place: clients encode one path in several ways, and a short one may stand in the URL elsewhere.
+    # Replace the path by its position: clients encode a path in several ways, and a short one may also occur
+    # elsewhere in the URL.
     parts = plain(request.rel_url.raw_path).split("/")
     parts[request.match_info.get_info()["formatter"].split("/").index("{id}")] = str(current_id)
     query = f"?{request.rel_url.raw_query_string}" if request.rel_url.raw_query_string else ""
@@ -49,7 +52,7 @@ def redirect(request: web.Request, current_id: int) -> NoReturn:
 def _open_to_caller(
     request: web.Request, found: ResourceT | None, noun: Literal["Group", "Project"], role: Role
 ) -> ResourceT:
-    """Return what was found. Raises 404 if that is nothing, 403 below `role`; old paths redirect."""
+    """Return the group or project. Raise 404 if it is None and 403 below `role`; redirect from old paths."""
     if found is None:
         raise not_found(noun)
     if found.moved:
@@ -64,7 +67,7 @@ GROUPS = Key[LookupCache[Group]]("groups")
 
 @attrs.frozen
 class GroupAccess(ResourceAccess):
-    """Callers with at least `role` in the group."""
+    """The rule that callers need at least `role` in the group."""
 
     finds: ClassVar[type] = Group
 
@@ -72,25 +75,27 @@ class GroupAccess(ResourceAccess):
         return await find_group(request, reference, self.role)
 
     def check(self, group: Group) -> None:
-        """Raises 403 where the rule keeps whoever has `found` the group out."""
+        """Raise 403 if the rule excludes the caller who looked up the group."""
         if group.role < self.role:
             raise forbidden()
 
 
 def group(role: Role = Role.NO_ACCESS) -> GroupAccess:
-    """The rule of a route whose `{id}` names a group."""
+    """Return the rule of a route whose `{id}` names a group."""
     return GroupAccess("group", role)
 
 
 async def find_group(request: web.Request, reference: str, role: Role = Role.NO_ACCESS) -> Group:
-    """The group with that id or full path. Raises 404 where the caller cannot see it, 403 below `role`."""
+    """Return the group with that id or full path. Raise 404 if the caller cannot see it, and 403 below
+    `role`."""
     return _open_to_caller(
         request, await _group_for_caller(context.services(request), caller(request), reference), "Group", role
     )
 
 
 async def group_to_name(services: Services, actor: Actor, parameter: str, group_id: int) -> Group:
-    """The group that a parameter names by id. Raises 404 where the caller cannot see it, as GitLab words it."""
+    """Return the group that a parameter names by id. Raise 404 in GitLab's words if the caller cannot see
+    it."""
     found = await _group_for_caller(services, actor, str(group_id))
     if found is None:
         raise not_found(f"{parameter} not found")
@@ -107,7 +112,8 @@ async def _group_for_caller(services: Services, actor: Actor, reference: str) ->
 async def visible_group(
     services: Services, reference: int | str, *, user_id: int | None, admin: bool
 ) -> Group | None:
-    """The group with that id (a number) or full path (a text), where that user (None: a stranger) can see it."""
+    """Return the group with that id (a number) or full path (a text) if the user can see it, otherwise None.
+    Without a user, only public groups are visible."""
 
     async def read(executor: Executor) -> Group | None:
         return await namespace_queries.find_group(
@@ -130,8 +136,8 @@ PROJECTS = Key[LookupCache[Project]]("projects")
 
 @attrs.frozen
 class ProjectAccess(ResourceAccess):
-    """Callers with at least `role` in the project, to whom `feature` is open; of an archived
-    project nobody to whom the route `changes` what is archived with it."""
+    """The rule that callers need at least `role` in the project and access to `feature`. A route that
+    `changes` the project's contents is closed in archived projects."""
 
     feature: Feature | None = None
     changes: bool = False
@@ -144,7 +150,7 @@ class ProjectAccess(ResourceAccess):
         return found
 
     def check(self, project: Project) -> None:
-        """Raises 403 where the rule keeps whoever has `found` the project out."""
+        """Raise 403 if the rule excludes the caller who looked up the project."""
         closed = self.feature is not None and not project.shows(self.feature)
         if project.role < self.role or closed or (self.changes and project.archived):
             raise forbidden()
@@ -153,12 +159,13 @@ class ProjectAccess(ResourceAccess):
 def project(
     role: Role = Role.NO_ACCESS, *, feature: Feature | None = None, changes: bool = False
 ) -> ProjectAccess:
-    """The rule of a route whose `{id}` names a project."""
+    """Return the rule of a route whose `{id}` names a project."""
     return ProjectAccess("project", role, feature, changes)
 
 
 async def find_project(request: web.Request, reference: str, role: Role = Role.NO_ACCESS) -> Project:
-    """The project with that id or full path. Raises 404 where the caller cannot see it, 403 below `role`."""
+    """Return the project with that id or full path. Raise 404 if the caller cannot see it, and 403 below
+    `role`."""
     number = id_in(reference)
     found = await _project_for_caller(
         context.services(request), caller(request), reference if number is None else number
@@ -167,7 +174,8 @@ async def find_project(request: web.Request, reference: str, role: Role = Role.N
 
 
 async def project_to_name(services: Services, actor: Actor, parameter: str, project_id: int) -> Project:
-    """The project that a parameter names by id. Raises 404 where the caller cannot see it, as GitLab words it."""
+    """Return the project that a parameter names by id. Raise 404 in GitLab's words if the caller cannot see
+    it."""
     found = await _project_for_caller(services, actor, project_id)
     if found is None:
         raise not_found(f"{parameter} not found")
@@ -188,10 +196,12 @@ async def visible_project(
     admin: bool,
     job_project_id: int | None,
 ) -> Project | None:
-    """The project with that id (a number) or full path (a text), where that user (None: a stranger) can see it.
+    """Return the project with that id (a number) or full path (a text) if the user can see it, otherwise
+    None. Without a user, only public projects are visible.
 
-    `job_project_id` is the project of the job whose token speaks for the user: where the project that is looked for
-    does not let that one's jobs in, the user is a stranger to it. Whatever takes tokens finds projects here.
+    `job_project_id` is the project of the job whose token acts for the user. If the requested project does
+    not admit jobs of that project, the user's roles do not count. Every lookup with a token goes through this
+    function.
     """
 
     async def read(executor: Executor) -> Project | None:

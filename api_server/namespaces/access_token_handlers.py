@@ -24,7 +24,7 @@ from api_server.web.routes import Role, Routes
 
 routes = Routes()
 
-#: GitLab's, of bots.
+#: GitLab's scopes of access tokens of bots.
 Scope = Literal[
     "api",
     "read_api",
@@ -120,7 +120,8 @@ async def show_access_token(
 async def create_access_token(
     services: Services, actor: Actor, params: CreateAccessToken, resource: Group | Project
 ) -> web.Response:
-    """With a bot of its own, who is a member with at most the caller's role. Its text is in this answer only."""
+    """Create a token and a bot that owns it; the bot is a member with at most the caller's role. Only this
+    answer contains the token's text."""
     new = access_tokens.NewAccessToken(
         name=params.name,
         scopes=list(dict.fromkeys(params.scopes)),
@@ -148,7 +149,7 @@ async def create_access_token(
 async def revoke_access_token(
     services: Services, actor: Actor, params: AccessTokenId, resource: Group | Project
 ) -> web.Response:
-    """The token opens nothing from then on, nor do others that its bot has, and the bot is no member any more."""
+    """Revoke the token and all other tokens of its bot, and end the bot's membership."""
     source = source_of(resource)
     token = await _found(services.database, source, params.token_id)
     services.revoke(f"user:{token.user_id}")
@@ -175,7 +176,8 @@ async def revoke_access_token(
 async def rotate_own_access_token(
     services: Services, actor: Actor, params: RotateOwnAccessToken, resource: Group | Project
 ) -> web.Response:
-    """The token that the request is made with; 405 for people's, 401 for one of another place."""
+    """Rotate the token that the request is made with; 405 for tokens of people, 401 for tokens of another
+    project or group."""
     source = source_of(resource)
     async with services.database.transaction() as transaction:
         if not await user_queries.is_bot(transaction, actor.user_id):
@@ -202,8 +204,8 @@ async def rotate_own_access_token(
 async def rotate_access_token(
     services: Services, actor: Actor, params: RotateAccessToken, resource: Group | Project
 ) -> web.Response:
-    """A new token of the same bot, valid for a week where `expires_at` says nothing else; 403 for bots, which would get
-    one of another bot."""
+    """Create a new token of the same bot, valid for a week unless `expires_at` is given; 403 for bots, which
+    could otherwise obtain a token of another bot."""
     source = source_of(resource)
     async with services.database.transaction() as transaction:
         if await user_queries.is_bot(transaction, actor.user_id):

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="empty-body"
-"""Statements about access tokens of projects and groups: tokens of the bots there."""
+"""Statements about access tokens of projects and groups, which belong to bots."""
 
 import attrs
 
@@ -43,18 +43,18 @@ SHOW_NEW_TOKEN = entity_statement(_ENTITIES["new_token"], TOKEN)
 
 
 async def show_token(database: Executor, token_id: int) -> str:
-    """Raises NotFound."""
+    """Return the token's entity. Raise NotFound."""
     return await database.entity(SHOW_TOKEN, id=token_id)
 
 
 async def show_new_token(transaction: Transaction, token_id: int, token: str) -> str:
-    """With its text, which is shown this once."""
+    """Return the token's entity with its text, which is shown only once."""
     return await transaction.entity(SHOW_NEW_TOKEN, id=token_id, token=token)
 
 
 @attrs.frozen
 class Token(BotToken):
-    """A bot's token, with the bot's role in its own place."""
+    """A bot's token, with the bot's role in its own project or group."""
 
     access_level: int
 
@@ -76,7 +76,7 @@ FIND_TOKEN = Query(
 
 
 async def find_token(database: Executor, token_id: int, place: MemberSource) -> Token | None:
-    """The token with that id, where a bot of that place has it."""
+    """Return the token with that id if it belongs to a bot of that project or group, otherwise None."""
     return await database.row(FIND_TOKEN, id=token_id, **place)
 
 
@@ -91,7 +91,7 @@ OF_GROUP = Quota("users", "bot_namespace_id")
 
 
 async def are_more_than(transaction: Transaction, place: MemberSource, most: int) -> bool:
-    """Whether the place has more bots than that (0: no bound)."""
+    """Return whether the project or group has more than `most` bots (0: no limit)."""
     if place["project_id"] is not None:
         return await OF_PROJECT.is_exceeded(transaction, place["project_id"], most)
     return await OF_GROUP.is_exceeded(transaction, place["namespace_id"] or 0, most)

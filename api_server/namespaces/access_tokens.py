@@ -1,4 +1,5 @@
-"""Access tokens of projects and groups: each has a bot of its own, which is a member there and goes with its token."""
+"""Access tokens of projects and groups: each has its own bot, which is a member there until its token is
+revoked."""
 
 import datetime
 import re
@@ -23,13 +24,13 @@ from api_server.state.errors import NotFound
 from api_server.web.errors import bad_request
 from api_server.web.routes import Role
 
-#: How long a token lives when nothing else is wanted.
+#: The lifetime of a token without a given expiry date.
 LIFETIME = datetime.timedelta(days=365)
 
 
 @attrs.frozen(kw_only=True)
 class NewAccessToken:
-    """A token to be, whose bot has the role `level`."""
+    """A token to create, whose bot has the role `level`."""
 
     name: str
     scopes: list[str]
@@ -41,7 +42,8 @@ class NewAccessToken:
 async def create(
     services: Services, transaction: Transaction, source: Source, params: NewAccessToken, author: Author
 ) -> str:
-    """The entity with the token's text. Raises 400 as GitLab words it: the bot has no greater role than its maker."""
+    """Create a token and return its entity with its text. Raise 400 in GitLab's words; a bot cannot have a
+    greater role than its creator."""
     if await user_queries.is_bot(transaction, author.id):
         raise bad_request(f"User does not have permission to create {source.kind} access token")
     if params.level > source.role:
@@ -68,7 +70,8 @@ async def create(
 async def _make_bot(
     services: Services, transaction: Transaction, source: Source, params: NewAccessToken, author: Author
 ) -> int:
-    """Create a user who is a member of the place and can do nothing elsewhere. Returns her id."""
+    """Create a user who is a member of the project or group and has no rights elsewhere. Return the user's
+    id."""
     username = f"{source.kind}_{source.id}_bot_{secrets.token_hex(16)}"
     bot = NewUser(
         username=username,
@@ -107,8 +110,8 @@ async def revoke(
 async def rotate(
     transaction: Transaction, source: Source, token: Token, expires_at: datetime.date | None, author: Author
 ) -> str:
-    """The entity of a token that takes `token`'s place. Raises 400 for one that is no longer valid, and for whoever has
-    less of a role than it."""
+    """Replace a token and return the entity of the new one. Raise 400 if the token is no longer valid, or if
+    it has a greater role than the caller."""
     if token.access_level > source.role:
         raise bad_request("Not eligible to rotate tokens with permissions not held by the user")
     issued = await tokens.succeed(transaction, token, expires_at)

@@ -29,7 +29,7 @@ from api_server.web.routes import (
 
 routes = Routes()
 
-#: Who makes projects in a group.
+#: Who may create projects in a group.
 Creators = Literal["noone", "administrator", "owner", "maintainer", "developer"]
 
 
@@ -74,19 +74,19 @@ class ListNamespaces(Paginated):
 
 @routes.get("/groups", access=SIGNED_IN_OR_NOT, answers="200 [Group]")
 async def list_groups(request: web.Request, params: ListGroups) -> web.Response:
-    """The groups that the caller can see: without credentials the public ones."""
+    """List the groups that the caller can see; without credentials, the public ones."""
     return await _listed(request, params)
 
 
 @routes.get("/groups/{id}/subgroups", access=group(), answers="200 [Group]")
 async def list_subgroups(request: web.Request, params: ListSubgroups, group: Group) -> web.Response:
-    """Direct subgroups."""
+    """List the direct subgroups of a group."""
     return await _listed(request, params, parent_id=group.id)
 
 
 @routes.get("/groups/{id}/descendant_groups", access=group(), answers="200 [Group]")
 async def list_descendant_groups(request: web.Request, params: ListSubgroups, group: Group) -> web.Response:
-    """Subgroups and all below them."""
+    """List all subgroups of a group, at every level."""
     return await _listed(request, params, ancestor_id=group.id)
 
 
@@ -95,7 +95,7 @@ async def _listed(
 ) -> web.Response:
     page = wanted_page(params, namespace_queries.LISTING, default_order="name", default_sort="asc")
     actor = caller_or_stranger(request)
-    # a stranger owns nothing, and is not asked for a role
+    # callers without credentials have no role, so no filter by role applies to them
     levels = [actor.user_id and params.min_access_level, params.owned and Role.OWNER]
     listed = await namespace_queries.list_groups(
         context.services(request).database,
@@ -116,7 +116,8 @@ async def _listed(
 async def create_group(
     request: web.Request, services: Services, actor: Actor, params: CreateGroup
 ) -> web.Response:
-    """A top-level group, or a subgroup of one that the caller owns. The caller becomes its owner."""
+    """Create a top-level group, or a subgroup of a group that the caller owns. The caller becomes its
+    owner."""
     new = NewGroup(
         name=params.name,
         path=params.path,
@@ -132,7 +133,8 @@ async def create_group(
 
 
 async def _parent(request: web.Request, parent_id: int | None) -> Group | None:
-    """The group that the caller makes a subgroup in. Raises 404, and 403 where she may not, or not at the top."""
+    """Return the group in which the caller creates a subgroup, or None for a top-level group. Raise 404, and
+    403 if the caller may not create it."""
     if parent_id is not None:
         return await find_group(request, str(parent_id), Role.OWNER)
     actor = caller(request)
@@ -160,7 +162,7 @@ async def update_group(services: Services, actor: Actor, params: UpdateGroup, gr
 
 @routes.delete("/groups/{id}", access=group(Role.OWNER), revokes="group:{id}", answers="202 Message")
 async def delete_group(services: Services, actor: Actor, group: Group) -> web.Response:
-    """With everything in it."""
+    """Delete a group with everything in it."""
     async with services.database.transaction() as transaction:
         await removal.remove_namespace(transaction, group.id, actor.author)
     return json_value({"message": "202 Accepted"}, status=202)
@@ -170,7 +172,8 @@ async def delete_group(services: Services, actor: Actor, group: Group) -> web.Re
 async def list_namespaces(
     request: web.Request, services: Services, actor: Actor, params: ListNamespaces
 ) -> web.Response:
-    """The caller's own namespace and the groups that she is a member of; all of them for administrators."""
+    """List the caller's own namespace and the groups that she is a member of; all namespaces for
+    administrators."""
     page = wanted_page(params, namespace_queries.NAMESPACES, default_sort="asc")
     listed = await namespace_queries.list_namespaces(
         services.database, page, user_id=actor.user_id, admin=actor.admin, search=params.search
@@ -186,7 +189,7 @@ class NamespacePath:
 
 @routes.get("/namespaces/{path}/exists", access=SIGNED_IN, answers="200 NamespaceExistence")
 async def namespace_exists(services: Services, actor: Actor, params: NamespacePath) -> web.Response:
-    """Whether something has that path (below a group), and a free one beside it."""
+    """Tell whether a path is taken (below a group), and suggest a similar free path."""
     taken = await namespace_queries.namespace_paths_like(
         services.database,
         params.path,

@@ -1,4 +1,4 @@
-"""Groups and users' own namespaces: how they are made and changed, each in the caller's transaction."""
+"""Creating and changing groups and users' own namespaces, each in the caller's transaction."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +17,7 @@ from api_server.state.errors import Conflict
 from api_server.web.errors import ApiError, check_present, invalid
 from api_server.web.routes import Role
 
-#: The names of the events that tell of changes.
+#: The names of the audit events for changed attributes.
 _AUDITED = {
     "name": "group_name_updated",
     "path": "group_path_updated",
@@ -27,7 +27,8 @@ _AUDITED = {
 
 @attrs.frozen(kw_only=True)
 class NewGroup:
-    """A group to be, at the top or below `parent`; `visibility` None is that of the parent, or private."""
+    """A group to create, at the top level or below `parent`; without a visibility it gets that of the parent,
+    or private."""
 
     name: str
     path: str
@@ -38,7 +39,7 @@ class NewGroup:
 
 
 async def create(transaction: Transaction, group: NewGroup, owner_id: int, author: Author) -> int:
-    """The id of the new group, owned by `owner_id`. Raises 400 as GitLab words it."""
+    """Create a group owned by `owner_id` and return its id. Raise 400 in GitLab's words."""
     parent = group.parent
     if parent and len(parent.lineage) > paths.MOST_ANCESTORS:
         raise _not_saved("parent", "has too deep level of nesting")
@@ -70,7 +71,7 @@ async def create(transaction: Transaction, group: NewGroup, owner_id: int, autho
 
 
 async def update(transaction: Transaction, group: Group, wishes: Mapping[str, Any], author: Author) -> None:
-    """Change what is not None of a `LockedGroup`. Raises 400."""
+    """Change the attributes of a `LockedGroup` that are not None. Raise 400."""
     parents = group.lineage[:-1]
     above = await namespace_queries.hold(transaction, parents) if parents else None
     check_present("name", wishes["name"])
@@ -96,7 +97,7 @@ async def _rename(transaction: Transaction, group_id: int, full_path: str, path:
 
 
 async def _check_visibility(transaction: Transaction, group_id: int, wanted: str, above: Held | None) -> None:
-    """Raises 400 where the group would be more visible than its parent, or less than what is in it."""
+    """Raise 400 if the group would be more visible than its parent, or less visible than its contents."""
     within = await namespace_queries.within(transaction, group_id)
     problems = []
     if above and resources.is_more_visible(wanted, above.visibility):
@@ -122,7 +123,8 @@ def setup(services: Services) -> None:
 
 
 async def follow_user(transaction: Transaction, event: UserEvent) -> None:
-    """Keep a user's own namespace as her account is. Bots have none. Raises Conflict if a group has the path."""
+    """Keep a user's own namespace consistent with the account. Bots have none. Raise Conflict if a group has
+    the path."""
     if event.bot:
         return
     match event.kind:

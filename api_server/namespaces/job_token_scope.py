@@ -1,6 +1,7 @@
-"""Which projects' jobs reach a project with their tokens: changes of its scope, each in the caller's transaction.
+"""Changes of job token scopes, which determine the projects whose jobs can access a project; each in the
+caller's transaction.
 
-The rule itself is `lets_in_jobs_of` of `state/rights_functions.sql`, which `access.visible_project` asks.
+The rule itself is `lets_in_jobs_of` in `state/rights_functions.sql`, which `access.visible_project` calls.
 """
 
 from api_server.namespaces import job_token_scope_queries
@@ -15,7 +16,7 @@ _TOO_MANY = {"project": "project links in this direction", "group": "group links
 
 
 async def limit_access(transaction: Transaction, project: Project, author: Author, *, enabled: bool) -> None:
-    """Let in only the jobs of the allow-list or, if not `enabled`, those of every project."""
+    """Admit only the jobs of the allow-list or, if not `enabled`, those of every project."""
     if await job_token_scope_queries.set_enabled(transaction, project.id, enabled=enabled):
         event_type = f"secure_ci_job_token_inbound_{'enabled' if enabled else 'disabled'}"
         await audit_trail.record(transaction, event_type, author, project.entity)
@@ -24,13 +25,14 @@ async def limit_access(transaction: Transaction, project: Project, author: Autho
 async def allow(
     transaction: Transaction, project: Project, kind: Kind, target_id: int, author: Author, *, most: int
 ) -> None:
-    """Let in the jobs of the target, a project or a whole group. Raises 400, also beyond `most` of a kind."""
+    """Admit the jobs of the target, a project or a whole group. Raise 400, also beyond `most` targets of that
+    kind."""
     if kind == "project" and target_id == project.id:
         raise bad_request("Validation failed: Target project can't be the same as the source project")
     path = await job_token_scope_queries.allow(transaction, kind, project.id, target_id)
     if path is None:
         raise bad_request(f"Target {kind} is already in the job token scope")
-    # not even one, where the setting says 0
+    # a limit of 0 allows no target at all
     if not most or await job_token_scope_queries.QUOTAS[kind].is_exceeded(transaction, project.id, most):
         raise bad_request(
             f"Validation failed: Source project exceeds the allowable number of {_TOO_MANY[kind]}"
@@ -42,7 +44,8 @@ async def allow(
 async def disallow(
     transaction: Transaction, project: Project, kind: Kind, target_id: int, author: Author
 ) -> bool:
-    """Remove the target from the list; False if it is not on it. Raises 400 for the project itself."""
+    """Remove the target from the list. Return False if it is not on the list. Raise 400 for the project
+    itself."""
     if kind == "project" and target_id == project.id:
         raise bad_request("Source project cannot be removed from the job token scope")
     path = await job_token_scope_queries.disallow(transaction, kind, project.id, target_id)

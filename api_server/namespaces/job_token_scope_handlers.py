@@ -43,7 +43,8 @@ class OneGroup:
 
 @routes.get("/projects/{id}/job_token_scope", access=project(Role.MAINTAINER), answers="200 JobTokenScope")
 async def show_scope(services: Services, project: Project) -> web.Response:
-    """Whether the project asks which jobs it lets in. Where its own jobs may go, the other projects say."""
+    """Tell whether the project limits access by job tokens to its allow-list. Where its own jobs have access
+    is decided by the other projects."""
     enabled = await job_token_scope_queries.is_enabled(services.database, project.id)
     return json_value({"inbound_enabled": enabled, "outbound_enabled": False})
 
@@ -63,7 +64,7 @@ async def limit_access(
     "/projects/{id}/job_token_scope/allowlist", access=project(Role.MAINTAINER), answers="200 [BasicProject]"
 )
 async def list_projects(request: web.Request, params: ListAllowed, project: Project) -> web.Response:
-    """The projects whose jobs are let in, this one included."""
+    """List the projects whose jobs are admitted, including this one."""
     return await _listed(request, params, project, "project")
 
 
@@ -73,7 +74,7 @@ async def list_projects(request: web.Request, params: ListAllowed, project: Proj
     answers="200 [BasicGroup]",
 )
 async def list_groups(request: web.Request, params: ListAllowed, project: Project) -> web.Response:
-    """The groups the jobs of whose projects are let in, subgroups' included."""
+    """List the groups whose projects' jobs are admitted, including the projects of their subgroups."""
     return await _listed(request, params, project, "group")
 
 
@@ -83,7 +84,7 @@ async def list_groups(request: web.Request, params: ListAllowed, project: Projec
 async def allow_project(
     services: Services, actor: Actor, params: OneProject, project: Project
 ) -> web.Response:
-    """A project that the caller sees."""
+    """Add a project that the caller can see to the allow-list."""
     target = await project_to_name(services, actor, "target_project_id", params.target_project_id)
     await _allow(services, actor, project, "project", target.id)
     return json_value({"source_project_id": project.id, "target_project_id": target.id}, status=201)
@@ -95,7 +96,7 @@ async def allow_project(
     answers="201 AllowedGroup",
 )
 async def allow_group(services: Services, actor: Actor, params: OneGroup, project: Project) -> web.Response:
-    """A group that the caller sees."""
+    """Add a group that the caller can see to the allow-list."""
     target = await group_to_name(services, actor, "target_group_id", params.target_group_id)
     await _allow(services, actor, project, "group", target.id)
     return json_value({"source_project_id": project.id, "target_group_id": target.id}, status=201)
@@ -146,6 +147,6 @@ async def _allow(services: Services, actor: Actor, project: Project, kind: Kind,
 
 
 async def _disallowed(services: Services, actor: Actor, project: Project, kind: Kind, target_id: int) -> bool:
-    """Also what the caller does not see (any more); False where it was not on the list."""
+    """Remove a target, even one that the caller cannot see. Return False if it was not on the list."""
     async with services.database.transaction() as transaction:
         return await job_token_scope.disallow(transaction, project, kind, target_id, actor.author)

@@ -11,7 +11,7 @@ from api_server.state.declarations import statement
 from api_server.state.errors import NotFound
 from api_server.state.listing import ListPage, ListQuery, Page, Quota
 
-#: What an allow-list names.
+#: The kinds of entries of an allow-list.
 Kind = Literal["project", "group"]
 
 IS_ENABLED = """
@@ -20,7 +20,7 @@ IS_ENABLED = """
 
 
 async def is_enabled(database: Executor, project_id: int) -> bool:
-    """Whether the project lets in the jobs of its allow-list only. Raises NotFound."""
+    """Return whether the project admits only the jobs of its allow-list. Raise NotFound."""
     enabled = await database.value(IS_ENABLED, id=project_id)
     if enabled is None:
         raise NotFound
@@ -32,7 +32,7 @@ async def is_enabled(database: Executor, project_id: int) -> bool:
     WHERE id = %(project_id)s AND ci_inbound_job_token_scope_enabled <> %(enabled)s
 """)
 async def set_enabled(transaction: Transaction, project_id: int, *, enabled: bool) -> bool:
-    """Whether that was a change."""
+    """Set whether the scope is limited; return whether that was a change."""
 
 
 PROJECTS_LISTING = ListQuery(
@@ -55,7 +55,7 @@ LISTINGS: dict[Kind, ListQuery] = {"project": PROJECTS_LISTING, "group": GROUPS_
 
 
 async def list_allowed(database: Executor, page: Page, kind: Kind, project_id: int) -> ListPage:
-    """What the project's allow-list names; a project is always on its own."""
+    """Return a page of the project's allow-list; the project itself is always on the list of projects."""
     return await LISTINGS[kind].read(database, page, project_id=project_id)
 
 
@@ -87,7 +87,8 @@ QUOTAS: dict[Kind, Quota] = {
 
 
 async def allow(transaction: Transaction, kind: Kind, project_id: int, target_id: int) -> str | None:
-    """The target's full path; None where it was on the list before. Raises NotFound where it has gone."""
+    """Add a target and return its full path, or None if it was already on the list. Raise NotFound if it no
+    longer exists."""
     path: str | None = await transaction.value(
         STATEMENTS[kind].allow, project_id=project_id, target_id=target_id
     )
@@ -95,7 +96,7 @@ async def allow(transaction: Transaction, kind: Kind, project_id: int, target_id
 
 
 async def disallow(transaction: Transaction, kind: Kind, project_id: int, target_id: int) -> str | None:
-    """The target's full path; None where it was not on the list."""
+    """Remove a target and return its full path, or None if it was not on the list."""
     path: str | None = await transaction.value(
         STATEMENTS[kind].disallow, project_id=project_id, target_id=target_id
     )

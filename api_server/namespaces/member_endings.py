@@ -1,4 +1,5 @@
-"""How memberships end, also by themselves, each told by an event; and the invitations that go with them."""
+"""The ends of memberships, including expiry, each with an audit event; and the invitations that end with
+them."""
 
 from collections.abc import Iterable
 
@@ -23,7 +24,7 @@ async def end_below(transaction: Transaction, group_id: int, user_id: int, autho
 
 
 async def end_all_of(transaction: Transaction, user_id: int, author: Author) -> None:
-    """Ends the memberships of a user who is removed herself, and what she has invited others to."""
+    """End the memberships of a user who is removed, and withdraw that user's invitations to others."""
     for ended in await member_queries.remove_all_of(transaction, user_id):
         await record_end(transaction, _place_of(ended), ended, author)
     withdrawn = await member_queries.remove_invitations_by(transaction, user_id, everywhere=True)
@@ -37,7 +38,8 @@ async def remove_expired(
     namespace_id: int | None = None,
     project_id: int | None = None,
 ) -> None:
-    """Ends memberships that have expired: one user's at one place, or without arguments all."""
+    """End memberships that have expired: those of one user in one group or project, or all without
+    arguments."""
     for ended in await member_queries.remove_expired(transaction, user_id, namespace_id, project_id):
         on = f"expired on {ended.expires_at}"
         details = {"system_event": "true", "reason": f"access {on}"}
@@ -61,7 +63,8 @@ async def withdraw_invitations(
     namespace_id: int | None,
     project_id: int | None,
 ) -> None:
-    """Withdraw the invitations that a user has made at a place where her membership ends."""
+    """Withdraw the invitations that a user has made in a group or project where that user's membership
+    ends."""
     withdrawn = await member_queries.remove_invitations_by(
         transaction, user_id, namespace_id=namespace_id, project_id=project_id, below=below
     )
@@ -135,7 +138,7 @@ async def follow_user(transaction: Transaction, event: UserEvent) -> None:
 
 
 async def _remove_owned_groups(transaction: Transaction, event: UserEvent) -> None:
-    """Removes the groups that nobody else owns, where the user is removed `hard`. Raises 409 where she is not."""
+    """Remove the groups that nobody else owns if the user is removed with `hard`; raise 409 otherwise."""
     for group_id in await member_queries.groups_of_only_owner(transaction, event.user_id):
         if not event.hard:
             raise conflict("User cannot be removed while is the sole-owner of a group")

@@ -68,7 +68,7 @@ class RemoveMember(MemberId):
 @routes.get("/groups/{id}/members", access=group(), answers="200 [Member]")
 @routes.get("/projects/{id}/members", access=project(), answers="200 [Member]")
 async def list_members(request: web.Request, params: ListMembers, resource: Group | Project) -> web.Response:
-    """Direct members, by their ids."""
+    """List the direct members, sorted by id."""
     return await _listed(request, params, source_of(resource).direct)
 
 
@@ -77,7 +77,7 @@ async def list_members(request: web.Request, params: ListMembers, resource: Grou
 async def list_all_members(
     request: web.Request, params: ListMembers, resource: Group | Project
 ) -> web.Response:
-    """Direct and inherited members, each with her greatest role."""
+    """List direct and inherited members, each with the greatest role."""
     return await _listed(request, params, source_of(resource).everywhere)
 
 
@@ -97,7 +97,7 @@ async def _listed(request: web.Request, params: ListMembers, places: MemberSourc
 @routes.get("/groups/{id}/members/{user_id}", access=group(), answers="200 Member")
 @routes.get("/projects/{id}/members/{user_id}", access=project(), answers="200 Member")
 async def show_member(services: Services, params: MemberId, resource: Group | Project) -> web.Response:
-    """A direct member."""
+    """Show a direct member."""
     places = source_of(resource).direct
     return json_text(await member_queries.show_member(services.database, params.user_id, **places))
 
@@ -105,7 +105,7 @@ async def show_member(services: Services, params: MemberId, resource: Group | Pr
 @routes.get("/groups/{id}/members/all/{user_id}", access=group(), answers="200 Member")
 @routes.get("/projects/{id}/members/all/{user_id}", access=project(), answers="200 Member")
 async def show_any_member(services: Services, params: MemberId, resource: Group | Project) -> web.Response:
-    """A direct or inherited member, with her greatest role."""
+    """Show a direct or inherited member with the greatest role."""
     places = source_of(resource).everywhere
     return json_text(await member_queries.show_member(services.database, params.user_id, **places))
 
@@ -115,7 +115,7 @@ async def show_any_member(services: Services, params: MemberId, resource: Group 
 async def add_members(
     services: Services, actor: Actor, params: AddMember, resource: Group | Project
 ) -> web.Response:
-    """One member, or several at once, each of whom succeeds or fails for herself."""
+    """Add one member, or several at once, of whom some may be refused."""
     source = source_of(resource)
     if params.user_id and len(params.user_id) > 1:
         return await _added_several(services, actor, source, params, params.user_id)
@@ -156,7 +156,7 @@ async def _added_several(
 async def update_member(
     services: Services, actor: Actor, params: UpdateMember, resource: Group | Project
 ) -> web.Response:
-    """Another role; the expiry stays where it is not sent, and goes away where it is null."""
+    """Change a member's role. The expiry date is kept if it is not sent, and removed if it is null."""
     source = source_of(resource)
     async with services.database.transaction() as transaction:
         member_id = await members.update(
@@ -173,7 +173,8 @@ async def update_member(
 async def remove_member(
     services: Services, actor: Actor, params: RemoveMember, resource: Group | Project
 ) -> web.Response:
-    """Everybody may leave; others are removed by who manages the members. A group keeps its last owner."""
+    """Remove a member. Everybody may leave; removing others requires the right to manage members. A group
+    keeps its last owner."""
     leaves_below = params.skip_subresources
     async with services.database.transaction() as transaction:
         await members.remove(
@@ -202,7 +203,7 @@ class ListMemberships(Paginated):
 async def list_project_users(
     request: web.Request, params: ListProjectUsers, project: Project
 ) -> web.Response:
-    """Direct and inherited members."""
+    """List direct and inherited members."""
     page = wanted_page(params, USERS)
     database, finds_private = context.services(request).database, caller(request).admin
     listed = await USERS.read(
@@ -222,7 +223,7 @@ async def list_project_users(
     "/users/{id}/memberships", access=ADMINISTRATOR, scopes=READ_USER_SCOPES, answers="200 [Membership]"
 )
 async def list_memberships(request: web.Request, params: ListMemberships) -> web.Response:
-    """The projects and groups of which the user is a direct member."""
+    """List the projects and groups in which the user is a direct member."""
     database = context.services(request).database
     await existing_user(database, params.id)
     page = wanted_page(params, MEMBERSHIPS)

@@ -1,8 +1,8 @@
 # mypy: disable-error-code="empty-body"
-"""Statements about members, how memberships end, and the lists of people and memberships that follow from them.
+"""Statements about members, the ends of memberships, and the resulting lists of people and memberships.
 
-The place of a membership is a project (`project_id`), a group (`namespace_id`), or for lists several of them:
-`namespace_ids` are groups from the root down, whose members have their role in what is below too.
+A membership belongs to a project (`project_id`) or a group (`namespace_id`). Lists take several:
+`namespace_ids` are groups from the root down, whose members have their role in everything below too.
 """
 
 import datetime
@@ -23,7 +23,7 @@ _FILTERS = f"""
     {SEARCH.condition}
     AND (%(user_ids)s::bigint[] IS NULL OR users.id = ANY (%(user_ids)s::bigint[]))
 """
-#: The users with a membership in any of the places, each once.
+#: The users with a membership in any of the groups or the project, each once.
 EVERYBODY = f"""
     SELECT users.* FROM users
     WHERE users.id IN (
@@ -35,7 +35,7 @@ EVERYBODY = f"""
         AND {_FILTERS}
 """
 LISTING = ListQuery(_MEMBER, EVERYBODY)
-#: In one place nobody is twice, and an index has its members in the order of the list.
+#: In a single group or project nobody occurs twice, and an index has its members in the order of the list.
 _IN_ONE_GROUP = ListQuery(
     _MEMBER,
     f"""
@@ -62,8 +62,8 @@ async def list_members(
     finds_private: bool,
     user_ids: list[int] | None,
 ) -> ListPage:
-    """The users with a membership in any of these places, each with her greatest role, by their ids. `query` finds them
-    by their private addresses too where it `finds_private` ones."""
+    """Return a page of the users with a membership in any of these places, each with the greatest role, by
+    id. `query` also searches private addresses if `finds_private`."""
     listing = LISTING
     if project_id is None and len(namespace_ids) == 1:
         listing = _IN_ONE_GROUP
@@ -91,8 +91,8 @@ async def show_member(
     namespace_ids: list[int],
     changed: int | None = None,
 ) -> str:
-    """The user with her greatest role in these places; memberships that have ended do not count, but for the one with
-    the id `changed`. Raises NotFound where she is no member of any."""
+    """Return the user's entity with the greatest role in these places. Expired memberships do not count,
+    except for the one with the id `changed`. Raise NotFound if the user is not a member of any."""
 
 
 @attrs.frozen
@@ -139,10 +139,10 @@ class Inherited:
     LIMIT 1
     """)
 async def find_inherited(database: Executor, user_id: int, namespace_ids: list[int]) -> Inherited | None:
-    """The user's membership with the greatest role in these groups."""
+    """Return the user's membership with the greatest role in these groups."""
 
 
-#: A custom role goes with its level.
+#: A custom role is removed when the access level changes.
 @statement("""
     UPDATE members SET access_level = %(access_level)s, expires_at = %(expires_at)s,
         member_role_id = CASE WHEN access_level = %(access_level)s THEN member_role_id END
@@ -165,7 +165,7 @@ LOCK_GROUP = """
 
 
 async def lock_group(transaction: Transaction, group_id: int) -> None:
-    """Until the transaction ends nobody else changes who owns the group. Raises NotFound."""
+    """Prevent others from changing the owners of the group until the transaction ends. Raise NotFound."""
     if await transaction.value(LOCK_GROUP, id=group_id) is None:
         raise NotFound
 
@@ -179,7 +179,8 @@ OTHER_OWNER = """
 
 
 async def has_other_owner(transaction: Transaction, lineage: list[int], member_id: int) -> bool:
-    """Whether a membership other than this one makes somebody (no bot) an Owner in a group with that `lineage`."""
+    """Return whether any other membership makes a person (not a bot) an Owner of a group with that
+    `lineage`."""
     return await transaction.value(OTHER_OWNER, lineage=lineage, id=member_id) is not None
 
 
@@ -210,8 +211,8 @@ ONLY_OWNER = Query(
 
 
 async def groups_of_only_owner(transaction: Transaction, user_id: int) -> list[int]:
-    """Ids of the groups in which, and above which, nobody but the user (and bots) is an Owner; of groups within each
-    other the uppermost. Until the transaction ends nobody else changes who owns them."""
+    """Return the ids of the groups that have, also by inheritance, no Owner except the user (and bots); of
+    nested groups only the uppermost. Prevent others from changing their owners until the transaction ends."""
     await transaction.run(LOCK_OWNED, user_id=user_id)
     owned = await transaction.rows(ONLY_OWNER, user_id=user_id)
     ids = {group.id for group in owned}
@@ -224,7 +225,7 @@ OWNS_NAMESPACE = """
 
 
 async def owns_namespace(database: Executor, namespace_id: int, user_id: int) -> bool:
-    """Whether it is the user's own namespace, the one that holds her personal projects."""
+    """Return whether it is the user's own namespace, the one that holds personal projects."""
     return await database.value(OWNS_NAMESPACE, id=namespace_id, user_id=user_id) is not None
 
 
@@ -249,7 +250,7 @@ async def add(
     expires_at: datetime.date | None = None,
     member_role_id: int | None = None,
 ) -> int | None:
-    """The new membership's id; None where the user has one there already."""
+    """Add a membership and return its id, or None if the user already has one there."""
     added: int | None = await transaction.value(
         ADD_MEMBER,
         user_id=user_id,
@@ -265,7 +266,7 @@ async def add(
 
 @attrs.frozen
 class Ended:
-    """What a membership was: with its user's name, and the full path of its place."""
+    """A membership that has ended, with its user's name and the full path of its group or project."""
 
     id: int
     user_id: int
@@ -297,14 +298,14 @@ _ENDED = """
     {_ENDED}
     """)
 async def remove_below(transaction: Transaction, group_id: int, user_id: int) -> list[Ended]:
-    """Ends the user's direct memberships of the group's subgroups and projects, and gives them."""
+    """End the user's direct memberships of the group's subgroups and projects, and return them."""
 
 
 @statement(
     f"DELETE FROM members USING users WHERE users.id = members.user_id AND members.user_id = %(user_id)s {_ENDED}"
 )
 async def remove_all_of(transaction: Transaction, user_id: int) -> list[Ended]:
-    """Ends all memberships of a user, and gives them."""
+    """End all memberships of a user, and return them."""
 
 
 @statement(f"""
@@ -317,12 +318,12 @@ async def remove_all_of(transaction: Transaction, user_id: int) -> list[Ended]:
 async def remove_expired(
     transaction: Transaction, user_id: int | None, namespace_id: int | None, project_id: int | None
 ) -> list[Ended]:
-    """Ends memberships that have expired, and gives them: one user's at one place, or (None) all."""
+    """End expired memberships and return them: those of one user in one group or project, or (None) all."""
 
 
 @attrs.frozen
 class Withdrawn:
-    """What an invitation was, with the full path of its place."""
+    """A withdrawn invitation, with the full path of its group or project."""
 
     email: str
     access_level: int
@@ -331,8 +332,8 @@ class Withdrawn:
     full_path: str
 
 
-#: With the invitations below a group where %(below)s, with all where %(everywhere)s; in any case those that she may not
-#: make any more.
+#: Includes the invitations below a group if %(below)s, all invitations if %(everywhere)s, and in any case
+#: those that the user may no longer make.
 @statement("""
     DELETE FROM invitations
     WHERE invitations.created_by_id = %(user_id)s AND (
@@ -357,7 +358,8 @@ async def remove_invitations_by(
     below: bool = False,
     everywhere: bool = False,
 ) -> list[Withdrawn]:
-    """Takes back what the user has invited others to there, and what she may not invite to any more: those."""
+    """Withdraw and return the user's invitations in that place, and those that the user may no longer
+    make."""
 
 
 USERS = ListQuery(

@@ -1,4 +1,5 @@
-"""Members of groups and projects: who may be one with which role (decision D1), and how they are added and changed."""
+"""Members of groups and projects: the roles that they may have (decision D1), and adding and changing
+them."""
 
 import datetime
 from collections.abc import Mapping, Sequence
@@ -26,12 +27,13 @@ _GRANTABLE: dict[SourceKind, frozenset[Role]] = {
 
 
 def manager(kind: SourceKind) -> Role:
-    """Return the least role that manages the members there."""
+    """Return the lowest role that manages the members there."""
     return Role.OWNER if kind == "group" else Role.MAINTAINER
 
 
 def may_touch(role: int, *levels: int) -> bool:
-    """Whether a manager with `role` may grant, change or take away these levels: nobody below Owner touches Owner."""
+    """Return whether a manager with `role` may grant, change or take away these levels: only Owners may do so
+    with Owner."""
     return role >= Role.OWNER or Role.OWNER not in levels
 
 
@@ -44,9 +46,9 @@ def membership_problems(
     expires_at: datetime.date | None = None,
     today: datetime.date,
 ) -> dict[str, list[str]]:
-    """What is wrong with a membership of `level`, by field, in GitLab's words; {} where nothing is.
+    """Return the problems of a membership of `level`, by field, in GitLab's words; {} if there are none.
 
-    `inherited` is the role that the user has from the group named `inherited_from` above.
+    `inherited` is the role that the user has from the parent group named `inherited_from`.
     """
     found: dict[str, list[str]] = {}
     if level not in _GRANTABLE[kind]:
@@ -60,7 +62,8 @@ def membership_problems(
 
 
 def sentence(problems: Mapping[str, Sequence[str]]) -> str:
-    """`{"expires_at": ["is x"], "access_level": ["is y"]}` as `Expires at is x and Access level is y`."""
+    """Format `{"expires_at": ["is x"], "access_level": ["is y"]}` as `Expires at is x and Access level is
+    y`."""
     parts = [
         f"{field.replace('_', ' ').capitalize()} {text}"
         for field, texts in problems.items()
@@ -70,14 +73,14 @@ def sentence(problems: Mapping[str, Sequence[str]]) -> str:
 
 
 class MemberSources(TypedDict):
-    """Where members are looked for by lists."""
+    """The project and groups whose members a list shows."""
 
     project_id: int | None
     namespace_ids: list[int]
 
 
 class MemberSource(TypedDict):
-    """Where a membership is: one of the two is set, the other is None."""
+    """The group or project of a membership: one of the two is set, the other is None."""
 
     namespace_id: int | None
     project_id: int | None
@@ -91,7 +94,7 @@ class Source:
     id: int
     entity: Entity
     role: int
-    #: Ids of the namespaces whose members have their role here too: for a group the last one is its own.
+    #: Ids of the namespaces whose members have their role here too; the last one of a group is its own.
     lineage: list[int]
 
     @property
@@ -103,7 +106,7 @@ class Source:
 
     @property
     def direct(self) -> MemberSources:
-        """Where its direct members are."""
+        """The source of its direct members."""
         return {
             "project_id": self.place["project_id"],
             "namespace_ids": self.lineage[-1:] if self.kind == "group" else [],
@@ -111,7 +114,7 @@ class Source:
 
     @property
     def everywhere(self) -> MemberSources:
-        """Where its direct and its inherited members are."""
+        """The sources of its direct and its inherited members."""
         return {"project_id": self.place["project_id"], "namespace_ids": self.lineage}
 
     @property
@@ -120,13 +123,13 @@ class Source:
         return self.lineage[:-1] if self.kind == "group" else self.lineage
 
     def require_manager(self) -> None:
-        """Raises 403 for callers who do not manage the members here."""
+        """Raise 403 if the caller may not manage the members here."""
         if self.role < manager(self.kind):
             raise forbidden()
 
 
 def source_of(resource: Group | Project) -> Source:
-    """Return the group or project of the route as what members belong to."""
+    """Return the group or project of the route as a source of members."""
     return Source(
         kind="group" if isinstance(resource, Group) else "project",
         id=resource.id,
@@ -136,7 +139,7 @@ def source_of(resource: Group | Project) -> Source:
     )
 
 
-#: Users that one request may add.
+#: Maximum number of users that one request may add.
 MOST_USERS = 100
 
 
@@ -160,7 +163,8 @@ async def add(
     created_by_id: int | None = None,
     member_role_id: int | None = None,
 ) -> int:
-    """Make `user` a member. Returns the id of the membership. Raises 400, 403, 409; the transaction stays usable."""
+    """Make `user` a member and return the id of the membership. Raise 400, 403, 409; the transaction stays
+    usable."""
     if await user_queries.is_bot(transaction, user.id):
         raise invalid({"user": ["project bots cannot be added to other groups / projects"]})
     return await admit(
@@ -186,7 +190,7 @@ async def admit(
     created_by_id: int | None = None,
     member_role_id: int | None = None,
 ) -> int:
-    """Make `user` a member like `add`, also if it is a bot."""
+    """Make `user` a member like `add`, even if it is a bot."""
     if not may_touch(source.role, level):
         raise forbidden()
     await _check(transaction, source, user.id, level, expires_at)
@@ -225,7 +229,8 @@ async def add_several(
     *,
     expires_at: datetime.date | None,
 ) -> dict[str, str]:
-    """Make several users members. Returns what was wrong, by user name (by id if there is no user). Raises 400."""
+    """Make several users members. Return the problems by user name (by id if there is no such user). Raise
+    400."""
     if len(user_ids) > MOST_USERS:
         raise bad_request(f"Too many users specified (limit is {MOST_USERS})")
     problems: dict[str, str] = {}
@@ -250,8 +255,10 @@ async def update(
     expires_at: datetime.date | Unset | None,
     author: Author,
 ) -> int:
-    """The id of the changed membership, which ends when it would have where `expires_at` is UNSET.
-    Raises 400, 403, 404."""
+    """Change a membership and return its id; its expiry date stays unchanged if `expires_at` is UNSET.
+
+    Raise 400, 403, 404.
+    """
     member = await _locked(transaction, source, user_id)
     if not may_touch(source.role, member.access_level, level):
         raise forbidden()
@@ -284,8 +291,8 @@ async def remove(
     *,
     leaves_below: bool = False,
 ) -> None:
-    """Ends a membership, and those in what is below a group unless `leaves_below`; with them the invitations that she
-    made there. Raises 403, 404."""
+    """End a membership, those below the group unless `leaves_below`, and the invitations that the member made
+    there. Raise 403, 404."""
     if user_id != author.id:
         source.require_manager()
     member = await _locked(transaction, source, user_id)
@@ -317,8 +324,8 @@ async def _check(
 
 
 async def _locked(transaction: Transaction, source: Source, user_id: int) -> Member:
-    """The direct membership; of a group only one request at a time changes who is in it. Raises 404, and 403 for that
-    of a bot, which ends with its tokens."""
+    """Return the direct membership; lock a group so that one request at a time changes its members. Raise
+    404, and 403 for a bot, whose membership ends with its tokens."""
     if source.kind == "group":
         await member_queries.lock_group(transaction, source.id)
     member = await member_queries.find_member(transaction, user_id, **source.place)
@@ -330,7 +337,7 @@ async def _locked(transaction: Transaction, source: Source, user_id: int) -> Mem
 
 
 async def _keep_an_owner(transaction: Transaction, source: Source, member: Member) -> None:
-    """Refuses to end the ownership of a group's last owner, and of a personal project's."""
+    """Raise 403 if the ownership of a group's last owner, or of a personal project's owner, would end."""
     if member.access_level < Role.OWNER:
         return
     if source.kind == "group":

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="empty-body"
-"""Statements about namespaces: groups and users' own."""
+"""Statements about namespaces: groups and users' own namespaces."""
 
 from typing import Any, Literal
 
@@ -38,7 +38,8 @@ async def create(
     project_creation_level: str = "developer",
     **values: Any,
 ) -> int:
-    """The new id. `above` are the ids of the groups above it, from the root down."""
+    """Create a namespace and return its id. `above` are the ids of the groups above it, from the root
+    down."""
     parent_id = above[-1] if above else None
     namespace_id: int = await transaction.value(
         CREATE,
@@ -53,7 +54,7 @@ async def create(
     return namespace_id
 
 
-#: Names of what is below begin with those of what is above.
+#: Full names of lower groups begin with those of the groups above.
 @statement("""
     UPDATE namespaces SET
         name = CASE WHEN namespaces.id = %(namespace_id)s THEN %(name)s ELSE namespaces.name END,
@@ -67,12 +68,12 @@ async def create(
     WHERE before.id = %(namespace_id)s AND namespaces.lineage @> ARRAY[%(namespace_id)s]::bigint[]
 """)
 async def rename(transaction: Transaction, namespace_id: int, name: str) -> None:
-    """Gives a namespace another name; the full names of all groups below it follow."""
+    """Rename a namespace and update the full names of all groups below it."""
 
 
 @attrs.frozen
 class Held:
-    """A namespace as it stays for as long as it is held."""
+    """The data of a namespace that is held unchanged."""
 
     full_path: str
     visibility: str
@@ -88,8 +89,8 @@ HOLD = Query(
 
 
 async def hold(transaction: Transaction, lineage: list[int]) -> Held:
-    """The last of these namespaces. Until the transaction ends none of them is removed, moved or shown to fewer people.
-    Raises NotFound where one is gone."""
+    """Return the last of these namespaces. Until the transaction ends, none of them is removed, moved or made
+    less visible. Raise NotFound if one no longer exists."""
     held = await transaction.rows(HOLD, lineage=lineage)
     if len(held) < len(lineage):
         raise NotFound
@@ -102,7 +103,7 @@ LOCK = """
 
 
 async def lock(transaction: Transaction, namespace_id: int) -> None:
-    """Waits for those who `hold` it, and makes others wait. Raises NotFound."""
+    """Wait for transactions that `hold` the namespace, and make others wait. Raise NotFound."""
     if await transaction.value(LOCK, id=namespace_id) is None:
         raise NotFound
 
@@ -110,7 +111,7 @@ async def lock(transaction: Transaction, namespace_id: int) -> None:
 ENTITIES = read_sql("api_server.namespaces")
 GROUP = ENTITIES["group"]
 
-#: Groups in which the user has at least `min_level`: those at or below her memberships.
+#: Groups in which the user has at least `min_level`: those of the user's memberships, and those below them.
 _IS_HERS = """
     namespaces.kind = 'group' AND namespaces.lineage && ARRAY(
         SELECT members.namespace_id FROM members
@@ -139,7 +140,8 @@ LISTING = ListQuery(
     """,
     _ORDERS,
 )
-#: Few of all groups, perhaps: OFFSET 0 keeps the planner from looking for them along the order of the list.
+#: These may be few of all groups: OFFSET 0 keeps the planner from searching for them in the order of the
+#: list.
 _OF_HERS = ListQuery(
     GROUP,
     f"SELECT * FROM (SELECT namespaces.* FROM namespaces WHERE {_IS_HERS} AND {_FILTERS} OFFSET 0) hers",
@@ -150,7 +152,8 @@ _OF_HERS = ListQuery(
 async def list_groups(
     database: Executor, page: Page, *, user_id: int | None, admin: bool, min_level: int | None, **filters: Any
 ) -> ListPage:
-    """The groups that the user (None: a stranger) can see; with `min_level`, those where she has that role."""
+    """Return a page of the groups that the user can see; without a user, the public ones; with `min_level`,
+    those where the user has that role."""
     filters["found"] = await _SEARCH.find(database, filters["search"])
     if min_level is not None:
         return await _OF_HERS.read(database, page, user_id=user_id, min_level=min_level, **filters)
@@ -175,7 +178,8 @@ _HER_NAMESPACES = ListQuery(
 async def list_namespaces(
     database: Executor, page: Page, *, user_id: int, admin: bool, search: str | None
 ) -> ListPage:
-    """The user's own namespace and the groups that she is a member of; all of them for administrators."""
+    """Return a page of the user's own namespace and the groups that the user is a member of; all for
+    administrators."""
     filters = {"search": search, "found": await _SEARCH.find(database, search)}
     if admin:
         return await NAMESPACES.read(database, page, **filters)
@@ -196,7 +200,8 @@ async def list_namespaces(
 async def show_namespace(
     database: Executor, *, namespace_id: int | None, path: str | None, user_id: int, admin: bool
 ) -> str | None:
-    """The user's own namespace, or a group that she is a member of; any for administrators."""
+    """Return the user's own namespace, or a group that the user is a member of; any namespace for
+    administrators."""
 
 
 @attrs.frozen
@@ -204,7 +209,8 @@ class _Path:
     path: str
 
 
-#: What a caller cannot see has taken its path all the same; only below a hidden group nothing is told.
+#: Paths that the caller cannot see are taken all the same; but nothing is revealed about paths below a hidden
+#: group.
 PATHS_LIKE = Query(
     """
     SELECT lower(namespaces.path) AS path FROM namespaces
@@ -222,7 +228,7 @@ PATHS_LIKE = Query(
 async def namespace_paths_like(
     database: Executor, path: str, *, parent_id: int | None, user_id: int, admin: bool
 ) -> set[str]:
-    """The last segments, in lower case, of the namespaces there whose path begins with `path`."""
+    """Return the last segments, in lower case, of the namespaces there whose path begins with `path`."""
     rows = await database.rows(PATHS_LIKE, path=path, parent_id=parent_id, user_id=user_id, admin=admin)
     return {row.path for row in rows}
 
@@ -245,8 +251,8 @@ async def namespace_paths_like(
 async def find_group(
     database: Executor, *, group_id: int | None, path: str | None, user_id: int | None, admin: bool
 ) -> Group | None:
-    """By id or (without one) by a path that it has or had; where that user (None: a stranger) can see
-    it."""
+    """Find a group by id or, without one, by a current or former path. Return None if the user cannot see it;
+    without a user, only public groups are visible."""
 
 
 @statement(
@@ -255,12 +261,12 @@ async def find_group(
     )
 )
 async def show_group(database: Executor, group_id: int) -> str:
-    """Raises NotFound where it is gone."""
+    """Return the group's entity. Raise NotFound if it no longer exists."""
 
 
 @attrs.frozen
 class LockedGroup:
-    """What can be changed of a group."""
+    """The attributes of a group that can be changed."""
 
     name: str
     path: str
@@ -276,7 +282,8 @@ class LockedGroup:
     FROM namespaces WHERE namespaces.id = %(group_id)s FOR UPDATE
     """)
 async def lock_group(transaction: Transaction, group_id: int) -> LockedGroup:
-    """The group as it is; until the transaction ends nothing is made in it. Raises NotFound."""
+    """Return the group's attributes and prevent others from creating anything in it until the transaction
+    ends. Raise NotFound."""
 
 
 @statement("""
@@ -285,12 +292,12 @@ async def lock_group(transaction: Transaction, group_id: int) -> LockedGroup:
     WHERE id = %(group_id)s
 """)
 async def update_group(transaction: Transaction, group_id: int, after: LockedGroup) -> None:
-    """Makes the row, which is locked, what it is to be; but its path and its name."""
+    """Update the locked row, except for its path and its name."""
 
 
 @attrs.frozen
 class Within:
-    """What is directly in a group, by the visibilities that occur."""
+    """The visibilities that occur among the direct contents of a group."""
 
     projects: list[str]
     subgroups: list[str]
@@ -308,7 +315,7 @@ async def within(database: Executor, group_id: int) -> Within: ...
     SELECT users.can_create_group AND NOT users.external FROM users WHERE users.id = %(user_id)s
 """)
 async def may_create_group(database: Executor, user_id: int) -> bool:
-    """Whether the user may make top-level groups."""
+    """Return whether the user may create top-level groups."""
 
 
 @attrs.frozen
@@ -323,7 +330,7 @@ class OwnNamespace:
     WHERE namespaces.owner_id = %(user_id)s
     """)
 async def namespace_of(database: Executor, user_id: int) -> OwnNamespace:
-    """Raises NotFound where there is no such user."""
+    """Return the user's own namespace. Raise NotFound if there is no such user."""
 
 
 @statement("""
@@ -335,4 +342,4 @@ async def namespace_of(database: Executor, user_id: int) -> OwnNamespace:
 async def namespace_of_named(
     database: Executor, *, user_id: int | None, username: str
 ) -> OwnNamespace | None:
-    """By the user's id or (without one) by her user name."""
+    """Return a user's own namespace, by the user's id or (without one) by user name, or None."""

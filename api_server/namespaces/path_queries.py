@@ -1,5 +1,5 @@
 # mypy: disable-error-code="empty-body"
-"""Statements about paths: every one leads to one thing at a time, and old ones of what has moved redirect."""
+"""Statements about paths: each leads to one namespace or project at a time, and former paths redirect."""
 
 from api_server.state.database import Transaction
 from api_server.state.declarations import statement
@@ -15,14 +15,14 @@ from api_server.state.declarations import statement
 async def take(
     transaction: Transaction, path: str, *, namespace_id: int | None = None, project_id: int | None = None
 ) -> bool:
-    """Makes `path` lead to the namespace or project; False where it belongs to another one."""
+    """Make `path` lead to the namespace or project. Return False if it belongs to another one."""
 
 
 @statement("""
     UPDATE routes SET moved = true WHERE project_id = %(project_id)s
 """)
 async def leave(transaction: Transaction, project_id: int) -> None:
-    """The paths that the project has had until now redirect to it."""
+    """Make all paths that the project has had until now redirect to it."""
 
 
 @statement("""
@@ -32,7 +32,7 @@ async def leave(transaction: Transaction, project_id: int) -> None:
             WHERE namespaces.lineage @> ARRAY[%(namespace_id)s]::bigint[]))
 """)
 async def leave_below(transaction: Transaction, namespace_id: int) -> None:
-    """As `leave`, of a namespace and all below it."""
+    """Make the paths of a namespace and of everything below it redirect, like `leave`."""
 
 
 @statement("""
@@ -43,7 +43,7 @@ async def leave_below(transaction: Transaction, namespace_id: int) -> None:
     WHERE lineage @> ARRAY[%(namespace_id)s]::bigint[]
 """)
 async def rebase_namespaces(transaction: Transaction, namespace_id: int, old: str, new: str) -> None:
-    """Gives a namespace the full path `new`, and those below it theirs."""
+    """Give a namespace the full path `new`, and update the full paths of those below it."""
 
 
 @statement("""
@@ -54,7 +54,7 @@ async def rebase_namespaces(transaction: Transaction, namespace_id: int, old: st
     RETURNING projects.id
     """)
 async def rebase_projects(transaction: Transaction, namespace_id: int, old: str, new: str) -> list[int]:
-    """The ids of all projects below, which have moved with their namespace."""
+    """Update the full paths of all projects below a moved namespace, and return their ids."""
 
 
 @statement("""
@@ -70,4 +70,5 @@ async def rebase_projects(transaction: Transaction, namespace_id: int, old: str,
     RETURNING path
     """)
 async def take_below(transaction: Transaction, namespace_id: int) -> set[str]:
-    """Makes the full paths of a namespace and of all below it lead there; those (in lower case) that were free."""
+    """Make the full paths of a namespace and of everything below it lead there. Return those (in lower case)
+    that were free."""

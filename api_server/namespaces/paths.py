@@ -1,4 +1,4 @@
-"""Paths of groups, of users' namespaces and of projects: what they may look like, and moving to another one."""
+"""Paths of groups, of users' namespaces and of projects: their rules, and changing them."""
 
 import re
 
@@ -7,10 +7,11 @@ from api_server.namespaces import path_queries as queries
 from api_server.outbound import edges
 from api_server.state.database import Transaction
 
-#: Groups above a group, as in GitLab; so a full path has at most that many segments, its own and a project's.
+#: Maximum number of groups above a group, as in GitLab; a full path adds segments for the group itself and a
+#: project.
 MOST_ANCESTORS = 20
 MOST_SEGMENTS = MOST_ANCESTORS + 2
-#: Names that mean a page of a project.
+#: Names that would collide with pages of a project.
 _RESERVED_WITHIN = frozenset(
     [
         "-",
@@ -31,13 +32,13 @@ _RESERVED_WITHIN = frozenset(
 
 
 def problem_with(path: str, *, within: bool) -> str | None:
-    """Return why something cannot have this path, at the top level or `within` a group or a user's namespace; or None.
-    It is one segment: a slash in it would lead into the namespace of somebody else."""
+    """Return the reason why a path is not allowed at the top level, or `within` a group or a user's
+    namespace, or None. It is a single segment: a slash would lead into another namespace."""
     return path_rules.problem_with(path, _RESERVED_WITHIN if within else path_rules.RESERVED_ROOTS)
 
 
 def path_from(name: str) -> str:
-    """Return a path for a thing of that name: `My App!` -> `my-app`."""
+    """Return a path made from a name: `My App!` -> `my-app`."""
     return re.sub(r"[^a-z0-9_.]+", "-", name.lower()).strip("-.")
 
 
@@ -47,9 +48,9 @@ def beside(full_path: str, path: str) -> str:
 
 
 async def rename_namespace(transaction: Transaction, namespace_id: int, full_path: str, path: str) -> bool:
-    """Moves a namespace and all below it to another last path segment; its old paths redirect.
+    """Give a namespace another last path segment, and move everything below it; the old paths redirect.
 
-    False where the new path belongs to something else; then the transaction has to be given up.
+    Return False if the new path is taken; then the transaction has to be rolled back.
     """
     new = beside(full_path, path)
     await queries.leave_below(transaction, namespace_id)

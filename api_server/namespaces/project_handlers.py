@@ -144,20 +144,21 @@ class UpdateProject:
 
 @routes.get("/projects", access=SIGNED_IN_OR_NOT, answers="200 [Project | BasicProject]")
 async def list_projects(request: web.Request, params: ListProjects) -> web.Response:
-    """The projects that the caller can see: without credentials the public ones, with few keys."""
+    """List the projects that the caller can see; without credentials, the public ones, with few keys."""
     return await _listed(request, params)
 
 
 @routes.get("/groups/{id}/projects", access=group(), answers="200 [Project | BasicProject]")
 async def list_group_projects(request: web.Request, params: ListGroupProjects, group: Group) -> web.Response:
     below: project_queries.Below = "with_subgroups" if params.include_subgroups else "directly"
-    # whoever has a role in a group has it in all of its projects
+    # a role in a group applies to all of its projects
     return await _listed(request, params, group.id, below, sees_all=group.role >= Role.GUEST)
 
 
 @routes.get("/groups/{id}/projects/shared", access=group(), answers="200 [Project | BasicProject]")
 async def list_shared_projects(request: web.Request, params: ListSharedProjects) -> web.Response:
-    """Those of other groups that are shared with this one: none, since nothing is shared here."""
+    """List the projects of other groups that are shared with this one: always none, since sharing is not
+    supported."""
     page = wanted_page(params, project_queries.LISTING)
     return await paginated(request, page, ListPage("[]", more=False, last_id=None, total=0))
 
@@ -166,7 +167,7 @@ async def list_shared_projects(request: web.Request, params: ListSharedProjects)
 async def list_user_projects(
     request: web.Request, services: Services, actor: Actor, params: ListUserProjects
 ) -> web.Response:
-    """Those in the own namespace of a user, named by id or user name, that the caller can see."""
+    """List the projects in the own namespace of a user, named by id or user name, that the caller can see."""
     namespace = await namespace_queries.namespace_of_named(
         services.database, user_id=access.id_in(params.id), username=params.id
     )
@@ -185,7 +186,7 @@ async def _listed(
 ) -> web.Response:
     page = wanted_page(params, project_queries.LISTING)
     actor = caller_or_stranger(request)
-    is_stranger = actor.user_id is None  # has no role anywhere, and is not asked for one
+    is_stranger = actor.user_id is None  # without a role anywhere, so no filter by role applies
     levels = [params.min_access_level, params.membership and Role.GUEST, params.owned and Role.OWNER]
     listed = await project_queries.list_projects(
         context.services(request).database,
@@ -205,8 +206,8 @@ async def _listed(
 
 @routes.post("/projects", access=SIGNED_IN, answers="201 Project")
 async def create_project(services: Services, actor: Actor, params: CreateProject) -> web.Response:
-    """A project in the caller's own namespace, or in a group where she is at least Developer; on request with a first
-    commit."""
+    """Create a project in the caller's own namespace, or in a group where the caller is at least Developer;
+    on request with a first commit."""
     values = projects.with_newer_names(attrs.asdict(params)) | {
         "name": params.name or params.path,
         "path": params.path or paths.path_from(params.name or ""),
@@ -223,7 +224,7 @@ async def show_project(services: Services, actor: Actor, project: Project) -> we
 
 @routes.get("/projects/{id}/issues", access=project(), answers="200 [object]")
 async def list_issues(request: web.Request, params: ListIssues) -> web.Response:
-    """None, as where a project has its issues switched off; bots ask before anything else."""
+    """List no issues, as for a project whose issues are disabled; bots ask for them before anything else."""
     return await paginated(request, offset_page(params), ListPage("[]", more=False, last_id=None, total=0))
 
 
@@ -231,7 +232,7 @@ async def list_issues(request: web.Request, params: ListIssues) -> web.Response:
 async def update_project(
     services: Services, actor: Actor, params: UpdateProject, project: Project
 ) -> web.Response:
-    """Path and visibility are changed by Owners only."""
+    """Update a project. Only Owners may change its path and visibility."""
     wishes = attrs.asdict(params, filter=lambda field, _: field.name != "id")
     return await _updated(services, actor, project, wishes)
 
@@ -240,7 +241,7 @@ async def update_project(
     "/projects/{id}/archive", access=project(Role.OWNER), revokes="project:{id}", answers="201 Project"
 )
 async def archive_project(services: Services, actor: Actor, project: Project) -> web.Response:
-    """Nothing can be pushed to an archived project."""
+    """Archive a project. Nothing can be pushed to an archived project."""
     return await _updated(services, actor, project, {"archived": True}, status=201)
 
 
@@ -265,7 +266,7 @@ async def _updated(
 async def transfer_project(
     services: Services, actor: Actor, params: TransferProject, project: Project
 ) -> web.Response:
-    """Into another namespace, named by id or full path; the old paths redirect."""
+    """Move a project into another namespace, named by id or full path; the old paths redirect."""
     async with services.database.transaction() as transaction:
         namespace = await projects.find_namespace(transaction, params.namespace, actor)
         await projects.transfer(transaction, project, namespace, actor.author)
@@ -274,7 +275,7 @@ async def transfer_project(
 
 @routes.delete("/projects/{id}", access=project(Role.OWNER), revokes="project:{id}", answers="202 Message")
 async def delete_project(services: Services, actor: Actor, project: Project) -> web.Response:
-    """With its repository and all that belongs to it."""
+    """Delete a project with its repository and everything that belongs to it."""
     async with services.database.transaction() as transaction:
         await removal.remove_project(transaction, project.id, actor.author)
     return json_value({"message": "202 Accepted"}, status=202)

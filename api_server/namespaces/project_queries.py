@@ -1,5 +1,5 @@
 # mypy: disable-error-code="empty-body"
-"""Statements about projects: lists of them, and one."""
+"""Statements about projects: lists of projects, and single ones."""
 
 from typing import Any, Literal
 
@@ -15,7 +15,8 @@ from api_server.web.routes import Role
 ENTITIES = read_sql("api_server.namespaces")
 PROJECT = ENTITIES["project"]
 
-#: Namespaces in which the viewer has at least `min_level`: her own, and those at or below her memberships.
+#: Namespaces in which the viewer has at least `min_level`: the viewer's own, and those of or below the
+#: viewer's memberships.
 _HER_NAMESPACES = """
     SELECT namespaces.id FROM namespaces WHERE namespaces.owner_id = %(viewer_id)s
     UNION ALL
@@ -31,7 +32,7 @@ _HER_PROJECTS = """
         AND members.access_level >= %(min_level)s::int
         AND counts(members, %(now)s)
 """
-#: As filters: PostgreSQL puts each of the two sets in a hash table once.
+#: Written as filters, so that PostgreSQL builds a hash table of each set once.
 _IS_HERS = f"(projects.namespace_id IN ({_HER_NAMESPACES}) OR projects.id IN ({_HER_PROJECTS}))"
 _VISIBLE = f"""
     (%(sees_all)s OR is_visible(projects.visibility, {_IS_HERS}, (SELECT is_insider(%(viewer_id)s))))
@@ -46,21 +47,22 @@ _FILTERS = f"""
 _ORDERS = {
     "name": "name",
     "path": "path",
-    "created_at": "id",  # ids are given in that order, and have an index
+    "created_at": "id",  # ids ascend with the date of creation and have an index
     "updated_at": "updated_at",
     "last_activity_at": "last_activity_at",
 }
 
 
 def _listings(rows: str) -> dict[bool, ListQuery]:
-    """By whether the `simple` form is wanted."""
+    """Return the statements of a list by whether the `simple` form is requested."""
     forms = {False: PROJECT, True: ENTITIES["basic_project"]}
     return {simple: ListQuery(entity, rows, _ORDERS) for simple, entity in forms.items()}
 
 
 _ALL = _listings(f"SELECT projects.* FROM projects WHERE {_VISIBLE} AND {_FILTERS}")
 LISTING = _ALL[False]
-#: Few of all projects, perhaps: OFFSET 0 keeps the planner from looking for them along the order of the list.
+#: These may be few of all projects: OFFSET 0 keeps the planner from searching for them in the order of the
+#: list.
 _HERS = _listings(f"""
     SELECT * FROM (
         SELECT projects.* FROM projects
@@ -97,11 +99,11 @@ async def list_projects(
     simple: bool = False,
     **filters: Any,
 ) -> ListPage:
-    """The projects that the viewer (None: a stranger) can see, all of them where she `sees_all`: everywhere or in a
-    group; with `min_level`, those where she has that role; `simple`: with few keys. `filters` are visibility, archived
-    and search, or None."""
+    """Return a page of the projects that the viewer can see (without a viewer, the public ones), or of all if
+    the viewer `sees_all`: everywhere or in a group; with `min_level`, those where the viewer has that role;
+    `simple`: with few keys. `filters` are visibility, archived and search, or None."""
     filters["found"] = await _SEARCH.find(database, filters["search"])
-    if viewer_id is None and not sees_all:  # said as a filter, an index finds few public ones among many
+    if viewer_id is None and not sees_all:  # with this filter, an index finds few public ones among many
         filters["visibility"] = filters["visibility"] or "public"
     hers = {"viewer_id": viewer_id, "min_level": min_level or Role.GUEST}
     if group_id is not None:
@@ -122,7 +124,7 @@ async def list_projects(
 
 @statement(entity_statement(PROJECT, "SELECT projects.* FROM projects WHERE projects.id = %(project_id)s"))
 async def show_project(database: Executor, project_id: int, viewer_id: int) -> str:
-    """Raises NotFound where it is gone."""
+    """Return the project's entity. Raise NotFound if it no longer exists."""
 
 
 @statement(
@@ -155,13 +157,13 @@ async def find_project(
     admin: bool,
     job_project_id: int | None,
 ) -> Project | None:
-    """By id or (without one) by a path that it has or had; where that user (None: a stranger) can see it. To a job of
-    the project `job_project_id`, which it does not let in, she is a stranger."""
+    """Find a project by id or, without one, by a current or former path. Return None if the user cannot see
+    it. The user's roles do not count for a job of a `job_project_id` that the project does not admit."""
 
 
 @attrs.frozen(kw_only=True)
 class Settings:
-    """What can be changed of a project."""
+    """The attributes of a project that can be changed."""
 
     name: str
     path: str
@@ -191,13 +193,13 @@ class Settings:
 
 @attrs.frozen(kw_only=True)
 class LockedProject(Settings):
-    """`limit` is how visible its namespace is, and it can be at most."""
+    """A locked project; `limit` is the visibility of its namespace, which it cannot exceed."""
 
     namespace_id: int
     limit: str
 
 
-#: First what may be removed or hidden together with all that it holds, as everybody locks them.
+#: Lock first the rows whose removal or hiding includes the project, in the order that all transactions use.
 @statement("""
     SELECT projects.name, projects.path, projects.full_path, projects.description, projects.visibility,
         projects.default_branch, projects.ci_config_path, projects.public_jobs, projects.repository_access_level,
@@ -213,7 +215,8 @@ class LockedProject(Settings):
     WHERE projects.id = %(project_id)s FOR SHARE OF namespaces FOR UPDATE OF projects
     """)
 async def lock_project(transaction: Transaction, project_id: int) -> LockedProject:
-    """The project as it is, which nobody else changes until the transaction ends. Raises NotFound."""
+    """Return the project's attributes and prevent others from changing them until the transaction ends. Raise
+    NotFound."""
 
 
 @statement("""
@@ -235,7 +238,7 @@ async def lock_project(transaction: Transaction, project_id: int) -> LockedProje
     WHERE id = %(project_id)s
 """)
 async def update_project(transaction: Transaction, project_id: int, after: LockedProject) -> None:
-    """Makes the row, which is locked, what it is to be."""
+    """Update the locked row."""
 
 
 @statement("""
@@ -268,7 +271,8 @@ LOCK_PROJECTS_LIMIT = """
 
 
 async def lock_projects_limit(transaction: Transaction, user_id: int) -> int:
-    """How many personal projects the user may have; until the transaction ends nobody else is told. Raises NotFound."""
+    """Return the number of personal projects that the user may have, and make other transactions that ask
+    wait until this one ends. Raise NotFound."""
     limit = await transaction.value(LOCK_PROJECTS_LIMIT, user_id=user_id)
     if limit is None:
         raise NotFound
@@ -281,12 +285,12 @@ async def lock_projects_limit(transaction: Transaction, user_id: int) -> int:
         WHERE namespaces.owner_id = %(user_id)s OFFSET %(at_least)s - 1)
 """)
 async def has_personal_projects(database: Executor, user_id: int, *, at_least: int) -> bool:
-    """Whether her own namespace holds that many (one or more)."""
+    """Return whether the user's own namespace holds at least that many projects (one or more)."""
 
 
 @attrs.frozen(kw_only=True)
 class Namespace:
-    """Where a project is or can be: a group, or (with `owner_id`) a user's own. `role` is the caller's."""
+    """The namespace of a project: a group, or (with `owner_id`) a user's own. `role` is the caller's."""
 
     id: int
     owner_id: int | None
@@ -308,12 +312,12 @@ class Namespace:
 async def find_namespace(
     database: Executor, *, namespace_id: int | None, path: str | None, user_id: int, admin: bool
 ) -> Namespace | None:
-    """By id or (without one) by full path; where that user can see it."""
+    """Find a namespace that the user can see, by id or (without one) by full path."""
 
 
 @attrs.frozen(kw_only=True)
 class NamedNamespace(Namespace):
-    """A namespace among others that somebody chooses from."""
+    """A namespace in a list of choices."""
 
     full_path: str
 
@@ -331,4 +335,5 @@ class NamedNamespace(Namespace):
     ORDER BY namespaces.owner_id IS NULL, lower(namespaces.full_path) LIMIT %(most)s
     """)
 async def namespaces_of(database: Executor, user_id: int, *, admin: bool, most: int) -> list[NamedNamespace]:
-    """The user's own namespace first, then the groups that she is a member of; all groups for administrators."""
+    """Return the user's own namespace, then the groups that the user is a member of; all groups for
+    administrators."""

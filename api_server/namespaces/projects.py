@@ -1,4 +1,4 @@
-"""Projects: how they are made, changed and moved to another namespace, and who is told of it."""
+"""Creating projects, changing them, moving them to another namespace, and notifying listeners."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -36,7 +36,8 @@ from api_server.web.routes import Role
 
 @attrs.frozen(kw_only=True)
 class ProjectCreated:
-    """`author` has made it; where it `begins_with_readme`, its default branch is to have a first commit."""
+    """`author` has created a project; if `begins_with_readme`, its default branch is to get a first
+    commit."""
 
     id: int
     name: str
@@ -46,18 +47,20 @@ class ProjectCreated:
     author: Author
 
 
-#: `listener(transaction, created)`. What it puts on disk is removed again where the project is not made after all.
+#: `listener(transaction, created)`. Its files on disk are removed if the project is not created in the end.
 CREATION_LISTENERS = Key[list[Callable[[Transaction, ProjectCreated], Awaitable[None]]]](
     "creation_listeners", list
 )
 
-#: `listener(transaction, project_id)`, when git's HEAD is what the project's default branch has become.
+#: `listener(transaction, project_id)`, called after git's HEAD has been set to the project's new default
+#: branch.
 DEFAULT_BRANCH_LISTENERS = Key[list[Callable[[Transaction, int], Awaitable[None]]]](
     "default_branch_listeners", list
 )
 
 
-#: From which role on projects are made, by a group's `project_creation_level`; by nobody at the others.
+#: The lowest role that may create projects, by a group's `project_creation_level`; at other levels no role
+#: may.
 _CREATORS = {
     "owner": Role.OWNER,
     "maintainer": Role.MAINTAINER,
@@ -66,7 +69,7 @@ _CREATORS = {
 
 
 async def find_namespace(database: Executor, reference: str, actor: Actor) -> Namespace:
-    """Return the namespace with that id or full path. Raises 404 if the caller cannot see it."""
+    """Return the namespace with that id or full path. Raise 404 if the caller cannot see it."""
     number = access.id_in(reference)
     namespace = await project_queries.find_namespace(
         database,
@@ -81,14 +84,14 @@ async def find_namespace(database: Executor, reference: str, actor: Actor) -> Na
 
 
 def may_create_in(namespace: Namespace, *, admin: bool) -> bool:
-    """Whether the caller may create projects there."""
+    """Return whether the caller may create projects there."""
     level = namespace.project_creation_level
     least = _CREATORS.get(level)
     return admin and level == "administrator" if least is None else namespace.role >= least
 
 
 async def require_room(transaction: Transaction, namespace: Namespace) -> None:
-    """Raises 403 if the user has as many personal projects as she may; groups have no such limit."""
+    """Raise 403 if the user has reached the limit of personal projects; groups have no such limit."""
     if namespace.owner_id is None:
         return
     limit = await project_queries.lock_projects_limit(transaction, namespace.owner_id)
@@ -102,7 +105,7 @@ async def require_room(transaction: Transaction, namespace: Namespace) -> None:
 
 
 def check_visibility(wanted: str, limit: str) -> None:
-    """Raises 400 where a project would be more visible than its group (decision D11)."""
+    """Raise 400 if a project would be more visible than its group (decision D11)."""
     if resources.is_more_visible(wanted, limit):
         raise invalid({"visibility_level": [f"{wanted} is not allowed in a {limit} group."]})
 
@@ -110,7 +113,8 @@ def check_visibility(wanted: str, limit: str) -> None:
 async def add_first_member(
     transaction: Transaction, namespace: Namespace, project_id: int, made_by: int
 ) -> None:
-    """A personal project's owner is its first member; in a group a Developer maintains what she has made."""
+    """Add a personal project's owner as its first member, or a Developer who creates a project in a group as
+    its Maintainer."""
     if namespace.owner_id is not None:
         user_id, role = namespace.owner_id, Role.OWNER
     elif Role.DEVELOPER <= namespace.role < Role.MAINTAINER:
@@ -136,19 +140,19 @@ def setup(services: Services) -> None:
 async def change_default_branch(
     transaction: Transaction, repositories: Repositories, project_id: int, name: str
 ) -> None:
-    """Queues what follows when the project's row, which is locked, gets `name`. Raises 400 where there is no such
-    branch."""
+    """Queue the task that follows when the project's locked row gets the default branch `name`. Raise 400 if
+    there is no such branch."""
     repository = repositories.open(project_id) if repositories.exists(project_id) else None
-    # one of old that is named like something else would be read as that
+    # git could take another form of name for a revision
     if repository is None or not is_branch_name(name) or references.branch(repository, name) is None:
         raise invalid({"base": [f"Could not change HEAD: branch '{name}' does not exist"]})
     await enqueue(transaction, FOLLOW_DEFAULT_BRANCH, project_id=project_id)
 
 
 async def apply_default_branch(services: Services, project_id: int) -> None:
-    """Move git's HEAD to the default branch of the row, then tell edges and listeners. Raises NotFound.
+    """Set git's HEAD to the default branch of the row, then notify edges and listeners. Raise NotFound.
 
-    This happens before the change is answered, or by the queue if that process has died.
+    This happens before the change is answered, or in the queue if that process has died.
     """
     async with services.database.transaction() as transaction:
         project = await project_queries.lock_project(transaction, project_id)
@@ -181,12 +185,12 @@ _AUDITED = {
         "project_only_allow_merge_if_all_discussions_are_resolved_updated"
     ),
 }
-#: Changes after which files may not be shown to those who saw them before, or not at the same URL.
+#: After these changes, people who could see files may have lost access to them, or the URLs have changed.
 _PURGED_AFTER = frozenset({"path", "visibility", "repository_access_level", "archived"})
-#: Changes that only an Owner makes (decision D11).
+#: Changes that only an Owner may make (decision D11).
 _OWNERS = frozenset({"path", "visibility"})
 _LEAST_TIMEOUT = 600
-#: A month as Rails has it.
+#: A month in Rails, in seconds.
 _TIMEOUTS_END = 2_629_746
 _MOST_DEPTH = 1000
 
@@ -198,8 +202,9 @@ async def update(
     wishes: Mapping[str, Any],
     author: Author,
 ) -> frozenset[str]:
-    """Changes what is not None of a project's `Settings`, and says what that was. Where it is the default branch, the
-    caller lets it be followed. Raises 403 and 400 as GitLab words them."""
+    """Change the attributes of a project's `Settings` that are not None, and return the names of those that
+    changed. If the default branch changed, the caller has to run `apply_default_branch`. Raise 403 and 400 in
+    GitLab's words."""
     check_present("name", wishes.get("name"))
     before = await project_queries.lock_project(transaction, project.id)
     after = attrs.evolve(before, **_wished(before, wishes))
@@ -231,7 +236,7 @@ async def update(
 
 
 def check_numbers(build_timeout: int, git_depth: int) -> None:
-    """Check a timeout in seconds and a depth in commits. Raises 400 in GitLab's words."""
+    """Check a timeout in seconds and a depth in commits. Raise 400 in GitLab's words."""
     if not _LEAST_TIMEOUT <= build_timeout < _TIMEOUTS_END:
         raise invalid({"build_timeout": ["needs to be between 10 minutes and 1 month"]})
     if git_depth < 0:
@@ -241,14 +246,14 @@ def check_numbers(build_timeout: int, git_depth: int) -> None:
 
 
 def _check_subject(components: Sequence[str]) -> None:
-    """Check what the subject of identity tokens is made of. Raises 400 in GitLab's words."""
+    """Check the components of the subject of identity tokens. Raise 400 in GitLab's words."""
     if components[:1] != ["project_path"]:
         problem = "project_path must be the first element of the sub claim"
         raise invalid({"ci_cd_settings.id_token_sub_claim_components": [problem]})
 
 
 def with_newer_names(wishes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the wishes with `public_jobs` and `builds_access_level` for their older names."""
+    """Return the wishes with `public_jobs` and `builds_access_level` in place of their older names."""
     wished = dict(wishes)
     is_public, is_enabled = wished.pop("public_builds", None), wished.pop("jobs_enabled", None)
     if is_public is not None:
@@ -259,7 +264,8 @@ def with_newer_names(wishes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _wished(before: LockedProject, wishes: Mapping[str, Any]) -> dict[str, Any]:
-    """What the `Settings` are to be. The older of the two names for who gives variables says less, and gives way."""
+    """Return the new `Settings`. Of the two names for the role that may give variables, the older one is less
+    precise and yields to the newer one."""
     wished = {name: wish for name, wish in with_newer_names(wishes).items() if wish is not None}
     restricts = wished.pop("restrict_user_defined_variables", None)
     if restricts is not None and restricts != (
@@ -272,7 +278,7 @@ def _wished(before: LockedProject, wishes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _changes_owners_demand(before: Settings, after: Settings) -> bool:
-    """Whether a minimum role is set or taken back that only an Owner may demand of those who give variables."""
+    """Return whether a minimum role for giving variables is set or removed that only an Owner may choose."""
     roles = {
         before.ci_pipeline_variables_minimum_override_role,
         after.ci_pipeline_variables_minimum_override_role,
@@ -290,13 +296,14 @@ async def _renamed(transaction: Transaction, project: Project, after: LockedProj
 
 
 async def _move_to(transaction: Transaction, project_id: int, full_path: str) -> bool:
-    """Give the project that path; its old paths redirect. Returns False if the path is taken."""
+    """Give the project that path; its old paths redirect. Return False if the path is taken."""
     await path_queries.leave(transaction, project_id)
     return await path_queries.take(transaction, full_path, project_id=project_id)
 
 
 async def transfer(transaction: Transaction, project: Project, namespace: Namespace, author: Author) -> None:
-    """Move the project into another namespace; it becomes no more visible than that. Raises 400 in GitLab's words."""
+    """Move the project into another namespace; reduce its visibility to that of the namespace. Raise 400 in
+    GitLab's words."""
     held = await namespace_queries.hold(transaction, namespace.lineage)
     before = await project_queries.lock_project(transaction, project.id)
     if namespace.id == before.namespace_id:
@@ -339,7 +346,7 @@ async def _record_change(
 
 @attrs.frozen(kw_only=True)
 class NewProject:
-    """A project to be, in the namespace of that id or (None) in its maker's own."""
+    """A project to create, in the namespace with that id or (None) in its creator's own."""
 
     namespace_id: int | None
     name: str
@@ -366,9 +373,9 @@ class NewProject:
 
 
 async def create(services: Services, params: NewProject, actor: Actor) -> int:
-    """Create a project. Returns its id. Raises 400, 403 and 404 in GitLab's words.
+    """Create a project and return its id. Raise 400, 403 and 404 in GitLab's words.
 
-    If it fails in the end, nothing is left of it, not even on disk.
+    If it fails in the end, nothing remains, not even on disk.
     """
     check_present("name", params.name)
     check_numbers(params.build_timeout, params.ci_default_git_depth)
@@ -390,7 +397,7 @@ async def create(services: Services, params: NewProject, actor: Actor) -> int:
 
 
 async def _home_of(transaction: Transaction, params: NewProject, actor: Actor) -> Namespace:
-    """Return the namespace in which the caller may create the project. Raises 404 and 403."""
+    """Return the namespace in which the caller may create the project. Raise 404 and 403."""
     namespace_id = params.namespace_id
     if namespace_id is None:
         namespace_id = (await namespace_queries.namespace_of(transaction, actor.user_id)).id
@@ -435,7 +442,8 @@ def _creation_event(project_id: int, params: NewProject, author: Author) -> Proj
 
 
 async def _clear_away(services: Services, project_id: int) -> None:
-    """Removes the repository of a project that was not made. A commit whose outcome is unknown may have made it."""
+    """Remove the repository of a project that was not created. If the outcome of the commit is unknown, the
+    project may exist."""
     if services[REPOSITORIES].exists(project_id) and not await project_queries.is_there(
         services.database, project_id
     ):

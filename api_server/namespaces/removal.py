@@ -1,7 +1,7 @@
-"""Removing a project, alone or with the group or the user's namespace that it is in: the same each time.
+"""Removal of projects, alone or with the group or the user's namespace that contains them.
 
-Its bots and the jobs that run go with it, edges are told, and the trail says that it is gone. A task removes its
-pipelines and jobs, of which there can be a million, and what is stored on disk.
+The project's bots and running jobs are removed with it, edges are notified, and an audit event is recorded. A
+task removes its pipelines and jobs, of which there can be a million, and the data on disk.
 """
 
 from api_server.accounts import users
@@ -14,15 +14,17 @@ from api_server.state.database import Database, Transaction
 from api_server.state.errors import NotFound
 from api_server.state.queue import enqueue
 
-#: The task that removes a project's pipelines, repository, archives and stored objects; `app.py` has it.
+#: The task that removes a project's pipelines, repository, archives and stored objects; `app.py` registers
+#: it.
 REMOVE_DATA = "remove_project_data"
-#: What one transaction of it removes.
+#: The numbers of rows that one transaction of the task removes.
 STEP_JOBS = 1_000
 STEP_PIPELINES = 100
 
 
 async def remove_project(transaction: Transaction, project_id: int, author: Author) -> None:
-    """Remove a project with all that belongs to it. Raises NotFound if somebody else has just removed it."""
+    """Remove a project with everything that belongs to it. Raise NotFound if another request has just removed
+    it."""
     await queries.lock_project(transaction, project_id)
     await queries.end_jobs(transaction, project_id)
     await users.retire_bots(transaction, author, project_id=project_id)
@@ -37,8 +39,8 @@ async def remove_project(transaction: Transaction, project_id: int, author: Auth
 
 
 async def remove_pipelines(database: Database, project_id: int) -> None:
-    """What is left of the pipelines and jobs of a removed project, in steps: whoever is ended in between begins again
-    with what is there."""
+    """Remove the pipelines and jobs of a removed project, in steps: a task that is interrupted continues with
+    the rest."""
     more = True
     while more:
         async with database.transaction() as transaction:
@@ -50,7 +52,7 @@ async def remove_pipelines(database: Database, project_id: int) -> None:
 
 
 async def remove_namespace(transaction: Transaction, namespace_id: int, author: Author) -> None:
-    """Remove a namespace with the groups and projects below it, each with an event. Raises NotFound."""
+    """Remove a namespace with the groups and projects below it, each with an audit event. Raise NotFound."""
     await namespace_queries.lock(transaction, namespace_id)
     for project_id in await queries.projects_below(transaction, namespace_id):
         await remove_project(transaction, project_id, author)

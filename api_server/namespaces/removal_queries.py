@@ -11,7 +11,7 @@ from api_server.state.declarations import statement
     SELECT projects.id FROM projects WHERE projects.id = %(project_id)s FOR UPDATE
 """)
 async def lock_project(transaction: Transaction, project_id: int) -> None:
-    """Waits for those who make something that belongs to it."""
+    """Lock the project, waiting for transactions that create something in it."""
 
 
 REMOVE_PROJECT = """
@@ -20,7 +20,7 @@ REMOVE_PROJECT = """
 
 
 async def remove_project(transaction: Transaction, project_id: int) -> str | None:
-    """The full path that it had; None where there is no such project (any more)."""
+    """Remove a project and return its former full path, or None if it does not exist."""
     full_path: str | None = await transaction.value(REMOVE_PROJECT, id=project_id)
     return full_path
 
@@ -30,11 +30,10 @@ async def remove_project(transaction: Transaction, project_id: int) -> str | Non
     WHERE jobs.project_id = %(project_id)s AND jobs.kind = 'build' AND jobs.status IN ('running', 'canceling')
 """)
 async def end_jobs(transaction: Transaction, project_id: int) -> None:
-    """Those that runners have, whose tokens are good for nothing from then on."""
+    """Delete the jobs that runners are running, so that their tokens become invalid."""
 
 
-#: Of a project that is removed, whose rows belong to nobody: pipelines are taken in their order, so that none is looked
-#: at twice.
+#: Rows of a removed project. Pipelines are taken in their order, so that none is looked at twice.
 _OLDEST = """
     SELECT pipelines.id FROM pipelines
     WHERE pipelines.project_id = %(id)s AND NOT EXISTS (SELECT FROM projects WHERE projects.id = %(id)s)
@@ -50,12 +49,13 @@ REMOVE_PIPELINES = f"""
 
 
 async def remove_jobs(transaction: Transaction, project_id: int, pipelines: int, jobs: int) -> int:
-    """Up to so many `jobs` of its oldest `pipelines`, with their artifacts and logs; how many it were."""
+    """Remove at most `jobs` jobs of its `pipelines` oldest pipelines, with their artifacts and logs, and
+    return their number."""
     return await transaction.run(REMOVE_JOBS, id=project_id, pipelines=pipelines, jobs=jobs)
 
 
 async def remove_pipelines(transaction: Transaction, project_id: int, pipelines: int) -> int:
-    """So many of the oldest, with the jobs that they still have; how many it were."""
+    """Remove that many of the oldest pipelines, with their remaining jobs, and return their number."""
     return await transaction.run(REMOVE_PIPELINES, id=project_id, pipelines=pipelines)
 
 
@@ -64,7 +64,7 @@ async def remove_pipelines(transaction: Transaction, project_id: int, pipelines:
     WHERE namespaces.lineage @> ARRAY[%(namespace_id)s]::bigint[] ORDER BY projects.id
     """)
 async def projects_below(database: Executor, namespace_id: int) -> list[int]:
-    """Ids of the projects in the namespace and in the groups below it."""
+    """Return the ids of the projects in the namespace and in the groups below it."""
 
 
 @attrs.frozen
@@ -78,4 +78,4 @@ class RemovedGroup:
     SELECT gone.id, gone.full_path FROM gone WHERE gone.kind = 'group' ORDER BY cardinality(gone.lineage) DESC, gone.id
     """)
 async def remove_with_groups_below(transaction: Transaction, namespace_id: int) -> list[RemovedGroup]:
-    """Removes the namespace and the groups below it; the groups among them, the lowest first."""
+    """Remove the namespace and the groups below it. Return the removed groups, the lowest first."""

@@ -1,4 +1,5 @@
-"""Groups and projects as their callers meet them: visibility levels, the caller's role, and what is open to her."""
+"""Groups and projects from a caller's view: visibility levels, the caller's role, and the accessible
+features."""
 
 from typing import Literal, get_args
 
@@ -12,48 +13,50 @@ VISIBILITY_LEVELS: tuple[Visibility, ...] = get_args(Visibility)
 
 
 def is_more_visible(visibility: str, limit: str) -> bool:
-    """Whether `visibility` shows more than `limit` allows."""
+    """Return whether `visibility` exceeds `limit`."""
     return VISIBILITY_LEVELS.index(visibility) > VISIBILITY_LEVELS.index(limit)
 
 
 @attrs.frozen(kw_only=True)
 class Group:
-    """`role` is the caller's, 50 for administrators."""
+    """A group; `role` is the caller's, 50 for administrators."""
 
     id: int
     full_path: str
     #: Ids of the groups whose members have their role here too, from the root down; the last one is its own.
     lineage: list[int]
     role: int
-    #: The request named it by a path that it has moved from.
+    #: Whether the request named it by a former path.
     moved: bool
 
     @property
     def entity(self) -> Entity:
-        """What audit events of this group belong to."""
+        """The entity to which audit events of this group belong."""
         return Entity(type="Group", id=self.id, path=self.full_path)
 
 
-#: What of a project can be closed to callers who see the project.
+#: The features of a project that can be closed to callers who can see the project.
 Feature = Literal["repository", "builds"]
-#: From which role on variables may be given to pipelines and jobs, under GitLab's names.
+#: The lowest role that may give variables to pipelines and jobs, in GitLab's names.
 OverrideRole = Literal["developer", "maintainer", "owner", "no_one_allowed"]
 _OVERRIDE_LEVELS = {"maintainer": Role.MAINTAINER, "owner": Role.OWNER}
 
 
 def may_give_variables(minimum: OverrideRole, role: int | None) -> bool:
-    """Whether somebody with `role` in the project (None: nobody is known) may give variables to what runs there."""
-    if minimum == "developer":  # asks no more than running anything does
+    """Return whether a user with `role` in the project (None: no known user) may give variables to its
+    pipelines and jobs."""
+    if minimum == "developer":  # the lowest role that can run anything
         return True
     return role is not None and minimum != "no_one_allowed" and role >= _OVERRIDE_LEVELS[minimum]
 
 
 @attrs.frozen(kw_only=True)
 class Project:
-    """`role` is the caller's, 50 for administrators (`admin`)."""
+    """A project; `role` is the caller's, 50 for administrators (`admin`)."""
 
     id: int
-    #: Ids of the namespaces whose members have their role here too, from the root down; the last one holds it.
+    #: Ids of the namespaces whose members have their role here too, from the root down; the last one contains
+    #: it.
     lineage: list[int]
     path: str
     full_path: str
@@ -66,16 +69,17 @@ class Project:
     ci_pipeline_variables_minimum_override_role: OverrideRole
     role: int
     admin: bool
-    #: The request named it by a path that it has moved from.
+    #: Whether the request named it by a former path.
     moved: bool
 
     @property
     def entity(self) -> Entity:
-        """What audit events of this project belong to."""
+        """The entity to which audit events of this project belong."""
         return Entity(type="Project", id=self.id, path=self.full_path)
 
     def opens(self, feature_access_level: str) -> bool:
-        """Whether a feature that is enabled, private (members only) or disabled is open to the caller."""
+        """Return whether a feature that is enabled, private (members only) or disabled is open to the
+        caller."""
         return feature_access_level == "enabled" or (
             feature_access_level == "private" and self.role >= Role.GUEST
         )
@@ -87,21 +91,21 @@ class Project:
 
     @property
     def reads_repository(self) -> bool:
-        """Whether the caller may read its files: wherever the repository is open to her, but as Guest of a private
-        project."""
+        """Whether the caller may read its files: the repository has to be open to the caller, and in a
+        private project a Guest's role is not enough."""
         is_guest_at_most = self.visibility == "private" and self.role < Role.REPORTER
         return self.opens(self.repository_access_level) and not is_guest_at_most
 
     @property
     def shows_pipelines(self) -> bool:
-        """Whether the caller may see its pipelines and jobs: Guests and strangers only where they are for everybody."""
+        """Whether the caller may see its pipelines and jobs: below Reporter only if its jobs are public."""
         return self.opens(self.builds_access_level) and (self.role >= Role.REPORTER or self.public_jobs)
 
     def shows(self, feature: Feature) -> bool:
-        """Whether that feature is open to the caller."""
+        """Return whether that feature is open to the caller."""
         return self.reads_repository if feature == "repository" else self.shows_pipelines
 
     @property
     def shows_repository_to_everybody(self) -> bool:
-        """Whether strangers may read its files."""
+        """Whether callers without credentials may read its files."""
         return self.visibility == "public" and self.repository_access_level == "enabled"

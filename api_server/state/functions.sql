@@ -12,6 +12,10 @@ DROP FUNCTION IF EXISTS contact_status(timestamptz, timestamptz), runner_basic(r
 CREATE OR REPLACE FUNCTION iso8601(moment timestamptz) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
 RETURN to_char(moment AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"');
 
+-- Likewise as JSON, for entities that are written as text: in quotes, or null.
+CREATE OR REPLACE FUNCTION json_moment(moment timestamptz) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
+RETURN coalesce(to_char(moment AT TIME ZONE 'UTC', '\"YYYY-MM-DD"T"HH24:MI:SS.MS"Z"\"'), 'null');
+
 -- A page of this service; forgelet.base_url is set on each connection.
 CREATE OR REPLACE FUNCTION web_url(path text) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
 RETURN current_setting('forgelet.base_url') || '/' || path;

@@ -1,8 +1,8 @@
 """Reading an entity's JSON, one at a time or as a page of a list; searching and limiting lists.
 
-An entity is a SELECT over a CTE named `page` that yields `position`, `id` and `entity` (the JSON). The
-statements here provide different rows as `page`; they are composed when the module that holds them is
-imported.
+An entity is a SELECT over a CTE named `page` that yields `position`, `id` and `entity` (the JSON, or its
+text). The statements here provide different rows as `page`; they are composed when the module that holds
+them is imported.
 
 A search first looks up the ids of its results in a trigram index (`..._search`). If these are not too many,
 the list is read by id. Otherwise it is read in its own order and each row is compared: with many results, a
@@ -89,7 +89,7 @@ class ListQuery:
     id, so one index serves the order and a time range, and partitions by that column are read one after the
     other. Planning over all of them costs more than reading a page, so it is done once per connection.
     `planned_once` requests the same for entities joined from many tables whose rows one index finds for all
-    values.
+    values. `found_once` is for few rows that are costly to find: the page and the count share them.
     """
 
     def __init__(
@@ -101,6 +101,7 @@ class ListQuery:
         counted: str = "SELECT FROM matching",
         moment: str | None = None,
         planned_once: bool = False,
+        found_once: bool = False,
     ) -> None:
         self.orders = {"id": "id", **(orders or {})}
         self._statements = {
@@ -112,6 +113,7 @@ class ListQuery:
                     moment,
                     descending=descending,
                     continued=continued,
+                    found_once=found_once,
                     total=_total(counted) if counts else "NULL::bigint",
                 ),
                 ListPage,
@@ -163,31 +165,34 @@ def _listing(
     *,
     descending: bool,
     continued: bool,
+    found_once: bool,
     total: str,
 ) -> str:
     direction = "DESC" if descending else "ASC"
     by_id = f"id {direction}" if moment is None else f"{moment.split('.')[1]} {direction}, id {direction}"
     order = by_id if column == "id" else f"{column} {direction}, {by_id}"
     return f"""
-        WITH matching AS NOT MATERIALIZED ({rows}),
+        WITH matching AS {"" if found_once else "NOT "}MATERIALIZED ({rows}),
         probe AS (
-            SELECT matching.* FROM matching
-            WHERE {_after(moment, descending=descending) if continued else "true"}
-            ORDER BY {order}
-            LIMIT %(page_size)s::bigint + 1 OFFSET %(page_offset)s::bigint
+            SELECT listed.*, row_number() OVER () AS position FROM (
+                SELECT matching.* FROM matching
+                WHERE {_after(moment, descending=descending) if continued else "true"}
+                ORDER BY {order}
+                LIMIT %(page_size)s::bigint + 1 OFFSET %(page_offset)s::bigint
+            ) listed
         ),
-        page AS (
-            SELECT probe.*, row_number() OVER (ORDER BY {order}) AS position FROM probe
-            ORDER BY {order} LIMIT %(page_size)s::bigint
-        ),
+        page AS NOT MATERIALIZED (SELECT probe.* FROM probe WHERE probe.position <= %(page_size)s::bigint),
         entities AS ({entity})
         SELECT (
                 SELECT CASE WHEN octet_length(list) <= {MOST_BYTES} THEN list ELSE '' END
-                FROM (SELECT coalesce(json_agg(entity ORDER BY position), '[]')::text AS list FROM entities) aggregated
+                FROM (
+                    SELECT concat('[', string_agg(entity::text, ',' ORDER BY position), ']') AS list FROM entities
+                ) joined
             ) AS body,
-            (SELECT count(*) FROM probe) > %(page_size)s::bigint AS more,
+            read.number > %(page_size)s::bigint AS more,
             (SELECT id FROM page ORDER BY position DESC LIMIT 1) AS last_id,
             {total} AS total
+        FROM (SELECT count(*) AS number FROM probe) read
     """
 
 
@@ -195,8 +200,8 @@ def _total(counted: str) -> str:
     """Return the SQL of the total number of rows. A page at the end of the list determines it without
     counting."""
     return f"""
-        CASE WHEN (SELECT count(*) FROM probe) BETWEEN least(%(page_offset)s::bigint, 1) AND %(page_size)s::bigint
-            THEN least(%(page_offset)s::bigint + (SELECT count(*) FROM probe), {MOST_COUNTED + 1})
+        CASE WHEN read.number BETWEEN least(%(page_offset)s::bigint, 1) AND %(page_size)s::bigint
+            THEN least(%(page_offset)s::bigint + read.number, {MOST_COUNTED + 1})
             ELSE (SELECT count(*) FROM ({counted} LIMIT {MOST_COUNTED + 1}) counted) END"""
 
 

@@ -1,1 +1,1 @@
-"""How a request becomes an answer."""
+"""Handling of requests, from reading them to answering them."""

@@ -1,4 +1,4 @@
-"""Successful answers: JSON text as it is, entity tags and 304, parts of what is stored, and streamed bodies."""
+"""Successful answers: JSON text, entity tags and 304, byte ranges of stored objects, and streamed bodies."""
 
 import datetime
 import hashlib
@@ -22,12 +22,12 @@ _UNQUOTABLE = re.compile(r'["\\\x00-\x1f\x7f]')
 
 
 def json_text(text: str, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
-    """An entity's or a list's JSON text as it is."""
+    """Return an answer with the JSON text of an entity or a list."""
     return web.Response(body=text.encode(), status=status, content_type="application/json", headers=headers)
 
 
 def json_value(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
-    """A small value made in Python."""
+    """Return an answer with a small value as JSON."""
     return web.Response(
         body=orjson.dumps(value), status=status, content_type="application/json", headers=headers
     )
@@ -38,14 +38,13 @@ def no_content() -> web.Response:
 
 
 def has_left(request: web.Request) -> bool:
-    """Whether the client has closed its connection, so that nobody gets the answer."""
+    """Return whether the client has closed its connection, so that nobody would receive the answer."""
     return request.transport is None or request.transport.is_closing()
 
 
 def attachment(name: str, *, briefly: bool = False) -> str:
-    """Return the `Content-Disposition` (RFC 6266) of something to be saved as `name`: as much of the name as ASCII
-    holds, and all of it. `briefly` leaves out the latter where both are the same.
-    """
+    """Return the `Content-Disposition` (RFC 6266) of a file to be saved as `name`: an ASCII form of the name,
+    and the complete name. `briefly` leaves out the latter if both are the same."""
     quotable = _UNQUOTABLE.sub("_", name.encode("ascii", "replace").decode())
     brief = f'attachment; filename="{quotable}"'
     return brief if briefly and quotable == name else f"{brief}; filename*=UTF-8''{quote(name, safe='')}"
@@ -53,7 +52,8 @@ def attachment(name: str, *, briefly: bool = False) -> str:
 
 @web.middleware
 async def entity_tags(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Every successful GET or HEAD with a body in memory gets a weak ETag of that body; `If-None-Match` gets 304."""
+    """Add a weak ETag to every successful GET or HEAD with a body in memory; answer a matching
+    `If-None-Match` with 304."""
     response = await handler(request)
     if (
         request.method not in ("GET", "HEAD")
@@ -72,23 +72,25 @@ async def entity_tags(request: web.Request, handler: Handler) -> web.StreamRespo
 
 
 def not_modified(headers: Mapping[str, str]) -> web.Response:
-    """304 instead of an answer with these fields: without what describes its content (RFC 9110, 15.4.5)."""
+    """Return a 304 instead of an answer with these headers, without those that describe its content (RFC
+    9110, 15.4.5)."""
     kept = {name: value for name, value in headers.items() if name.lower() not in CONTENT_FIELDS}
     return web.Response(status=304, headers=kept)
 
 
 def _digest(body: bytes) -> str:
-    """Nobody gains by two answers with one tag, so the digest that processors compute fastest will do."""
+    """Return a digest for an entity tag. A collision harms nobody, so the fastest digest is good enough."""
     return hashlib.sha1(body, usedforsecurity=False).hexdigest()
 
 
 def matches_etag(request: web.Request, etag: str) -> bool:
-    """Whether `If-None-Match` names `etag`, which is written as in a header."""
+    """Return whether `If-None-Match` contains `etag`, which is given in header syntax."""
     return has_tag(request.headers.getall(hdrs.IF_NONE_MATCH, ()), etag)
 
 
 def require_unmodified(request: web.Request, updated_at: datetime.datetime) -> None:
-    """Raises 412 for what has changed since the request's `If-Unmodified-Since`, which knows seconds only (13.1.4)."""
+    """Raise 412 if the resource has changed since the request's `If-Unmodified-Since`, which has whole
+    seconds (RFC 9110, 13.1.4)."""
     since = request.if_unmodified_since
     if since is not None and updated_at.replace(microsecond=0) > since:
         raise ApiError(412, {"message": "412 Precondition Failed"})
@@ -96,7 +98,8 @@ def require_unmodified(request: web.Request, updated_at: datetime.datetime) -> N
 
 @attrs.frozen
 class Part:
-    """Bytes `start` to `end` (exclusive) of `size`; `status` 200 for the whole, 206 for a part."""
+    """The bytes from `start` to `end` (exclusive) of `size` bytes; `status` is 200 for all of them, 206 for a
+    part."""
 
     start: int
     end: int
@@ -120,8 +123,9 @@ class Part:
 
 
 def wanted_part(request: web.Request, size: int, etag: str | None = None) -> Part:
-    """What of `size` bytes to send: the whole, too, where several parts are asked for or `If-Range` names another
-    `etag` (the quoted, strong tag). Raises 416 where the range begins behind the end."""
+    """Return the part of `size` bytes that the request asks for: all of them, too, if it asks for several
+    ranges or its `If-Range` does not match `etag` (a quoted strong tag). Raise 416 if the range begins behind
+    the end."""
     whole = Part(0, size, size)
     if request.method != "GET" or not http_fields.range_applies(request.headers.get(hdrs.IF_RANGE), etag):
         return whole
@@ -136,7 +140,7 @@ def wanted_part(request: web.Request, size: int, etag: str | None = None) -> Par
 async def send_part(
     request: web.Request, chunks: AsyncIterator[bytes], part: Part, headers: Mapping[str, str]
 ) -> web.StreamResponse:
-    """`chunks` are that part's bytes, of which HEAD takes none; `headers` are those of the whole."""
+    """Send the `chunks` of a part, or only the headers for HEAD; `headers` are those of the whole."""
     response = web.StreamResponse(status=part.status, headers={**headers, **part.headers})
     await response.prepare(request)
     if request.method == "HEAD":
@@ -148,7 +152,7 @@ async def send_part(
 
 
 async def cut_to(chunks: AsyncIterator[bytes], part: Part) -> AsyncIterator[bytes]:
-    """That part of what `chunks` are together, which are read no further than to its end."""
+    """Yield the bytes of `chunks` that belong to the part; stop reading at its end."""
     position = 0
     async for chunk in chunks:
         wanted = chunk[max(0, part.start - position) : max(0, part.end - position)]
@@ -159,7 +163,7 @@ async def cut_to(chunks: AsyncIterator[bytes], part: Part) -> AsyncIterator[byte
             break
 
 
-#: Others made these bytes: nothing in them may run in a browser.
+#: Users supplied these bytes, so a browser must not execute anything in them.
 STORED_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": "default-src 'none'; sandbox",
@@ -170,9 +174,10 @@ STORED_HEADERS = {
 async def send_stored(
     request: web.Request, objects: Objects, key: str, size: int, sha256: str, headers: Mapping[str, str]
 ) -> web.StreamResponse:
-    """The object of `size` bytes under `key`, whose entity tag is `sha256`, or what of it `Range` asks for.
+    """Send the object of `size` bytes under `key`, or the range that the request asks for. Its entity tag is
+    `sha256`.
 
-    Raises FileNotFoundError where it has been deleted, and 416.
+    Raise FileNotFoundError if the object has been deleted, and 416.
     """
     etag = f'"{sha256}"'
     whole = STORED_HEADERS | {hdrs.ETAG: etag} | dict(headers)

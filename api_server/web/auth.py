@@ -1,4 +1,5 @@
-"""Who is calling, by which token (decision D1), and for whom an administrator acts by `Sudo` (decision D11)."""
+"""Authentication of callers by their tokens (decision D1), and administrators who act for others with `Sudo`
+(decision D11)."""
 
 import datetime
 import functools
@@ -28,15 +29,15 @@ from api_server.web.rate_limits import Rate
 from api_server.web.request_data import in_url, merged, with_credentials
 
 READ_SCOPES = ("api", "read_api")
-#: Of what a token that reads nothing but users may read too.
+#: Scopes that may read users.
 READ_USER_SCOPES = (*READ_SCOPES, "read_user")
 WRITE_SCOPES = ("api",)
-#: Of what a token may do that is there for one purpose only.
+#: Scopes that may use routes for which there is a special scope.
 CREATE_RUNNER_SCOPES = (*WRITE_SCOPES, "create_runner")
 READ_RUNNER_SCOPES = (*READ_SCOPES, "manage_runner")
 MANAGE_RUNNER_SCOPES = (*WRITE_SCOPES, "manage_runner")
 SELF_ROTATE_SCOPES = (*WRITE_SCOPES, "self_rotate")
-#: GitLab's. Those that no route names, and neither git nor static objects ask for, give no right.
+#: GitLab's scopes. A scope gives no right if no route names it and neither git nor static objects require it.
 Scope = Literal[
     "api",
     "read_api",
@@ -61,8 +62,8 @@ ALL_SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 @attrs.frozen
 class Actor:
-    """Who a request speaks for: a user by a personal access token with `scopes`, or by the token of job `job_id` of
-    the project `job_project_id`."""
+    """The user for whom a request is made: by a personal access token with `scopes`, or by the token of job
+    `job_id` of project `job_project_id`."""
 
     user_id: int
     username: str
@@ -73,16 +74,17 @@ class Actor:
     token_id: int | None = None
     job_id: int | None = None
     job_project_id: int | None = None
-    #: How often she may ask the API.
+    #: The rate limit of the user's requests to the API; None if there is none.
     rate: Rate | None = None
-    #: The administrator who really asks, where the request names somebody else (`Sudo`); the token is hers.
+    #: The administrator who makes the request for this user (`Sudo`) and owns the token.
     impersonator: "Actor | None" = None
-    #: Where the request came from.
+    #: The address that the request came from.
     address: str | None = attrs.field(default=None, eq=False)
 
     @property
     def author(self) -> Author:
-        """Whom audit events name: the user, and who really asked (`Sudo`)."""
+        """The author named in audit events: the user, and the administrator who acts for the user
+        (`Sudo`)."""
         return Author(
             id=self.user_id,
             name=self.name,
@@ -96,7 +98,7 @@ class Actor:
 
 @attrs.frozen
 class Anonymous:
-    """A caller without credentials, where a route allows that."""
+    """A caller without credentials, if the route allows that."""
 
     user_id: None = None
     admin: bool = False
@@ -108,14 +110,15 @@ ANONYMOUS = Anonymous()
 
 
 TOKENS = Key[LookupCache[TokenRow]]("tokens")
-#: Of a request whose token is valid: whose it is, whatever the token is asked for.
+#: The owner of a request's valid token, even if the token may not do what is asked.
 TOKEN_OWNER = web.RequestKey("token_owner", Actor)
 
 
 async def authenticate(
     request: web.Request, *, takes_job_token: bool = False, reads_body: bool = True
 ) -> Actor | None:
-    """The caller, or None without credentials. Raises 401 for credentials that are not valid, 403 for blocked users."""
+    """Return the caller, or None without credentials. Raise 401 for invalid credentials and 403 for blocked
+    users."""
     sent: dict[str, Any] = await with_credentials(request) if reads_body else dict(request.query)
     token = _text(sent.get("private_token")) or request.headers.get("PRIVATE-TOKEN")
     if token and not token.startswith(JOB_TOKEN):
@@ -132,7 +135,7 @@ async def authenticate(
 
 
 async def caller_of_personal_access_token(request: web.Request, token: str) -> Actor:
-    """Raises 401 for an unknown, expired or revoked token."""
+    """Return the caller with this personal access token. Raise 401 if it is unknown, expired or revoked."""
     services = context.services(request)
     key = digest(token)
     row = await services[TOKENS].get(
@@ -148,7 +151,7 @@ async def caller_of_personal_access_token(request: web.Request, token: str) -> A
 
 
 async def caller_of_job_token(request: web.Request, token: str) -> Actor:
-    """Raises 401 for an unknown token and for one whose job no longer runs."""
+    """Return the caller with this job token. Raise 401 if it is unknown or its job has ended."""
     row = await auth_queries.find_running_job(context.services(request).database, digest(token))
     if row is not None and row.unacknowledged and not await acknowledge_job(request, digest(token)):
         raise unauthorized()
@@ -157,14 +160,14 @@ async def caller_of_job_token(request: web.Request, token: str) -> Actor:
 
 
 async def acknowledge_job(request: web.Request, token_digest: bytes) -> bool:
-    """A runner's first word about its job, whatever it asks for; False where the job has been taken back."""
+    """Record the first request of a runner for its job. Return False if the job has been taken back."""
     async with context.services(request).database.transaction() as transaction:
         return await auth_queries.acknowledge_job(transaction, token_digest)
 
 
 async def still_valid(executor: Executor, caller: Actor) -> Actor:
-    """The caller as she is by now, her token and her account judged once more: in a transaction that writes, and for
-    what has taken long to arrive. Raises as she would be refused if she came now (401, 403)."""
+    """Return the caller with current data after checking token and account again, in a transaction that
+    writes or after a long upload. Raise the refusal that a new request would get (401, 403)."""
     if caller.impersonator is not None:
         user = await auth_queries.find_acting_user(executor, user_id=caller.user_id, username="")
         if user is None:
@@ -178,13 +181,13 @@ async def still_valid(executor: Executor, caller: Actor) -> Actor:
 
 
 def acting_as(user: ActingUser, impersonator: Actor) -> Actor:
-    """The user's rights, by the token of `impersonator`."""
+    """Return an actor with the user's rights and the token of `impersonator`."""
     values = {name: value for name, value in attrs.asdict(user).items() if name != "id"}
     return attrs.evolve(impersonator, user_id=user.id, impersonator=impersonator, **values)
 
 
 def rely_on_caller(request: web.Request, caller: Actor) -> None:
-    """Has the request write only while `still_valid` says of the caller what it says now."""
+    """Let the request write only if `still_valid` still returns the same caller."""
     if (services := context.services(request)).preconditions is None:
         return
     people = (caller, caller.impersonator) if caller.impersonator is not None else (caller,)
@@ -226,7 +229,7 @@ def _caller_of_job(row: RunningJob | None, address: str | None = None) -> Actor:
 
 
 def refuse_unusable(row: TokenRow, today: datetime.date) -> None:
-    """Raises the refusal of a token (with its user's state) that was valid once."""
+    """Raise the refusal of a token that is revoked or expired or whose user is blocked."""
     problem: ApiError | None = None
     if row.revoked:
         problem = invalid_token("Token was revoked. You have to re-authorize from the user.")
@@ -239,14 +242,15 @@ def refuse_unusable(row: TokenRow, today: datetime.date) -> None:
 
 
 async def _note_use(request: web.Request, row: TokenRow, now: datetime.datetime) -> None:
-    """Keeps `last_used_at` true to ten minutes, so that reading does not mean writing."""
+    """Keep `last_used_at` accurate to ten minutes, so that not every read causes a write."""
     if row.last_used_at is None or now - row.last_used_at > datetime.timedelta(minutes=10):
         async with context.services(request).database.transaction() as transaction:
             await auth_queries.note_use(transaction, row.id)
 
 
 async def note_activity(request: web.Request, user_id: int, last: datetime.date | None) -> None:
-    """Keeps the day of a user's last use, in UTC; `last` is the one that is known. One write a day is enough."""
+    """Record the day on which the user was last active, in UTC, at most once a day; `last` is the recorded
+    day."""
     services = context.services(request)
     day = services.now.date()
     if last is None or last < day:
@@ -270,8 +274,9 @@ _USERNAME = re.compile(r"[\w.-]{1,255}", re.ASCII)
 
 
 async def acting_caller(request: web.Request, actor: Actor, *, reads_body: bool) -> Actor:
-    """The user whom the request names, by id or user name, with the token of `actor` as her `impersonator`; `actor` if
-    it names nobody. Raises 403 for callers who may not, 404, and 400 for what is neither."""
+    """Return the user whom the request names by id or user name, with `actor` as the `impersonator`, or
+    `actor` if it names nobody. Raise 403 if the actor may not act for others, 404 if the user does not exist,
+    and 400 for an invalid value."""
     identifier = await _named_user(request, reads_body=reads_body)
     if identifier is None:
         return actor
@@ -290,14 +295,15 @@ async def acting_caller(request: web.Request, actor: Actor, *, reads_body: bool)
 
 
 async def refuse_sudo(request: web.Request, *, reads_body: bool) -> None:
-    """Raises 403 where a request names a user whose caller has another kind of token, or none."""
+    """Raise 403 if a request names a user although its caller has no token or a token that cannot act for
+    others."""
     if await _named_user(request, reads_body=reads_body) is not None:
         raise needs_personal_access_token()
 
 
 def refuse_sudo_outside_of_api(request: web.Request) -> None:
-    """Raises 403 for the header where nobody can act for somebody else (git, static objects): what was to be done with
-    less rights is not done with all of them."""
+    """Raise 403 for the Sudo header outside of the API (git, static objects), where nobody can act for
+    others. Ignoring the header would run the request with the administrator's own, greater rights."""
     if SUDO_HEADER in request.headers:
         raise web.HTTPForbidden(text="Sudo is for requests of the API only.\n")
 
@@ -307,7 +313,7 @@ def needs_personal_access_token() -> ApiError:
 
 
 async def _named_user(request: web.Request, *, reads_body: bool) -> str | None:
-    """Whom the request names: by the parameter, else by the header."""
+    """Return the user named by the parameter, or else by the header, or None."""
     sent: dict[str, Any] = await merged(request) if reads_body else in_url(request)
     value = sent.get(SUDO_PARAMETER)
     if value is None:

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="empty-body"
-"""Statements about tokens that requests bring, and the one that locks what requests are judged on."""
+"""Statements about the tokens that requests bring, and about the users who own them."""
 
 import datetime
 
@@ -26,7 +26,7 @@ class TokenRow:
     email: str
     admin: bool
     state: str
-    #: Of each user's requests to the API: how many in how many seconds. None: as many as she likes.
+    #: The limit of the user's requests to the API as [number, seconds]; None if there is none.
     throttle: list[int] | None
 
 
@@ -51,10 +51,10 @@ async def find_token_by_id(database: Executor, token_id: int) -> TokenRow | None
 
 @attrs.frozen
 class RunningJob:
-    """A job whose token is valid, with the user whom it runs for."""
+    """A job whose token is valid, with the user for whom it runs."""
 
     id: int
-    #: Its runner has not been heard of so far.
+    #: Whether its runner has not yet sent a request about the job.
     unacknowledged: bool
     project_id: int
     user_id: int
@@ -84,8 +84,8 @@ async def find_job_if_running(database: Executor, job_id: int) -> RunningJob | N
     UPDATE jobs SET unacknowledged_since = NULL, contacted_at = %(now)s WHERE token_digest = %(digest)s
 """)
 async def acknowledge_job(transaction: Transaction, digest: bytes) -> bool:
-    """The runner of the job with this token has been heard of, so that it keeps the job. False where the job was taken
-    back before."""
+    """Record that the runner of the job with this token has responded, so that it keeps the job. Return False
+    if the job has been taken back."""
 
 
 @statement("""
@@ -94,7 +94,7 @@ async def acknowledge_job(transaction: Transaction, digest: bytes) -> bool:
 async def note_use(transaction: Transaction, token_id: int) -> None: ...
 
 
-#: Nobody waits for somebody who holds the row: the next request notes it as well.
+#: Skip the row if another transaction has locked it: the next request records the day as well.
 @statement("""
     UPDATE users SET last_activity_on = %(day)s WHERE id = (
         SELECT seen.id FROM users seen WHERE seen.id = %(user_id)s AND seen.last_activity_on IS DISTINCT FROM %(day)s
@@ -105,7 +105,7 @@ async def note_activity(transaction: Transaction, user_id: int, day: datetime.da
 
 @attrs.frozen
 class ActingUser:
-    """A user whose rights an administrator's request asks for."""
+    """A user for whom an administrator's request acts."""
 
     id: int
     username: str
@@ -120,4 +120,4 @@ class ActingUser:
         %(user_id)s::bigint, (SELECT named.id FROM users named WHERE lower(named.username) = lower(%(username)s)))
     """)
 async def find_acting_user(database: Executor, *, user_id: int | None, username: str) -> ActingUser | None:
-    """By id or (without one) by user name; blocked users too."""
+    """Find a user by id or, without one, by user name; include blocked users."""

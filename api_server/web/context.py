@@ -1,8 +1,7 @@
-"""What a request finds in the application: its services; and how the application hears of changed rights.
+"""The services of a request, and notifications about changed rights.
 
-Triggers send the notices of changed rights (`tell_of_rights`), so that it does not matter who writes. While nobody
-listens (a broken connection, a listener that is to be started again) what is remembered is as old as
-`database.REMEMBERED_FOR` at most.
+Triggers send a notification whenever rights change (`tell_of_rights`), no matter which process writes. While
+no listener is connected, caches are at most `database.REMEMBERED_FOR` seconds old.
 """
 
 from collections.abc import AsyncIterator
@@ -16,24 +15,24 @@ from api_server.state.errors import LockNotAvailable
 from api_server.state.preconditions import ChangedMeanwhile, Preconditions
 
 _READS = frozenset({"GET", "HEAD"})
-#: How often a request is judged before it is told (409) that others were always faster.
+#: Attempts to judge a request before it gets a 409 because other requests were always faster.
 _ATTEMPTS = 4
 SERVICES = web.AppKey("services", Services)
 _OF_REQUEST = web.RequestKey("services_of_request", Services)
 
 
 def services(request: web.Request) -> Services:
-    """The server's services as the request uses them: see `Services.for_request`."""
+    """Return the server's services as the request uses them: see `Services.for_request`."""
     own = request.get(_OF_REQUEST)
     if own is None:
-        shared = request.match_info.apps[0][SERVICES]  # `request.config_dict` looks through all applications
+        shared = request.match_info.apps[0][SERVICES]  # `request.config_dict` would search all applications
         own = request[_OF_REQUEST] = shared.for_request(None, reads=request.method in _READS)
     return own
 
 
 def judging_again(answer: Handler) -> Handler:
-    """`answer` to requests that write, judged again where what they were judged on has changed. Raises
-    `LockNotAvailable` where it always changes."""
+    """Return a handler that runs `answer` for requests that write, and runs it again if the data on which it
+    was judged has changed. Raise `LockNotAvailable` if that happens every time."""
 
     async def answered(request: web.Request) -> web.StreamResponse:
         shared = services(request).shared
@@ -42,7 +41,7 @@ def judging_again(answer: Handler) -> Handler:
             try:
                 return await answer(request)
             except ChangedMeanwhile:
-                shared.database.note_change()  # lookups read anew what another process has changed
+                shared.database.note_change()  # caches read again what another process has changed
         raise LockNotAvailable
 
     return answered
@@ -50,18 +49,18 @@ def judging_again(answer: Handler) -> Handler:
 
 RIGHTS_CHANNEL = "rights_changed"
 RIGHTS_LISTENER = "listening for changed rights"
-#: Seconds until a lost connection is made again, at most.
+#: Maximum seconds until a lost connection is opened again.
 RECONNECT_AFTER = 1.0
 
 
 async def hear_of_changed_rights(services: Services) -> AsyncIterator[None]:
-    """While the server runs."""
+    """Listen for changed rights while the server runs."""
     database, url = services.database, services.settings.unpooled_url
 
     async def listen() -> None:
-        """Raises `Unavailable` when the connection is lost."""
+        """Listen until the connection is lost, then raise `Unavailable`."""
         async with listening_connection(url, RIGHTS_CHANNEL) as connection:
-            database.note_change()  # whatever happened while nobody listened
+            database.note_change()  # rights may have changed while nobody listened
             while True:
                 await connection.notification()
                 database.note_change()

@@ -1,4 +1,4 @@
-"""Every error body of the API, and the middleware that turns what was raised into one (decision D2)."""
+"""The error bodies of the API, and the middleware that converts exceptions to them (decision D2)."""
 
 import asyncio
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from common.concurrency import ShareTaken, TooBusy
 from common.connections import BodyTooSlow
 from common.logs import ThrottledLog
 
-#: GitLab's words, which are those of RFC 2616.
+#: GitLab's reason phrases, which are those of RFC 2616.
 REASONS: Mapping[int, str] = {
     400: "Bad Request",
     401: "Unauthorized",
@@ -57,7 +57,7 @@ REASONS: Mapping[int, str] = {
 
 
 def reword(response: web.StreamResponse) -> None:
-    """Puts our words where aiohttp has put its own; words that a handler has chosen stay."""
+    """Replace aiohttp's reason phrase and text by ours, unless a handler has chosen its own."""
     ours = REASONS.get(response.status)
     if ours is None or response.prepared:
         return
@@ -71,22 +71,22 @@ def reword(response: web.StreamResponse) -> None:
 log = structlog.get_logger(__name__)
 often = ThrottledLog(log)
 
-#: Seconds after which it is worth a try; GitLab's clients honour it.
+#: Seconds after which a retry makes sense; GitLab's clients honour the header.
 _SOON = 5
 _LATER = {"Retry-After": str(_SOON)}
-#: Most characters of one text of an error.
+#: Maximum characters of one text of an error.
 MAX_TEXT = 2000
 
 
 class ApiError(Exception):
-    """An answer that is not a success: `status` and the JSON `body`, with extra `headers`."""
+    """An error answer: `status` and the JSON `body`, with extra `headers`."""
 
     def __init__(
         self, status: int, body: Mapping[str, Any], headers: Mapping[str, str] | None = None
     ) -> None:
         super().__init__(status, body)
         self.status = status
-        #: Texts that quote what was sent do not repeat all of it.
+        #: Texts that quote what was sent are shortened.
         self.body: Mapping[str, Any] = _cut(body)
         self.headers = headers or {}
 
@@ -100,7 +100,7 @@ def _cut(part: Any) -> Any:
 
 
 class BodyRefused(Exception):
-    """A body that cannot be taken: answered with `status` and the sentence, by the API as `{"error": ...}`."""
+    """The body of a request is refused with `status` and a sentence, in the API as `{"error": ...}`."""
 
     def __init__(self, status: int, sentence: str, *, retry: bool = False) -> None:
         super().__init__(sentence)
@@ -109,17 +109,18 @@ class BodyRefused(Exception):
 
 
 def bad_parameters(*texts: str) -> ApiError:
-    """400 for parameters that cannot be read: `{"error": "scope does not have a valid value, ..."}`."""
+    """Return 400 for parameters that cannot be read: `{"error": "scope does not have a valid value,
+    ..."}`."""
     return ApiError(400, {"error": ", ".join(texts)})
 
 
 def invalid(message: Mapping[str, list[str]] | list[str] | str, status: int = 400) -> ApiError:
-    """400 (or 422) for a resource that cannot be saved: `{"message": {"field": ["text"]}}`."""
+    """Return 400 (or 422) for a resource that cannot be saved: `{"message": {"field": ["text"]}}`."""
     return ApiError(status, {"message": message})
 
 
 def check_present(field: str, value: str | None) -> None:
-    """Raises 400 for a text that is blank; None was not sent."""
+    """Raise 400 for a blank text; None means that it was not sent."""
     if value is not None and not value.strip():
         raise invalid({field: ["can't be blank"]})
 
@@ -137,7 +138,8 @@ def forbidden(reason: str | None = None) -> ApiError:
 
 
 def insufficient_scope(accepted: str) -> ApiError:
-    """403 for a token whose scopes do not reach; `accepted` are the scopes that do, separated by spaces."""
+    """Return 403 for a token without a sufficient scope; `accepted` lists those that would suffice, separated
+    by spaces."""
     return ApiError(
         403,
         {
@@ -149,7 +151,7 @@ def insufficient_scope(accepted: str) -> ApiError:
 
 
 def invalid_token(description: str) -> ApiError:
-    """401 for a token that was valid once."""
+    """Return 401 for a token that was valid once."""
     challenge = f'Bearer realm="The API", error="invalid_token", error_description="{description}"'
     return ApiError(
         401, {"error": "invalid_token", "error_description": description}, {"WWW-Authenticate": challenge}
@@ -157,12 +159,12 @@ def invalid_token(description: str) -> ApiError:
 
 
 def not_found(thing: str) -> ApiError:
-    """404 for a named thing: `404 Project Not Found`."""
+    """Return 404 for a named thing: `404 Project Not Found`."""
     return ApiError(404, {"message": f"404 {thing} Not Found"})
 
 
 def record_not_found() -> ApiError:
-    """404 for a record within a project or group, GitLab's lower-case form."""
+    """Return 404 for a record within a project or group, in GitLab's lower-case form."""
     return ApiError(404, {"message": "404 Not found"})
 
 
@@ -171,17 +173,17 @@ def conflict(text: str | list[str] = "409 Conflict") -> ApiError:
 
 
 def too_many_requests(retry_after: int) -> ApiError:
-    """429; `retry_after` in seconds."""
+    """Return 429; `retry_after` is in seconds."""
     text = "This endpoint has been requested too many times. Try again later."
     return ApiError(429, {"message": {"error": text}}, {"Retry-After": str(retry_after)})
 
 
 @web.middleware
 async def api_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answers what a handler raised: `ApiError` as it says, the router's refusals in the API's form, anything else
-    500 with the traceback in the log only.
+    """Convert exceptions of a handler: `ApiError` to its own answer, the router's refusals to the API's form,
+    any other exception to 500 with the traceback only in the log.
 
-    Where the answer has begun, the only way to tell is to cut the connection.
+    If part of the answer has been sent, an error can only be signalled by closing the connection.
     """
     try:
         return await handler(request)
@@ -196,8 +198,8 @@ async def api_errors(request: web.Request, handler: Handler) -> web.StreamRespon
 
 @web.middleware
 async def plain_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answers in plain text what went wrong outside of the API (git, static objects, pages): 503 where a part is
-    missing, 500 for the unexpected. Whatever the answer is, its status has our name."""
+    """Answer errors outside of the API (git, static objects, pages) in plain text: 503 if a part is
+    unavailable, 500 for unexpected errors. Every answer gets our reason phrase."""
     try:
         answer = await handler(request)
     except web.HTTPException as refusal:
@@ -266,31 +268,32 @@ def _plain_answer_to(problem: Exception, request: web.Request) -> web.Response:
 
 
 def told_to_come_later(problem: Unavailable | TooBusy) -> dict[str, str]:
-    """The headers of a 503. Logs one line, without a traceback and at most once a second: it is not a fault of this
-    program. What is busy is said by the answer's status."""
+    """Return the headers of a 503. Log an unavailable part in one line, without a traceback and at most once
+    a second: it is not a fault of this program. Overload is not logged: the answer's status shows it."""
     if isinstance(problem, Unavailable):
         tell_unavailable(problem)
     return dict(_LATER)
 
 
 def tell_unavailable(problem: Unavailable, event: str = "", **fields: Any) -> None:
-    """Logs that a part is unavailable, or what (`event`) could not be done for that; at most once a second."""
+    """Log that a part is unavailable, or which `event` failed because of it, at most once a second."""
     often.error(event or str(problem), about=str(problem), cause=problem.cause, **fields)
 
 
 def tell_unexpected(problem: Exception, request: web.Request) -> None:
-    """Logs it, unless the client has gone while it took its answer, of which aiohttp makes a bare ConnectionError."""
+    """Log an unexpected error, unless the client left while receiving its answer, for which aiohttp raises a
+    bare ConnectionError."""
     if isinstance(problem, ConnectionError) and request.transport is None:
         return
     log.error("unexpected failure", method=request.method, path=request.path, exc_info=problem)
 
 
 def _answer_http_exception(error: web.HTTPException) -> web.StreamResponse:
-    error.__traceback__ = None  # of frames with the request, which keeps the refusals of aiohttp's router
+    error.__traceback__ = None  # its frames hold the request, and aiohttp's router caches the exception
     if isinstance(error, web.HTTPMethodNotAllowed):
         allowed = ", ".join(sorted(error.allowed_methods))
         return _answer(405, {"error": "405 Not Allowed"}, {"Allow": allowed})
-    if error.status < 400:  # a redirect; aiohttp wants exceptions raised, not answered
+    if error.status < 400:  # a redirect, which aiohttp wants raised instead of returned
         location = {"Location": error.headers["Location"]}
         return web.Response(status=error.status, text=error.text, headers=location)
     kept_headers = {name: error.headers[name] for name in ("Content-Range",) if name in error.headers}
@@ -310,8 +313,8 @@ def _answer(
 
 
 def reason_of(problem: ApiError) -> str:
-    """The rule's sentence, or "" where it says no more than its status: `{"message": {"name": ["is too long"]}}` is
-    `Name is too long.`"""
+    """Return the sentence of an error, or "" if it says no more than its status: `{"message": {"name": ["is
+    too long"]}}` becomes `Name is too long.`"""
     message = problem.body.get("message", problem.body.get("error", ""))
     text = " ".join(sentences(message))
     return (
@@ -322,7 +325,8 @@ def reason_of(problem: ApiError) -> str:
 
 
 def sentences(message: Any, field: str = "") -> list[str]:
-    """What an error's body says, as sentences; a text that is no sentence continues the name of its `field`."""
+    """Return the messages in an error's body as sentences; a text that is not a sentence is put behind the
+    name of its `field`."""
     if isinstance(message, Mapping):
         return [text for name, inner in message.items() for text in sentences(inner, str(name))]
     if isinstance(message, list):

@@ -1,4 +1,4 @@
-"""Pagination of lists, offset and keyset, as clients of GitLab walk them (decision D3)."""
+"""Offset and keyset pagination of lists, in the form that GitLab's clients expect (decision D3)."""
 
 import base64
 from collections.abc import Iterable, Iterator
@@ -16,12 +16,12 @@ from api_server.web.errors import ApiError, bad_parameters
 from api_server.web.request_data import merged
 
 MAX_PER_PAGE = 100
-#: `page` x `per_page` beyond this is refused on lists that can be walked by keyset.
+#: Lists with keyset pagination refuse a `page` x `per_page` greater than this.
 MAX_OFFSET = 50_000
-#: Behind this many rows nothing comes on any list: PostgreSQL counts them in 64 bits.
+#: No list has a row behind this offset; PostgreSQL's offsets have 64 bits.
 _BEHIND_ALL = 2**62
 _DIRECTION = Literal["asc", "desc"] | None
-#: Bytes of a Link header that clients and proxies take.
+#: Maximum bytes of a Link header that clients and proxies accept.
 MAX_LINK = 7_000
 
 
@@ -38,7 +38,7 @@ class Paginated:
 
     def __attrs_post_init__(self) -> None:
         wrong = [name for name, minimum in _LEAST.items() if getattr(self, name) < minimum]
-        # branches and tags have orders of their own, and types that say them
+        # branches and tags have orders of their own, declared by their types
         is_direction = "takes" in attrs.fields_dict(type(self))["sort"].metadata
         if is_direction and self.sort and self.sort.lower() not in ("asc", "desc"):
             wrong.append("sort")
@@ -46,7 +46,7 @@ class Paginated:
             raise ValueError(", ".join(f"{name} does not have a valid value" for name in wrong))
 
 
-#: What its numbers are at least.
+#: The minimum values of its numbers.
 _LEAST = {
     field.name: field.metadata["minimum"] for field in attrs.fields(Paginated) if "minimum" in field.metadata
 }
@@ -55,8 +55,8 @@ _LEAST = {
 def wanted_page(
     parameters: Paginated, listing: ListQuery, *, default_order: str = "id", default_sort: str = "desc"
 ) -> Page:
-    """What to read for `parameters`. Raises 400 for unknown orders and broken cursors, 405 for what cannot be ordered
-    or skipped that way."""
+    """Return the page that `parameters` ask for. Raise 400 for unknown orders and broken cursors, and 405 for
+    an order or offset that this pagination does not support."""
     order = parameters.order_by or default_order
     sort = (parameters.sort or default_sort).lower()
     keyset = parameters.pagination == "keyset"
@@ -73,13 +73,14 @@ def wanted_page(
 
 
 def offset_page(parameters: Paginated) -> Page:
-    """What to read of a list that has no other order than its own."""
+    """Return the page to read of a list with a single order."""
     size = min(parameters.per_page, MAX_PER_PAGE)
     return Page(size, min((parameters.page - 1) * size, _BEHIND_ALL))
 
 
 def bounded_offset_page(parameters: Paginated) -> Page:
-    """As `offset_page`, of a list that can also be walked by keyset. Raises 405 far behind its beginning."""
+    """Return the page like `offset_page`, for a list that also has keyset pagination. Raise 405 for an offset
+    that is too large."""
     page = offset_page(parameters)
     if parameters.page * page.size > MAX_OFFSET:
         raise ApiError(
@@ -93,14 +94,15 @@ def bounded_offset_page(parameters: Paginated) -> Page:
 
 
 async def paginated_by_token(request: web.Request, size: int, body: str, token: str | None) -> web.Response:
-    """A JSON array of at most `size`, whose next page has this `page_token`; None where nothing follows."""
+    """Return a JSON array of at most `size` items whose next page has this `page_token`; None if there is no
+    next page."""
     page = Page(size, counted=False)
     links = {} if token is None else {"Link": await _links(request, page, "page_token", {"next": token})}
     return json_text(body, headers=links)
 
 
 async def paginated(request: web.Request, page: Page, listed: ListPage) -> web.Response:
-    """The list's JSON with the headers of its kind of pagination."""
+    """Return the list's JSON with the headers of its kind of pagination."""
     headers = await (_offset_headers if page.counted else _keyset_headers)(request, page, listed)
     return json_text(listed.body, headers=headers)
 
@@ -134,10 +136,11 @@ async def _offset_headers(request: web.Request, page: Page, listed: ListPage) ->
 
 
 async def _links(request: web.Request, page: Page, varied: str, relations: dict[str, str]) -> str:
-    """Each link repeats every parameter of the request, in alphabetical order, with the relation's value of `varied`;
-    credentials are left out.
+    """Return the links to other pages. Each repeats all parameters of the request except credentials, in
+    alphabetical order, with the relation's value of `varied`.
 
-    Raises 400 where that would be too long for one header field; links that can be done without go first.
+    If the links are too long for one header field, leave out the dispensable ones; raise 400 if the rest is
+    still too long.
     """
     sent = {"page": "1"} | await merged(request) | {"per_page": str(page.size)}
     pairs = sorted(_short(_flat({name: value for name, value in sent.items() if name not in _CREDENTIALS})))
@@ -166,7 +169,8 @@ _CREDENTIALS = frozenset({"private_token", "job_token", "access_token", "token"}
 
 
 def _short(pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """The pairs, before they are encoded. Raises the 400 of links that are too long as soon as that is certain."""
+    """Yield the pairs, not yet encoded. Raise the 400 of links that are too long as soon as that is
+    certain."""
     length = 0
     for name, value in pairs:
         length += len(name) + len(value)
@@ -176,8 +180,8 @@ def _short(pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
 
 
 def _flat(value: object, name: str = "") -> Iterator[tuple[str, str]]:
-    """Nested parameters in bracket form, as they can be sent again."""
-    if len(name) > MAX_LINK:  # which would be repeated for each of its values
+    """Yield nested parameters in bracket form, so that they can be sent again."""
+    if len(name) > MAX_LINK:  # the name would be repeated for each of its values
         raise _too_long()
     if isinstance(value, dict):
         for key, inner in value.items():

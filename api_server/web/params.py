@@ -1,18 +1,21 @@
-"""Parameters, parsed once: an attrs class filled strictly from what was sent, with values as GitLab takes them.
+"""Parsing of parameters: an attrs class is filled strictly from the values sent, with the formats that GitLab
+accepts.
 
-Dates are whole ones that Ruby's `DateTime.parse` takes. Parts of dates, years of two digits, unknown names of zones and
-any other text, which Ruby completes or passes over, are refused.
+A date must be a complete date that Ruby's `DateTime.parse` accepts. Parts of dates, years of two digits,
+unknown names of zones and any other text, which Ruby completes or skips, are refused.
 
-A parameter class is a keyword-only attrs class; its annotations say what is accepted: `int` (64 bits), `float`,
-`bool`, `str`, `Name`, `Url` and `Description` (texts of a bounded length), `datetime.date`, `datetime.datetime`, an
-Enum or Literal, `list[...]`, `dict[str, str]`, `dict[str, Any]` (whatever that holds), another attrs class,
-`CommaList[...]`. A field without a default is required; `X | None` accepts null; `X | Unset` with default `UNSET` tells
-"not sent" from null. A converter of a field of `Any` says what it makes sense of by `metadata={"takes": ...}`, for the
-API's description. The texts of refusals are GitLab's.
+A parameter class is a keyword-only attrs class; its annotations say what is accepted: `int` (64 bits),
+`float`, `bool`, `str`, `Name`, `Url` and `Description` (strings of limited length), `datetime.date`,
+`datetime.datetime`, an Enum or Literal, `list[...]`, `dict[str, str]`, `dict[str, Any]` (any contents),
+another attrs class, `CommaList[...]`. A field without a default is required; `X | None` accepts null; `X |
+Unset` with default `UNSET` distinguishes a missing parameter from null. A converter of a field of `Any`
+declares the accepted type with `metadata={"takes": ...}`, for the API's description. The texts of refusals
+are GitLab's.
 
-cattrs fills the classes and collects what is wrong with their fields. What a single value may be, and that an empty one
-counts as not sent, is said here, since its own conversions take nearly everything (`"false"` would be true). A list
-ends with its first bad item, and has at most `MAX_ITEMS`: reading parameters costs little, whoever sends them.
+cattrs fills the classes and collects the errors of their fields. This module defines which single values are
+valid, and that an empty one counts as not sent, since cattrs' own conversions accept nearly everything
+(`"false"` would be true). A list is refused at its first invalid item and has at most `MAX_ITEMS`, so that
+reading parameters is cheap whatever a client sends.
 """
 
 import datetime
@@ -32,10 +35,10 @@ from cattrs.gen import make_dict_structure_fn, override
 
 from api_server.web.errors import bad_parameters
 
-#: Most characters that Ruby reads.
+#: Maximum characters that Ruby reads.
 _LONGEST = 128
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-#: Hours east of Greenwich.
+#: Offsets from UTC in hours; positive is east.
 _ZONES = {
     "z": 0,
     "ut": 0,
@@ -73,7 +76,7 @@ _FOURTEEN_DIGITS = re.compile(r"^(\d{8})(\d{6})(?!\d)", re.ASCII)
 
 
 def read_moment(text: str) -> datetime.datetime:
-    """The moment as it is written, in UTC where it names no zone. Raises ValueError."""
+    """Return the moment that a text states, in UTC if it names no zone. Raise ValueError."""
     if len(text) > _LONGEST:
         raise ValueError("too long")
     text = _FOURTEEN_DIGITS.sub(r"\1t\2", " ".join(text.lower().split()))
@@ -102,7 +105,7 @@ def _at_time(midnight: datetime.datetime, time: re.Match[str]) -> datetime.datet
         if not 1 <= hour <= 12:
             raise ValueError("not an hour of a half day")
         hour = hour % 12 + 12 * (time["half"] == "p")
-    days, hour = (1, 0) if (hour, minute, second) == (24, 0, 0) else (0, hour)  # the end of the day
+    days, hour = (1, 0) if (hour, minute, second) == (24, 0, 0) else (0, hour)  # 24:00:00 ends the day
     microsecond = int(f"{time['fraction'] or 0:0<6}"[:6])
     zone = datetime.timezone(
         datetime.timedelta(hours=_ZONES.get(time["zone"], 0)) + _zone_offset(time["offset"])
@@ -126,7 +129,7 @@ _FALSE = frozenset({"false", "f", "0", "n", "no", "off"})
 
 
 class Refused(Exception):
-    """A value that does not fit; the text continues the parameter's name: `is invalid`."""
+    """A value that is not accepted; the text continues the parameter's name: `is invalid`."""
 
 
 def integer(value: Any, _type: Any) -> int:
@@ -176,7 +179,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def date(value: Any, _type: Any) -> datetime.date:
-    """The day as it is written, whatever the zone of a time behind it."""
+    """Return the date as written, whatever the zone of a time behind it."""
     return _moment(value).date()
 
 
@@ -194,7 +197,7 @@ def _moment(value: Any) -> datetime.datetime:
         raise Refused("is invalid") from None
 
 
-#: What each type of a parameter accepts.
+#: The function that reads each type of parameter.
 HOOKS: Mapping[Any, Callable[[Any, Any], Any]] = {
     int: integer,
     float: number,
@@ -209,7 +212,7 @@ ParametersT = TypeVar("ParametersT")
 ItemT = TypeVar("ItemT")
 Hook = Callable[[Any, Any], Any]
 
-#: Most items of a list, and keys of a hash.
+#: Maximum items of a list, and keys of a hash.
 MAX_ITEMS = 1000
 
 
@@ -225,7 +228,7 @@ UNSET = Unset.UNSET
 class CommaList(list[ItemT]):
     """A list that may also be sent as one text with commas: `a,b`, `["a", "b"]`, `["a,b"]` or `k[]=a&k[]=b`.
 
-    Blank items count as not sent, so that `k=` and `k[]=` are the empty list of forms.
+    Blank items count as not sent, so `k=` and `k[]=` send an empty list in forms.
     """
 
 
@@ -235,7 +238,7 @@ KEEPS_BLANKS = "keeps blanks"
 
 @attrs.frozen
 class AtMost:
-    """In `Annotated[str, AtMost(255)]`: the most characters of a text."""
+    """The maximum number of characters of a text, in `Annotated[str, AtMost(255)]`."""
 
     characters: int
 
@@ -245,22 +248,22 @@ class AtMost:
 
 @attrs.frozen
 class AtMostBytes(AtMost):
-    """Likewise of addresses and refs, which those who read them count in bytes, as an index does that keeps them."""
+    """The maximum number of bytes, for addresses and refs, whose readers and indexes count bytes."""
 
     def allows(self, text: str) -> bool:
         return len(text.encode()) <= self.characters
 
 
-#: What names something, or says a line about it; an address of the web; a text of any sense (decision D11).
+#: A name or a line of text; a web address; a text of any kind (decision D11).
 Name = Annotated[str, AtMost(255)]
 Url = Annotated[str, AtMostBytes(2048)]
 Description = Annotated[str, AtMost(2**20)]
-#: A file in a form of several parts.
+#: A file in a multipart form.
 Upload = dict[str, Any]
 
 
 class _ItemRefused(Exception):
-    """The first item of a list that does not fit: its `index`, where items have names of their own, and its problem."""
+    """The first invalid item of a list: its `index`, if items are named by index, and its error."""
 
     def __init__(self, index: int | None, problem: Exception) -> None:
         super().__init__(index, problem)
@@ -269,7 +272,7 @@ class _ItemRefused(Exception):
 
 
 def structure(sent: Mapping[str, Any], parameters: type[ParametersT]) -> ParametersT:
-    """An instance of `parameters` from untyped values. Raises the 400 of values that do not fit."""
+    """Return an instance of `parameters` from untyped values. Raise 400 for invalid values."""
     try:
         return _CONVERTER.structure(sent, parameters)
     except cattrs.ClassValidationError as problem:
@@ -277,7 +280,7 @@ def structure(sent: Mapping[str, Any], parameters: type[ParametersT]) -> Paramet
 
 
 class Field(Protocol):
-    """As much of a field of an attrs class as says what a value may be."""
+    """The parts of an attrs field that determine which values are valid."""
 
     @property
     def name(self) -> str: ...
@@ -290,26 +293,27 @@ class Field(Protocol):
 
 
 def check(sent: Mapping[str, Any], fields: Iterable[Field]) -> None:
-    """Raises the 400 of the values in `sent` that do not fit their `fields`. No code is made for the class that these
-    are of, which takes long where it has hundreds, and is of no use where few of them are ever sent."""
+    """Raise 400 for values in `sent` that are invalid for their `fields`. Do not generate code for the whole
+    class: that is slow for hundreds of fields, of which few are ever sent."""
     wrong: list[str] = []
     for field in fields:
         try:
             _field_hook(field, _CONVERTER)(sent[public_name(field)], field.type)
-        except Exception as problem:  # what cattrs, too, takes for the refusal of one value
+        except Exception as problem:  # like cattrs, take any exception for the refusal of the value
             wrong.extend(_texts(problem, public_name(field)))
     if wrong:
         raise bad_parameters(*wrong)
 
 
 def public_name(field: "attrs.Attribute[Any] | Field") -> str:
-    """What a parameter is called in requests, where Python or the class need another name for it."""
+    """Return the name of a parameter in requests, if Python or the class needs another name for it."""
     return str(field.metadata.get("name", field.name))
 
 
 def _texts(problem: Exception, where: str = "") -> Iterator[str]:
-    """What is wrong, by the names that were sent: `name is missing`, `actions[0][file_path] is empty`."""
-    # cattrs' frames keep the errors whose tracebacks keep the frames, and with them all that was sent
+    """Yield the errors with the names that were sent: `name is missing`, `actions[0][file_path] is empty`."""
+    # cattrs' frames hold these errors, whose tracebacks hold the frames and with them everything that was
+    # sent
     traceback.clear_frames(problem.__traceback__)
     match problem:
         case cattrs.ClassValidationError():
@@ -320,7 +324,7 @@ def _texts(problem: Exception, where: str = "") -> Iterator[str]:
                 yield from _texts(inner, f"{where}[{name}]" if where else name)
             yield from map(
                 str, others
-            )  # of an attrs validator or converter, which names its parameters itself
+            )  # from an attrs validator or converter, which names its parameters itself
         case _ItemRefused():
             yield from _texts(
                 problem.problem, where if problem.index is None else f"{where}[{problem.index}]"
@@ -347,7 +351,8 @@ def _class_hook(parameters: Any, converter: Any) -> Hook:
 
 
 def _field_hook(field: "attrs.Attribute[Any] | Field", converter: cattrs.Converter) -> Hook:
-    """What is empty is null where that is accepted, else as if it had not been sent."""
+    """Return the hook of a field. It reads an empty value as null if null is accepted, and otherwise as not
+    sent."""
     wanted, nullable = _wanted(typing.cast("Any", field.type))
     takes_empty = wanted is str or _origin(wanted) in (Annotated, list, CommaList, dict) or _is_choice(wanted)
     takes_empty = takes_empty and not field.metadata.get("cleared_by_empty")
@@ -372,7 +377,7 @@ def _default(field: "attrs.Attribute[Any] | Field") -> Any:
 
 @cache
 def _wanted(annotation: Any) -> tuple[Any, bool]:
-    """The type without `None` and `Unset`, and whether null is accepted."""
+    """Return the type without `None` and `Unset`, and whether null is accepted."""
     if typing.get_origin(annotation) not in (typing.Union, types.UnionType):
         return annotation, False
     arms = typing.get_args(annotation)
@@ -390,7 +395,7 @@ def _is_choice(params: Any) -> bool:
 
 @cache
 def _choices(params: Any) -> Mapping[str, Any]:
-    """What a Literal or an Enum offers, by how it is written."""
+    """Return the values of a Literal or an Enum by their text."""
     return {str(arm): arm for arm in typing.get_args(params)} or {str(arm.value): arm for arm in params}
 
 
@@ -402,7 +407,8 @@ def _choice(value: Any, params: Any) -> Any:
 
 
 def _or_choice(hook: Hook) -> Hook:
-    """cattrs asks the hook of int for every IntEnum too, and would let each number pass."""
+    """Check the choice first: cattrs uses the hook of int for every IntEnum too and would accept any
+    number."""
     return lambda value, wanted: (_choice if _is_choice(wanted) else hook)(value, wanted)
 
 
@@ -438,7 +444,7 @@ def _list_hook(params: Any, converter: Any) -> Hook:
 
 
 def _separated(value: Any) -> Any:
-    """The items of a `CommaList`, also where one text of a list holds several; anything else as it is."""
+    """Return the items of a `CommaList`, splitting those that hold several; return other values unchanged."""
     sent = [value] if isinstance(value, (str, int)) else value
     if not isinstance(sent, list):
         return value

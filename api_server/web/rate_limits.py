@@ -1,4 +1,4 @@
-"""How often somebody may ask: counts for each key in windows of time, of this process or of all workers together."""
+"""Rate limits: counts by key in time windows, of this process or of all workers together."""
 
 import datetime
 import time
@@ -12,27 +12,27 @@ from cachetools import TLRUCache
 from api_server.services import Key
 from common.workers import shared_windows
 
-#: Seconds for which `RateLimiter` counts.
+#: The length of the window of `RateLimiter` in seconds.
 WINDOW = 60.0
-#: Keys that are remembered of one kind.
+#: Maximum number of keys of one kind that are remembered.
 _MOST_KEYS = 100_000
 
 
 class Windows:
-    """How often each key was counted in its window: by this process, or by all workers together, which count the keys
-    of one `name` as one."""
+    """Counts by key in time windows: of this process, or of all workers together, which share the counts of
+    one `name`."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._windows: TLRUCache[Hashable, _Window] = TLRUCache(_MOST_KEYS, lambda _, window, __: window.end)
 
     def forget(self) -> None:
-        """Nobody has asked this process yet."""
+        """Forget all counts of this process."""
         self._windows.clear()
 
     def count(self, key: Hashable, seconds: float) -> tuple[float, int]:
-        """Counts one more of `key`: for how many seconds its window, which is open for `seconds`, has been open, and
-        how many came in it."""
+        """Count one more request for `key` in a window of `seconds`. Return for how many seconds the window
+        has been open, and the number of requests in it."""
         shared = shared_windows()
         if shared is not None:
             return shared.count(repr((self._name, key)).encode(), seconds)
@@ -52,19 +52,19 @@ class _Window:
 
 
 class RateLimiter:
-    """Allows `limit()` requests a minute for each key; 0 allows all. Among workers, those of one `name` count
-    together."""
+    """Allows `limit()` requests a minute for each key; 0 allows all. Limiters with the same `name` share
+    their counts among workers."""
 
     def __init__(self, name: str, limit: Callable[[], int]) -> None:
         self._limit = limit
         self._windows = Windows(name)
 
     def forget(self) -> None:
-        """Nobody has asked this process yet."""
+        """Forget all counts of this process."""
         self._windows.forget()
 
     def retry_after(self, key: Hashable) -> int:
-        """Counts one request: 0 where it may go on, else the seconds until the next may."""
+        """Count one request. Return 0 if it is allowed, otherwise the seconds until the next may be."""
         limit = self._limit()
         if not limit:
             return 0
@@ -72,7 +72,7 @@ class RateLimiter:
         return 0 if count <= limit else max(1, round(WINDOW - age))
 
 
-#: What holds where it is only switched on, as in GitLab.
+#: The defaults if the limit is merely switched on, as in GitLab.
 MOST_REQUESTS = 7_200
 PERIOD_SECONDS = 3_600
 
@@ -81,14 +81,14 @@ _NAME = "throttle_authenticated_api"
 
 @attrs.frozen
 class Rate:
-    """So many requests in each period of so many seconds, which all begin at the same moments."""
+    """A limit of `requests` in each period of `seconds`. All periods begin at the same moments."""
 
     requests: int
     seconds: int
 
 
 class TooOften(Exception):
-    """Refused until the next period: 429 with GitLab's `headers`."""
+    """The request is refused until the next period: 429 with GitLab's `headers`."""
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         super().__init__(headers)
@@ -96,17 +96,17 @@ class TooOften(Exception):
 
 
 class Throttle:
-    """The requests of each user in the present period: of this process, or of all workers together."""
+    """The requests of each user in the current period, of this process or of all workers together."""
 
     def __init__(self) -> None:
         self._windows = Windows(_NAME)
 
     def forget(self) -> None:
-        """Nobody has asked this process yet."""
+        """Forget all counts of this process."""
         self._windows.forget()
 
     def count(self, user_id: int, rate: Rate, now: datetime.datetime) -> None:
-        """Counts one request. Raises `TooOften` where it is one too many."""
+        """Count one request. Raise `TooOften` if it exceeds the limit."""
         period = int(now.timestamp()) // rate.seconds
         _, observed = self._windows.count((user_id, rate.seconds, period), rate.seconds)
         if observed > rate.requests:

@@ -1,9 +1,9 @@
-"""What a request sends: path, query, form and JSON body, merged by name; and its body, decoded and bounded.
+"""The data of a request: path, query, form and JSON body, merged by name; and its body, decoded and of
+limited size.
 
-aiohttp's own ways to a body (`request.content`, `read`, `post`) know neither Content-Encoding nor these bounds.
-
-Refusals of parameters come before those of rights, so anybody may have anything parsed. Number and depth are bounded
-before anything is made of the text, and all of it is linear in its length.
+aiohttp's own access to a body (`request.content`, `read`, `post`) has neither Content-Encoding nor these
+limits. Parameters are checked before rights, so anybody can have anything parsed. Therefore number and depth
+are limited before any objects are made of the text, and all parsing takes linear time.
 """
 
 import asyncio
@@ -30,12 +30,12 @@ from common.connections import ask_for_body
 
 #: The `wbits` of zlib by Content-Encoding (RFC 9110 section 8.4.1).
 _CODINGS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
-#: Most bytes that are decoded in one step, so that nobody waits for long.
+#: Maximum bytes decoded in one step, so that other requests do not wait long.
 _STEP = 256 * 1024
 
 
 class HeldBodies:
-    """How many bytes of bodies are in memory: of all together, and of one client address."""
+    """The number of bytes of bodies in memory: in total, and by client address."""
 
     def __init__(self, most: int, most_of_one: int) -> None:
         self._most = most
@@ -44,7 +44,7 @@ class HeldBodies:
         self._held_by: Counter[str] = Counter()
 
     def take(self, client: str, size: int) -> None:
-        """Counts `size` bytes more. Raises 503 where they do not fit, and 429 where the client has too many already."""
+        """Count `size` more bytes. Raise 503 if the total is too large, and 429 if the client's share is."""
         if self.held + size > self._most:
             raise BodyRefused(503, "The server holds too many request bodies; try again later.", retry=True)
         if self._held_by[client] + size > self._most_of_one:
@@ -60,7 +60,7 @@ class HeldBodies:
 
 
 class _Share:
-    """What one request holds of `HeldBodies`."""
+    """The share of one request in `HeldBodies`."""
 
     def __init__(self, held: HeldBodies, client: str) -> None:
         self._held = held
@@ -77,7 +77,7 @@ class _Share:
 
 
 HELD = Key[HeldBodies]("held_bodies")
-#: Of a request whose body somebody else hears too, piece by piece, as it is read.
+#: A function that receives the body of the request piece by piece, as it is read.
 HEARD: web.RequestKey[Callable[[bytes], None]] = web.RequestKey("heard", Callable[[bytes], None])  # type: ignore[arg-type]
 _SHARE = web.RequestKey("share", _Share)
 _READ = web.RequestKey("read", bytearray)
@@ -85,7 +85,7 @@ _READ = web.RequestKey("read", bytearray)
 
 @web.middleware
 async def bounded_bodies(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Lets go of a request's body in memory when its answer is there, which may take long to send."""
+    """Free the memory of a request's body when its answer is ready: sending the answer may take long."""
     if not request.body_exists:
         return await handler(request)
     share = request[_SHARE] = _Share(
@@ -100,8 +100,8 @@ async def bounded_bodies(request: web.Request, handler: Handler) -> web.StreamRe
 
 
 async def read(request: web.Request, limit: int) -> bytearray:
-    """All of the body, decoded; as it was put together, since a copy takes a millisecond for each of its megabytes.
-    Raises 413 above `limit` bytes, and what `pieces` and `HeldBodies` raise."""
+    """Return the whole body, decoded, as a bytearray: copying it would take a millisecond for each megabyte.
+    Raise 413 above `limit` bytes, and the errors of `pieces` and `HeldBodies`."""
     if _READ in request:
         return request[_READ]
     _check_length(request, limit)
@@ -116,23 +116,23 @@ async def read(request: web.Request, limit: int) -> bytearray:
 
 
 def refuse_encoded_parts(request: web.Request) -> None:
-    """Raises 415 for a body of several parts that is encoded."""
+    """Raise 415 for a multipart body with a Content-Encoding."""
     if hdrs.CONTENT_ENCODING in request.headers:
         raise BodyRefused(415, "A body of several parts cannot have a Content-Encoding.")
 
 
 def _check_length(request: web.Request, limit: int) -> None:
-    """Raises 413 where the head says already that the body has more than `limit` bytes."""
+    """Raise 413 if the Content-Length exceeds `limit` bytes."""
     length = request.content_length
     if length is not None and length > limit:
         raise web.HTTPRequestEntityTooLarge(limit, length)
 
 
 def pieces(request: web.Request) -> AsyncIterator[bytes]:
-    """The body as it comes, decoded, in pieces of some hundred KiB at most.
+    """Return the body as it arrives, decoded, in pieces of at most some hundred KiB.
 
-    Raises 415 for a Content-Encoding that is not known here, 400 for a body that is not what it says, and 408 where the
-    client stops sending.
+    Raise 415 for an unknown Content-Encoding, 400 for a body that does not match it, and 408 if the client
+    stops sending.
     """
     hear = request.get(HEARD)
     return _decoded(request) if hear is None else _heard(_decoded(request), hear)
@@ -157,13 +157,13 @@ async def _decoded(request: web.Request) -> AsyncIterator[bytes]:
     while piece := await request.content.readany():
         for decoded in decoder.decode(piece):
             yield decoded
-            await asyncio.sleep(0)  # a little that was sent can be much
+            await asyncio.sleep(0)  # few bytes can decode to many
     decoder.end()
 
 
 class _Decoder:
-    """Undoes one Content-Encoding, in steps. Raises 400 for what has not been encoded so, or ends too early, and for
-    several gzips one behind the other, which no client sends and which are slow to take apart."""
+    """Decodes one Content-Encoding, in steps. Raises 400 for invalid or truncated data, and for several
+    concatenated gzip members, which no client sends and which are slow to decode."""
 
     def __init__(self, coding: str) -> None:
         self._coding = coding
@@ -175,7 +175,7 @@ class _Decoder:
             if self._undo.eof:
                 raise self._broken()
             if not self._begun and self._coding == "deflate" and piece[0] & 0x0F != 8:
-                self._undo = zlib.decompressobj(-15)  # without zlib's frame, as many clients have it
+                self._undo = zlib.decompressobj(-15)  # without zlib's header, as many clients send it
             self._begun = True
             try:
                 decoded = self._undo.decompress(piece, _STEP)
@@ -186,7 +186,7 @@ class _Decoder:
                 yield decoded
 
     def end(self) -> None:
-        """Raises 400 where more had to come. Nothing at all is nothing encoded."""
+        """Raise 400 if the data is truncated. An empty body is valid."""
         if self._begun and not self._undo.eof:
             raise self._broken()
 
@@ -194,19 +194,19 @@ class _Decoder:
         return BodyRefused(400, f"The body is not valid {self._coding}.")
 
 
-#: Most fields of a query or a form, parts of a body of several parts, and fields of a form of our pages.
+#: Maximum fields of a query or a form, parts of a multipart body, and fields of a form of our pages.
 MAX_FIELDS = 1000
 MAX_PAGE_FIELDS = 100
-#: How deep hashes and lists stand in each other.
+#: Maximum nesting depth of hashes and lists.
 MAX_DEPTH = 32
-#: Most items and members of all lists and objects of a JSON body together.
+#: Maximum total of items and members of all lists and objects in a JSON body.
 MAX_ELEMENTS = 10_000
-#: Most bytes of what stands before the content of a part.
+#: Maximum bytes of a part's headers.
 MAX_PART_HEAD = 4096
-#: Bytes of a body that takes some milliseconds.
+#: Size of a body whose parsing takes some milliseconds.
 _LARGE = 2**20
 
-#: Where credentials may stand outside of bodies.
+#: Places of credentials outside of bodies.
 _IN_HEADERS = ("PRIVATE-TOKEN", "JOB-TOKEN", hdrs.AUTHORIZATION)
 _IN_QUERY = frozenset({"private_token", "job_token", "token"})
 
@@ -215,9 +215,11 @@ _LIMIT = web.RequestKey("body_limit", int)
 
 
 async def merged(request: web.Request) -> dict[str, Any]:
-    """Everything that was sent, by name; where a name comes twice the path wins, then the body, then the query.
+    """Return all parameters by name; if a name occurs twice, the path wins over the body, and the body over
+    the query.
 
-    Of a body whose sender is not known yet, no more is read than `limit_body` has said. Raises 413 above that.
+    Of a body whose sender is not yet known, at most as much is read as `limit_body` allows. Raise 413 above
+    that.
     """
     if _MERGED not in request:
         limit = request.get(_LIMIT) or context.services(request).settings.body_limit
@@ -227,13 +229,14 @@ async def merged(request: web.Request) -> dict[str, Any]:
 
 
 def limit_body(request: web.Request, limit: int) -> None:
-    """Lets `merged` take no more than `limit` bytes of a body."""
+    """Limit the body that `merged` reads to `limit` bytes."""
     request[_LIMIT] = limit
 
 
 async def with_credentials(request: web.Request) -> dict[str, Any]:
-    """What was sent, as far as it is looked at before the caller is known: the query, and a body that certainly has no
-    more than `early_body_limit` bytes. Others are read up to there where there are no credentials elsewhere."""
+    """Return the parameters that may contain credentials before the caller is known: those of the query, and
+    of a body that has at most `early_body_limit` bytes. A body of unknown length is read up to that limit if
+    there are no credentials elsewhere."""
     if not request.body_exists:
         return await merged(request)
     limit, length = context.services(request).settings.early_body_limit, request.content_length
@@ -246,11 +249,11 @@ async def with_credentials(request: web.Request) -> dict[str, Any]:
     try:
         return await merged(request)
     except (ApiError, web.HTTPRequestEntityTooLarge):
-        return in_url(request)  # who is known is told later what is wrong with it
+        return in_url(request)  # an authenticated caller gets the error later
 
 
 def in_url(request: web.Request) -> dict[str, Any]:
-    """What stands in path and query, the path winning."""
+    """Return the parameters in path and query; the path wins."""
     return _query(request) | _path(request)
 
 
@@ -273,7 +276,7 @@ def _query(request: web.Request) -> dict[str, Any]:
 
 
 def fields_of(encoded: str) -> dict[str, Any]:
-    """What a query, or the body of a form, says. Raises 400 where it cannot be read."""
+    """Return the fields of a query or of a form's body. Raise 400 if it is malformed."""
     return _nested(_pairs(encoded, MAX_FIELDS))
 
 
@@ -282,9 +285,9 @@ def _pairs(encoded: str, most: int) -> list[tuple[str, Any]]:
         return []
     if encoded.count("&") >= most:
         raise bad_parameters(f"more than {most} parameters")
-    # urllib makes an object of each escape, which takes sixty times as long and a hundred bytes
+    # urllib creates an object for each escape, which takes sixty times as long and a hundred bytes
     pairs = list(URL.build(query_string=encoded, encoded=True).query.items())
-    # yarl puts U+FFFD in the place of what is no UTF-8
+    # yarl replaces invalid UTF-8 by U+FFFD
     replaced = sum(name.count(_REPLACED) + value.count(_REPLACED) for name, value in pairs)
     if replaced and replaced > encoded.count(_REPLACED) + len(_ENCODED_REPLACED.findall(encoded)):
         raise bad_parameters("parameters are not valid UTF-8")
@@ -296,8 +299,8 @@ _ENCODED_REPLACED = re.compile("%EF%BF%BD", re.IGNORECASE)
 
 
 def media_type(request: web.Request) -> str:
-    """Return the type of the body without parameters, in lower case. aiohttp's `content_type` has `email` parse the
-    whole field, which takes 0.1 s for 8 KB of parameters."""
+    """Return the type of the body without parameters, in lower case. aiohttp's `content_type` has `email`
+    parse the whole field, which takes 0.1 s for 8 KB of parameters."""
     return request.headers.get(hdrs.CONTENT_TYPE, "").partition(";")[0].strip().lower()
 
 
@@ -334,9 +337,9 @@ class UploadedFile:
 
 
 async def read_form(request: web.Request, limit: int, *, files: bool = False) -> Mapping[str, Any]:
-    """The fields of an HTML form of at most `limit` bytes, nested as their names say; with `files`, these may be among
-    them, as `UploadedFile`. Raises 400 where it is something else, or has a NUL, which no browser sends and no table
-    keeps; and 413."""
+    """Return the fields of an HTML form of at most `limit` bytes, nested as their names say; with `files`,
+    they may include files, as `UploadedFile`. Raise 400 for another media type and for a NUL, which no
+    browser sends and no table can store, and 413."""
     if not request.body_exists:
         return {}
     kind = media_type(request)
@@ -383,19 +386,19 @@ _DISPOSITION = re.compile(rb"^content-disposition:\s*form-data\s*(;.*?)\r?$", re
 _PART_PARAMETER = re.compile(
     rb';\s*(name|filename\*?)\s*=\s*(?:"((?:\\.|[^"\\])*)"|([^\s;]*))', re.IGNORECASE
 )
-#: Other ways to write a value, which RFC 7578 (section 4.7) forbids.
+#: Other encodings of a part, which RFC 7578 (section 4.7) forbids.
 _ENCODED_PART = re.compile(
     rb"^content-transfer-encoding:(?!\s*(?:binary|[78]bit)\s*$)", re.IGNORECASE | re.MULTILINE
 )
 
 
 def _form_of_parts(body: bytearray, content_type: str) -> dict[str, Any]:
-    # An empty mapping fits no text: the API takes no files here, but one has been sent.
+    # No parameter accepts an empty mapping: a file in place of a text is refused.
     return _nested(_pairs_of_parts(body, content_type, MAX_FIELDS, lambda *_: {}))
 
 
 def boundary_of(content_type: str) -> bytes:
-    """What stands between the parts of a body, without its line breaks. Raises ValueError."""
+    """Return the delimiter between the parts of a body, without its line breaks. Raise ValueError."""
     boundary = _BOUNDARY.search(content_type)
     if boundary is None:
         raise ValueError(content_type)
@@ -403,7 +406,7 @@ def boundary_of(content_type: str) -> bytes:
 
 
 def part_named(head: bytes) -> tuple[str, str | None]:
-    """The name of a part and that of the file in it, None for a field, by what stands before its content. Raises
+    """Return the name of a part and of the file in it (None for a field), given the part's headers. Raise
     ValueError."""
     disposition = _DISPOSITION.search(head) if len(head) <= MAX_PART_HEAD else None
     if disposition is None or not head.lstrip(b" \t").startswith(b"\r\n") or _ENCODED_PART.search(head):
@@ -422,9 +425,9 @@ def part_named(head: bytes) -> tuple[str, str | None]:
 def _parts(
     body: bytearray, delimiter: bytes, most: int, keep: Callable[[str, bytes], Any]
 ) -> Iterator[tuple[str, Any]]:
-    """Names and values of a form of several parts (RFC 7578); `keep` makes the value of a file from its name and bytes.
-    aiohttp would take a tenth of a millisecond for each part, and decode it by any codec that its sender names. Raises
-    ValueError."""
+    """Yield names and values of a multipart form (RFC 7578); `keep` makes the value of a file from its name
+    and bytes. aiohttp would take a tenth of a millisecond for each part, and would decode it with any codec
+    that its sender names. Raise ValueError."""
     preamble, _, rest = body.partition(delimiter)
     *parts, end = rest.split(b"\r\n" + delimiter, most + 1)
     if len(parts) > most:
@@ -438,8 +441,8 @@ def _parts(
 
 
 def _json(text: bytearray) -> dict[str, Any]:
-    # each element stands behind one of these characters; texts may be full of them too, and do not count. In steps, as
-    # no other thread goes on before the end of one
+    # Each element stands behind one of these characters; those inside of strings do not count. Counting holds the
+    # interpreter's lock, so it is done in steps.
     steps = range(0, len(text), _STEP)
     most = sum(text.count(mark, at, at + _STEP) for at in steps for mark in _BEFORE_ELEMENTS)
     if most > MAX_ELEMENTS and _elements(text) > MAX_ELEMENTS:
@@ -449,7 +452,7 @@ def _json(text: bytearray) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         raise bad_parameters("the body is not valid JSON") from None
     if not isinstance(body, dict):
-        return {}  # as Grape, which takes parameters of an object only: clients send `null` for none
+        return {}  # like Grape, which takes parameters only from objects: clients send `null` for none
     if _is_too_deep(body):
         raise bad_parameters("Parameters nested too deeply")
     return body
@@ -459,10 +462,10 @@ _BEFORE_ELEMENTS = (b",", b"[", b"{")
 
 
 def _elements(text: bytearray) -> int:
-    """How many items and members valid JSON has at most, or more than may be."""
+    """Return an upper bound of the number of items and members in valid JSON, or a number above the limit."""
     plain = text.replace(rb"\\", b"").replace(rb"\"", b"")
     quotes = plain.count(b'"')
-    if quotes > 4 * MAX_ELEMENTS:  # two texts for each member
+    if quotes > 4 * MAX_ELEMENTS:  # at most two strings for each member
         return quotes
     outside = b"".join(plain.split(b'"')[::2])
     return sum(map(outside.count, _BEFORE_ELEMENTS))
@@ -483,7 +486,8 @@ def _is_too_deep(body: dict[str, Any]) -> bool:
 
 
 def _nested(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """`a=1&b[]=2&c[d]=3&e[0][f]=4&g[][h]=5` as `{a: 1, b: [2], c: {d: 3}, e: {0: {f: 4}}, g: [{h: 5}]}`."""
+    """Convert `a=1&b[]=2&c[d]=3&e[0][f]=4&g[][h]=5` to `{a: 1, b: [2], c: {d: 3}, e: {0: {f: 4}}, g: [{h:
+    5}]}`."""
     result: dict[str, Any] = {}
     for name, value in pairs:
         keys = _keys(name)
@@ -494,7 +498,7 @@ def _nested(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _keys(name: str) -> list[str]:
-    """The keys in a name; more than `MAX_DEPTH` of one that has more."""
+    """Return the keys in a name, more than `MAX_DEPTH` if it has more."""
     first, bracket, rest = name.partition("[")
     if not (bracket and rest.endswith("]") and first):
         return [name]
@@ -512,7 +516,7 @@ def _put(target: dict[str, Any], keys: list[str], value: Any) -> None:
         if len(inner) == 1:
             items.append(value)
             return
-        # `g[][h]=1&g[][i]=2` is one object; a name that comes again starts the next
+        # `g[][h]=1&g[][i]=2` is one object; a repeated name starts the next
         if not items or not isinstance(items[-1], dict) or inner[1] in items[-1]:
             items.append({})
         _put(items[-1], inner[1:], value)

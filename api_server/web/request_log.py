@@ -1,4 +1,5 @@
-"""A line for each request, and the request id that joins it with what else was logged and with the client's copy."""
+"""The access log: a line for each request, with the request id that connects it with other log lines and with
+the client."""
 
 import re
 import secrets
@@ -17,7 +18,7 @@ from common.measures import Durations
 _SENT_ID = re.compile(r"[\w.-]{8,64}", re.ASCII)
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 _CLASSES = {status: f"{status // 100}xx" for status in range(100, 600)}
-#: Whoever took longer was slow.
+#: Requests that take longer are logged as slow.
 SLOW_SECONDS = 1.0
 REQUESTS = Key[Durations]("requests")
 
@@ -25,8 +26,8 @@ write = AccessLines("access")
 
 
 def request_log(registry: CollectorRegistry) -> tuple[Middleware, Durations]:
-    """The middleware for `X-Request-Id` (a client's own is kept), the access log and the request metrics; and the
-    latter, by method, route and class of the status."""
+    """Return the middleware for `X-Request-Id` (a client's own is kept), the access log and the request
+    metrics, and the metrics by method, route and class of the status."""
     durations = Durations(
         "forgelet_http_request_duration_seconds",
         "Seconds until requests were answered.",
@@ -52,7 +53,7 @@ def request_log(registry: CollectorRegistry) -> tuple[Middleware, Durations]:
             error.headers["X-Request-Id"] = request_id
             raise
         except ConnectionResetError as cut:
-            if cut.__cause__ is not None:  # not the client has cut the answer off, but we
+            if cut.__cause__ is not None:  # we have cut the answer off, not the client
                 status = 500
             raise
         finally:
@@ -66,15 +67,15 @@ def request_log(registry: CollectorRegistry) -> tuple[Middleware, Durations]:
 
 
 def _labels(request: web.Request, status: int) -> tuple[str, str, str]:
-    """None of them is for strangers to choose."""
+    """Return the labels of a request. Strangers cannot choose any of their values."""
     method = request.method if request.method in _METHODS else "other"
     resource = request.match_info.route.resource
     return method, "none" if resource is None else resource.canonical, _CLASSES.get(status, "other")
 
 
 def _tell(request: web.Request, request_id: str, status: int, took: float) -> None:
-    """Who asked stands in the line, and with whose rights where these are another user's (`Sudo`); nothing where no
-    route needed it."""
+    """Write the line. It names the user, and in a `Sudo` request also the user acted for; it names nobody if
+    the route needed no credentials."""
     fields: dict[str, FieldValue] = {
         "method": request.method,
         "path": request.path_qs,

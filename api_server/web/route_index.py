@@ -1,4 +1,5 @@
-"""Which routes a path can be of, by its segments, and which other sites may read their answers (CORS)."""
+"""An index of routes by the segments of their paths, and the access of other sites to their answers
+(CORS)."""
 
 import re
 
@@ -7,36 +8,38 @@ import attrs
 from aiohttp import hdrs, web
 from aiohttp.web_urldispatcher import AbstractResource, MatchInfoError, UrlDispatcher, UrlMappingMatchInfo
 
-#: A segment of a resource's pattern that is plain text, or one parameter.
+#: A segment of a resource's pattern: plain text, or one parameter.
 _SEGMENT = re.compile(r"/(?:\(\?P<\w+>\[\^\{\}/\]\+\)|((?:\w|\\-)+))(?=/|$)", re.ASCII)
 _PARAMETER = re.compile(r"\{\w+\}", re.ASCII)
 _SLASHES = re.compile("/{2,}")
-#: More segments than any resource of a certain number has.
+#: More segments than any resource with a fixed number of segments has.
 _MANY = 32
 
 
 def setup(app: web.Application) -> None:
-    """From now on the application's routes, all of which are registered, are found by an index."""
+    """Resolve the application's routes, all of which have been registered, by an index from now on."""
     router = app.router
     router.resolve = RouteIndex(router).resolve  # type: ignore[method-assign]  # aiohttp takes no other
 
 
 class RouteIndex:
-    """Finds what `router` finds.
+    """Resolves requests to the same routes as `router`.
 
-    As it does, those are tried first that share most of their text with the path, up to their first parameter, and of
-    these the first registered; but only those that look like the path, and no beginning is looked for that is longer
-    than all of theirs: a path may have thousands of segments.
+    Like the router, it tries the resources first whose plain beginning, up to their first parameter, shares
+    most text with the path, and among these the first registered. But it tries only resources that resemble
+    the path, and looks up no beginning longer than the longest of theirs: a path may have thousands of
+    segments.
     """
 
     def __init__(self, router: UrlDispatcher) -> None:
         self._router = router
         self._beginnings: dict[str, _Continued] = {}
-        #: Slashes in the longest beginning.
+        #: The number of slashes in the longest beginning.
         self._most = 0
 
     async def resolve(self, request: web.Request) -> UrlMappingMatchInfo:
-        """What answers the request. To be called once the application is complete: its prefix is part of the paths."""
+        """Return the route for the request. Call it only after the application is complete: its prefix is
+        part of the paths."""
         beginnings = self._beginnings or self._filled()
         path = request.rel_url.path_safe
         beginning = "/".join(path.split("/", self._most + 1)[: self._most + 1])
@@ -68,14 +71,16 @@ class RouteIndex:
         return self._beginnings
 
 
-#: A resource, and the longest text of its path behind the beginning: looking for that text is cheaper than a match.
+#: A resource, and the longest plain text in its path behind the beginning: searching for that text is cheaper
+#: than a match.
 _Candidate = tuple[AbstractResource, str]
 
 
 @attrs.frozen
 class _Look:
-    """Of what follows a beginning: how many segments there are, and the text of the second and of the fourth, behind
-    parameters as a rule. None of a resource: several fit; of a path: no resource has such a text there."""
+    """The shape of a path behind its beginning: the number of segments, and the texts of the second and the
+    fourth, which usually follow parameters. None means, for a resource, that any value fits; for a path, that
+    no resource has such a text there."""
 
     segments: int | None
     second: str | None
@@ -90,24 +95,26 @@ class _Look:
 
 
 class _Continued:
-    """The resources whose paths have one beginning, in the order of their registration."""
+    """The resources whose paths have the same beginning, in the order of their registration."""
 
     def __init__(self) -> None:
         self._resources: list[tuple[_Candidate, _Look]] = []
-        #: Texts of second segments (None: there is a resource with another thing there), with those of fourth ones.
+        #: The texts of second segments (None: the second segment is not a plain text), with those of fourth
+        #: segments.
         self._texts: dict[str | None, set[str]] = {None: set()}
-        #: By how a path looks, of which there are not many.
+        #: The candidates by the shape of a path; there are few shapes.
         self._candidates: dict[tuple[int, str | None, str | None], tuple[_Candidate, ...]] = {}
 
     def add(self, resource: AbstractResource, beginning: str) -> None:
-        """Add a resource of this beginning."""
+        """Add a resource with this beginning."""
         look = _look(resource, beginning.count("/"))
         text = max(_PARAMETER.split(resource.canonical.removeprefix(beginning)), key=len)
         self._resources.append(((resource, text), look))
         self._texts.setdefault(look.second, set()).update([look.fourth] if look.fourth else [])
 
     def candidates(self, rest: str) -> tuple[_Candidate, ...]:
-        """Those that a path can be of which goes on with `rest`, if it contains their texts."""
+        """Return the resources that may match a path that continues with `rest`, provided that it contains
+        their texts."""
         segments = rest.split("/", _MANY)
         second = segments[2] if len(segments) > 2 and segments[2] in self._texts else None
         fourth = segments[4] if len(segments) > 4 else None
@@ -125,7 +132,7 @@ class _Continued:
 def _look(resource: AbstractResource, skipped: int) -> _Look:
     pattern = resource.get_info().get("pattern")
     if pattern is None:
-        is_whole = isinstance(resource, web.PlainResource)  # and not how paths begin
+        is_whole = isinstance(resource, web.PlainResource)  # it matches whole paths, not beginnings
         return _Look(resource.canonical.count("/") - skipped if is_whole else None, None, None)
     texts: list[str | None] = []
     end = 0
@@ -138,11 +145,11 @@ def _look(resource: AbstractResource, skipped: int) -> _Look:
 
 
 def setup_with_spare_slashes(app: web.Application, prefix: str) -> None:
-    """As `setup`.
+    """Set up the index like `setup`, tolerating extra slashes.
 
-    Below `prefix` a path may have several slashes for one, or slashes at the end, as Rails' router takes them. Each is
-    what it is with one slash and none at the end, unless a parameter is missing between two of them: then Rails would
-    find another resource, `/groups/members` for `/groups//members`.
+    Below `prefix` a path may have several slashes in place of one, or slashes at the end, like in Rails'
+    router. It is resolved without these extra slashes, unless a parameter is missing between two of them:
+    then Rails would choose another resource, `/groups/members` for `/groups//members`.
     """
     resolve = RouteIndex(app.router).resolve
     below = re.compile(f"{prefix.replace('/', '/+')}(?=/)")
@@ -171,19 +178,19 @@ def _is_known(match: UrlMappingMatchInfo) -> bool:
 
 
 def plain(path: str) -> str:
-    """The path without spare slashes."""
+    """Return the path without extra slashes."""
     return _SLASHES.sub("/", path).rstrip("/")
 
 
 def allow_other_sites(app: web.Application) -> None:
-    """Every site may ask every route that has been registered."""
+    """Allow every site to use every route registered so far."""
     options = aiohttp_cors.ResourceOptions(
         expose_headers="*", allow_headers="*", allow_methods="*", max_age=600
     )
     cors = aiohttp_cors.setup(app, defaults={"*": options})
     for resource in app.router.resources():
         cors.add(resource)
-    # It looks up the route's options first, and then that programs, which most clients are, have sent no origin.
+    # aiohttp_cors looks up the route's options even if there is no Origin header, and most clients send none.
     add_fields = app.on_response_prepare.pop()
 
     async def answer_sites(request: web.Request, response: web.StreamResponse) -> None:

@@ -1,11 +1,13 @@
-"""Routes with their declarations: who may call, with which scopes and parameters, in which tier.
+"""Routes with their declarations: who may call, with which scopes and parameters, and which licence they
+need.
 
-A handler is `async def handler(request, services: Services, actor: Actor, params: Parameters, project: Project)` and
-takes what it needs of that, by name. Its annotations are part of the declaration: `services` are the server's parts as
-this request uses them, `actor` is who asks (`Actor | Anonymous` if the route is for strangers too), `params` is given
-the request's parameters as that class (`web/params.py`), `project` (or `group`, or `resource` where it may be either)
-what the path's `{id}` names, to which the route's rule has been applied. What does not fit together fails when the
-module is imported."""
+A handler is `async def handler(request, services: Services, actor: Actor, params: Parameters, project:
+Project)` and takes those arguments that it needs, by name. Its annotations are part of the declaration:
+`services` are the server's parts as this request uses them, `actor` is the caller (`Actor | Anonymous` if the
+route also allows callers without credentials), `params` holds the request's parameters as that class
+(`web/params.py`), and `project` (or `group`, or `resource` if it may be either) is the one that the path's
+`{id}` names, after the route's rule has been applied. A mismatch raises an error when the module is imported.
+"""
 
 import abc
 import enum
@@ -29,7 +31,7 @@ from api_server.web.request_data import in_url, limit_body, merged
 
 
 class Role(enum.IntEnum):
-    """Access levels of members."""
+    """The access levels of members."""
 
     NO_ACCESS = 0
     MINIMAL_ACCESS = 5
@@ -42,7 +44,7 @@ class Role(enum.IntEnum):
 
     @property
     def title(self) -> str:
-        """As people read it: `Minimal Access`."""
+        """The title that people read: `Minimal Access`."""
         return self.name.replace("_", " ").title()
 
 
@@ -51,31 +53,31 @@ class Access:
     """A route's rule about its caller."""
 
     who: Literal["anyone", "signed_in", "administrator", "job", "project", "group"]
-    #: Those without credentials may call too; credentials that are sent have to be valid.
+    #: Whether callers without credentials are allowed; credentials that are sent have to be valid.
     strangers: bool = attrs.field(default=False, kw_only=True)
 
 
 @attrs.frozen
 class ResourceAccess(Access, abc.ABC):
-    """A rule about what `{id}` of the route's path names: callers need at least `role` there; without one, all who can
-    see it may call."""
+    """A rule about the resource that `{id}` in the path names: the caller needs at least `role` there.
+    Without a role, everybody who can see it may call."""
 
     role: Role = Role.NO_ACCESS
 
-    #: What the rule finds.
+    #: The class of the resource.
     finds: ClassVar[type]
 
     @abc.abstractmethod
     async def find(self, request: web.Request, reference: str) -> Any:
-        """What has that id or full path. Raises 404 where the caller cannot see it, and 403."""
+        """Return the resource with that id or full path. Raise 404 if the caller cannot see it, and 403."""
 
 
-#: No credentials are needed; the route answers everybody, or checks credentials of its own kind (runner tokens).
+#: The route needs no credentials, or checks credentials of its own kind (runner tokens).
 ANYONE = Access("anyone")
 SIGNED_IN = Access("signed_in")
 SIGNED_IN_OR_NOT = Access("signed_in", strangers=True)
 ADMINISTRATOR = Access("administrator")
-#: A running job's token.
+#: The token of a running job.
 JOB = Access("job")
 
 
@@ -84,7 +86,8 @@ _TIER_ORDER: tuple[Tier, ...] = get_args(Tier)
 
 @attrs.frozen
 class License:
-    """A capability as refusals name it, with the least tier and the offerings that have it."""
+    """A licensed feature: its name in refusals, the lowest tier that has it, and the offerings that have
+    it."""
 
     name: str
     tier: Tier = "free"
@@ -92,7 +95,7 @@ class License:
 
 
 def require_license(required: License, settings: Settings) -> None:
-    """Raise 403, which says what is missing, if this server's tier or offering does not have `required`."""
+    """Raise 403, saying what is missing, if this server's tier or offering does not include `required`."""
     if _TIER_ORDER.index(settings.tier) < _TIER_ORDER.index(required.tier):
         raise forbidden(f"{required.name} is not available on the {settings.tier} tier")
     if settings.offering not in required.offerings:
@@ -101,40 +104,42 @@ def require_license(required: License, settings: Settings) -> None:
 
 Handler = Callable[..., Awaitable[web.StreamResponse]]
 HandlerT = TypeVar("HandlerT", bound=Handler)
-#: Gives what a request sends, by name.
+#: Returns the parameters of a request by name.
 Sent = Callable[[], Awaitable[dict[str, Any]]]
 ParametersT = TypeVar("ParametersT")
 
 CALLER = web.RequestKey("caller", Actor)
-#: A handler's names for what the path's `{id}` names.
+#: A handler's argument names for the resource that the path's `{id}` names.
 _FOUND = ("project", "group", "resource")
 _IN_PATH = re.compile(r"{(\w+)")
 
 
 class Declaration(TypedDict, total=False):
-    """What a route says of itself beside its path and its handler."""
+    """The declarations of a route, in addition to its path and handler."""
 
     access: Required[Access]
-    #: What the route answers where it does not refuse: `200 [Job]` is a status and a body, further ones stand behind
-    #: commas. A body is an entity of `description/entities.toml`, whose first lines say how types are written, a list
-    #: of them, any of several | of them (the larger first: clients take the first that fits), `text`, or `bytes` of
-    #: whatever type; a status without a body has none.
+    #: The successful answers of the route: `200 [Job]` is a status and a body; several are separated by
+    #: commas. A body is an entity of `description/entities.toml`, whose first lines explain the types, a list
+    #: of them, alternatives separated by | (the larger first: clients take the first that fits), `text`, or
+    #: `bytes` of any type. A status without a body has none.
     answers: Required[str]
     license: License
     scopes: tuple[str, ...]
-    #: Running jobs' tokens are taken too, with their users' rights where the project lets them in.
+    #: Whether tokens of running jobs are accepted too, with their users' rights if the project allows the
+    #: access.
     takes_job_token: bool
-    #: Administrators may ask it however often they have asked already.
+    #: Whether administrators are exempt from the rate limit here.
     never_throttled: bool
-    #: The media type of a body of bytes that the handler streams; parameters are in the path and the query only then.
+    #: The media type of a body of bytes that the handler streams. Parameters are then only in the path and
+    #: the query.
     streams_body: str
-    #: Whose rights it takes away: the name of that, with parameters' names in braces (`state/preconditions.py`).
+    #: The name under which rights are revoked, with names of parameters in braces (`state/preconditions.py`).
     revokes: str
 
 
 @attrs.frozen(kw_only=True)
 class Route:
-    """One endpoint as declared."""
+    """An endpoint as declared."""
 
     method: str
     path: str
@@ -147,17 +152,17 @@ class Route:
     never_throttled: bool = False
     streams_body: str | None = None
     revokes: str | None = None
-    #: The parameters that GitLab's route has and this one has no use for.
+    #: Parameters of GitLab's route that this one does not support.
     ignores: tuple[unsupported.Ignored, ...] = ()
     #: The attrs class of the handler's `params`.
     parameters: type | None = None
-    #: What the handler takes, by name.
+    #: The names of the handler's arguments.
     takes: frozenset[str] = frozenset()
 
 
 @attrs.frozen(kw_only=True)
 class ById:
-    """The parameters of a route that needs nothing but what its path names."""
+    """The parameters of a route that needs only the id in its path."""
 
     id: str
 
@@ -173,7 +178,7 @@ class Routes:
         self.routes: list[Route] = []
 
     def get(self, path: str, **declared: Unpack[Declaration]) -> Callable[[HandlerT], HandlerT]:
-        """Also answers HEAD."""
+        """Declare a GET route, which also answers HEAD."""
         return self._declare("GET", path, declared)
 
     def post(self, path: str, **declared: Unpack[Declaration]) -> Callable[[HandlerT], HandlerT]:
@@ -215,7 +220,8 @@ class Routes:
 
 
 def _taken(handler: Handler, path: str, access: Access) -> dict[str, Any]:
-    """What the handler takes. Raises TypeError where that does not fit the path and the rule."""
+    """Return the `takes` and `parameters` of a handler. Raise TypeError if they do not match the path and the
+    rule."""
     names = frozenset(inspect.signature(handler).parameters)
     if unknown := names - {"request", "services", "actor", "params", *_FOUND}:
         raise TypeError(
@@ -240,8 +246,8 @@ def _arms(annotation: Any) -> tuple[Any, ...]:
 
 
 def endpoint(route: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    """`route`'s handler behind its declarations, in the order of decision D1: authentication, scopes, tier, parameters,
-    what the path names and the caller's role there."""
+    """Return the handler of `route` behind the checks of its declarations, in the order of decision D1:
+    authentication, scopes, tier, parameters, the resource in the path and the caller's role there."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         if route.access.who == "anyone":
@@ -263,10 +269,10 @@ def endpoint(route: Route) -> Callable[[web.Request], Awaitable[web.StreamRespon
 async def ask(
     request: web.Request, handler: Handler, resource: Any = None, /, **sent: Any
 ) -> web.StreamResponse:
-    """What the API's route of `handler` answers the caller of `request`, who has sent it these parameters: for pages,
-    which show what the API shows, and do what it does, by the same rules. `resource` is the project or the group that
-    the route's `{id}` names, for handlers that have routes of both. Strangers may look at what the route's rule lets
-    everybody see. Raises what the route raises."""
+    """Return the answer of the API route of `handler` to the caller of `request` with the parameters `sent`.
+    Pages use it to show and do what the API does, by the same rules. `resource` is the project or group that
+    the route's `{id}` names, for handlers with routes for both. Callers without credentials may read what the
+    route's rule shows to everybody. Raise the route's errors."""
     route = _route_of(handler, resource)
     if resource is not None and isinstance(route.access, ResourceAccess):
         sent["id"] = str(resource.id)
@@ -284,12 +290,12 @@ async def ask(
     try:
         return await _handled(request, route, given)
     finally:
-        if is_stranger:  # for this question only
+        if is_stranger:  # it was set for this call only
             del request[CALLER]
 
 
 def _route_of(handler: Handler, resource: Any) -> Route:
-    """The handler's route; of several the one whose rule finds what `resource` is."""
+    """Return the handler's route; of several, the one whose rule finds the class of `resource`."""
     fitting = (
         route
         for route in _ROUTES[handler]
@@ -299,7 +305,7 @@ def _route_of(handler: Handler, resource: Any) -> Route:
 
 
 async def _handled(request: web.Request, route: Route, sent: Sent) -> web.StreamResponse:
-    """The handler's answer to a known caller, behind the rest of the route's declarations."""
+    """Answer a known caller: check the remaining declarations of the route, then call its handler."""
     if route.license:
         require_license(route.license, context.services(request).settings)
     given = await _given(request, route, sent)
@@ -309,8 +315,8 @@ async def _handled(request: web.Request, route: Route, sent: Sent) -> web.Stream
 
 
 def _named(pattern: str, request: web.Request, given: dict[str, Any]) -> str:
-    """What `pattern` names in this request: `{id}` of a project or a group is that of what was found, `{token_id}` that
-    of the token that was sent."""
+    """Return the name that `pattern` stands for in this request: `{id}` of a project or group is that of the
+    resource found, `{token_id}` that of the caller's token."""
     values = {"token_id": caller(request).token_id}
     if "params" in given:
         values |= attrs.asdict(given["params"], recurse=False)
@@ -320,7 +326,7 @@ def _named(pattern: str, request: web.Request, given: dict[str, Any]) -> str:
 
 
 async def _given(request: web.Request, route: Route, sent: Sent) -> dict[str, Any]:
-    """What a handler may take, by name. Raises 400, and what the route's rule raises."""
+    """Return everything that a handler may take, by name. Raise 400, and the errors of the route's rule."""
     given: dict[str, Any] = {
         "request": request,
         "services": context.services(request),
@@ -346,18 +352,19 @@ async def _parsed(
 
 
 def caller(request: web.Request) -> Actor:
-    """With whose rights the request is made; only for routes that need credentials."""
+    """Return the actor with whose rights the request is made; only for routes that need credentials."""
     return request[CALLER]
 
 
 def caller_or_stranger(request: web.Request) -> Actor | auth.Anonymous:
-    """With whose rights the request is made, for routes that strangers may call too."""
+    """Return the actor with whose rights the request is made, for routes that also allow callers without
+    credentials."""
     found: Actor | auth.Anonymous | None = request.get(CALLER)
     return auth.Anonymous(address=request.remote) if found is None else found
 
 
 async def _caller(request: web.Request, route: Route) -> Actor | None:
-    """None is a stranger, where the route is for them too."""
+    """Return the caller, or None without credentials if the route allows that."""
     of_job, reads_body = route.access.who == "job", not route.streams_body
     found = await auth.authenticate(
         request, takes_job_token=of_job or route.takes_job_token, reads_body=reads_body
@@ -367,7 +374,7 @@ async def _caller(request: web.Request, route: Route) -> Actor | None:
         return None
     if found is None:
         raise unauthorized()
-    request[CALLER] = found  # also of what is refused the log tells who asked
+    request[CALLER] = found  # the log names the caller of refused requests too
     if found.rate is not None and not (route.never_throttled and found.admin):
         context.services(request)[THROTTLE].count(found.user_id, found.rate, context.services(request).now)
     if of_job and found.job_id is None:

@@ -1,7 +1,7 @@
-"""Parameters that GitLab knows and this service has no use for (decision D11).
+"""Parameters that GitLab has and that this service does not support (decision D11).
 
-unsupported.txt names them for each route. Their values are checked, and their names are told in the answer, so that no
-client believes that something has happened which has not.
+unsupported.txt lists them for each route. Their values are checked, and the answer names them, so that no
+client believes that they had an effect.
 """
 
 import datetime
@@ -40,8 +40,8 @@ _SENT = web.RequestKey("unsupported_parameters", list[str])
 
 @attrs.frozen
 class Ignored:
-    """A parameter that is ignored, or refused if `metadata` says so; for `params.check` it is a field. Null is as good
-    as not sent: what its `type` does not say."""
+    """A parameter that is ignored, or refused if `metadata` says so; it serves as a field for `params.check`.
+    Null counts as not sent, whatever its `type` says."""
 
     name: str
     type: Any
@@ -51,10 +51,10 @@ class Ignored:
 
 @functools.cache
 def ignored_parameters() -> Mapping[str, tuple[Ignored, ...]]:
-    """Return by route ("GET /users") what it ignores."""
+    """Return the ignored parameters by route ("GET /users")."""
     found: defaultdict[str, list[Ignored]] = defaultdict(list)
     routes: list[str] = []
-    ends = True  # no further route ignores what stood last
+    ends = True  # the next line begins a new group of routes
     for line in resources.files("api_server.web").joinpath("unsupported.txt").read_text().splitlines():
         if line.startswith(" "):
             parameters = list(_read(line))
@@ -68,7 +68,7 @@ def ignored_parameters() -> Mapping[str, tuple[Ignored, ...]]:
 
 
 def _read(line: str) -> Iterator[Ignored]:
-    """The parameters of a line `type: names`."""
+    """Yield the parameters of a line `type: names`."""
     about, _, names = line.strip().partition(": ")
     kind, _, refused = about.partition(", ")
     accepted = _TYPES[kind] if kind in _TYPES else Literal[tuple(kind.split("|"))]
@@ -78,8 +78,8 @@ def _read(line: str) -> Iterator[Ignored]:
 
 
 def look_at(request: web.Request, sent: dict[str, Any], known: tuple[Ignored, ...]) -> None:
-    """Remembers which of `known` were sent. Raises 400 for values that GitLab would refuse, and where they may not be
-    sent at all."""
+    """Remember which of the `known` parameters were sent. Raise 400 for values that GitLab would refuse, and
+    for parameters that must not be sent."""
     parameters = [parameter for parameter in known if parameter.name in sent]
     if not parameters:
         return
@@ -96,15 +96,15 @@ def _is_refused(parameter: Ignored, value: Any) -> bool:
 
 
 def ignore(request: web.Request, name: str) -> None:
-    """A parameter that was sent, and that the route uses for others, is of no use to this caller. Raises 400 where that
-    may not be sent at all."""
+    """Record a sent parameter that the route supports for other callers but not for this one. Raise 400 if
+    unsupported parameters are refused."""
     if context.services(request).settings.unsupported_parameters == "refuse":
         raise bad_parameters(f"{name} is not supported by this service")
     request[_SENT] = [*request.get(_SENT, []), name]
 
 
 def tell(request: web.Request, response: web.StreamResponse) -> None:
-    """Names in the answer what was sent in vain."""
+    """List the ignored parameters in a response header."""
     if _SENT in request and not response.prepared:
         names = request[_SENT]
         response.headers[HEADER] = ", ".join(names)

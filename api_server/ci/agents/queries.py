@@ -108,7 +108,8 @@ async def replace_grants(transaction: Transaction, agent_id: int, grants: Sequen
 
 #: Of an agent that is granted in several ways, one counts: to the project itself, then to the closest group, then
 #: that it is the project's own.
-@statement("""
+@statement(
+    """
     WITH here AS (
         SELECT projects.id, namespaces.lineage
         FROM projects JOIN namespaces ON namespaces.id = projects.namespace_id WHERE projects.id = %(project_id)s
@@ -136,7 +137,9 @@ async def replace_grants(transaction: Transaction, agent_id: int, grants: Sequen
     FROM granted JOIN cluster_agents ON cluster_agents.id = granted.agent_id
     JOIN projects ON projects.id = cluster_agents.project_id
     JOIN namespaces ON namespaces.id = projects.namespace_id
-""")
+    """,
+    prepared=True,
+)
 async def allowed_agents(
     database: Executor, project_id: int, *, environment: str | None, protected: bool
 ) -> str:

@@ -14,7 +14,7 @@ ENTITIES = read_sql("api_server.ci.jobs")
 JOB = ENTITIES["job"]
 BRIDGE = ENTITIES["bridge"]
 ERASED_JOB = f"""
-    SELECT job.id, job.position, (left(job.entity::text, -1) || ',"download_url":null}}')::json AS entity
+    SELECT job.id, job.position, left(job.entity, -1) || ',"download_url":null}}' AS entity
     FROM ({JOB}) job
 """
 
@@ -231,7 +231,8 @@ class CallingJob:
     role: int
 
 
-@statement("""
+@statement(
+    """
     SELECT jobs.id, jobs.pipeline_id, jobs.project_id, jobs.protected, jobs.environment, jobs.plan,
         CASE WHEN namespaces.kind = 'group' THEN namespaces.lineage ELSE '{}' END AS group_ids,
         users.id AS user_id, users.name, users.username, users.state, web_url(users.username) AS web_url,
@@ -240,5 +241,7 @@ class CallingJob:
     JOIN namespaces ON namespaces.id = projects.namespace_id
     JOIN users ON users.id = jobs.user_id
     WHERE jobs.id = %(job_id)s
-    """)
+    """,
+    prepared=True,
+)
 async def describe_job(database: Executor, job_id: int) -> CallingJob: ...
