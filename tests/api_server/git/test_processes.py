@@ -25,6 +25,7 @@ from api_server.git.repositories import Repositories
 from api_server.git.spawning import child_environment
 from tests.api_server.git.conftest import PROJECT, commit
 from tests.api_server.git.sleeper import Sleeper
+from tests.support.processes import runs
 from tests.support.waiting import until
 
 
@@ -529,11 +530,3 @@ async def test_git_and_what_it_has_started_end_when_their_parent_is_killed(kind:
         for pid in filter(runs, pids):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-
-
-def runs(pid: int) -> bool:
-    """Whether the process is there, and more than an entry in the table that nobody has collected."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
-    except FileNotFoundError:
-        return False

@@ -36,7 +36,7 @@ from forgelet.local.embedded_postgres import Cluster, temporary_cluster
 from scripts.harness.processes import descendants
 from tests.support import pgbouncer
 from tests.support.ci import ONE_JOB, CiProject, ci_project
-from tests.support.database_roles import Roles, as_role, with_another_role
+from tests.support.database_roles import Roles, as_role, empty_database, with_another_role
 from tests.support.forge import Forge, new_name, running_forge
 from tests.support.invitations import invite, new_address
 from tests.support.runner import a_runner
@@ -84,12 +84,8 @@ NAME_MIGRATIONS = """
 @pytest.fixture
 def empty(postgres: Cluster) -> Iterator[tuple[str, str]]:
     """URLs of a database with nothing in it: as its owner, and as the superuser."""
-    name = new_name("empty").replace("-", "_")
-    with as_role(postgres.url()) as owner:
-        owner.execute(f"CREATE DATABASE {name}")
-    yield postgres.url(name), postgres.url(name, "postgres")
-    with as_role(postgres.url()) as owner:
-        owner.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    with empty_database(postgres) as name:
+        yield postgres.url(name), postgres.url(name, "postgres")
 
 
 def _schema(url: str) -> str:

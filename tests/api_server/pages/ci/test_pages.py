@@ -7,11 +7,10 @@ import pytest
 
 from api_server.pages.ci import logs
 from api_server.web.routes import Role
-from tests.api_server.pages.ci.conftest import LOG, Scene, handed_out
+from tests.api_server.pages.ci.conftest import LOG, ONE_JOB, Scene, handed_out, running
 from tests.support.browser import Browser, browsing
 from tests.support.ci import MANUAL_JOB, bring
 from tests.support.forge import Forge
-from tests.support.runner import RunningJob
 
 PATHS = (
     *("pipelines", "jobs", "jobs/{id}", "jobs/{id}/raw"),
@@ -293,19 +292,6 @@ async def _shown(scene: Scene, job_id: int) -> dict[str, object]:
     return dict((await scene.forge.root.get(f"{scene.project.url}/jobs/{job_id}")).body)
 
 
-CONFIG = "build:\n  script: echo\n  tags: [linux]\n"
-
-
-async def running(scene: Scene, branch: str, config: str = CONFIG) -> tuple[RunningJob, str]:
-    """A job in a runner's hands, and the path of its page."""
-    wanted = await scene.project.job(config, branch=branch)
-    job = await handed_out(scene.project)
-    while job.id != wanted["id"]:
-        await job.finish()
-        job = await handed_out(scene.project)
-    return job, scene.page(f"jobs/{job.id}")
-
-
 async def ask(browser: Browser, path: str, start: int, state: str, **headers: str) -> Browser:
     return await browser.get(
         f"{path}/log", params={"state": state}, headers={"Range": f"log={start}-"} | headers
@@ -385,7 +371,7 @@ async def test_of_a_long_log_the_end_is_shown_with_its_numbers(
 async def test_a_log_that_may_show_secrets_is_for_who_could_run_the_job(scene: Scene, forge: Forge) -> None:
     reporter = await forge.user("reporter")
     await forge.member("projects", scene.project.id, reporter, Role.REPORTER)
-    job, path = await running(scene, "debug", CONFIG + "  variables: {CI_DEBUG_TRACE: 'true'}\n")
+    job, path = await running(scene, "debug", ONE_JOB + "  variables: {CI_DEBUG_TRACE: 'true'}\n")
     await job.log(b"+ secret=1\n")
     async with browsing(forge, reporter) as reading, browsing(forge, scene.project.developer) as developing:
         await reading.get(path)
