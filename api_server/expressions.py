@@ -114,10 +114,10 @@ class Expression:
     def matches(self, text: bytes) -> Iterator[Any]:
         """Yield all of them, which do not overlap. Each may take as long as a search of all that follows."""
         self._check(len(text))
-        found = self._compiled.finditer(text)
+        matches = self._compiled.finditer(text)
         while True:
             with paid():
-                match = next(found, None)
+                match = next(matches, None)
             if match is None:
                 return
             yield match
@@ -131,8 +131,8 @@ class Expression:
             end = text.find(b"\n", start + step) if start + step < len(text) else -1
             end = end if end >= 0 else len(text)
             with paid():
-                found = [match[0] for match in self._compiled.finditer(text[start:end])]
-            yield from found
+                matched = [match[0] for match in self._compiled.finditer(text[start:end])]
+            yield from matched
             start = end + 1
 
     def _check(self, length: int) -> None:

@@ -86,12 +86,12 @@ def entries(file: IO[bytes], limits: Limits) -> Iterator[tuple[bytes, Member]]:
 
     `file` is seekable. Raise `DamagedError` and `TooMuchError`, perhaps after some entries.
     """
-    found = _find(file)
-    _check(found.members, limits.members, "files")
-    file.seek(found.start)
-    left, count, unpacked = found.size, 0, 0
+    directory = _find(file)
+    _check(directory.members, limits.members, "files")
+    file.seek(directory.start)
+    left, count, unpacked = directory.size, 0, 0
     while left > 0:
-        name, flags, member, length = _read_entry(file, found)
+        name, flags, member, length = _read_entry(file, directory)
         left -= length
         count += 1
         unpacked += member.size
@@ -101,14 +101,14 @@ def entries(file: IO[bytes], limits: Limits) -> Iterator[tuple[bytes, Member]]:
         readable = not flags & _ENCRYPTED and member.method in _METHODS and not name.endswith(b"/")
         if (
             readable
-            and member.offset + member.packed <= found.start
+            and member.offset + member.packed <= directory.start
             and (text := _text(name, flags)) is not None
         ):
             yield text, member
 
 
-def _check(found: int, most: int, what: str) -> None:
-    if found > most:
+def _check(count: int, most: int, what: str) -> None:
+    if count > most:
         raise TooMuchError(f"{most} {what}")
 
 
@@ -194,10 +194,10 @@ _INDEX_PIECE = 2**20
 def packed_index(entries: Iterable[tuple[bytes, Member]], key: bytes) -> Iterator[bytes]:
     """Yield the index of files, each after its name, in pieces. `key` is up to 64 bytes that nobody else knows."""
     groups = [bytearray() for _ in range(256)]  # an object for each record would take twice its bytes
-    for place, (name, one) in enumerate(entries):
+    for position, (name, member) in enumerate(entries):
         digest = _digest(name, key)
         groups[digest[0]] += _RECORD.pack(
-            digest, place, one.offset, one.packed, one.size, one.crc, one.method
+            digest, position, member.offset, member.packed, member.size, member.crc, member.method
         )
     piece = bytearray(_MAGIC + _FAN.pack(*accumulate(len(group) // _RECORD.size for group in groups)))
     for group in groups:
@@ -209,7 +209,7 @@ def packed_index(entries: Iterable[tuple[bytes, Member]], key: bytes) -> Iterato
     yield bytes(piece)
 
 
-def record_place(head: bytes, name: bytes, key: bytes) -> tuple[int, int] | None:
+def record_span(head: bytes, name: bytes, key: bytes) -> tuple[int, int] | None:
     """Which bytes of the index have the records around this name's, by its first `HEAD_BYTES`; None for an index of
     another form."""
     if not head.startswith(_MAGIC):
@@ -220,14 +220,14 @@ def record_place(head: bytes, name: bytes, key: bytes) -> tuple[int, int] | None
 
 
 def find_member(records: bytes, name: bytes, key: bytes) -> Member | None:
-    """Return the file of that name among the records of its place; of several the last, as unpackers have it."""
+    """Return the file of that name among the records of its span; of several the last, as unpackers have it."""
     digest = _digest(name, key)
     numbers = range(len(records) // _RECORD.size)
     at = bisect_right(numbers, digest, key=lambda n: records[n * _RECORD.size :][:16])
     if not at:
         return None
-    found, _, *rest = _RECORD.unpack_from(records, (at - 1) * _RECORD.size)
-    return Member(*rest) if found == digest else None
+    best_digest, _, *rest = _RECORD.unpack_from(records, (at - 1) * _RECORD.size)
+    return Member(*rest) if best_digest == digest else None
 
 
 def _digest(name: bytes, key: bytes) -> bytes:
@@ -330,14 +330,14 @@ class ZipFiles:
 
         Raise `TooMuchError` beyond the limits, and `TooBusy`; nothing is kept then.
         """
-        async with self._turns.place():
+        async with self._turns.slot():
             await self._objects.put(_index_key(key), _async(await asyncio.to_thread(self._read, key)))
 
     def _read(self, key: str) -> Iterator[bytes]:
         with self._objects.open(key) as file:
             try:
-                pieces = packed_index(entries(file, self._limits), _secret(key))
-                return itertools.chain([next(pieces)], pieces)
+                chunks = packed_index(entries(file, self._limits), _secret(key))
+                return itertools.chain([next(chunks)], chunks)
             except DamagedError:
                 return packed_index((), _secret(key))
 
@@ -347,16 +347,16 @@ class ZipFiles:
         Raise FileNotFoundError where the archive is gone, and `TooBusy`.
         """
         name = path.encode()
-        place = await self._place(key, name)
-        if place is None:  # stored before there were indices
+        span = await self._span(key, name)
+        if span is None:  # stored before there were indices
             try:
                 await self.make_index(key)
             except TooMuchError:
                 await self._objects.put(_index_key(key), _async(packed_index((), _secret(key))))
-            place = await self._place(key, name)
-        if place is None:
+            span = await self._span(key, name)
+        if span is None:
             raise FileNotFoundError(key)
-        return find_member(await self._bytes(_index_key(key), *place), name, _secret(key))
+        return find_member(await self._bytes(_index_key(key), *span), name, _secret(key))
 
     async def folder(self, key: str, path: str, most: int, *callers: Hashable) -> Folder:
         """What stands directly in the folder at `path` ("" is the archive's root, others end with a slash), at most so
@@ -366,7 +366,7 @@ class ZipFiles:
         FileNotFoundError where the archive is gone, and `TooBusy`.
         """
         if (names := self._names.get(key)) is None:
-            async with self._looks.place(*callers):
+            async with self._looks.slot(*callers):
                 if (names := self._names.get(key)) is None:  # nobody else has read them meanwhile
                     names = self._names[key] = await asyncio.to_thread(self._read_names, key)
         return names.folder(path.encode(), most)
@@ -378,12 +378,12 @@ class ZipFiles:
         names.sort()
         return names
 
-    async def _place(self, key: str, name: bytes) -> tuple[int, int] | None:
+    async def _span(self, key: str, name: bytes) -> tuple[int, int] | None:
         try:
             head = await self._bytes(_index_key(key), 0, HEAD_BYTES)
         except FileNotFoundError:
             return None
-        return record_place(head, name, _secret(key))
+        return record_span(head, name, _secret(key))
 
     async def _bytes(self, key: str, start: int, end: int) -> bytes:
         return b"".join([piece async for piece in self._objects.read(key, start, end)])
@@ -440,6 +440,6 @@ def _index_key(key: str) -> str:
     return f"{key}{INDEX}"
 
 
-async def _async(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
-    for piece in pieces:
-        yield piece
+async def _async(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
+    for chunk in chunks:
+        yield chunk

@@ -70,17 +70,17 @@ def behind_proxies(proxies: list[Network]) -> list[Middleware]:
 
 def is_in(networks: Iterable[Network], address: str) -> bool:
     """Return whether the address is in one of the networks."""
-    found = _parsed(address)
-    return found is not None and any(found in network for network in networks)
+    parsed = _parsed(address)
+    return parsed is not None and any(parsed in network for network in networks)
 
 
 @functools.lru_cache(maxsize=4096)
 def one_client(address: str) -> str:
     """Return the key of limits per address: the address, or for IPv6 its network of 64 bits."""
-    found = _parsed(address)
-    if not isinstance(found, ipaddress.IPv6Address):
-        return str(found or address)
-    return str(ipaddress.ip_network((found, _IPV6_PREFIX), strict=False))
+    parsed = _parsed(address)
+    if not isinstance(parsed, ipaddress.IPv6Address):
+        return str(parsed or address)
+    return str(ipaddress.ip_network((parsed, _IPV6_PREFIX), strict=False))
 
 
 def _parsed(text: str) -> _Address | None:

@@ -73,11 +73,11 @@ async def aside(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kw
 
 
 class TooBusy(Exception):
-    """No place became free in time. It is worth trying again later."""
+    """No slot became free in time. It is worth trying again later."""
 
 
 class ShareTaken(TooBusy):
-    """There was a free place, but one of these keys has its maximum already."""
+    """There was a free slot, but one of these keys has its maximum already."""
 
 
 @attrs.frozen
@@ -87,9 +87,9 @@ class _Waiting:
 
 
 class ConcurrencyLimiter:
-    """Allows at most `total` holders of a place at once, and at most `each` of them with the same key.
+    """Allows at most `total` holders of a slot at once, and at most `each` of them with the same key.
 
-    Who finds no free place waits for up to `timeout` seconds, first come, first served, but nobody waits because of
+    Who finds no free slot waits for up to `timeout` seconds, first come, first served, but nobody waits because of
     another's key. At most `queue` callers wait.
     """
 
@@ -104,17 +104,17 @@ class ConcurrencyLimiter:
 
     @property
     def held(self) -> int:
-        """The number of places in use."""
+        """The number of slots in use."""
         return self._held
 
     def resize(self, total: int, each: int, timeout: float) -> None:
-        """Set other limits from now on. Holders of a place keep it."""
+        """Set other limits from now on. Holders of a slot keep it."""
         self._total, self._each, self._timeout = total, each, timeout
         self._admit()
 
     @asynccontextmanager
-    async def place(self, *keys: Hashable) -> AsyncIterator[None]:
-        """Hold a place for all of these keys during the block. Raise `TooBusy` or `ShareTaken`."""
+    async def slot(self, *keys: Hashable) -> AsyncIterator[None]:
+        """Hold a slot for all of these keys during the block. Raise `TooBusy` or `ShareTaken`."""
         await self.take(*keys)
         try:
             yield
@@ -122,7 +122,7 @@ class ConcurrencyLimiter:
             self.give_back(*keys)
 
     async def take(self, *keys: Hashable) -> None:
-        """Take a place until `give_back` is called with the same keys, if no block can hold it. Raise `TooBusy` or
+        """Take a slot until `give_back` is called with the same keys, if no block can hold it. Raise `TooBusy` or
         `ShareTaken`."""
         if self._fits(keys):
             self._hold(keys)
@@ -154,7 +154,7 @@ class ConcurrencyLimiter:
         self._held_by.update(keys)
 
     def give_back(self, *keys: Hashable) -> None:
-        """Release the place that `take` has taken."""
+        """Release the slot that `take` has taken."""
         self._held -= 1
         self._held_by -= Counter(keys)
         self._admit()

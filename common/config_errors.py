@@ -23,11 +23,11 @@ _SCRIPT = Path(__file__).resolve().parents[1] / "scripts/forgelet"
 def own_command(folder: Path | None = None) -> str:
     """Return the command that calls this `forgelet` in a shell in the present folder, for the service in `folder`."""
     installed = Path(sys.executable).with_name("forgelet")
-    found = shutil.which("forgelet")
+    on_path = shutil.which("forgelet")
     if _SCRIPT.exists():
         here = Path.cwd()
         command = quote(str(_SCRIPT.relative_to(here) if _SCRIPT.is_relative_to(here) else _SCRIPT))
-    elif found and Path(found).resolve() == installed.resolve():
+    elif on_path and Path(on_path).resolve() == installed.resolve():
         command = "forgelet"
     else:
         command = quote(str(installed))

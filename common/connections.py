@@ -449,10 +449,13 @@ class Connections:
 
     async def watch(self) -> None:
         """Close connections that are past their deadline, until cancelled."""
-        wanted = self.settings
+        settings = self.settings
         while True:
             shortest = min(
-                wanted.header_timeout, wanted.body_timeout, wanted.keepalive_timeout, wanted.send_timeout
+                settings.header_timeout,
+                settings.body_timeout,
+                settings.keepalive_timeout,
+                settings.send_timeout,
             )
             await asyncio.sleep(shortest / LOOKS)
             await self.look(asyncio.get_running_loop().time())
@@ -460,9 +463,9 @@ class Connections:
     async def look(self, now: float) -> None:
         """Close connections that are past their deadline. `now` is the event loop's time. Other tasks get their turn
         meanwhile, because thousands of connections may be closed."""
-        found = list(self._open.values())
-        for start in range(0, len(found), LOOKED_AT_TOGETHER):
-            for connection in found[start : start + LOOKED_AT_TOGETHER]:
+        connections = list(self._open.values())
+        for start in range(0, len(connections), LOOKED_AT_TOGETHER):
+            for connection in connections[start : start + LOOKED_AT_TOGETHER]:
                 connection.look(now)
             await asyncio.sleep(0)
 

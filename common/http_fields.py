@@ -63,12 +63,12 @@ def has_tag(if_none_match: Sequence[str], current: str | None) -> bool:
 
     The comparison is weak (section 8.8.3.2). Invalid tags are compared literally. `*` matches any tag.
     """
-    wanted = ",".join(if_none_match).strip()
-    if wanted in {"*", current}:
+    field = ",".join(if_none_match).strip()
+    if field in {"*", current}:
         return True
-    if current is None or not wanted:
+    if current is None or not field:
         return False
-    return _opaque(current) in (list(_tags(wanted)) or [_opaque(wanted)])
+    return _opaque(current) in (list(_tags(field)) or [_opaque(field)])
 
 
 def names_tag(lines: Sequence[str], tag: str) -> bool:

@@ -259,11 +259,11 @@ def reader(settings_class: type[SettingsT], *, section: str, env_prefix: str) ->
     flags = click.get_current_context().meta[FLAGS]
 
     def read() -> SettingsT:
-        found: list[SettingsT] = []
-        again = command(settings_class, section=section, env_prefix=env_prefix, run=found.append)
+        settings: list[SettingsT] = []
+        again = command(settings_class, section=section, env_prefix=env_prefix, run=settings.append)
         with again.make_context(section, list(flags)) as context:
             again.invoke(context)
-        return found[0]
+        return settings[0]
 
     return read
 
@@ -271,15 +271,15 @@ def reader(settings_class: type[SettingsT], *, section: str, env_prefix: str) ->
 @contextlib.asynccontextmanager
 async def reloading(background: BackgroundTasks, reload: Reload[Any]) -> AsyncIterator[None]:
     """Reload on SIGHUP during the block."""
-    wanted = asyncio.Event()
+    hangup = asyncio.Event()
 
     async def obey() -> None:
         while True:
-            await wanted.wait()
-            wanted.clear()
+            await hangup.wait()
+            hangup.clear()
             await reload()
 
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, wanted.set)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hangup.set)
     background.start("reloading", obey)
     try:
         yield

@@ -133,13 +133,13 @@ class Console:
         self._heads: dict[str, str] = {}
 
     def __call__(self, logger: WrappedLogger, method: str, event: EventDict) -> str:
-        shown = {
+        escaped = {
             name: _Escaped(value)
             if isinstance(value, str) and not value.isprintable() and name not in _LAID_OUT
             else value
             for name, value in event.items()
         }
-        return self._render(logger, method, shown)
+        return self._render(logger, method, escaped)
 
     def head(self, name: str, event: EventDict) -> str:
         """Return the beginning of all lines of the logger `name` about this event."""

@@ -157,7 +157,7 @@ class LoopWatch:
 
 def _look(task: "asyncio.Task[object] | None", frame: FrameType | None) -> _Look:
     frames = list(_outwards(frame))
-    request = next((found for each in frames if (found := _request_in(each)) is not None), None)
+    request = next((candidate for each in frames if (candidate := _request_in(each)) is not None), None)
     ours = next((each for each in frames if each.f_code.co_filename.startswith(_OURS)), None)
     code = ""
     if ours is not None:
@@ -173,10 +173,10 @@ def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
 
 def _request_in(frame: FrameType) -> web.BaseRequest | None:
     names = frame.f_locals
-    found = next((value for value in names.values() if isinstance(value, web.BaseRequest)), None)
+    request = next((value for value in names.values() if isinstance(value, web.BaseRequest)), None)
     if sys.version_info < (3, 13) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
         names.clear()  # a copy that the frame keeps, with all that is in it: a connection's as long as that is open
-    return found
+    return request
 
 
 def _described(looks: list[_Look]) -> tuple[str, str, str]:

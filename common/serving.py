@@ -133,14 +133,14 @@ def inherited(descriptor: int) -> socket.socket:
     """Return the open socket with this number. Our own children do not inherit it. Raise `ConfigError` if there is
     none."""
     try:
-        found = socket.socket(fileno=descriptor)
-        found.getsockname()
+        listener = socket.socket(fileno=descriptor)
+        listener.getsockname()
     except OSError as problem:
         raise ConfigError(
             f"listen_fd names {descriptor}, which is no open socket: {problem.strerror}"
         ) from None
-    found.set_inheritable(False)
-    return found
+    listener.set_inheritable(False)
+    return listener
 
 
 @contextlib.asynccontextmanager

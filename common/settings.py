@@ -87,7 +87,7 @@ def url(*schemes: str, bare: bool = False, several: bool = False) -> Metadata:
     name = f"{kind} such as {examples}{' without a path' if bare else ''}"
 
     def fits(text: str) -> bool:
-        return all(_is_url(one, schemes, bare=bare) for one in (text.split() if several else [text]))
+        return all(_is_url(item, schemes, bare=bare) for item in (text.split() if several else [text]))
 
     return {_FORM: Form(name, fits)}
 
@@ -158,7 +158,7 @@ def fits(field: "attrs.Attribute[Any]", value: Any) -> bool:
     form = form_of(field)
     values = value if isinstance(value, list) else [value]
     return form is None or all(
-        form.may_be_empty if one is None or str(one) == "" else form.fits(one) for one in values
+        form.may_be_empty if item is None or str(item) == "" else form.fits(item) for item in values
     )
 
 
@@ -197,7 +197,7 @@ def out_of_toml(field: "attrs.Attribute[Any]", value: Any, folder: Path) -> Any:
     kind = _kind(field)
     if kind is Path and isinstance(value, str):
         return _path(field, value, folder)
-    if get_origin(kind) is list and isinstance(value, list) and all(isinstance(one, str) for one in value):
+    if get_origin(kind) is list and isinstance(value, list) and all(isinstance(item, str) for item in value):
         return value
     if kind is float and type(value) in (int, float):
         return float(value)
@@ -221,7 +221,7 @@ def _kind(field: "attrs.Attribute[Any]") -> Any:
     """Return the field's type; for `Path | None`, `Path`."""
     kind = field.type
     if get_origin(kind) in (types.UnionType, Union):
-        return next(one for one in get_args(kind) if one is not type(None))
+        return next(arm for arm in get_args(kind) if arm is not type(None))
     return kind
 
 
@@ -531,14 +531,14 @@ def section_of(environment: Mapping[str, str], section: str) -> dict[str, Any]:
         return {}
     file = Path(path)
     try:
-        found = tomllib.loads(_read(SETTINGS_FILE_VARIABLE, file))
+        document = tomllib.loads(_read(SETTINGS_FILE_VARIABLE, file))
     except tomllib.TOMLDecodeError as problem:
         raise ConfigError(f"{SETTINGS_FILE_VARIABLE} is not TOML: {problem}: {file}") from None
-    for name, value in found.items():
+    for name, value in document.items():
         if name not in SECTIONS or not isinstance(value, dict):
-            known = " and ".join(f"[{one}]" for one in SECTIONS)
+            known = " and ".join(f"[{section_name}]" for section_name in SECTIONS)
             raise ConfigError(f"{name} in {file} is no section of settings; these are {known}")
-    of_ours: dict[str, Any] = found.get(section, {})
+    of_ours: dict[str, Any] = document.get(section, {})
     return of_ours
 
 

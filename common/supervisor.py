@@ -173,7 +173,7 @@ class Supervisor:
         ports = [self._plan["port"], operations and operations + slot.number]
         slot.bind(self._plan["host"], ports)
         ours, theirs = socket.socketpair()
-        public, operators = [one.fileno() for one in slot.sockets] + [0] * (2 - len(slot.sockets))
+        public, operators = [sock.fileno() for sock in slot.sockets] + [0] * (2 - len(slot.sockets))
         address = {
             "number": slot.number,
             "late": late,
@@ -233,14 +233,14 @@ class Supervisor:
     async def _send_others(self, worker: Worker) -> None:
         """Send a worker the metrics of all others."""
         await self._ask(worker)
-        others = [self._ended, *(one.figures for one in self._all if one is not worker)]
+        others = [self._ended, *(other.figures for other in self._all if other is not worker)]
         with contextlib.suppress(OSError):
             worker.writer.write(message(OTHERS, json.dumps(others).encode()))
             await worker.writer.drain()
 
     async def _ask(self, asking: Worker | None = None) -> None:
         """Ask all workers but one for their metrics."""
-        asked = [one.say_figures() for one in self._all if one.serves and one is not asking]
+        asked = [worker.say_figures() for worker in self._all if worker.serves and worker is not asking]
         await asyncio.gather(*asked, return_exceptions=True)
 
     async def _ask_again_and_again(self) -> None:
@@ -288,7 +288,7 @@ class Supervisor:
         for worker in self._all:
             worker.signal(signal.SIGTERM)
         if self._all:
-            await asyncio.wait({one.ended for one in self._all}, timeout=self._plan["grace"])
+            await asyncio.wait({worker.ended for worker in self._all}, timeout=self._plan["grace"])
         for worker in list(self._all):
             worker.signal(signal.SIGKILL)
             await worker.ended

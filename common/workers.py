@@ -61,11 +61,11 @@ def worker_address() -> WorkerAddress | None:
     address = os.environ.pop(WORKER_VARIABLE, None)
     if address is None:
         return None
-    found = WorkerAddress(**json.loads(address))
-    for descriptor in (found.public, found.operators, found.line, found.memory):
+    worker = WorkerAddress(**json.loads(address))
+    for descriptor in (worker.public, worker.operators, worker.line, worker.memory):
         if descriptor:
             os.set_inheritable(descriptor, False)
-    return found
+    return worker
 
 
 Figures = dict[str, tuple[str, str, list[tuple[str, dict[str, str], float]]]]
@@ -109,13 +109,13 @@ def sum_figures(each: Iterable[Figures]) -> Figures:
 def _sum_samples(
     samples: Iterable[tuple[str, dict[str, str], float]],
 ) -> list[tuple[str, dict[str, str], float]]:
-    found: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[str, dict[str, str], float]] = {}
+    sums: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[str, dict[str, str], float]] = {}
     for name, labels, value in samples:
         key = name, tuple(sorted(labels.items()))
-        before = [found[key][2]] if key in found else []
+        before = [sums[key][2]] if key in sums else []
         together = min([value, *before]) if name.endswith(_EARLIEST) else sum([value, *before])
-        found[key] = name, labels, together
-    return list(found.values())
+        sums[key] = name, labels, together
+    return list(sums.values())
 
 
 #: From a worker: it serves (`READY`). From the supervisor: it wants metrics (`WANTED`), which the worker answers with
@@ -172,8 +172,8 @@ class Line:
             self._others = asyncio.get_running_loop().create_future()
             await self._send(ASKED, own)
             async with asyncio.timeout(ANSWER_SECONDS):
-                found: list[Figures] = json.loads(await self._others)
-        return found
+                figures: list[Figures] = json.loads(await self._others)
+        return figures
 
     async def _send(self, letter: bytes, figures: Figures) -> None:
         if self._writer is not None:

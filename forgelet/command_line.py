@@ -16,9 +16,9 @@ def completion(context: click.Context, shell: str) -> None:
     """
     from click.shell_completion import get_completion_class
 
-    wanted = get_completion_class(shell)
-    assert wanted is not None
-    script = wanted(context.find_root().command, {}, "forgelet", "_FORGELET_COMPLETE").source()
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None
+    script = completion_class(context.find_root().command, {}, "forgelet", "_FORGELET_COMPLETE").source()
     answer({"shell": shell, "script": script}, script)
 
 

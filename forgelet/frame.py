@@ -40,15 +40,15 @@ def table(
     columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, empty: str = "There are none."
 ) -> None:
     """Print `rows` as a table of `columns`, or as a JSON list of objects with all their keys."""
-    found = list(rows)
+    listed = list(rows)
     if wants_json():
-        _print_json(found)
-    elif not found:
+        _print_json(listed)
+    elif not listed:
         click.echo(empty)
     else:
         heads = [column.replace("_", " ").upper() for column in columns]
-        lines = [heads, *([_cell(row.get(column)) for column in columns] for row in found)]
-        widths = [max(len(line[place]) for line in lines) for place in range(len(columns))]
+        lines = [heads, *([_cell(row.get(column)) for column in columns] for row in listed)]
+        widths = [max(len(line[position]) for line in lines) for position in range(len(columns))]
         for line in lines:
             cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
             click.echo("  ".join(cells).rstrip())
@@ -120,8 +120,8 @@ def _data_dir(context: click.Context, _parameter: click.Parameter, folder: str |
         instance.named = Path(folder)
 
 
-def _json(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
-    context.meta[JSON] = wanted or context.meta.get(JSON, False)
+def _json(context: click.Context, _parameter: click.Parameter, as_json: bool) -> None:
+    context.meta[JSON] = as_json or context.meta.get(JSON, False)
 
 
 def _shared() -> list[click.Parameter]:
@@ -146,7 +146,11 @@ class _Shared(click.Command):
         """Return the command's own parameters and the common ones that it does not define itself."""
         own = super().get_params(ctx)
         taken = {name for parameter in own for name in parameter.opts}
-        return [*own[:-1], *(one for one in self._shared if not taken & set(one.opts)), *own[-1:]]
+        return [
+            *own[:-1],
+            *(parameter for parameter in self._shared if not taken & set(parameter.opts)),
+            *own[-1:],
+        ]
 
     @functools.cached_property
     def _shared(self) -> list[click.Parameter]:
@@ -181,10 +185,10 @@ class Command(_Shared):
 
 
 class Lazy(NamedTuple):
-    """A command that is imported when it is used: its place (`module:attribute`) and the first sentence of its help,
+    """A command that is imported when it is used: its `target` (`module:attribute`) and the first sentence of its help,
     which lists of commands show."""
 
-    place: str
+    target: str
     summary: str
 
 
@@ -193,7 +197,7 @@ class _NotImported(click.Command):
 
     def __init__(self, name: str, lazy: Lazy) -> None:
         super().__init__(name, help=lazy.summary)
-        self._module, _, self._attribute = lazy.place.partition(":")
+        self._module, _, self._attribute = lazy.target.partition(":")
 
     def imported(self) -> click.Command:
         command: click.Command = getattr(import_quickly(self._module), self._attribute)

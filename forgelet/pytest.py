@@ -79,7 +79,7 @@ class Servers:
     def known(self, kind: Kind) -> Forgelet | None:
         """Return the server of that kind, or None if it would have to be started."""
         if _by_hand(self._config):
-            return self._once(kind, lambda: self._found(kind))
+            return self._once(kind, lambda: self._server_of(kind))
         return self._running.get(kind)
 
     def forget_failures(self) -> None:
@@ -107,7 +107,7 @@ class Servers:
         from forgelet.testing import starting
 
         if _by_hand(self._config):
-            return self._found(kind)
+            return self._server_of(kind)
         said = [line.partition("=") for line in self._config.getini("forgelet_settings")]
         settings = {name.strip(): text.strip() for name, _, text in said} | kind.settings
         options = [*self._config.getini("forgelet_options"), *kind.options]
@@ -119,7 +119,7 @@ class Servers:
         folder = folders.mktemp(f"forgelet-{kind}")
         return self._ending.enter_context(starting.running(*options, folder=folder, settings=settings))
 
-    def _found(self, kind: Kind) -> Forgelet:
+    def _server_of(self, kind: Kind) -> Forgelet:
         """Return the server that was started by hand. Skip the test if that is of another kind."""
         from forgelet.testing import starting
         from forgelet.testing.server import Forgelet
@@ -183,9 +183,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Parametrize a test that asks for a kind of server. It gets that server as the fixture `forgelet`, also
     indirectly."""
-    wanted = _wanted(metafunc.definition)
-    kinds = [Kind(tier, version) for tier in wanted["tier"] for version in wanted["version"]]
-    if any(said != [None] for said in wanted.values()) and "forgelet" not in metafunc.fixturenames:
+    values = _marker_values(metafunc.definition)
+    kinds = [Kind(tier, version) for tier in values["tier"] for version in values["version"]]
+    if any(said != [None] for said in values.values()) and "forgelet" not in metafunc.fixturenames:
         metafunc.fixturenames.append("forgelet")
     if kinds != [Kind()]:
         metafunc.parametrize("forgelet", kinds, indirect=True, ids=str, scope="session")
@@ -194,12 +194,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Reset the server, if the test is isolated that way, before all its fixtures."""
-    wanted = _wanted(item)
+    values = _marker_values(item)
     callspec = getattr(item, "callspec", None)
     kind = callspec.params.get("forgelet", Kind()) if callspec else Kind()
-    if callspec is None and (wanted["tier"] != [None] or wanted["version"] != [None]):
+    if callspec is None and (values["tier"] != [None] or values["version"] != [None]):
         pytest.fail(NOT_FOR_METHODS, pytrace=False)
-    isolation = wanted["isolation"][0] or item.config.getini("forgelet_isolation")
+    isolation = values["isolation"][0] or item.config.getini("forgelet_isolation")
     if isolation == "reset" and "forgelet" in getattr(item, "fixturenames", ()):
         servers = item.config.stash[_SERVERS]
         if servers.are_shared:
@@ -264,24 +264,24 @@ def python_gitlab(forgelet: Forgelet, gitlab_user: User) -> Iterator[gitlab.Gitl
         yield signed_in
 
 
-def _wanted(node: pytest.Item) -> dict[str, list[Any]]:
+def _marker_values(node: pytest.Item) -> dict[str, list[Any]]:
     """Return the values of the test's markers, each as a list; [None] if there is none."""
     markers = [*node.iter_markers("gitlab")][
         ::-1
     ]  # the module's, the class's, its own: what is nearer counts
     said = {name: value for marker in markers for name, value in marker.kwargs.items()}
-    wanted = {name: _listed(said.pop(name, None)) for name in ("tier", "version", "isolation")}
+    values = {name: _listed(said.pop(name, None)) for name in ("tier", "version", "isolation")}
     wrong = [f"{name}=" for name in said] + [repr(word) for marker in markers for word in marker.args]
-    wrong += [f"tier={tier!r}" for tier in wanted["tier"] if tier not in (None, *TIERS)]
+    wrong += [f"tier={tier!r}" for tier in values["tier"] if tier not in (None, *TIERS)]
     wrong += [
-        f"version={one!r}"
-        for one in wanted["version"]
-        if one and not re.fullmatch(r"\d+\.\d+(\.\d+)?(-\w+)?", one)
+        f"version={value!r}"
+        for value in values["version"]
+        if value and not re.fullmatch(r"\d+\.\d+(\.\d+)?(-\w+)?", value)
     ]
-    wrong += [f"isolation={one!r}" for one in wanted["isolation"] if one not in (None, *ISOLATIONS)]
+    wrong += [f"isolation={value!r}" for value in values["isolation"] if value not in (None, *ISOLATIONS)]
     if wrong:
         pytest.fail(f"the marker gitlab cannot have {', '.join(wrong)}. It is {MARKER}", pytrace=False)
-    return wanted
+    return values
 
 
 def _listed(said: Any) -> list[Any]:

@@ -177,8 +177,8 @@ class Metrics:
         )
         for family, name, text, label, values in self._watched:
             metric = family(name, text, labels=[label] if label else [])
-            found = values()
-            for value, amount in found.items() if isinstance(found, dict) else [("", found)]:
+            samples = values()
+            for value, amount in samples.items() if isinstance(samples, dict) else [("", samples)]:
                 metric.add_metric([value] if label else [], amount)
             yield metric
 

@@ -1,1 +1,1 @@
-"""Who uses the service: users, their addresses and tokens, custom roles, and the instance's settings."""
+"""Accounts: users, their addresses and tokens, custom roles, and the instance's settings."""

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="empty-body"
-"""Statements about e-mail addresses: whose an address is, and the further ones of users."""
+"""Statements about e-mail addresses: the users of an address, and the additional addresses of users."""
 
 import datetime
 
@@ -18,7 +18,7 @@ HOLD_ADDRESS = """
 
 @attrs.frozen
 class _Holder:
-    """A user whose address it is."""
+    """A user who has the address."""
 
     id: int
 
@@ -34,7 +34,8 @@ USERS_OF_ADDRESS = Query(
 
 
 async def users_of(transaction: Transaction, email: str) -> set[int]:
-    """Ids of those whose address that is, confirmed or not; nobody else takes it until the transaction ends."""
+    """Return the ids of the users with that address, confirmed or not, and prevent others from taking it
+    until the transaction ends."""
     await transaction.run(HOLD_ADDRESS, email=email)
     return {holder.id for holder in await transaction.rows(USERS_OF_ADDRESS, email=email)}
 
@@ -43,7 +44,7 @@ async def users_of(transaction: Transaction, email: str) -> set[int]:
     DELETE FROM user_emails WHERE user_id = %(user_id)s AND lower(email) = lower(%(email)s)
 """)
 async def remove_as_secondary(transaction: Transaction, user_id: int, email: str) -> None:
-    """For an address that has become the one of the account."""
+    """Remove an additional address that has become the main address of the account."""
 
 
 _EMAIL = read_sql("api_server.accounts")["email"]
@@ -76,12 +77,12 @@ async def show_email(database: Executor, email_id: int, user_id: int) -> str | N
     )
 )
 async def add(transaction: Transaction, user_id: int, email: str, *, confirmed: bool) -> EntityRow:
-    """The new address."""
+    """Add an address and return it."""
 
 
 @attrs.frozen
 class Email:
-    """A further address, and whose it is."""
+    """An additional address and its user."""
 
     id: int
     email: str
@@ -110,7 +111,7 @@ async def find(database: Executor, email_id: int) -> Email | None: ...
 
 @statement(f"{FIND} FOR UPDATE OF user_emails")
 async def lock(transaction: Transaction, email_id: int) -> Email | None:
-    """As `find`; nobody else changes the address until the transaction ends."""
+    """Find an address like `find`, and prevent changes of it until the transaction ends."""
 
 
 @statement("""

@@ -1,4 +1,4 @@
-"""Further e-mail addresses of users: how they are added, confirmed by a mailed link, and removed."""
+"""Additional e-mail addresses of users: adding them, confirming them by a mailed link, and removing them."""
 
 import hmac
 
@@ -20,7 +20,7 @@ TASK = "mail_confirmation"
 
 
 def confirmation_token(vault: Vault, email: Email) -> str:
-    """Return the token of this address. Ids are never used again, so it is good for no other."""
+    """Return the token of this address. Ids are never reused, so it is valid for no other address."""
     return vault.derived_token(CONFIRMATION_TOKEN, f"address {email.id} {email.email}".encode())
 
 
@@ -35,7 +35,7 @@ async def queue_confirmation(transaction: Transaction, email_id: int) -> None:
 
 def setup(services: Services) -> None:
     async def mail_confirmation(email_id: int) -> None:
-        """An address that has been removed or confirmed meanwhile is not mailed."""
+        """Mail the link, unless the address has been removed or confirmed meanwhile."""
         email = await email_queries.find(services.database, email_id)
         if email is not None and email.confirmed_at is None:
             url = f"{services.settings.base_url}/-/emails/{email.id}/{confirmation_token(services.vault, email)}"
@@ -61,7 +61,8 @@ def letter(email: Email, url: str) -> Letter:
 async def add(
     transaction: Transaction, user: User, email: str, author: Author, settings: Settings, *, confirmed: bool
 ) -> str:
-    """Add an address for `user`, with a mail to it unless it is `confirmed`. Returns its JSON. Raises 400 and 429."""
+    """Add an address for `user` and mail a link to it, unless it is `confirmed`. Return its JSON. Raise 400
+    and 429."""
     if not is_address(email):
         raise invalid({"email": ["is invalid"]})
     if await email_queries.users_of(transaction, email):
@@ -85,7 +86,7 @@ async def confirm(transaction: Transaction, email: Email, author: Author) -> Non
 
 
 async def remove(transaction: Transaction, email_id: int, user_id: int, author: Author) -> None:
-    """Remove an address. Raises 404 if the user has no such address."""
+    """Remove an address. Raise 404 if the user has no such address."""
     email = await email_queries.lock(transaction, email_id)
     if email is None or email.user_id != user_id:
         raise not_found("Email")

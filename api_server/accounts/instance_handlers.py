@@ -21,7 +21,7 @@ routes = Routes()
 
 @attrs.frozen(kw_only=True)
 class UpdateSettings:
-    """What has a meaning here of GitLab's keys."""
+    """GitLab's settings that this service supports."""
 
     static_objects_external_storage_url: str | Unset | None = UNSET
     static_objects_external_storage_auth_token: str | Unset | None = UNSET
@@ -35,28 +35,30 @@ class UpdateSettings:
     throttle_authenticated_api_period_in_seconds: int | Unset = UNSET
 
 
-# Who has set the bound of requests too low sets it higher here.
+# Never throttled, so that a rate limit that is too low can be raised here.
 @routes.get(
     "/application/settings", access=ADMINISTRATOR, never_throttled=True, answers="200 ApplicationSettings"
 )
 async def show_settings(services: Services) -> web.Response:
-    """The storage's token is shown, as administrators have to give it to the storage as well."""
-    return json_value(await _shown(services, services.database))
+    """Show the instance's settings, including the storage's token, which administrators have to give to the
+    storage as well."""
+    return json_value(await _entity(services, services.database))
 
 
 @routes.put(
     "/application/settings", access=ADMINISTRATOR, never_throttled=True, answers="200 ApplicationSettings"
 )
 async def update_settings(services: Services, actor: Actor, params: UpdateSettings) -> web.Response:
-    """Changes what is sent; blank texts unset. The external storage needs its URL and its token together."""
+    """Change the settings that are sent; blank texts unset them. The external storage needs both its URL and
+    its token."""
     unset = instance_settings.defaults(services.settings)
     async with services.database.transaction() as transaction:
         if problems := await instance_settings.update(
             transaction, services.vault, unset, _sent(params), actor.author
         ):
             raise invalid(problems)
-        shown = await _shown(services, transaction)
-    return json_value(shown)
+        entity = await _entity(services, transaction)
+    return json_value(entity)
 
 
 def _sent(params: UpdateSettings) -> dict[str, Any]:
@@ -64,10 +66,12 @@ def _sent(params: UpdateSettings) -> dict[str, Any]:
     return {name: value or None if isinstance(value, str) else value for name, value in sent.items()}
 
 
-async def _shown(services: Services, database: Executor) -> dict[str, Any]:
+async def _entity(services: Services, database: Executor) -> dict[str, Any]:
     stored = await instance_queries.read_settings(database)
-    shown = instance_settings.opened(stored, services.vault, instance_settings.defaults(services.settings))
-    return {"id": 1, "created_at": stored.created_at, "updated_at": stored.updated_at} | attrs.asdict(shown)
+    settings = instance_settings.opened(stored, services.vault, instance_settings.defaults(services.settings))
+    return {"id": 1, "created_at": stored.created_at, "updated_at": stored.updated_at} | attrs.asdict(
+        settings
+    )
 
 
 version_routes = Routes()
@@ -78,7 +82,8 @@ _REVISION = f"forgelet {metadata.version('forgelet')}"
 @version_routes.get("/version", access=SIGNED_IN, scopes=READ_USER_SCOPES, answers="200 Metadata")
 @version_routes.get("/metadata", access=SIGNED_IN, scopes=READ_USER_SCOPES, answers="200 Metadata")
 async def show_version(request: web.Request) -> web.Response:
-    """Clients leave out what an older GitLab could not do, so the version is GitLab's; forgelet's is the revision."""
+    """Show the version. It is that of GitLab, because clients disable features for older versions; `revision`
+    is forgelet's."""
     settings = context.services(request).settings
     return json_value(
         {

@@ -9,7 +9,8 @@ from api_server.state.declarations import statement
 
 @attrs.frozen
 class Stored:
-    """What differs from the defaults, as JSON text, and the encrypted token; times as they are shown."""
+    """The settings that differ from the defaults, as JSON text, and the encrypted token; times are in the
+    format of answers."""
 
     values: str
     sealed_token: bytes | None
@@ -29,7 +30,7 @@ async def read_settings(database: Executor) -> Stored: ...
     SELECT FROM application_settings FOR UPDATE
 """)
 async def lock_settings(transaction: Transaction) -> None:
-    """Nobody else changes them until the transaction ends."""
+    """Prevent others from changing the settings until the transaction ends."""
 
 
 @statement("""

@@ -1,4 +1,5 @@
-"""The instance's settings that administrators change while it runs, under GitLab's keys; cached for a moment."""
+"""The instance's settings that administrators change while it runs, under GitLab's keys; cached for a
+moment."""
 
 from typing import Any
 from urllib.parse import urlsplit
@@ -29,33 +30,33 @@ class InstanceSettings:
     allow_local_requests_from_web_hooks_and_services: bool = False
     allow_local_requests_from_system_hooks: bool = True
     deny_all_requests_except_allowed: bool = False
-    #: Addresses, networks and host names (with a port, perhaps) that may be called though they are local.
+    #: Addresses, networks and host names (optionally with a port) that may be called although they are local.
     outbound_local_requests_whitelist: list[str] = attrs.Factory(list)
     default_projects_limit: int = 100_000
-    #: How often a user may ask the API.
+    #: The limit of requests of a user to the API.
     throttle_authenticated_api_enabled: bool = False
     throttle_authenticated_api_requests_per_period: int = MOST_REQUESTS
     throttle_authenticated_api_period_in_seconds: int = PERIOD_SECONDS
 
 
-#: What fits GitLab's columns of them.
+#: The largest value of GitLab's columns for them.
 MAX_INTEGER = 2**31 - 1
-#: Kept encrypted in a column of its own.
+#: Stored encrypted in a column of its own.
 SECRET = "static_objects_external_storage_auth_token"
 
 
 def defaults(settings: Settings) -> InstanceSettings:
-    """Return the settings where administrators have set nothing; some follow the process settings."""
+    """Return the default settings; some depend on the settings of the process."""
     return InstanceSettings(allow_local_requests_from_web_hooks_and_services=settings.allow_local_requests)
 
 
 async def read(database: Executor, vault: Vault, unset: InstanceSettings) -> InstanceSettings:
-    """Read the settings from the database, with `unset` for what is not set."""
+    """Read the settings from the database, with the defaults in `unset`."""
     return opened(await instance_queries.read_settings(database), vault, unset)
 
 
 def opened(stored: Stored, vault: Vault, unset: InstanceSettings) -> InstanceSettings:
-    """Return stored settings with their secret decrypted, with `unset` for what is not set."""
+    """Return stored settings with their secret decrypted, with the defaults in `unset`."""
     values: dict[str, Any] = orjson.loads(stored.values)
     if stored.sealed_token is not None:
         values[SECRET] = vault.decrypt(stored.sealed_token)
@@ -66,13 +67,13 @@ CURRENT = Key[LookupCache[InstanceSettings]]("instance_settings")
 
 
 async def current(services: Services) -> InstanceSettings:
-    """Return the settings, at most a moment old; changes that this process made are included at once."""
+    """Return the settings, at most a moment old; changes by this process are included at once."""
     unset = defaults(services.settings)
     return await services[CURRENT].get("all", lambda: read(services.database, services.vault, unset)) or unset
 
 
 def outbound_policy(services: Services) -> PolicySource:
-    """Return a function that gives what both settings together allow at the moment of the call."""
+    """Return a function that returns what the settings of the process and of the instance currently allow."""
 
     async def policy() -> Policy:
         operator, instance = services.settings, await current(services)
@@ -92,7 +93,7 @@ MOST_ENTRIES = 1000
 
 _URL = "static_objects_external_storage_url"
 _ALLOW_LIST = "outbound_local_requests_whitelist"
-#: Of numbers, 0 or 1.
+#: Minimum values of numbers, 0 or 1.
 _LEAST = {
     "default_projects_limit": 0,
     "throttle_authenticated_api_requests_per_period": 1,
@@ -102,13 +103,13 @@ _NEVER_IN_A_BASE_URL = frozenset(map(chr, range(33))) | {"\\", "\x7f", "?", "#"}
 
 
 async def update(
-    transaction: Transaction, vault: Vault, unset: InstanceSettings, wanted: dict[str, Any], author: Author
+    transaction: Transaction, vault: Vault, unset: InstanceSettings, values: dict[str, Any], author: Author
 ) -> dict[str, list[str]]:
-    """Sets what is in `params`; `unset` is what holds where nothing is set. Where there is something wrong with it,
-    nothing is set, and the answer says what, by setting."""
+    """Change the settings in `values`; `unset` holds the defaults. Return the errors by setting; if there are
+    any, nothing is changed."""
     await instance_queries.lock_settings(transaction)
     before = await read(transaction, vault, unset)
-    after = attrs.evolve(before, **wanted)
+    after = attrs.evolve(before, **values)
     if problems := _problems(after):
         return problems
     kept = attrs.asdict(after, filter=lambda field, value: value != getattr(unset, field.name))
@@ -124,32 +125,32 @@ async def update(
 
 
 def _problems(settings: InstanceSettings) -> dict[str, list[str]]:
-    """Return what is wrong with the settings, by setting."""
-    found = {}
+    """Return the errors in the settings, by setting."""
+    problems = {}
     url, token = (
         settings.static_objects_external_storage_url,
         settings.static_objects_external_storage_auth_token,
     )
     if url and (problem := _problem_with_url(url)):
-        found[_URL] = [problem]
+        problems[_URL] = [problem]
     if url and not token:
-        found[SECRET] = ["can't be blank"]
+        problems[SECRET] = ["can't be blank"]
     if len(token or "") > MAX_LENGTH:
-        found[SECRET] = [f"is too long (maximum is {MAX_LENGTH} characters)"]
+        problems[SECRET] = [f"is too long (maximum is {MAX_LENGTH} characters)"]
     if problem := _problem_with_list(settings.outbound_local_requests_whitelist):
-        found[_ALLOW_LIST] = [problem]
-    return found | _problems_with_numbers(settings)
+        problems[_ALLOW_LIST] = [problem]
+    return problems | _problems_with_numbers(settings)
 
 
 def _problems_with_numbers(settings: InstanceSettings) -> dict[str, list[str]]:
-    found = {}
+    problems = {}
     for name, least in _LEAST.items():
         value = getattr(settings, name)
         if value < least:
-            found[name] = [f"must be greater than {'or equal to ' if least == 0 else ''}0"]
+            problems[name] = [f"must be greater than {'or equal to ' if least == 0 else ''}0"]
         if value > MAX_INTEGER:
-            found[name] = [f"must be less than or equal to {MAX_INTEGER}"]
-    return found
+            problems[name] = [f"must be less than or equal to {MAX_INTEGER}"]
+    return problems
 
 
 def _problem_with_url(url: str) -> str | None:
@@ -180,7 +181,7 @@ def _problem_with_list(entries: list[str]) -> str | None:
 
 
 async def _record(transaction: Transaction, author: Author, change: str, **values: Any) -> None:
-    """Record the change of a setting; no event has the token's value."""
+    """Record the change of a setting; no event contains the token."""
     message = f"Changed {change}" if change == SECRET else None
     details = {} if change == SECRET else {name: audit_trail.words(value) for name, value in values.items()}
     target = INSTANCE.target(1, change)

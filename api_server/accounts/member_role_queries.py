@@ -17,7 +17,7 @@ async def list_roles(database: Executor, page: Page) -> ListPage:
     return await LISTING.read(database, page)
 
 
-# The new row is not yet there for the rest of its own statement.
+# The statement that inserts a row cannot read it yet.
 CREATE = """
     INSERT INTO member_roles (name, description, base_access_level, created_at)
     VALUES (%(name)s, %(description)s, %(base_access_level)s, %(now)s) RETURNING id
@@ -26,7 +26,7 @@ SHOW = entity_statement(_ENTITY, "SELECT member_roles.* FROM member_roles WHERE 
 
 
 async def create(transaction: Transaction, name: str, description: str, base_access_level: int) -> EntityRow:
-    """The new role. Raises Conflict for a name that exists."""
+    """Create a role and return it. Raise Conflict if the name exists."""
     role_id = await transaction.value(
         CREATE, name=name, description=description, base_access_level=base_access_level
     )
@@ -39,14 +39,14 @@ HOLD = """
 
 
 async def hold(transaction: Transaction, role_id: int) -> int | None:
-    """The level of a role that there is, which stays for as long as the transaction lasts."""
+    """Return the level of a role, or None, and prevent its removal until the transaction ends."""
     level: int | None = await transaction.value(HOLD, id=role_id)
     return level
 
 
 @attrs.frozen
 class CustomRole:
-    """A role, and whether anybody carries it or is invited with it."""
+    """A role, and whether any member or invitation has it."""
 
     id: int
     name: str
@@ -65,9 +65,9 @@ LOCK = Query(
 
 
 async def lock(transaction: Transaction, role_id: int) -> CustomRole | None:
-    """The role, which nobody can be given meanwhile."""
+    """Lock and return the role, so that nobody can be given it meanwhile, or return None."""
     await transaction.run(LOCK, id=role_id)
-    return await transaction.row(LOCK, id=role_id)  # what waited for the lock sees who has got it before
+    return await transaction.row(LOCK, id=role_id)  # the lock is held now: see what changed before
 
 
 @statement("""

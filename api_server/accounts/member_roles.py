@@ -1,4 +1,4 @@
-"""Custom roles: how they are made and removed, and when a member may carry one."""
+"""Custom roles: creating and removing them, and the check whether a member may have one."""
 
 from api_server.accounts import member_role_queries
 from api_server.state import audit_trail
@@ -10,7 +10,7 @@ from api_server.web.routes import Role
 
 
 async def check(transaction: Transaction, member_role_id: int | None, level: Role) -> None:
-    """Raises 400 for a custom role that does not exist or has another level; None is no custom role."""
+    """Raise 400 if the custom role does not exist or has another level; None means no custom role."""
     if member_role_id is None:
         return
     base_level = await member_role_queries.hold(transaction, member_role_id)
@@ -23,7 +23,7 @@ async def check(transaction: Transaction, member_role_id: int | None, level: Rol
 
 
 async def create(transaction: Transaction, name: str, level: Role, description: str, author: Author) -> str:
-    """Create a custom role. Returns its JSON. Raises 400."""
+    """Create a custom role and return its JSON. Raise 400."""
     try:
         made = await member_role_queries.create(transaction, name, description, level)
     except Conflict:
@@ -33,7 +33,7 @@ async def create(transaction: Transaction, name: str, level: Role, description: 
 
 
 async def delete(transaction: Transaction, role_id: int, author: Author) -> None:
-    """Remove a custom role. Raises 404, and 400 if somebody carries it or is invited with it."""
+    """Remove a custom role. Raise 404, and 400 if a member or an invitation has it."""
     role = await member_role_queries.lock(transaction, role_id)
     if role is None:
         raise not_found("Member Role")

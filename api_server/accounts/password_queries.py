@@ -12,7 +12,7 @@ from api_server.state.declarations import statement
 
 @attrs.frozen
 class Account:
-    """Somebody who can sign in with a password."""
+    """The account of a person who can sign in with a password."""
 
     id: int
     username: str
@@ -21,7 +21,7 @@ class Account:
 
     @property
     def entity(self) -> Entity:
-        """What audit events of it belong to."""
+        """The entity to which audit events of the account belong."""
         return Entity(type="User", id=self.id, path=self.username)
 
 
@@ -35,7 +35,8 @@ async def account_of_address(database: Executor, email: str) -> Account | None: 
 
 @statement(f"{_ACCOUNTS} AND users.id = %(user_id)s FOR SHARE OF users")
 async def lock_account(transaction: Transaction, user_id: int) -> Account | None:
-    """The account, which stays as it is (its address too) until the transaction ends."""
+    """Return the account, or None, and prevent changes of it (including its address) until the transaction
+    ends."""
 
 
 @statement("""
@@ -45,7 +46,7 @@ async def lock_account(transaction: Transaction, user_id: int) -> Account | None
         digest = excluded.digest, expires_at = excluded.expires_at, created_at = excluded.created_at
 """)
 async def keep(transaction: Transaction, user_id: int, digest: bytes, expires_at: datetime.datetime) -> None:
-    """The user's link from now on; the one before is worth nothing."""
+    """Store the user's new link; the previous one becomes invalid."""
 
 
 @statement(f"""
@@ -53,10 +54,10 @@ async def keep(transaction: Transaction, user_id: int, digest: bytes, expires_at
     WHERE resets.digest = %(digest)s AND resets.expires_at > %(now)s
     """)
 async def find(database: Executor, digest: bytes) -> Account | None:
-    """Whose link that is, as long as it is good for something."""
+    """Return the account of a valid link, or None."""
 
 
-#: The row goes with the new password, by a trigger.
+#: A trigger deletes the row when the password is changed.
 @statement(f"""
     UPDATE users SET password_hash = %(password_hash)s, updated_at = %(now)s
     FROM password_resets resets
@@ -64,7 +65,7 @@ async def find(database: Executor, digest: bytes) -> Account | None:
     RETURNING {_ACCOUNT}
     """)
 async def set_password(transaction: Transaction, digest: bytes, password_hash: str) -> Account | None:
-    """Uses the link, once; None where it is good for nothing."""
+    """Set the password by a link, which can be used once. Return None if the link is not valid."""
 
 
 @statement(
@@ -74,7 +75,7 @@ async def set_password(transaction: Transaction, digest: bytes, password_hash: s
     """
 )
 async def change_password(transaction: Transaction, user_id: int, password_hash: str) -> Account:
-    """Ends what rests on the one before: sessions and links, by triggers. Raises NotFound."""
+    """Change the password; triggers end sessions and delete links. Raise NotFound."""
 
 
 @statement("""

@@ -1,8 +1,9 @@
-"""What a password may be, and mails with a link to set one, which is good for one use, for two days, until the next one
-is mailed, and as long as account, address and password are as they were.
+"""The rules for passwords, and mails with a link to set one.
 
-Nobody learns from asking whether an address is an account's: what is asked for is queued, whatever it is, and looked up
-by the queue. The token in the link is drawn when the mail is sent; only its digest is ever stored.
+A link can be used once, for two days, until the next one is mailed, and only while account, address and
+password are unchanged. Requests do not reveal whether an address belongs to an account: every request is
+queued, and the queue looks the address up. The token in the link is created when the mail is sent; only its
+digest is ever stored.
 """
 
 import datetime
@@ -22,7 +23,7 @@ SHORTEST, LONGEST = 8, 128
 
 
 def problem_with(password: str) -> str | None:
-    """Return why that cannot be a password, in words that follow the field's name; or None."""
+    """Return the reason why that cannot be a password, in words that follow the field's name; or None."""
     if len(password) < SHORTEST:
         return f"is too short (minimum is {SHORTEST} characters)"
     if len(password) > LONGEST:
@@ -39,20 +40,23 @@ MAIL = "mail_password_reset"
 async def ask_for_link(
     transaction: Transaction, settings: Settings, email: str, ip_address: str | None
 ) -> None:
-    """Queue a mail with a link, unless the address gets too many mails. Whether it is an account's shows later."""
+    """Queue a mail with a link, unless the address gets too many mails. Whether it belongs to an account is
+    determined later."""
     if is_address(email) and not await wait_if_anybody_asks(transaction, settings, email):
         await enqueue(transaction, ASKED, email=email, ip_address=ip_address)
 
 
 async def queue_mail(transaction: Transaction, user_id: int, *, is_new: bool) -> None:
-    """Mail the link once the transaction has committed; `is_new` says that the account has just been made."""
+    """Mail the link once the transaction has committed; `is_new` says that the account has just been
+    created."""
     await enqueue(transaction, MAIL, user_id=user_id, is_new=is_new)
 
 
 async def use_link(
     transaction: Transaction, token: str, password_hash: str, ip_address: str | None
 ) -> Account | None:
-    """Set the password; sessions end, tokens do not. Returns None if the link is not (or no longer) valid."""
+    """Set the password by a link; end sessions, but keep tokens. Return None if the link is not (or no
+    longer) valid."""
     account = await password_queries.set_password(transaction, digest(token), password_hash)
     if account is not None:
         await _record(transaction, account, ip_address)
@@ -60,7 +64,7 @@ async def use_link(
 
 
 async def change(transaction: Transaction, user_id: int, password_hash: str, ip_address: str | None) -> None:
-    """Set the password of a user who knows the old one; all sessions end, tokens do not."""
+    """Set the password of a user who knows the old one; end all sessions, but keep tokens."""
     await _record(
         transaction, await password_queries.change_password(transaction, user_id, password_hash), ip_address
     )

@@ -1,4 +1,4 @@
-"""What a path may look like: a user's name, and what groups and projects are called in URLs."""
+"""The rules for paths: user names, and the names of groups and projects in URLs."""
 
 import re
 from collections.abc import Set as AbstractSet
@@ -6,12 +6,13 @@ from collections.abc import Set as AbstractSet
 MAX_LENGTH = 255
 _PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", re.ASCII)
 _BAD_ENDINGS = (".git", ".atom", ".", "-")
-#: In patterns of routes: the full path of a project, which is not looked for within its pages and files.
+#: In patterns of routes: the full path of a project, which does not extend into the project's pages and
+#: files.
 PROJECT_PATH = r"(?:(?!/-/|/raw/).)+"
 _SEGMENT = r"[A-Za-z0-9_][A-Za-z0-9_.\-]*"
-#: Likewise, what full paths of projects, groups and users are made of: none has a segment `-`.
+#: In patterns of routes: full paths of projects, groups and users; none has a segment `-`.
 FULL_PATH = rf"{_SEGMENT}(?:/{_SEGMENT})*"
-#: Names that lead elsewhere at the top level.
+#: Names with another meaning at the top level.
 RESERVED_ROOTS = frozenset(
     [
         "-",
@@ -38,7 +39,8 @@ RESERVED_ROOTS = frozenset(
 
 
 def problem_with(path: str, reserved: AbstractSet[str] = RESERVED_ROOTS) -> str | None:
-    """Return why `path` cannot be a path where the names in `reserved` mean something else; or None."""
+    """Return the reason why `path` is not allowed where the names in `reserved` have another meaning, or
+    None."""
     if not _PATH.fullmatch(path) or path.lower().endswith(_BAD_ENDINGS):
         return (
             "can contain only letters, digits, '_', '-' and '.'. "

@@ -1,7 +1,7 @@
-"""Links that sign somebody in without a password, once and within minutes.
+"""Links with which somebody signs in without a password, once and within minutes.
 
-Whoever has the service's key makes them: the commands `forgelet user sign-in-link` and `forgelet up`. Nothing is
-stored: every sign-in makes earlier links worthless.
+They are made with the service's key, by the commands `forgelet user sign-in-link` and `forgelet up`. Nothing
+is stored: every sign-in invalidates earlier links.
 """
 
 import datetime
@@ -15,22 +15,22 @@ _TOKEN = re.compile(rf"{SIGN_IN_TOKEN}(\d{{1,18}})-(\d{{1,18}})-([\w-]{{27}})", 
 
 
 def new_token(vault: Vault, user_id: int, sign_in_count: int, now: datetime.datetime) -> str:
-    """The last part of the link's path, for a user who has signed in so often."""
+    """Return the last part of the link's path, for a user who has signed in `sign_in_count` times."""
     until = int((now + LIFETIME).timestamp())
     return f"{SIGN_IN_TOKEN}{user_id}-{until}-{_seal(vault, user_id, until, sign_in_count)}"
 
 
 def user_named(token: str, now: datetime.datetime) -> int | None:
-    """Return the id of the user whom a link is for that has not expired, or None. It may be anybody's invention."""
-    found = _TOKEN.fullmatch(token)
-    return int(found[1]) if found and int(found[2]) > now.timestamp() else None
+    """Return the user id in a link that has not expired, or None. The link may be forged."""
+    match = _TOKEN.fullmatch(token)
+    return int(match[1]) if match and int(match[2]) > now.timestamp() else None
 
 
 def is_valid(vault: Vault, token: str, sign_in_count: int) -> bool:
-    """Whether the service's key has made the link, and its user has not signed in since."""
-    found = _TOKEN.fullmatch(token)
-    return found is not None and hmac.compare_digest(
-        found[3], _seal(vault, int(found[1]), int(found[2]), sign_in_count)
+    """Return whether the link was made with the service's key and its user has not signed in since."""
+    match = _TOKEN.fullmatch(token)
+    return match is not None and hmac.compare_digest(
+        match[3], _seal(vault, int(match[1]), int(match[2]), sign_in_count)
     )
 
 

@@ -13,7 +13,7 @@ from api_server.services import Services
 from api_server.web.answers import json_text, no_content
 from api_server.web.auth import ALL_SCOPES, SELF_ROTATE_SCOPES, Actor, Scope
 from api_server.web.errors import forbidden, record_not_found
-from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.pagination import Paginated, paginated, requested_page
 from api_server.web.params import CommaList, Description, Name
 from api_server.web.routes import ADMINISTRATOR, SIGNED_IN, Routes
 
@@ -74,7 +74,7 @@ class RotateToken(RotateOwnToken):
     answers="201 PersonalAccessTokenWithToken",
 )
 async def create_token(services: Services, actor: Actor, params: CreateToken) -> web.Response:
-    """A token for any user; its text is in this answer only."""
+    """Create a token for any user. Only this answer contains the token's text."""
     async with services.database.transaction() as transaction:
         user = await existing_user(transaction, params.user_id)
         new = tokens.NewToken(**attrs.asdict(params) | {"scopes": list(dict.fromkeys(params.scopes))})
@@ -84,7 +84,8 @@ async def create_token(services: Services, actor: Actor, params: CreateToken) ->
 
 @routes.post("/user/personal_access_tokens", access=SIGNED_IN, answers="201 PersonalAccessTokenWithToken")
 async def create_own_token(services: Services, actor: Actor, params: CreateOwnToken) -> web.Response:
-    """A token for the caller that opens next to nothing, and ends with the day where `expires_at` does not say else."""
+    """Create a token for the caller with very limited scopes, valid until the end of the day unless
+    `expires_at` is given."""
     new = tokens.NewToken(
         user_id=actor.user_id,
         name=params.name,
@@ -101,8 +102,8 @@ async def create_own_token(services: Services, actor: Actor, params: CreateOwnTo
 async def list_tokens(
     request: web.Request, services: Services, actor: Actor, params: ListTokens
 ) -> web.Response:
-    """The caller's tokens; an administrator sees everybody's."""
-    page = wanted_page(params, token_queries.LISTING)
+    """List the caller's tokens; administrators see those of all users."""
+    page = requested_page(params, token_queries.LISTING)
     if not actor.admin and params.user_id not in (None, actor.user_id):
         raise forbidden()
     listed = await token_queries.list_tokens(
@@ -120,13 +121,13 @@ async def list_tokens(
     "/personal_access_tokens/self", access=SIGNED_IN, scopes=ALL_SCOPES, answers="200 PersonalAccessToken"
 )
 async def show_own_token(services: Services, actor: Actor) -> web.Response:
-    """The token that the request is made with, whatever its scopes."""
-    return await _shown(services, await _own(services, actor))
+    """Show the token that the request is made with, whatever its scopes."""
+    return await _token_answer(services, await _own(services, actor))
 
 
 @routes.get("/personal_access_tokens/{id}", access=SIGNED_IN, answers="200 PersonalAccessToken")
 async def show_token(services: Services, actor: Actor, params: TokenId) -> web.Response:
-    return await _shown(services, await _found(services, actor, params.id))
+    return await _token_answer(services, await _token_of(services, actor, params.id))
 
 
 @routes.delete(
@@ -142,8 +143,8 @@ async def revoke_own_token(services: Services, actor: Actor) -> web.Response:
 
 @routes.delete("/personal_access_tokens/{id}", access=SIGNED_IN, revokes="token:{id}", answers="204")
 async def revoke_token(services: Services, actor: Actor, params: TokenId) -> web.Response:
-    """From then on the token opens nothing."""
-    return await _revoked(services, actor, await _found(services, actor, params.id))
+    """Revoke a token."""
+    return await _revoked(services, actor, await _token_of(services, actor, params.id))
 
 
 @routes.post(
@@ -164,22 +165,22 @@ async def rotate_own_token(services: Services, actor: Actor, params: RotateOwnTo
     answers="200 PersonalAccessTokenWithToken",
 )
 async def rotate_token(services: Services, actor: Actor, params: RotateToken) -> web.Response:
-    """A new token in the place of the old one, valid for a week where `expires_at` says nothing else."""
-    return await _rotated(services, actor, await _found(services, actor, params.id), params.expires_at)
+    """Replace a token by a new one, valid for a week unless `expires_at` is given."""
+    return await _rotated(services, actor, await _token_of(services, actor, params.id), params.expires_at)
 
 
 async def _own(services: Services, actor: Actor) -> Token:
-    return await _found(services, actor, actor.token_id or 0)
+    return await _token_of(services, actor, actor.token_id or 0)
 
 
-async def _found(services: Services, actor: Actor, token_id: int) -> Token:
+async def _token_of(services: Services, actor: Actor, token_id: int) -> Token:
     token = await token_queries.find_token(services.database, token_id)
     if token is None or not (actor.admin or token.user_id == actor.user_id):
         raise record_not_found()
     return token
 
 
-async def _shown(services: Services, token: Token) -> web.Response:
+async def _token_answer(services: Services, token: Token) -> web.Response:
     return json_text(await token_queries.show_token(services.database, token.id))
 
 

@@ -42,7 +42,7 @@ async def list_tokens(
     active: bool | None,
     search: str | None,
 ) -> ListPage:
-    """Without `user_id`, of all users."""
+    """Return a page of the user's tokens; without `user_id`, those of all users."""
     return await LISTING.read(database, page, user_id=user_id, revoked=revoked, active=active, search=search)
 
 
@@ -51,13 +51,13 @@ SHOW_TOKEN = entity_statement(ENTITIES["token"], TOKEN)
 
 
 async def show_token(database: Executor, token_id: int) -> str:
-    """Raises NotFound."""
+    """Return the token's entity. Raise NotFound."""
     return await database.entity(SHOW_TOKEN, id=token_id)
 
 
 @attrs.frozen
 class Token:
-    """A token, and its user's names."""
+    """A token and its user's names."""
 
     id: int
     name: str
@@ -94,14 +94,14 @@ async def create_token(
     expires_at: datetime.date | None,
     digest: bytes,
 ) -> int:
-    """The new token's id."""
+    """Create a token and return its id."""
 
 
 SHOW_NEW_TOKEN = entity_statement(ENTITIES["new_token"], TOKEN)
 
 
 async def show_new_token(transaction: Transaction, token_id: int, token: str) -> str:
-    """The token with its text, which is shown this once."""
+    """Return the token's entity with its text, which is shown only once."""
     return await transaction.entity(SHOW_NEW_TOKEN, id=token_id, token=token)
 
 
@@ -109,7 +109,7 @@ async def show_new_token(transaction: Transaction, token_id: int, token: str) ->
     UPDATE personal_access_tokens SET revoked = true WHERE id = %(token_id)s AND NOT revoked
 """)
 async def revoke_token(transaction: Transaction, token_id: int) -> bool:
-    """Whether it was not revoked before."""
+    """Revoke the token; return whether it was not revoked before."""
 
 
 @statement("""
@@ -119,4 +119,4 @@ async def revoke_token(transaction: Transaction, token_id: int) -> bool:
     )
 """)
 async def has_token(transaction: Transaction, user_id: int) -> bool:
-    """Whether the user has one that is neither revoked nor expired."""
+    """Return whether the user has a token that is neither revoked nor expired."""

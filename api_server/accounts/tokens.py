@@ -1,4 +1,4 @@
-"""Personal access tokens: how they are made, revoked and rotated, each in the caller's transaction."""
+"""Creating, revoking and rotating personal access tokens, each in the caller's transaction."""
 
 import datetime
 
@@ -12,13 +12,13 @@ from api_server.state.audit_trail import Author, Entity
 from api_server.state.database import Transaction
 from api_server.web.errors import bad_request
 
-#: How long a rotated token lives when nothing else is wanted.
+#: The lifetime of a rotated token without a given expiry date.
 ROTATED_FOR = datetime.timedelta(days=7)
 
 
 @attrs.frozen(kw_only=True)
 class NewToken:
-    """A token to be, of the user with `user_id`."""
+    """A token to create for the user with `user_id`."""
 
     user_id: int
     name: str
@@ -29,7 +29,7 @@ class NewToken:
 
 @attrs.frozen
 class Issued:
-    """A new token with its text, which is stored nowhere."""
+    """A new token with its text, which is not stored."""
 
     id: int
     text: str = attrs.field(repr=False)
@@ -45,14 +45,14 @@ async def issue(transaction: Transaction, new: NewToken) -> Issued:
 async def create(
     transaction: Transaction, new: NewToken, username: str, user_name: str, author: Author
 ) -> str:
-    """Create a token. Returns the entity with the token's text."""
+    """Create a token and return its entity with its text."""
     created = await issue(transaction, new)
     await _record(transaction, "created", author, created.id, new.user_id, username, user_name)
     return await token_queries.show_new_token(transaction, created.id, created.text)
 
 
 async def revoke(services: Services, transaction: Transaction, token: Token, author: Author) -> None:
-    """Revoke a token; twice changes nothing. A bot is removed with its last token."""
+    """Revoke a token, unless it is revoked already. A bot is removed with its last token."""
     if await token_queries.revoke_token(transaction, token.id):
         await _record_of(transaction, "revoked", author, token)
         if token.bot and not await token_queries.has_token(transaction, token.user_id):
@@ -62,7 +62,7 @@ async def revoke(services: Services, transaction: Transaction, token: Token, aut
 async def rotate(
     transaction: Transaction, token: Token, expires_at: datetime.date | None, author: Author
 ) -> str:
-    """Replace `token`. Returns the entity of the new one. Raises 400 if the old one is no longer valid."""
+    """Replace `token` and return the entity of the new one. Raise 400 if the old one is no longer valid."""
     successor = await succeed(transaction, token, expires_at)
     await _record_of(transaction, "revoked", author, token)
     await _record_of(transaction, "created", author, attrs.evolve(token, id=successor.id))
@@ -98,7 +98,7 @@ async def _record(
     username: str,
     user_name: str,
 ) -> None:
-    """Record an event of whoever acts, as GitLab does; of the token's user if no user acts."""
+    """Record the event for the acting user, as GitLab does, or for the token's user if no user acts."""
     owner = (author.id, author.username) if author.username else (user_id, username)
     target = Entity("User", *owner).target(user_id, user_name)
     event_type = f"personal_access_token_{verb}"

@@ -15,7 +15,7 @@ from api_server.web import context
 from api_server.web.answers import json_text, json_value, no_content
 from api_server.web.auth import READ_USER_SCOPES, Actor
 from api_server.web.errors import bad_parameters, forbidden, invalid, not_found
-from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.pagination import Paginated, paginated, requested_page
 from api_server.web.params import Name, Url
 from api_server.web.routes import ADMINISTRATOR, SIGNED_IN, Routes
 
@@ -45,7 +45,7 @@ class DeleteUser(UserId):
 
 @attrs.frozen(kw_only=True)
 class Profile:
-    """What can be said of a user when it is made and later."""
+    """The attributes of a user that can be set on creation and later."""
 
     password: Name | None = None
     admin: bool | None = None
@@ -80,7 +80,7 @@ class UpdateUser(Profile):
 
 @routes.get("/user", access=SIGNED_IN, scopes=READ_USER_SCOPES, answers="200 UserWithAdmin | CurrentUser")
 async def show_current_user(services: Services, actor: Actor) -> web.Response:
-    """The caller, with private fields."""
+    """Show the caller, with private fields."""
     view: user_queries.View = "user_for_administrators" if actor.admin else "own_user"
     return json_text(await user_queries.show_user(services.database, actor.user_id, view))
 
@@ -89,8 +89,8 @@ async def show_current_user(services: Services, actor: Actor) -> web.Response:
 async def list_users(
     request: web.Request, services: Services, actor: Actor, params: ListUsers
 ) -> web.Response:
-    """All users, bots among them; what is more than their names for administrators only."""
-    page = wanted_page(params, user_queries.LISTING)
+    """List all users, including bots. Only administrators see more than their names."""
+    page = requested_page(params, user_queries.LISTING)
     listed = await user_queries.list_users(
         services.database,
         page,
@@ -117,9 +117,9 @@ async def show_user(services: Services, actor: Actor, params: UserId) -> web.Res
 
 @routes.post("/users", access=ADMINISTRATOR, answers="201 UserWithAdmin")
 async def create_user(services: Services, actor: Actor, params: CreateUser) -> web.Response:
-    """Makes an account, with a namespace for its projects. Without `skip_confirmation` its address is unconfirmed;
-    without `projects_limit` it may have as many projects as the instance's settings say; `reset_password` mails a link
-    to set the password."""
+    """Create an account with a namespace for its projects. Without `skip_confirmation` its address is
+    unconfirmed; without `projects_limit` the limit is that of the instance's settings; `reset_password` mails
+    a link to set the password."""
     if params.password is None and not (params.reset_password or params.force_random_password):
         raise bad_parameters(
             "password, reset_password, force_random_password are missing, at least one parameter must be provided"
@@ -167,8 +167,8 @@ async def update_user(services: Services, actor: Actor, params: UpdateUser) -> w
 
 @routes.delete("/users/{id}", access=ADMINISTRATOR, revokes="user:{id}", answers="204")
 async def delete_user(services: Services, actor: Actor, params: DeleteUser) -> web.Response:
-    """Removes the account with its own namespace and the projects in it. What she did elsewhere stays. Answers 409 for
-    the only Owner of a group; with `hard_delete` such groups are removed too."""
+    """Delete the account with its own namespace and the projects in it. What the user has created elsewhere
+    is kept. Answer 409 for the only Owner of a group; with `hard_delete` such groups are deleted too."""
     if params.id == actor.user_id:
         raise forbidden("You cannot delete yourself")
     async with services.database.transaction() as transaction:
@@ -178,7 +178,8 @@ async def delete_user(services: Services, actor: Actor, params: DeleteUser) -> w
 
 @routes.post("/users/{id}/block", access=ADMINISTRATOR, revokes="user:{id}", answers="201 boolean | null")
 async def block_user(services: Services, actor: Actor, params: UserId) -> web.Response:
-    """A blocked user's tokens work nowhere. The body is null where that is nothing new, as GitLab's is."""
+    """Block a user, whose tokens become unusable. As in GitLab, the body is null if the user was blocked
+    already."""
     if params.id == actor.user_id:
         raise forbidden("You cannot block yourself")
     async with services.database.transaction() as transaction:
@@ -195,7 +196,8 @@ async def unblock_user(services: Services, actor: Actor, params: UserId) -> web.
 
 @routes.post("/user/static_object_token/rotate", access=SIGNED_IN, answers="201 StaticObjectToken")
 async def rotate_static_object_token(services: Services, actor: Actor) -> web.Response:
-    """Gives the caller a new static-object token, shown once; links with the old one stop at once (decision D9)."""
+    """Give the caller a new static-object token, which is shown once; links with the old one stop working at
+    once (decision D9)."""
     async with services.database.transaction() as transaction:
         token = await users.new_static_object_token(transaction, services.vault, actor.user_id, actor.author)
     return json_value({"token": token}, status=201)
@@ -206,7 +208,7 @@ async def _profile(services: Services, params: Profile) -> dict[str, Any]:
     password = values.pop("password")
     if password is not None and (problem := problem_with(password)):
         raise invalid({"password": [problem]})
-    # Takes some 50 ms of computing.
+    # Hashing takes some 50 ms of processor time.
     hash_password = services.vault.hash_password
     hashed = await asyncio.to_thread(hash_password, password) if password else None
     return values | {"password_hash": hashed}
@@ -253,7 +255,8 @@ async def show_own_email(services: Services, actor: Actor, params: EmailId) -> w
 
 @routes.post("/user/emails", access=SIGNED_IN, answers="201 Email")
 async def add_own_email(services: Services, actor: Actor, params: AddEmail) -> web.Response:
-    """Unconfirmed until the caller has followed the link that is mailed to it."""
+    """Add an address for the caller. It is unconfirmed until the caller follows the link that is mailed to
+    it."""
     return await _added_email(services, actor, actor.user_id, params.email, confirmed=False)
 
 
@@ -270,7 +273,7 @@ async def list_emails(request: web.Request, services: Services, params: ListEmai
 
 @routes.post("/users/{id}/emails", access=ADMINISTRATOR, answers="201 Email")
 async def add_email(services: Services, actor: Actor, params: AddEmailTo) -> web.Response:
-    """With `skip_confirmation` the address is confirmed at once, and no mail is sent."""
+    """Add an address for a user. With `skip_confirmation` it is confirmed at once and no mail is sent."""
     return await _added_email(services, actor, params.id, params.email, confirmed=params.skip_confirmation)
 
 
@@ -281,7 +284,7 @@ async def remove_email(services: Services, actor: Actor, params: EmailIdOf) -> w
 
 
 async def _listed_emails(request: web.Request, params: Paginated, user_id: int) -> web.Response:
-    page = wanted_page(params, email_queries.LISTING, default_sort="asc")
+    page = requested_page(params, email_queries.LISTING, default_sort="asc")
     return await paginated(
         request, page, await email_queries.list_emails(context.services(request).database, page, user_id)
     )

@@ -15,7 +15,7 @@ _ENTITIES = read_sql("api_server.accounts")
 _ORDERS = {
     "name": "name",
     "username": "username",
-    "created_at": "id",  # ids are given in that order, and have an index
+    "created_at": "id",  # ids ascend with the date of creation and have an index
     "updated_at": "updated_at",
 }
 SEARCH = Search(
@@ -52,8 +52,8 @@ async def list_users(
     blocked: bool,
     bots: bool | None,
 ) -> ListPage:
-    """Those who are `bots`, those who are not, or (None) both. Administrators also find users by their private
-    addresses."""
+    """Return a page of the users: only `bots`, only others, or (None) both. Administrators can also search
+    private addresses."""
     return await _LISTS[for_administrator].read(
         database,
         page,
@@ -67,7 +67,7 @@ async def list_users(
     )
 
 
-#: To everybody, to the user herself, and to administrators: when the account is changed, and when it is looked at.
+#: The views for everybody, for the user, and for administrators after a change and in detail.
 View = Literal["user", "own_user", "user_for_administrators", "user_in_detail"]
 
 _SHOW: dict[View, Statement[EntityRow]] = {
@@ -79,7 +79,7 @@ _SHOW: dict[View, Statement[EntityRow]] = {
 
 
 async def show_user(database: Executor, user_id: int, view: View) -> str:
-    """Raises NotFound."""
+    """Return the user's entity. Raise NotFound."""
     return await database.entity(_SHOW[view], id=user_id)
 
 
@@ -89,7 +89,7 @@ async def show_user_if_there(database: Executor, user_id: int, view: View) -> st
 
 @attrs.frozen
 class User:
-    """An account, as far as pages and changes of what it has look at it."""
+    """The attributes of an account that pages and changes of its data need."""
 
     id: int
     username: str
@@ -100,7 +100,7 @@ class User:
 
     @property
     def entity(self) -> Entity:
-        """What audit events of this user belong to."""
+        """The entity to which audit events of this user belong."""
         return Entity(type="User", id=self.id, path=self.username)
 
 
@@ -130,7 +130,7 @@ async def find_user_by_username(database: Executor, username: str) -> User | Non
     RETURNING id
 """)
 async def create_user(transaction: Transaction, **values: Any) -> int:
-    """The new id. Raises Conflict on `users_username` or `users_email`."""
+    """Create a user and return its id. Raise Conflict on `users_username` or `users_email`."""
 
 
 @statement("""
@@ -153,14 +153,14 @@ async def create_user(transaction: Transaction, **values: Any) -> int:
     WHERE id = %(user_id)s
 """)
 async def update_user(transaction: Transaction, user_id: int, **values: Any) -> None:
-    """Changes what is not None. Raises Conflict as `create_user`."""
+    """Change the attributes that are not None. Raise Conflict like `create_user`."""
 
 
 @statement("""
     UPDATE users SET state = %(state)s, updated_at = %(now)s WHERE id = %(user_id)s AND state <> %(state)s
 """)
 async def set_state(transaction: Transaction, user_id: int, state: str) -> bool:
-    """Whether that was a change."""
+    """Set the state; return whether that was a change."""
 
 
 @statement("""
@@ -208,7 +208,8 @@ class Bot:
 async def retire_bots(
     transaction: Transaction, user_id: int | None, project_id: int | None, namespace_id: int | None
 ) -> list[Bot]:
-    """Ends their tokens and memberships (what they have made may be elsewhere by now), and gives the bots."""
+    """Revoke the bots' tokens, end their memberships, and return the bots. Their rows are kept, because other
+    data may refer to them."""
 
 
 @statement("""
@@ -220,14 +221,14 @@ async def retire_bots(
     ORDER BY users.id LIMIT 1000
     """)
 async def bots_without_tokens(database: Executor, days: int) -> list[Bot]:
-    """Bots whose tokens have all been revoked, or have expired that many days ago; a thousand at most."""
+    """Return at most a thousand bots whose tokens have all been revoked, or have expired `days` days ago."""
 
 
 @statement("""
     SELECT pg_advisory_xact_lock(4242)
 """)
 async def hold_start(transaction: Transaction) -> None:
-    """One starting process at a time."""
+    """Wait until no other process is starting."""
 
 
 REPLACE_PRESET_TOKEN = """
@@ -245,7 +246,7 @@ REPLACE_PRESET_TOKEN = """
 async def replace_preset_token(
     transaction: Transaction, user_id: int, digest: bytes, scopes: list[str]
 ) -> int | None:
-    """The token's id; None where it is valid already."""
+    """Replace the preset token and return the id of the new one, or None if it is valid already."""
     token_id: int | None = await transaction.value(
         REPLACE_PRESET_TOKEN, user_id=user_id, digest=digest, scopes=scopes
     )

@@ -1,4 +1,4 @@
-"""Accounts of people and bots: how they are made, changed and removed; and the first administrator, `root`."""
+"""Accounts of people and bots: creating, changing and removing them; and the first administrator, `root`."""
 
 import os
 from collections.abc import Awaitable, Callable, Mapping
@@ -22,7 +22,7 @@ from common.lifecycle import Change
 
 
 async def existing_user(database: Executor, user_id: int) -> User:
-    """Return the user with that id. Raises 404."""
+    """Return the user with that id. Raise 404."""
     user = await user_queries.find_user(database, user_id)
     if user is None:
         raise not_found("User")
@@ -37,8 +37,8 @@ async def retire_bots(
     project_id: int | None = None,
     namespace_id: int | None = None,
 ) -> None:
-    """Removes a bot, or those of a project, or those of a group and of all groups below it. Their tokens open nothing
-    any more; what they have made, and the trail, go on naming them."""
+    """Remove a bot, or those of a project, or those of a group and of all groups below it. Their tokens
+    become invalid; the things that they have created and audit events still name them."""
     for bot in await user_queries.retire_bots(transaction, user_id, project_id, namespace_id):
         await audit_trail.record(transaction, "user_destroyed", author, Entity("User", bot.id, bot.username))
 
@@ -49,7 +49,7 @@ _EMAIL_TAKEN = "Email has already been taken"
 
 @attrs.frozen(kw_only=True)
 class NewUser:
-    """An account that is to be created."""
+    """An account to create."""
 
     username: str
     name: str
@@ -66,7 +66,7 @@ class NewUser:
     website_url: str | None = None
     organization: str | None = None
     job_title: str | None = None
-    #: One that the access tokens of a project or a group sign in as.
+    #: Whether it is a bot, as which the access tokens of a project or a group sign in.
     bot: bool = False
     bot_project_id: int | None = None
     bot_namespace_id: int | None = None
@@ -77,10 +77,10 @@ UserChange = Literal["created", "renamed", "restricted", "removed"]
 
 @attrs.frozen(kw_only=True)
 class UserEvent:
-    """What has become of an account; one that is `removed` is still there while listeners are told, one that is
-    `restricted` has been blocked, or is no administrator any more.
+    """A change of an account. A `removed` account still exists while listeners are called; a `restricted` one
+    has been blocked, or is no longer an administrator.
 
-    One that is `renamed` has another user name or another name, or both; these are the new ones.
+    A `renamed` account has another user name or another name, or both; the event has the new ones.
     """
 
     kind: UserChange
@@ -89,11 +89,11 @@ class UserEvent:
     name: str
     author: Author
     bot: bool
-    #: Of one that is `removed`: so are the groups that nobody else owns.
+    #: For a removed account: whether the groups that nobody else owns are removed too.
     hard: bool = False
 
 
-#: `listener(transaction, event)`, as part of the change. Raises Conflict where the user name cannot be had.
+#: `listener(transaction, event)`, called as part of the change. Raises Conflict if the user name is taken.
 UserListener = Callable[[Transaction, UserEvent], Awaitable[None]]
 
 USER_LISTENERS = Key[list[UserListener]]("user_listeners", list)
@@ -105,7 +105,7 @@ async def _tell(services: Services, transaction: Transaction, event: UserEvent) 
 
 
 async def create(services: Services, transaction: Transaction, user: NewUser, author: Author) -> int:
-    """Create an account. Returns its id. Raises 400 and 409 in GitLab's words."""
+    """Create an account and return its id. Raise 400 and 409 in GitLab's words."""
     if problems := _problems(username=user.username, email=user.email, projects_limit=user.projects_limit):
         raise invalid(problems)
     if await email_queries.users_of(transaction, user.email):
@@ -130,7 +130,7 @@ async def create(services: Services, transaction: Transaction, user: NewUser, au
 async def update(
     services: Services, transaction: Transaction, user_id: int, author: Author, **values: Any
 ) -> None:
-    """Change what is not None. Raises 404, 400, 409."""
+    """Change the attributes that are not None. Raise 404, 400, 409."""
     before = await existing_user(transaction, user_id)
     check_present("name", values["name"])
     if problems := _problems(**{name: values[name] for name in ("username", "email", "projects_limit")}):
@@ -162,7 +162,8 @@ def _event(kind: UserChange, user: User, author: Author) -> UserEvent:
 async def _record_changes(
     transaction: Transaction, author: Author, before: User, values: Mapping[str, Any]
 ) -> None:
-    """Record an event of its own for what opens or closes an account, and one for everything else."""
+    """Record a separate event for each change that affects access to the account, and one for all other
+    changes."""
     entity = attrs.evolve(before, username=values["username"] or before.username).entity
     for name, title in (("email", "email address"), ("admin", "admin status")):
         old, new = getattr(before, name), values[name]
@@ -179,8 +180,8 @@ async def _record_changes(
 async def delete(
     services: Services, transaction: Transaction, user_id: int, author: Author, *, hard: bool = False
 ) -> None:
-    """Removes the account, with what listeners keep for it; the groups that nobody else owns only where that is `hard`.
-    Raises 404, and 409 where there are such groups."""
+    """Remove the account and the data that listeners keep for it; with `hard`, also the groups that nobody
+    else owns. Raise 404, and 409 if there are such groups."""
     user = await existing_user(transaction, user_id)
     await _tell(services, transaction, attrs.evolve(_event("removed", user, author), hard=hard))
     if user.bot:
@@ -197,7 +198,7 @@ async def set_state(
     state: Literal["active", "blocked"],
     author: Author,
 ) -> bool:
-    """Block or unblock an account. Returns whether that was a change. Raises 404."""
+    """Block or unblock an account. Return whether that was a change. Raise 404."""
     user = await existing_user(transaction, user_id)
     changed = await user_queries.set_state(transaction, user_id, state)
     if changed:
@@ -211,7 +212,7 @@ async def set_state(
 async def new_static_object_token(
     transaction: Transaction, vault: Vault, user_id: int, author: Author
 ) -> str:
-    """Give the user a new static-object token; the old one is no longer valid."""
+    """Give the user a new static-object token; the old one becomes invalid."""
     user = await existing_user(transaction, user_id)
     seed, token = _static_object_token(vault)
     await user_queries.set_static_object_token(transaction, user_id, seed, secrets.digest(token))
@@ -239,7 +240,7 @@ def _conflict(taken: Conflict) -> ApiError:
     return conflict(_EMAIL_TAKEN if taken.constraint == "users_email" else "Username has already been taken")
 
 
-#: The preset token may do whatever there is, also with another user's rights (`Sudo`).
+#: The preset token may do everything, also with another user's rights (`Sudo`).
 PRESET_SCOPES = ["api", "sudo"]
 
 

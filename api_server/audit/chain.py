@@ -58,13 +58,13 @@ class Verdict:
 async def verify(
     database: Database, expected: Collection[Head] = (), progress: Callable[[int], None] = lambda _: None
 ) -> Verdict:
-    """Read the whole chain in one snapshot, beside writers; memory does not grow with it.
+    """Verify the whole chain in one snapshot. Writers are not blocked, and memory does not grow with its length.
 
-    `expected` are heads that the chain had once and must still contain. `progress` gets numbers of links read.
+    `expected` are former heads, which the chain must still contain. `progress` is called with numbers of links.
     """
     hashes: dict[int, set[bytes]] = {}
-    for one in expected:
-        hashes.setdefault(one.position, set()).add(one.hash)
+    for expected_head in expected:
+        hashes.setdefault(expected_head.position, set()).add(expected_head.hash)
     async with database.transaction() as transaction:
         await queries.begin_snapshot(transaction)
         removed_before = await queries.removed_before(transaction)
@@ -73,7 +73,7 @@ async def verify(
             for link in links:
                 if problem := _problem(head, link, removed_before, hashes):
                     return Verdict(head, removed, problem)
-                removed += link.found is None
+                removed += link.digest_now is None
                 head = Head(link.position, link.hash)
             progress(len(links))
         return Verdict(head, removed, await _problem_at_the_end(transaction, head, hashes))
@@ -89,10 +89,10 @@ def _problem(
         return f"{event} is not linked to the one before it"
     if not expected.get(link.position, set()) <= {link.hash}:
         return f"{event} is not the head that was expected there: the chain was written anew"
-    if link.found is None:
+    if link.digest_now is None:
         kept = removed_before is None or link.created_at >= removed_before
         return f"{event} is missing" if kept else None
-    return f"{event} was changed" if link.found != link.digest else None
+    return f"{event} was changed" if link.digest_now != link.digest else None
 
 
 async def _problem_at_the_end(

@@ -16,7 +16,7 @@ from api_server.web import context
 from api_server.web.answers import json_text
 from api_server.web.auth import Actor
 from api_server.web.errors import bad_parameters
-from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.pagination import Paginated, paginated, requested_page
 from api_server.web.routes import ADMINISTRATOR, License, Role, Routes
 
 routes = Routes()
@@ -146,7 +146,7 @@ def scope_of(actor: Actor, resource: Project | Group) -> dict[str, Any]:
 
 
 async def _listed(request: web.Request, params: ListEvents, scope: dict[str, Any]) -> web.Response:
-    page = wanted_page(params, queries.listing())
+    page = requested_page(params, queries.listing())
     filters = attrs.asdict(params, filter=lambda field, _: field.name not in _NO_FILTERS)
     listed = await queries.list_events(context.services(request).database, page, filters | scope)
     return await paginated(request, page, listed)

@@ -45,8 +45,8 @@ def listing(conditions: frozenset[str] = frozenset()) -> ListQuery:
 
 async def list_events(database: Executor, page: Page, filters: Mapping[str, Any]) -> ListPage:
     """Events for which all of `filters` (names of conditions) hold; those that are None are no filter."""
-    wanted = {name: value for name, value in filters.items() if value is not None}
-    return await listing(frozenset(wanted)).read(database, page, **wanted)
+    conditions = {name: value for name, value in filters.items() if value is not None}
+    return await listing(frozenset(conditions)).read(database, page, **conditions)
 
 
 @statement(
@@ -97,14 +97,14 @@ class Link:
     milliseconds: int
     digest: bytes
     hash: bytes
-    found: bytes | None
+    digest_now: bytes | None
 
 
 @statement("""
     SELECT chain.position, chain.event_id, chain.created_at,
         (extract(epoch FROM chain.created_at) * 1000)::bigint AS milliseconds, chain.digest, chain.hash,
         CASE WHEN audit_events.id IS NOT NULL THEN
-            sha256(convert_to(audit_event_line(audit_events), 'UTF8')) END AS found
+            sha256(convert_to(audit_event_line(audit_events), 'UTF8')) END AS digest_now
     FROM (
         SELECT * FROM audit_chain WHERE position > %(after)s::bigint ORDER BY position LIMIT %(size)s::bigint
     ) chain
@@ -136,8 +136,8 @@ HASH_AT = """
 
 
 async def hash_at(database: Executor, position: int) -> bytes | None:
-    found: bytes | None = await database.value(HASH_AT, position=position)
-    return found
+    link_hash: bytes | None = await database.value(HASH_AT, position=position)
+    return link_hash
 
 
 REMOVED_BEFORE = """

@@ -158,8 +158,8 @@ async def list_commits(
         if params.with_stats:
             stats = await commits.line_counts(repository, shas[: page.size])
     url, more = url_of(services, project), len(shas) > page.size
-    shown = await entities.commit_list(repository, shas[: page.size], url, stats)
-    return await paginated(request, page, ListPage(orjson.dumps(shown).decode(), more, None, None))
+    commit_entities = await entities.commit_list(repository, shas[: page.size], url, stats)
+    return await paginated(request, page, ListPage(orjson.dumps(commit_entities).decode(), more, None, None))
 
 
 def _history(repository: Repository, params: ListCommits, default_branch: str) -> History | None:
@@ -243,13 +243,13 @@ async def _detailed(
     services: Services, project: Project, repository: Repository, sha: str, stats: dict[str, int] | None
 ) -> dict[str, Any]:
     """Return a commit with its line counts, if they are known, and its newest pipeline, if the caller may see it."""
-    shown = entities.commit(repository, sha, url_of(services, project), stats)
+    entity = entities.commit(repository, sha, url_of(services, project), stats)
     pipeline = None
     if project.shows_pipelines:
         pipeline = await last_pipeline(services.database, project.id, sha)
     last = None if pipeline is None else orjson.loads(pipeline)
     status = None if last is None else last["status"]
-    return shown | {"status": status, "project_id": project.id, "last_pipeline": last}
+    return entity | {"status": status, "project_id": project.id, "last_pipeline": last}
 
 
 #: A comparison shows no more commits.
@@ -294,11 +294,11 @@ async def compare(
         base = old if params.straight else await merge_base(repository, old, new)
         files, _ = await all_differences(services, repository, base, new)
         shas = await commits_between(repository, old, new, MOST_COMPARED)
-    shown = await all_commits(services, project, repository, list(reversed(shas)))
+    commit_entities = await all_commits(services, project, repository, list(reversed(shas)))
     return json_value(
         {
-            "commit": shown[-1] if shown else None,
-            "commits": shown,
+            "commit": commit_entities[-1] if commit_entities else None,
+            "commits": commit_entities,
             "diffs": files,
             "compare_timeout": False,
             "compare_same_ref": old == new,
@@ -348,8 +348,8 @@ async def list_refs_of_commit(
     sha = commit_named(repository, params.sha)
     async with reading(services, actor):
         named = await commits.refs_containing(repository, sha, *_NAMESPACES[params.type])
-    shown = [_ref(name) for name in on_page(params, named)]
-    return await listed(request, params, shown, len(named))
+    ref_entities = [_ref(name) for name in on_page(params, named)]
+    return await listed(request, params, ref_entities, len(named))
 
 
 @routes.get(
@@ -395,10 +395,10 @@ def _resolved(repository: Repository, refs: Sequence[str]) -> list[str]:
         raise invalid("Provide at least 2 refs")
     if len(refs) > MOST_REFS:
         raise invalid(f"Provide at most {MOST_REFS} refs")
-    found = [references.resolve(repository, ref) for ref in refs]
-    if unknown := [ref for ref, one in zip(refs, found, strict=True) if one is None]:
+    resolved = [references.resolve(repository, ref) for ref in refs]
+    if unknown := [ref for ref, target in zip(refs, resolved, strict=True) if target is None]:
         raise invalid(f"Could not find {'ref' if len(unknown) == 1 else 'refs'}: {', '.join(unknown)}")
-    return [one.commit for one in found if one is not None]
+    return [target.commit for target in resolved if target is not None]
 
 
 _COMMIT = "/projects/{id}/repository/commits/{sha}"

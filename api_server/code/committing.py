@@ -83,7 +83,9 @@ async def create_branch(services: Services, actor: Actor, project: Project, name
     commit = source.commit if source else await _first_commit(services, actor, project, repository)
     names = dict.fromkeys([project.default_branch, name] if begins else [name])
     try:
-        await move(services, actor, project, *(RefUpdate(NO_COMMIT, commit, BRANCHES + one) for one in names))
+        await move(
+            services, actor, project, *(RefUpdate(NO_COMMIT, commit, BRANCHES + branch) for branch in names)
+        )
     except NameTakenError:
         raise invalid("Branch already exists") from None
 
@@ -107,13 +109,13 @@ async def delete_branch(services: Services, actor: Actor, project: Project, name
     repository = await opened(services, project)
     if project.archived:
         raise forbidden()
-    found = branch_named(repository, name)
+    branch = branch_named(repository, name)
     if name in (project.default_branch, references.default_branch(repository)):
         raise ApiError(405, {"message": "Cannot remove HEAD branch"})
     if (await protection_for(services, project.id, name)).protected:
         raise ApiError(405, {"message": "Protected branch cant be removed"})
     try:
-        await move(services, actor, project, RefUpdate(found.commit, NO_COMMIT, BRANCHES + name))
+        await move(services, actor, project, RefUpdate(branch.commit, NO_COMMIT, BRANCHES + name))
     except BranchMovedError as moved:
         raise conflict(str(moved)) from None
 
@@ -155,11 +157,11 @@ async def delete_tag(services: Services, actor: Actor, project: Project, name: s
     repository = await opened(services, project)
     if project.archived:
         raise forbidden()
-    found = tag_named(repository, name)
+    tag = tag_named(repository, name)
     if not (await tag_protection_for(services, project.id, name)).may_delete(project.role):
         raise forbidden("You don't have access to delete the tag")
     try:
-        await move(services, actor, project, RefUpdate(found.target, NO_COMMIT, TAGS + name))
+        await move(services, actor, project, RefUpdate(tag.target, NO_COMMIT, TAGS + name))
     except BranchMovedError as moved:
         raise conflict(str(moved)) from None
 
@@ -359,8 +361,8 @@ async def pick(
     await check_may_push(services, project, branch_name)
     repository = await opened(services, project)
     sha, branch = commit_named(repository, named), branch_named(repository, branch_name)
-    for one in (branch.commit, sha):
-        await check_files(repository, one, services.settings.commit_max_files)
+    for commit_sha in (branch.commit, sha):
+        await check_files(repository, commit_sha, services.settings.commit_max_files)
     try:
         tree = await deed.tree(repository, sha, branch.commit)
         if dry_run:

@@ -76,34 +76,38 @@ def matching(refs: Sequence[RefT], search: str | None) -> list[RefT]:
     return [ref for ref in refs if text in ref.name.lower()]
 
 
-def sorted_branches(repository: Repository, found: Iterable[Branch], order: BranchOrder) -> list[Branch]:
+def sorted_branches(repository: Repository, branches: Iterable[Branch], order: BranchOrder) -> list[Branch]:
     """Sort branches by name or by the dates of their commits."""
     if order == "name_asc":
-        return sorted(found, key=lambda branch: branch.name)
+        return sorted(branches, key=lambda branch: branch.name)
     return sorted(
-        found,
+        branches,
         key=lambda branch: (_date(repository, branch.commit), branch.name),
         reverse=order == "updated_desc",
     )
 
 
 def sorted_tags(
-    repository: Repository, found: Iterable[Tag], order: TagOrder, *, descending: bool
+    repository: Repository, tags: Iterable[Tag], order: TagOrder, *, descending: bool
 ) -> list[Tag]:
     """Sort tags by name, by date (of the commit if the tag has no message), or by the numbers in their names."""
     match order:
         case "name":
-            return sorted(found, key=lambda tag: tag.name, reverse=descending)
+            return sorted(tags, key=lambda tag: tag.name, reverse=descending)
         case "version":
-            return sorted(found, key=lambda tag: _version(tag.name), reverse=descending)
-    return sorted(found, key=lambda tag: (_date(repository, tag.target), tag.name), reverse=descending)
+            return sorted(tags, key=lambda tag: _version(tag.name), reverse=descending)
+    return sorted(tags, key=lambda tag: (_date(repository, tag.target), tag.name), reverse=descending)
 
 
 def _date(repository: Repository, object_id: str) -> int:
-    found = repository[object_id]
-    if isinstance(found, pygit2.Tag):
-        return found.tagger.time if found.tagger is not None else _date(repository, str(found.target))
-    return found.commit_time if isinstance(found, pygit2.Commit) else 0
+    git_object = repository[object_id]
+    if isinstance(git_object, pygit2.Tag):
+        return (
+            git_object.tagger.time
+            if git_object.tagger is not None
+            else _date(repository, str(git_object.target))
+        )
+    return git_object.commit_time if isinstance(git_object, pygit2.Commit) else 0
 
 
 def _version(name: str) -> tuple[tuple[str, int], ...]:
@@ -122,8 +126,8 @@ def commit(
     repository: Repository, sha: str, project_url: str, stats: dict[str, int] | None = None
 ) -> dict[str, Any]:
     """Return GitLab's commit with its page's URL, and with its line counts if they are given."""
-    shown = commits.commit_data(repository, sha) | {"web_url": f"{project_url}/-/commit/{sha}"}
-    return shown if stats is None else shown | {"stats": stats}
+    entity = commits.commit_data(repository, sha) | {"web_url": f"{project_url}/-/commit/{sha}"}
+    return entity if stats is None else entity | {"stats": stats}
 
 
 async def commit_list(
@@ -141,13 +145,13 @@ async def commit_list(
     return await asyncio.to_thread(read)
 
 
-def _in_list(shown: dict[str, Any]) -> dict[str, Any]:
-    return shown | {"message": shown["message"][:MESSAGE_IN_LIST]}
+def _in_list(entity: dict[str, Any]) -> dict[str, Any]:
+    return entity | {"message": entity["message"][:MESSAGE_IN_LIST]}
 
 
 async def branch_list(
     repository: Repository,
-    found: Sequence[Branch],
+    branches: Sequence[Branch],
     project: Project,
     project_url: str,
     protections: Mapping[str, Protection],
@@ -155,15 +159,17 @@ async def branch_list(
     """Return the branches of a list; `protections` are by name. They are read in a thread, like `commit_list`."""
 
     def read() -> list[dict[str, Any]]:
-        shown = [branch(repository, each, project, project_url, protections[each.name]) for each in found]
-        return [each | {"commit": _in_list(each["commit"])} for each in shown]
+        entities = [
+            branch(repository, each, project, project_url, protections[each.name]) for each in branches
+        ]
+        return [each | {"commit": _in_list(each["commit"])} for each in entities]
 
     return await asyncio.to_thread(read)
 
 
 async def tag_list(
     repository: Repository,
-    found: Sequence[Tag],
+    tags: Sequence[Tag],
     project_url: str,
     rules: Mapping[str, TagProtection],
     releases: Mapping[str, TagRelease],
@@ -171,7 +177,7 @@ async def tag_list(
     """Return the tags of a list; `rules` and `releases` are by name. They are read in a thread, like `commit_list`."""
 
     def read() -> list[dict[str, Any]]:
-        shown = [
+        entities = [
             tag(
                 repository,
                 each,
@@ -179,43 +185,43 @@ async def tag_list(
                 protected=rules[each.name].protected,
                 release=releases.get(each.name),
             )
-            for each in found
+            for each in tags
         ]
-        return [each | {"commit": _in_list(each["commit"])} for each in shown]
+        return [each | {"commit": _in_list(each["commit"])} for each in entities]
 
     return await asyncio.to_thread(read)
 
 
 def branch(
-    repository: Repository, found: Branch, project: Project, project_url: str, protection: Protection
+    repository: Repository, ref: Branch, project: Project, project_url: str, protection: Protection
 ) -> dict[str, Any]:
     """Return a branch; `protection` is what applies to it."""
     return {
-        "name": found.name,
-        "commit": commit(repository, found.commit, project_url),
+        "name": ref.name,
+        "commit": commit(repository, ref.commit, project_url),
         "merged": False,
         "protected": protection.protected,
         "developers_can_push": protection.protected and protection.may_push(Role.DEVELOPER),
         "developers_can_merge": protection.protected and protection.may_merge(Role.DEVELOPER),
         "can_push": protection.may_push(project.role, admin=project.admin),
-        "default": found.name == project.default_branch,
-        "web_url": f"{project_url}/-/tree/{quote(found.name)}",
+        "default": ref.name == project.default_branch,
+        "web_url": f"{project_url}/-/tree/{quote(ref.name)}",
     }
 
 
 def tag(
     repository: Repository,
-    found: Tag,
+    ref: Tag,
     project_url: str,
     *,
     protected: bool,
     release: TagRelease | None,
 ) -> dict[str, Any]:
     return {
-        "name": found.name,
-        "message": found.message or "",
-        "target": found.target,
-        "commit": commit(repository, found.commit, project_url),
+        "name": ref.name,
+        "message": ref.message or "",
+        "target": ref.target,
+        "commit": commit(repository, ref.commit, project_url),
         "release": release and attrs.asdict(release),
         "protected": protected,
         "created_at": None,

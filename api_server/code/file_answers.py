@@ -21,7 +21,7 @@ from api_server.git.repositories import Repository
 from api_server.git.trees import IN_MEMORY_BYTES, Entry
 from api_server.services import Key, Services
 from api_server.web import context
-from api_server.web.answers import attachment, cut_to, matches_etag, not_modified, send_part, wanted_part
+from api_server.web.answers import attachment, cut_to, matches_etag, not_modified, requested_part, send_part
 from api_server.web.errors import ApiError, not_found
 from api_server.web.routes import caller_or_stranger
 from common.concurrency import TooBusy
@@ -108,16 +108,16 @@ class FoundFile:
     async def with_history(self, request: web.Request, repository: Repository) -> "FoundFile":
         """Return the file with its last commit, unless that takes too long to find."""
         known = context.services(request)[LAST_COMMITS]
-        place = self.commit, self.entry.path
-        if place not in known:
+        key = self.commit, self.entry.path
+        if key not in known:
             with suppress(ApiError, TimeoutError, TooBusy):
                 async with (
                     asyncio.timeout(_HISTORY_SECONDS),
                     reading(context.services(request), caller_or_stranger(request)),
                 ):
-                    wanted = History(start=self.commit, path=self.entry.path)
-                    (known[place],) = await history(repository, wanted, skip=0, limit=1)
-        return attrs.evolve(self, last_commit=known.get(place))
+                    query = History(start=self.commit, path=self.entry.path)
+                    (known[key],) = await history(repository, query, skip=0, limit=1)
+        return attrs.evolve(self, last_commit=known.get(key))
 
 
 def file_at(repository: Repository, ref: str, path: str) -> FoundFile:
@@ -133,7 +133,7 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-Place = AbstractAsyncContextManager[None]
+Slot = AbstractAsyncContextManager[None]
 #: What the first bytes of a file add to the head of the answer.
 Describe = Callable[[bytes], Mapping[str, str]]
 _DESCRIBED_BYTES = 512
@@ -144,17 +144,17 @@ async def send_raw(
     repository: Repository,
     entry: Entry,
     headers: Mapping[str, str],
-    place: Place,
+    slot: Slot,
     describe: Describe | None = None,
 ) -> web.StreamResponse:
     """200, 206, or 304 before anything is read; nothing is read either for a HEAD that needs no description.
 
-    `headers` have the entity tag; `place` is held while a large file flows. Raise 416.
+    `headers` have the entity tag; `slot` is held while a large file flows. Raise 416.
     """
     if matches_etag(request, headers[hdrs.ETAG]):
         return not_modified(headers)
     size = entry.size or 0
-    part = wanted_part(request, size, headers[hdrs.ETAG])
+    part = requested_part(request, size, headers[hdrs.ETAG])
     all_headers = {**headers, **part.headers}
     if request.method == "HEAD" and describe is None:
         return web.StreamResponse(status=part.status, headers=all_headers)
@@ -162,7 +162,7 @@ async def send_raw(
         data = await asyncio.to_thread(trees.read_blob, repository, entry)
         all_headers |= describe(data[:_DESCRIBED_BYTES]) if describe else {}
         return web.Response(status=part.status, body=data[part.start : part.end], headers=all_headers)
-    async with place, trees.stream_blob(repository, entry) as chunks:
+    async with slot, trees.stream_blob(repository, entry) as chunks:
         first = await _first(chunks)
         all_headers |= describe(first[:_DESCRIBED_BYTES]) if describe else {}
         return await send_part(request, cut_to(rejoined(first, chunks), part), part, all_headers)
@@ -182,10 +182,10 @@ async def send_json(
     entry: Entry,
     values: dict[str, Any],
     headers: Mapping[str, str],
-    place: Place,
+    slot: Slot,
 ) -> web.StreamResponse:
     """`values` as JSON with the file's bytes in base64 as `content`, and their digest as `content_sha256`; to HEAD as
-    many bytes as that would be. `headers` have the entity tag; `place` is held while a large file flows.
+    many bytes as that would be. `headers` have the entity tag; `slot` is held while a large file flows.
 
     A large file is read twice, the digest coming first, so that it need not be in memory.
     """
@@ -202,7 +202,7 @@ async def send_json(
         return web.Response(
             body=_json(values, hashlib.sha256(data).hexdigest(), content), headers=all_headers
         )
-    async with place:
+    async with slot:
         before = _json(values, await _digest(repository, entry)).removesuffix(_AFTER)
         response = web.StreamResponse(headers=all_headers)
         await response.prepare(request)

@@ -1,7 +1,5 @@
 """Who runs git over HTTP, what she may fetch and push to, and which refs a push may move."""
 
-import base64
-import binascii
 from collections.abc import Sequence
 
 from aiohttp import web
@@ -18,10 +16,11 @@ from api_server.git.received_push import RefUpdate, Verdict
 from api_server.git.ref_names import BRANCHES, TAGS
 from api_server.namespaces.access import visible_project
 from api_server.namespaces.resources import Project
+from api_server.services import Services
 from api_server.state.database import Executor, Transaction
 from api_server.state.secrets import JOB_TOKEN
-from api_server.web import auth, context
-from api_server.web.auth import ANONYMOUS, Actor, Anonymous
+from api_server.web import auth
+from api_server.web.auth import Actor, Anonymous
 from api_server.web.errors import ApiError
 from api_server.web.routes import Role
 
@@ -29,17 +28,20 @@ READ_SCOPES = frozenset({"api", "read_repository", "write_repository"})
 WRITE_SCOPES = frozenset({"api", "write_repository"})
 
 
-async def git_caller(request: web.Request) -> Actor | Anonymous:
-    """Return the user behind the token, or nobody without credentials. Raise 401 for a token that is not valid, 403 for
-    whoever would act for somebody else."""
+async def git_caller(request: web.Request, services: Services) -> Actor | Anonymous:
+    """Return the user whose token was sent, or a stranger without credentials. Raise 401 for a token that is not
+    valid, and 403 for `Sudo`."""
     auth.refuse_sudo_outside_of_api(request)
-    password = _password(request)
+    try:
+        password = auth.basic_password(request)
+    except ValueError:
+        raise challenge() from None
     if password is None:
-        return ANONYMOUS
+        return Anonymous(address=request.remote)
     try:
         if password.startswith(JOB_TOKEN):
-            return await auth.caller_of_job_token(request, password)
-        return await auth.caller_of_personal_access_token(request, password)
+            return await auth.caller_of_job_token(request, services, password)
+        return await auth.caller_of_personal_access_token(request, services, password)
     except ApiError as error:
         raise (blocked() if error.status == 403 else challenge()) from None
 
@@ -63,17 +65,6 @@ def challenge() -> web.HTTPUnauthorized:
 
 def blocked() -> web.HTTPForbidden:
     return web.HTTPForbidden(text="Your account has been blocked.\n")
-
-
-def _password(request: web.Request) -> str | None:
-    scheme, _, credentials = request.headers.get("Authorization", "").partition(" ")
-    if scheme.lower() != "basic":
-        return None
-    try:
-        decoded = base64.b64decode(credentials, validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
-        raise challenge() from None
-    return decoded.partition(":")[2] or None
 
 
 async def push_verdict(database: Executor, project: Project, updates: Sequence[RefUpdate]) -> Verdict:
@@ -130,18 +121,18 @@ def refusal_of_pushes(project: Project) -> str | None:
     return None
 
 
-async def readable_project(request: web.Request) -> tuple[Project, Actor | Anonymous]:
+async def readable_project(request: web.Request, services: Services) -> tuple[Project, Actor | Anonymous]:
     """Return the project at the request's `path` and who may fetch from it.
 
-    What strangers cannot see asks for credentials (401), then is 404. Raise 403 for guests of a private project and
-    for tokens that may not read.
+    A project that strangers cannot see is 401 without credentials, and 404 with other people's. Raise 403 for guests
+    of a private project and for tokens that may not read.
     """
-    actor = await git_caller(request)
+    actor = await git_caller(request, services)
     path = request.match_info["path"]
     project = None
     if "\0" not in path:  # which PostgreSQL would refuse
         project = await visible_project(
-            context.services(request),
+            services,
             path,
             user_id=actor.user_id,
             admin=actor.admin,
@@ -170,9 +161,9 @@ def gone() -> web.HTTPNotFound:
     )
 
 
-async def writable_project(request: web.Request) -> tuple[Project, Actor]:
+async def writable_project(request: web.Request, services: Services) -> tuple[Project, Actor]:
     """Return the project at the request's `path` and the user who may push to it. Raise 401, 403 and 404."""
-    project, actor = await readable_project(request)
+    project, actor = await readable_project(request, services)
     return project, check_may_push(project, actor)
 
 

@@ -27,8 +27,8 @@ from api_server.namespaces.resources import Project
 from api_server.services import Key, Services
 from api_server.settings import Settings
 from api_server.web import context, request_data
-from api_server.web.auth import ANONYMOUS, Actor, Anonymous
-from api_server.web.context import SERVICES
+from api_server.web.auth import Actor, Anonymous
+from api_server.web.context import SERVICES, with_services
 from common.concurrency import ConcurrencyLimiter, TooBusy
 from common.http_fields import rejoined
 
@@ -38,12 +38,12 @@ HEAD_BYTES = 256 * 1024
 FETCH_BYTES = 32 * 2**20
 
 
-async def begun(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def begun(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Return the body of a fetch once all of it or HEAD_BYTES have arrived. It raises 413 above FETCH_BYTES."""
     head = bytearray()
-    while len(head) < HEAD_BYTES and (piece := await anext(pieces, None)) is not None:
-        head += piece
-    return _bounded(rejoined(bytes(head), pieces))
+    while len(head) < HEAD_BYTES and (chunk := await anext(chunks, None)) is not None:
+        head += chunk
+    return _bounded(rejoined(bytes(head), chunks))
 
 
 async def _bounded(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -79,42 +79,40 @@ async def streamed(
     return response
 
 
-#: Seconds after which a client that got no place should come again.
-PLACE_RETRY_AFTER = 30
-#: Requests that wait for a place.
-PLACE_QUEUE = 200
+#: Seconds after which a client that got no slot should come again.
+SLOT_RETRY_AFTER = 30
+#: Requests that wait for a slot.
+SLOT_QUEUE = 200
 
 _BUSY = "The server has too many git requests of yours or for this project at the moment, try again in a minute.\n"
 
 
-class Places:
+class GitSlots:
     """Limits for concurrent git processes. Anonymous callers have their own, so that they do not block users."""
 
     def __init__(self, settings: Settings) -> None:
         each, timeout = settings.git_processes_each, settings.git_queue_timeout
-        self._users = ConcurrencyLimiter(settings.git_processes, each, timeout=timeout, queue=PLACE_QUEUE)
+        self._users = ConcurrencyLimiter(settings.git_processes, each, timeout=timeout, queue=SLOT_QUEUE)
         self._strangers = ConcurrencyLimiter(
-            settings.git_anonymous_processes, each, timeout=timeout, queue=PLACE_QUEUE
+            settings.git_anonymous_processes, each, timeout=timeout, queue=SLOT_QUEUE
         )
 
     @asynccontextmanager
-    async def place(
-        self, request: web.Request, project: Project, actor: Actor | Anonymous
-    ) -> AsyncIterator[None]:
-        """Raise 429."""
-        keys: tuple[Hashable, ...] = (("project", project.id), ("address", request.remote))
+    async def slot(self, project: Project, actor: Actor | Anonymous) -> AsyncIterator[None]:
+        """Hold a slot during the block. Raise 429."""
+        keys: tuple[Hashable, ...] = (("project", project.id), ("address", actor.address))
         limiter = self._strangers
         if isinstance(actor, Actor):
             keys, limiter = (("project", project.id), ("user", actor.user_id)), self._users
         try:
-            async with limiter.place(*keys):
+            async with limiter.slot(*keys):
                 yield
         except TooBusy:
-            headers = {"Retry-After": str(PLACE_RETRY_AFTER)}
+            headers = {"Retry-After": str(SLOT_RETRY_AFTER)}
             raise web.HTTPTooManyRequests(text=_BUSY, headers=headers) from None
 
 
-PLACES = Key[Places]("git_places")
+GIT_SLOTS = Key[GitSlots]("git_slots")
 
 
 _FULL_PATH = re.compile(FULL_PATH)
@@ -130,25 +128,26 @@ async def answer_go_get(request: web.Request, path: str, outermost: str) -> web.
 
     If there is none, answer with `outermost`, which may be private or not exist: the answer does not say which.
     """
-    found = await _project_of_import(request, path) or outermost
-    base_url = context.services(request).settings.base_url
-    prefix = escape(f"{URL(base_url).host_port_subcomponent}/{found}")  # no import path has a port
+    services = context.services(request)
+    project_path = await _project_of_import(request, services, path) or outermost
+    base_url = services.settings.base_url
+    prefix = escape(f"{URL(base_url).host_port_subcomponent}/{project_path}")  # no import path has a port
     return web.Response(
-        text=f'<html><head><meta name="go-import" content="{prefix} git {escape(base_url)}/{found}.git"></head>'
+        text=f'<html><head><meta name="go-import" content="{prefix} git {escape(base_url)}/{project_path}.git"></head>'
         f"<body>go get {prefix}</body></html>\n",
         content_type="text/html",
         headers={"Cache-Control": "no-store"},
     )
 
 
-async def _project_of_import(request: web.Request, path: str) -> str | None:
-    actor: Actor | Anonymous = ANONYMOUS
+async def _project_of_import(request: web.Request, services: Services, path: str) -> str | None:
+    actor: Actor | Anonymous = Anonymous()
     with suppress(web.HTTPException):  # credentials that are none make a stranger
-        actor = await git_caller(request)
+        actor = await git_caller(request, services)
     beginnings = list(accumulate(path.split("/")[:MOST_SEGMENTS], "{}/{}".format))[1:]
     for beginning in filter(_FULL_PATH.fullmatch, reversed(beginnings)):
         project = await visible_project(
-            context.services(request),
+            services,
             beginning,
             user_id=actor.user_id,
             admin=actor.admin,
@@ -165,30 +164,30 @@ _SERVICES: tuple[Service, ...] = ("git-upload-pack", "git-receive-pack")
 def setup(app: web.Application) -> None:
     services = app[SERVICES]
     repository = f"/{{path:{PROJECT_PATH}}}.git"
-    app.router.add_get(f"{repository}/info/refs", info_refs)
-    app.router.add_post(f"{repository}/git-upload-pack", fetch)
-    app.router.add_post(f"{repository}/git-receive-pack", push)
+    app.router.add_get(f"{repository}/info/refs", with_services(info_refs))
+    app.router.add_post(f"{repository}/git-upload-pack", with_services(fetch))
+    app.router.add_post(f"{repository}/git-receive-pack", with_services(push))
     app.router.add_route(
         "*", f"/{{path:{FULL_PATH}(?<!\\.git)}}/info/{{rest:refs|lfs/[a-z0-9/]+}}", to_full_address
     )
-    services[PLACES] = Places(services.settings)
+    services[GIT_SLOTS] = GitSlots(services.settings)
     push_judgement.setup(services)
 
 
-async def info_refs(request: web.Request) -> web.StreamResponse:
+async def info_refs(request: web.Request, services: Services) -> web.StreamResponse:
     """Advertise the refs to fetch or to push to."""
-    services = context.services(request)
     service = next((known for known in _SERVICES if known == request.query.get("service")), None)
     if service is None:
         raise web.HTTPForbidden(text="Only git's smart protocol is spoken here: upgrade your git.\n")
-    project, actor = await (writable_project if service == "git-receive-pack" else readable_project)(request)
+    find = writable_project if service == "git-receive-pack" else readable_project
+    project, actor = await find(request, services)
     await _ensure_repository(services, project)
     repository, protocol = (
         services[REPOSITORIES].path(project.id),
         request.headers.get("Git-Protocol"),
     )
     async with (
-        services[PLACES].place(request, project, actor),
+        services[GIT_SLOTS].slot(project, actor),
         smart_http.info_refs(repository, service, protocol, _bounds(services)) as chunks,
     ):
         return await streamed(request, smart_http.content_type(service, "advertisement"), chunks)
@@ -204,36 +203,34 @@ async def to_full_address(request: web.Request) -> NoReturn:
     raise web.HTTPPermanentRedirect(location)
 
 
-async def fetch(request: web.Request) -> web.StreamResponse:
+async def fetch(request: web.Request, services: Services) -> web.StreamResponse:
     """Serve a clone or fetch. git starts once the request has arrived."""
-    services = context.services(request)
-    project, actor = await readable_project(request)
+    project, actor = await readable_project(request, services)
     await _ensure_repository(services, project)
-    body = await begun(request_data.pieces(request))
+    body = await begun(request_data.chunks(request))
     repository, protocol = (
         services[REPOSITORIES].path(project.id),
         request.headers.get("Git-Protocol"),
     )
     async with (
-        services[PLACES].place(request, project, actor),
+        services[GIT_SLOTS].slot(project, actor),
         smart_http.upload_pack(repository, body, protocol, _bounds(services)) as chunks,
     ):
         return await streamed(request, smart_http.content_type("git-upload-pack", "result"), chunks)
 
 
-async def push(request: web.Request) -> web.StreamResponse:
+async def push(request: web.Request, services: Services) -> web.StreamResponse:
     """Serve a push. Its consequences are stored before the end of git's answer reaches the client."""
-    services = context.services(request)
-    project, actor = await writable_project(request)
-    await _ensure_repository(services, project)
+    project, actor = await writable_project(request, services)
     bounds = _bounds(services)
+    await _ensure_repository(services, project)
     try:
-        pushed = await read_push(request_data.pieces(request), bounds)
+        pushed = await read_push(request_data.chunks(request), bounds)
     except MalformedPushError as problem:
         raise web.HTTPBadRequest(text=f"{problem}\n") from None
     judge = partial(push_judgement.judged, services, project, actor, pushed.remarks)
     async with (
-        services[PLACES].place(request, project, actor),
+        services[GIT_SLOTS].slot(project, actor),
         receive_pack(services[REPOSITORIES].path(project.id), pushed, judge, bounds) as chunks,
     ):
         return await streamed(request, smart_http.content_type("git-receive-pack", "result"), chunks)

@@ -17,7 +17,7 @@ from api_server.git import upkeep
 from api_server.git.at_work import note_writing
 from api_server.git.errors import GitError, RepositoryError
 from api_server.git.repositories import REPOSITORIES
-from api_server.git.upkeep import Found, Style, Thresholds, pack
+from api_server.git.upkeep import RepositoryState, Style, Thresholds, pack
 from api_server.services import Key, Services
 from api_server.settings import Settings
 from api_server.state import backups
@@ -64,25 +64,25 @@ def setup(services: Services) -> None:
 async def look_after(services: Services, *, packs: bool = True) -> None:
     """Look at the repositories that have been written; one that cannot be looked at does not stop the others."""
     settings = services.settings
-    wanted, now = thresholds(services), _now(services)
+    limits, now = thresholds(services), _now(services)
     for repository in await asyncio.to_thread(upkeep.written, services[REPOSITORIES].root):
         try:
-            found = await asyncio.to_thread(upkeep.look_after, repository, wanted, now)
+            state = await asyncio.to_thread(upkeep.look_after, repository, limits, now)
         except (OSError, RepositoryError) as problem:
             log.warning(
                 "a repository cannot be looked after", repository=repository.name, problem=str(problem)
             )
             continue
-        if not found.wants_packing:
+        if not state.wants_packing:
             continue
-        if packs and settings.housekeeping and _is_time(found, now, settings.housekeeping_patience):
+        if packs and settings.housekeeping and _is_time(state, now, settings.housekeeping_patience):
             await _queue(services, repository)
-        elif settings.housekeeping and found.is_quiet:
+        elif settings.housekeeping and state.is_quiet:
             note_writing(repository)  # the next look is to find it
 
 
-def _is_time(found: Found, now: float, most_seconds: float) -> bool:
-    return found.is_quiet or now - found.since > most_seconds
+def _is_time(state: RepositoryState, now: float, most_seconds: float) -> bool:
+    return state.is_quiet or now - state.since > most_seconds
 
 
 def _now(services: Services) -> float:
@@ -145,12 +145,12 @@ def _unfinished(root: Path, old: float) -> Iterator[Path]:
 
 
 def _ids(root: Path) -> Iterator[int]:
-    return (int(found.stem) for found in root.glob("[0-9a-f][0-9a-f]/*.git") if found.stem.isdecimal())
+    return (int(path.stem) for path in root.glob("[0-9a-f][0-9a-f]/*.git") if path.stem.isdecimal())
 
 
 def _is_older(folder: Path, old: float) -> bool:
     """Nothing at its top has changed since."""
     try:
-        return max(place.lstat().st_mtime for place in (folder, *folder.glob("*"))) < old
+        return max(path.lstat().st_mtime for path in (folder, *folder.glob("*"))) < old
     except FileNotFoundError:
         return False

@@ -14,8 +14,9 @@ from api_server.code import lfs_queries
 from api_server.code.quotas import QuotaExceeded
 from api_server.git.lfs_pointers import OID, Pointer
 from api_server.namespaces.resources import Project
+from api_server.services import Services
 from api_server.state.errors import Unavailable
-from api_server.web import context, request_data
+from api_server.web import request_data
 from api_server.web.answers import send_stored
 from api_server.web.errors import BodyRefused, told_to_come_later
 from common.concurrency import TooBusy
@@ -116,15 +117,15 @@ def lfs_errors(handler: Handler) -> Handler:
     return answer
 
 
-def with_actions(params: Pointer, **actions: Mapping[str, Any]) -> dict[str, Any]:
+def with_actions(pointer: Pointer, **actions: Mapping[str, Any]) -> dict[str, Any]:
     """Return an object of a batch answer; without actions the client has nothing to do."""
-    answer: dict[str, Any] = {"oid": params.oid, "size": params.size}
+    answer: dict[str, Any] = {"oid": pointer.oid, "size": pointer.size}
     return answer | ({"authenticated": True, "actions": actions} if actions else {})
 
 
-def with_error(params: Pointer, code: int, text: str) -> dict[str, Any]:
+def with_error(pointer: Pointer, code: int, text: str) -> dict[str, Any]:
     """Return an object of a batch answer that cannot be transferred."""
-    return {"oid": params.oid, "size": params.size, "error": {"code": code, "message": text}}
+    return {"oid": pointer.oid, "size": pointer.size, "error": {"code": code, "message": text}}
 
 
 class Links:
@@ -138,12 +139,12 @@ class Links:
         credentials = request.headers.get("Authorization")
         self._header = {"Authorization": credentials} if credentials else {}
 
-    def download(self, params: Pointer) -> dict[str, Any]:
-        return self._link(f"objects/{params.oid}")
+    def download(self, pointer: Pointer) -> dict[str, Any]:
+        return self._link(f"objects/{pointer.oid}")
 
-    def upload(self, params: Pointer) -> dict[str, Any]:
+    def upload(self, pointer: Pointer) -> dict[str, Any]:
         return self._link(
-            f"objects/{params.oid}/{params.size}", **{"Content-Type": "application/octet-stream"}
+            f"objects/{pointer.oid}/{pointer.size}", **{"Content-Type": "application/octet-stream"}
         )
 
     def verify(self) -> dict[str, Any]:
@@ -156,26 +157,28 @@ class Links:
 MISSING = "The object does not exist."
 
 
-async def send_object(request: web.Request, project: Project, oid: str) -> web.StreamResponse:
+async def send_object(
+    request: web.Request, services: Services, project: Project, oid: str
+) -> web.StreamResponse:
     """Answer with the object, or with the part of it that `Range` asks for. Raise 404."""
-    services = context.services(request)
-    found = await lfs_queries.find_object(services.database, project.id, oid)
-    if found is None:
+    lfs_object = await lfs_queries.find_object(services.database, project.id, oid)
+    if lfs_object is None:
         raise web.HTTPNotFound(text=MISSING)
     headers = {"Content-Type": "application/octet-stream", "Content-Disposition": "attachment"}
     objects = services.objects
     try:
-        return await send_stored(request, objects, found.object_key, found.size, oid, headers)
+        return await send_stored(request, objects, lfs_object.object_key, lfs_object.size, oid, headers)
     except FileNotFoundError:  # deleted since the row was read
         raise web.HTTPNotFound(text=MISSING) from None
 
 
-async def store_object(request: web.Request, project: Project, announced: Pointer) -> None:
+async def store_object(
+    request: web.Request, services: Services, project: Project, announced: Pointer
+) -> None:
     """Keep the request's body as the announced object. Raise 422 where it is another one.
 
     Where it is not known whether the row was written, the object stays: the sweep removes what no row names.
     """
-    services = context.services(request)
     objects = services.objects
     key = f"projects/{project.id}/lfs/{secrets.token_hex(16)}"
     await objects.put(key, _checked(request, announced))
@@ -190,7 +193,7 @@ async def store_object(request: web.Request, project: Project, announced: Pointe
 async def _checked(request: web.Request, announced: Pointer) -> AsyncIterator[bytes]:
     """Yield the body as it arrives. Raise 422 if it is not what was announced, so that nothing is stored."""
     digest, size = hashlib.sha256(), 0
-    async for chunk in request_data.pieces(request):
+    async for chunk in request_data.chunks(request):
         size += len(chunk)
         if size > announced.size:
             break

@@ -22,76 +22,77 @@ from api_server.code.lfs import (
 from api_server.code.quotas import QUOTAS
 from api_server.git.lfs_pointers import Pointer
 from api_server.namespaces.resources import Project
-from api_server.web import context, request_data
+from api_server.services import Services
+from api_server.web import request_data
+from api_server.web.context import with_services
 
 
 def setup(app: web.Application) -> None:
     base, oid = f"/{{path:{PROJECT_PATH}}}.git/info/lfs", "{oid:[0-9a-f]{64}}"
-    app.router.add_post(f"{base}/objects/batch", lfs_errors(batch))
-    app.router.add_get(f"{base}/objects/{oid}", lfs_errors(download))
-    app.router.add_put(f"{base}/objects/{oid}/{{size:[0-9]{{1,18}}}}", lfs_errors(upload))
-    app.router.add_post(f"{base}/verify", lfs_errors(verify))
+    app.router.add_post(f"{base}/objects/batch", lfs_errors(with_services(batch)))
+    app.router.add_get(f"{base}/objects/{oid}", lfs_errors(with_services(download)))
+    app.router.add_put(f"{base}/objects/{oid}/{{size:[0-9]{{1,18}}}}", lfs_errors(with_services(upload)))
+    app.router.add_post(f"{base}/verify", lfs_errors(with_services(verify)))
     app.router.add_route("*", f"{base}/locks{{rest:(/.*)?}}", locks)
 
 
-async def batch(request: web.Request) -> web.Response:
+async def batch(request: web.Request, services: Services) -> web.Response:
     """Answer the LFS batch API: the action for each object that the client wants to upload or download."""
-    services = context.services(request)
-    project, actor = await readable_project(request)
-    wanted = read_batch(await request_data.read(request, lfs.MAX_REQUEST))
-    if wanted.operation == "upload":
+    project, actor = await readable_project(request, services)
+    batch_request = read_batch(await request_data.read(request, lfs.MAX_REQUEST))
+    if batch_request.operation == "upload":
         check_may_push(project, actor)
-    sizes = await lfs_queries.sizes(services.database, project.id, [each.oid for each in wanted.objects])
-    if wanted.operation == "upload":
-        missing = sum(each.size for each in wanted.objects if sizes.get(each.oid) != each.size)
+    sizes = await lfs_queries.sizes(
+        services.database, project.id, [each.oid for each in batch_request.objects]
+    )
+    if batch_request.operation == "upload":
+        missing = sum(each.size for each in batch_request.objects if sizes.get(each.oid) != each.size)
         await services[QUOTAS].check(services.database, project.id, missing)
-    links, limit = _links(request, project), services.settings.lfs_limit
+    links, limit = _links(request, services, project), services.settings.lfs_limit
     objects = [
-        _answer(wanted.operation, each, links, limit, is_here=sizes.get(each.oid) == each.size)
-        for each in wanted.objects
+        _answer(batch_request.operation, each, links, limit, is_here=sizes.get(each.oid) == each.size)
+        for each in batch_request.objects
     ]
     return lfs_json({"transfer": "basic", "objects": objects, "hash_algo": "sha256"})
 
 
-def _answer(operation: str, params: Pointer, links: Links, limit: int, *, is_here: bool) -> dict[str, Any]:
+def _answer(operation: str, pointer: Pointer, links: Links, limit: int, *, is_here: bool) -> dict[str, Any]:
     if operation == "download":
         if not is_here:
-            return with_error(params, 404, MISSING)
-        return with_actions(params, download=links.download(params))
+            return with_error(pointer, 404, MISSING)
+        return with_actions(pointer, download=links.download(pointer))
     if is_here:
-        return with_actions(params)
-    if params.size > limit:
-        return with_error(params, 422, _too_large(limit))
-    return with_actions(params, upload=links.upload(params), verify=links.verify())
+        return with_actions(pointer)
+    if pointer.size > limit:
+        return with_error(pointer, 422, _too_large(limit))
+    return with_actions(pointer, upload=links.upload(pointer), verify=links.verify())
 
 
-async def download(request: web.Request) -> web.StreamResponse:
+async def download(request: web.Request, services: Services) -> web.StreamResponse:
     """Return the object, or the part of it that `Range` asks for."""
-    project, _ = await readable_project(request)
-    return await lfs.send_object(request, project, request.match_info["oid"])
+    project, _ = await readable_project(request, services)
+    return await lfs.send_object(request, services, project, request.match_info["oid"])
 
 
-async def upload(request: web.Request) -> web.Response:
+async def upload(request: web.Request, services: Services) -> web.Response:
     """Store the body, once it has turned out to have the size and the SHA-256 that it was announced with."""
-    services = context.services(request)
-    project, _ = await writable_project(request)
+    project, _ = await writable_project(request, services)
     announced = Pointer(request.match_info["oid"], int(request.match_info["size"]))
     limit = services.settings.lfs_limit
     if announced.size > limit:
         raise web.HTTPRequestEntityTooLarge(limit, announced.size, text=_too_large(limit))
     quotas = services[QUOTAS]
     async with quotas.arriving(services.database, project.id, announced.size):
-        await lfs.store_object(request, project, announced)
+        await lfs.store_object(request, services, project, announced)
     return web.Response()
 
 
-async def verify(request: web.Request) -> web.Response:
+async def verify(request: web.Request, services: Services) -> web.Response:
     """Return whether an object has arrived."""
-    services = context.services(request)
-    project, _ = await writable_project(request)
-    wanted = read_pointer(await request_data.read(request, lfs.MAX_REQUEST))
-    sizes = await lfs_queries.sizes(services.database, project.id, [wanted.oid])
-    if sizes.get(wanted.oid) != wanted.size:
+    project, _ = await writable_project(request, services)
+    pointer = read_pointer(await request_data.read(request, lfs.MAX_REQUEST))
+    sizes = await lfs_queries.sizes(services.database, project.id, [pointer.oid])
+    if sizes.get(pointer.oid) != pointer.size:
         raise web.HTTPNotFound(text=MISSING)
     return lfs_json({})
 
@@ -101,8 +102,8 @@ async def locks(_request: web.Request) -> web.Response:
     return lfs_json({"message": "This server does not lock files."}, 501)
 
 
-def _links(request: web.Request, project: Project) -> Links:
-    return Links(request, f"{context.services(request).settings.base_url}/{project.full_path}.git")
+def _links(request: web.Request, services: Services, project: Project) -> Links:
+    return Links(request, f"{services.settings.base_url}/{project.full_path}.git")
 
 
 def _too_large(limit: int) -> str:

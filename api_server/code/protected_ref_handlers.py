@@ -12,7 +12,7 @@ from api_server.namespaces.resources import Project
 from api_server.services import Services
 from api_server.web.answers import json_text, no_content
 from api_server.web.auth import Actor
-from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.pagination import Paginated, paginated, requested_page
 from api_server.web.routes import Role, Routes
 
 Level = Literal[0, 30, 40, 60]
@@ -38,15 +38,15 @@ class AllowedTo:
 
 def check_allowed(name: str, level: Level | None, allowed: list[AllowedTo]) -> None:
     """Raise ValueError for more than one level, and for what has none."""
-    unsupported = [f"{name}[{key}]" for one in allowed for key in one.unsupported]
+    unsupported = [f"{name}[{key}]" for entry in allowed for key in entry.unsupported]
     if unsupported:
         verb = "is" if len(unsupported) == 1 else "are"
         raise ValueError(f"{', '.join(unsupported)} {verb} not supported by this service")
-    staying = [one for one in allowed if not one.goes]
+    staying = [entry for entry in allowed if not entry.goes]
     if (
         len(staying) > 1
         or (allowed and level is not None)
-        or any(one.access_level is None for one in staying)
+        or any(entry.access_level is None for entry in staying)
     ):
         raise ValueError(f"{name} does not have a valid value")
 
@@ -55,7 +55,7 @@ def level_of(level: Level | None, allowed: list[AllowedTo] | None) -> Level | No
     """Return the level by whichever of the two parameters; None where nothing is said of it."""
     if not allowed:
         return level
-    return next((one.access_level for one in allowed if not one.goes), NOBODY)
+    return next((entry.access_level for entry in allowed if not entry.goes), NOBODY)
 
 
 routes = Routes()
@@ -106,7 +106,7 @@ class WriteProtectedBranch(OneProtected):
 async def list_protected_branches(
     request: web.Request, services: Services, params: ListProtectedBranches, project: Project
 ) -> web.Response:
-    page = wanted_page(params, protected_ref_queries.BRANCH_LISTING, default_sort="asc")
+    page = requested_page(params, protected_ref_queries.BRANCH_LISTING, default_sort="asc")
     listed = await protected_ref_queries.list_protected_branches(
         services.database, page, project.id, params.search
     )
@@ -194,7 +194,7 @@ class ProtectTag(OneProtected):
 async def list_protected_tags(
     request: web.Request, services: Services, params: ListProtectedTags, project: Project
 ) -> web.Response:
-    page = wanted_page(params, protected_ref_queries.TAG_LISTING, default_sort="asc")
+    page = requested_page(params, protected_ref_queries.TAG_LISTING, default_sort="asc")
     listed = await protected_ref_queries.list_protected_tags(services.database, page, project.id)
     return await paginated(request, page, listed)
 

@@ -54,8 +54,8 @@ def reaches(levels: Iterable[int], role: int, *, admin: bool) -> bool:
 
 async def protections_of(database: Executor, project_id: int, names: Sequence[str]) -> dict[str, Protection]:
     """Return the protection of each of these branches; UNPROTECTED if no rule matches."""
-    found = await protected_ref_queries.branch_rules(database, project_id, names)
-    return dict.fromkeys(names, UNPROTECTED) | {rules.name: _from(rules) for rules in found}
+    rows = await protected_ref_queries.branch_rules(database, project_id, names)
+    return dict.fromkeys(names, UNPROTECTED) | {rules.name: _from(rules) for rules in rows}
 
 
 async def protection_of(database: Executor, project_id: int, name: str) -> Protection:
@@ -114,10 +114,10 @@ async def tag_protections_of(
     database: Executor, project_id: int, names: Sequence[str]
 ) -> dict[str, TagProtection]:
     """Return the protection of each of these tags; UNPROTECTED_TAG if no rule matches."""
-    found = await protected_ref_queries.tag_rules(database, project_id, names)
+    rows = await protected_ref_queries.tag_rules(database, project_id, names)
     protected = {
         rules.name: TagProtection(protected=True, create_levels=frozenset(rules.create_levels))
-        for rules in found
+        for rules in rows
     }
     return dict.fromkeys(names, UNPROTECTED_TAG) | protected
 
@@ -137,6 +137,6 @@ async def _relied_on(
     services: Services, project_id: int, find: Callable[[Executor], Awaitable[ProtectionT]]
 ) -> ProtectionT:
     """Return what `find` finds, on which the request's decision depends."""
-    found = await find(services.database)
-    services.require_unchanged(Precondition((f"project:{project_id}",), found, find))
-    return found
+    protection = await find(services.database)
+    services.require_unchanged(Precondition((f"project:{project_id}",), protection, find))
+    return protection

@@ -82,7 +82,7 @@ async def _held(
 ) -> AsyncIterator[Verdict]:
     """Yield a refusal, which holds no locks."""
     async with (
-        services[MOVING].place(),
+        services[MOVING].slot(),
         services.database.transaction() as transaction,
     ):
         verdict = await _verdict(services, transaction, project, actor, push, size)
@@ -99,7 +99,7 @@ async def _verdict(
     await ref_queries.hold_push(transaction, push.id)
     try:
         current = await current_caller(transaction, actor)
-        found = await find_project(
+        current_project = await find_project(
             transaction,
             project_id=project.id,
             path=None,
@@ -107,7 +107,7 @@ async def _verdict(
             admin=current.admin,
             job_project_id=current.job_project_id,
         )
-        readable = check_may_read(found, current)
+        readable = check_may_read(current_project, current)
         check_may_push(readable, current)
         if not _names(readable, current) <= _names(project, actor):  # it has been transferred
             return _LATER

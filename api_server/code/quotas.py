@@ -82,8 +82,8 @@ class Quotas:
 
     def _check(self, project_id: int, stored: int, size: int) -> None:
         limit = human_size(self._limit)
-        wanted = self._arriving[project_id] + size
-        if not wanted or stored + wanted <= self._limit:
+        arriving = self._arriving[project_id] + size
+        if not arriving or stored + arriving <= self._limit:
             return
         if stored <= self._limit:
             raise QuotaExceeded(

@@ -1,7 +1,7 @@
 """Reading a repository for a request: the git processes that callers wait for, and pages of what git lists.
 
 Reads that end by themselves (lists, differences) have a time limit. Files that are too large for the memory flow as
-fast as their reader takes them, which may be slow, and so have places of their own.
+fast as their reader takes them, which may be slow, and so have slots of their own.
 """
 
 import asyncio
@@ -49,11 +49,11 @@ def setup(services: Services) -> None:
 async def reading(services: Services, actor: Actor | Anonymous) -> AsyncIterator[None]:
     """Yield a place for git processes that read for the caller, which are killed when they take too long.
 
-    Raise `TooBusy` where no place becomes free, and 503 for what cannot be read in time.
+    Raise `TooBusy` where no slot becomes free, and 503 for what cannot be read in time.
     """
     limit = services.settings.repository_read_timeout
     try:
-        async with services[READS].place(*counted_for(actor)), asyncio.timeout(limit):
+        async with services[READS].slot(*counted_for(actor)), asyncio.timeout(limit):
             yield
     except (TimeoutError, GitTimeoutError):
         raise _refused(f"reading the repository took longer than {limit} seconds") from None
@@ -72,7 +72,7 @@ async def streaming(
     from_storage: bool = False,
 ) -> AsyncIterator[None]:
     """Hold a place for a file that flows to the caller, or to `user_id` if no caller is known. Raise `TooBusy`."""
-    async with services[STREAMS].place(*counted_for(actor, user_id, from_storage=from_storage)):
+    async with services[STREAMS].slot(*counted_for(actor, user_id, from_storage=from_storage)):
         yield
 
 
@@ -96,11 +96,11 @@ def _refused(reason: str) -> ApiError:
 async def ensured(services: Services, project: Project) -> bool:
     """Make the project's repository where it does not exist yet; False for a project that has just been removed, of
     which nothing may be left."""
-    found = services[REPOSITORIES]
-    if not found.exists(project.id):
+    repositories = services[REPOSITORIES]
+    if not repositories.exists(project.id):
         if not await is_there(services.database, project.id):
             return False
-        await found.ensure(project.id, project.default_branch)
+        await repositories.ensure(project.id, project.default_branch)
     return True
 
 
@@ -126,12 +126,12 @@ def on_page(params: Paginated, items: Sequence[ItemT]) -> Sequence[ItemT]:
 
 
 async def listed(
-    request: web.Request, params: Paginated, shown: Sequence[dict[str, Any]], total: int
+    request: web.Request, params: Paginated, page_entities: Sequence[dict[str, Any]], total: int
 ) -> web.Response:
     """Answer with these entities, which are on the requested page, out of `total`."""
     page = offset_page(params)
     more = page.offset + page.size < total
-    return await paginated(request, page, ListPage(orjson.dumps(shown).decode(), more, None, total))
+    return await paginated(request, page, ListPage(orjson.dumps(page_entities).decode(), more, None, total))
 
 
 def token_at(key: bytes) -> str:
@@ -191,10 +191,10 @@ async def listed_commits(
     request: web.Request, params: Paginated, project: Project, repository: Repository, shas: Sequence[str]
 ) -> web.Response:
     """Answer with a page of these commits."""
-    shown = await entities.commit_list(
+    commit_entities = await entities.commit_list(
         repository, on_page(params, shas), url_of(context.services(request), project)
     )
-    return await listed(request, params, shown, len(shas))
+    return await listed(request, params, commit_entities, len(shas))
 
 
 def _limits(services: Services) -> DiffLimits:

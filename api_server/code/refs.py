@@ -207,12 +207,12 @@ async def _note_activity(
     return attrs.evolve(project, default_branch=chosen or default_branch, empty_repo=is_empty)
 
 
-def _first_branch(wanted: str, updates: Sequence[RefUpdate]) -> str | None:
+def _first_branch(preferred: str, updates: Sequence[RefUpdate]) -> str | None:
     """Return which of the branches that have just appeared is the default one."""
     created = [
         u.ref.removeprefix(BRANCHES) for u in updates if u.ref.startswith(BRANCHES) and u.kind == "create"
     ]
-    return wanted if wanted in created else next(iter(created), None)
+    return preferred if preferred in created else next(iter(created), None)
 
 
 def ref_key(project_id: int, name: str) -> str:

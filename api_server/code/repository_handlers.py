@@ -106,9 +106,9 @@ async def list_branches(
     branches = await asyncio.to_thread(references.branches, repository)
     named = entities.matching(branches, params.search)
     named = await asyncio.to_thread(entities.sorted_branches, repository, named, params.sort)
-    shown, url = on_page(params, named), url_of(services, project)
-    protected = await protections_of(services.database, project.id, [branch.name for branch in shown])
-    entries = await entities.branch_list(repository, shown, project, url, protected)
+    page_branches, url = on_page(params, named), url_of(services, project)
+    protected = await protections_of(services.database, project.id, [branch.name for branch in page_branches])
+    entries = await entities.branch_list(repository, page_branches, project, url, protected)
     return await listed(request, params, entries, len(named))
 
 
@@ -274,8 +274,8 @@ async def _branch(services: Services, project: Project, name: str) -> dict[str, 
 
 async def _tag(services: Services, project: Project, name: str) -> dict[str, Any]:
     repository = await opened(services, project)
-    (shown,) = await _tags(services, project, repository, [tag_named(repository, name)])
-    return shown
+    (entity,) = await _tags(services, project, repository, [tag_named(repository, name)])
+    return entity
 
 
 async def _tags(

@@ -19,8 +19,8 @@ LAST_PIPELINE = Statement("""
 
 async def last_pipeline(database: Executor, project_id: int, sha: str) -> str | None:
     """Return the newest pipeline of a commit, child pipelines aside, as lists show it."""
-    shown: str | None = await database.value(LAST_PIPELINE, project_id=project_id, sha=sha)
-    return shown
+    pipeline: str | None = await database.value(LAST_PIPELINE, project_id=project_id, sha=sha)
+    return pipeline
 
 
 @attrs.frozen

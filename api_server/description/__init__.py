@@ -1,1 +1,1 @@
-"""The API's description in OpenAPI, made from what the routes declare."""
+"""The OpenAPI description of the API, made from the declarations of its routes."""

@@ -1,7 +1,7 @@
-"""What each route answers where it succeeds, from its declaration and entities.toml: status, type and JSON Schema
+"""The successful answers of each route, from its declaration and entities.toml: status, type and JSON Schema
 (2020-12).
 
-Nothing here is read before somebody asks: the API's own requests never need it.
+Nothing is read before it is first needed: requests to the API itself never need it.
 """
 
 import functools
@@ -20,7 +20,7 @@ from api_server.web.routes import Route
 
 Schema = dict[str, Any]
 
-#: Where an OpenAPI document has its schemas.
+#: The location of schemas in an OpenAPI document.
 COMPONENTS = "#/components/schemas/"
 _STRINGS = ("date-time", "date", "uri", "uuid", "email")
 _NAMED: dict[str, Schema] = {
@@ -30,23 +30,24 @@ _NAMED: dict[str, Schema] = {
 }
 _PYTHON = {str: "string", int: "integer", float: "number", bool: "boolean", types.NoneType: "null"}
 _TOKEN = re.compile(r"\s*([\[\]{}|]|<[^>]+>|'[^']*'|[\w-]+)")
-#: A key of an entity: whether its object stands in a list, may be null, and may be missing.
+#: A key of an entity: its name, whether its value is a list of the object, may be null, and may be missing.
 _KEY = re.compile(r"(?P<name>[\w-]+)(?P<listed>\[\])?(?P<nullable> \| null)?(?P<optional>\?)?")
 
 
 def schema_of_text(text: str) -> Schema:
-    """What `text` stands for. Raises ValueError where it is no type."""
+    """Return the schema that `text` stands for. Raise ValueError if it is not a type."""
     tokens = list(_tokens(text))
-    found = _union(tokens)
+    schema = _union(tokens)
     if tokens:
         raise ValueError(f"{text}: nothing can follow that")
-    return found
+    return schema
 
 
 def schema_of_keys(keys: Mapping[str, Any], base: Schema | None = None) -> Schema:
-    """An object of the keys of `base` and of these, which are types, or tables of an object's keys.
+    """Return the schema of an object with the keys of `base` and these keys; values are types, or tables of
+    an object's keys.
 
-    Raises ValueError where a key or a type cannot be read.
+    Raise ValueError if a key or a type cannot be read.
     """
     properties: dict[str, Any] = dict((base or {}).get("properties", {}))
     required = [name for name in (base or {}).get("required", []) if f"{name}?" not in keys]
@@ -69,16 +70,16 @@ def schema_of_keys(keys: Mapping[str, Any], base: Schema | None = None) -> Schem
 
 
 def _of_table(keys: Mapping[str, Any], key: re.Match[str]) -> Schema:
-    found = schema_of_keys(keys)
+    schema = schema_of_keys(keys)
     if key["listed"]:
-        found = {"type": "array", "items": found}
-    return found | {"type": [found["type"], "null"]} if key["nullable"] else found
+        schema = {"type": "array", "items": schema}
+    return schema | {"type": [schema["type"], "null"]} if key["nullable"] else schema
 
 
 def schema_of_class(text: str) -> Schema:
-    """An object with the fields of the attrs class that `<module:Class>` names."""
-    found = _imported(text)
-    properties = {name: _of_type(kind) for name, kind in typing.get_type_hints(found).items()}
+    """Return the schema of an object with the fields of the attrs class that `<module:Class>` names."""
+    attrs_class = _imported(text)
+    properties = {name: _of_type(kind) for name, kind in typing.get_type_hints(attrs_class).items()}
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
@@ -100,21 +101,24 @@ def reference(name: str) -> Schema:
 
 
 def any_of(arms: Iterable[Schema]) -> Schema:
-    """What is one of `arms`; plain types are one list of types, and values one enumeration."""
+    """Return the schema of a value that matches one of `arms`; plain types become one list of types, values
+    one enumeration."""
     several: list[Schema] = []
     for arm in arms:
         if "enum" in arm and several and "enum" in several[-1]:
             several[-1] = several[-1] | {"enum": several[-1]["enum"] + arm["enum"]}
         else:
-            several += [one for one in arm.get("anyOf", [arm]) if one not in several]
+            several += [schema for schema in arm.get("anyOf", [arm]) if schema not in several]
     if {} in several:
         return {}
     if {"type": "null"} in several and len(several) == 2:
-        (other,) = (one for one in several if one != {"type": "null"})
+        (other,) = (schema for schema in several if schema != {"type": "null"})
         if isinstance(other.get("type"), str):
             return other | {"type": [other["type"], "null"]} | _nullable(other)
-    if len(several) > 1 and all(set(one) == {"type"} and isinstance(one["type"], str) for one in several):
-        return {"type": [one["type"] for one in several]}
+    if len(several) > 1 and all(
+        set(schema) == {"type"} and isinstance(schema["type"], str) for schema in several
+    ):
+        return {"type": [schema["type"] for schema in several]}
     return several[0] if len(several) == 1 else {"anyOf": several}
 
 
@@ -123,7 +127,7 @@ def _nullable(schema: Schema) -> Schema:
 
 
 def names_in(schema: Any) -> Iterator[str]:
-    """The components that a schema refers to."""
+    """Yield the names of the components that a schema refers to."""
     if isinstance(schema, dict):
         if isinstance(named := schema.get("$ref"), str):
             yield named.removeprefix(COMPONENTS)
@@ -173,13 +177,13 @@ def _one(tokens: list[str]) -> Schema:
     return reference(token)
 
 
-#: `bytes` have whatever type the file has that they are of.
+#: `bytes` have the type of the file that they belong to.
 Form = Literal["json", "text", "bytes"]
 
 
 @attrs.frozen(kw_only=True)
 class Answer:
-    """One way to succeed. Without a `form` there is no body; `schema` is that of JSON."""
+    """A successful answer. Without a `form` there is no body; `schema` is that of JSON."""
 
     status: int
     form: Form | None = None
@@ -187,36 +191,37 @@ class Answer:
 
 
 def answers(route: Route) -> tuple[Answer, ...]:
-    """The ways in which a route succeeds, the usual one first."""
+    """Return the successful answers of a route, the usual one first."""
     return _answers(route.answers)
 
 
 def response_schema(route: Route) -> Schema | None:
-    """That of the route's usual JSON answer; None where that has none."""
+    """Return the schema of the route's usual JSON answer, or None if it has none."""
     return next((answer.schema for answer in answers(route) if answer.schema is not None), None)
 
 
 @functools.cache
 def components() -> dict[str, Schema]:
-    """Every entity by its name, to which schemas refer as `#/components/schemas/<name>`."""
+    """Return the schemas of all entities by name, to which other schemas refer as
+    `#/components/schemas/<name>`."""
     declared: dict[str, dict[str, Any]] = tomllib.loads(_read("entities.toml"))
     return {name: _entity(name, declared) for name in sorted(declared)}
 
 
 def with_components(schema: Schema) -> Schema:
-    """The schema by itself: with the entities that it refers to, and those that they do."""
-    found: dict[str, Schema] = {}
+    """Return the schema with all entities that it refers to, directly or indirectly."""
+    schemas: dict[str, Schema] = {}
     left = list(names_in(schema))
     while left:
         name = left.pop()
-        if name not in found:
-            found[name] = components()[name]
-            left += names_in(found[name])
-    return schema | {"components": {"schemas": found}}
+        if name not in schemas:
+            schemas[name] = components()[name]
+            left += names_in(schemas[name])
+    return schema | {"components": {"schemas": schemas}}
 
 
 def error_schema() -> Schema:
-    """What every answer is that is no success."""
+    """Return the schema of every error answer."""
     return schema_of_text("MessageError | ParameterError")
 
 

@@ -32,16 +32,16 @@ class Resource:
 
 @attrs.frozen
 class Written:
-    """The description as text, compressed: a tenth of what it is to readers."""
+    """The description as text, compressed to a tenth of its size."""
 
     compressed: bytes
     etag: str
-    #: What a page shows of it.
+    #: The outline that a page shows.
     outline: tuple[Resource, ...]
 
 
 class Description:
-    """Written once, when somebody first asks, and beside the loop: that takes a tenth of a second."""
+    """The description, written in a thread on the first request: that takes a tenth of a second."""
 
     def __init__(self, described: Iterable[Routes], base_path: str) -> None:
         self._base_path = base_path
@@ -60,13 +60,13 @@ DESCRIPTION = Key[Description]("description")
 
 
 def setup(services: Services, described: Iterable[Routes], base_path: str) -> None:
-    """`base_path` is that of the service's URL: empty, or `/forgelet`."""
+    """Set up the description; `base_path` is that of the service's URL: empty, or `/forgelet`."""
     services[DESCRIPTION] = Description(described, base_path)
 
 
 @routes.get("/openapi.json", access=ANYONE, answers="200 object")
 async def show_description(request: web.Request, services: Services) -> web.Response:
-    """This description, in OpenAPI 3.1."""
+    """Return this description, in OpenAPI 3.1."""
     written = await services[DESCRIPTION].written()
     headers = {
         hdrs.ETAG: written.etag,
@@ -81,7 +81,7 @@ async def show_description(request: web.Request, services: Services) -> web.Resp
 
 
 def _write(described: list[Route], base_path: str) -> Written:
-    # imported by whoever asks first: no other request needs it
+    # imported on the first call: no other request needs it
     from api_server.description.document import document
 
     made = document(described, base_path)
@@ -92,10 +92,10 @@ def _write(described: list[Route], base_path: str) -> Written:
 
 def _outline(made: dict[str, Any]) -> Iterator[Resource]:
     for tag in made["tags"]:
-        found = [
+        operations = [
             Operation(method.upper(), path, operation["summary"])
             for path, item in made["paths"].items()
             for method, operation in item.items()
             if tag["name"] in operation["tags"]
         ]
-        yield Resource(tag["name"].replace("_", " ").capitalize(), tag["description"], tuple(found))
+        yield Resource(tag["name"].replace("_", " ").capitalize(), tag["description"], tuple(operations))

@@ -1,4 +1,4 @@
-"""A route as an OpenAPI operation: who may call it, what it takes, and what it answers."""
+"""A route as an OpenAPI operation: its callers, its parameters, and its answers."""
 
 import inspect
 import re
@@ -21,7 +21,8 @@ from api_server.web.errors import REASONS
 from api_server.web.pagination import Paginated
 from api_server.web.routes import ResourceAccess, Role, Route
 
-#: What stands in the path, the outermost first, and what that is about. The first that fits counts.
+#: Patterns of paths, the most specific ones first, and the resources that they belong to. The first match
+#: counts.
 _RESOURCES: tuple[tuple[str, str], ...] = (
     (r"/audit_events", "audit_events"),
     (r"/external_status_checks|/status_check(s|_responses)", "external_status_checks"),
@@ -103,7 +104,7 @@ RESOURCE_DESCRIPTIONS: Mapping[str, str] = {
 
 
 def tag_of(route: Route) -> str:
-    """The resource that a route belongs to. Raises StopIteration for a path of none."""
+    """Return the resource that a route belongs to. Raise StopIteration if there is none."""
     return next(tag for pattern, tag in _RESOURCES if re.search(pattern, route.path))
 
 
@@ -128,14 +129,14 @@ _REFUSALS = {
     413: "The body is too large.",
     416: "What `Range` asks for is beyond the end.",
     422: "What was asked for makes no sense as things are.",
-    # not as a second content: generated clients would have every error be a text or an object
+    # not as a second content: in generated clients, every error would be a text or an object
     429: "Too many requests; `Retry-After` says when to come again. From the limits of all requests it is plain text.",
     503: "Too busy, or a part of the service is away; `Retry-After` says when to come again.",
 }
 _MEDIA_TYPES = {"text": "text/plain", "bytes": "application/octet-stream"}
 _PAGES = ("Link", "X-Next-Page", "X-Page", "X-Per-Page", "X-Prev-Page", "X-Total", "X-Total-Pages")
 
-#: Headers of answers, by name: what they say.
+#: Headers of answers, by name, with their meaning.
 _HEADERS = {
     "ETag": "Names this answer: `If-None-Match` with it gets 304 while nothing has changed.",
     "Link": "`next`, `prev`, `first` and `last` page, as far as there are such; keyset pagination has `next` only.",
@@ -153,16 +154,16 @@ _HEADERS = {
 
 
 def responses_of(route: Route) -> Schema:
-    """The operation's responses by their status."""
-    found = {str(status): response for status, response in _successes(route)}
+    """Return the operation's responses by status."""
+    responses = {str(status): response for status, response in _successes(route)}
     for status in _refusals(route):
-        found.setdefault(str(status), {"$ref": f"#/components/responses/{_name(status)}"})
-    found["default"] = {"$ref": "#/components/responses/Error"}
-    return found
+        responses.setdefault(str(status), {"$ref": f"#/components/responses/{_name(status)}"})
+    responses["default"] = {"$ref": "#/components/responses/Error"}
+    return responses
 
 
 def shared_responses() -> dict[str, Schema]:
-    """The components to which those refer."""
+    """Return the response components to which `responses_of` refers."""
     shared = {_name(status): _refusal(status, text) for status, text in _REFUSALS.items()}
     shared["Error"] = {
         "description": "Anything else that goes wrong: `message` or `error` says what.",
@@ -182,7 +183,7 @@ def shared_headers() -> dict[str, Schema]:
 
 
 def _successes(route: Route) -> Iterator[tuple[int, Schema]]:
-    for answer in answers(route):  # with the refusals that have bodies of their own
+    for answer in answers(route):  # including refusals with bodies of their own
         yield answer.status, _success(route, answer)
     if route.method == "GET":
         if isinstance(route.access, ResourceAccess):
@@ -253,7 +254,7 @@ def _headers(*names: str) -> Schema:
     return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
 
 
-#: How the text of an endpoint of the document begins: `Endpoint 7. A log that ...`
+#: The beginning of the docstrings of numbered endpoints: `Endpoint 7. Show the log ...`
 _ENDPOINT = re.compile(r"Endpoint (\d+)[.:;]\s*")
 _WHO = {
     "anyone": "No personal access token is needed.",
@@ -264,7 +265,7 @@ _WHO = {
 
 
 def operation_of(route: Route) -> tuple[Schema, dict[str, Schema]]:
-    """The operation, and the schemas of its body by their names."""
+    """Return the operation, and the schemas of its body by name."""
     name = operation_id(route)
     body, schemas = body_of(route, f"{name.title().replace('_', '')}Body")
     endpoint, text = _title_and_text(route)
@@ -289,7 +290,8 @@ def operation_of(route: Route) -> tuple[Schema, dict[str, Schema]]:
 
 
 def _title_and_text(route: Route) -> tuple[int | None, str]:
-    """The endpoint's number in docs/service-api.md, and what the handler says of itself."""
+    """Return the endpoint's number in docs/service-api.md, or None, and the text of the handler's
+    docstring."""
     text = inspect.getdoc(route.handler) or ""
     numbered = _ENDPOINT.match(text)
     text = re.sub(r"(?<!\n)\n(?!\n)", " ", text[numbered.end() :] if numbered else text)
@@ -327,19 +329,20 @@ def _ignored_names(route: Route) -> list[str]:
 
 
 def _security(route: Route) -> list[dict[str, list[str]]]:
-    """Each of them is enough."""
+    """Return alternative security requirements, of which one is enough."""
     if route.access.who == "anyone":
         return _of_anyone(route)
     if route.access.who == "job":
         return [{"job_token": []}, {"bearer": []}, {"job_token_in_query": []}]
-    found: list[dict[str, list[str]]] = [{"private_token": []}, {"bearer": []}]
+    schemes: list[dict[str, list[str]]] = [{"private_token": []}, {"bearer": []}]
     if route.takes_job_token:
-        found.append({"job_token": []})
-    return [*found, {}] if route.access.strangers else found
+        schemes.append({"job_token": []})
+    return [*schemes, {}] if route.access.strangers else schemes
 
 
 def _of_anyone(route: Route) -> list[dict[str, list[str]]]:
-    """Credentials of their own kind may stand in the parameter `token`, and in a header where that may be missing."""
+    """Return the requirements of a route with credentials of its own kind: in the parameter `token`, or in a
+    header if the parameter is optional."""
     token = next((field for field in fields_of(route) if field.name == "token"), None)
     if token is None or token.default is attrs.NOTHING:
         return []

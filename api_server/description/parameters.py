@@ -1,7 +1,7 @@
-"""What operations and their parameters are called, and what a request of a route carries, as JSON Schema.
+"""The names of operations and their parameters, and the contents of a route's requests as JSON Schema.
 
-Values are described as clients had better send them. That more is taken (numbers and truths as text, an empty text for
-what is not sent) is said once, in the description of the whole.
+Values are described in the form that clients should send. The description of the whole API mentions once that
+other forms are accepted (numbers and truth values as text, an empty text for a value that is not sent).
 """
 
 import datetime
@@ -21,12 +21,12 @@ from api_server.web.routes import ById, Route
 
 _PATTERN = re.compile(r"{(\w+)(?::(?:[^{}]|{[^{}]*})*)?}")
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "update", "DELETE": "delete"}
-#: Segments of paths that are one verb though they have two words.
+#: Segments of paths that are a single verb of two words.
 _WHOLE = frozenset({"cherry_pick"})
 
 
 def path_of(route: Route) -> str:
-    """The path as OpenAPI writes it: `{ref}`, whatever may stand there."""
+    """Return the path in OpenAPI's notation: `{ref}`, without a pattern."""
     return _PATTERN.sub(r"{\1}", route.path)
 
 
@@ -35,7 +35,7 @@ def parameters_in_path(route: Route) -> list[str]:
 
 
 def operation_id(route: Route) -> str:
-    """`list_project_jobs`, `cancel_project_job`, `update_group_member`."""
+    """Return an id such as `list_project_jobs`, `cancel_project_job`, `update_group_member`."""
     return "_".join((verb_of(route), *(word for word in _nouns(route) if word)))
 
 
@@ -49,13 +49,14 @@ def verb_of(route: Route) -> str:
     if answers_list(route):
         return "list"
     if route.method == "DELETE" and not route.path.endswith("}"):
-        # of more than one thing, or of the caller's own
+        # several things, or the caller's own
         return route.handler.__name__.partition("_")[0]
     return _VERBS[route.method]
 
 
 def _action(route: Route) -> str:
-    """The verb with which the path ends, which its handler is named for; none where it ends with a thing."""
+    """Return the verb at the end of the path, after which its handler is named, or an empty text if the path
+    ends with a noun."""
     last, name = _segments(route)[-1], route.handler.__name__
     if last.startswith("{") or route.method == "GET":
         return ""
@@ -71,7 +72,7 @@ def _segments(route: Route) -> list[str]:
 
 
 def _nouns(route: Route) -> list[str]:
-    """What it is about, from the outside in: `project`, `pipeline`, `jobs`."""
+    """Return the nouns of the path from the outside in: `project`, `pipeline`, `jobs`."""
     segments, action = _segments(route), _action(route)
     if action:
         segments[-1] = segments[-1].removeprefix(action).strip("_")
@@ -84,7 +85,7 @@ def _nouns(route: Route) -> list[str]:
         words.append(singular(segment) if names_one or is_made else segment)
     if route.method == "GET" and len(segments) > 1 and segments[-1].startswith("{"):
         within, last = segments[-2:]
-        if within == singular(within):  # `latest/{suffix_path}` beside `latest`
+        if within == singular(within):  # `latest/{suffix_path}` in addition to `latest`
             words.append(last.strip("{}").removesuffix("_id"))
     return words
 
@@ -108,18 +109,18 @@ _SIMPLE: Mapping[Any, Schema] = {
 }
 
 
-#: What a field's metadata says of values that a validator refuses: the keywords for it.
+#: The JSON Schema keywords for restrictions in a field's metadata that a validator enforces.
 _TOLD = {"pattern": "pattern", "most": "maxItems", "least": "minimum", "greatest": "maximum"}
 
 
 def accepted_type(field: "attrs.Attribute[Any]") -> Any:
-    """The annotation that says what the field takes: its own, or where a converter takes anything, what it makes sense
-    of (`metadata={"takes": ...}`)."""
+    """Return the annotation of the values that the field accepts: its own, or, for a converter that accepts
+    anything, the one in `metadata={"takes": ...}`."""
     return field.metadata.get("takes", field.type)
 
 
 def schema_of(annotation: Any) -> Schema:
-    """What JSON of a body fits the annotation."""
+    """Return the schema of the annotation in a JSON body."""
     arms = [arm for arm in _arms(annotation) if arm is not Unset]
     real = [arm for arm in arms if arm is not type(None)]
     schemas = [_schema_of_one(arm) for arm in real]
@@ -130,31 +131,31 @@ def schema_of(annotation: Any) -> Schema:
 
 
 def in_text(annotation: Any) -> Schema:
-    """What fits it in a path, a query or a form, where there is no null."""
+    """Return the schema of the annotation in a path, a query or a form, where there is no null."""
     real = [arm for arm in _arms(annotation) if arm not in (Unset, type(None))]
     schemas = [_schema_of_one(arm) for arm in real]
     return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
 
 
 def _with_commas(items: Schema) -> Schema:
-    """A list as one text."""
+    """Return the schema of a list as one text."""
     described: Schema = {"type": "string", "description": "The same with commas between them."}
     if "enum" in items:
-        one = "|".join(map(str, items["enum"]))
+        item = "|".join(map(str, items["enum"]))
     elif items.get("type") == "integer":
-        one = "-?[0-9]+"
+        item = "-?[0-9]+"
     else:
         return described
-    return described | {"pattern": f"^(({one})(,({one}))*)?$"}
+    return described | {"pattern": f"^(({item})(,({item}))*)?$"}
 
 
 def single(annotation: Any) -> Any:
-    """The annotation without null and `Unset`."""
+    """Return the annotation without null and `Unset`."""
     return next(arm for arm in _arms(annotation) if arm not in (Unset, type(None)))
 
 
 def object_of(parameters: type, without: frozenset[str] = frozenset()) -> Schema:
-    """The JSON object with the fields of an attrs class, by the names that are sent."""
+    """Return the schema of a JSON object with the fields of an attrs class, by their public names."""
     fields = [field for field in attrs.fields(parameters) if public_name(field) not in without]
     schema: Schema = {
         "type": "object",
@@ -168,7 +169,7 @@ def object_of(parameters: type, without: frozenset[str] = frozenset()) -> Schema
 
 
 def field_schema(field: "attrs.Attribute[Any]", describe: Callable[[Any], Schema]) -> Schema:
-    """What the field takes, with its default."""
+    """Return the schema of a field, with its default."""
     schema = dict(describe(accepted_type(field)))
     if "minimum" in field.metadata:
         schema["minimum"] = field.metadata["minimum"]
@@ -183,16 +184,17 @@ def field_schema(field: "attrs.Attribute[Any]", describe: Callable[[Any], Schema
 
 
 def _default_in_words(schema: Schema) -> Schema:
-    """Generated clients demand members of bodies that have a `default` (openapi-typescript), or always send it."""
+    """Move the default into the description: generated clients (openapi-typescript) would require members of
+    bodies that have a `default`, or would always send them."""
     default = schema.pop("default", "")
     if default == "":
         return schema
-    shown = default if isinstance(default, str) else orjson.dumps(default).decode()
-    return schema | {"description": f"Default: `{shown}`."}
+    text = default if isinstance(default, str) else orjson.dumps(default).decode()
+    return schema | {"description": f"Default: `{text}`."}
 
 
 def _present(schema: Schema) -> Schema:
-    """Without nothing: an empty text or list, or one of blanks."""
+    """Return a schema that excludes empty and blank texts, and empty lists."""
     if "anyOf" in schema:
         return schema | {"anyOf": [_present(arm) for arm in schema["anyOf"]]}
     if schema.get("type") == "array":
@@ -205,7 +207,7 @@ def is_required(field: "attrs.Attribute[Any]") -> bool:
 
 
 def _default(field: "attrs.Attribute[Any]") -> Any:
-    """As JSON; None where nothing is to be told."""
+    """Return the default as JSON, or None if it is not to be shown."""
     if isinstance(field.default, (bool, int, float, str)) and not isinstance(field.default, enum.Enum):
         return field.default
     return field.default.value if isinstance(field.default, enum.IntEnum) else None
@@ -233,13 +235,14 @@ def _schema_of_one(kind: Any) -> Schema:
     if attrs.has(kind):
         return object_of(kind)
     if issubclass(kind, enum.Enum):
-        names = {"x-enum-varnames": [member.name for member in kind]}  # by which generated clients call them
+        names = {"x-enum-varnames": [member.name for member in kind]}  # generated clients use these as names
         return _enumeration([member.value for member in kind]) | names
     return dict(_SIMPLE[kind])
 
 
 def _enumeration(choices: Iterable[Any]) -> Schema:
-    """Of values that differ in spelling only (`assigned-to-me`), the first: generated clients make names of them."""
+    """Return an enumeration that contains, of values that differ in spelling only (`assigned-to-me`), the
+    first one: generated clients make names of them."""
     spelt = {str(choice).replace("-", "_"): choice for choice in reversed(list(choices))}
     return {
         "type": "string" if isinstance(next(iter(spelt.values())), str) else "integer",
@@ -283,13 +286,13 @@ _MEANINGS: Mapping[str, str] = {
 
 
 def meaning(name: str, route: Route | None) -> str:
-    """What `name` means to `route`; empty where the name says it."""
+    """Return the meaning of the parameter `name` of `route`, or an empty text if the name says it."""
     if name == "id" and route is not None and route.access.who in ("project", "group"):
         return f"ID of the {route.access.who}, or its full path, percent-encoded: `group%2Fapp`."
     return _MEANINGS.get(name, "")
 
 
-#: Requests with these methods carry what their path does not in the query; others in a body.
+#: Requests with these methods have their other parameters in the query instead of a body.
 _WITHOUT_BODY = frozenset({"GET", "DELETE"})
 #: Credentials, which security schemes describe.
 _CREDENTIALS = frozenset({"private_token", "job_token"})
@@ -301,17 +304,17 @@ def fields_of(route: Route) -> list["attrs.Attribute[Any]"]:
 
 
 def parameters_of(route: Route) -> list[Schema]:
-    """The operation's parameters in path and query."""
+    """Return the operation's parameters in path and query."""
     in_path = parameters_in_path(route)
-    found = [_in_path(field, route) for field in fields_of(route) if public_name(field) in in_path]
+    parameters = [_in_path(field, route) for field in fields_of(route) if public_name(field) in in_path]
     if route.method in _WITHOUT_BODY or route.streams_body:
         for field in _beside_path(route):
-            found += _in_query(public_name(field), field, required=is_required(field))
-    return sorted(found, key=lambda one: (one["in"] != "path", not one["required"]))
+            parameters += _in_query(public_name(field), field, required=is_required(field))
+    return sorted(parameters, key=lambda parameter: (parameter["in"] != "path", not parameter["required"]))
 
 
 def body_of(route: Route, component: str) -> tuple[Schema | None, dict[str, Schema]]:
-    """The operation's request body, and the schemas to which it refers, by their names."""
+    """Return the operation's request body, and the schemas to which it refers, by name."""
     if route.streams_body:
         return {"required": True, "content": {route.streams_body: _streamed(route.streams_body)}}, {}
     fields = _beside_path(route) if route.method not in _WITHOUT_BODY else []
@@ -339,7 +342,8 @@ def _in_path(field: "attrs.Attribute[Any]", route: Route) -> Schema:
 
 
 def _in_query(name: str, field: "attrs.Attribute[Any]", *, required: bool) -> Iterator[Schema]:
-    """One parameter; of an object, one for each of its fields, as they are sent: `filter[environment_scope]`."""
+    """Yield the parameter, or, for an object, one parameter for each of its fields in the form
+    `filter[environment_scope]`."""
     kind = single(accepted_type(field))
     if attrs.has(kind):
         for inner in attrs.fields(kind):

@@ -230,20 +230,20 @@ class History:
     topological: bool = False
 
 
-async def history(repository: Repository, params: History, *, skip: int, limit: int) -> list[str]:
+async def history(repository: Repository, query: History, *, skip: int, limit: int) -> list[str]:
     """Return the SHAs of at most `limit` commits after the first `skip`, newest first."""
     options = {
-        f"--since={params.since.isoformat()}" if params.since else "",
-        f"--until={params.until.isoformat()}" if params.until else "",
-        f"--author={params.author}" if params.author else "",
-        "--fixed-strings" if params.author else "",
-        "--first-parent" if params.first_parent else "",
-        "--topo-order" if params.topological else "",
+        f"--since={query.since.isoformat()}" if query.since else "",
+        f"--until={query.until.isoformat()}" if query.until else "",
+        f"--author={query.author}" if query.author else "",
+        "--fixed-strings" if query.author else "",
+        "--first-parent" if query.first_parent else "",
+        "--topo-order" if query.topological else "",
     }
-    starts = ["--branches", "--tags"] if params.start is None else [_full(params.start, _FULL_OR_RANGE)]
+    starts = ["--branches", "--tags"] if query.start is None else [_full(query.start, _FULL_OR_RANGE)]
     skip = min(skip, _MOST_SKIPPED)
     arguments = ["rev-list", f"--skip={skip}", f"--max-count={limit}", *sorted(options - {""}), *starts, "--"]
-    return await _shas(repository, [*arguments, *([params.path] if params.path else [])])
+    return await _shas(repository, [*arguments, *([query.path] if query.path else [])])
 
 
 async def line_counts(repository: Repository, shas: Sequence[str]) -> dict[str, dict[str, int]]:
@@ -260,8 +260,8 @@ async def line_counts(repository: Repository, shas: Sequence[str]) -> dict[str, 
     for line in completed.stdout.decode().splitlines():
         if FULL_SHA.fullmatch(line):
             sha = line
-        elif found := {kind: int(number) for number, kind in _COUNT.findall(line)}:
-            added, removed = found.get("insertion", 0), found.get("deletion", 0)
+        elif counted := {kind: int(number) for number, kind in _COUNT.findall(line)}:
+            added, removed = counted.get("insertion", 0), counted.get("deletion", 0)
             counts[sha] = {"additions": added, "deletions": removed, "total": added + removed}
     return counts
 
@@ -273,19 +273,19 @@ def _first_parent(repository: Repository, sha: str) -> list[str]:
 async def merge_base(repository: Repository, *shas: str) -> str | None:
     """Return the best common ancestor of these commits, or None if their histories are unrelated. Of more than two
     commits, it is that of the first and a hypothetical merge of the others."""
-    found = await _shas(repository, ["merge-base", *map(_full, shas)], accept=(0, 1))
-    return found[0] if found else None
+    ancestors = await _shas(repository, ["merge-base", *map(_full, shas)], accept=(0, 1))
+    return ancestors[0] if ancestors else None
 
 
 async def refs_containing(repository: Repository, sha: str, *patterns: str) -> list[str]:
     """Return the full names of the refs that match the patterns (`refs/heads/`, `refs/merge-requests/*/head`) and
     contain the commit, sorted. Names that are not UTF-8 are left out, because JSON cannot hold them."""
     arguments = ["for-each-ref", f"--contains={_full(sha)}", "--format=%(refname)", *patterns]
-    found = []
+    names = []
     for line in (await run(arguments, repository=Path(repository.path))).stdout.splitlines():
         with suppress(UnicodeDecodeError):
-            found.append(line.decode())
-    return found
+            names.append(line.decode())
+    return names
 
 
 async def descendants(repository: Repository, sha: str, among: Collection[str]) -> set[str]:

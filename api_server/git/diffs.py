@@ -15,7 +15,7 @@ from api_server.git.processes import TIME_LIMIT_SECONDS, run, start
 from api_server.git.ref_names import FULL_SHA, NO_COMMIT
 from api_server.git.references import commit_id
 from api_server.git.repositories import Repository
-from api_server.git.trees import Entry, Pieces
+from api_server.git.trees import Entry, MarkedOutput
 
 #: Bytes of paths whose patches are requested at once: they have to fit on a command line.
 _MOST_NAMED = 100
@@ -93,19 +93,19 @@ async def differences(
     )
     reading = _Reading(repository, trees, limits)
     async with reading.diff(["--find-renames"]) as output:
-        found = await _changes(output, limits.diff_max_files + 1)
-        shown = _in_order(found)[: limits.diff_max_files]
-        wanted = shown[skip : skip + limit]
-        await asyncio.to_thread(reading.find_large, wanted)
-        if len(wanted) == len(shown) and len(found) <= limits.diff_max_files:
-            await reading.take_texts(output, found, wanted)
-            return [reading.file(change) for change in wanted], len(shown)
-    for some in _batches(wanted):
+        changes = await _changes(output, limits.diff_max_files + 1)
+        listed = _in_order(changes)[: limits.diff_max_files]
+        requested = listed[skip : skip + limit]
+        await asyncio.to_thread(reading.find_large, requested)
+        if len(requested) == len(listed) and len(changes) <= limits.diff_max_files:
+            await reading.take_texts(output, changes, requested)
+            return [reading.file(change) for change in requested], len(listed)
+    for some in _batches(requested):
         names = [path for change in some for path in sorted({change.old_path, change.new_path})]
         how = "--find-renames" if some[0].renamed else "--no-renames"
         async with reading.diff([how], names) as output:
             await reading.take_texts(output, await _changes(output), some)
-    return [reading.file(change) for change in wanted], len(shown)
+    return [reading.file(change) for change in requested], len(listed)
 
 
 class _Reading:
@@ -121,7 +121,7 @@ class _Reading:
         self.bytes_left = limits.diff_max_files * _BYTES_FOR_A_FILE
 
     @asynccontextmanager
-    async def diff(self, options: Sequence[str], names: Sequence[bytes] = ()) -> AsyncIterator[Pieces]:
+    async def diff(self, options: Sequence[str], names: Sequence[bytes] = ()) -> AsyncIterator[MarkedOutput]:
         """Yield git's raw diff followed by its patch, of only these paths if there are any."""
         arguments = ["diff-tree", "-r", "-z", "--raw", "-p", *_OPTIONS, *options, *self.trees]
         paths = ["--", *(os.fsdecode(name) for name in names)] if names else []
@@ -133,11 +133,13 @@ class _Reading:
             configuration=[threshold],
             time_limit=TIME_LIMIT_SECONDS,
         ) as child:
-            yield Pieces(child.checked_output())
+            yield MarkedOutput(child.checked_output())
 
-    async def take_texts(self, output: Pieces, changes: Iterable[_Change], wanted: Sequence[_Change]) -> None:
-        """Keep the texts of `wanted` from a patch that has the texts of all `changes`, in this order."""
-        missing = set(wanted)
+    async def take_texts(
+        self, output: MarkedOutput, changes: Iterable[_Change], requested: Sequence[_Change]
+    ) -> None:
+        """Keep the texts of `requested` from a patch that has the texts of all `changes`, in this order."""
+        missing = set(requested)
         await output.until(b"diff --git ")
         for change in changes:
             if not missing or self.lines_left <= 0 or self.bytes_left <= 0:
@@ -193,19 +195,19 @@ def _hunks(section: bytes) -> bytes:
     return b""
 
 
-async def _changes(output: Pieces, most: int | None = None) -> list[_Change]:
+async def _changes(output: MarkedOutput, most: int | None = None) -> list[_Change]:
     """Read the raw diff to its end, or about `most` changes (perhaps one more), in the order of their patches."""
-    found: list[_Change] = []
-    while (most is None or len(found) < most) and (record := await output.until(b"\0")):
+    changes: list[_Change] = []
+    while (most is None or len(changes) < most) and (record := await output.until(b"\0")):
         old_mode, new_mode, old_id, new_id, status = record.decode().removeprefix(":").split(" ")
         path = await output.until(b"\0") or b""
         if status == "T":
-            found.append(_Change(path, path, old_mode, _NO_FILE, old_id, NO_COMMIT))
-            found.append(_Change(path, path, _NO_FILE, new_mode, NO_COMMIT, new_id))
+            changes.append(_Change(path, path, old_mode, _NO_FILE, old_id, NO_COMMIT))
+            changes.append(_Change(path, path, _NO_FILE, new_mode, NO_COMMIT, new_id))
             continue
         new_path = await output.until(b"\0") or b"" if status.startswith("R") else path
-        found.append(_Change(path, new_path, old_mode, new_mode, old_id, new_id))
-    return found
+        changes.append(_Change(path, new_path, old_mode, new_mode, old_id, new_id))
+    return changes
 
 
 def _in_order(changes: Sequence[_Change]) -> list[_Change]:
@@ -245,10 +247,10 @@ async def patch_id(repository: Repository, old: str | None, new: str) -> str | N
     )
     # With full ids: they are all that the patch has of a binary file.
     arguments = ["diff-tree", "-p", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv", *trees]
-    place, limit = Path(repository.path), TIME_LIMIT_SECONDS
+    path, limit = Path(repository.path), TIME_LIMIT_SECONDS
     async with (
-        start(arguments, repository=place, time_limit=limit) as difference,
-        start(["patch-id", "--stable"], repository=place, with_stdin=True, time_limit=limit) as child,
+        start(arguments, repository=path, time_limit=limit) as difference,
+        start(["patch-id", "--stable"], repository=path, with_stdin=True, time_limit=limit) as child,
     ):
         child.feed(difference.checked_output())
         output = await child.whole_output()
@@ -311,8 +313,8 @@ async def has_line(repository: Repository, old: str, new: str, line: Line, *, la
 
 
 def _entry(repository: Repository, commit: str, path: str | None) -> Entry | None:
-    found = trees.find_entry(repository, commit, path) if path else None
-    return found if found is not None and found.is_blob else None
+    entry = trees.find_entry(repository, commit, path) if path else None
+    return entry if entry is not None and entry.is_blob else None
 
 
 async def _diff_of_blobs(repository: Repository, before: Entry, after: Entry) -> bytes:
@@ -330,7 +332,7 @@ def _has(
     if diff is None:
         hunks = [_Hunk(1 if old_lines else 0, old_lines, 1 if new_lines else 0, new_lines)]
     else:
-        hunks = [_Hunk(*(int(number or 1) for number in found)) for found in _HUNK.findall(diff)]
+        hunks = [_Hunk(*(int(number or 1) for number in numbers)) for numbers in _HUNK.findall(diff)]
     return _is_there(line, hunks, old_lines)
 
 

@@ -10,7 +10,7 @@ import attrs
 from api_server.git.errors import GitError
 from api_server.git.processes import run, start
 from api_server.git.repositories import Repository
-from api_server.git.trees import Pieces
+from api_server.git.trees import MarkedOutput
 
 #: Seconds that a folder's page waits for the commits of its entries.
 LOOKING_SECONDS = 2.0
@@ -36,19 +36,19 @@ async def last_commits(
     """
     prefix = f"{folder}/" if folder else ""
     left = {name.encode(): name for name in names}
-    found: dict[str, str] = {}
+    shas: dict[str, str] = {}
     looked_at = 0
     async with aclosing(_changes(repository, commit, folder, time_limit)) as changes:
         with suppress(GitError):
             async for sha, path in changes:
-                found.setdefault("", sha)
+                shas.setdefault("", sha)
                 entry = path.removeprefix(prefix.encode()).partition(b"/")[0]
                 if (name := left.pop(entry, None)) is not None:
-                    found[name] = sha
+                    shas[name] = sha
                 looked_at += 1
                 if not left or looked_at == _MOST_PATHS:
                     break
-    return found
+    return shas
 
 
 async def _changes(
@@ -68,13 +68,13 @@ async def _changes(
     async with start(
         [*arguments, *([folder] if folder else [])], repository=Path(repository.path), time_limit=time_limit
     ) as child:
-        pieces, sha = Pieces(child.checked_output()), ""
-        while (piece := await pieces.until(b"\0")) is not None:
-            piece = piece.removeprefix(b"\n")
-            if piece.startswith(_MARK):
-                sha = piece.removeprefix(_MARK).decode()
-            elif piece:
-                yield sha, piece
+        records, sha = MarkedOutput(child.checked_output()), ""
+        while (record := await records.until(b"\0")) is not None:
+            record = record.removeprefix(b"\n")
+            if record.startswith(_MARK):
+                sha = record.removeprefix(_MARK).decode()
+            elif record:
+                yield sha, record
 
 
 @attrs.define

@@ -329,9 +329,9 @@ async def rebase(repository: Repository, head: str, onto: str, committer: Person
     if not await can_be_merged(repository, head, onto, await merge_base(repository, head, onto)):
         raise _too_many_files()
     # What stands on the right of the three dots, but for what stands on their left as well under another SHA.
-    wanted = ["--cherry-pick", "--right-only", "--no-merges", "--topo-order", f"{onto}...{head}", "--"]
+    selection = ["--cherry-pick", "--right-only", "--no-merges", "--topo-order", f"{onto}...{head}", "--"]
     completed = await run(
-        ["rev-list", f"--max-count={MOST_REBASED + 1}", *wanted], repository=Path(repository.path)
+        ["rev-list", f"--max-count={MOST_REBASED + 1}", *selection], repository=Path(repository.path)
     )
     shas = completed.stdout.decode().split()
     if len(shas) > MOST_REBASED:

@@ -175,13 +175,13 @@ class PushRequest:
 
 async def read_push(body: AsyncIterable[bytes], bounds: Bounds = DEFAULTS) -> PushRequest:
     """Read which refs `body` wants to move. Raise `MalformedPushError` for a body that is no push."""
-    pieces = aiter(body)
+    chunks = aiter(body)
     parser = PushParser(bounds.updates)
     while True:
-        piece = await _next(pieces)
+        piece = await _next(chunks)
         if await aside(len(piece) > _PARSED_AT_ONCE, parser.feed, piece):
             break
-    return PushRequest(parser.push(), rejoined(bytes(parser.received), pieces))
+    return PushRequest(parser.push(), rejoined(bytes(parser.received), chunks))
 
 
 @asynccontextmanager
@@ -298,8 +298,8 @@ async def _listen(child: Child, said: "asyncio.Queue[bytes | None]") -> None:
 
 def _remark(text: str) -> bytes:
     """Return a line of the side band, which git shows behind `remote:`."""
-    shown = "".join(character for character in text if character.isprintable())
-    cut = shown.encode(errors="replace")[:_REMARK_BYTES].decode(errors="ignore")
+    printable = "".join(character for character in text if character.isprintable())
+    cut = printable.encode(errors="replace")[:_REMARK_BYTES].decode(errors="ignore")
     return packet(b"\2%s\n" % cut.encode())
 
 
@@ -379,8 +379,8 @@ def _sync(repository: Path, folders: Sequence[str], refs: Sequence[str]) -> None
     repositories.sync_refs(repository, refs)
 
 
-async def _next(pieces: AsyncIterator[bytes]) -> bytes:
-    piece = await anext(pieces, None)
-    if piece is None:
+async def _next(chunks: AsyncIterator[bytes]) -> bytes:
+    chunk = await anext(chunks, None)
+    if chunk is None:
         raise MalformedPushError("The request ended before its first flush packet.")
-    return piece
+    return chunk

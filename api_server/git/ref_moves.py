@@ -62,10 +62,10 @@ async def _attempted(repository: Path, attempt: Callable[[int], Awaitable[_Resul
 
 async def make_way(repository: Path, refs: Iterable[str]) -> None:
     """For git that moves these refs next: removes what is left in its way. A lock that is held is git's to tell of."""
-    wanted = [*(f"{ref}.lock" for ref in refs), "HEAD.lock", *_PACKED]
+    paths = [*(f"{ref}.lock" for ref in refs), "HEAD.lock", *_PACKED]
 
     async def look() -> None:
-        if await asyncio.to_thread(_any_is_there, repository, wanted):
+        if await asyncio.to_thread(_any_is_there, repository, paths):
             raise RepositoryLockedError
 
     try:
@@ -99,13 +99,13 @@ def remove_left_locks(repository: Path) -> bool:
 
 def remove_locks(repository: Path) -> bool:
     """Remove all of them; to be called by whoever alone moves refs."""
-    found = list(_locks(repository))
-    for lock in found:
+    locks = list(_locks(repository))
+    for lock in locks:
         lock.unlink(missing_ok=True)
-    if found:
-        names = [str(lock.relative_to(repository)) for lock in found[:10]]
+    if locks:
+        names = [str(lock.relative_to(repository)) for lock in locks[:10]]
         log.warning("removed locks that a killed git left", repository=repository.name, locks=names)
-    return bool(found)
+    return bool(locks)
 
 
 def _locks(repository: Path) -> Iterator[Path]:

@@ -77,10 +77,10 @@ def branch(repository: Repository, name: str) -> Branch | None:
 
 def tags(repository: Repository) -> list[Tag]:
     """Return all tags of commits, by name. Reads each annotated tag's object: call it in a thread."""
-    found = (
+    resolved = (
         _tag(repository, name, target) for name, target in _named(repository, ReferenceFilter.TAGS, TAGS)
     )
-    return [tag for tag in found if tag is not None]
+    return [tag for tag in resolved if tag is not None]
 
 
 def tag_names(repository: Repository) -> list[str]:
@@ -135,14 +135,14 @@ def resolve_history(repository: Repository, revision: str) -> str | None:
 
 def resolve_unambiguous(repository: Repository, name: str) -> Resolved | None:
     """As `resolve`, of branches and tags alone. Raise `AmbiguousNameError` for a short name that both have."""
-    found = resolve(repository, name)
-    if found is None or found.kind == "commit":
+    resolved = resolve(repository, name)
+    if resolved is None or resolved.kind == "commit":
         return None
-    if found.kind == "branch" and found.name == name and _resolve_tag(repository, name) is not None:
+    if resolved.kind == "branch" and resolved.name == name and _resolve_tag(repository, name) is not None:
         raise AmbiguousNameError(
             f"{name!r} is both a branch and a tag: say {BRANCHES}{name} or {TAGS}{name}."
         )
-    return found
+    return resolved
 
 
 def split_ref_and_path(repository: Repository, text: str) -> tuple[Resolved, str] | None:
@@ -174,13 +174,13 @@ def commit_id(repository: Repository, sha: str) -> str | None:
 
 
 def _resolve_branch(repository: Repository, name: str) -> Resolved | None:
-    found = branch(repository, name)
-    return Resolved("branch", name, found.commit) if found is not None else None
+    existing = branch(repository, name)
+    return Resolved("branch", name, existing.commit) if existing is not None else None
 
 
 def _resolve_tag(repository: Repository, name: str) -> Resolved | None:
-    found = tag(repository, name)
-    return Resolved("tag", name, found.commit) if found is not None else None
+    existing = tag(repository, name)
+    return Resolved("tag", name, existing.commit) if existing is not None else None
 
 
 def _resolve_sha(repository: Repository, sha: str, *, is_fixed: bool = False) -> Resolved | None:
@@ -204,21 +204,21 @@ def _target(repository: Repository, namespace: str, name: str) -> pygit2.Oid | N
 
 def _named(repository: Repository, kind: ReferenceFilter, namespace: str) -> Iterator[tuple[str, str]]:
     """Name and targets in order; a name that is not UTF-8 fits no URL and no JSON, so it is left out."""
-    found = []
+    pairs = []
     for reference in repository.references.iterator(kind):
         try:
-            found.append((reference.raw_name.decode().removeprefix(namespace), str(reference.target)))
+            pairs.append((reference.raw_name.decode().removeprefix(namespace), str(reference.target)))
         except UnicodeDecodeError:
             continue
-    return iter(sorted(found))
+    return iter(sorted(pairs))
 
 
 def _tag(repository: Repository, name: str, target: str) -> Tag | None:
     commit = commit_id(repository, target)
     if commit is None:
         return None
-    found = repository[target]
+    git_object = repository[target]
     message = None
-    if isinstance(found, pygit2.Tag):
-        message = decode((found.raw_message or b"")[:_MESSAGE_BYTES]).rstrip("\n")
+    if isinstance(git_object, pygit2.Tag):
+        message = decode((git_object.raw_message or b"")[:_MESSAGE_BYTES]).rstrip("\n")
     return Tag(name, commit, target, message)

@@ -55,10 +55,10 @@ def _folders_up_to(repository: Path, ref: str) -> Iterator[Path]:
         folder = folder.parent
 
 
-def _sync(places: Iterable[Path]) -> None:
-    for place in places:
+def _sync(paths: Iterable[Path]) -> None:
+    for path in paths:
         try:
-            descriptor = os.open(place, os.O_RDONLY)
+            descriptor = os.open(path, os.O_RDONLY)
         except FileNotFoundError:
             continue
         try:

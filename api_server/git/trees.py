@@ -21,11 +21,11 @@ from api_server.git.references import commit_id
 from api_server.git.repositories import Repository, open_repository
 
 #: No path and no shown difference is longer.
-MOST_PIECE_BYTES = 16 * 1024 * 1024
+MOST_RECORD_BYTES = 16 * 1024 * 1024
 
 
-class Pieces:
-    """The output in pieces that end with a mark."""
+class MarkedOutput:
+    """The output of a child, read in records that end with a mark."""
 
     def __init__(self, chunks: AsyncIterator[bytes]) -> None:
         self._chunks = chunks
@@ -38,9 +38,11 @@ class Pieces:
         Raise `OutputTooLargeError` where the mark does not come, and what the output raises.
         """
         searched = self._position
-        while (found := self._waiting.find(mark, searched)) < 0:
-            if len(self._waiting) - self._position > MOST_PIECE_BYTES:
-                raise OutputTooLargeError("output", None, f"more than {MOST_PIECE_BYTES} bytes in one piece")
+        while (end := self._waiting.find(mark, searched)) < 0:
+            if len(self._waiting) - self._position > MOST_RECORD_BYTES:
+                raise OutputTooLargeError(
+                    "output", None, f"more than {MOST_RECORD_BYTES} bytes in one record"
+                )
             rest = self._waiting[self._position :]
             chunk = await anext(self._chunks, None)
             if chunk is None:
@@ -48,9 +50,9 @@ class Pieces:
                 return rest or None
             self._waiting, self._position = rest + chunk, 0
             searched = max(0, len(rest) - len(mark) + 1)
-        piece = self._waiting[self._position : found]
-        self._position = found + len(mark)
-        return piece
+        record = self._waiting[self._position : end]
+        self._position = end + len(mark)
+        return record
 
 
 #: Files up to this size are better read in process and at once, larger ones streamed by a child.
@@ -87,14 +89,14 @@ def find_entry(repository: Repository, commit: str, path: str) -> Entry | None:
     if path.endswith("/") or "\0" in path:  # libgit2 would read "a" in "a/" and "a\0b"
         return None
     try:
-        found = tree_of(repository, commit)[path]
+        git_object = tree_of(repository, commit)[path]
     except (KeyError, ValueError, pygit2.GitError):
         return None
-    kind = _ENTRY_KINDS.get(found.filemode, "file")  # old tools wrote modes such as 100664
+    kind = _ENTRY_KINDS.get(git_object.filemode, "file")  # old tools wrote modes such as 100664
     size = None
     if kind not in ("folder", "submodule"):
-        _, size = repository.odb.read_header(found.id)
-    return Entry(path, kind, str(found.id), size)
+        _, size = repository.odb.read_header(git_object.id)
+    return Entry(path, kind, str(git_object.id), size)
 
 
 def read_blob(repository: Repository, entry: Entry) -> bytes:
@@ -161,37 +163,37 @@ class Folder:
         if len(some) <= counted:
             some.sort(key=lambda record: _ORDER[_kind(record)])
             return self._as_nodes(some[skip : skip + limit]), skip + limit < len(some), len(some)
-        found: list[bytes] = []
+        collected: list[bytes] = []
         for kind, options in _KINDS.items():
             async with self._listed(options) as listed:
                 async for records in listed:
                     of_kind = [record for record in records if _kind(record) == kind]
-                    found += of_kind[skip:]
+                    collected += of_kind[skip:]
                     skip = max(0, skip - len(of_kind))
-                    if len(found) > limit:
-                        return self._as_nodes(found[:limit]), True, None
-        return self._as_nodes(found), False, None
+                    if len(collected) > limit:
+                        return self._as_nodes(collected[:limit]), True, None
+        return self._as_nodes(collected), False, None
 
     async def after(self, key: bytes, limit: int) -> tuple[Sequence[Node], bool]:
         """Return at most `limit` nodes behind the `key` of one, by path; and whether more follow."""
-        found: list[bytes] = []
+        collected: list[bytes] = []
         async with self._listed(["-t"]) as listed:
             async for records in listed:
                 if not records or _key(records[-1], self.prefix) <= key:  # as none of these
                     continue
-                found += [record for record in records if _key(record, self.prefix) > key]
-                if len(found) > limit:
-                    return self._as_nodes(found[:limit]), True
-        return self._as_nodes(found), False
+                collected += [record for record in records if _key(record, self.prefix) > key]
+                if len(collected) > limit:
+                    return self._as_nodes(collected[:limit]), True
+        return self._as_nodes(collected), False
 
     async def _first(self, most: int) -> list[bytes]:
-        found: list[bytes] = []
+        collected: list[bytes] = []
         async with self._listed(["-t"]) as listed:
             async for records in listed:
-                found += records
-                if len(found) >= most:
+                collected += records
+                if len(collected) >= most:
                     break
-        return found[:most]
+        return collected[:most]
 
     def _listed(self, options: Sequence[str]) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
         """git's records of what is in the folder: a node of each would cost ten times what git does."""
@@ -246,13 +248,13 @@ async def changed_paths(repository: Repository, old: str, new: str, most: int) -
 
 
 async def _names(repository: Repository, arguments: Sequence[str], most: int) -> list[str]:
-    found: list[str] = []
+    collected: list[str] = []
     async with _records(Path(repository.path), arguments) as listed:
         async for records in listed:
-            found += [record.decode(errors="surrogateescape") for record in records]
-            if len(found) > most:
+            collected += [record.decode(errors="surrogateescape") for record in records]
+            if len(collected) > most:
                 raise OutputTooLargeError(arguments[0], None, f"more than {most} paths")
-    return found
+    return collected
 
 
 @asynccontextmanager
@@ -264,9 +266,9 @@ async def _records(repository: Path, arguments: Sequence[str]) -> AsyncIterator[
             rest = b""
             async for chunk in child.checked_output():
                 *whole, rest = (rest + chunk).split(b"\0")
-                if len(rest) > MOST_PIECE_BYTES:
+                if len(rest) > MOST_RECORD_BYTES:
                     raise OutputTooLargeError(
-                        arguments[0], None, f"more than {MOST_PIECE_BYTES} bytes in one record"
+                        arguments[0], None, f"more than {MOST_RECORD_BYTES} bytes in one record"
                     )
                 yield whole
 
@@ -288,13 +290,13 @@ class TreeSizes:
         """How many files and folders it has, at all depths."""
         waiting = [tree]
         while waiting:
-            one = waiting[-1]
-            entries = list(self._repository[one].peel(pygit2.Tree))
+            oid = waiting[-1]
+            entries = list(self._repository[oid].peel(pygit2.Tree))
             folders = [entry.id for entry in entries if entry.filemode == FileMode.TREE]
             if unknown := [folder for folder in folders if folder not in self._known]:
                 waiting += unknown
             else:
-                self._known[one] = len(entries) + sum(self._known[folder] for folder in folders)
+                self._known[oid] = len(entries) + sum(self._known[folder] for folder in folders)
                 waiting.pop()
         return self._known[tree]
 

@@ -48,9 +48,9 @@ class Thresholds:
 
 
 @attrs.frozen
-class Found:
-    """What a look at a repository found. `is_quiet`: nobody was at work. `since`: seconds since 1970 when it was
-    first written after the last look that was in quiet."""
+class RepositoryState:
+    """The state of a repository. `is_quiet`: nobody was at work. `since`: seconds since 1970 when it was first written
+    after the last check that found it quiet."""
 
     is_quiet: bool
     wants_packing: bool
@@ -59,20 +59,20 @@ class Found:
 
 def written(root: Path) -> list[Path]:
     """Return the repositories that have been written since somebody looked after them, longest ago first. Blocks."""
-    found = []
+    marks = []
     for mark in (root / "written").glob("*.git"):
         try:
-            found.append((mark.stat().st_mtime, mark.name))
+            marks.append((mark.stat().st_mtime, mark.name))
         except FileNotFoundError:
             continue
-    return [_repository(root, name) for _, name in sorted(found)]
+    return [_repository(root, name) for _, name in sorted(marks)]
 
 
 def _repository(root: Path, name: str) -> Path:
     return root / f"{int(name.removesuffix('.git')) % 256:02x}" / name
 
 
-def look_after(repository: Path, thresholds: Thresholds, now: float) -> Found:
+def look_after(repository: Path, thresholds: Thresholds, now: float) -> RepositoryState:
     """Remove what nobody living can want, and take the mark off it where nobody is at work. Blocks; `now` is in
     seconds since 1970.
 
@@ -86,9 +86,9 @@ def look_after(repository: Path, thresholds: Thresholds, now: float) -> Found:
         since = now
     if not repository.is_dir():  # it has been deleted
         mark.unlink(missing_ok=True)
-        return Found(is_quiet=True, wants_packing=False, since=since)
+        return RepositoryState(is_quiet=True, wants_packing=False, since=since)
     is_quiet = _clean_up(repository, mark, now)
-    return Found(is_quiet, wants_packing(repository, thresholds), since)
+    return RepositoryState(is_quiet, wants_packing(repository, thresholds), since)
 
 
 def _clean_up(repository: Path, mark: Path, now: float) -> bool:
@@ -122,8 +122,8 @@ def _release_packs(repository: Path) -> None:
 def _set_aside(repository: Path) -> list[Path]:
     aside = repository.parent.parent / "unfinished"
     aside.mkdir(exist_ok=True)
-    found = list((repository / "objects").glob(f"{UNDER_WAY}*"))
-    return [folder.rename(aside / uuid.uuid4().hex) for folder in found]
+    folders = list((repository / "objects").glob(f"{UNDER_WAY}*"))
+    return [folder.rename(aside / uuid.uuid4().hex) for folder in folders]
 
 
 def clean_up_packing(repository: Path, now: float) -> None:

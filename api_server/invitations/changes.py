@@ -61,14 +61,14 @@ def read_recipients(emails: Sequence[str] | None, user_ids: Sequence[str] | None
     ids = _distinct(user_ids)
     if not all(_is_id(text) for text in ids):
         raise bad_parameters("user_id is invalid")
-    found = Recipients(_distinct(emails), [int(text) for text in ids])
-    if not all(is_address(text) and _INVITABLE.fullmatch(text) for text in found.emails):
+    recipients = Recipients(_distinct(emails), [int(text) for text in ids])
+    if not all(is_address(text) and _INVITABLE.fullmatch(text) for text in recipients.emails):
         raise bad_parameters("email contains an invalid email address")
-    if len(found.emails) + len(found.user_ids) > MOST_RECIPIENTS:
+    if len(recipients.emails) + len(recipients.user_ids) > MOST_RECIPIENTS:
         raise RefusedAsAWhole(
             f"Too many users specified (limit is {MOST_RECIPIENTS})", "too_many_invites_error"
         )
-    return found
+    return recipients
 
 
 def _distinct(texts: Sequence[str] | None) -> list[str]:
@@ -102,7 +102,7 @@ class Offer:
 
 @attrs.frozen
 class Means:
-    """What inviting by mail takes of the application: the vault that makes tokens, and how many letters may go."""
+    """What inviting by mail takes of the application: the vault that makes tokens, and how many emails may be sent."""
 
     vault: Vault
     settings: Settings
@@ -172,7 +172,7 @@ async def _ask(
     seed = os.urandom(_SEED_BYTES)
     invitation_id = await queries.create(
         transaction,
-        **source.place,
+        **source.ids,
         email=email,
         access_level=offer.level,
         member_role_id=offer.member_role_id,
@@ -219,7 +219,7 @@ async def update(
     ):
         raise invalid(problems)
     ends = invitation.expires_at if isinstance(expires_at, Unset) else expires_at
-    shown = await queries.update(transaction, invitation.id, level, ends, author.id)
+    entity = await queries.update(transaction, invitation.id, level, ends, author.id)
     if (level, ends) != (invitation.role, invitation.expires_at):
         await _record(
             transaction,
@@ -232,7 +232,7 @@ async def update(
             expiry_to=ends,
             **{"from": invitation.role.title, "to": level.title, "as": level.title},
         )
-    return shown
+    return entity
 
 
 async def withdraw(transaction: Transaction, source: Source, email: str, author: Author) -> None:
@@ -283,7 +283,7 @@ async def clear_away(transaction: Transaction, kept: datetime.timedelta) -> int:
 
 
 async def _locked(transaction: Transaction, source: Source, email: str) -> Invitation:
-    invitation = await queries.lock_by_email(transaction, email, **source.place)
+    invitation = await queries.lock_by_email(transaction, email, **source.ids)
     if invitation is None:
         raise ApiError(404, {"message": "404 Not Found"})
     return invitation

@@ -16,7 +16,7 @@ from api_server.services import Services
 from api_server.web import routes as tiers
 from api_server.web.answers import json_text, json_value, no_content
 from api_server.web.auth import Actor
-from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.pagination import Paginated, paginated, requested_page
 from api_server.web.params import KEEPS_BLANKS, UNSET, AtMost, CommaList, Name, Unset
 from api_server.web.routes import Role, Routes
 
@@ -85,9 +85,9 @@ async def list_invitations(
     request: web.Request, services: Services, params: ListInvitations, resource: Project | Group
 ) -> web.Response:
     """Endpoint 32: those of exactly this group or project that are not answered yet, oldest first."""
-    page = wanted_page(params, queries.LISTING, default_sort="asc")
+    page = requested_page(params, queries.LISTING, default_sort="asc")
     listed = await queries.list_invitations(
-        services.database, page, **source_of(resource).place, query=params.query or None
+        services.database, page, **source_of(resource).ids, query=params.query or None
     )
     return await paginated(request, page, listed)
 
@@ -101,7 +101,7 @@ async def update_invitation(
 ) -> web.Response:
     """Endpoint 33: a level that is not given is 30; `expires_at` null is without end. No mail is sent again."""
     async with services.database.transaction() as transaction:
-        shown = await changes.update(
+        entity = await changes.update(
             transaction,
             source_of(resource),
             params.email,
@@ -109,7 +109,7 @@ async def update_invitation(
             params.expires_at,
             actor.author,
         )
-    return json_text(shown)
+    return json_text(entity)
 
 
 @routes.delete("/groups/{id}/invitations/{email}", access=group(Role.OWNER), answers="204")

@@ -1,1 +1,1 @@
-"""Merge requests: one branch that is to be merged into another of the same project."""
+"""Merge requests: requests to merge a branch into another of the same project."""

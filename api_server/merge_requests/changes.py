@@ -1,4 +1,5 @@
-"""Making, editing, closing, reopening, deleting and approving merge requests, each in the caller's transaction."""
+"""Creating, editing, closing, reopening, deleting and approving merge requests, each in the caller's
+transaction."""
 
 import asyncio
 import functools
@@ -35,8 +36,8 @@ Action = Literal["open", "update", "close", "reopen", "merge", "approved", "unap
 
 @attrs.frozen(kw_only=True)
 class MergeRequestEvent:
-    """`changes` is what differs, by attribute: `{"title": (previous, current)}`; `old_head` is the SHA that a push to
-    the source branch replaced."""
+    """A change of a merge request. `changes` contains the changed attributes: `{"title": (previous,
+    current)}`; `old_head` is the SHA that a push to the source branch replaced."""
 
     merge_request_id: int
     action: Action
@@ -45,26 +46,26 @@ class MergeRequestEvent:
     old_head: str | None = None
 
 
-#: Runs when the merge request's row is up to date; it queues what takes time.
+#: Called when the merge request's row is up to date; it queues slow work.
 MergeRequestListener = Callable[[Transaction, MergeRequestEvent], Awaitable[None]]
 
 MERGE_REQUEST_LISTENERS = Key[list[MergeRequestListener]]("merge_request_listeners", list)
 
 
-#: As `is_draft` of state/merge_request_functions.sql.
+#: The same rule as `is_draft` of state/merge_request_functions.sql.
 DRAFT = re.compile(r"(\s*(draft:|\[draft\]|\(draft\))\s*)+", re.IGNORECASE)
-#: Of the commits of a new merge request so many are looked at.
+#: Maximum number of commits of a new merge request that are examined.
 _MOST_COMMITS = 100
 
 
 def without_draft(title: str) -> str:
-    """Return the title without what makes it a draft."""
+    """Return the title without the prefix of a draft."""
     draft = DRAFT.match(title)
     return title[draft.end() :] if draft else title
 
 
 def with_draft(title: str, *, draft: bool) -> str:
-    """Return the title of a draft, or of what is none."""
+    """Return the title with or without the prefix of a draft."""
     ready = without_draft(title)
     return f"Draft: {ready}" if draft else ready
 
@@ -72,10 +73,11 @@ def with_draft(title: str, *, draft: bool) -> str:
 async def title_and_description(
     repository: Repository, branch: str, head: str, target: str
 ) -> tuple[str, str]:
-    """Return what a new merge request from a branch is called, as GitLab proposes it: by its only commit, else by its
-    oldest one whose message has a text, else by the branch."""
+    """Return the title and description of a new merge request from a branch, as GitLab proposes them: from
+    its only commit, otherwise from its oldest commit whose message has a body, otherwise from the branch
+    name."""
     shas = await commits_between(repository, target, head, _MOST_COMMITS)
-    # In a thread: messages are as large as a push may bring them.
+    # In a thread, because pushed messages may be large.
     return await asyncio.to_thread(_proposed, repository, branch, shas)
 
 
@@ -93,8 +95,8 @@ def _proposed(repository: Repository, branch: str, shas: Sequence[str]) -> tuple
 
 @attrs.frozen(kw_only=True)
 class ProjectActor:
-    """A user in a project. What she is judged on holds when the first transaction of `database` begins, or that raises
-    `ChangedMeanwhile`."""
+    """A user in a project. The data on which the user is judged must be unchanged when the first transaction
+    of `database` begins; otherwise it raises `ChangedMeanwhile`."""
 
     services: Services
     project: Project
@@ -111,17 +113,17 @@ class ProjectActor:
         return self.services[REPOSITORIES].open(self.project.id)
 
     async def protection(self, branch: str) -> Protection:
-        """What protects the branch, which she is judged on."""
-        found = await protection_of(self.database, self.project.id, branch)
+        """Return the protection of the branch, and record it as a precondition."""
+        protection = await protection_of(self.database, self.project.id, branch)
         read = functools.partial(protection_of, project_id=self.project.id, name=branch)
-        self.preconditions.add(Precondition((f"project:{self.project.id}",), found, read))
-        return found
+        self.preconditions.add(Precondition((f"project:{self.project.id}",), protection, read))
+        return protection
 
 
 def acting(services: Services, actor: Actor, project: Project) -> ProjectActor:
-    """The caller of a request that writes."""
+    """Return the caller of a request that writes."""
     return ProjectActor(
-        # what merging notes before git moves refs is not judged: that the request still may is checked when they move
+        # merging records data before git moves refs; the preconditions are checked when the refs move
         services=services.shared,
         project=project,
         user_id=actor.user_id,
@@ -131,8 +133,8 @@ def acting(services: Services, actor: Actor, project: Project) -> ProjectActor:
 
 
 async def acting_later(services: Services, project_id: int, user_id: int | None) -> ProjectActor | None:
-    """The user with the rights that she has now; None where she could not ask for it any more, or the project is not
-    there, or archived."""
+    """Return the user with the user's current rights, or None if the user could no longer make the request,
+    or the project has been removed or archived."""
     database, preconditions = services.database, Preconditions()
     user = None if user_id is None else await queries.find_active_user(database, user_id)
     if user is None:
@@ -155,19 +157,20 @@ async def acting_later(services: Services, project_id: int, user_id: int | None)
     )
 
 
-#: Of one merge request, and as many reviewers.
+#: Maximum number of assignees of a merge request, and of reviewers.
 MOST_PEOPLE = 200
 
 
 async def name_people(
-    transaction: Transaction, project_id: int, merge_request_id: int, wanted: Mapping[Part, Sequence[int]]
+    transaction: Transaction, project_id: int, merge_request_id: int, people: Mapping[Part, Sequence[int]]
 ) -> dict[str, tuple[Any, Any]]:
-    """Makes these users the assignees and reviewers, those who cannot see the merge request left out, as GitLab does.
+    """Make these users the assignees and reviewers, except those who cannot see the merge request, as GitLab
+    does.
 
-    Gives what has changed, as listeners are told of it. Raises 400 for too many.
+    Return the changes for listeners. Raise 400 for too many.
     """
     changes: dict[str, tuple[Any, Any]] = {}
-    for part, user_ids in wanted.items():
+    for part, user_ids in people.items():
         if len(set(user_ids)) > MOST_PEOPLE:
             raise invalid({f"{part}s": [f"total must be less than or equal to {MOST_PEOPLE}"]})
         readers = await queries.readers_among(transaction, project_id, list(dict.fromkeys(user_ids)))
@@ -189,7 +192,7 @@ _MERGED_STAYS_MERGED = "A merged merge request cannot be closed or reopened"
 
 @attrs.frozen(kw_only=True)
 class Edit:
-    """What a caller wants to be different; None is left as it is."""
+    """The changes that a caller requests; None means unchanged."""
 
     title: str | None = None
     description: str | None = None
@@ -197,27 +200,28 @@ class Edit:
     target_branch: str | None = None
     remove_source_branch: bool | None = None
     squash: bool | None = None
-    #: Ids of users, by the part that they are to take.
+    #: Ids of users, by the part that they are to have.
     people: Mapping[Part, Sequence[int]] = attrs.field(factory=dict)
 
     @property
     def values(self) -> dict[str, Any]:
-        """Of the merge request's own columns."""
+        """The values for the merge request's own columns."""
         return attrs.asdict(self, filter=lambda field, _: field.name != "people")
 
 
 def head_ref(iid: int) -> str:
-    """The ref that keeps the source's commits, whatever becomes of the branch."""
+    """Return the ref that keeps the source's commits, even if the branch is deleted."""
     return f"{MERGE_REQUESTS}{iid}/head"
 
 
 def merge_ref(iid: int) -> str:
-    """The ref of what merging would make."""
+    """Return the ref of the commit that merging would create."""
     return f"{MERGE_REQUESTS}{iid}/merge"
 
 
 async def create(actor: ProjectActor, transaction: Transaction, source_branch: str, edit: Edit) -> int:
-    """The new merge request's id. Raises 400 without the branches, 409 when one is open, 422 for one branch twice."""
+    """Create a merge request and return its id. Raise 400 if a branch is missing, 409 if there is an open
+    one, 422 if both branches are the same."""
     _check_texts(edit)
     target_branch = edit.target_branch or ""
     if source_branch == target_branch:
@@ -245,7 +249,7 @@ async def create(actor: ProjectActor, transaction: Transaction, source_branch: s
 
 
 async def edit(actor: ProjectActor, transaction: Transaction, merge_request_id: int, params: Edit) -> None:
-    """Changes what differs and tells of it. Raises as `create`."""
+    """Apply the changes and notify listeners. Raise the errors of `create`."""
     _check_texts(params)
     before = await queries.lock(transaction, merge_request_id)
     changed = {
@@ -265,7 +269,7 @@ async def edit(actor: ProjectActor, transaction: Transaction, merge_request_id: 
 
 
 async def close(actor: ProjectActor, transaction: Transaction, merge_request_id: int) -> None:
-    """Does nothing to a closed one. Raises 422 for a merged one."""
+    """Close the merge request, unless it is closed. Raise 422 if it is merged."""
     before = await queries.lock(transaction, merge_request_id)
     if before.state == "merged":
         raise invalid([_MERGED_STAYS_MERGED], status=422)
@@ -277,7 +281,8 @@ async def close(actor: ProjectActor, transaction: Transaction, merge_request_id:
 
 
 async def reopen(actor: ProjectActor, transaction: Transaction, merge_request_id: int) -> None:
-    """With its branches as they are now. Does nothing to an open one. Raises 400, 409 and (merged) 422."""
+    """Reopen the merge request with the current heads of its branches, unless it is open. Raise 400, 409 and,
+    if it is merged, 422."""
     before = await queries.lock(transaction, merge_request_id)
     if before.state == "merged":
         raise invalid([_MERGED_STAYS_MERGED], status=422)
@@ -295,7 +300,8 @@ async def reopen(actor: ProjectActor, transaction: Transaction, merge_request_id
 async def delete(
     services: Services, actor: Actor, transaction: Transaction, project: Project, merge_request_id: int
 ) -> None:
-    """Whatever its state, with what keeps its commits. Raises as `remove_internal_ref`."""
+    """Delete the merge request in any state, with the refs that keep its commits. Raise the errors of
+    `remove_internal_ref`."""
     before = await queries.lock(transaction, merge_request_id)
     await queries.delete(transaction, before.id)
     target = project.entity.target(before.id, f"!{before.iid} {before.title}")
@@ -304,7 +310,8 @@ async def delete(
 
 
 async def _forget_heads(services: Services, project: Project, iid: int) -> None:
-    """Before the merge request is gone for good: whoever cannot, deletes it once more."""
+    """Remove the refs before the transaction commits: if this fails, the merge request can be deleted
+    again."""
     with suppress(RepositoryMissingError):
         repository = services[REPOSITORIES].open(project.id)
         for ref in (head_ref(iid), merge_ref(iid)):
@@ -319,7 +326,7 @@ async def announce(
     action: Action,
     changes: dict[str, tuple[Any, Any]] | None = None,
 ) -> None:
-    """Tells the listeners what a user has done."""
+    """Notify the listeners of a user's action."""
     event = MergeRequestEvent(
         merge_request_id=merge_request_id,
         action=action,
@@ -330,14 +337,14 @@ async def announce(
         await listener(transaction, event)
 
 
-def check_head(found: MergeRequest, seen_sha: str | None) -> None:
-    """Raises 409 where the source's head is not the commit that the caller has seen, if she names one."""
-    if seen_sha not in (None, found.head_sha):
-        raise conflict(f"SHA does not match HEAD of source branch: {found.head_sha}")
+def check_head(merge_request: MergeRequest, seen_sha: str | None) -> None:
+    """Raise 409 if the caller names the commit that she has seen and it is not the source's head."""
+    if seen_sha not in (None, merge_request.head_sha):
+        raise conflict(f"SHA does not match HEAD of source branch: {merge_request.head_sha}")
 
 
 def _check_texts(edit: Edit) -> None:
-    """Raises 400 for what is too long or blank."""
+    """Raise 400 for a text that is too long or blank."""
     problems: dict[str, list[str]] = {}
     if edit.title is not None and not edit.title.strip():
         problems["title"] = ["can't be blank"]
@@ -381,7 +388,8 @@ async def _refuse_second_open(
 async def approve(
     services: Services, actor: Actor, transaction: Transaction, merge_request_id: int, seen_sha: str | None
 ) -> None:
-    """Once for each user; a second time changes nothing. Raises 409 where the head is not what the caller has seen."""
+    """Approve the merge request, unless the user has already done so. Raise 409 if the head is not the commit
+    that the caller has seen."""
     before = await queries.lock(transaction, merge_request_id)
     check_head(before, seen_sha)
     _require_open(before)
@@ -392,7 +400,7 @@ async def approve(
 async def unapprove(
     services: Services, actor: Actor, transaction: Transaction, merge_request_id: int
 ) -> None:
-    """Raises 404 where the caller has not approved."""
+    """Withdraw the caller's approval. Raise 404 if there is none."""
     _require_open(await queries.lock(transaction, merge_request_id))
     if not await queries.unapprove(transaction, merge_request_id, actor.user_id):
         raise record_not_found()
@@ -400,8 +408,8 @@ async def unapprove(
 
 
 async def reset_approvals(transaction: Transaction, merge_request_id: int, actor: Actor) -> None:
-    """Takes all approvals back, whatever has become of the merge request; nobody hears of it. Raises 401 for who is no
-    bot of a project or group."""
+    """Remove all approvals, in any state of the merge request, without notifying listeners. Raise 401 unless
+    the caller is a bot of a project or group."""
     if not await user_queries.is_bot(transaction, actor.user_id):
         raise unauthorized()
     await queries.lock(transaction, merge_request_id)

@@ -1,4 +1,5 @@
-"""`/projects/:id/merge_requests` (supporting resource): one of them, what it brings, who looks after it, merging it."""
+"""`/projects/:id/merge_requests` (supporting resource): a merge request, its contents, its people, and
+merging it."""
 
 from typing import Literal
 
@@ -16,8 +17,8 @@ from api_server.git.commits import commits_between
 from api_server.git.repositories import REPOSITORIES, Repository
 from api_server.merge_requests import changes, merging, queries
 from api_server.merge_requests.changes import acting
-from api_server.merge_requests.merging import Merge, check_shown, diverged_commits, merge
-from api_server.merge_requests.pushes import wanted_pipeline
+from api_server.merge_requests.merging import Merge, diverged_commits, merge, try_mergeability
+from api_server.merge_requests.pushes import pipeline_request
 from api_server.merge_requests.queries import MergeRequest, Part
 from api_server.namespaces.access import project
 from api_server.namespaces.project_queries import lock_project
@@ -27,7 +28,7 @@ from api_server.state.errors import NotFound
 from api_server.web.answers import json_text, json_value
 from api_server.web.auth import Actor, Anonymous
 from api_server.web.errors import ApiError, forbidden, invalid
-from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.pagination import Paginated, paginated, requested_page
 from api_server.web.params import UNSET, CommaList, Description, Name, Unset
 from api_server.web.routes import Role, Routes
 
@@ -91,32 +92,33 @@ async def create_merge_request(
     project_actor = acting(services, actor, project)
     async with project_actor.database.transaction() as transaction:
         made = await changes.create(project_actor, transaction, params.source_branch, as_new(params))
-        shown = await queries.show(transaction, made, project)
-    return json_text(shown, status=201)
+        entity = await queries.show(transaction, made, project)
+    return json_text(entity, status=201)
 
 
 @routes.get(ONE, access=project(feature="repository"), takes_job_token=True, answers="200 MergeRequest")
 async def show_merge_request(services: Services, params: ShowMergeRequest, project: Project) -> web.Response:
-    """Asks git whether it can be merged, if a branch has moved since that was last known."""
+    """Show a merge request. If a branch has moved since the last check, git checks whether it can be
+    merged."""
     database = services.database
     merge_request = await queries.find(database, project.id, params.merge_request_iid)
-    await check_shown(services, merge_request)
-    # Before the rest: whoever is told that a rebase is over is shown what has come of it.
+    await try_mergeability(services, merge_request)
+    # Read this first: a client that sees the end of a rebase must also see its result.
     is_rebasing = await queries.is_rebasing(database, merge_request.id)
-    shown = orjson.loads(await queries.show(database, merge_request.id, project))
+    entity = orjson.loads(await queries.show(database, merge_request.id, project))
     if params.include_diverged_commits_count:
         repository = services[REPOSITORIES].open(project.id)
-        shown["diverged_commits_count"] = await diverged_commits(repository, merge_request)
+        entity["diverged_commits_count"] = await diverged_commits(repository, merge_request)
     if params.include_rebase_in_progress:
-        shown["rebase_in_progress"] = is_rebasing
-    return json_value(shown)
+        entity["rebase_in_progress"] = is_rebasing
+    return json_value(entity)
 
 
 @routes.put(ONE, access=CHANGE, answers="200 MergeRequest")
 async def update_merge_request(
     services: Services, actor: Actor, params: UpdateMergeRequest, project: Project
 ) -> web.Response:
-    """Changes the given attributes, then closes or reopens."""
+    """Update the given attributes, then close or reopen the merge request."""
     project_actor = acting(services, actor, project)
     async with project_actor.database.transaction() as transaction:
         await lock_project(transaction, project.id)
@@ -126,8 +128,8 @@ async def update_merge_request(
             await changes.close(project_actor, transaction, before.id)
         elif params.state_event == "reopen":
             await changes.reopen(project_actor, transaction, before.id)
-        shown = await queries.show(transaction, before.id, project)
-    return json_text(shown)
+        entity = await queries.show(transaction, before.id, project)
+    return json_text(entity)
 
 
 @routes.delete(ONE, access=project(Role.OWNER, feature="repository", changes=True), answers="204")
@@ -146,7 +148,7 @@ def _labels(sent: list[str]) -> list[str]:
 
 
 def as_new(params: CreateMergeRequest) -> changes.Edit:
-    """Return what a new merge request is to be like."""
+    """Return the attributes of a new merge request."""
     return changes.Edit(
         title=params.title,
         description=params.description,
@@ -159,7 +161,7 @@ def as_new(params: CreateMergeRequest) -> changes.Edit:
 
 
 def as_edit(params: UpdateMergeRequest, labels: list[str]) -> changes.Edit:
-    """Return what is to be different of one that has these labels."""
+    """Return the requested changes of a merge request with these labels."""
     return changes.Edit(
         title=params.title,
         description=None if params.description is UNSET else params.description or "",
@@ -172,7 +174,7 @@ def as_edit(params: UpdateMergeRequest, labels: list[str]) -> changes.Edit:
 
 
 def _new_labels(present: list[str], params: UpdateMergeRequest) -> list[str] | None:
-    """The labels after the update, None where it names none."""
+    """Return the labels after the update, or None if it does not change them."""
     if params.labels is UNSET and params.add_labels is None and params.remove_labels is None:
         return None
     base = present if params.labels is UNSET else _labels(params.labels or [])
@@ -182,7 +184,7 @@ def _new_labels(present: list[str], params: UpdateMergeRequest) -> list[str] | N
 
 
 def _people(params: CreateMergeRequest | UpdateMergeRequest) -> dict[Part, list[int]]:
-    """Who is named, 0 and null being nobody; nothing for a part of which nothing is said."""
+    """Return the named users by part, without parts that are not sent; 0 and null stand for nobody."""
     named: dict[Part, list[int]] = {}
     if params.assignee_id is not UNSET:
         named["assignee"] = [params.assignee_id or 0]
@@ -199,7 +201,7 @@ MOST_COMMITS = 1000
 
 @attrs.frozen(kw_only=True)
 class ListContents(Paginated):
-    """A page of what belongs to a merge request."""
+    """A page of the contents of a merge request."""
 
     id: str
     merge_request_iid: int
@@ -209,7 +211,7 @@ class ListContents(Paginated):
 async def list_commits(
     request: web.Request, services: Services, actor: Actor | Anonymous, params: ListContents, project: Project
 ) -> web.Response:
-    """Newest first."""
+    """List the commits of a merge request, newest first."""
     merge_request = await queries.find(services.database, project.id, params.merge_request_iid)
     repository = services[REPOSITORIES].open(project.id)
     shas = await shas_of(services, actor, repository, merge_request)
@@ -220,7 +222,7 @@ async def list_commits(
 async def list_diffs(
     request: web.Request, services: Services, params: ListContents, project: Project
 ) -> web.Response:
-    """What the source has changed since it parted from the target."""
+    """List the differences between the merge base and the source branch."""
     merge_request = await queries.find(services.database, project.id, params.merge_request_iid)
     return await listed_differences(
         request,
@@ -235,7 +237,7 @@ async def list_diffs(
 async def list_closed_issues(
     request: web.Request, services: Services, params: ListContents, project: Project
 ) -> web.Response:
-    """None, as where a project has no issues; release tools ask."""
+    """List no issues, as for a project without issues; release tools ask for them."""
     await queries.find(services.database, project.id, params.merge_request_iid)
     return await listed(request, params, [], 0)
 
@@ -244,7 +246,7 @@ async def list_closed_issues(
 async def show_changes(
     services: Services, actor: Actor | Anonymous, params: MergeRequestId, project: Project
 ) -> web.Response:
-    """The merge request with all of its diffs; `overflow` where there are more than are shown."""
+    """Show a merge request with all of its differences; `overflow` is true if some are left out."""
     database = services.database
     merge_request = await queries.find(database, project.id, params.merge_request_iid)
     repository = services[REPOSITORIES].open(project.id)
@@ -252,14 +254,14 @@ async def show_changes(
         diffs, overflows = await all_differences(
             services, repository, merge_request.base_sha, merge_request.head_sha
         )
-    shown = orjson.loads(await queries.show(database, merge_request.id, project))
-    return json_value(shown | {"changes": diffs, "overflow": overflows})
+    entity = orjson.loads(await queries.show(database, merge_request.id, project))
+    return json_value(entity | {"changes": diffs, "overflow": overflows})
 
 
 async def shas_of(
     services: Services, actor: Actor | Anonymous, repository: Repository, merge_request: MergeRequest
 ) -> list[str]:
-    """Its commits, newest first."""
+    """Return the commits of the merge request, newest first."""
     async with reading(services, actor):
         return await commits_between(repository, merge_request.base_sha, merge_request.head_sha, MOST_COMMITS)
 
@@ -268,9 +270,10 @@ async def shas_of(
 async def list_pipelines(
     request: web.Request, services: Services, actor: Actor | Anonymous, params: ListContents, project: Project
 ) -> web.Response:
-    """Its own, and those of the source branch for any of its commits, newest first; for readers of both."""
+    """List the pipelines of a merge request, and those of its source branch for any of its commits, newest
+    first. The caller has to be able to read both the repository and pipelines."""
     _require_repository(project)
-    page = wanted_page(params, pipelines.OF_MERGE_REQUEST)
+    page = requested_page(params, pipelines.OF_MERGE_REQUEST)
     merge_request = await queries.find(services.database, project.id, params.merge_request_iid)
     shas = await shas_of(services, actor, services[REPOSITORIES].open(project.id), merge_request)
     listed = await pipelines.list_pipelines_of_merge_request(
@@ -290,7 +293,8 @@ async def list_pipelines(
 async def create_pipeline(
     services: Services, actor: Actor, params: MergeRequestId, project: Project
 ) -> web.Response:
-    """One for its head, beside those that are there; 405 where it has no commits."""
+    """Create a pipeline for the head of a merge request, in addition to existing ones; 405 if it has no
+    commits."""
     _require_repository(project)
     database = services.database
     named = await queries.find(database, project.id, params.merge_request_iid)
@@ -302,7 +306,7 @@ async def create_pipeline(
     branch = merge_request.source_branch
     if not await may_change(services, project, branch, tag=False):
         raise not_allowed_on(branch)
-    pipeline_id = await pipeline_maker(services).make(wanted_pipeline(merge_request, actor.user_id))
+    pipeline_id = await pipeline_maker(services).make(pipeline_request(merge_request, actor.user_id))
     return json_text(await pipelines.show_pipeline(database, project.id, pipeline_id))
 
 
@@ -315,8 +319,8 @@ def _require_repository(project: Project) -> None:
 async def list_reviewers(
     request: web.Request, services: Services, params: ListContents, project: Project
 ) -> web.Response:
-    """Each with what she has said of it: `approved` or `unreviewed`."""
-    page = wanted_page(params, queries.REVIEWERS, default_sort="asc")
+    """List the reviewers of a merge request, each with the state `approved` or `unreviewed`."""
+    page = requested_page(params, queries.REVIEWERS, default_sort="asc")
     database = services.database
     merge_request = await queries.find(database, project.id, params.merge_request_iid)
     return await paginated(request, page, await queries.list_reviewers(database, page, merge_request.id))
@@ -326,8 +330,8 @@ async def list_reviewers(
 async def list_participants(
     request: web.Request, services: Services, params: ListContents, project: Project
 ) -> web.Response:
-    """The author, assignees, reviewers, and who has written notes."""
-    page = wanted_page(params, queries.PARTICIPANTS, default_sort="asc")
+    """List the author, assignees, reviewers, and authors of notes of a merge request."""
+    page = requested_page(params, queries.PARTICIPANTS, default_sort="asc")
     database = services.database
     merge_request = await queries.find(database, project.id, params.merge_request_iid)
     return await paginated(request, page, await queries.list_participants(database, page, merge_request.id))
@@ -350,7 +354,7 @@ async def show_approvals(
     f"{ONE}/approval_state", access=project(feature="repository"), answers="200 MergeRequestApprovalState"
 )
 async def show_approval_state(services: Services, params: MergeRequestId, project: Project) -> web.Response:
-    """There are no approval rules, so that none is left to be satisfied."""
+    """Show the state of the approval rules, of which there are none."""
     await queries.find(services.database, project.id, params.merge_request_iid)
     return json_value({"approval_rules_overwritten": False, "rules": []})
 
@@ -359,7 +363,7 @@ async def show_approval_state(services: Services, params: MergeRequestId, projec
 async def approve_merge_request(
     services: Services, actor: Actor, params: ApproveMergeRequest, project: Project
 ) -> web.Response:
-    """`sha` makes sure that what is approved is what the caller has seen."""
+    """Approve a merge request. `sha` ensures that the caller approves the commit that she has seen."""
     merge_request = await queries.find(services.database, project.id, params.merge_request_iid)
     async with services.database.transaction() as transaction:
         await changes.approve(services, actor, transaction, merge_request.id, params.sha)
@@ -380,7 +384,7 @@ async def unapprove_merge_request(
 async def reset_approvals(
     services: Services, actor: Actor, params: MergeRequestId, project: Project
 ) -> web.Response:
-    """Takes everybody's approval back, for bots only: others get 401. The body is the status, as GitLab's is."""
+    """Remove all approvals. Only bots may do so; others get 401. As in GitLab, the body is the status."""
     merge_request = await queries.find(services.database, project.id, params.merge_request_iid)
     async with services.database.transaction() as transaction:
         await changes.reset_approvals(transaction, merge_request.id, actor)
@@ -407,7 +411,7 @@ class MergeMergeRequest(MergeRequestId):
     squash: bool | None = None
     should_remove_source_branch: bool | None = None
     auto_merge: bool = False
-    #: What `auto_merge` was called before.
+    #: The former name of `auto_merge`.
     merge_when_pipeline_succeeds: bool = False
 
 
@@ -420,8 +424,8 @@ class RebaseMergeRequest(MergeRequestId):
 async def merge_merge_request(
     services: Services, actor: Actor, params: MergeMergeRequest, project: Project
 ) -> web.Response:
-    """As the project merges, by whom the target branch's protection lets; on request later, when the head's pipeline
-    has succeeded."""
+    """Merge by the project's method, if the protection of the target branch lets the caller; on request
+    later, when the pipeline of the head has succeeded."""
     how = Merge(
         sha=params.sha,
         message=params.merge_commit_message,
@@ -447,7 +451,8 @@ async def cancel_auto_merge(
 async def show_merge_ref(
     services: Services, actor: Actor, params: MergeRequestId, project: Project
 ) -> web.Response:
-    """The commit that merging would make now, which can be fetched from `refs/merge-requests/:iid/merge`."""
+    """Show the commit that merging would currently create, which can be fetched from
+    `refs/merge-requests/:iid/merge`."""
     sha = await merging.merge_commit(
         services,
         project.id,
@@ -461,8 +466,8 @@ async def show_merge_ref(
 async def rebase_merge_request(
     services: Services, actor: Actor, params: RebaseMergeRequest, project: Project
 ) -> web.Response:
-    """Of the source branch onto the target, in the background; `include_rebase_in_progress` shows when it is over, and
-    `merge_error` what has gone wrong."""
+    """Rebase the source branch onto the target in the background; `include_rebase_in_progress` shows when
+    this has ended, and `merge_error` why it has failed."""
     await merging.begin_rebase(
         acting(services, actor, project),
         params.merge_request_iid,

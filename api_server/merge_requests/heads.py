@@ -1,4 +1,4 @@
-"""What git says about the two branches of a merge request."""
+"""The state of the two branches of a merge request in git."""
 
 from typing import Any, Literal
 
@@ -15,13 +15,13 @@ Mergeability = Literal["mergeable", "conflict", "no_commits"]
 
 
 class MissingBranchError(Exception):
-    """The text names the branch that does not exist."""
+    """A branch does not exist; the text names it."""
 
 
 @attrs.frozen(kw_only=True)
 class Heads:
-    """Where the branches stand (full SHAs) and whether git could merge them. `base_sha` is None for two histories
-    without a common ancestor; `last_commit` is the source's, as deliveries show it."""
+    """The heads of the branches (full SHAs) and whether git could merge them. `base_sha` is None for two
+    histories without a common ancestor; `last_commit` is the source's, in the form of webhook deliveries."""
 
     head_sha: str
     start_sha: str
@@ -31,7 +31,7 @@ class Heads:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """As the row of a merge request has them."""
+        """The columns of a merge request's row."""
         return attrs.asdict(self) | {
             "last_commit": orjson.dumps(self.last_commit).decode(),
             "fast_forward": self.base_sha == self.start_sha,
@@ -39,7 +39,7 @@ class Heads:
 
 
 async def read_heads(repository: Repository, source_branch: str, target_branch: str) -> Heads:
-    """Raises `MissingBranchError`."""
+    """Read the heads of two branches. Raise `MissingBranchError`."""
     source, target = branch(repository, source_branch), branch(repository, target_branch)
     if source is None:
         raise MissingBranchError(f'Source branch "{source_branch}" does not exist')
@@ -58,8 +58,8 @@ async def read_heads(repository: Repository, source_branch: str, target_branch: 
 async def mergeability(
     repository: Repository, head_sha: str, target_sha: str, base_sha: str | None
 ) -> Mergeability:
-    """Whether the commit `head_sha` could be merged into `target_sha`, of which `base_sha` is the merge base. What has
-    more files than are merged here has to be merged by hand, as what conflicts."""
+    """Return whether the commit `head_sha` could be merged into `target_sha`; `base_sha` is their merge base.
+    A merge request with too many files counts as a conflict: it has to be merged by hand."""
     if base_sha == head_sha:
         return "no_commits"
     if not await can_be_merged(repository, head_sha, target_sha, base_sha):

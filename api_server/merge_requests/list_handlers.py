@@ -1,4 +1,5 @@
-"""Lists of merge requests (supporting resource): of a project, of a group, of all that the caller can see."""
+"""Lists of merge requests (supporting resource): of a project, of a group, and of all that the caller can
+see."""
 
 import datetime
 from contextlib import suppress
@@ -15,7 +16,7 @@ from api_server.services import Services
 from api_server.web import context, params
 from api_server.web.auth import Actor
 from api_server.web.errors import bad_parameters
-from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.pagination import Paginated, paginated, requested_page
 from api_server.web.params import CommaList
 from api_server.web.routes import SIGNED_IN, Role, Routes, caller
 
@@ -71,7 +72,7 @@ class ListOfProject(ListMergeRequests):
     iids: CommaList[int] | None = None
 
 
-#: Filters whose values go to the statement as they are.
+#: Filters whose values go to the statement unchanged.
 _AS_SENT = (
     "source_branch",
     "target_branch",
@@ -87,14 +88,14 @@ _AS_SENT = (
 
 
 def filters_of(params: ListMergeRequests, viewer_id: int) -> dict[str, Any]:
-    """As the lists' statements take them. Raises 400 for what names nobody."""
-    found = {name: getattr(params, name) for name in _AS_SENT}
+    """Return the parameters of the lists' statements. Raise 400 for invalid users."""
+    filters = {name: getattr(params, name) for name in _AS_SENT}
     usernames: list[str] = params.assignee_username or []
     if len(usernames) > 1:
         raise bad_parameters("allows one value, but found " + f"{len(usernames)}: {', '.join(usernames)}")
-    places = params.in_ or ["title", "description"]
+    fields = params.in_ or ["title", "description"]
     return (
-        found
+        filters
         | _people("assignee", params.assignee_id)
         | _people("reviewer", params.reviewer_id)
         | _labels(params.labels)
@@ -103,35 +104,36 @@ def filters_of(params: ListMergeRequests, viewer_id: int) -> dict[str, Any]:
             "iids": getattr(params, "iids", None) or None,
             "assignee_username": next(iter(usernames), None),
             "search": params.search,
-            "in_title": "title" in places,
-            "in_description": "description" in places,
+            "in_title": "title" in fields,
+            "in_description": "description" in fields,
             "draft": params.wip == "yes" if params.draft is None and params.wip else params.draft,
         }
         | _scope(params.scope.replace("-", "_"), viewer_id)
     )
 
 
-def _people(part: str, wanted: str | None) -> dict[str, Any]:
-    if wanted in ("None", "Any", "none", "any"):
-        return {f"{part}_id": None, f"any_{part}": wanted.lower() == "any"}
+def _people(part: str, value: str | None) -> dict[str, Any]:
+    if value in ("None", "Any", "none", "any"):
+        return {f"{part}_id": None, f"any_{part}": value.lower() == "any"}
     number = None
-    if wanted:
+    if value:
         with suppress(params.Refused):
-            number = params.integer(wanted, int)
+            number = params.integer(value, int)
         if number is None:
-            raise bad_parameters(f"{part}_id should be an integer, 'None' or 'Any', however got {wanted}")
+            raise bad_parameters(f"{part}_id should be an integer, 'None' or 'Any', however got {value}")
     return {f"{part}_id": number, f"any_{part}": None}
 
 
-def _labels(wanted: list[str] | None) -> dict[str, Any]:
-    if wanted in (["None"], ["Any"], ["none"], ["any"]):
-        return {"labels": None, "any_label": wanted[0].lower() == "any"}
-    names = None if wanted is None else sorted({label.strip() for label in wanted} - {""})
+def _labels(labels: list[str] | None) -> dict[str, Any]:
+    if labels in (["None"], ["Any"], ["none"], ["any"]):
+        return {"labels": None, "any_label": labels[0].lower() == "any"}
+    names = None if labels is None else sorted({label.strip() for label in labels} - {""})
     return {"labels": names, "any_label": None}
 
 
 def _scope(scope: str, viewer_id: int) -> dict[str, Any]:
-    """The part that the viewer has to have in them, beside all other filters."""
+    """Return the parameters for the part that the viewer must have in the merge requests, in addition to all
+    other filters."""
     parts = {"assigned_to_me": "assignee", "reviews_for_me": "reviewer"}
     return {
         "created_by_id": viewer_id if scope == "created_by_me" else None,
@@ -145,30 +147,32 @@ routes = Routes()
 
 @routes.get("/merge_requests", access=SIGNED_IN, answers="200 [MergeRequestBasic]")
 async def list_merge_requests(request: web.Request, params: ListOfAll) -> web.Response:
-    """Newest first; those that match every filter, of all projects whose files the caller may read."""
+    """List the merge requests that match every filter, of all projects whose files the caller may read,
+    newest first."""
     return await _readable(request, params)
 
 
 @routes.get("/groups/{id}/merge_requests", access=group(), answers="200 [MergeRequestBasic]")
 async def list_of_group(request: web.Request, params: ListOfGroup, group: Group) -> web.Response:
-    """Likewise, of the projects of a group and of the groups below it."""
+    """List the merge requests that match every filter, of the projects of a group and of the groups below it,
+    newest first."""
     return await _readable(request, params, group)
 
 
 async def _readable(
-    request: web.Request, params: ListOfAll | ListOfGroup, found: Group | None = None
+    request: web.Request, params: ListOfAll | ListOfGroup, within: Group | None = None
 ) -> web.Response:
-    page = wanted_page(params, list_queries.OF_ALL if found is None else list_queries.BELOW_GROUP)
+    page = requested_page(params, list_queries.OF_ALL if within is None else list_queries.BELOW_GROUP)
     actor = caller(request)
     listed = await list_queries.list_readable(
         context.services(request).database,
         page,
         viewer_id=actor.user_id,
-        # whoever has a role in a group has it in all of its projects
-        sees_all=actor.admin or (found is not None and found.role >= Role.REPORTER),
+        # a role in a group applies to all of its projects
+        sees_all=actor.admin or (within is not None and within.role >= Role.REPORTER),
         non_archived=params.non_archived,
         filters=filters_of(params, actor.user_id),
-        group_id=None if found is None else found.id,
+        group_id=None if within is None else within.id,
     )
     return await paginated(request, page, listed)
 
@@ -179,8 +183,8 @@ async def _readable(
 async def list_of_project(
     request: web.Request, services: Services, actor: Actor, params: ListOfProject, project: Project
 ) -> web.Response:
-    """Newest first; those that match every filter."""
-    page = wanted_page(params, list_queries.OF_PROJECT)
+    """List the merge requests of a project that match every filter, newest first."""
+    page = requested_page(params, list_queries.OF_PROJECT)
     filters = filters_of(params, actor.user_id)
     listed = await list_queries.list_of_project(services.database, page, project.id, filters)
     return await paginated(request, page, listed)

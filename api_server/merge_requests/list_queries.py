@@ -1,5 +1,5 @@
 # mypy: disable-error-code="empty-body"
-"""Statements of lists of merge requests, and about those that a commit belongs to."""
+"""Statements for lists of merge requests, and about the merge requests that a commit belongs to."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,8 +13,8 @@ from api_server.state.listing import ListPage, ListQuery, Page
 
 
 def _named(part: str) -> str:
-    """Whether that user, by id or by name, is an assignee or reviewer, or whether anybody is. As arrays, ids of merge
-    requests are looked up in the index."""
+    """Return the condition that a user, given by id or name, or anybody at all, is an assignee or reviewer.
+    The ids are put in arrays so that they are looked up in the index."""
     people = f"""
         SELECT people.merge_request_id FROM merge_request_people people
         WHERE people.part = '{part}' AND people.user_id"""
@@ -55,7 +55,7 @@ _FILTERS = f"""
     AND (%(updated_before)s::timestamptz IS NULL OR merge_requests.updated_at <= %(updated_before)s)
 """
 _ORDERS = {
-    "created_at": "id",  # ids are given in that order, and have an index
+    "created_at": "id",  # ids ascend with the date of creation and have an index
     "updated_at": "updated_at",
     "merged_at": "merged_at",
     "title": "title",
@@ -75,12 +75,13 @@ OF_PROJECT = ListQuery(
 async def list_of_project(
     database: Executor, page: Page, project_id: int, filters: dict[str, Any]
 ) -> ListPage:
-    """`filters` are those of `ListMergeRequests`, or None."""
+    """Return a page of the project's merge requests; `filters` are those of `ListMergeRequests`, or None."""
     return await OF_PROJECT.read(database, page, project_id=project_id, **filters)
 
 
 def _hers(level: int) -> str:
-    """Projects in which the viewer has at least that role: PostgreSQL puts each of the sets in a hash table once."""
+    """Return the condition that the viewer has at least that role in a project: PostgreSQL builds a hash
+    table of each set once."""
     hers = f"""
         FROM members WHERE members.user_id = %(viewer_id)s AND members.access_level >= {level}
             AND counts(members, %(now)s)"""
@@ -93,7 +94,7 @@ def _hers(level: int) -> str:
         OR projects.id IN (SELECT members.project_id {hers} AND members.project_id IS NOT NULL))"""
 
 
-#: As `Project.reads_repository` says it of one.
+#: The same rule as `Project.reads_repository`.
 _IS_READABLE = f"""
     projects.repository_access_level <> 'disabled'
     AND (%(sees_all)s OR CASE WHEN projects.visibility = 'private' THEN {_hers(20)}
@@ -102,7 +103,7 @@ _IS_READABLE = f"""
             OR {_hers(10)} END)
     AND (NOT %(non_archived)s OR NOT projects.archived)
 """
-#: OFFSET 0 keeps the planner from reading all projects for the few that somebody's own merge requests are of.
+#: OFFSET 0 keeps the planner from reading all projects to find the few of somebody's own merge requests.
 OF_ALL = ListQuery(
     _ENTITY,
     f"""
@@ -110,7 +111,7 @@ OF_ALL = ListQuery(
         SELECT FROM projects WHERE projects.id = merge_requests.project_id AND {_IS_READABLE} OFFSET 0) readable
     WHERE {_FILTERS}
     """,
-    {"created_at": "id", "updated_at": "updated_at"},  # the others have no index over all projects
+    {"created_at": "id", "updated_at": "updated_at"},  # the other orders have no index over all projects
 )
 BELOW_GROUP = ListQuery(
     _ENTITY,
@@ -134,8 +135,8 @@ async def list_readable(
     filters: dict[str, Any],
     group_id: int | None = None,
 ) -> ListPage:
-    """Those of all projects whose files the viewer may read, or of those below a group; `filters` as in
-    `list_of_project`."""
+    """Return a page of the merge requests of all projects whose files the viewer may read, or of those below
+    a group; `filters` as in `list_of_project`."""
     asked = {"viewer_id": viewer_id, "sees_all": sees_all, "non_archived": non_archived, **filters}
     if group_id is None:
         return await OF_ALL.read(database, page, **asked)
@@ -144,7 +145,7 @@ async def list_readable(
 
 @attrs.frozen
 class Candidate:
-    """A merge request whose head has the commit, and where it parted from its target."""
+    """A merge request whose head contains the commit, with its merge base."""
 
     id: int
     base_sha: str | None
@@ -157,7 +158,7 @@ class Merged:
 
 @statement("SELECT id FROM merge_requests WHERE project_id = %(project_id)s AND merge_commit_sha = %(sha)s")
 async def merged_by(database: Executor, project_id: int, sha: str) -> list[int]:
-    """What was merged by this very commit."""
+    """Return the merge requests that this very commit merged."""
 
 
 @statement("""

@@ -1,4 +1,5 @@
-"""Whether merge requests can be merged; merging them, at once or later by itself; and rebasing in the background."""
+"""Checking whether merge requests can be merged; merging them, at once or automatically later; and rebasing
+in the background."""
 
 import datetime
 import functools
@@ -51,41 +52,45 @@ from api_server.web.errors import ApiError, conflict, forbidden, invalid
 MOST_DIVERGED = 1000
 
 
-async def check_mergeability(services: Services, found: MergeRequest) -> None:
-    """Asks git, where that has not been done since a branch moved. Raises `StorageUnavailableError`."""
-    if found.state != "opened" or found.mergeability != "unchecked":
+async def check_mergeability(services: Services, merge_request: MergeRequest) -> None:
+    """Check in git whether the merge request can be merged, unless this has been done since a branch moved.
+    Raise `StorageUnavailableError`."""
+    if merge_request.state != "opened" or merge_request.mergeability != "unchecked":
         return
-    repository = services[REPOSITORIES].open(found.project_id)
-    source, target = branch(repository, found.source_branch), branch(repository, found.target_branch)
+    repository = services[REPOSITORIES].open(merge_request.project_id)
+    source, target = (
+        branch(repository, merge_request.source_branch),
+        branch(repository, merge_request.target_branch),
+    )
     if source is None or target is None:
         answer, fast_forward = "no_commits", False
     else:
-        base_sha = await merge_base(repository, target.commit, found.head_sha)
-        answer = await mergeability(repository, found.head_sha, target.commit, base_sha)
+        base_sha = await merge_base(repository, target.commit, merge_request.head_sha)
+        answer = await mergeability(repository, merge_request.head_sha, target.commit, base_sha)
         fast_forward = base_sha == target.commit
-    # Not one of a request's own: nothing is decided by it.
+    # Not a transaction of the request: no decision depends on the result.
     async with services.shared.database.transaction() as transaction:
-        await merging_queries.set_mergeability(transaction, found, answer, fast_forward=fast_forward)
+        await merging_queries.set_mergeability(transaction, merge_request, answer, fast_forward=fast_forward)
 
 
-async def check_shown(services: Services, found: MergeRequest) -> None:
+async def try_mergeability(services: Services, merge_request: MergeRequest) -> None:
     """`check_mergeability` for who only looks: it stays unchecked on a full disk."""
     with suppress(StorageUnavailableError):
-        await check_mergeability(services, found)
+        await check_mergeability(services, merge_request)
 
 
-async def diverged_commits(repository: Repository, found: MergeRequest) -> int:
-    """How many commits the target has that the source has not; 0 without a target."""
-    target = branch(repository, found.target_branch)
+async def diverged_commits(repository: Repository, merge_request: MergeRequest) -> int:
+    """Return the number of commits that the target has and the source has not; 0 without a target."""
+    target = branch(repository, merge_request.target_branch)
     if target is None:
         return 0
-    return len(await commits_between(repository, found.head_sha, target.commit, MOST_DIVERGED))
+    return len(await commits_between(repository, merge_request.head_sha, target.commit, MOST_DIVERGED))
 
 
 @attrs.frozen(kw_only=True)
 class Merge:
-    """How to merge: `sha` is the head that the caller has seen, the messages are those of the merge commit and of the
-    one commit in the place of all; None is as the merge request says, or as GitLab does it."""
+    """Options of a merge: `sha` is the head that the caller has seen; the messages are those of the merge
+    commit and of the squash commit. None means the merge request's own option, or GitLab's default."""
 
     sha: str | None = None
     message: str | None = None
@@ -95,75 +100,85 @@ class Merge:
 
 
 async def merge(actor: ProjectActor, iid: int, params: Merge) -> MergeRequest:
-    """Merges exactly the head that was found mergeable, into the branch that was its target then: what it is judged on
-    is held when git moves the target. Raises 403, and 405, 409 and 422 as GitLab words them; `ChangedMeanwhile`."""
-    found = await judged(actor, iid, params.sha)
-    status = await status_of(actor, found)
+    """Merge exactly the head that was found mergeable, into the branch that was its target then: the
+    preconditions are locked when git moves the target. Raise 403, 405, 409 and 422 in GitLab's words, and
+    `ChangedMeanwhile`."""
+    merge_request = await judged(actor, iid, params.sha)
+    status = await status_of(actor, merge_request)
     require_mergeable(status)
-    target = branch(actor.repository, found.target_branch)
+    target = branch(actor.repository, merge_request.target_branch)
     if target is None:
         raise invalid("Branch cannot be merged", status=422)
     try:
-        new = await _new_target(actor, found, status, params, target.commit)
+        new = await _new_target(actor, merge_request, status, params, target.commit)
     except (MergeConflictError, NothingToMergeError) as refused:
         raise invalid("Branch cannot be merged", status=422) from refused
-    updates = [RefUpdate(target.commit, new, BRANCHES + found.target_branch)]
+    updates = [RefUpdate(target.commit, new, BRANCHES + merge_request.target_branch)]
     remove = (
-        found.remove_source_branch if params.remove_source_branch is None else params.remove_source_branch
+        merge_request.remove_source_branch
+        if params.remove_source_branch is None
+        else params.remove_source_branch
     )
-    if remove and await _may_remove_source(actor, found):
-        updates.append(RefUpdate(found.head_sha, NO_COMMIT, BRANCHES + found.source_branch))
+    if remove and await _may_remove_source(actor, merge_request):
+        updates.append(RefUpdate(merge_request.head_sha, NO_COMMIT, BRANCHES + merge_request.source_branch))
     try:
         await move_in(actor.services, actor.database, actor.project.id, actor.user_id, Push(tuple(updates)))
     except BranchMovedError as moved:
         raise ChangedMeanwhile from moved
-    return found
+    return merge_request
 
 
 async def judged(actor: ProjectActor, iid: int, seen_sha: str | None) -> MergeRequest:
-    """The merge request, of which it is known whether git could merge it, and that the actor may. Raises 403, 409,
-    `ChangedMeanwhile`."""
+    """Return the merge request after checking that the actor may merge it, with its mergeability checked in
+    git. Raise 403, 409, `ChangedMeanwhile`."""
     database = actor.services.database
     await check_mergeability(actor.services, await queries.find(database, actor.project.id, iid))
-    found = await queries.find(database, actor.project.id, iid)
-    if found.state == "opened" and found.mergeability == "unchecked":  # again: a branch has moved since
+    merge_request = await queries.find(database, actor.project.id, iid)
+    if (
+        merge_request.state == "opened" and merge_request.mergeability == "unchecked"
+    ):  # a branch has moved since
         raise ChangedMeanwhile
-    _hold(actor, found)
-    if not await may_merge(actor, found.target_branch):
+    _hold(actor, merge_request)
+    if not await may_merge(actor, merge_request.target_branch):
         raise forbidden()
-    check_head(found, seen_sha)
-    return found
+    check_head(merge_request, seen_sha)
+    return merge_request
 
 
-def _hold(actor: ProjectActor, found: MergeRequest) -> None:
-    """The merge request has to be the same, and stays locked, when the target moves: but for what is noted of it
-    meanwhile (`_new_target`). First of all preconditions, so that the others are read under its lock."""
+def _hold(actor: ProjectActor, merge_request: MergeRequest) -> None:
+    """Require that the merge request is unchanged when the target moves, except for the squash recorded by
+    `_new_target`, and lock it. This is the first precondition, so that the others are read under its lock."""
 
     async def read(executor: Executor) -> MergeRequest:
-        row = await queries.lock_with_project(executor, found.id)
-        return attrs.evolve(row, squash=found.squash, squash_commit_sha=found.squash_commit_sha)
+        row = await queries.lock_with_project(executor, merge_request.id)
+        return attrs.evolve(
+            row, squash=merge_request.squash, squash_commit_sha=merge_request.squash_commit_sha
+        )
 
-    actor.preconditions.add(Precondition((), found, read))
+    actor.preconditions.add(Precondition((), merge_request, read))
 
 
 async def may_merge(actor: ProjectActor, branch_name: str) -> bool:
-    """Whether the actor may put commits into the branch, by merging or by pushing."""
+    """Return whether the actor may add commits to the branch, by merging or by pushing."""
     rules = await actor.protection(branch_name)
     role, admin = actor.project.role, actor.project.admin
     return rules.may_merge(role, admin=admin) or rules.may_push(role, admin=admin)
 
 
-async def status_of(actor: ProjectActor, found: MergeRequest) -> MergeStatus:
-    """What stands in the way, if anything does, which the actor is judged on."""
-    status = await merging_queries.merge_status(actor.services.database, found.id)
+async def status_of(actor: ProjectActor, merge_request: MergeRequest) -> MergeStatus:
+    """Return the reason why the merge request cannot be merged, if there is one, and record it as a
+    precondition."""
+    status = await merging_queries.merge_status(actor.services.database, merge_request.id)
     actor.preconditions.add(
-        Precondition((), status, functools.partial(merging_queries.merge_status, merge_request_id=found.id))
+        Precondition(
+            (), status, functools.partial(merging_queries.merge_status, merge_request_id=merge_request.id)
+        )
     )
     return status
 
 
 def require_mergeable(status: MergeStatus) -> None:
-    """Raises 405, and 422 for conflicts."""
+    """Raise 405, and 422 for conflicts."""
     if status.detailed_merge_status == "conflict":
         raise invalid("Branch cannot be merged", status=422)
     if status.detailed_merge_status != "mergeable":
@@ -178,103 +193,106 @@ def require_mergeable(status: MergeStatus) -> None:
 
 
 async def _new_target(
-    actor: ProjectActor, found: MergeRequest, status: MergeStatus, params: Merge, target: str
+    actor: ProjectActor, merge_request: MergeRequest, status: MergeStatus, params: Merge, target: str
 ) -> str:
-    """Where the target branch is to stand, by the project's method: at a commit that exists already."""
-    source = found.head_sha
-    if _squashes(found, status, params):
-        source = await _squashed(actor, found, params, target)
-        await _note_squash(actor, found, source)
+    """Return the new head of the target branch, by the project's method; the commit exists already."""
+    source = merge_request.head_sha
+    if _squashes(merge_request, status, params):
+        source = await _squashed(actor, merge_request, params, target)
+        await _note_squash(actor, merge_request, source)
     if status.merge_method == "ff":
         return source
-    message = params.message or default_message(actor.project, found)
+    message = params.message or default_message(actor.project, merge_request)
     commit = NewCommit(message, actor.person, actor.person)
     return await new_commits.merge(actor.repository, source, target, commit)
 
 
-async def _note_squash(actor: ProjectActor, found: MergeRequest, sha: str) -> None:
-    """Written down before git moves anything, so that whoever settles that knows what has been merged."""
+async def _note_squash(actor: ProjectActor, merge_request: MergeRequest, sha: str) -> None:
+    """Record the squash commit before git moves anything, so that the merge can be recognized when the target
+    has moved."""
     async with actor.services.database.transaction() as transaction:
-        await merging_queries.note_squash(transaction, found.id, found.head_sha, sha)
-    read = functools.partial(merging_queries.squash_noted, merge_request_id=found.id)
+        await merging_queries.note_squash(transaction, merge_request.id, merge_request.head_sha, sha)
+    read = functools.partial(merging_queries.squash_noted, merge_request_id=merge_request.id)
     actor.preconditions.add(Precondition((), sha, read))
 
 
-def _squashes(found: MergeRequest, status: MergeStatus, params: Merge) -> bool:
+def _squashes(merge_request: MergeRequest, status: MergeStatus, params: Merge) -> bool:
     if status.squash_option in ("always", "never"):
         return status.squash_option == "always"
-    return found.squash if params.squash is None else params.squash
+    return merge_request.squash if params.squash is None else params.squash
 
 
-async def _squashed(actor: ProjectActor, found: MergeRequest, params: Merge, target: str) -> str:
-    """One commit on top of the target with all that the source brings, by the author of the merge request; the source
-    itself where it is just that."""
-    repository, message = actor.repository, params.squash_message or found.title
-    shas = await commits_between(repository, target, found.head_sha, 2)
+async def _squashed(actor: ProjectActor, merge_request: MergeRequest, params: Merge, target: str) -> str:
+    """Return a commit on top of the target with all changes of the source, by the author of the merge
+    request, or the source's head if that is already such a commit."""
+    repository, message = actor.repository, params.squash_message or merge_request.title
+    shas = await commits_between(repository, target, merge_request.head_sha, 2)
     if len(shas) == 1 and commit_data(repository, shas[0])["message"].strip() == message.strip():
-        return found.head_sha
-    author = await merging_queries.author_of(actor.services.database, found.id)
+        return merge_request.head_sha
+    author = await merging_queries.author_of(actor.services.database, merge_request.id)
     person = attrs.evolve(actor.person, name=author.name, email=author.email) if author else actor.person
     return await new_commits.squash(
-        repository, found.head_sha, target, NewCommit(message, person, actor.person)
+        repository, merge_request.head_sha, target, NewCommit(message, person, actor.person)
     )
 
 
-async def _may_remove_source(actor: ProjectActor, found: MergeRequest) -> bool:
-    """Not where the branch is protected, the default one, or has moved on."""
-    rules = await actor.protection(found.source_branch)
-    source = branch(actor.repository, found.source_branch)
+async def _may_remove_source(actor: ProjectActor, merge_request: MergeRequest) -> bool:
+    """Return whether the source branch may be removed: it must not be protected or the default branch, and
+    must not have moved on."""
+    rules = await actor.protection(merge_request.source_branch)
+    source = branch(actor.repository, merge_request.source_branch)
     return (
         not rules.protected
-        and found.source_branch != actor.project.default_branch
+        and merge_request.source_branch != actor.project.default_branch
         and source is not None
-        and source.commit == found.head_sha
+        and source.commit == merge_request.head_sha
     )
 
 
-def default_message(project: Project, found: MergeRequest) -> str:
-    """As GitLab writes it."""
+def default_message(project: Project, merge_request: MergeRequest) -> str:
+    """Return GitLab's default message of a merge commit."""
     return (
-        f"Merge branch '{found.source_branch}' into '{found.target_branch}'\n\n{found.title}\n\n"
-        f"See merge request {project.full_path}!{found.iid}"
+        f"Merge branch '{merge_request.source_branch}' into '{merge_request.target_branch}'\n\n"
+        f"{merge_request.title}\n\nSee merge request {project.full_path}!{merge_request.iid}"
     )
 
 
 log = structlog.get_logger(__name__)
 
 MERGE_WHEN_READY = "merge_when_ready"
-#: What may stand in the way when somebody asks for it: it ends without anybody changing the merge request.
+#: Obstacles with which automatic merging can be requested: they can disappear without a change of the merge
+#: request.
 _ENDS_BY_ITSELF = frozenset(
     {"ci_still_running", "ci_must_pass", "status_checks_must_pass", "discussions_not_resolved"}
 )
 _SOON = datetime.timedelta(seconds=2)
 _NOT_ALLOWED = "You are not allowed to merge this merge request"
-#: How often it is judged at once while others change what it is judged on; the queue tries again.
+#: Immediate attempts when others change the preconditions; after these, the queue tries again.
 _MERGE_ATTEMPTS = 4
 
 
 async def merge_or_wait(actor: ProjectActor, iid: int, params: Merge) -> MergeRequest:
-    """Merges at once what waits for nothing, and has the rest merged later, in the name of the actor. Raises as
-    `merge`."""
-    found = await judged(actor, iid, params.sha)
-    status = await status_of(actor, found)
+    """Merge at once if nothing has to be waited for; otherwise merge later, on behalf of the actor. Raise the
+    errors of `merge`."""
+    merge_request = await judged(actor, iid, params.sha)
+    status = await status_of(actor, merge_request)
     if not _waits(status):
         return await merge(actor, iid, params)
-    if found.mergeability != "mergeable":
+    if merge_request.mergeability != "mergeable":
         raise invalid("Branch cannot be merged", status=422)
     how = {
         "commit_message": params.message,
         "squash_commit_message": params.squash_message,
         "should_remove_source_branch": params.remove_source_branch,
         "squash": params.squash,
-        "sha": found.head_sha,
+        "sha": merge_request.head_sha,
     }
     async with actor.database.transaction() as transaction:
         await merging_queries.set_auto_merge(
-            transaction, found.id, actor.user_id, orjson.dumps(how).decode(), squash=params.squash
+            transaction, merge_request.id, actor.user_id, orjson.dumps(how).decode(), squash=params.squash
         )
-        await look_again(transaction, found.id)  # the pipeline may have ended before this is committed
-    return found
+        await look_again(transaction, merge_request.id)  # the pipeline may end before this is committed
+    return merge_request
 
 
 def _waits(status: MergeStatus) -> bool:
@@ -284,24 +302,24 @@ def _waits(status: MergeStatus) -> bool:
 
 
 async def cancel_auto_merge(actor: ProjectActor, iid: int) -> None:
-    """By who may merge, and by the author. Raises 403, 405 where it is not open, and 406 where nobody has asked for
-    it."""
-    found = await queries.find(actor.services.database, actor.project.id, iid)
-    if found.author_id != actor.user_id and not await may_merge(actor, found.target_branch):
+    """Cancel automatic merging, for those who may merge and for the author. Raise 403, 405 if the merge
+    request is not open, and 406 if automatic merging was not requested."""
+    merge_request = await queries.find(actor.services.database, actor.project.id, iid)
+    if merge_request.author_id != actor.user_id and not await may_merge(actor, merge_request.target_branch):
         raise forbidden()
     async with actor.database.transaction() as transaction:
-        found = await queries.lock(transaction, found.id)
-        if found.state != "opened":
+        merge_request = await queries.lock(transaction, merge_request.id)
+        if merge_request.state != "opened":
             raise ApiError(405, {"message": "405 Method Not Allowed"}, {"Allow": "GET, HEAD"})
-        if found.auto_merge is None:
+        if merge_request.auto_merge is None:
             raise ApiError(406, {"message": "Can't cancel the automatic merge"})
-        await merging_queries.end_auto_merge(transaction, found.id, found.merge_user_id)
+        await merging_queries.end_auto_merge(transaction, merge_request.id, merge_request.merge_user_id)
 
 
 async def look_again(
     transaction: Transaction, merge_request_id: int, after: datetime.timedelta = datetime.timedelta(0)
 ) -> None:
-    """Has it merged, if it is to be merged by itself and nothing stands in the way any more."""
+    """Queue an attempt to merge if the merge request is to be merged automatically."""
     if await merging_queries.is_waiting(transaction, merge_request_id):
         await enqueue(
             transaction,
@@ -313,7 +331,7 @@ async def look_again(
 
 
 async def merge_when_ready(services: Services, merge_request_id: int) -> None:
-    """Merges with the rights, checks and head that there are now. Raises LockNotAvailable where others were always
+    """Merge with the current rights, checks and head. Raise LockNotAvailable if other changes were always
     faster."""
     for _ in range(_MERGE_ATTEMPTS):
         try:
@@ -325,25 +343,29 @@ async def merge_when_ready(services: Services, merge_request_id: int) -> None:
 
 
 async def _merge_if_ready(services: Services, merge_request_id: int) -> None:
-    found = await merging_queries.find_open(services.database, merge_request_id)
-    if found is None or found.auto_merge is None:
+    merge_request = await merging_queries.find_open(services.database, merge_request_id)
+    if merge_request is None or merge_request.auto_merge is None:
         return
-    actor = await acting_later(services, found.project_id, found.merge_user_id)
-    if actor is None or not await may_merge(actor, found.target_branch):
+    actor = await acting_later(services, merge_request.project_id, merge_request.merge_user_id)
+    if actor is None or not await may_merge(actor, merge_request.target_branch):
         async with services.database.transaction() as transaction:
-            await merging_queries.end_auto_merge(transaction, found.id, found.merge_user_id, _NOT_ALLOWED)
+            await merging_queries.end_auto_merge(
+                transaction, merge_request.id, merge_request.merge_user_id, _NOT_ALLOWED
+            )
         return
-    await check_mergeability(services, found)  # before that it is not known whether it waits for its pipeline
-    status = await merging_queries.merge_status(services.database, found.id)
+    await check_mergeability(
+        services, merge_request
+    )  # needed first, to find out whether it waits for its pipeline
+    status = await merging_queries.merge_status(services.database, merge_request.id)
     if _waits(status):
-        if status.pipeline_is_queued:  # it may turn out that the file asks for none
+        if status.pipeline_is_queued:  # the file may turn out to require no pipeline
             async with services.database.transaction() as transaction:
-                await look_again(transaction, found.id, _SOON)
+                await look_again(transaction, merge_request.id, _SOON)
         return
     try:
-        await merge(actor, found.iid, _as_requested(orjson.loads(found.auto_merge)))
+        await merge(actor, merge_request.iid, _as_requested(orjson.loads(merge_request.auto_merge)))
     except ApiError as refused:
-        log.info("nothing is merged by itself", merge_request_id=found.id, reason=refused.body)
+        log.info("nothing is merged by itself", merge_request_id=merge_request.id, reason=refused.body)
 
 
 def _as_requested(how: dict[str, Any]) -> Merge:
@@ -378,30 +400,31 @@ def setup(services: Services) -> None:
 
 
 async def merge_commit(services: Services, project_id: int, iid: int, person: Person) -> str:
-    """Return the SHA of the commit that merging would make now, in the name of `person`: it is kept under a ref beside
-    the head's, for who wants to try it out. Raises 400 where the head cannot be merged into the target."""
+    """Return the SHA of the commit that merging would currently create, in the name of `person`. A ref beside
+    the head's keeps it, so that it can be tried out. Raise 400 if the head cannot be merged into the
+    target."""
     database = services.database
     await check_mergeability(services, await queries.find(database, project_id, iid))
-    found = await queries.find(database, project_id, iid)
+    merge_request = await queries.find(database, project_id, iid)
     repository = services[REPOSITORIES].open(project_id)
-    target = branch(repository, found.target_branch)
-    if found.state != "opened" or found.mergeability != "mergeable" or target is None:
+    target = branch(repository, merge_request.target_branch)
+    if merge_request.state != "opened" or merge_request.mergeability != "mergeable" or target is None:
         raise _not_mergeable()
-    parents = [target.commit, found.head_sha]
-    ref = merge_ref(found.iid)
+    parents = [target.commit, merge_request.head_sha]
+    ref = merge_ref(merge_request.iid)
     if ref in repository.references:
         known = str(repository.references[ref].target)
         if commit_data(repository, known)["parent_ids"] == parents:
             return known
-    message = f"Merge {found.head_sha} into {target.commit}"
+    message = f"Merge {merge_request.head_sha} into {target.commit}"
     try:
         made = await new_commits.merge(
-            repository, found.head_sha, target.commit, NewCommit(message, person, person)
+            repository, merge_request.head_sha, target.commit, NewCommit(message, person, person)
         )
     except (MergeConflictError, NothingToMergeError):
         raise _not_mergeable() from None
     async with database.transaction() as transaction:
-        await queries.lock(transaction, found.id)  # whoever deletes it removes the ref
+        await queries.lock(transaction, merge_request.id)  # deleting the merge request removes the ref
         await set_internal_ref(repository, ref, made)
     return made
 
@@ -416,19 +439,26 @@ _REBASE_ATTEMPTS = 4
 
 
 async def begin_rebase(actor: ProjectActor, iid: int, *, skip_ci: bool) -> None:
-    """Queues it. Raises 403 where the actor may not, and 409 where it is not open or somebody else is at it."""
-    found = await queries.find(actor.services.database, actor.project.id, iid)
-    if reason := await _rebase_refusal(actor, found, branch(actor.repository, found.source_branch)):
+    """Queue a rebase. Raise 403 if the actor may not rebase, and 409 if the merge request is not open or a
+    rebase is running."""
+    merge_request = await queries.find(actor.services.database, actor.project.id, iid)
+    if reason := await _rebase_refusal(
+        actor, merge_request, branch(actor.repository, merge_request.source_branch)
+    ):
         raise forbidden(reason)
     async with actor.database.transaction() as transaction:
-        if not await merging_queries.begin_rebase(transaction, found.id):
+        if not await merging_queries.begin_rebase(transaction, merge_request.id):
             raise conflict("409 Conflict: Resource lock")
-        await enqueue(transaction, REBASE, merge_request_id=found.id, user_id=actor.user_id, skip_ci=skip_ci)
+        await enqueue(
+            transaction, REBASE, merge_request_id=merge_request.id, user_id=actor.user_id, skip_ci=skip_ci
+        )
 
 
-async def _rebase_refusal(actor: ProjectActor, found: MergeRequest, source: Branch | None) -> str | None:
-    """Why the actor may not put other commits into the source branch."""
-    rules = await actor.protection(found.source_branch)
+async def _rebase_refusal(
+    actor: ProjectActor, merge_request: MergeRequest, source: Branch | None
+) -> str | None:
+    """Return the reason why the actor may not replace the commits of the source branch, or None."""
+    rules = await actor.protection(merge_request.source_branch)
     if source is None:
         return "Source branch does not exist"
     if not rules.may_push(actor.project.role, admin=actor.project.admin):
@@ -439,8 +469,8 @@ async def _rebase_refusal(actor: ProjectActor, found: MergeRequest, source: Bran
 
 
 async def rebase(services: Services, merge_request_id: int, user_id: int, *, skip_ci: bool) -> None:
-    """With the rights that the user has now. What keeps it from being done is the merge request's `merge_error`; raises
-    LockNotAvailable where others were always faster."""
+    """Rebase with the user's current rights. Record the reason of a failure as the merge request's
+    `merge_error`; raise LockNotAvailable if other changes were always faster."""
     for _ in range(_REBASE_ATTEMPTS):
         try:
             error = await _rebased(services, merge_request_id, user_id, skip_ci=skip_ci)
@@ -453,16 +483,19 @@ async def rebase(services: Services, merge_request_id: int, user_id: int, *, ski
 
 
 async def _rebased(services: Services, merge_request_id: int, user_id: int, *, skip_ci: bool) -> str | None:
-    """What has gone wrong, if anything has."""
-    found = await merging_queries.find_open(services.database, merge_request_id)
-    if found is None:
+    """Rebase once, and return the reason of a failure, or None."""
+    merge_request = await merging_queries.find_open(services.database, merge_request_id)
+    if merge_request is None:
         return None
-    actor = await acting_later(services, found.project_id, user_id)
+    actor = await acting_later(services, merge_request.project_id, user_id)
     if actor is None:
         return "Rebase failed: Cannot push to source branch"
     repository = actor.repository
-    source, target = branch(repository, found.source_branch), branch(repository, found.target_branch)
-    refusal = await _rebase_refusal(actor, found, source)
+    source, target = (
+        branch(repository, merge_request.source_branch),
+        branch(repository, merge_request.target_branch),
+    )
+    refusal = await _rebase_refusal(actor, merge_request, source)
     if refusal or source is None or target is None:
         return f"Rebase failed: {refusal or 'Target branch does not exist'}"
     try:
@@ -472,7 +505,7 @@ async def _rebased(services: Services, merge_request_id: int, user_id: int, *, s
     except (TooManyCommitsError, TooManyFilesError) as problem:
         return f"Rebase failed: {problem}"
     if new != source.commit:
-        update = RefUpdate(source.commit, new, BRANCHES + found.source_branch)
+        update = RefUpdate(source.commit, new, BRANCHES + merge_request.source_branch)
         push = Push((update,), options=("ci.skip",) if skip_ci else ())
         await move_in(services, actor.database, actor.project.id, user_id, push)
     return None

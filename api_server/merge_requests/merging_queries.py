@@ -1,5 +1,5 @@
 # mypy: disable-error-code="empty-body"
-"""Statements about the two heads of merge requests, about merging and rebasing."""
+"""Statements about the two heads of merge requests, and about merging and rebasing."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -32,7 +32,8 @@ SET_HEADS = """
 
 
 async def set_heads(transaction: Transaction, merge_request_id: int, heads: Heads) -> None:
-    """What was to be merged by itself, or as one commit, was the head before it."""
+    """Set the heads; this ends automatic merging and a recorded squash, which applied to the previous
+    head."""
     await transaction.run(SET_HEADS, id=merge_request_id, **heads.columns)
 
 
@@ -44,8 +45,9 @@ async def set_heads(transaction: Transaction, merge_request_id: int, heads: Head
 async def set_mergeability(
     transaction: Transaction, seen: MergeRequest, mergeability: str, *, fast_forward: bool
 ) -> None:
-    """Notes what git said about the two heads of the merge request as it was `seen`, unless one of them has moved,
-    or the target is another branch; `fast_forward`: the source's descends from the target's."""
+    """Record git's result for the two heads of the merge request as it was `seen`, unless one of them has
+    moved or the target is another branch; `fast_forward` says that the source's head descends from the
+    target's."""
 
 
 @statement(f"""
@@ -57,7 +59,7 @@ async def set_mergeability(
 async def lock_open_from(
     transaction: Transaction, project_id: int, branches: list[str]
 ) -> list[MergeRequest]:
-    """The open merge requests whose source is one of these branches."""
+    """Lock and return the open merge requests whose source is one of these branches."""
 
 
 TARGETS = Query(
@@ -71,7 +73,7 @@ TARGETS = Query(
 
 
 async def targets_among(transaction: Transaction, project_id: int, branches: list[str]) -> set[str]:
-    """Which of these branches open merge requests are to be merged into."""
+    """Return those of these branches that are targets of open merge requests."""
     rows = await transaction.rows(TARGETS, project_id=project_id, branches=branches)
     return {row.target_branch for row in rows}
 
@@ -87,8 +89,8 @@ async def targets_among(transaction: Transaction, project_id: int, branches: lis
 async def mark_merged(
     transaction: Transaction, project_id: int, branch: str, arrived: list[str], user_id: int | None
 ) -> list[MergeRequest]:
-    """The open merge requests into `branch` whose head, or the one commit that was made of all of theirs, is among the
-    commits that have arrived there: now merged."""
+    """Mark as merged, and return, the open merge requests into `branch` whose head or squash commit is among
+    the commits that have arrived there."""
 
 
 @statement("""
@@ -106,7 +108,7 @@ UNCHECK_TARGETS = """
 
 
 async def uncheck_into(transaction: Transaction, project_id: int, heads: Mapping[str, str]) -> None:
-    """What git said about merging into these branches no longer holds; their new heads, by name."""
+    """Reset git's results about merging into these branches, given with their new heads."""
     await transaction.run(
         UNCHECK_TARGETS, project_id=project_id, branches=list(heads), shas=list(heads.values())
     )
@@ -114,8 +116,9 @@ async def uncheck_into(transaction: Transaction, project_id: int, heads: Mapping
 
 @attrs.frozen(kw_only=True)
 class MergeStatus:
-    """Why a merge request cannot be merged, in GitLab's names, or `mergeable`; what the pipeline of its head, if there
-    is one, says of that, asked for or not; whether one may be about to be made; and how its project merges."""
+    """The reason why a merge request cannot be merged, in GitLab's names, or `mergeable`; the state of its
+    head's pipeline, if there is one, even if it is not required; whether a pipeline may be about to be
+    created; and how its project merges."""
 
     detailed_merge_status: str
     pipeline: Literal["mergeable", "ci_still_running", "ci_must_pass"] | None
@@ -141,7 +144,7 @@ class MergeStatus:
     WHERE merge_requests.id = %(merge_request_id)s
     """)
 async def merge_status(database: Executor, merge_request_id: int) -> MergeStatus:
-    """Raises NotFound."""
+    """Return the status. Raise NotFound."""
 
 
 @attrs.frozen
@@ -155,7 +158,7 @@ class Author:
     WHERE merge_requests.id = %(merge_request_id)s
     """)
 async def author_of(database: Executor, merge_request_id: int) -> Author | None:
-    """None where she is gone."""
+    """Return the author, or None if the user has been removed."""
 
 
 @statement("""
@@ -163,8 +166,8 @@ async def author_of(database: Executor, merge_request_id: int) -> Author | None:
     WHERE id = %(merge_request_id)s AND head_sha = %(head_sha)s AND state = 'opened'
 """)
 async def note_squash(transaction: Transaction, merge_request_id: int, head_sha: str, sha: str) -> None:
-    """The open merge request will be merged when the commit `sha`, which has all of `head_sha`, arrives in its
-    target."""
+    """Record that the open merge request is merged when the commit `sha`, which contains all of `head_sha`,
+    arrives in its target."""
 
 
 SQUASH_NOTED = """
@@ -173,9 +176,9 @@ SQUASH_NOTED = """
 
 
 async def squash_noted(database: Executor, merge_request_id: int) -> str | None:
-    """The one that `note_squash` has noted last."""
-    found: str | None = await database.value(SQUASH_NOTED, id=merge_request_id)
-    return found
+    """Return the commit that `note_squash` recorded last."""
+    sha: str | None = await database.value(SQUASH_NOTED, id=merge_request_id)
+    return sha
 
 
 @statement("""
@@ -186,7 +189,7 @@ async def squash_noted(database: Executor, merge_request_id: int) -> str | None:
 async def set_auto_merge(
     transaction: Transaction, merge_request_id: int, user_id: int, how: str, *, squash: bool | None
 ) -> None:
-    """`how` is JSON."""
+    """Request automatic merging; `how` is JSON."""
 
 
 @statement("""
@@ -197,8 +200,8 @@ async def set_auto_merge(
 async def end_auto_merge(
     transaction: Transaction, merge_request_id: int, user_id: int | None, error: str | None = None
 ) -> None:
-    """It is not to be merged by itself any more, as `user_id` had asked for; `error` says why, where that is a surprise
-    for her."""
+    """End the automatic merging that `user_id` requested; `error` gives the reason if the user does not
+    expect it."""
 
 
 @statement(f"SELECT {COLUMNS} FROM merge_requests WHERE id = %(merge_request_id)s AND state = 'opened'")
@@ -210,7 +213,7 @@ async def find_open(database: Executor, merge_request_id: int) -> MergeRequest |
         SELECT FROM merge_requests WHERE id = %(merge_request_id)s AND auto_merge IS NOT NULL)
 """)
 async def is_waiting(database: Executor, merge_request_id: int) -> bool:
-    """Whether it is to be merged by itself."""
+    """Return whether it is to be merged automatically."""
 
 
 WAITING_FOR = """
@@ -222,7 +225,8 @@ WAITING_FOR = """
 
 
 async def waiting_for(database: Executor, pipeline_id: int) -> list[int]:
-    """Ids of the merge requests that are to be merged by themselves and have the pipeline's commit as their head."""
+    """Return the ids of the merge requests that are to be merged automatically and have the pipeline's commit
+    as their head."""
     return list(await database.value(WAITING_FOR, pipeline_id=pipeline_id))
 
 
@@ -231,7 +235,7 @@ async def waiting_for(database: Executor, pipeline_id: int) -> list[int]:
     WHERE id = %(merge_request_id)s AND state = 'opened' AND NOT {UNDER_REBASE}
 """)
 async def begin_rebase(transaction: Transaction, merge_request_id: int) -> bool:
-    """Whether it is open, and nobody else is at it."""
+    """Begin a rebase; return False if the merge request is not open or a rebase is running."""
 
 
 @statement("""

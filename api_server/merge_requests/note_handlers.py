@@ -16,7 +16,7 @@ from api_server.web import unsupported
 from api_server.web.answers import json_text, no_content
 from api_server.web.auth import Actor
 from api_server.web.errors import not_found, record_not_found
-from api_server.web.pagination import offset_page, paginated, wanted_page
+from api_server.web.pagination import offset_page, paginated, requested_page
 from api_server.web.routes import Routes
 
 
@@ -26,7 +26,7 @@ class ListNotes(ListContents):
 
     @property
     def system(self) -> bool | None:
-        """Whose notes are wanted: the service's, users', or (None) both."""
+        """Which notes to list: the service's, users', or (None) both."""
         return None if self.activity_filter == "all_notes" else self.activity_filter == "only_activity"
 
 
@@ -39,7 +39,7 @@ class OneNote(MergeRequestId):
 class CreateNote(MergeRequestId):
     body: str
     internal: bool = False
-    #: What `internal` was called before.
+    #: The former name of `internal`.
     confidential: bool = False
     created_at: datetime.datetime | None = None
 
@@ -84,7 +84,7 @@ class OneDiscussionNote(OneDiscussion):
 
 @attrs.frozen(kw_only=True)
 class UpdateDiscussionNote(OneDiscussionNote):
-    """One of the two."""
+    """A change of a note: one of the two has to be given."""
 
     body: str | None = None
     resolved: bool | None = None
@@ -101,7 +101,7 @@ routes = Routes()
 
 NOTES = f"{ONE}/notes"
 NOTE = f"{NOTES}/{{note_id}}"
-#: Everybody who reads a merge request may say something.
+#: Everybody who can read a merge request may write notes.
 READ = project(feature="repository")
 WRITE = project(feature="repository", changes=True)
 
@@ -110,9 +110,9 @@ WRITE = project(feature="repository", changes=True)
 async def list_notes(
     request: web.Request, services: Services, params: ListNotes, project: Project
 ) -> web.Response:
-    """Newest first, those of the service among them."""
+    """List the notes about a merge request, including those of the service, newest first."""
     database = services.database
-    page = wanted_page(params, note_queries.NOTES, default_order="created_at")
+    page = requested_page(params, note_queries.NOTES, default_order="created_at")
     about = await queries.find(database, project.id, params.merge_request_iid)
     shows_internal = notes.reads_internal(project)
     listed = await note_queries.list_notes(
@@ -158,7 +158,7 @@ async def delete_note(services: Services, actor: Actor, params: OneNote, project
 async def shown_note(
     services: Services, project: Project, iid: int, note_id: int, discussion_id: str | None = None
 ) -> web.Response:
-    """A note that the caller may read, in that thread, where one is named. Raises 404."""
+    """Answer a note that the caller may read, in the given thread if there is one. Raise 404."""
     database = services.database
     about = await queries.find(database, project.id, iid)
     shows_internal = notes.reads_internal(project)
@@ -173,7 +173,8 @@ async def shown_note(
 def moment(
     request: web.Request, project: Project, created_at: datetime.datetime | None
 ) -> datetime.datetime | None:
-    """When a new note was written, by who may say so; for others it is now, and the answer tells them."""
+    """Return the given creation time of a note if the caller may set it, otherwise None; the answer then
+    names the parameter as ignored."""
     if created_at is not None and not notes.may_date(project):
         unsupported.ignore(request, "created_at")
         return None
@@ -190,7 +191,7 @@ DISCUSSION_NOTE = f"{DISCUSSION_NOTES}/{{note_id}}"
 async def list_discussions(
     request: web.Request, services: Services, params: ListContents, project: Project
 ) -> web.Response:
-    """Oldest first; notes by themselves are among them."""
+    """List the threads about a merge request, including single notes, oldest first."""
     database = services.database
     page = attrs.evolve(offset_page(params), order="created_at", descending=False)
     about = await queries.find(database, project.id, params.merge_request_iid)
@@ -210,10 +211,10 @@ async def show_discussion(services: Services, params: OneDiscussion, project: Pr
 async def create_discussion(
     request: web.Request, services: Services, actor: Actor, params: CreateDiscussion, project: Project
 ) -> web.Response:
-    """A thread; with a `position` about a line of what the merge request changes."""
+    """Start a thread; with a `position`, about a line of the changes."""
     notes.check_note_body(params.body)
     await queries.find(services.database, project.id, params.merge_request_iid)
-    place = (
+    position = (
         await notes.checked_position(services, actor, project.id, params.position)
         if params.position
         else None
@@ -221,7 +222,7 @@ async def create_discussion(
     said = Said(
         body=params.body,
         begins_thread=True,
-        diff_position=place,
+        diff_position=position,
         created_at=moment(request, project, params.created_at),
     )
     async with conversation(services, actor, project, params.merge_request_iid) as talk:
@@ -243,7 +244,7 @@ async def resolve_discussion(
 async def list_discussion_notes(
     request: web.Request, services: Services, params: ListDiscussionNotes, project: Project
 ) -> web.Response:
-    """Oldest first."""
+    """List the notes of a thread, oldest first."""
     database = services.database
     page = attrs.evolve(offset_page(params), order="created_at", descending=False)
     about = await queries.find(database, project.id, params.merge_request_iid)
@@ -280,7 +281,7 @@ async def create_discussion_note(
 async def update_discussion_note(
     services: Services, actor: Actor, params: UpdateDiscussionNote, project: Project
 ) -> web.Response:
-    """Either its text, or whether it is resolved."""
+    """Change the text of a note, or resolve or reopen it."""
     thread, note_id = params.discussion_id, params.note_id
     async with conversation(services, actor, project, params.merge_request_iid) as talk:
         if params.resolved is None:

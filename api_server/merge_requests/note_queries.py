@@ -11,7 +11,7 @@ from api_server.state.declarations import statement
 from api_server.state.listing import ListPage, ListQuery, Page, entity_statement
 from api_server.state.statements import Query
 
-#: Those that the viewer may read.
+#: The notes that the viewer may read.
 _SHOWN = (
     "notes.merge_request_id = %(merge_request_id)s AND (%(shows_internal)s::boolean OR NOT notes.internal)"
 )
@@ -37,7 +37,8 @@ async def list_notes(
     system: bool | None = None,
     discussion_id: str | None = None,
 ) -> ListPage:
-    """Those by the service or by users, where `system` says which; those of one thread, where that is given."""
+    """Return a page of notes: by the service or by users, if `system` says which, and of one thread, if that
+    is given."""
     return await NOTES.read(
         database,
         page,
@@ -71,7 +72,7 @@ async def list_discussions(
 
 @attrs.frozen(kw_only=True)
 class Note:
-    """A note, as far as rules look at it. `type` is None for what cannot be resolved."""
+    """The attributes of a note that rules need. `type` is None if the note cannot be resolved."""
 
     id: int
     merge_request_id: int
@@ -82,7 +83,7 @@ class Note:
     internal: bool
     diff_position: str | None
     resolved: bool
-    #: Of its text, in bytes.
+    #: The length of its text in bytes.
     length: int
 
 
@@ -106,7 +107,7 @@ async def find(
     *,
     shows_internal: bool,
 ) -> Note | None:
-    """In that thread, where one is named."""
+    """Find a note, in the given thread if there is one."""
 
 
 @statement(
@@ -115,7 +116,7 @@ async def find(
 async def in_discussion(
     executor: Executor, merge_request_id: int, discussion_id: str, *, shows_internal: bool
 ) -> list[Note]:
-    """All notes of a thread, the first one first."""
+    """Return all notes of a thread, the first one first."""
 
 
 @statement(entity_statement(ENTITIES["note"], "SELECT notes.* FROM notes WHERE notes.id = %(note_id)s"))
@@ -140,12 +141,12 @@ async def show_discussion(
     entity_statement(ENTITIES["discussion"], "SELECT notes.* FROM notes WHERE notes.id = %(first_note_id)s")
 )
 async def show_discussion_of(database: Executor, first_note_id: int) -> str:
-    """The thread that begins with this note."""
+    """Return the thread that begins with this note."""
 
 
 @attrs.frozen(kw_only=True)
 class Noteable:
-    """What notes are about: a merge request, how many notes it has, and how long they are together, in bytes."""
+    """The subject of notes: a merge request, the number of its notes, and their total length in bytes."""
 
     id: int
     author_id: int | None
@@ -157,7 +158,7 @@ LOCK = """
     SELECT merge_requests.id FROM merge_requests
     WHERE merge_requests.project_id = %(project_id)s AND merge_requests.iid = %(iid)s::bigint FOR UPDATE
 """
-#: Counted when the row is held: what was said before that is seen.
+#: Counted after the row has been locked, so that all earlier notes are included.
 NOTEABLE = Query(
     """
     SELECT merge_requests.id, merge_requests.author_id, count(notes.id) AS notes,
@@ -170,14 +171,15 @@ NOTEABLE = Query(
 
 
 async def lock(transaction: Transaction, project_id: int, iid: int) -> Noteable:
-    """The merge request, of which nobody else says anything until the transaction ends. Raises NotFound."""
-    found = await transaction.value(LOCK, project_id=project_id, iid=iid)
-    return await transaction.one(NOTEABLE, id=found)
+    """Lock the merge request, so that nobody else writes notes about it until the transaction ends, and
+    return it. Raise NotFound."""
+    merge_request_id = await transaction.value(LOCK, project_id=project_id, iid=iid)
+    return await transaction.one(NOTEABLE, id=merge_request_id)
 
 
 @attrs.frozen(kw_only=True)
 class Noted:
-    """A merge request of which the service writes notes: `version_id` is its newest version's."""
+    """A merge request about which the service writes notes; `version_id` is that of its newest version."""
 
     id: int
     iid: int
@@ -200,12 +202,12 @@ class Noted:
     WHERE merge_requests.id = %(merge_request_id)s
     """)
 async def noted(transaction: Transaction, merge_request_id: int) -> Noted:
-    """Raises NotFound."""
+    """Return the merge request. Raise NotFound."""
 
 
 @attrs.frozen(kw_only=True)
 class NewNote:
-    """A note to be written: see the columns of the table. `created_at` is now, where it is None."""
+    """A note to write: see the columns of the table. None as `created_at` means now."""
 
     merge_request_id: int
     discussion_id: str
@@ -229,7 +231,7 @@ class NewNote:
     RETURNING id
 """)
 async def insert(transaction: Transaction, new: NewNote) -> int:
-    """Its id."""
+    """Insert a note and return its id."""
 
 
 @statement("""
@@ -237,7 +239,7 @@ async def insert(transaction: Transaction, new: NewNote) -> int:
     WHERE merge_request_id = %(merge_request_id)s AND discussion_id = %(discussion_id)s AND type IS NULL
 """)
 async def make_thread(transaction: Transaction, first: Note) -> None:
-    """What was a note by itself is the first one of a thread, which can be resolved."""
+    """Make a single note the first one of a thread, which can be resolved."""
 
 
 @statement(
@@ -261,10 +263,10 @@ UNRESOLVE = """
 
 
 async def resolve(transaction: Transaction, ids: list[int], user_id: int, *, resolved: bool) -> None:
-    """Those that are not so yet are resolved by that user, or open again."""
+    """Mark those notes as resolved by that user, or as open again, that are not in this state yet."""
     await transaction.run(RESOLVE if resolved else UNRESOLVE, ids=ids, user_id=user_id)
 
 
 @statement("UPDATE merge_requests SET updated_at = %(now)s WHERE id = %(merge_request_id)s")
 async def touch(transaction: Transaction, merge_request_id: int) -> None:
-    """Something new is said of it."""
+    """Record that something has been written about the merge request."""

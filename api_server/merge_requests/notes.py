@@ -1,4 +1,5 @@
-"""What users say of a merge request: who may write, edit and resolve notes, and which line one is about."""
+"""Notes of users about a merge request: the rights to write, edit and resolve them, and the line that a note
+is about."""
 
 import contextlib
 import datetime
@@ -36,7 +37,7 @@ MAX_BODY = 1_000_000
 
 
 def not_saved(problems: Mapping[str, Sequence[str]]) -> ApiError:
-    """400 in GitLab's words, which are Ruby's: `Note {:note=>["can't be blank"]}`."""
+    """Return 400 in GitLab's words, which are Ruby's: `Note {:note=>["can't be blank"]}`."""
     messages = ", ".join(
         f":{field}=>[{', '.join(orjson.dumps(text).decode() for text in texts)}]"
         for field, texts in problems.items()
@@ -45,7 +46,7 @@ def not_saved(problems: Mapping[str, Sequence[str]]) -> ApiError:
 
 
 def check_note_body(body: str) -> None:
-    """Raises 400."""
+    """Raise 400 for a blank or too long text."""
     if not body.strip():
         raise not_saved({"note": ["can't be blank"]})
     if len(body) > MAX_BODY:
@@ -53,8 +54,8 @@ def check_note_body(body: str) -> None:
 
 
 def check_room(about: Noteable, settings: Settings, body: str, instead_of: Note | None = None) -> None:
-    """Raises 400 where one more note, or a longer one in the place of another, is more than a merge request has room
-    for."""
+    """Raise 400 if one more note, or a longer text in place of another, exceeds the limits of a merge
+    request."""
     if instead_of is None and about.notes >= settings.notes_limit:
         raise not_saved({"base": ["Maximum number of comments exceeded"]})
     length = about.length + len(body.encode()) - (instead_of.length if instead_of else 0)
@@ -65,23 +66,24 @@ def check_room(about: Noteable, settings: Settings, body: str, instead_of: Note 
 
 
 def reads_internal(project: Project) -> bool:
-    """Whether the caller reads, and may write, what is for members only."""
+    """Return whether the caller may read and write notes that are for members only."""
     return project.role >= Role.REPORTER
 
 
 def may_date(project: Project) -> bool:
-    """Whether the caller may say when a note was written."""
+    """Return whether the caller may set the creation time of a note."""
     return project.role >= Role.OWNER
 
 
 def may_change(project: Project, note: Note, user_id: int) -> bool:
-    """Whether the caller may edit and delete it: whoever wrote it, and Maintainers; what the service wrote nobody."""
+    """Return whether the caller may edit and delete the note: its author and Maintainers may; nobody may for
+    notes of the service."""
     return not note.system and (note.author_id == user_id or project.role >= Role.MAINTAINER)
 
 
 def may_resolve(project: Project, about: Noteable, note: Note | None, user_id: int) -> bool:
-    """Whether the caller may say that a note (or a whole thread, where it is None) is settled: Developers, whoever made
-    the merge request, and whoever wrote the note."""
+    """Return whether the caller may resolve a note (or, for None, a whole thread): Developers, the author of
+    the merge request, and the author of the note may."""
     is_author = about.author_id == user_id or (note is not None and note.author_id == user_id)
     return is_author or project.role >= Role.DEVELOPER
 
@@ -105,8 +107,8 @@ class LineRange:
 
 @attrs.frozen(kw_only=True)
 class Position:
-    """The `position` of a note: a line (its number before, after, or both) of a file, between the commits `base_sha`
-    and `head_sha`, as the merge request's versions and `diff_refs` name them."""
+    """The `position` of a note: a line (its number before, after, or both) of a file, between the commits
+    `base_sha` and `head_sha`, as given in the merge request's versions and `diff_refs`."""
 
     base_sha: Name
     start_sha: Name
@@ -120,7 +122,7 @@ class Position:
 
 
 async def checked_position(services: Services, actor: Actor, project_id: int, position: Position) -> str:
-    """The position's JSON. Raises 400, as GitLab words it, where the difference has no such line."""
+    """Return the position's JSON. Raise 400 in GitLab's words if the difference has no such line."""
     if position.position_type != "text":
         raise bad_parameters(
             f"position[position_type] {position.position_type} is not supported by this service"
@@ -137,7 +139,7 @@ async def checked_position(services: Services, actor: Actor, project_id: int, po
         there = await has_line(repository, position.base_sha, position.head_sha, line, largest=largest)
     if not there:
         raise _refused(position)
-    return _shown(position)
+    return _position_json(position)
 
 
 def _refused(position: Position) -> Exception:
@@ -147,17 +149,17 @@ def _refused(position: Position) -> Exception:
     return not_saved(problems)
 
 
-def _shown(position: Position) -> str:
+def _position_json(position: Position) -> str:
     names = ("base_sha", "start_sha", "head_sha", "old_path", "new_path", "position_type")
-    shown = {name: getattr(position, name) for name in (*names, "old_line", "new_line")}
+    values = {name: getattr(position, name) for name in (*names, "old_line", "new_line")}
     spanned = position.line_range
-    return orjson.dumps(shown | {"line_range": attrs.asdict(spanned) if spanned else None}).decode()
+    return orjson.dumps(values | {"line_range": attrs.asdict(spanned) if spanned else None}).decode()
 
 
 @attrs.frozen(kw_only=True)
 class Said:
-    """A text, for members only where it is `internal`. With a `diff_position` (JSON) it is about a line, and begins a
-    thread, as it does where `begins_thread` says so."""
+    """A text, for members only if it is `internal`. With a `diff_position` (JSON) it is about a line and
+    begins a thread; with `begins_thread` it begins a thread as well."""
 
     body: str
     internal: bool = False
@@ -192,7 +194,8 @@ def new_discussion_id() -> str:
 
 @attrs.frozen
 class Conversation:
-    """The caller's part in what is said of one merge request. What she may not read is not there: 404."""
+    """The notes of one merge request from the caller's view. Notes that the caller may not read do not exist:
+    404."""
 
     _transaction: Transaction
     _project: Project
@@ -213,7 +216,8 @@ class Conversation:
         return await show_thread(self._transaction, self._project, self.about.id, discussion_id)
 
     async def write(self, said: Said) -> int:
-        """The id of the new note. Raises 400, and 403 for internal notes of others than members."""
+        """Write a note and return its id. Raise 400, and 403 for internal notes of callers who are not
+        members."""
         check_note_body(said.body)
         if said.internal and not reads_internal(self._project):
             raise forbidden()
@@ -230,8 +234,8 @@ class Conversation:
         return await self._add(new)
 
     async def reply(self, discussion_id: str, said: Said) -> int:
-        """The id of one more note of a thread: as internal, as resolved, and about the same line as that. What was a
-        note by itself becomes the first one of a thread. Raises 404 and 400."""
+        """Add a note to a thread and return its id: it is as internal and as resolved as the thread, and
+        about the same line. A single note becomes the first one of a thread. Raise 404 and 400."""
         check_note_body(said.body)
         thread = await self._thread(discussion_id)
         first = thread[0]
@@ -258,7 +262,7 @@ class Conversation:
         return note_id
 
     async def edit(self, note_id: int, body: str | None, discussion_id: str | None = None) -> None:
-        """Without a new body the note stays as it is. Raises 404, 403 and 400."""
+        """Edit a note; without a new body it stays unchanged. Raise 404, 403 and 400."""
         note = await self._changeable(note_id, discussion_id)
         if body is None:
             return
@@ -268,14 +272,14 @@ class Conversation:
         await note_queries.touch(self._transaction, self.about.id)
 
     async def delete(self, note_id: int, discussion_id: str | None = None) -> None:
-        """Raises 404 and 403."""
+        """Delete a note. Raise 404 and 403."""
         note = await self._changeable(note_id, discussion_id)
         await note_queries.delete(self._transaction, note.id)
         await note_queries.touch(self._transaction, self.about.id)
         await look_again(self._transaction, self.about.id)
 
     async def resolve_note(self, discussion_id: str, note_id: int, *, resolved: bool) -> None:
-        """Raises 404, 403, and 400 for what cannot be resolved."""
+        """Resolve or reopen a note. Raise 404, 403, and 400 if it cannot be resolved."""
         note = await self._note(note_id, discussion_id)
         if not may_resolve(self._project, self.about, note, self._user_id):
             raise forbidden()
@@ -284,7 +288,7 @@ class Conversation:
         await self._resolve([note], resolved=resolved)
 
     async def resolve_thread(self, discussion_id: str, *, resolved: bool) -> None:
-        """All notes of it. Raises 404, and 403 also for what cannot be resolved."""
+        """Resolve or reopen all notes of a thread. Raise 404 and 403, also if it cannot be resolved."""
         thread = await self._thread(discussion_id)
         may = may_resolve(self._project, self.about, None, self._user_id)
         if thread[0].type is None or not may:
@@ -305,20 +309,20 @@ class Conversation:
         return note
 
     async def _note(self, note_id: int, discussion_id: str | None) -> Note:
-        """In that thread, where one is named."""
+        """Return a note, in the given thread if there is one. Raise 404."""
         shows_internal = reads_internal(self._project)
-        found = await note_queries.find(
+        note = await note_queries.find(
             self._transaction, self.about.id, note_id, discussion_id, shows_internal=shows_internal
         )
-        if found is None:
+        if note is None:
             raise record_not_found()
-        return found
+        return note
 
     async def _thread(self, discussion_id: str) -> list[Note]:
         shows_internal = reads_internal(self._project)
-        found = await note_queries.in_discussion(
+        notes = await note_queries.in_discussion(
             self._transaction, self.about.id, discussion_id, shows_internal=shows_internal
         )
-        if not found:
+        if not notes:
             raise not_found("Discussion")
-        return found
+        return notes

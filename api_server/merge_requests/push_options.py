@@ -1,5 +1,5 @@
-"""What `git push -o merge_request.*` asks for: merge requests made and changed as the API does it, with remarks for the
-user who pushes. A push is never refused for its options."""
+"""The options `git push -o merge_request.*`: they create and change merge requests like the API, with
+messages for the user who pushes. A push is never refused because of its options."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
@@ -30,11 +30,11 @@ log = structlog.get_logger(__name__)
 
 _Result = TypeVar("_Result")
 
-#: Options of one push that are looked at.
+#: Maximum number of options of one push that are read.
 MOST_OPTIONS = 200
-#: Branches of one push for which merge requests are made or changed, as in GitLab.
+#: Maximum number of branches of one push for which merge requests are created or changed, as in GitLab.
 MOST_BRANCHES = 10
-#: How often it is tried while others change what it rests on.
+#: Attempts when others change the preconditions.
 _ATTEMPTS = 4
 _NAMESPACES = ("merge_request", "mr")
 #: Options that are parameters of the API under another name.
@@ -52,7 +52,8 @@ _OTHERS = ("create", "draft", "target_project", *_AUTO_MERGE)
 
 @attrs.frozen
 class Options:
-    """`values` are those that count once, the last of each; `lists` those that add up; `unknown` are names."""
+    """The options of a push. `values` are single-valued (the last counts), `lists` are cumulative, `unknown`
+    are names."""
 
     values: dict[str, str] = attrs.field(factory=dict)
     lists: dict[str, list[str]] = attrs.field(factory=dict)
@@ -62,7 +63,8 @@ class Options:
         return bool(self.values or self.lists or self.unknown)
 
     def is_set(self, *names: str) -> bool | None:
-        """Return whether one of these is true; None where none is given. Raises 400 for other values."""
+        """Return the truth value of the first of these options that is given, or None. Raise 400 for other
+        values."""
         given = next((name for name in names if name in self.values), None)
         if given is None:
             return None
@@ -73,7 +75,7 @@ class Options:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Those of the API that are named alike when something is made and when it is changed."""
+        """The parameters of the API that have the same name for creating and for changing."""
         return {
             parameter: self.values[name] for name, parameter in _PARAMETERS.items() if name in self.values
         }
@@ -85,24 +87,24 @@ class _Flag:
 
 
 def read_options(options: Iterable[str]) -> Options:
-    """Return the options of merge requests among those of a push. `\\n` is a line's end in a description."""
-    found = Options()
+    """Return the merge request options of a push. In descriptions, a backslash and `n` mean a line break."""
+    parsed = Options()
     for option in islice(options, MOST_OPTIONS):
         text, _, value = option.partition("=")
         namespace, _, name = map(str.strip, text.partition("."))
         if namespace not in _NAMESPACES or not name:
             continue
         if name in _LISTS:
-            found.lists.setdefault(name, []).append(value)
+            parsed.lists.setdefault(name, []).append(value)
         elif name in _PARAMETERS or name in _OTHERS:
-            found.values[name] = value.replace("\\n", "\n") if name == "description" else value or "true"
+            parsed.values[name] = value.replace("\\n", "\n") if name == "description" else value or "true"
         else:
-            found.unknown.append(name)
-    return found
+            parsed.unknown.append(name)
+    return parsed
 
 
 def setup(services: Services) -> None:
-    """Has pushes to this application carry out their options."""
+    """Let pushes to this application apply their options."""
 
     async def listener(project_id: int, user_id: int, updates: Sequence[RefUpdate]) -> list[str]:
         options = read_options(updates[0].options)
@@ -114,7 +116,7 @@ def setup(services: Services) -> None:
 async def carry_out(
     services: Services, project_id: int, user_id: int, updates: Sequence[RefUpdate], options: Options
 ) -> list[str]:
-    """Makes or changes a merge request for each branch that has moved; returns what the user is to read of it."""
+    """Create or change a merge request for each branch that has moved; return the messages for the user."""
     actor = await acting_later(services, project_id, user_id)
     if actor is None:
         return _warnings("User access was denied")
@@ -148,7 +150,7 @@ def _warnings(*problems: str) -> list[str]:
 
 
 def _problem(actor: ProjectActor, moved: dict[str, str], options: Options) -> str | None:
-    """Why nothing is made or changed."""
+    """Return the reason why nothing is created or changed, or None."""
     target_project = options.values.get("target_project", actor.project.full_path)
     if target_project.lower() != actor.project.full_path.lower():
         return "merge_request.target_project has to be the project itself"
@@ -163,7 +165,7 @@ def _problem(actor: ProjectActor, moved: dict[str, str], options: Options) -> st
 async def _one_branch(
     services: Services, project_id: int, user_id: int, name: str, head: str, options: Options
 ) -> int:
-    """The merge request's iid. Raises as the API does."""
+    """Create or change a merge request, and return its iid. Raise the errors of the API."""
     iid = await _again(
         services, project_id, user_id, lambda actor: _made_or_changed(actor, name, head, options)
     )
@@ -175,7 +177,7 @@ async def _one_branch(
 async def _again(
     services: Services, project_id: int, user_id: int, act: Callable[[ProjectActor], Awaitable[_Result]]
 ) -> _Result:
-    """What `act(actor)` returns. Raises `ChangedMeanwhile` where others are always faster."""
+    """Return the result of `act(actor)`. Raise `ChangedMeanwhile` if others are always faster."""
     for _ in range(_ATTEMPTS):
         actor = await acting_later(services, project_id, user_id)
         if actor is None:
@@ -198,7 +200,7 @@ async def _made_or_changed(actor: ProjectActor, name: str, head: str, options: O
 
 
 async def _new(actor: ProjectActor, name: str, head: str, options: Options) -> CreateMergeRequest:
-    """Parameters of a new merge request; as in GitLab, whoever pushes is its assignee."""
+    """Return the parameters of a new merge request; as in GitLab, the user who pushes is its assignee."""
     target = options.values.get("target", actor.project.default_branch)
     at = branch(actor.repository, target)
     title, description = await title_and_description(actor.repository, name, head, at.commit if at else head)
@@ -231,7 +233,7 @@ async def _changed(
         ]
         present = [user["id"] for user in await queries.delivered_people(transaction, before.id, "assignee")]
         given["assignee_ids"] = [user_id for user_id in [*present, *added] if user_id not in removed]
-    wanted = structure(
+    update = structure(
         {
             "id": str(actor.project.id),
             "merge_request_iid": before.iid,
@@ -241,12 +243,12 @@ async def _changed(
         },
         UpdateMergeRequest,
     )
-    await changes.edit(actor, transaction, before.id, as_edit(wanted, before.labels))
+    await changes.edit(actor, transaction, before.id, as_edit(update, before.labels))
     return before.iid
 
 
 async def _user_ids(actor: ProjectActor, named: Sequence[str]) -> list[int]:
-    """Ids of users who are named by id or user name. Raises 400 for those whom there are not."""
+    """Return the ids of users given by id or user name. Raise 400 for unknown users."""
     names = [name.removeprefix("@") for name in named]
     ids = [int(name) for name in names if name.isascii() and name.isdecimal() and len(name) < 19]
     known = await queries.users_named(actor.services.database, names, ids) if names else {}

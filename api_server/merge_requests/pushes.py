@@ -1,4 +1,5 @@
-"""What moved branches mean for merge requests: new heads, merges by hand, new questions to git, and pipelines."""
+"""The effects of moved branches on merge requests: new heads, merges by hand, new mergeability checks, and
+pipelines."""
 
 import uuid
 from collections.abc import Iterable, Sequence
@@ -24,12 +25,12 @@ from api_server.services import Services
 from api_server.state.database import Transaction
 from api_server.state.queue import enqueue
 
-#: A merge request whose head is further down in what was pushed stays open.
+#: A merge request whose head is further down among the pushed commits stays open.
 MOST_ARRIVED = 10_000
 
 
 def setup(services: Services) -> None:
-    """Keeps the merge requests of this application true to their branches."""
+    """Keep the merge requests of this application consistent with their branches."""
 
     async def listener(
         transaction: Transaction, project: MovedProject, user_id: int | None, updates: Sequence[RefUpdate]
@@ -55,7 +56,7 @@ async def _follow_targets(
     user_id: int | None,
     updates: Iterable[RefUpdate],
 ) -> list[MergeRequestEvent]:
-    """Merge requests are merged when their head arrives in their target, whoever brought it there."""
+    """Mark merge requests as merged when their head arrives in their target, whoever pushed it there."""
     events = []
     moved = {update.ref.removeprefix(BRANCHES): update for update in updates if update.kind == "update"}
     targets = await merging_queries.targets_among(transaction, project_id, list(moved))
@@ -83,7 +84,8 @@ async def _follow_sources(
     user_id: int | None,
     branches: list[str],
 ) -> list[MergeRequestEvent]:
-    """Where a source has moved, its merge requests have a new head; where it is gone they keep the last one."""
+    """Give the merge requests of a moved source their new head; if the source has been deleted they keep the
+    last one."""
     events = []
     for row in await merging_queries.lock_open_from(transaction, project_id, branches):
         try:
@@ -103,8 +105,8 @@ async def _follow_sources(
 
 
 def _merge_commit(repository: Repository, arrived: Iterable[str], head_sha: str) -> str | None:
-    """The commit that merged `head_sha`: the one that has it as a parent beside another; none after a
-    fast-forward."""
+    """Return the commit that merged `head_sha`: the one that has it as a parent in addition to another; None
+    after a fast-forward."""
     for sha in arrived:
         commit = repository[sha]
         if isinstance(commit, pygit2.Commit) and head_sha in map(str, commit.parent_ids[1:]):
@@ -118,7 +120,7 @@ CREATE_PIPELINE = "create_merge_request_pipeline"
 
 
 def setup_pipelines(services: Services) -> None:
-    """Has merge requests of this application get their pipelines."""
+    """Let the merge requests of this application get their pipelines."""
 
     async def create(**queued: Any) -> None:
         await make_pipeline(services, **queued)
@@ -128,7 +130,7 @@ def setup_pipelines(services: Services) -> None:
 
 
 async def _queue_pipeline(transaction: Transaction, event: MergeRequestEvent) -> None:
-    """Queues a pipeline where the merge request is new, or has a new head."""
+    """Queue a pipeline if the merge request is new or has a new head."""
     if event.user_id is None or (event.action != "open" and event.old_head is None):
         return
     merge_request = await find_merge_request(transaction, event.merge_request_id)
@@ -146,16 +148,16 @@ async def _queue_pipeline(transaction: Transaction, event: MergeRequestEvent) ->
 async def make_pipeline(
     services: Services, merge_request_id: int, head_sha: str, user_id: int, origin: str
 ) -> None:
-    """Makes what `_react` has queued, where the file asks for it, unless there is another head by now, which has one of
-    its own; and cancels what it makes superfluous."""
+    """Create the pipeline that `_queue_pipeline` has queued, if the file defines one and the head is still
+    the same (a new head has its own task), and cancel the pipelines that it supersedes."""
     merge_request = await find_merge_request(services.database, merge_request_id)
     if merge_request is None or merge_request.state != "opened" or merge_request.mergeability == "no_commits":
         return
     if merge_request.head_sha != head_sha:
         return
-    wanted = wanted_pipeline(merge_request, user_id, origin)
+    request = pipeline_request(merge_request, user_id, origin)
     try:
-        pipeline_id = await creation.make_with_rights(pipeline_maker(services), wanted)
+        pipeline_id = await creation.make_with_rights(pipeline_maker(services), request)
     except PipelineRefused as refused:
         reason = "; ".join(refused.errors)
         log.info("no pipeline for a merge request", merge_request_id=merge_request.id, reason=reason)
@@ -166,14 +168,14 @@ async def make_pipeline(
         )
 
 
-def wanted_pipeline(found: MergeRequest, user_id: int, origin: str | None = None) -> PipelineRequest:
+def pipeline_request(merge_request: MergeRequest, user_id: int, origin: str | None = None) -> PipelineRequest:
     """What is asked for in the name of a merge request; `origin` makes it once."""
     return PipelineRequest(
-        project_id=found.project_id,
-        ref=head_ref(found.iid),
-        sha=found.head_sha,
+        project_id=merge_request.project_id,
+        ref=head_ref(merge_request.iid),
+        sha=merge_request.head_sha,
         source="merge_request_event",
         user_id=user_id,
         origin=origin,
-        merge_request=found,
+        merge_request=merge_request,
     )

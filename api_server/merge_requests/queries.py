@@ -24,8 +24,8 @@ SHOW = entity_statement(
 
 
 async def show(database: Executor, merge_request_id: int, project: Project) -> str:
-    """As whoever has `found` its project sees it: with what she may do, and the pipeline of its head where pipelines
-    are open to her."""
+    """Return the merge request's entity for a caller who can see its project: with the caller's rights, and
+    with the pipeline of its head if the caller may see pipelines."""
     return await database.entity(
         SHOW,
         id=merge_request_id,
@@ -35,7 +35,7 @@ async def show(database: Executor, merge_request_id: int, project: Project) -> s
     )
 
 
-#: Whether somebody is at it, as far as one knows of somebody who may have died.
+#: Whether a rebase is running; after 15 minutes the process that ran it is assumed to have died.
 UNDER_REBASE = """
     (merge_requests.rebasing_since IS NOT NULL AND merge_requests.rebasing_since > %(now)s - interval '15 minutes')
 """
@@ -47,7 +47,7 @@ async def is_rebasing(database: Executor, merge_request_id: int) -> bool: ...
 
 @attrs.frozen(kw_only=True)
 class MergeRequest:
-    """A merge request, as far as rules look at it."""
+    """The attributes of a merge request that rules need."""
 
     id: int
     iid: int
@@ -64,12 +64,12 @@ class MergeRequest:
     state: str
     head_sha: str
     base_sha: str | None
-    #: The target's head when that was last known to have moved.
+    #: The target's head when it was last known to have moved.
     target_sha: str | None
     mergeability: str
-    #: What is to be one commit of all, and will be that when it arrives in the target.
+    #: The commit that squashes all commits; the merge request is merged when it arrives in the target.
     squash_commit_sha: str | None
-    #: Who has merged it, or wants it to be merged by itself; how, is JSON.
+    #: The user who has merged it or requested automatic merging; the options of the latter as JSON.
     merge_user_id: int | None
     auto_merge: str | None
 
@@ -93,12 +93,12 @@ COLUMNS = """
     prepared=True,
 )
 async def find(database: Executor, project_id: int, iid: int) -> MergeRequest:
-    """Raises NotFound."""
+    """Return the merge request. Raise NotFound."""
 
 
 @statement(f"SELECT {COLUMNS} FROM merge_requests WHERE merge_requests.id = %(merge_request_id)s FOR UPDATE")
 async def lock(executor: Executor, merge_request_id: int) -> MergeRequest:
-    """As it is until the transaction ends. Raises NotFound."""
+    """Lock and return the merge request. Raise NotFound."""
 
 
 LOCK_PROJECT = """
@@ -108,7 +108,8 @@ LOCK_PROJECT = """
 
 
 async def lock_with_project(executor: Executor, merge_request_id: int) -> MergeRequest:
-    """Likewise, the project before it, as who moves its refs locks them. Raises NotFound."""
+    """Lock the project and then the merge request, in the order of transactions that move refs, and return
+    the merge request. Raise NotFound."""
     await executor.value(LOCK_PROJECT, id=merge_request_id)
     return await lock(executor, merge_request_id)
 
@@ -123,10 +124,10 @@ OPEN_PAIR = """
 async def iid_of_open_pair(
     transaction: Transaction, project_id: int, source_branch: str, target_branch: str
 ) -> int | None:
-    found: int | None = await transaction.value(
+    iid: int | None = await transaction.value(
         OPEN_PAIR, project_id=project_id, source_branch=source_branch, target_branch=target_branch
     )
-    return found
+    return iid
 
 
 CREATE = Query(
@@ -149,7 +150,8 @@ CREATE = Query(
 
 
 async def create(transaction: Transaction, heads: Heads, **values: Any) -> MergeRequest:
-    """The project has to be locked, so that nobody else takes the same iid."""
+    """Create a merge request and return it. The project has to be locked, so that nobody else takes the same
+    iid."""
     return await transaction.one(CREATE, **values, **heads.columns)
 
 
@@ -174,8 +176,8 @@ EDIT = """
 
 
 async def edit(transaction: Transaction, merge_request_id: int, user_id: int, **values: Any) -> bool:
-    """Changes what is given and not None, and says whether it is a draft now. Nobody has asked for a merge into another
-    target branch."""
+    """Change the attributes that are given and not None; return whether it is a draft now. A new target
+    branch ends automatic merging."""
     columns = ("title", "description", "labels", "target_branch", "remove_source_branch", "squash")
     values = dict.fromkeys(columns) | values
     return bool(await transaction.value(EDIT, id=merge_request_id, user_id=user_id, **values))
@@ -187,7 +189,7 @@ async def edit(transaction: Transaction, merge_request_id: int, user_id: int, **
     WHERE id = %(merge_request_id)s
 """)
 async def close(transaction: Transaction, merge_request_id: int, user_id: int) -> None:
-    """Nobody waits any more for it to be merged by itself."""
+    """Close the merge request; this ends automatic merging."""
 
 
 @statement("""
@@ -205,12 +207,12 @@ async def reopen(transaction: Transaction, merge_request_id: int, user_id: int) 
     FROM deleted WHERE projects.id = deleted.project_id
 """)
 async def delete(transaction: Transaction, merge_request_id: int) -> None:
-    """With all that belongs to it; its number stays taken."""
+    """Delete the merge request with everything that belongs to it; its number is not reused."""
 
 
 @attrs.frozen(kw_only=True)
 class ActiveUser:
-    """Who has asked for something that is done later."""
+    """The user who has requested something that is done later."""
 
     id: int
     name: str
@@ -261,7 +263,8 @@ PARTICIPANTS = ListQuery(
 
 
 async def list_participants(database: Executor, page: Page, merge_request_id: int) -> ListPage:
-    """The author, assignees, reviewers, and who has written a note that everybody may read; each once."""
+    """Return a page of the author, assignees, reviewers, and authors of notes that everybody may read; each
+    once."""
     return await PARTICIPANTS.read(database, page, merge_request_id=merge_request_id)
 
 
@@ -279,13 +282,13 @@ READERS = """
 
 
 async def readers_among(database: Executor, project_id: int, user_ids: list[int]) -> list[int]:
-    """Which of these users see the project's merge requests, in the order given."""
+    """Return those of these users who can see the project's merge requests, in the given order."""
     return list(await database.value(READERS, project_id=project_id, user_ids=user_ids))
 
 
 @attrs.frozen
 class People:
-    """JSON arrays, as deliveries show them."""
+    """JSON arrays in the form of webhook deliveries."""
 
     assignees: str
     reviewers: str
@@ -302,10 +305,10 @@ DELIVERED = Query(
 
 
 async def delivered_people(database: Executor, merge_request_id: int, part: Part) -> list[dict[str, Any]]:
-    """The assignees or reviewers as deliveries show them. Raises NotFound."""
+    """Return the assignees or reviewers in the form of webhook deliveries. Raise NotFound."""
     people = await database.one(DELIVERED, id=merge_request_id)
-    found: list[dict[str, Any]] = orjson.loads(getattr(people, f"{part}s"))
-    return found
+    entities: list[dict[str, Any]] = orjson.loads(getattr(people, f"{part}s"))
+    return entities
 
 
 @statement("""
@@ -320,12 +323,12 @@ async def delivered_people(database: Executor, merge_request_id: int, part: Part
 async def replace_people(
     transaction: Transaction, merge_request_id: int, part: Part, user_ids: list[int]
 ) -> None:
-    """These and no others; who was among them already keeps her place."""
+    """Replace the assignees or reviewers; those who stay keep their position."""
 
 
 @attrs.frozen
 class Named:
-    """A user by what she was called."""
+    """A user, by the user name or id that was given."""
 
     name: str
     id: int
@@ -342,7 +345,8 @@ USERS_NAMED = Query(
 
 
 async def users_named(database: Executor, names: Sequence[str], ids: Sequence[int]) -> dict[str, int]:
-    """Ids of the users with these user names or ids, by the names in lower case and by the ids as text."""
+    """Return the ids of the users with these user names or ids, by the names in lower case and by the ids as
+    text."""
     rows = await database.rows(USERS_NAMED, names=[name.lower() for name in names], ids=list(ids))
     return {row.name: row.id for row in rows}
 
@@ -363,21 +367,21 @@ async def show_approvals(
     VALUES (%(merge_request_id)s, %(user_id)s, %(now)s) ON CONFLICT DO NOTHING
 """)
 async def approve(transaction: Transaction, merge_request_id: int, user_id: int) -> bool:
-    """Whether this user had not approved yet."""
+    """Record the approval; return whether this user had not approved yet."""
 
 
 @statement("""
     DELETE FROM merge_request_approvals WHERE merge_request_id = %(merge_request_id)s AND user_id = %(user_id)s
 """)
 async def unapprove(transaction: Transaction, merge_request_id: int, user_id: int) -> bool:
-    """Whether this user had approved."""
+    """Delete the approval; return whether this user had approved."""
 
 
 @statement("""
     DELETE FROM merge_request_approvals WHERE merge_request_id = %(merge_request_id)s
 """)
 async def reset_approvals(transaction: Transaction, merge_request_id: int) -> None:
-    """Nobody approves any more."""
+    """Delete all approvals."""
 
 
 VERSIONS = ListQuery(
@@ -395,7 +399,7 @@ async def list_versions(database: Executor, page: Page, merge_request_id: int) -
 
 @attrs.frozen
 class Version:
-    """`base_sha` is None for two histories without a common ancestor."""
+    """A version; `base_sha` is None for two histories without a common ancestor."""
 
     id: int
     base_sha: str | None
@@ -409,7 +413,7 @@ class Version:
         AND merge_request_versions.id = %(version_id)s
     """)
 async def find_version(database: Executor, merge_request_id: int, version_id: int) -> Version:
-    """Raises NotFound."""
+    """Return the version. Raise NotFound."""
 
 
 @statement(
@@ -432,4 +436,4 @@ async def show_version(database: Executor, version_id: int) -> str: ...
             IS NOT DISTINCT FROM (merge_requests.head_sha, merge_requests.start_sha, merge_requests.base_sha))
 """)
 async def record_version(transaction: Transaction, merge_request_id: int) -> None:
-    """What the merge request is about now, unless the newest version says so."""
+    """Record the present heads as a version, unless the newest version has them already."""

@@ -1,6 +1,8 @@
-"""What the service notes by itself: new commits, other titles and targets, and whom a merge request is up to.
+"""Notes that the service writes itself: about new commits, changed titles and targets, and changed assignees
+and reviewers.
 
-As GitLab, of merging, closing and reopening it writes no note."""
+Like GitLab, it writes no note about merging, closing and reopening.
+"""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from html import escape
@@ -16,7 +18,7 @@ from api_server.merge_requests.notes import new_discussion_id
 from api_server.services import Services
 from api_server.state.database import Transaction
 
-#: Of the commits that a push has brought, so many are named, and so many counted.
+#: Numbers of pushed commits that are named, and that are counted.
 MOST_NAMED = 10
 MOST_COUNTED = 1000
 
@@ -62,7 +64,8 @@ async def _bodies(repositories: Repositories, about: Noted, event: MergeRequestE
 
 
 async def _pushed(repositories: Repositories, about: Noted, old_head: str) -> str | None:
-    """The commits that the source's head has beyond the old one, those that came from the target in one line."""
+    """Return the note about the commits that the source's head has beyond the old one; commits from the
+    target get one line."""
     repository = repositories.open(about.project_id)
     new = await commits_between(repository, old_head, about.head_sha, MOST_COUNTED)
     if not new:
@@ -78,9 +81,9 @@ async def _pushed(repositories: Repositories, about: Noted, old_head: str) -> st
         lines.append(f"{_span(earlier[0], earlier[-1])} - {_counted(len(earlier), 'earlier ')}")
     titles = {sha: commit_data(repository, sha)["title"] for sha in added[-MOST_NAMED:]}
     lines += [f"{_short(sha)} - {escape(title)}" for sha, title in titles.items()]
-    shown = "".join(f"<li>{line}</li>" for line in lines)
+    items = "".join(f"<li>{line}</li>" for line in lines)
     page = f"/{about.full_path}/-/merge_requests/{about.iid}/diffs?diff_id={about.version_id}&start_sha={old_head}"
-    return f"added {_counted(len(new))}\n\n<ul>{shown}</ul>\n\n[Compare with previous version]({page})"
+    return f"added {_counted(len(new))}\n\n<ul>{items}</ul>\n\n[Compare with previous version]({page})"
 
 
 def _short(sha: str) -> str:
@@ -96,7 +99,7 @@ def _counted(commits: int, which: str = "") -> str:
 
 
 def _renamed(old: str, new: str) -> Iterator[str]:
-    """That it is a draft, or no longer; and the title, where it differs apart from that."""
+    """Yield the notes about a change to or from draft, and about another change of the title."""
     was, is_now = DRAFT.match(old), DRAFT.match(new)
     if bool(was) != bool(is_now):
         yield f"marked this merge request as **{'draft' if is_now else 'ready'}**"
@@ -106,20 +109,20 @@ def _renamed(old: str, new: str) -> Iterator[str]:
         yield f"changed title from **{_marked(old, head, tail, '-')}** to **{_marked(new, head, tail, '+')}**"
 
 
-def _common(one: str, other: str) -> int:
-    """How many characters both begin with."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+def _common(text: str, other: str) -> int:
+    """Return the number of characters with which both begin."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(text, other, strict=False)))
 
 
 def _marked(title: str, head: int, tail: int, mark: str) -> str:
-    """Without what both titles begin and end with, the rest is what differs."""
+    """Return the title with the part marked that lies between the common beginning and the common end."""
     end = len(title) - tail
     differs = f"{{{mark}{title[head:end]}{mark}}}" if head < end else ""
     return title[:head] + differs + title[end:]
 
 
 def _people(before: Sequence[Any], after: Sequence[Any], named: str, dismissed: str) -> str:
-    """Who has been named, and who is it no longer; users are `{"username": ...}`."""
+    """Return the text about users who have been added and removed; users are `{"username": ...}`."""
     old, new = ([f"@{user['username']}" for user in users] for users in (before, after))
     changes = (
         (named, [user for user in new if user not in old]),

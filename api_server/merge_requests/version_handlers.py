@@ -1,4 +1,4 @@
-"""Versions of merge requests, and which merge requests a commit belongs to (supporting resources)."""
+"""Versions of merge requests, and the merge requests that a commit belongs to (supporting resources)."""
 
 import asyncio
 from collections.abc import Sequence
@@ -27,13 +27,13 @@ from api_server.state.database import Transaction
 from api_server.web.answers import json_value
 from api_server.web.auth import Actor, Anonymous
 from api_server.web.errors import ApiError
-from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.pagination import Paginated, paginated, requested_page
 from api_server.web.routes import Routes
 from common.concurrency import TooBusy
 
 
 def setup(services: Services) -> None:
-    """Have a version written down whenever a merge request is made, gets other commits, or another target."""
+    """Record a version whenever a merge request is created, or gets other commits or another target."""
 
     async def listener(transaction: Transaction, event: MergeRequestEvent) -> None:
         if event.action in ("open", "reopen") or event.old_head or "target_branch" in event.changes:
@@ -43,24 +43,24 @@ def setup(services: Services) -> None:
     services[SIZES] = LRUCache(maxsize=10_000)
 
 
-#: For so long a list waits for git.
+#: Seconds that a list waits for git.
 _SECONDS = 3
-#: By the commits that a version is between, whose difference stays what it is.
+#: By the two commits of a version; the difference between them never changes.
 SIZES = Key[LRUCache[tuple[str | None, str], dict[str, str | None]]]("version_sizes")
 
 
 async def add_sizes(
     services: Services, actor: Actor | Anonymous, project_id: int, versions: Sequence[dict[str, Any]]
 ) -> None:
-    """Completes these entities; those for which there is no time have null there."""
+    """Add sizes to these entities; they are null if there was not enough time."""
     known = services[SIZES]
-    places = {(version["base_commit_sha"], version["head_commit_sha"]) for version in versions}
-    if missing := places - known.keys():
+    pairs = {(version["base_commit_sha"], version["head_commit_sha"]) for version in versions}
+    if missing := pairs - known.keys():
         repository = services[REPOSITORIES].open(project_id)
         with suppress(ApiError, TooBusy, TimeoutError):
             async with asyncio.timeout(_SECONDS), reading(services, actor):
                 for base, head in missing:
-                    with suppress(NotFoundError):  # of before the repository was replaced
+                    with suppress(NotFoundError):  # a version from before the repository was replaced
                         number = await number_of_differences(services, repository, base, head)
                         known[base, head] = {
                             "real_size": number,
@@ -92,9 +92,9 @@ class OneVersion:
 async def list_versions(
     request: web.Request, services: Services, actor: Actor | Anonymous, params: ListVersions, project: Project
 ) -> web.Response:
-    """Newest first."""
+    """List the versions of a merge request, newest first."""
     database = services.database
-    page = wanted_page(params, queries.VERSIONS)
+    page = requested_page(params, queries.VERSIONS)
     merge_request = await queries.find(database, project.id, params.merge_request_iid)
     listed = await queries.list_versions(database, page, merge_request.id)
     versions = orjson.loads(listed.body)
@@ -108,7 +108,7 @@ async def list_versions(
 async def show_version(
     services: Services, actor: Actor | Anonymous, params: OneVersion, project: Project
 ) -> web.Response:
-    """With its commits, newest first, and what it changes."""
+    """Show a version with its commits, newest first, and its differences."""
     database = services.database
     merge_request = await queries.find(database, project.id, params.merge_request_iid)
     version = await queries.find_version(database, merge_request.id, params.version_id)
@@ -117,13 +117,13 @@ async def show_version(
         shas = await commits_between(repository, version.base_sha, version.head_sha, MOST_COMMITS)
         files, _ = await all_differences(services, repository, version.base_sha, version.head_sha)
     commits = await all_commits(services, project, repository, shas)
-    shown = orjson.loads(await queries.show_version(database, version.id))
-    await add_sizes(services, actor, project.id, [shown])
-    return json_value(shown | {"commits": commits, "diffs": files})
+    entity = orjson.loads(await queries.show_version(database, version.id))
+    await add_sizes(services, actor, project.id, [entity])
+    return json_value(entity | {"commits": commits, "diffs": files})
 
 
-#: So many merge requests are looked at whose heads have the commit; the oldest, since those of later ones have it from
-#: their target.
+#: Maximum number of merge requests whose heads contain the commit that are examined; the oldest, since later
+#: ones got the commit from their target.
 MOST_CANDIDATES = 10_000
 
 
@@ -142,8 +142,8 @@ class ListOfCommit(Paginated):
 async def list_of_commit(
     request: web.Request, services: Services, actor: Actor | Anonymous, params: ListOfCommit, project: Project
 ) -> web.Response:
-    """Those that bring it, and the one that it has merged, the newest first."""
-    page = wanted_page(params, list_queries.BY_IDS)
+    """List the merge requests that bring a commit, and the one that it has merged, newest first."""
+    page = requested_page(params, list_queries.BY_IDS)
     repository = await opened(services, project)
     sha = commit_named(repository, params.sha)
     database, state = services.database, None if params.state == "all" else params.state
@@ -156,7 +156,7 @@ async def list_of_commit(
 async def _bringing(
     services: Services, actor: Actor | Anonymous, project: Project, repository: Repository, sha: str
 ) -> list[int]:
-    """Ids of merge requests whose head has the commit, and whose base has not."""
+    """Return the ids of merge requests whose head contains the commit and whose base does not."""
     async with reading(services, actor):
         names = await refs_containing(repository, sha, f"{MERGE_REQUESTS}*/head")
         iids = sorted(int(name.split("/")[2]) for name in names)[:MOST_CANDIDATES]

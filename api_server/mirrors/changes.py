@@ -24,26 +24,26 @@ MAX_ENABLED = 10
 
 
 async def check(
-    services: Services, project: Project, wishes: MirrorUpdate, before: Configuration | None = None
+    services: Services, project: Project, requested: MirrorUpdate, before: Configuration | None = None
 ) -> None:
-    """Whether the wishes can come true; asks DNS, so it comes before the transaction. Raise 400."""
-    _refuse_asterisks(wishes, before)
-    problems = wishes.problems()
-    if isinstance(wishes.url, str) and (before is None or wishes.url != before.shown_url):
-        if problem := await _url_problem(services, wishes.url):
+    """Check the requested values. This asks DNS, so call it before the transaction begins. Raise 400."""
+    _refuse_asterisks(requested, before)
+    problems = requested.problems()
+    if isinstance(requested.url, str) and (before is None or requested.url != before.shown_url):
+        if problem := await _url_problem(services, requested.url):
             problems["url"] = [problem]
-        elif is_same_repository(wishes.url, f"{services.settings.base_url}/{project.full_path}.git"):
+        elif is_same_repository(requested.url, f"{services.settings.base_url}/{project.full_path}.git"):
             problems["base"] = ["You cannot mirror a repository to itself."]
     if problems:
         raise invalid(problems)
 
 
 async def create(
-    services: Services, actor: Actor, transaction: Transaction, project: Project, wishes: MirrorUpdate
+    services: Services, actor: Actor, transaction: Transaction, project: Project, requested: MirrorUpdate
 ) -> str:
     """Return the new mirror's JSON. Raise 400."""
     await lock_project(transaction, project.id)
-    after = _fulfilled(services, Configuration(), wishes)
+    after = _fulfilled(services, Configuration(), requested)
     await _check_limit(transaction, project, after)
     try:
         created = await queries.create(transaction, project.id, after)
@@ -60,20 +60,20 @@ async def update(
     transaction: Transaction,
     project: Project,
     mirror_id: int,
-    wishes: MirrorUpdate,
+    requested: MirrorUpdate,
 ) -> str:
     """Return the changed mirror's JSON. Raise 400 and NotFound."""
-    if wishes.enabled is True:  # the project first, as whoever removes it does
+    if requested.enabled is True:  # the project first, as whoever removes it does
         await lock_project(transaction, project.id)
     before = await queries.lock(transaction, project.id, mirror_id)
-    _refuse_asterisks(wishes, before)
-    after = _fulfilled(services, before, wishes)
+    _refuse_asterisks(requested, before)
+    after = _fulfilled(services, before, requested)
     if after.enabled and not before.enabled:
         await _check_limit(transaction, project, after)
     if configuration.is_retargeted(before, after):
         await queries.retarget(transaction, before.id)
     try:
-        shown = await queries.update(transaction, before.id, after)
+        entity = await queries.update(transaction, before.id, after)
     except Conflict:
         raise invalid({"url": ["has already been taken"]}) from None
     target = project.entity.target(before.id, after.shown_url)
@@ -83,7 +83,7 @@ async def update(
         await audit_trail.record(
             transaction, "remote_mirror_updated", actor.author, target, message, **change
         )
-    return shown
+    return entity
 
 
 async def delete(actor: Actor, transaction: Transaction, project: Project, mirror: Mirror) -> None:
@@ -101,18 +101,18 @@ async def _url_problem(services: Services, url: str) -> str | None:
     return reason and f"is blocked: {reason}"
 
 
-def _refuse_asterisks(wishes: MirrorUpdate, before: Configuration | None) -> None:
+def _refuse_asterisks(requested: MirrorUpdate, before: Configuration | None) -> None:
     """Raise 400 for asterisks instead of credentials, except in the shown URL, which stands for the stored one."""
-    if isinstance(wishes.url, str) and (before is None or wishes.url != before.shown_url):
-        server = wishes.url.partition("://")[2].partition("/")[0]
+    if isinstance(requested.url, str) and (before is None or requested.url != before.shown_url):
+        server = requested.url.partition("://")[2].partition("/")[0]
         if f"{MASK}:{MASK}@" in server or server.startswith(f"{MASK}@"):
             raise invalid({"url": ["has asterisks for credentials; send the user name and the password"]})
 
 
-def _fulfilled(services: Services, before: Configuration, wishes: MirrorUpdate) -> Configuration:
+def _fulfilled(services: Services, before: Configuration, requested: MirrorUpdate) -> Configuration:
     host = urlsplit(services.settings.base_url).hostname or "localhost"
     try:
-        return configuration.apply_update(before, wishes, services.vault, host)
+        return configuration.apply_update(before, requested, services.vault, host)
     except InvalidHostKeysError as problem:
         raise invalid(str(problem)) from None
 

@@ -147,52 +147,54 @@ class MirrorUpdate:
 
     def problems(self) -> dict[str, list[str]]:
         """Return the problems of these values on their own, by field, in GitLab's words."""
-        found = {}
+        problems = {}
         if self.only_protected_branches is None:
-            found["only_protected_branches"] = ["can't be blank"]
+            problems["only_protected_branches"] = ["can't be blank"]
         if self.auth_method not in (UNSET, "password", "ssh_public_key"):
-            found["auth_method"] = ["is not included in the list"]
+            problems["auth_method"] = ["is not included in the list"]
         if self.sets_a_regex:
             try:
                 branches_matching(str(self.mirror_branch_regex))
             except ValueError as problem:
-                found["mirror_branch_regex"] = [str(problem)]
-        return found
+                problems["mirror_branch_regex"] = [str(problem)]
+        return problems
 
 
-def apply_update(before: Configuration, wishes: MirrorUpdate, vault: Vault, own_host: str) -> Configuration:
-    """`before` with the wishes, which have no problems, come true; `own_host` ends a new public key.
+def apply_update(
+    before: Configuration, requested: MirrorUpdate, vault: Vault, own_host: str
+) -> Configuration:
+    """Return `before` with the requested values, which have no problems. A new public key ends with `own_host`.
 
-    Choosing branches by a regex and choosing protected ones exclude each other: the wish of now wins. A URL that
-    is the shown one, with its asterisks, keeps the credentials. Host keys go when the server changes.
+    Choosing branches by a regex and choosing protected ones exclude each other: the newer choice wins. The URL that was
+    shown, with its asterisks, keeps the credentials. Host keys are removed when the server changes.
     Raise InvalidHostKeysError.
     """
-    after = attrs.evolve(before, **_plain(wishes))
-    if wishes.sets_a_regex:
+    after = attrs.evolve(before, **_plain(requested))
+    if requested.sets_a_regex:
         after = attrs.evolve(after, only_protected_branches=False)
-    elif wishes.only_protected_branches is True:
+    elif requested.only_protected_branches is True:
         after = attrs.evolve(after, mirror_branch_regex=None)
-    if not isinstance(wishes.url, Unset) and wishes.url != before.shown_url:
-        after = _aimed(after, split_mirror_url(wishes.url), vault)
-    if not isinstance(wishes.host_keys, Unset):
+    if not isinstance(requested.url, Unset) and requested.url != before.shown_url:
+        after = _aimed(after, split_mirror_url(requested.url), vault)
+    if not isinstance(requested.host_keys, Unset):
         parts = urlsplit(after.url)
-        keys = parse_host_keys(wishes.host_keys, parts.hostname or "", parts.port)
+        keys = parse_host_keys(requested.host_keys, parts.hostname or "", parts.port)
         after = attrs.evolve(after, host_keys=host_keys_column(keys))
     return _with_key_pair(after, vault, own_host)
 
 
 def differences(before: Configuration, after: Configuration) -> dict[str, tuple[str, str]]:
     """Return what differs, by field, as people may read it; credentials and keys are said to differ, not shown."""
-    found = {
+    changes = {
         name: (_said(getattr(before, name)), _said(getattr(after, name)))
         for name in ("url", *_PLAIN)
         if getattr(before, name) != getattr(after, name)
     }
     if before.pinned_keys != after.pinned_keys:
-        found["host_keys"] = _fingerprints(before.pinned_keys), _fingerprints(after.pinned_keys)
+        changes["host_keys"] = _fingerprints(before.pinned_keys), _fingerprints(after.pinned_keys)
     if before.credentials != after.credentials:
-        found["credentials"] = "", ""
-    return found
+        changes["credentials"] = "", ""
+    return changes
 
 
 def is_retargeted(before: Configuration, after: Configuration) -> bool:
@@ -228,9 +230,9 @@ def host_keys_column(keys: Sequence[HostKey]) -> str:
 _PLAIN = ("enabled", "only_protected_branches", "keep_divergent_refs", "mirror_branch_regex", "auth_method")
 
 
-def _plain(wishes: MirrorUpdate) -> dict[str, Any]:
-    wanted = {name: getattr(wishes, name) for name in _PLAIN if getattr(wishes, name) is not UNSET}
-    return wanted | ({"mirror_branch_regex": None} if wanted.get("mirror_branch_regex") == "" else {})
+def _plain(requested: MirrorUpdate) -> dict[str, Any]:
+    values = {name: getattr(requested, name) for name in _PLAIN if getattr(requested, name) is not UNSET}
+    return values | ({"mirror_branch_regex": None} if values.get("mirror_branch_regex") == "" else {})
 
 
 def _aimed(before: Configuration, target: MirrorUrl, vault: Vault) -> Configuration:

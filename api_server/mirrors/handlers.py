@@ -10,7 +10,7 @@ from api_server.namespaces.resources import Project
 from api_server.services import Services
 from api_server.web.answers import json_text, json_value, no_content, require_unmodified
 from api_server.web.auth import Actor
-from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.pagination import Paginated, paginated, requested_page
 from api_server.web.params import UNSET, Unset, Url
 from api_server.web.routes import License, Role, Routes, require_license
 
@@ -51,7 +51,7 @@ async def list_mirrors(
     request: web.Request, services: Services, params: ListMirrors, project: Project
 ) -> web.Response:
     """Endpoint 19. Beyond GitLab also by keyset."""
-    page = wanted_page(params, queries.LISTING, default_sort="asc")
+    page = requested_page(params, queries.LISTING, default_sort="asc")
     listed = await queries.list_mirrors(services.database, page, project.id)
     return await paginated(request, page, listed)
 
@@ -59,8 +59,8 @@ async def list_mirrors(
 @routes.get(_MIRROR, access=project(Role.MAINTAINER), answers="200 RemoteMirror")
 async def show_mirror(services: Services, params: MirrorId, project: Project) -> web.Response:
     """Endpoint 20. Credentials of its URL are masked."""
-    shown = await queries.show(services.database, project.id, _number(params.mirror_id))
-    return json_text(shown)
+    entity = await queries.show(services.database, project.id, _number(params.mirror_id))
+    return json_text(entity)
 
 
 @routes.get(f"{_MIRROR}/public_key", access=project(Role.MAINTAINER), answers="200 PublicKey")
@@ -78,8 +78,8 @@ async def create_mirror(
     _require_regex(services, params)
     await changes.check(services, project, params)
     async with services.database.transaction() as transaction:
-        shown = await changes.create(services, actor, transaction, project, params)
-    return json_text(shown, status=201)
+        entity = await changes.create(services, actor, transaction, project, params)
+    return json_text(entity, status=201)
 
 
 @routes.put(_MIRROR, access=project(Role.MAINTAINER), answers="200 RemoteMirror")
@@ -91,8 +91,8 @@ async def update_mirror(
     before = await queries.find(services.database, project.id, _number(params.mirror_id))
     await changes.check(services, project, params, before)
     async with services.database.transaction() as transaction:
-        shown = await changes.update(services, actor, transaction, project, before.id, params)
-    return json_text(shown)
+        entity = await changes.update(services, actor, transaction, project, before.id, params)
+    return json_text(entity)
 
 
 @routes.post(f"{_MIRROR}/sync", access=project(Role.MAINTAINER), answers="204")
@@ -122,6 +122,6 @@ def _number(mirror_id: str) -> int:
     return -1 if number is None else number
 
 
-def _require_regex(services: Services, wishes: MirrorUpdate) -> None:
-    if wishes.sets_a_regex:
+def _require_regex(services: Services, requested: MirrorUpdate) -> None:
+    if requested.sets_a_regex:
         require_license(REGEX, services.settings)

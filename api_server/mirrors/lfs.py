@@ -62,7 +62,7 @@ class BatchAnswer:
     """What is to become of the objects that were asked about: `refused` are reasons by oid; `there` needs nothing."""
 
     there: frozenset[str]
-    wanted: tuple[RequestedObject, ...]
+    requested: tuple[RequestedObject, ...]
     refused: Mapping[str, str]
 
 
@@ -81,17 +81,17 @@ def read_answer(body: bytes, asked: Sequence[Pointer]) -> BatchAnswer:
         raise LfsError("The target wants LFS objects in a way that is not supported.")
     answers = {answer.get("oid"): answer for answer in sent["objects"] if _is_named(answer)}
     refused: dict[str, str] = {}
-    wanted: list[RequestedObject] = []
+    requested: list[RequestedObject] = []
     there: set[str] = set()
     for pointer in asked:
         match _read_object(pointer.oid, answers.get(pointer.oid)):
             case str() as problem:
                 refused[pointer.oid] = problem
             case RequestedObject() as want:
-                wanted.append(want)
+                requested.append(want)
             case None:
                 there.add(pointer.oid)
-    return BatchAnswer(frozenset(there), tuple(wanted), refused)
+    return BatchAnswer(frozenset(there), tuple(requested), refused)
 
 
 def message_in(body: bytes) -> str:
@@ -201,7 +201,7 @@ class LfsTarget:
             report.arrived |= answer.there
             for oid, reason in answer.refused.items():
                 report.problems.append(f"{oid}: {self._clean(reason)}")
-            remaining = iter(answer.wanted)
+            remaining = iter(answer.requested)
             await asyncio.gather(*(self._fulfil(remaining, some, report) for _ in range(AT_ONCE)))
             if report.ended:
                 return
@@ -225,32 +225,34 @@ class LfsTarget:
     async def _fulfil(
         self, remaining: Iterable[RequestedObject], some: Mapping[str, Stored], report: Report
     ) -> None:
-        for wanted in remaining:
+        for requested in remaining:
             if report.ended:
                 return
             try:
-                problem = await self._bring_one(wanted, some[wanted.oid])
+                problem = await self._bring_one(requested, some[requested.oid])
                 report.failures = 0
             except LfsError as failure:
                 problem = str(failure)
                 report.failures += 1
             if problem is None:
-                report.arrived.add(wanted.oid)
+                report.arrived.add(requested.oid)
             else:
-                report.problems.append(f"{wanted.oid}: {problem}")
+                report.problems.append(f"{requested.oid}: {problem}")
 
-    async def _bring_one(self, params: RequestedObject, stored: Stored) -> str | None:
+    async def _bring_one(self, requested: RequestedObject, stored: Stored) -> str | None:
         """Why the target did not take the object, in its words. Raise `LfsError` where it did not answer."""
         status, body = await self._send(
             "PUT",
-            params.upload,
+            requested.upload,
             {"Content-Type": "application/octet-stream"},
             lambda silence: _Content(self.objects, stored, silence),
-            authenticated=params.authenticated,
+            authenticated=requested.authenticated,
         )
-        if status // 100 == 2 and params.verify is not None:
+        if status // 100 == 2 and requested.verify is not None:
             pointer = attrs.asdict(stored.pointer)
-            status, body = await self._send_json(params.verify, pointer, authenticated=params.authenticated)
+            status, body = await self._send_json(
+                requested.verify, pointer, authenticated=requested.authenticated
+            )
         return None if status // 100 == 2 else self._refusal(status, body)
 
     async def _send_json(self, action: Action, value: object, *, authenticated: bool) -> tuple[int, bytes]:

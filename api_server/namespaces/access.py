@@ -50,16 +50,16 @@ def redirect(request: web.Request, current_id: int) -> NoReturn:
 
 
 def _open_to_caller(
-    request: web.Request, found: ResourceT | None, noun: Literal["Group", "Project"], role: Role
+    request: web.Request, resource: ResourceT | None, noun: Literal["Group", "Project"], role: Role
 ) -> ResourceT:
     """Return the group or project. Raise 404 if it is None and 403 below `role`; redirect from old paths."""
-    if found is None:
+    if resource is None:
         raise not_found(noun)
-    if found.moved:
-        redirect(request, found.id)
-    if found.role < role:
+    if resource.moved:
+        redirect(request, resource.id)
+    if resource.role < role:
         raise forbidden()
-    return found
+    return resource
 
 
 GROUPS = Key[LookupCache[Group]]("groups")
@@ -96,10 +96,10 @@ async def find_group(request: web.Request, reference: str, role: Role = Role.NO_
 async def group_to_name(services: Services, actor: Actor, parameter: str, group_id: int) -> Group:
     """Return the group that a parameter names by id. Raise 404 in GitLab's words if the caller cannot see
     it."""
-    found = await _group_for_caller(services, actor, str(group_id))
-    if found is None:
+    named_group = await _group_for_caller(services, actor, str(group_id))
+    if named_group is None:
         raise not_found(f"{parameter} not found")
-    return found
+    return named_group
 
 
 async def _group_for_caller(services: Services, actor: Actor, reference: str) -> Group | None:
@@ -124,11 +124,11 @@ async def visible_group(
             admin=admin,
         )
 
-    found = await services[GROUPS].get((reference, user_id, admin), lambda: read(services.database))
-    if found is not None:
-        groups = (f"group:{namespace_id}" for namespace_id in found.lineage)
-        services.require_unchanged(Precondition((f"user:{user_id}", *groups), found, read))
-    return found
+    visible = await services[GROUPS].get((reference, user_id, admin), lambda: read(services.database))
+    if visible is not None:
+        groups = (f"group:{namespace_id}" for namespace_id in visible.lineage)
+        services.require_unchanged(Precondition((f"user:{user_id}", *groups), visible, read))
+    return visible
 
 
 PROJECTS = Key[LookupCache[Project]]("projects")
@@ -145,9 +145,9 @@ class ProjectAccess(ResourceAccess):
     finds: ClassVar[type] = Project
 
     async def find(self, request: web.Request, reference: str) -> Project:
-        found = await find_project(request, reference, self.role)
-        self.check(found)
-        return found
+        resource = await find_project(request, reference, self.role)
+        self.check(resource)
+        return resource
 
     def check(self, project: Project) -> None:
         """Raise 403 if the rule excludes the caller who looked up the project."""
@@ -167,19 +167,19 @@ async def find_project(request: web.Request, reference: str, role: Role = Role.N
     """Return the project with that id or full path. Raise 404 if the caller cannot see it, and 403 below
     `role`."""
     number = id_in(reference)
-    found = await _project_for_caller(
+    visible = await _project_for_caller(
         context.services(request), caller(request), reference if number is None else number
     )
-    return _open_to_caller(request, found, "Project", role)
+    return _open_to_caller(request, visible, "Project", role)
 
 
 async def project_to_name(services: Services, actor: Actor, parameter: str, project_id: int) -> Project:
     """Return the project that a parameter names by id. Raise 404 in GitLab's words if the caller cannot see
     it."""
-    found = await _project_for_caller(services, actor, project_id)
-    if found is None:
+    named_project = await _project_for_caller(services, actor, project_id)
+    if named_project is None:
         raise not_found(f"{parameter} not found")
-    return found
+    return named_project
 
 
 async def _project_for_caller(services: Services, actor: Actor, reference: int | str) -> Project | None:
@@ -214,12 +214,12 @@ async def visible_project(
             job_project_id=job_project_id,
         )
 
-    found = await services[PROJECTS].get(
+    visible = await services[PROJECTS].get(
         (reference, user_id, admin, job_project_id), lambda: read(services.database)
     )
-    if found is not None:
-        groups = (f"group:{namespace_id}" for namespace_id in found.lineage)
+    if visible is not None:
+        groups = (f"group:{namespace_id}" for namespace_id in visible.lineage)
         services.require_unchanged(
-            Precondition((f"user:{user_id}", *groups, f"project:{found.id}"), found, read)
+            Precondition((f"user:{user_id}", *groups, f"project:{visible.id}"), visible, read)
         )
-    return found
+    return visible

@@ -18,7 +18,7 @@ from api_server.state.database import Executor
 from api_server.web.answers import json_text, no_content
 from api_server.web.auth import SELF_ROTATE_SCOPES, Actor
 from api_server.web.errors import ApiError, forbidden, not_found, unauthorized
-from api_server.web.pagination import paginated, wanted_page
+from api_server.web.pagination import paginated, requested_page
 from api_server.web.params import CommaList, Description, Name
 from api_server.web.routes import Role, Routes
 
@@ -81,11 +81,11 @@ class RotateAccessToken(RotateOwnAccessToken):
 async def list_access_tokens(
     request: web.Request, services: Services, params: ListAccessTokens, resource: Group | Project
 ) -> web.Response:
-    page = wanted_page(params, access_token_queries.LISTING)
+    page = requested_page(params, access_token_queries.LISTING)
     listed = await access_token_queries.list_tokens(
         services.database,
         page,
-        source_of(resource).place,
+        source_of(resource).ids,
         revoked=params.revoked,
         active=params.active,
         search=params.search,
@@ -105,7 +105,7 @@ async def show_access_token(
     services: Services, params: AccessTokenId, resource: Group | Project
 ) -> web.Response:
     database = services.database
-    token = await _found(database, source_of(resource), params.token_id)
+    token = await _token_of(database, source_of(resource), params.token_id)
     return json_text(await access_token_queries.show_token(database, token.id))
 
 
@@ -151,10 +151,10 @@ async def revoke_access_token(
 ) -> web.Response:
     """Revoke the token and all other tokens of its bot, and end the bot's membership."""
     source = source_of(resource)
-    token = await _found(services.database, source, params.token_id)
+    token = await _token_of(services.database, source, params.token_id)
     services.revoke(f"user:{token.user_id}")
     async with services.database.transaction() as transaction:
-        token = await _found(transaction, source, params.token_id)
+        token = await _token_of(transaction, source, params.token_id)
         await access_tokens.revoke(services, transaction, source, token, actor.author)
     return no_content()
 
@@ -182,7 +182,7 @@ async def rotate_own_access_token(
     async with services.database.transaction() as transaction:
         if not await user_queries.is_bot(transaction, actor.user_id):
             raise ApiError(405, {"message": "405 Method Not Allowed"})
-        token = await access_token_queries.find_token(transaction, actor.token_id or 0, source.place)
+        token = await access_token_queries.find_token(transaction, actor.token_id or 0, source.ids)
         if token is None:
             raise unauthorized()
         made = await access_tokens.rotate(transaction, source, token, params.expires_at, actor.author)
@@ -210,13 +210,13 @@ async def rotate_access_token(
     async with services.database.transaction() as transaction:
         if await user_queries.is_bot(transaction, actor.user_id):
             raise forbidden()
-        token = await _found(transaction, source, params.token_id)
+        token = await _token_of(transaction, source, params.token_id)
         made = await access_tokens.rotate(transaction, source, token, params.expires_at, actor.author)
     return json_text(made)
 
 
-async def _found(database: Executor, source: Source, token_id: int) -> Token:
-    token = await access_token_queries.find_token(database, token_id, source.place)
+async def _token_of(database: Executor, source: Source, token_id: int) -> Token:
+    token = await access_token_queries.find_token(database, token_id, source.ids)
     if token is None:
         raise not_found(f"{source.kind} Access Token")
     return token

@@ -29,13 +29,13 @@ LISTING = ListQuery(
 async def list_tokens(
     database: Executor,
     page: Page,
-    place: MemberSource,
+    source: MemberSource,
     *,
     revoked: bool | None,
     active: bool | None,
     search: str | None,
 ) -> ListPage:
-    return await LISTING.read(database, page, **place, revoked=revoked, active=active, search=search)
+    return await LISTING.read(database, page, **source, revoked=revoked, active=active, search=search)
 
 
 SHOW_TOKEN = entity_statement(_ENTITIES["token"], TOKEN)
@@ -75,9 +75,9 @@ FIND_TOKEN = Query(
 )
 
 
-async def find_token(database: Executor, token_id: int, place: MemberSource) -> Token | None:
+async def find_token(database: Executor, token_id: int, source: MemberSource) -> Token | None:
     """Return the token with that id if it belongs to a bot of that project or group, otherwise None."""
-    return await database.row(FIND_TOKEN, id=token_id, **place)
+    return await database.row(FIND_TOKEN, id=token_id, **source)
 
 
 @statement("""
@@ -90,8 +90,8 @@ OF_PROJECT = Quota("users", "bot_project_id")
 OF_GROUP = Quota("users", "bot_namespace_id")
 
 
-async def are_more_than(transaction: Transaction, place: MemberSource, most: int) -> bool:
+async def are_more_than(transaction: Transaction, source: MemberSource, most: int) -> bool:
     """Return whether the project or group has more than `most` bots (0: no limit)."""
-    if place["project_id"] is not None:
-        return await OF_PROJECT.is_exceeded(transaction, place["project_id"], most)
-    return await OF_GROUP.is_exceeded(transaction, place["namespace_id"] or 0, most)
+    if source["project_id"] is not None:
+        return await OF_PROJECT.is_exceeded(transaction, source["project_id"], most)
+    return await OF_GROUP.is_exceeded(transaction, source["namespace_id"] or 0, most)

@@ -40,56 +40,56 @@ class NewAccessToken:
 
 
 async def create(
-    services: Services, transaction: Transaction, source: Source, params: NewAccessToken, author: Author
+    services: Services, transaction: Transaction, source: Source, new_token: NewAccessToken, author: Author
 ) -> str:
     """Create a token and return its entity with its text. Raise 400 in GitLab's words; a bot cannot have a
     greater role than its creator."""
     if await user_queries.is_bot(transaction, author.id):
         raise bad_request(f"User does not have permission to create {source.kind} access token")
-    if params.level > source.role:
+    if new_token.level > source.role:
         raise bad_request("Access level of the token contains permissions not held by the creating user")
-    bot_id = await _make_bot(services, transaction, source, params, author)
+    bot_id = await _make_bot(services, transaction, source, new_token, author)
     issued = await tokens.issue(
         transaction,
         NewToken(
             user_id=bot_id,
-            name=params.name,
-            scopes=params.scopes,
-            description=params.description,
-            expires_at=params.expires_at or transaction.now.date() + LIFETIME,
+            name=new_token.name,
+            scopes=new_token.scopes,
+            description=new_token.description,
+            expires_at=new_token.expires_at or transaction.now.date() + LIFETIME,
         ),
     )
     if await access_token_queries.are_more_than(
-        transaction, source.place, services.settings.access_tokens_limit
+        transaction, source.ids, services.settings.access_tokens_limit
     ):
         raise bad_request("Access token limit reached")
-    await _record_created(transaction, source, author, bot_id, params, issued)
+    await _record_created(transaction, source, author, bot_id, new_token, issued)
     return await access_token_queries.show_new_token(transaction, issued.id, issued.text)
 
 
 async def _make_bot(
-    services: Services, transaction: Transaction, source: Source, params: NewAccessToken, author: Author
+    services: Services, transaction: Transaction, source: Source, new_token: NewAccessToken, author: Author
 ) -> int:
     """Create a user who is a member of the project or group and has no rights elsewhere. Return the user's
     id."""
     username = f"{source.kind}_{source.id}_bot_{secrets.token_hex(16)}"
     bot = NewUser(
         username=username,
-        name=params.name,
+        name=new_token.name,
         email=f"{username}@noreply.{_host(services.settings)}",
         confirmed=True,
         external=await access_token_queries.is_external(transaction, author.id),
         can_create_group=False,
         projects_limit=0,
         bot=True,
-        bot_project_id=source.place["project_id"],
-        bot_namespace_id=source.place["namespace_id"],
+        bot_project_id=source.ids["project_id"],
+        bot_namespace_id=source.ids["namespace_id"],
     )
     bot_id = await users.create(services, transaction, bot, author)
     user = await user_queries.find_user(transaction, bot_id)
     if user is None:
         raise NotFound
-    await members.admit(transaction, source, user, params.level, author)
+    await members.admit(transaction, source, user, new_token.level, author)
     return bot_id
 
 
@@ -116,14 +116,14 @@ async def rotate(
         raise bad_request("Not eligible to rotate tokens with permissions not held by the user")
     issued = await tokens.succeed(transaction, token, expires_at)
     await _record_deleted(transaction, source, author, token)
-    wanted = NewAccessToken(
+    successor = NewAccessToken(
         name=token.name,
         scopes=token.scopes,
         level=Role(token.access_level),
         description=token.description,
         expires_at=expires_at,
     )
-    await _record_created(transaction, source, author, token.user_id, wanted, issued)
+    await _record_created(transaction, source, author, token.user_id, successor, issued)
     return await access_token_queries.show_new_token(transaction, issued.id, issued.text)
 
 
@@ -132,17 +132,17 @@ async def _record_created(
     source: Source,
     author: Author,
     bot_id: int,
-    params: NewAccessToken,
+    new_token: NewAccessToken,
     issued: Issued,
 ) -> None:
     await audit_trail.record(
         transaction,
         f"{source.kind}_access_token_created",
         author,
-        source.entity.target(bot_id, params.name),
+        source.entity.target(bot_id, new_token.name),
         token_id=issued.id,
-        scopes=", ".join(params.scopes),
-        level=params.level.title,
+        scopes=", ".join(new_token.scopes),
+        level=new_token.level.title,
     )
 
 

@@ -15,7 +15,7 @@ from api_server.web import context
 from api_server.web.answers import json_text, json_value
 from api_server.web.auth import Actor
 from api_server.web.errors import forbidden, not_found
-from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.pagination import Paginated, paginated, requested_page
 from api_server.web.params import CommaList, Description, Name
 from api_server.web.routes import (
     SIGNED_IN,
@@ -93,9 +93,9 @@ async def list_descendant_groups(request: web.Request, params: ListSubgroups, gr
 async def _listed(
     request: web.Request, params: ListGroups, *, parent_id: int | None = None, ancestor_id: int | None = None
 ) -> web.Response:
-    page = wanted_page(params, namespace_queries.LISTING, default_order="name", default_sort="asc")
+    page = requested_page(params, namespace_queries.LISTING, default_order="name", default_sort="asc")
     actor = caller_or_stranger(request)
-    # callers without credentials have no role, so no filter by role applies to them
+    # without credentials, `min_access_level` is ignored and `owned` matches nothing
     levels = [actor.user_id and params.min_access_level, params.owned and Role.OWNER]
     listed = await namespace_queries.list_groups(
         context.services(request).database,
@@ -153,9 +153,9 @@ async def show_group(services: Services, group: Group) -> web.Response:
 
 @routes.put("/groups/{id}", access=group(Role.OWNER), revokes="group:{id}", answers="200 GroupDetail")
 async def update_group(services: Services, actor: Actor, params: UpdateGroup, group: Group) -> web.Response:
-    wishes = attrs.asdict(params, filter=lambda field, _: field.name != "id")
+    changes = attrs.asdict(params, filter=lambda field, _: field.name != "id")
     async with services.database.transaction() as transaction:
-        await groups.update(transaction, group, wishes, actor.author)
+        await groups.update(transaction, group, changes, actor.author)
         entity = await namespace_queries.show_group(transaction, group.id)
     return json_text(entity)
 
@@ -174,7 +174,7 @@ async def list_namespaces(
 ) -> web.Response:
     """List the caller's own namespace and the groups that she is a member of; all namespaces for
     administrators."""
-    page = wanted_page(params, namespace_queries.NAMESPACES, default_sort="asc")
+    page = requested_page(params, namespace_queries.NAMESPACES, default_sort="asc")
     listed = await namespace_queries.list_namespaces(
         services.database, page, user_id=actor.user_id, admin=actor.admin, search=params.search
     )

@@ -70,13 +70,13 @@ async def create(transaction: Transaction, group: NewGroup, owner_id: int, autho
     return group_id
 
 
-async def update(transaction: Transaction, group: Group, wishes: Mapping[str, Any], author: Author) -> None:
+async def update(transaction: Transaction, group: Group, changes: Mapping[str, Any], author: Author) -> None:
     """Change the attributes of a `LockedGroup` that are not None. Raise 400."""
     parents = group.lineage[:-1]
     above = await namespace_queries.hold(transaction, parents) if parents else None
-    check_present("name", wishes["name"])
+    check_present("name", changes["name"])
     before = await namespace_queries.lock_group(transaction, group.id)
-    after = attrs.evolve(before, **{name: wish for name, wish in wishes.items() if wish is not None})
+    after = attrs.evolve(before, **{name: value for name, value in changes.items() if value is not None})
     if after.visibility != before.visibility:
         await _check_visibility(transaction, group.id, after.visibility, above)
     if after.path != before.path:
@@ -96,22 +96,26 @@ async def _rename(transaction: Transaction, group_id: int, full_path: str, path:
         raise invalid({"path": ["has already been taken"]})
 
 
-async def _check_visibility(transaction: Transaction, group_id: int, wanted: str, above: Held | None) -> None:
+async def _check_visibility(
+    transaction: Transaction, group_id: int, visibility: str, above: Held | None
+) -> None:
     """Raise 400 if the group would be more visible than its parent, or less visible than its contents."""
     within = await namespace_queries.within(transaction, group_id)
     problems = []
-    if above and resources.is_more_visible(wanted, above.visibility):
-        problems.append(_beyond_parent(wanted, above))
-    if any(resources.is_more_visible(shown, wanted) for shown in within.projects):
-        problems.append(f"{wanted} is not allowed since this group contains projects with higher visibility.")
-    if any(resources.is_more_visible(shown, wanted) for shown in within.subgroups):
-        problems.append(f"{wanted} is not allowed since there are sub-groups with higher visibility.")
+    if above and resources.is_more_visible(visibility, above.visibility):
+        problems.append(_beyond_parent(visibility, above))
+    if any(resources.is_more_visible(existing, visibility) for existing in within.projects):
+        problems.append(
+            f"{visibility} is not allowed since this group contains projects with higher visibility."
+        )
+    if any(resources.is_more_visible(existing, visibility) for existing in within.subgroups):
+        problems.append(f"{visibility} is not allowed since there are sub-groups with higher visibility.")
     if problems:
         raise invalid({"visibility_level": problems})
 
 
-def _beyond_parent(wanted: str, above: Held) -> str:
-    return f"{wanted} is not allowed since the parent group has a {above.visibility} visibility."
+def _beyond_parent(visibility: str, above: Held) -> str:
+    return f"{visibility} is not allowed since the parent group has a {above.visibility} visibility."
 
 
 def _not_saved(field: str, problem: str) -> ApiError:

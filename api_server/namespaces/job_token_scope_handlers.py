@@ -12,7 +12,7 @@ from api_server.web import context
 from api_server.web.answers import json_value, no_content
 from api_server.web.auth import Actor
 from api_server.web.errors import bad_request
-from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.pagination import Paginated, paginated, requested_page
 from api_server.web.routes import Role, Routes
 
 routes = Routes()
@@ -133,7 +133,7 @@ async def disallow_group(
 
 
 async def _listed(request: web.Request, params: ListAllowed, project: Project, kind: Kind) -> web.Response:
-    page = wanted_page(params, job_token_scope_queries.LISTINGS[kind], default_sort="asc")
+    page = requested_page(params, job_token_scope_queries.LISTINGS[kind], default_sort="asc")
     listed = await job_token_scope_queries.list_allowed(
         context.services(request).database, page, kind, project.id
     )

@@ -19,7 +19,7 @@ from api_server.web import context
 from api_server.web.answers import json_text, json_value, no_content
 from api_server.web.auth import READ_USER_SCOPES, Actor
 from api_server.web.errors import not_found
-from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.pagination import Paginated, paginated, requested_page
 from api_server.web.params import UNSET, CommaList, Name, Unset
 from api_server.web.routes import ADMINISTRATOR, Role, Routes, caller
 
@@ -81,12 +81,12 @@ async def list_all_members(
     return await _listed(request, params, source_of(resource).everywhere)
 
 
-async def _listed(request: web.Request, params: ListMembers, places: MemberSources) -> web.Response:
-    page = wanted_page(params, member_queries.LISTING, default_sort="asc")
+async def _listed(request: web.Request, params: ListMembers, sources: MemberSources) -> web.Response:
+    page = requested_page(params, member_queries.LISTING, default_sort="asc")
     listed = await member_queries.list_members(
         context.services(request).database,
         page,
-        **places,
+        **sources,
         query=params.query,
         finds_private=caller(request).admin,
         user_ids=params.user_ids or None,
@@ -98,16 +98,16 @@ async def _listed(request: web.Request, params: ListMembers, places: MemberSourc
 @routes.get("/projects/{id}/members/{user_id}", access=project(), answers="200 Member")
 async def show_member(services: Services, params: MemberId, resource: Group | Project) -> web.Response:
     """Show a direct member."""
-    places = source_of(resource).direct
-    return json_text(await member_queries.show_member(services.database, params.user_id, **places))
+    sources = source_of(resource).direct
+    return json_text(await member_queries.show_member(services.database, params.user_id, **sources))
 
 
 @routes.get("/groups/{id}/members/all/{user_id}", access=group(), answers="200 Member")
 @routes.get("/projects/{id}/members/all/{user_id}", access=project(), answers="200 Member")
 async def show_any_member(services: Services, params: MemberId, resource: Group | Project) -> web.Response:
     """Show a direct or inherited member with the greatest role."""
-    places = source_of(resource).everywhere
-    return json_text(await member_queries.show_member(services.database, params.user_id, **places))
+    sources = source_of(resource).everywhere
+    return json_text(await member_queries.show_member(services.database, params.user_id, **sources))
 
 
 @routes.post("/groups/{id}/members", access=group(Role.OWNER), answers="201 Member | Outcomes")
@@ -204,7 +204,7 @@ async def list_project_users(
     request: web.Request, params: ListProjectUsers, project: Project
 ) -> web.Response:
     """List direct and inherited members."""
-    page = wanted_page(params, USERS)
+    page = requested_page(params, USERS)
     database, finds_private = context.services(request).database, caller(request).admin
     listed = await USERS.read(
         database,
@@ -226,6 +226,6 @@ async def list_memberships(request: web.Request, params: ListMemberships) -> web
     """List the projects and groups in which the user is a direct member."""
     database = context.services(request).database
     await existing_user(database, params.id)
-    page = wanted_page(params, MEMBERSHIPS)
+    page = requested_page(params, MEMBERSHIPS)
     listed = await MEMBERSHIPS.read(database, page, user_id=params.id, type=params.type)
     return await paginated(request, page, listed)

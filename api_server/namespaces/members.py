@@ -50,15 +50,15 @@ def membership_problems(
 
     `inherited` is the role that the user has from the parent group named `inherited_from`.
     """
-    found: dict[str, list[str]] = {}
+    problems: dict[str, list[str]] = {}
     if level not in _GRANTABLE[kind]:
-        found["access_level"] = ["is not included in the list"]
+        problems["access_level"] = ["is not included in the list"]
     elif inherited is not None and level < inherited:
         text = f"should be greater than or equal to {Role(inherited).title} inherited membership from group"
-        found["access_level"] = [f"{text} {inherited_from}"]
+        problems["access_level"] = [f"{text} {inherited_from}"]
     if expires_at is not None and expires_at < today:
-        found["expires_at"] = ["cannot be a date in the past"]
-    return found
+        problems["expires_at"] = ["cannot be a date in the past"]
+    return problems
 
 
 def sentence(problems: Mapping[str, Sequence[str]]) -> str:
@@ -98,7 +98,7 @@ class Source:
     lineage: list[int]
 
     @property
-    def place(self) -> MemberSource:
+    def ids(self) -> MemberSource:
         return {
             "namespace_id": self.id if self.kind == "group" else None,
             "project_id": self.id if self.kind == "project" else None,
@@ -108,14 +108,14 @@ class Source:
     def direct(self) -> MemberSources:
         """The source of its direct members."""
         return {
-            "project_id": self.place["project_id"],
+            "project_id": self.ids["project_id"],
             "namespace_ids": self.lineage[-1:] if self.kind == "group" else [],
         }
 
     @property
     def everywhere(self) -> MemberSources:
         """The sources of its direct and its inherited members."""
-        return {"project_id": self.place["project_id"], "namespace_ids": self.lineage}
+        return {"project_id": self.ids["project_id"], "namespace_ids": self.lineage}
 
     @property
     def above(self) -> list[int]:
@@ -195,7 +195,7 @@ async def admit(
         raise forbidden()
     await _check(transaction, source, user.id, level, expires_at)
     await member_roles.check(transaction, member_role_id, level)
-    await member_endings.remove_expired(transaction, user_id=user.id, **source.place)
+    await member_endings.remove_expired(transaction, user_id=user.id, **source.ids)
     member_id = await member_queries.add(
         transaction,
         user_id=user.id,
@@ -203,7 +203,7 @@ async def admit(
         expires_at=expires_at,
         created_by_id=created_by_id or author.id,
         member_role_id=member_role_id,
-        **source.place,
+        **source.ids,
     )
     if member_id is None:
         raise conflict("Member already exists")
@@ -304,7 +304,7 @@ async def remove(
     if source.kind == "group" and not leaves_below:
         await member_endings.end_below(transaction, source.id, user_id, author)
     await member_endings.withdraw_invitations(
-        transaction, user_id, author, **source.place, below=not leaves_below
+        transaction, user_id, author, **source.ids, below=not leaves_below
     )
 
 
@@ -312,7 +312,7 @@ async def _check(
     transaction: Transaction, source: Source, user_id: int, level: Role, expires_at: datetime.date | None
 ) -> None:
     above = await member_queries.find_inherited(transaction, user_id, source.above)
-    if found := membership_problems(
+    if problems := membership_problems(
         source.kind,
         level,
         inherited=above.access_level if above else None,
@@ -320,7 +320,7 @@ async def _check(
         expires_at=expires_at,
         today=transaction.now.date(),
     ):
-        raise invalid(found)
+        raise invalid(problems)
 
 
 async def _locked(transaction: Transaction, source: Source, user_id: int) -> Member:
@@ -328,7 +328,7 @@ async def _locked(transaction: Transaction, source: Source, user_id: int) -> Mem
     404, and 403 for a bot, whose membership ends with its tokens."""
     if source.kind == "group":
         await member_queries.lock_group(transaction, source.id)
-    member = await member_queries.find_member(transaction, user_id, **source.place)
+    member = await member_queries.find_member(transaction, user_id, **source.ids)
     if member is None:
         raise record_not_found()
     if member.bot:

@@ -23,7 +23,7 @@ from api_server.web import context
 from api_server.web.answers import json_text, json_value
 from api_server.web.auth import Actor
 from api_server.web.errors import not_found
-from api_server.web.pagination import Paginated, offset_page, paginated, wanted_page
+from api_server.web.pagination import Paginated, offset_page, paginated, requested_page
 from api_server.web.params import Description, Name
 from api_server.web.routes import (
     SIGNED_IN,
@@ -159,7 +159,7 @@ async def list_group_projects(request: web.Request, params: ListGroupProjects, g
 async def list_shared_projects(request: web.Request, params: ListSharedProjects) -> web.Response:
     """List the projects of other groups that are shared with this one: always none, since sharing is not
     supported."""
-    page = wanted_page(params, project_queries.LISTING)
+    page = requested_page(params, project_queries.LISTING)
     return await paginated(request, page, ListPage("[]", more=False, last_id=None, total=0))
 
 
@@ -184,9 +184,9 @@ async def _listed(
     *,
     sees_all: bool = False,
 ) -> web.Response:
-    page = wanted_page(params, project_queries.LISTING)
+    page = requested_page(params, project_queries.LISTING)
     actor = caller_or_stranger(request)
-    is_stranger = actor.user_id is None  # without a role anywhere, so no filter by role applies
+    is_stranger = actor.user_id is None  # has no role anywhere, so filters by role are ignored
     levels = [params.min_access_level, params.membership and Role.GUEST, params.owned and Role.OWNER]
     listed = await project_queries.list_projects(
         context.services(request).database,
@@ -219,7 +219,7 @@ async def create_project(services: Services, actor: Actor, params: CreateProject
 
 @routes.get("/projects/{id}", access=project(), answers="200 Project")
 async def show_project(services: Services, actor: Actor, project: Project) -> web.Response:
-    return await _shown(services, actor, project)
+    return await _project_answer(services, actor, project)
 
 
 @routes.get("/projects/{id}/issues", access=project(), answers="200 [object]")
@@ -233,8 +233,8 @@ async def update_project(
     services: Services, actor: Actor, params: UpdateProject, project: Project
 ) -> web.Response:
     """Update a project. Only Owners may change its path and visibility."""
-    wishes = attrs.asdict(params, filter=lambda field, _: field.name != "id")
-    return await _updated(services, actor, project, wishes)
+    changes = attrs.asdict(params, filter=lambda field, _: field.name != "id")
+    return await _updated(services, actor, project, changes)
 
 
 @routes.post(
@@ -251,13 +251,13 @@ async def unarchive_project(services: Services, actor: Actor, project: Project) 
 
 
 async def _updated(
-    services: Services, actor: Actor, project: Project, wishes: dict[str, Any], status: int = 200
+    services: Services, actor: Actor, project: Project, changes: dict[str, Any], status: int = 200
 ) -> web.Response:
     async with services.database.transaction() as transaction:
-        changed = await projects.update(transaction, services[REPOSITORIES], project, wishes, actor.author)
+        changed = await projects.update(transaction, services[REPOSITORIES], project, changes, actor.author)
     if "default_branch" in changed:
         await projects.apply_default_branch(services, project.id)
-    return await _shown(services, actor, project, status)
+    return await _project_answer(services, actor, project, status)
 
 
 @routes.put(
@@ -270,7 +270,7 @@ async def transfer_project(
     async with services.database.transaction() as transaction:
         namespace = await projects.find_namespace(transaction, params.namespace, actor)
         await projects.transfer(transaction, project, namespace, actor.author)
-    return await _shown(services, actor, project)
+    return await _project_answer(services, actor, project)
 
 
 @routes.delete("/projects/{id}", access=project(Role.OWNER), revokes="project:{id}", answers="202 Message")
@@ -281,6 +281,8 @@ async def delete_project(services: Services, actor: Actor, project: Project) -> 
     return json_value({"message": "202 Accepted"}, status=202)
 
 
-async def _shown(services: Services, actor: Actor, project: Project, status: int = 200) -> web.Response:
+async def _project_answer(
+    services: Services, actor: Actor, project: Project, status: int = 200
+) -> web.Response:
     entity = await project_queries.show_project(services.database, project.id, actor.user_id)
     return json_text(entity, status=status)

@@ -104,10 +104,10 @@ async def require_room(transaction: Transaction, namespace: Namespace) -> None:
     raise ApiError(403, {"error": [problem]})
 
 
-def check_visibility(wanted: str, limit: str) -> None:
+def check_visibility(visibility: str, limit: str) -> None:
     """Raise 400 if a project would be more visible than its group (decision D11)."""
-    if resources.is_more_visible(wanted, limit):
-        raise invalid({"visibility_level": [f"{wanted} is not allowed in a {limit} group."]})
+    if resources.is_more_visible(visibility, limit):
+        raise invalid({"visibility_level": [f"{visibility} is not allowed in a {limit} group."]})
 
 
 async def add_first_member(
@@ -199,15 +199,15 @@ async def update(
     transaction: Transaction,
     repositories: Repositories,
     project: Project,
-    wishes: Mapping[str, Any],
+    changes: Mapping[str, Any],
     author: Author,
 ) -> frozenset[str]:
     """Change the attributes of a project's `Settings` that are not None, and return the names of those that
     changed. If the default branch changed, the caller has to run `apply_default_branch`. Raise 403 and 400 in
     GitLab's words."""
-    check_present("name", wishes.get("name"))
+    check_present("name", changes.get("name"))
     before = await project_queries.lock_project(transaction, project.id)
-    after = attrs.evolve(before, **_wished(before, wishes))
+    after = attrs.evolve(before, **_new_values(before, changes))
     check_numbers(after.build_timeout, after.ci_default_git_depth)
     _check_subject(after.ci_id_token_sub_claim_components)
     changed = frozenset(
@@ -252,29 +252,28 @@ def _check_subject(components: Sequence[str]) -> None:
         raise invalid({"ci_cd_settings.id_token_sub_claim_components": [problem]})
 
 
-def with_newer_names(wishes: Mapping[str, Any]) -> dict[str, Any]:
+def with_newer_names(changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the wishes with `public_jobs` and `builds_access_level` in place of their older names."""
-    wished = dict(wishes)
-    is_public, is_enabled = wished.pop("public_builds", None), wished.pop("jobs_enabled", None)
+    renamed = dict(changes)
+    is_public, is_enabled = renamed.pop("public_builds", None), renamed.pop("jobs_enabled", None)
     if is_public is not None:
-        wished["public_jobs"] = is_public
+        renamed["public_jobs"] = is_public
     if is_enabled is not None:
-        wished["builds_access_level"] = "enabled" if is_enabled else "disabled"
-    return wished
+        renamed["builds_access_level"] = "enabled" if is_enabled else "disabled"
+    return renamed
 
 
-def _wished(before: LockedProject, wishes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the new `Settings`. Of the two names for the role that may give variables, the older one is less
-    precise and yields to the newer one."""
-    wished = {name: wish for name, wish in with_newer_names(wishes).items() if wish is not None}
-    restricts = wished.pop("restrict_user_defined_variables", None)
+def _new_values(before: LockedProject, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the new `Settings`. Of the two parameters for who may set variables, the newer one wins."""
+    values = {name: value for name, value in with_newer_names(changes).items() if value is not None}
+    restricts = values.pop("restrict_user_defined_variables", None)
     if restricts is not None and restricts != (
         before.ci_pipeline_variables_minimum_override_role != "developer"
     ):
-        wished.setdefault(
+        values.setdefault(
             "ci_pipeline_variables_minimum_override_role", "maintainer" if restricts else "developer"
         )
-    return wished
+    return values
 
 
 def _changes_owners_demand(before: Settings, after: Settings) -> bool:
@@ -314,20 +313,20 @@ async def transfer(transaction: Transaction, project: Project, namespace: Namesp
     full_path = f"{held.full_path}/{before.path}"
     if not await _move_to(transaction, project.id, full_path):
         raise _not_transferred("Project with same name or path in target namespace already exists")
-    shown = (
+    visibility = (
         held.visibility
         if resources.is_more_visible(before.visibility, held.visibility)
         else before.visibility
     )
-    after = attrs.evolve(before, namespace_id=namespace.id, full_path=full_path, visibility=shown)
+    after = attrs.evolve(before, namespace_id=namespace.id, full_path=full_path, visibility=visibility)
     await project_queries.update_project(transaction, project.id, after)
     if namespace.owner_id is not None:
         await add_first_member(transaction, namespace, project.id, author.id)
     moved = attrs.evolve(project, full_path=full_path)
     old = before.full_path.rpartition("/")[0]
     await _record_change(transaction, moved, author, "namespace", old, held.full_path)
-    if shown != before.visibility:
-        await _record_change(transaction, moved, author, "visibility", before.visibility, shown)
+    if visibility != before.visibility:
+        await _record_change(transaction, moved, author, "visibility", before.visibility, visibility)
     await edges.changed(transaction, edges.project_key(project.id))
 
 
@@ -372,21 +371,21 @@ class NewProject:
     initialize_with_readme: bool
 
 
-async def create(services: Services, params: NewProject, actor: Actor) -> int:
+async def create(services: Services, new_project: NewProject, actor: Actor) -> int:
     """Create a project and return its id. Raise 400, 403 and 404 in GitLab's words.
 
     If it fails in the end, nothing remains, not even on disk.
     """
-    check_present("name", params.name)
-    check_numbers(params.build_timeout, params.ci_default_git_depth)
-    if not is_branch_name(params.default_branch):
+    check_present("name", new_project.name)
+    check_numbers(new_project.build_timeout, new_project.ci_default_git_depth)
+    if not is_branch_name(new_project.default_branch):
         raise invalid({"default_branch": ["is invalid"]})
     project_id = None
     try:
         async with services.database.transaction() as transaction:
-            namespace = await _home_of(transaction, params, actor)
-            project_id = await _insert(transaction, params, namespace, actor)
-            created = _creation_event(project_id, params, actor.author)
+            namespace = await _home_of(transaction, new_project, actor)
+            project_id = await _insert(transaction, new_project, namespace, actor)
+            created = _creation_event(project_id, new_project, actor.author)
             for listener in services[CREATION_LISTENERS]:
                 await listener(transaction, created)
     except BaseException:
@@ -396,9 +395,9 @@ async def create(services: Services, params: NewProject, actor: Actor) -> int:
     return project_id
 
 
-async def _home_of(transaction: Transaction, params: NewProject, actor: Actor) -> Namespace:
+async def _home_of(transaction: Transaction, new_project: NewProject, actor: Actor) -> Namespace:
     """Return the namespace in which the caller may create the project. Raise 404 and 403."""
-    namespace_id = params.namespace_id
+    namespace_id = new_project.namespace_id
     if namespace_id is None:
         namespace_id = (await namespace_queries.namespace_of(transaction, actor.user_id)).id
     namespace = await find_namespace(transaction, str(namespace_id), actor)
@@ -407,18 +406,20 @@ async def _home_of(transaction: Transaction, params: NewProject, actor: Actor) -
     return namespace
 
 
-async def _insert(transaction: Transaction, params: NewProject, namespace: Namespace, actor: Actor) -> int:
+async def _insert(
+    transaction: Transaction, new_project: NewProject, namespace: Namespace, actor: Actor
+) -> int:
     held = await namespace_queries.hold(transaction, namespace.lineage)
     await require_room(transaction, namespace)
-    if problem := paths.problem_with(params.path, within=True):
+    if problem := paths.problem_with(new_project.path, within=True):
         raise invalid({"path": [problem]})
-    full_path = f"{held.full_path}/{params.path}"
-    check_visibility(params.visibility, held.visibility)
+    full_path = f"{held.full_path}/{new_project.path}"
+    check_visibility(new_project.visibility, held.visibility)
     project_id = await project_queries.create_project(
         transaction,
         creator_id=actor.user_id,
         full_path=full_path,
-        **(attrs.asdict(params) | {"namespace_id": namespace.id}),
+        **(attrs.asdict(new_project) | {"namespace_id": namespace.id}),
     )
     if not await path_queries.take(transaction, full_path, project_id=project_id):
         taken = ["has already been taken"]
@@ -430,13 +431,14 @@ async def _insert(transaction: Transaction, params: NewProject, namespace: Names
     return project_id
 
 
-def _creation_event(project_id: int, params: NewProject, author: Author) -> ProjectCreated:
+def _creation_event(project_id: int, new_project: NewProject, author: Author) -> ProjectCreated:
     return ProjectCreated(
         id=project_id,
-        name=params.name,
-        description=params.description,
-        default_branch=params.default_branch,
-        begins_with_readme=params.initialize_with_readme and params.repository_access_level != "disabled",
+        name=new_project.name,
+        description=new_project.description,
+        default_branch=new_project.default_branch,
+        begins_with_readme=new_project.initialize_with_readme
+        and new_project.repository_access_level != "disabled",
         author=author,
     )
 

@@ -1,1 +1,1 @@
-"""What an operator sees: what fails and why, figures over time, background tasks."""
+"""Information for operators: current failures and their reasons, figures over time, background tasks."""

@@ -1,4 +1,4 @@
-"""What fails now, why, and what to do about it, in one list: pages, `doctor` and metrics show the same."""
+"""Current failures with their reasons and remedies in one list, which pages, `doctor` and metrics show."""
 
 import datetime
 from typing import Literal, cast, get_args
@@ -11,24 +11,25 @@ from api_server.state.database import Executor
 from api_server.state.failures import Noted
 
 Kind = Literal["store", "disk", "background", "edge", "mail", "runner", "mirror", "delivery", "task"]
-#: What stops most comes first.
+#: The kinds in the order of their severity.
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
-#: Of one kind so many are shown.
+#: Maximum number of failures shown of one kind.
 MOST = 100
-#: Failed tasks of one name that are counted.
+#: Maximum number of failed tasks of one name that are counted.
 _COUNTED = 1000
-#: Jobs that wait of which it is asked who could take them.
+#: Maximum number of waiting jobs for which runners are looked up.
 _LOOKED_AT = 1000
-#: A runner that was not heard of for so long is not there: it asks at least once in 50 seconds, and that it did is
-#: written down every 40.
+#: A runner that has been silent this long is absent: it asks at least once in 50 seconds, and its contacts
+#: are recorded every 40.
 RUNNER_SILENCE = datetime.timedelta(seconds=120)
-#: Of a job that a runner has: it writes at least every four minutes, also where the job says nothing.
+#: The same for a runner that has a job: it writes at least every four minutes, even if the job is silent.
 JOB_SILENCE = datetime.timedelta(seconds=300)
-#: What a process says of itself counts for so long; it says so twice in this time.
+#: How long a process's report about itself is valid; each process reports twice in this time.
 HEARD_OF = datetime.timedelta(seconds=60)
 
-#: An edge that could not be told is told once more after 5 seconds: those that start with the service then hear of it.
+#: An edge that could not be notified is notified again after 5 seconds, which is long enough for edges that
+#: start together with the service.
 SECOND_TRY = datetime.timedelta(seconds=6)
 
 _PAGES: dict[Kind, str] = {
@@ -49,9 +50,9 @@ _REMEDIES = {
 
 @attrs.frozen(kw_only=True)
 class Failure:
-    """One thing that fails. `name` says whose (a path, an address), `since` is the first failure after the last
-    success, or that success itself where it is all that is known; `reason` and `remedy` are sentences without secrets;
-    `page` is the path of the page that shows and repairs it."""
+    """A failure. `name` says what fails (a path, an address); `since` is the first failure after the last
+    success, or that success itself if nothing else is known; `reason` and `remedy` are sentences without
+    secrets; `page` is the path of the page that shows and repairs it."""
 
     kind: Kind
     name: str
@@ -62,41 +63,41 @@ class Failure:
 
 
 async def failing(database: Executor, now: datetime.datetime) -> list[Failure]:
-    """All that fails at the moment `now`, at most 100 of a kind, what stops most first. Raises `Unavailable` where
-    there is no database, which is then what fails."""
-    found: list[Failure] = []
+    """Return all failures at the moment `now`, at most 100 of a kind, the most severe kinds first. Raise
+    `Unavailable` if the database is down, which is then the failure."""
+    result: list[Failure] = []
     for part in ("store", "disk", "background"):
-        found += [_noted(one) for one in await _of(database, part, now)]
-    found += await _edges(database, now)
-    found += [_noted(one) for one in await _of(database, "mail", now)]
-    found += await _runners(database, now)
-    found += [_silent(one) for one in await queries.silent(database, now - JOB_SILENCE, MOST)]
-    found += [_mirror(one) for one in await queries.mirrors(database, MOST)]
-    found += [_check(one) for one in await queries.checks(database, MOST)]
-    found += [_tasks(one) for one in await queries.failed_tasks(database, MOST, _COUNTED)]
-    return found
+        result += [_noted(row) for row in await _of(database, part, now)]
+    result += await _edges(database, now)
+    result += [_noted(row) for row in await _of(database, "mail", now)]
+    result += await _runners(database, now)
+    result += [_silent(row) for row in await queries.silent(database, now - JOB_SILENCE, MOST)]
+    result += [_mirror(row) for row in await queries.mirrors(database, MOST)]
+    result += [_check(row) for row in await queries.checks(database, MOST)]
+    result += [_tasks(row) for row in await queries.failed_tasks(database, MOST, _COUNTED)]
+    return result
 
 
 async def _of(database: Executor, part: str, now: datetime.datetime) -> list[Noted]:
     return await failures.noted(database, part, heard_since=now - HEARD_OF, most=MOST)
 
 
-def _noted(one: Noted) -> Failure:
-    kind = cast("Kind", one.part)
+def _noted(noted: Noted) -> Failure:
+    kind = cast("Kind", noted.part)
     return Failure(
         kind=kind,
-        name=f"{one.subject} ({one.source})" if one.source else one.subject,
-        since=one.first_at,
-        reason=_sentence(one.reason),
+        name=f"{noted.subject} ({noted.source})" if noted.source else noted.subject,
+        since=noted.first_at,
+        reason=_sentence(noted.reason),
         remedy=_REMEDIES[kind],
         page=_PAGES.get(kind),
     )
 
 
 async def _edges(database: Executor, now: datetime.datetime) -> list[Failure]:
-    """Those that cannot be told, by the queue's own word, and those that do not answer when they are asked how they
-    are: each once."""
-    found = {
+    """Return the edges that could not be notified, according to the queue, and those that do not report their
+    status; each once."""
+    by_url = {
         edge.url: Failure(
             kind="edge",
             name=edge.url,
@@ -110,69 +111,69 @@ async def _edges(database: Executor, now: datetime.datetime) -> list[Failure]:
         for edge in await queries.edges(database, now - SECOND_TRY, MOST)
     }
     for noted in await _of(database, "edge", now):
-        found.setdefault(noted.subject, attrs.evolve(_noted(noted), name=noted.subject))
-    return list(found.values())
+        by_url.setdefault(noted.subject, attrs.evolve(_noted(noted), name=noted.subject))
+    return list(by_url.values())
 
 
 async def _runners(database: Executor, now: datetime.datetime) -> list[Failure]:
     return [
         Failure(
             kind="runner",
-            name=one.full_path,
-            since=one.waits_since,
-            reason=_why_unserved(one),
+            name=row.full_path,
+            since=row.waits_since,
+            reason=_why_unserved(row),
             remedy="Start a runner, or register one that may take them (`forgelet runner create`)."
-            if one.last_heard is None
+            if row.last_heard is None
             else "Start the runner again, and look into its own log.",
             page=_PAGES["runner"],
         )
-        for one in await queries.unserved(database, now - RUNNER_SILENCE, MOST, _LOOKED_AT)
+        for row in await queries.unserved(database, now - RUNNER_SILENCE, MOST, _LOOKED_AT)
     ]
 
 
-def _silent(one: queries.Silent) -> Failure:
-    jobs = "1 job is" if one.jobs == 1 else f"{one.jobs} jobs are"
+def _silent(runner: queries.Silent) -> Failure:
+    jobs = "1 job is" if runner.jobs == 1 else f"{runner.jobs} jobs are"
     return Failure(
         kind="runner",
-        name=f"{failures.shortened(one.description or 'runner')} (no. {one.id})",
-        since=one.last_heard,
-        reason=f"{jobs} in its hands, such as job {one.job_id} of {one.full_path}, and it has fallen silent.",
+        name=f"{failures.shortened(runner.description or 'runner')} (no. {runner.id})",
+        since=runner.last_heard,
+        reason=f"{jobs} in its hands, such as job {runner.job_id} of {runner.full_path}, and it has fallen silent.",
         remedy="Look into the runner's own log; cancel and retry the job, or it fails after `runner_timeout` seconds.",
         page=_PAGES["runner"],
     )
 
 
-def _why_unserved(one: queries.Unserved) -> str:
-    jobs = "1 job waits" if one.jobs == 1 else f"{one.jobs} jobs wait"
-    tagged = f" with the tags {', '.join(one.tags)}" if one.tags else ""
-    if not one.runners:
+def _why_unserved(unserved: queries.Unserved) -> str:
+    jobs = "1 job waits" if unserved.jobs == 1 else f"{unserved.jobs} jobs wait"
+    tagged = f" with the tags {', '.join(unserved.tags)}" if unserved.tags else ""
+    if not unserved.runners:
         return failures.shortened(f"{jobs}{tagged}, and there is no runner that may take them.")
-    runners = "the only runner" if one.runners == 1 else f"none of the {one.runners} runners"
-    heard = "was ever heard of" if one.runners > 1 else "was never heard of"
-    if one.last_heard is not None:
-        when = f"{one.last_heard:%Y-%m-%d %H:%M:%S} UTC"
-        heard = f"has been heard of since {when}" if one.runners > 1 else f"was last heard of at {when}"
+    runners = "the only runner" if unserved.runners == 1 else f"none of the {unserved.runners} runners"
+    heard = "was ever heard of" if unserved.runners > 1 else "was never heard of"
+    if unserved.last_heard is not None:
+        when = f"{unserved.last_heard:%Y-%m-%d %H:%M:%S} UTC"
+        heard = f"has been heard of since {when}" if unserved.runners > 1 else f"was last heard of at {when}"
     return failures.shortened(f"{jobs}{tagged}; {runners} that may take them {heard}.")
 
 
-def _mirror(one: queries.FailingMirror) -> Failure:
+def _mirror(mirror: queries.FailingMirror) -> Failure:
     return Failure(
         kind="mirror",
-        name=f"{one.full_path} to {failures.shortened(one.target)}",
-        since=one.since,
-        reason=_sentence(failures.shortened(one.last_error)),
+        name=f"{mirror.full_path} to {failures.shortened(mirror.target)}",
+        since=mirror.since,
+        reason=_sentence(failures.shortened(mirror.last_error)),
         remedy="Mend the target, its address or the credentials, then let the mirror run again.",
         page=_PAGES["mirror"],
     )
 
 
-def _check(one: queries.FailingCheck) -> Failure:
-    paused = one.pause_reason is not None
-    reason = one.pause_reason or one.problem or "The last attempt to deliver has failed"
+def _check(check: queries.FailingCheck) -> Failure:
+    paused = check.pause_reason is not None
+    reason = check.pause_reason or check.problem or "The last attempt to deliver has failed"
     return Failure(
         kind="delivery",
-        name=f"{one.full_path}: {one.name}",
-        since=one.since,
+        name=f"{check.full_path}: {check.name}",
+        since=check.since,
         reason=_sentence(failures.shortened(f"Paused: {reason}" if paused else reason)),
         remedy="Mend the receiver, then resume the check and send again what was given up."
         if paused
@@ -181,13 +182,13 @@ def _check(one: queries.FailingCheck) -> Failure:
     )
 
 
-def _tasks(one: queries.FailedTasks) -> Failure:
-    count = f"{_COUNTED} or more" if one.count >= _COUNTED else str(one.count)
-    why = "" if one.reason is None else f"; the last: {one.reason}"
+def _tasks(failed: queries.FailedTasks) -> Failure:
+    count = f"{_COUNTED} or more" if failed.count >= _COUNTED else str(failed.count)
+    why = "" if failed.reason is None else f"; the last: {failed.reason}"
     return Failure(
         kind="task",
-        name=one.task,
-        since=one.since,
+        name=failed.task,
+        since=failed.since,
         reason=_sentence(f"{count} failed for good{why}"),
         remedy="Mend what the reason names, then `forgelet task retry`, or remove it.",
         page=_PAGES["task"],

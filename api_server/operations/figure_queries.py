@@ -1,5 +1,5 @@
 # mypy: disable-error-code="empty-body"
-"""Statements about figures of the whole instance, now and over time."""
+"""Statements for figures of the whole instance, now and over time."""
 
 import datetime
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from api_server.state.declarations import statement
 
 @attrs.frozen
 class Counted:
-    """How many there are of a status."""
+    """The number of rows with a status."""
 
     status: str
     count: int
@@ -23,7 +23,7 @@ class Counted:
     WHERE kind = 'build' AND status NOT IN ('success', 'failed', 'canceled', 'skipped', 'manual') GROUP BY status
     """)
 async def jobs(database: Executor) -> list[Counted]:
-    """Builds that are not finished, by status."""
+    """Return the numbers of unfinished builds by status."""
 
 
 @statement("""
@@ -31,12 +31,13 @@ async def jobs(database: Executor) -> list[Counted]:
     WHERE kind = 'build' AND finished_at > %(since)s::timestamptz GROUP BY status
     """)
 async def finished(database: Executor, since: datetime.datetime) -> list[Counted]:
-    """Builds that have finished since a moment, by status."""
+    """Return the numbers of builds that have finished since a moment, by status."""
 
 
 @attrs.frozen
 class QueueOfTask:
-    """Tasks of one name: how many wait, since when the one has been due that waits longest, how many have failed."""
+    """The tasks of one name: the number of waiting ones, the time since which the oldest has been due, and
+    the number of failed ones."""
 
     task: str
     waiting: int
@@ -44,7 +45,8 @@ class QueueOfTask:
     failed: int
 
 
-#: One pass over each index: look-ups name by name are planned for names that are common, and take seconds for others.
+#: One pass over each index: the planner assumes that names are frequent, so that look-ups by name would take
+#: seconds for rare ones.
 @statement("""
     WITH waiting AS MATERIALIZED (
         SELECT jobs.task_name, count(*) AS count,
@@ -69,12 +71,13 @@ class QueueOfTask:
     ORDER BY task
     """)
 async def queue(database: Executor, tasks: list[str]) -> list[QueueOfTask]:
-    """The queue by task: for these names, and for those of other versions that are in it."""
+    """Return the queue by task: for these names, and for names of other versions that occur in it."""
 
 
 @attrs.frozen
 class Deliveries:
-    """Deliveries that wait, those of them that are due, and checks whose receiver fails or that are paused."""
+    """The numbers of queued deliveries, of due ones, of checks with a failing receiver, and of paused
+    checks."""
 
     queued: int
     due: int
@@ -97,7 +100,8 @@ async def deliveries(database: Executor) -> Deliveries: ...
 
 @attrs.frozen
 class Mirrors:
-    """Enabled mirrors of a status, and the last success that is longest ago, or null where there was none."""
+    """The enabled mirrors with a status, and the oldest of their last successes, or null if there was
+    none."""
 
     status: str
     count: int
@@ -113,12 +117,12 @@ async def mirrors(database: Executor) -> list[Mirrors]: ...
 
 @statement("SELECT count(*) FROM runners WHERE active AND contacted_at >= %(since)s::timestamptz")
 async def alive_runners(database: Executor, since: datetime.datetime) -> int:
-    """Active runners that were heard of since a moment."""
+    """Return the number of active runners that have been heard of since a moment."""
 
 
 @statement("SELECT count(*) FROM procrastinate_workers WHERE last_heartbeat >= %(since)s::timestamptz")
 async def alive_workers(database: Executor, since: datetime.datetime) -> int:
-    """Processes that do background work."""
+    """Return the number of processes that do background work and have been heard of since a moment."""
 
 
 @statement("SELECT pg_database_size(current_database())")
@@ -126,7 +130,8 @@ async def database_bytes(database: Executor) -> int: ...
 
 
 def _sampled(table: str, condition: str) -> str:
-    """The sum of a table's sizes from some 100 of its pages, all of them where it is small."""
+    """Return a query that estimates the sum of a table's sizes from some 100 of its pages, or all if it is
+    small."""
     return f"""
         SELECT coalesce(sum(size), 0) * greatest(max(part.whole), 1) AS bytes FROM {table}
             TABLESAMPLE SYSTEM (least(100, 10000.0 / greatest(pg_relation_size('{table}') / 8192, 1)))
@@ -142,7 +147,7 @@ def _sampled(table: str, condition: str) -> str:
     ) parts
 """)
 async def store_bytes(database: Executor) -> int:
-    """Bytes of stored objects, estimated."""
+    """Return the estimated bytes of stored objects."""
 
 
 ADD = """
@@ -154,14 +159,14 @@ ADD = """
 
 
 async def add_samples(transaction: Transaction, values: Mapping[str, float], *, sums: bool) -> None:
-    """Keeps values of the present minute. Those that are there already are added to where processes count parts of
-    one whole, and replaced where not."""
+    """Store values for the present minute. Existing values are increased if processes count parts of one
+    whole (`sums`), and replaced otherwise."""
     await transaction.run(ADD, names=list(values), values=list(values.values()), sum=sums)
 
 
 @attrs.frozen
 class Sample:
-    """A figure of one minute, by its beginning."""
+    """A figure of one minute, identified by its beginning."""
 
     name: str
     at: datetime.datetime
@@ -173,7 +178,7 @@ class Sample:
     WHERE name = ANY (%(names)s::text[]) AND at >= %(since)s::timestamptz ORDER BY name, at
     """)
 async def history(database: Executor, names: Sequence[str], since: datetime.datetime) -> list[Sample]:
-    """What is kept of figures, the oldest first."""
+    """Return the stored values of figures, the oldest first."""
 
 
 @statement("DELETE FROM operations_samples WHERE at < %(before)s::timestamptz")

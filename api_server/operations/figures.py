@@ -1,7 +1,7 @@
-"""Figures of the whole instance: read once for all who ask, written down over time, and told to Prometheus.
+"""Figures of the whole instance: read once for all callers, stored over time, and exported to Prometheus.
 
-docs/monitoring.md has the names of the metrics. What this process counts itself is always there. What is read from the
-database is read at most every few seconds; while it cannot be read, it is left out, and `forgelet_database_up` is 0.
+docs/monitoring.md lists the metrics. Counters of this process are always present. Figures from the database
+are read at most every few seconds; if it cannot be read, they are left out, and `forgelet_database_up` is 0.
 """
 
 import asyncio
@@ -27,16 +27,16 @@ from api_server.state.database import Database, Executor
 from api_server.state.errors import Unavailable
 from common.logs import ThrottledLog
 
-#: Seconds for which figures are as good as new ones.
+#: Seconds for which figures are reused.
 FRESH_SECONDS = 5.0
-#: What is asked for a metric or a page may take so long.
+#: Maximum time of a query for a metric or a page.
 TIMEOUT_SECONDS = 8.0
 
 
 @attrs.frozen(kw_only=True)
 class Figures:
-    """At the moment `at`: jobs that are not finished by status, the queue by task, and so on. `failing` counts what
-    `failing()` lists, by kind, and has all kinds."""
+    """The figures at the moment `at`: unfinished jobs by status, the queue by task, and so on. `failing` has
+    the number of failures in `failing()` for every kind."""
 
     at: datetime.datetime
     jobs: Mapping[str, int]
@@ -49,13 +49,13 @@ class Figures:
 
 
 async def read_figures(database: Database, tasks: list[str], worker_timeout: float) -> Figures:
-    """Reads them all; `tasks` are the names of all tasks that there are, and processes that were not heard of for
-    `worker_timeout` seconds do no background work. Raises `Unavailable`."""
+    """Read all figures; `tasks` are the names of all existing tasks. Processes that have been silent for
+    `worker_timeout` seconds do not count as doing background work. Raise `Unavailable`."""
     now = database.now
-    counted = Counter(one.kind for one in await failing(database, now))
+    counted = Counter(row.kind for row in await failing(database, now))
     return Figures(
         at=now,
-        jobs={one.status: one.count for one in await figure_queries.jobs(database)},
+        jobs={row.status: row.count for row in await figure_queries.jobs(database)},
         queue=await figure_queries.queue(database, tasks),
         deliveries=await figure_queries.deliveries(database),
         mirrors=await figure_queries.mirrors(database),
@@ -68,7 +68,7 @@ async def read_figures(database: Database, tasks: list[str], worker_timeout: flo
 
 
 class FreshFigures:
-    """The figures of an application. All who ask at a time wait for one reading."""
+    """The cached figures of an application. Concurrent callers wait for the same reading."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -77,11 +77,11 @@ class FreshFigures:
         self._reading = asyncio.Lock()
 
     def forget(self) -> None:
-        """They are read again for whoever asks next."""
+        """Read the figures again on the next call."""
         self._known = None
 
     async def get(self) -> Figures:
-        """Raises `Unavailable`, and TimeoutError where the database takes long."""
+        """Return the figures. Raise `Unavailable`, and TimeoutError if the database is slow."""
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(TIMEOUT_SECONDS), self._reading:
             if self._known is None or loop.time() - self._read_at >= FRESH_SECONDS:
@@ -97,7 +97,7 @@ class FreshFigures:
 FIGURES = Key[FreshFigures]("figures")
 
 
-#: What is kept, by name, with what it is in words.
+#: The stored figures by name, with a description.
 SAMPLE_NAMES = {
     "jobs_created": "jobs that wait for others",
     "jobs_pending": "jobs that wait for a runner",
@@ -126,35 +126,35 @@ SAMPLE_NAMES = {
     "edge_hit_ratio": "part of the minute's requests that edges have answered from what they keep, 0 to 1",
     "edge_bytes_saved": "bytes of the minute that edges have sent and not fetched",
 }
-#: What edges call answers that came from what they keep.
+#: Edges' names for answers from the store.
 _HITS = ("hit", "stale", "validated", "validated_for_user", "collapsed")
-#: How far back the counters are that the minute is measured from.
+#: Maximum age of the counters from which the increase in the last minute is computed.
 _BEFORE = datetime.timedelta(minutes=5)
 
 
 async def history(
     database: Executor, names: Sequence[str], since: datetime.datetime
 ) -> dict[str, list[tuple[datetime.datetime, float]]]:
-    """Return for each of `names`, which are of `SAMPLE_NAMES`, moments and values from `since` on, the oldest first; a
-    minute in which nobody looked is missing."""
-    found: dict[str, list[tuple[datetime.datetime, float]]] = {name: [] for name in names}
-    for one in await figure_queries.history(database, names, since):
-        found[one.name].append((one.at, one.value))
-    return found
+    """Return for each of `names`, which are from `SAMPLE_NAMES`, moments and values from `since` on, the
+    oldest first; minutes without a sample are missing."""
+    samples: dict[str, list[tuple[datetime.datetime, float]]] = {name: [] for name in names}
+    for sample in await figure_queries.history(database, names, since):
+        samples[sample.name].append((sample.at, sample.value))
+    return samples
 
 
 async def keep_sample(database: Database, values: Mapping[str, float], *, sums: bool = False) -> None:
-    """Writes down values of the present minute; with `sums`, they are parts of what other processes add to."""
+    """Store values for the present minute; with `sums`, add them to the values of other processes."""
     async with database.transaction() as transaction:
         await figure_queries.add_samples(transaction, values, sums=sums)
-        transaction.has_written = False  # nobody remembers samples
+        transaction.has_written = False  # samples are not cached
 
 
 async def take_sample(database: Database, figures: Figures, edges: Iterable[Mapping[str, Any]]) -> None:
-    """Writes down the figures of the present minute; `edges` is what each edge says of itself."""
+    """Store the figures of the present minute; `edges` are the edges' own reports."""
     minute = datetime.timedelta(minutes=1)
     finished = {
-        one.status: one.count for one in await figure_queries.finished(database, database.now - minute)
+        row.status: row.count for row in await figure_queries.finished(database, database.now - minute)
     }
     values = (
         _sampled_figures(figures)
@@ -170,13 +170,13 @@ async def take_sample(database: Database, figures: Figures, edges: Iterable[Mapp
 
 
 def _sampled_figures(figures: Figures) -> dict[str, float]:
-    oldest = min((one.due_since for one in figures.queue if one.due_since is not None), default=figures.at)
-    mirrors = {one.status: one.count for one in figures.mirrors}
+    oldest = min((row.due_since for row in figures.queue if row.due_since is not None), default=figures.at)
+    mirrors = {row.status: row.count for row in figures.mirrors}
     return {
         **{f"jobs_{status}": figures.jobs.get(status, 0) for status in ("created", "pending", "running")},
-        "queue_waiting": sum(one.waiting for one in figures.queue),
+        "queue_waiting": sum(row.waiting for row in figures.queue),
         "queue_age_seconds": max((figures.at - oldest).total_seconds(), 0),
-        "queue_failed": sum(one.failed for one in figures.queue),
+        "queue_failed": sum(row.failed for row in figures.queue),
         "deliveries_queued": figures.deliveries.queued,
         "deliveries_due": figures.deliveries.due,
         "deliveries_failing": figures.deliveries.failing,
@@ -189,7 +189,7 @@ def _sampled_figures(figures: Figures) -> dict[str, float]:
 
 
 async def _sampled_edges(database: Database, edges: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """The edges' counters, and what has become of them in the last minute."""
+    """Return the edges' counters and their increases in the last minute."""
     now = _counters(edges)
     if not now:
         return {}
@@ -217,30 +217,32 @@ def _counters(edges: Iterable[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def _growth(before: Sequence[tuple[datetime.datetime, float]], now: float) -> float:
-    """By how much a counter has grown since it was last looked at; one that is smaller has begun anew."""
+    """Return the increase of a counter since its last sample; a smaller counter has been reset."""
     last = before[-1][1] if before else now
     return now - last if now >= last else now
 
 
 def setup_samples(services: Services) -> None:
-    """Samples each minute."""
+    """Register the task that takes a sample each minute."""
     services[FIGURES] = FreshFigures(services)
 
     async def sample_figures() -> None:
         database = services.database
-        said = (await services[EDGES].statuses()).values()
+        statuses = (await services[EDGES].statuses()).values()
         await take_sample(
-            database, await services[FIGURES].get(), [one for one in said if isinstance(one, dict)]
+            database,
+            await services[FIGURES].get(),
+            [status for status in statuses if isinstance(status, dict)],
         )
         hours = datetime.timedelta(hours=services.settings.samples_hours)
         async with database.transaction() as transaction:
             await figure_queries.forget_samples(transaction, database.now - hours)
-            transaction.has_written = False  # nobody remembers samples
+            transaction.has_written = False  # samples are not cached
 
     services.queue.add_periodic("sample_figures", "* * * * *", sample_figures)
 
 
-#: Gauges that are added up where there are several workers; all others tell the same in each.
+#: Gauges that are summed over several workers; all others have the same value in each.
 SUMMED = frozenset(
     f"forgelet_{name}"
     for name in ("git_processes", "database_pool_size", "database_pool_used", "database_pool_waiting")
@@ -250,7 +252,7 @@ log = ThrottledLog(structlog.get_logger(__name__), seconds=60)
 
 
 class _Values(Collector):
-    """Metrics that a function gives when they are asked for."""
+    """Metrics that a function computes on request."""
 
     def __init__(self, values: Callable[[], Iterable[Metric]]) -> None:
         self._values = values
@@ -263,7 +265,8 @@ class _Values(Collector):
 
 
 def setup_metrics(services: Services, registry: CollectorRegistry) -> Callable[[], Awaitable[None]]:
-    """Registers everything but the requests; gives what has to be awaited before metrics are shown."""
+    """Register all metrics except those of requests; return the function to await before metrics are
+    shown."""
     known: list[Figures] = []
 
     async def read() -> None:
@@ -336,19 +339,19 @@ def _of_process(services: Services) -> Iterable[Metric]:
 def _of_figures(figures: Figures) -> Iterable[Metric]:
     queue = figures.queue
     yield _labelled(
-        "queue_tasks", "Background tasks that wait.", "task", ((one.task, one.waiting) for one in queue)
+        "queue_tasks", "Background tasks that wait.", "task", ((row.task, row.waiting) for row in queue)
     )
     yield _labelled(
         "queue_failed_tasks",
         "Background tasks that have failed for good.",
         "task",
-        ((one.task, one.failed) for one in queue),
+        ((row.task, row.failed) for row in queue),
     )
     yield _labelled(
         "queue_age_seconds",
         "For how long the task has been due that waits longest; 0: none.",
         "task",
-        ((one.task, _age(figures.at, one.due_since)) for one in queue),
+        ((row.task, _age(figures.at, row.due_since)) for row in queue),
     )
     yield _labelled("jobs", "Jobs that are not finished, by status.", "status", _jobs(figures))
     deliveries = figures.deliveries
@@ -356,7 +359,7 @@ def _of_figures(figures: Figures) -> Iterable[Metric]:
     yield gauge("deliveries_due", "Deliveries that are due.", deliveries.due)
     yield gauge("deliveries_failing_checks", "Status checks whose receiver fails.", deliveries.failing)
     yield gauge("deliveries_paused_checks", "Status checks that are paused.", deliveries.paused)
-    mirrors = {one.status: one for one in figures.mirrors}
+    mirrors = {row.status: row for row in figures.mirrors}
     yield _labelled(
         "mirrors",
         "Enabled mirrors by state.",

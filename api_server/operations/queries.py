@@ -1,5 +1,5 @@
 # mypy: disable-error-code="empty-body"
-"""Statements about what fails now, and about queued tasks: their list, and what operators do to them."""
+"""Statements about current failures, and about queued tasks: listing and changing them."""
 
 import datetime
 from typing import Literal
@@ -32,7 +32,8 @@ class FailingMirror:
     ORDER BY remote_mirrors.id DESC
     """)
 async def mirrors(database: Executor, most: int) -> list[FailingMirror]:
-    """Enabled mirrors whose last run has failed, the newest mirrors first; `since` is their last success."""
+    """Return enabled mirrors whose last run has failed, the newest mirrors first; `since` is their last
+    success."""
 
 
 @attrs.frozen
@@ -56,12 +57,12 @@ class FailingCheck:
     ORDER BY checks.id DESC
     """)
 async def checks(database: Executor, most: int) -> list[FailingCheck]:
-    """Status checks to which deliveries fail or are not sent any more, the newest checks first."""
+    """Return status checks to which deliveries fail or are paused, the newest checks first."""
 
 
 @attrs.frozen
 class FailingEdge:
-    """An edge that could not be told of changes."""
+    """An edge that could not be notified of changes."""
 
     url: str
     since: datetime.datetime | None
@@ -73,12 +74,13 @@ class FailingEdge:
     WHERE failing_since < %(since)s ORDER BY id LIMIT %(most)s::integer
     """)
 async def edges(database: Executor, since: datetime.datetime, most: int) -> list[FailingEdge]:
-    """Those that could not be told before `since`."""
+    """Return the edges that could not be notified before `since`."""
 
 
 @attrs.frozen
 class FailedTasks:
-    """Tasks of one name that have failed for good: how many, and why the newest did, as far as it is known."""
+    """The tasks of one name that have failed permanently: their number, and the reason of the newest failure,
+    if known."""
 
     task: str
     count: int
@@ -86,8 +88,8 @@ class FailedTasks:
     reason: str | None
 
 
-#: Names are found one after the other, so that very many tasks of one name cost no more than one; of each name so many
-#: are counted.
+#: Names are found one after the other, so that many tasks of one name cost no more than one; of each name at
+#: most %(counted)s are counted.
 @statement("""
     WITH RECURSIVE names (task) AS (
         (SELECT jobs.task_name FROM procrastinate_jobs jobs WHERE jobs.status = 'failed'
@@ -111,13 +113,13 @@ class FailedTasks:
     WHERE names.task IS NOT NULL ORDER BY names.task LIMIT %(most)s::integer
     """)
 async def failed_tasks(database: Executor, most: int, counted: int) -> list[FailedTasks]:
-    """By name; a count that reaches `counted` goes no further."""
+    """Return the failed tasks by name; counting stops at `counted`."""
 
 
 @attrs.frozen
 class Unserved:
-    """Jobs of a project that wait while none of the runners that may take them is there: how many runners there are,
-    and when one of them was last heard of."""
+    """Jobs of a project that wait although none of the runners that may take them is present: the number of
+    these runners, and the last contact with one of them."""
 
     full_path: str
     jobs: int
@@ -127,8 +129,8 @@ class Unserved:
     tags: list[str]
 
 
-#: What a runner may take is said in `CHOOSE_JOB` of ci/runners/job_queries.py. Of all jobs that wait, the oldest
-#: `looked_at` are looked at: the others wait behind them.
+#: The rules for the jobs of a runner are in `CHOOSE_JOB` of ci/runners/job_queries.py. Only the oldest
+#: `looked_at` waiting jobs are examined: the others wait behind them.
 @statement("""
     WITH waiting AS MATERIALIZED (
         SELECT jobs.project_id, jobs.tag_list, jobs.protected, coalesce(jobs.queued_at, jobs.created_at) AS queued_at
@@ -163,12 +165,14 @@ class Unserved:
 async def unserved(
     database: Executor, silent_since: datetime.datetime, most: int, looked_at: int
 ) -> list[Unserved]:
-    """Projects whose jobs nobody takes: no runner that may was heard of since a moment."""
+    """Return projects whose jobs nobody takes: there has been no contact with a suitable runner since a
+    moment."""
 
 
 @attrs.frozen
 class Silent:
-    """A runner from which nothing is heard of jobs that it has: how many, the first one, and when it was heard last."""
+    """A runner that is silent about jobs that it has: their number, the first one, and the last contact about
+    it."""
 
     id: int
     description: str | None
@@ -178,7 +182,7 @@ class Silent:
     last_heard: datetime.datetime
 
 
-#: Silence counts only while the service was there to listen, see ci/jobs/upkeep.py.
+#: Silence counts only while the service was able to listen, see ci/jobs/upkeep.py.
 @statement("""
     SELECT runners.id, runners.description, found.jobs, found.job_id, projects.full_path, found.last_heard
     FROM (
@@ -194,7 +198,7 @@ class Silent:
     ORDER BY runners.id
     """)
 async def silent(database: Executor, silent_since: datetime.datetime, most: int) -> list[Silent]:
-    """Runners that have said nothing of jobs in their hands since a moment."""
+    """Return runners that have been silent since a moment about jobs that they have."""
 
 
 Status = Literal["todo", "doing", "failed"]
@@ -202,8 +206,8 @@ Status = Literal["todo", "doing", "failed"]
 
 @attrs.frozen
 class QueuedTask:
-    """A task in the queue. `due_at` is null where it is due at once, `arguments` JSON, `reason` why the last attempt
-    has failed, `failed_at` when."""
+    """A task in the queue. `due_at` is null if it is due at once, `arguments` are JSON, `reason` and
+    `failed_at` describe the last failed attempt."""
 
     id: int
     name: str
@@ -242,8 +246,8 @@ OLDEST_FIRST, NEWEST_FIRST = _list("ASC", ">"), _list("DESC", "<")
 async def list_tasks(
     database: Executor, status: Status, name: str | None, beyond: int | None, limit: int
 ) -> list[QueuedTask]:
-    """Those of a status, and of a name where one is given: failed ones the newest first, others the oldest, from
-    beyond the id of the last one seen."""
+    """Return the tasks with a status and, if given, a name: failed ones newest first, others oldest first,
+    from beyond the id of the last one seen."""
     statement = NEWEST_FIRST if status == "failed" else OLDEST_FIRST
     return await database.rows(statement, status=status, name=name, beyond=beyond, limit=limit)
 
@@ -258,7 +262,7 @@ class LockedTask:
     SELECT task_name AS name, status::text AS status FROM procrastinate_jobs WHERE id = %(task_id)s FOR UPDATE
     """)
 async def lock_task(transaction: Transaction, task_id: int) -> LockedTask | None:
-    """Holds a task until the transaction ends; None where it is gone."""
+    """Lock a task until the transaction ends, and return it, or None if it no longer exists."""
 
 
 @statement("""
@@ -268,12 +272,13 @@ async def lock_task(transaction: Transaction, task_id: int) -> LockedTask | None
         WHERE other.queueing_lock = procrastinate_jobs.queueing_lock AND other.status = 'todo')
 """)
 async def retry_task(transaction: Transaction, task_id: int) -> bool:
-    """Due at once, as if it had never been tried. False where the same work waits already."""
+    """Make a failed task due at once, as if it had never been tried. Return False if the same work is already
+    waiting."""
 
 
 @statement("UPDATE procrastinate_jobs SET scheduled_at = NULL WHERE id = %(task_id)s")
 async def make_due(transaction: Transaction, task_id: int) -> None:
-    """It does not wait any longer."""
+    """Make a waiting task due at once."""
 
 
 @statement("DELETE FROM procrastinate_jobs WHERE id = %(task_id)s")
@@ -294,7 +299,7 @@ FORGET = """
 
 
 async def forget_tasks(transaction: Transaction, before: datetime.datetime, most: int) -> int:
-    """Removes up to `most` tasks that have failed for good before a moment; how many."""
+    """Remove at most `most` tasks that have failed permanently before a moment, and return their number."""
     return await transaction.run(FORGET, before=before, most=most)
 
 
@@ -303,4 +308,4 @@ async def forget_tasks(transaction: Transaction, before: datetime.datetime, most
         SELECT FROM procrastinate_jobs WHERE procrastinate_jobs.id = known.subject::bigint)
 """)
 async def forget_reasons(transaction: Transaction) -> None:
-    """Removes the reasons of tasks that are gone."""
+    """Remove the reasons of tasks that no longer exist."""

@@ -1,4 +1,4 @@
-"""Queued tasks as operators see them: listed, tried again, removed; and forgotten in time."""
+"""Queued tasks for operators: listing, retrying and removing them, and deleting old ones."""
 
 import datetime
 
@@ -13,12 +13,12 @@ from api_server.state.failures import TASK_FAILURES
 
 log = structlog.get_logger(__name__)
 
-#: Removed in one statement.
+#: Maximum number of tasks removed in one statement.
 _AT_A_TIME = 1000
 
 
 class TaskRefused(Exception):
-    """What was asked of a task cannot be done; the text is a sentence for whoever asked."""
+    """A task cannot be retried or removed; the text is a sentence for the operator."""
 
 
 async def list_tasks(
@@ -29,19 +29,20 @@ async def list_tasks(
     beyond: int | None = None,
     limit: int = 50,
 ) -> list[QueuedTask]:
-    """Up to `limit` tasks that wait (`todo`), are at work (`doing`) or have failed for good (`failed`): the latter the
-    newest first, others the oldest. `beyond` is the id of the last one that was seen."""
+    """Return at most `limit` tasks that wait (`todo`), are running (`doing`) or have failed permanently
+    (`failed`): the latter newest first, others oldest first. `beyond` is the id of the last one that was
+    seen."""
     return await queries.list_tasks(database, status, name, beyond, limit)
 
 
 async def retry(database: Database, task_id: int) -> str:
-    """Makes a task due at once, as if it had never been tried: one that has failed, or that waits for its next attempt.
-    Gives its name. Raises `TaskRefused`."""
+    """Make a task that has failed, or that waits for its next attempt, due at once, as if it had never been
+    tried. Return its name. Raise `TaskRefused`."""
     async with database.transaction() as transaction:
         held = await _held(transaction, task_id)
         await failures.settle(transaction, TASK_FAILURES, str(task_id))
         if held.status == "failed" and not await queries.retry_task(transaction, task_id):
-            await queries.remove_task(transaction, task_id)  # the same work waits already
+            await queries.remove_task(transaction, task_id)  # the same work is already waiting
         elif held.status == "todo":
             await queries.make_due(transaction, task_id)
     log.info("a task is tried again", task=held.name, id=task_id)
@@ -49,7 +50,7 @@ async def retry(database: Database, task_id: int) -> str:
 
 
 async def cancel(database: Database, task_id: int) -> str:
-    """Removes a task that waits or has failed for good; gives its name. Raises `TaskRefused`."""
+    """Remove a task that waits or has failed permanently, and return its name. Raise `TaskRefused`."""
     async with database.transaction() as transaction:
         held = await _held(transaction, task_id)
         await queries.remove_task(transaction, task_id)
@@ -68,7 +69,7 @@ async def _held(transaction: Transaction, task_id: int) -> queries.LockedTask:
 
 
 def setup(services: Services) -> None:
-    """Forgets failed tasks once a day."""
+    """Register the task that deletes old failed tasks once a day."""
 
     async def forget_failed_tasks() -> None:
         database, days = services.database, services.settings.failed_tasks_days

@@ -1,7 +1,8 @@
-"""What each process looks at by itself every few seconds, and the checks behind `/-/readiness`.
+"""The periodic checks of each process, and the checks behind `/-/readiness`.
 
-What fails is written down for `failing`, and taken away when it works again. Readiness fails without the database, as
-nothing can be answered then. Without the others some things can, and the server is degraded.
+A failure is recorded for `failing`, and removed when the part works again. Readiness fails without the
+database, because then nothing can be answered. If another part fails, some requests can be answered, and the
+server is degraded.
 """
 
 import asyncio
@@ -28,54 +29,56 @@ from common.lifecycle import Check, Degraded
 
 log = structlog.get_logger(__name__)
 
-#: Seconds between two looks.
+#: Seconds between two checks.
 EVERY_SECONDS = 5.0
 NAME = "watch of parts"
 
-#: What fails: a part and which one of its kind.
+#: The subject of a failure: a kind of part and which one of that kind.
 What = tuple[str, str]
 
 
 @attrs.define
 class Watch:
-    """What this process has found to fail."""
+    """The failures that this process has found."""
 
     _services: Services
     source: str
-    #: Failures that are written down, with the reason and the moment of it, in seconds of the loop's clock.
+    #: Recorded failures, with their reason and the time of recording, in seconds of the loop's clock.
     _written: dict[What, tuple[str, float]] = attrs.field(init=False, factory=dict)
-    #: Requests answered until the last look.
+    #: Requests answered until the last check.
     _counted: dict[str, int] = attrs.field(init=False, factory=dict)
     _looking: asyncio.Lock = attrs.field(init=False, factory=asyncio.Lock)
 
     async def run(self) -> None:
-        """For as long as the process lives. What starts beside it, as edges do, is given the time for that."""
+        """Check periodically as long as the process lives. Wait first, so that parts that start at the same
+        time, such as edges, can do so."""
         while True:
             await asyncio.sleep(EVERY_SECONDS)
             await self.look()
 
     def forget(self) -> None:
-        """Nothing is written down of what fails, whatever was before."""
+        """Forget which failures have been recorded."""
         self._written.clear()
 
     async def look(self) -> None:
-        """Looks at everything once, and writes down what has changed. Without a database that waits for the next."""
+        """Check everything once and record changes. If the database is down, record them after the next
+        check."""
         async with self._looking:
             await self._look()
 
     async def _look(self) -> None:
-        found = await self._disks()
-        found |= await self._store(found)
-        found |= {("background", name): reason for name, reason in self._services.background.down.items()}
+        problems = await self._disks()
+        problems |= await self._store(problems)
+        problems |= {("background", name): reason for name, reason in self._services.background.down.items()}
         try:
-            found |= await self._edges()
-            await self._write(found)
+            problems |= await self._edges()
+            await self._write(problems)
             await self._count_requests()
         except (Unavailable, LockNotAvailable):
             return
 
     async def _count_requests(self) -> None:
-        """Adds to the present minute what has been answered since the last look, if anything was."""
+        """Add the requests answered since the last check, if there are any, to the present minute."""
         requests = self._services[REQUESTS]
         now = {"requests": requests.count(), "slow_requests": requests.count(over=SLOW_SECONDS)}
         grown = {name: float(count - self._counted.get(name, 0)) for name, count in now.items()}
@@ -83,9 +86,9 @@ class Watch:
             await figures.keep_sample(self._services.database, grown, sums=True)
         self._counted = now
 
-    async def _write(self, found: dict[What, str]) -> None:
+    async def _write(self, problems: dict[What, str]) -> None:
         database, now = self._services.database, asyncio.get_running_loop().time()
-        for (part, subject), reason in found.items():
+        for (part, subject), reason in problems.items():
             before, at = self._written.get((part, subject), (None, 0.0))
             if reason == before and now - at < HEARD_OF.total_seconds() / 2:
                 continue
@@ -94,36 +97,37 @@ class Watch:
             if reason != before:
                 log.warning("a part fails", part=part, subject=subject, reason=failures.shortened(reason))
             self._written[part, subject] = reason, now
-        for part, subject in self._written.keys() - found.keys():
+        for part, subject in self._written.keys() - problems.keys():
             async with database.transaction() as transaction:
                 await failures.settle(transaction, part, subject, self.source)
             log.info("a part works again", part=part, subject=subject)
             del self._written[part, subject]
 
     async def _disks(self) -> dict[What, str]:
-        """Of the data and of a store of local files; that the latter's folder is gone is for `_store` to say."""
+        """Check the disks of the data and of a store in local files. `_store` reports it if the latter's
+        folder is missing."""
         data, store, reserve = (
             self._services.settings.data_dir,
             self._services.objects.folder,
             self._services.settings.disk_reserve,
         )
-        found = {data: await asyncio.to_thread(problem_of_disk, data, reserve)}
+        problems = {data: await asyncio.to_thread(problem_of_disk, data, reserve)}
         if store is not None and store.exists():
-            found[store] = await asyncio.to_thread(problem_of_disk, store, reserve)
-        return {("disk", str(folder)): problem for folder, problem in found.items() if problem is not None}
+            problems[store] = await asyncio.to_thread(problem_of_disk, store, reserve)
+        return {("disk", str(folder)): problem for folder, problem in problems.items() if problem is not None}
 
     async def _store(self, disks: dict[What, str]) -> dict[What, str]:
         objects = self._services.objects
-        if ("disk", objects.place) in disks:
+        if ("disk", objects.location) in disks:
             return {}
         try:
             await objects.check()
         except Degraded as problem:
-            return {("store", objects.place): str(problem)}
+            return {("store", objects.location): str(problem)}
         return {}
 
     async def _edges(self) -> dict[What, str]:
-        """Of all servers. That this one lists its own is said on the way."""
+        """Check the edges of all servers, after recording this server's own."""
         await self._services[EDGES].list_own()
         said = await self._services[EDGES].statuses()
         problems = {url: _problem_of(status) for url, status in said.items()}
@@ -134,7 +138,7 @@ WATCH = Key[Watch]("watch")
 
 
 async def watching(services: Services) -> AsyncIterator[None]:
-    """Looks while the application runs."""
+    """Check periodically while the application runs."""
     source = f"{socket.gethostname()}:{services.settings.port}"
     services[WATCH] = Watch(services, source)
     services.background.start(NAME, services[WATCH].run, longest_pause=EVERY_SECONDS)
@@ -143,7 +147,8 @@ async def watching(services: Services) -> AsyncIterator[None]:
 
 
 def problem_of_disk(folder: Path, reserve: int) -> str | None:
-    """What is the matter with the disk below a folder, of which `reserve` bytes stay free."""
+    """Return the problem of the disk below a folder, if fewer than `reserve` bytes are free or it cannot be
+    read, or None."""
     least = max(reserve, 1)
     try:
         return (
@@ -154,7 +159,8 @@ def problem_of_disk(folder: Path, reserve: int) -> str | None:
 
 
 def _problem_of(status: dict[str, Any] | str) -> str | None:
-    """Why an edge does not do what it is for, by what it says or does not say."""
+    """Return the reason why an edge does not work, from its status or the sentence in place of it, or
+    None."""
     if isinstance(status, str):
         return status
     origin = status.get("origin")
@@ -168,7 +174,7 @@ def _problem_of(status: dict[str, Any] | str) -> str | None:
 
 
 def readiness_checks(services: Services) -> dict[str, Check]:
-    """By the names under which they are shown."""
+    """Return the readiness checks by the names under which they are shown."""
     own = {
         "database": _database_check,
         "disk": _disk_check,
@@ -196,7 +202,8 @@ async def _disk_check(services: Services) -> None:
 
 
 async def _key_check(services: Services) -> None:
-    """The process has it in memory; the next start would need the file."""
+    """Raise `Degraded` if the key file is unusable: the process has the key in memory, but the next start
+    needs the file."""
     try:
         kept = await asyncio.to_thread(open_vault, services.settings.data_dir)
     except UnusableKey as problem:
@@ -213,7 +220,7 @@ async def _queue_check(services: Services) -> None:
     try:
         alive = await figure_queries.alive_workers(services.database, now - heartbeat_timeout)
     except Unavailable:
-        return  # which is told of under its own name
+        return  # reported by the check of the database
     if not alive:
         raise Degraded("No process does background work")
 

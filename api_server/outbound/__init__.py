@@ -1,1 +1,2 @@
-"""What the service may call: rules for URLs and addresses, checked on saving and again on connecting."""
+"""Outgoing connections: rules for URLs and addresses, checked when they are saved and again when connecting;
+storage edges; mail."""

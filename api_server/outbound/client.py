@@ -1,4 +1,4 @@
-"""The one client session for what the service sends out: each connection goes to a freshly checked address."""
+"""The client session for all outgoing requests: each connection goes to a freshly checked address."""
 
 import ipaddress
 import socket
@@ -17,15 +17,16 @@ from api_server.outbound.destinations import (
 from api_server.outbound.policy import UNRESOLVABLE, Policy
 from api_server.services import Key, Services
 
-#: Asked for every new connection, because an administrator may change the settings at any time.
+#: Called for every new connection, because an administrator may change the settings at any time.
 PolicySource = Callable[[], Awaitable[Policy]]
 
 
 class CheckingResolver(AbstractResolver):
-    """Resolves names by `inner` and lets only allowed addresses through.
+    """Resolves names with `inner` and lets only allowed addresses through.
 
-    The connector connects to exactly the addresses returned here, so a name that has changed its answer since
-    it was saved (DNS rebinding) is found out, and it cannot change between this check and the connection.
+    The connector connects to exactly the addresses returned here, so a name whose address has changed since
+    it was saved (DNS rebinding) is detected, and the address cannot change between this check and the
+    connection.
     """
 
     def __init__(self, policy: PolicySource, inner: AbstractResolver) -> None:
@@ -35,7 +36,7 @@ class CheckingResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """The addresses of `host`; raises BlockedError when any one of them is not allowed."""
+        """Return the addresses of `host`. Raise BlockedError if any of them is not allowed."""
         policy = await self._policy()
         name = host.lower()
         destination = _own_or_other(policy, name, port)
@@ -54,23 +55,24 @@ class CheckingResolver(AbstractResolver):
 def create_session(
     policy: PolicySource, resolver: AbstractResolver, *, timeout: aiohttp.ClientTimeout, user_agent: str
 ) -> aiohttp.ClientSession:
-    """The session for deliveries; requests raise BlockedError where `policy` refuses.
+    """Return the session for outgoing requests, which raise BlockedError if `policy` refuses.
 
     It keeps no cookies and reads no proxy from the environment. Callers pass a `written_url`, and
-    `allow_redirects=False`; a redirect that is followed all the same is checked like a first request, and
-    followed as it is written.
+    `allow_redirects=False`; a redirect that is followed nevertheless is checked like a first request, and its
+    URL is used exactly as written.
     """
     connector = aiohttp.TCPConnector(
         resolver=CheckingResolver(policy, resolver),
         use_dns_cache=False,
         family=socket.AF_UNSPEC,
-        limit=0,  # who sends much bounds itself, receiver by receiver
+        limit=0,  # bulk senders limit themselves, for each receiver
     )
 
     async def check_text_and_literal(
         request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
-        """Check what the connector never asks its resolver about: the URL's text, and a host that is an address."""
+        """Check what the connector does not pass to its resolver: the URL's text, and a host that is an
+        address."""
         destination = parse_destination(str(request.url), HTTP_SCHEMES)
         address = literal_address(destination.host)
         if address is not None:
@@ -89,26 +91,27 @@ def create_session(
 
 
 def _own_or_other(policy: Policy, host: str, port: int) -> Destination:
-    """The connector tells no scheme; host and port of the instance mean the instance."""
+    """Return the destination. The connector does not tell the scheme, so host and port of the instance mean
+    the instance."""
     own = policy.instance
     if own is not None and (own.host, own.port) == (host, port):
         return own
     return Destination("", host, port)
 
 
-#: Tests set it; without it names are resolved as this machine does.
+#: Set by tests; by default names are resolved as on this machine.
 RESOLVER = Key[AbstractResolver]("resolver")
 OUTGOING_SESSION = Key[aiohttp.ClientSession]("outgoing_session")
-#: What is allowed at this moment; `check_url` and every new connection ask for it.
+#: Returns what is currently allowed; `check_url` and every new connection call it.
 OUTGOING_POLICY = Key[PolicySource]("outgoing_policy")
 
-#: Deliveries are small: who has not taken one in this time (seconds) is slow.
+#: Deliveries are small, so a receiver that takes longer (in seconds) is slow.
 TIMEOUT = aiohttp.ClientTimeout(total=30, connect=10)
 USER_AGENT = "forgelet"
 
 
 async def outgoing_session(services: Services) -> AsyncIterator[None]:
-    """Opens the session under the application's OUTGOING_POLICY, and closes it with the application."""
+    """Open the session under the application's OUTGOING_POLICY, and close it with the application."""
     resolver = services.get(RESOLVER) or aiohttp.ThreadedResolver()
     services[RESOLVER] = resolver
 

@@ -1,5 +1,5 @@
-"""Reading a URL as a place to connect to, which IP addresses are not the public internet, and GitLab's texts of
-refusals."""
+"""Parsing URLs to the destinations of connections, the IP addresses that do not belong to the public
+internet, and GitLab's texts of refusals."""
 
 import ipaddress
 import re
@@ -15,7 +15,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 LOCALHOST = "Requests to localhost are not allowed"
 
-#: First match wins. Documentation ranges are left out on purpose: nobody answers there.
+#: First match wins. Documentation ranges are left out on purpose: no host uses them.
 _REFUSED: tuple[tuple[str, tuple[Network, ...]], ...] = tuple(
     (text, tuple(ipaddress.ip_network(network) for network in networks.split()))
     for text, networks in (
@@ -42,10 +42,10 @@ _IPV4_TRANSLATED = ipaddress.IPv6Network("::ffff:0:0:0/96")
 
 
 def refusal(address: Address, is_own: Callable[[Address], bool]) -> str | None:
-    """Why `address` may not be called, in GitLab's words, or None.
+    """Return the reason why `address` may not be called, in GitLab's words, or None.
 
-    An IPv6 address that only carries an IPv4 address (mapped, compatible, translated, 6to4, Teredo, NAT64) is
-    refused when either of the two is. `is_own` says whether one of this machine's interfaces has an address.
+    An IPv6 address that merely contains an IPv4 address (mapped, compatible, translated, 6to4, Teredo, NAT64)
+    is refused if either of the two is. `is_own` says whether an interface of this machine has an address.
     """
     return next((text for each in _with_embedded(address) if (text := _refusal(each, is_own))), None)
 
@@ -71,12 +71,13 @@ def _with_embedded(address: Address) -> Iterator[Address]:
 
 
 def unwrapped(address: Address) -> Address:
-    """The IPv4 address for an IPv4-mapped IPv6 address; any other address as it is."""
+    """Return the IPv4 address in an IPv4-mapped IPv6 address; return any other address unchanged."""
     return getattr(address, "ipv4_mapped", None) or address
 
 
 def is_own_address(address: Address) -> bool:
-    """Whether an interface of this machine has `address`; the kernel is asked by binding, nothing is sent."""
+    """Return whether an interface of this machine has `address`. This asks the kernel by binding a socket and
+    sends nothing."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -87,9 +88,9 @@ def is_own_address(address: Address) -> bool:
 
 
 def literal_address(host: str) -> Address | None:
-    """The address that `host` spells, or None for a name.
+    """Return the address that `host` denotes, or None for a name.
 
-    Besides the usual forms this understands what C libraries take: `2130706433`, `0x7f.1`, `0177.0.0.1`.
+    Besides the usual forms this accepts those of C libraries: `2130706433`, `0x7f.1`, `0177.0.0.1`.
     """
     try:
         return ipaddress.ip_address(host)
@@ -112,7 +113,7 @@ INVALID_URI = "URI is invalid"
 INVALID_HOST = "Hostname or IP address invalid"
 
 DEFAULT_PORTS = {"http": 80, "https": 443, "ssh": 22, "git": 9418}
-#: What no URL holds unescaped (RFC 3986 2); urlsplit would silently drop some of these.
+#: Characters that no URL contains unescaped (RFC 3986 2); urlsplit would silently drop some of them.
 _NEVER_IN_A_URL = re.compile(r'[\x00-\x20\x7f-\x9f\\<>"^`{|}\s]')
 #: A URL's path, and its query with the question mark (RFC 3986 appendix B).
 _PATH_AND_QUERY = re.compile(r"[^:/?#]+://[^/?#]+([^?#]*)(\??[^#]*)")
@@ -122,12 +123,13 @@ _USER = re.compile(r"[^\W_]")
 
 
 class BlockedError(Exception):
-    """A URL or address that must not be called; the text is for the user, after `is blocked: `."""
+    """The URL or address must not be called; the text is for the user, after `is blocked: `."""
 
 
 @attrs.frozen
 class Destination:
-    """Where a URL leads: scheme and host in lower case, host in ASCII without brackets, port always set."""
+    """The destination of a URL: scheme and host in lower case, host in ASCII without brackets, port always
+    set."""
 
     scheme: str
     host: str
@@ -135,7 +137,7 @@ class Destination:
 
 
 def parse_destination(url: str, schemes: Collection[str]) -> Destination:
-    """The destination of `url`; raises BlockedError when the text itself is unacceptable."""
+    """Return the destination of `url`. Raise BlockedError if the text itself is not acceptable."""
     parts, port = _split(url)
     scheme = parts.scheme.lower()
     if scheme not in schemes:
@@ -148,10 +150,11 @@ def parse_destination(url: str, schemes: Collection[str]) -> Destination:
 
 
 def written_url(url: str) -> URL:
-    """Return `url` for a request whose target is, byte for byte, the path and the query of `url`: yarl by itself
-    rewrites escapes and dot segments, which breaks signatures over URLs.
+    """Return `url` for a request whose target is, byte for byte, the path and the query of `url`. yarl by
+    itself rewrites escapes and dot segments, which breaks signatures over URLs.
 
-    Only a character that no request line can hold (a space, one beyond ASCII) is percent-encoded. Raises ValueError.
+    Only a character that no request line can contain (a space, a non-ASCII character) is percent-encoded.
+    Raise ValueError.
     """
     match = _PATH_AND_QUERY.match(url)
     host = URL(url)
@@ -166,7 +169,7 @@ def written_url(url: str) -> URL:
 
 
 def without_secrets(url: str) -> str:
-    """Return the part of a URL that anybody may read: no user, no password, no query, no fragment."""
+    """Return the public part of a URL: without user, password, query and fragment."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -188,7 +191,8 @@ def _split(url: str) -> tuple[SplitResult, int | None]:
 
 
 def _check_hidden_newlines(url: str, parts: SplitResult) -> None:
-    """An unescaped newline starts a new command for ssh and git servers and a new credential for git."""
+    """Raise BlockedError for an escaped newline: it would start a new command for ssh and git servers and a
+    new credential for git."""
     exposed = parts.netloc if parts.scheme.lower() in ("http", "https") else url
     if any(character in unquote(exposed) for character in "\r\n\0"):
         raise BlockedError(INVALID_URI)

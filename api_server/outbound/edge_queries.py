@@ -1,5 +1,5 @@
 # mypy: disable-error-code="empty-body"
-"""Statements about the storage edges and what they have not been told of."""
+"""Statements about the storage edges and the changes that they have not been notified of."""
 
 import datetime
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from api_server.state.declarations import statement
 
 @attrs.frozen
 class Edge:
-    """An edge that some server lists, by its base URL, and since when it could not be told of changes."""
+    """An edge that some server lists, by its base URL, with the time since which it could not be notified."""
 
     id: int
     url: str
@@ -26,7 +26,7 @@ ADD = """
     ORDER BY place
     ON CONFLICT (url) DO NOTHING
 """
-#: What another server renews at this moment is as good.
+#: Rows that another server is renewing at this moment are skipped.
 RENEW = """
     UPDATE edges SET listed_at = %(now)s FROM (
         SELECT id FROM edges WHERE url = ANY (%(urls)s) AND listed_at < %(before)s FOR UPDATE SKIP LOCKED
@@ -36,8 +36,8 @@ RENEW = """
 
 
 async def list_them(transaction: Transaction, urls: Sequence[str], before: datetime.datetime) -> None:
-    """Writes down that somebody lists these edges, unless that has been written down since `before`. One that is new
-    is purged of everything: nobody knows what it keeps."""
+    """Record that a server lists these edges, unless that has been recorded since `before`. A new edge is
+    purged of everything, because its contents are unknown."""
     await transaction.run(ADD, urls=list(urls))
     await transaction.run(RENEW, urls=list(urls), before=before)
 
@@ -49,19 +49,19 @@ FORGET_DEBTS = (
 
 
 async def forget(transaction: Transaction, before: datetime.datetime) -> None:
-    """Edges that nobody has listed since then are none any more, and owed nothing."""
+    """Delete the edges that no server has listed since `before`, and their pending notifications."""
     if await transaction.run(FORGET, before=before):
         await transaction.run(FORGET_DEBTS)
 
 
 @statement("SELECT id, url, failing_since FROM edges ORDER BY id")
 async def known(database: Executor) -> list[Edge]:
-    """All of them, whichever servers list them."""
+    """Return all edges, whichever servers list them."""
 
 
 @attrs.frozen
 class Owed:
-    """A row that says of an edge that it has not been told of a change."""
+    """A row that records that an edge has not been notified of a change."""
 
     id: int
     edge_id: int
@@ -76,17 +76,17 @@ class Owed:
     SELECT owed.id, owed.edge_id, edges.url FROM owed JOIN edges ON edges.id = owed.edge_id
     """)
 async def owe(transaction: Transaction, keys: Sequence[str]) -> list[Owed]:
-    """Writes down for every edge that it is to be told of a change."""
+    """Record, for every edge, that it has to be notified of a change, and return the rows."""
 
 
 @statement("DELETE FROM edge_purges WHERE id = ANY (%(ids)s::bigint[])")
 async def settle(transaction: Transaction, ids: Sequence[int]) -> None:
-    """The edge has been told of these, or will be told of everything."""
+    """Delete rows: the edge has been notified of them, or will be purged of everything."""
 
 
 @attrs.frozen
 class Debt:
-    """What an edge has not been told of: rows, and the surrogate keys in them together."""
+    """The pending notifications of an edge: rows, and the union of the surrogate keys in them."""
 
     everything: bool
     ids: list[int]
@@ -107,7 +107,7 @@ class Debt:
     prepared=True,
 )
 async def debt(database: Executor, edge_id: int, until: datetime.datetime, most: int) -> Debt | None:
-    """The `most` oldest rows from before a moment; None where nobody lists the edge any more."""
+    """Return the `most` oldest rows from before a moment, or None if no server lists the edge any more."""
 
 
 @statement("""
@@ -119,7 +119,8 @@ async def debt(database: Executor, edge_id: int, until: datetime.datetime, most:
 async def set_failing(
     transaction: Transaction, edge_id: int, problem: str, *, purge_everything: bool
 ) -> None:
-    """The edge could not be told, and why; with `purge_everything`, it is told of everything when it can be."""
+    """Record that the edge could not be notified, and the reason; with `purge_everything`, it will be purged
+    of everything later."""
 
 
 @statement("""
@@ -128,7 +129,7 @@ async def set_failing(
         AND EXISTS (SELECT FROM edge_purges WHERE edge_purges.edge_id = %(edge_id)s)
 """)
 async def set_failing_while_owed(transaction: Transaction, edge_id: int, problem: str) -> None:
-    """Likewise, unless it has been told by somebody else meanwhile."""
+    """Record that the edge could not be notified, unless another process has notified it meanwhile."""
 
 
 @statement("""
@@ -137,4 +138,4 @@ async def set_failing_while_owed(transaction: Transaction, edge_id: int, problem
     WHERE id = %(edge_id)s AND (failing_since IS NOT NULL OR purge_everything)
 """)
 async def set_told(transaction: Transaction, edge_id: int, *, everything: bool) -> None:
-    """The edge has been told; with `everything`, to forget all that it keeps."""
+    """Record that the edge has been notified; with `everything`, that it has been purged of everything."""

@@ -1,12 +1,13 @@
-"""Telling the storage edges that what they keep has changed (decision D9), and asking them how they are.
+"""Notifying the storage edges that the responses they store have changed (decision D9), and reading their
+status.
 
-That an edge has to be told is written down with the change, and tried once before that change's request is answered:
-after the answer no edge that can be reached serves what it should not. What an edge could not be told stays written
-down; the queue tells it, joined, as soon as it can be reached again. One that has missed more than is kept, or whose
-past is not known, is told to forget everything.
+A pending notification is recorded with the change, and sent once before the request that made the change is
+answered: after the answer no reachable edge serves outdated responses. Notifications that could not be sent
+remain recorded; the queue sends them together as soon as the edge can be reached again. An edge that has
+missed more than is recorded, or whose past is unknown, is purged of everything.
 
-Which edges there are is written down too: all that any server lists that runs, or ran a moment ago. So servers with
-different lists tell the same edges.
+The edges are recorded too: all edges listed by any server that is running or was running a moment ago. So
+servers with different lists notify the same edges.
 """
 
 import asyncio
@@ -35,12 +36,12 @@ from api_server.web import context
 from common.lifecycle import Degraded
 from common.logs import ThrottledLog
 
-#: Bytes of an answer: a page of what is stored has a thousand URLs.
+#: Maximum bytes of an answer: a page of stored responses has a thousand URLs.
 MOST_ANSWER_BYTES = 16 * 2**20
 
 
 class EdgeRefuses(Exception):
-    """The edge has answered, but not what it was asked for; `status` is that of its answer."""
+    """The edge has refused the request; `status` is that of its answer."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"the edge answers {status}")
@@ -49,8 +50,8 @@ class EdgeRefuses(Exception):
 
 @attrs.frozen
 class EdgeApi:
-    """The operators' routes of one edge. All methods raise `EdgeRefuses`, aiohttp.ClientError and TimeoutError; 401 is
-    a wrong token, 404 an edge that has none."""
+    """The operators' routes of one edge. All methods raise `EdgeRefuses`, aiohttp.ClientError and
+    TimeoutError; 401 means a wrong token, 404 an edge without a token."""
 
     url: str
     token: str = attrs.field(repr=False)
@@ -59,28 +60,32 @@ class EdgeApi:
     timeout: float
 
     async def purge(self, document: Mapping[str, Any]) -> int:
-        """Has it forget `{"keys": [...], "urls": [...], "prefixes": [...]}`; how many responses that were."""
+        """Purge `{"keys": [...], "urls": [...], "prefixes": [...]}` and return the number of purged
+        responses."""
         answer = await self._ask("POST", "/-/purge", json=document)
         return int(answer.get("purged", 0))
 
     async def status(self) -> dict[str, Any]:
-        """Version, start, requests, bytes, tiers, purges, and how its origin is: docs/edge.md has the fields."""
+        """Return version, start, requests, bytes, tiers, purges, and the state of its origin; docs/edge.md
+        explains the fields."""
         return await self._ask("GET", "/-/status")
 
     async def stored(
         self, prefix: str = "", after: str | None = None, limit: int = 100
     ) -> tuple[list[dict[str, Any]], str | None]:
-        """What it has stored of URLs whose path begins with `prefix`, and where to go on after it, if more follows."""
+        """Return the stored responses of URLs whose path begins with `prefix`, and the position of the next
+        page, or None."""
         parameters = {"prefix": prefix, "limit": str(limit)} | ({"after": after} if after else {})
         answer = await self._ask("GET", f"/-/stored?{urlencode(parameters)}")
         return list(answer["stored"]), answer.get("next")
 
     async def set_back(self, ahead: float) -> None:
-        """An edge for tests forgets everything, and its clock is `ahead` seconds of the machine's."""
+        """Reset an edge for tests: delete everything, and set its clock `ahead` seconds ahead of the
+        machine's."""
         await self._ask("POST", "/-/testing/reset", json={"ahead": ahead})
 
     async def set_clock(self, ahead: float) -> None:
-        """The clock of an edge for tests is `ahead` seconds of the machine's."""
+        """Set the clock of an edge for tests `ahead` seconds ahead of the machine's."""
         await self._ask("POST", "/-/testing/clock", json={"ahead": ahead})
 
     async def _ask(self, method: str, path: str, **options: Any) -> dict[str, Any]:
@@ -101,23 +106,23 @@ class EdgeApi:
                 body += piece
                 if len(body) > MOST_ANSWER_BYTES:
                     raise aiohttp.ClientPayloadError(f"more than {MOST_ANSWER_BYTES} bytes")
-            found = orjson.loads(body)
-            return found if isinstance(found, dict) else {}
+            document = orjson.loads(body)
+            return document if isinstance(document, dict) else {}
 
 
 log = ThrottledLog(structlog.get_logger(__name__))
 
 TASK = "purge_edges"
-#: Seconds between two tries to tell an edge what it has missed.
+#: Seconds between two attempts to notify an edge of what it has missed.
 EVERY_SECONDS = 5
-#: What is younger is being told by the request that has made it.
+#: The request that has made a younger change is still notifying the edges.
 UNDER_WAY = datetime.timedelta(seconds=5)
-#: Changes that an edge has missed up to which it is told of each.
+#: An edge that has missed more changes than this is purged of everything.
 MOST_OWED = 1000
-#: An edge that could not be told for so long is a matter for operators.
+#: Operators are warned of an edge that could not be notified for this long.
 TIMEOUT = datetime.timedelta(seconds=15)
-#: After which a server says again which edges it lists, and after which one that nobody lists is none any more: a
-#: server that is started anew has time to come back.
+#: The interval at which a server renews the records of its edges, and the age after which a record that no
+#: server renews is deleted: long enough for a server to restart.
 LISTED_ANEW = datetime.timedelta(seconds=20)
 UNLISTED = datetime.timedelta(seconds=60)
 _EVERYTHING = {"prefixes": ["/"]}
@@ -125,7 +130,7 @@ _EVERYTHING = {"prefixes": ["/"]}
 
 @attrs.define
 class _Noted:
-    """What a request has changed: surrogate keys, and the rows that say that edges have to be told."""
+    """The changes of a request: surrogate keys, and the rows of pending notifications."""
 
     keys: set[str] = attrs.field(factory=set)
     owed: list[Owed] = attrs.field(factory=list)
@@ -135,12 +140,13 @@ _noted: ContextVar[_Noted | None] = ContextVar("noted", default=None)
 
 
 def project_key(project_id: int) -> str:
-    """The surrogate key of everything of a project."""
+    """Return the surrogate key of everything that belongs to a project."""
     return f"project-{project_id}"
 
 
 async def changed(transaction: Transaction, *keys: str) -> None:
-    """What the edges keep under `keys` must not be served again once the transaction has committed."""
+    """Record that responses stored under `keys` must not be served any more once the transaction has
+    committed."""
     if not keys:
         return
     owed = await queries.owe(transaction, sorted(keys))
@@ -148,44 +154,44 @@ async def changed(transaction: Transaction, *keys: str) -> None:
     if noted is not None:
         noted.keys.update(keys)
         noted.owed += owed
-    elif owed:  # background work tells nobody at its end
+    elif owed:  # background work does not notify edges at its end
         await enqueue(transaction, TASK, queueing_lock=TASK)
 
 
 class Edges:
-    """The purge APIs of the edges; calls to addresses that users name go through `outgoing`."""
+    """The purge APIs of the edges; calls to addresses that users name go through `outbound/client.py`."""
 
     def __init__(self, settings: Settings, session: aiohttp.ClientSession, database: Database) -> None:
         self._urls = [url.rstrip("/") for url in settings.edge_urls]
         self._settings = settings
         self._session = session
         self._database = database
-        #: How long others have had to list theirs.
+        #: The time since which other servers have been able to record their edges.
         self._since = database.now
         self._catching_up = asyncio.Lock()
 
     async def list_own(self) -> None:
-        """Writes down the edges that this server lists, again and again; changes before that owe a new one nothing.
-        Those that no server lists any more are forgotten."""
+        """Record the edges that this server lists, repeatedly; a new edge needs no notification of earlier
+        changes. Delete those that no server lists any more."""
         now = self._database.now
         async with self._database.transaction() as transaction:
             await queries.list_them(transaction, self._urls, now - LISTED_ANEW)
             if now - self._since >= UNLISTED:
                 await queries.forget(transaction, now - UNLISTED)
-            transaction.has_written = False  # nobody remembers edges
+            transaction.has_written = False  # edges are not cached
 
     async def apis(self) -> list[EdgeApi]:
-        """Of all edges, whichever servers list them."""
+        """Return the APIs of all edges, whichever servers list them."""
         return [self._api(edge.url) for edge in await queries.known(self._database)]
 
     async def tell(self, keys: Sequence[str], owed: Sequence[Owed]) -> None:
-        """Tells the edges of `owed` all at once, and waits for each of them, as long as the setting says. Of `owed`
-        stays what could not be told, for `catch_up`."""
+        """Notify all edges of `owed` at the same time, and wait for each of them as long as the setting says.
+        Notifications that fail remain recorded for `catch_up`."""
         document = {"keys": sorted(keys)}
-        each = {one.edge_id: one.url for one in owed}
+        each = {notice.edge_id: notice.url for notice in owed}
         outcomes = await asyncio.gather(*(self._tell(*edge, document) for edge in each.items()))
         problems = {edge_id: problem for edge_id, problem in zip(each, outcomes, strict=True) if problem}
-        settled = [one.id for one in owed if one.edge_id not in problems]
+        settled = [notice.id for notice in owed if notice.edge_id not in problems]
         if not (settled or problems):
             return
         async with self._database.transaction() as transaction:
@@ -195,30 +201,30 @@ class Edges:
                 await queries.set_failing_while_owed(transaction, edge_id, problem)
 
     async def catch_up(self, age: datetime.timedelta = datetime.timedelta()) -> None:
-        """Tells each edge what it has missed, but for the last `age`."""
+        """Notify each edge of what it has missed, except for the last `age`."""
         async with self._catching_up:
             until = self._database.now - age
             known = await queries.known(self._database)
             await asyncio.gather(*(self._catch_up(edge, until) for edge in known))
 
     async def statuses(self) -> dict[str, dict[str, Any] | str]:
-        """What each edge says of itself (`GET /-/status`), by its URL; or in one sentence why it says nothing. One that
-        has no such page says nothing, and is not in it."""
+        """Return the status of each edge (`GET /-/status`) by its URL, or one sentence that says why it
+        cannot be read. Leave out edges without such a page."""
         apis = await self.apis()
-        said = await asyncio.gather(*map(_status, apis))
-        return {api.url: one for api, one in zip(apis, said, strict=True) if one is not None}
+        answers = await asyncio.gather(*map(_status, apis))
+        return {api.url: status for api, status in zip(apis, answers, strict=True) if status is not None}
 
     def _api(self, url: str) -> EdgeApi:
         settings = self._settings
         return EdgeApi(url, settings.edge_purge_token, self._session, settings.edge_purge_timeout)
 
     async def set_back(self, ahead: float) -> list[str]:
-        """Has all edges of a service for tests forget everything, and has their clocks be `ahead` seconds of the
-        machine's. Of those that do not, why not, each in one sentence."""
+        """Reset all edges of a service for tests, and set their clocks `ahead` seconds ahead of the
+        machine's. Return one sentence for each failure."""
         return await self._have_all(lambda api: api.set_back(ahead))
 
     async def set_clock(self, ahead: float) -> list[str]:
-        """Likewise, of their clocks only."""
+        """Set only their clocks, like `set_back`."""
         return await self._have_all(lambda api: api.set_clock(ahead))
 
     async def _have_all(self, act: Callable[[EdgeApi], Awaitable[None]]) -> list[str]:
@@ -227,16 +233,16 @@ class Edges:
         return [f"{api.url}: {problem}" for api, problem in zip(apis, done, strict=True) if problem]
 
     async def check(self) -> None:
-        """Readiness: raises `Degraded` where edges cannot be told."""
+        """Raise `Degraded` if edges cannot be notified."""
         known, since = await queries.known(self._database), self._database.now - TIMEOUT
-        failing = [one for one in known if one.failing_since is not None and one.failing_since < since]
+        failing = [edge for edge in known if edge.failing_since is not None and edge.failing_since < since]
         if failing:
             raise Degraded(f"{len(failing)} of {len(known)} storage edges cannot be told of changes")
 
     async def _catch_up(self, edge: Edge, until: datetime.datetime) -> None:
         while (debt := await queries.debt(self._database, edge.id, until, MOST_OWED)) is not None:
             if not (debt.ids or debt.everything):
-                async with self._database.transaction() as transaction:  # others have told what was owed
+                async with self._database.transaction() as transaction:  # others have notified it
                     await queries.set_told(transaction, edge.id, everything=False)
                 return
             everything = debt.everything or len(debt.ids) == MOST_OWED
@@ -248,7 +254,8 @@ class Edges:
                 return
 
     async def _record(self, edge: Edge, debt: Debt, *, everything: bool, problem: str | None) -> None:
-        """What a purge of everything covers, one that was told or will be, is not written down any longer."""
+        """Record the result, and delete the notifications that a purge of everything, past or pending,
+        includes."""
         async with self._database.transaction() as transaction:
             if problem is None or everything:
                 await queries.settle(transaction, debt.ids)
@@ -258,7 +265,7 @@ class Edges:
                 await queries.set_failing(transaction, edge.id, problem, purge_everything=everything)
 
     async def _tell(self, edge_id: int, url: str, document: Mapping[str, Any]) -> str | None:
-        """Why it could not be told, in one sentence; None where it was."""
+        """Notify an edge. Return the reason of a failure in one sentence, or None."""
         reason = await _problem_of(self._api(url).purge(document))
         if reason is not None:
             log.warning("an edge cannot be told", about=edge_id, edge=url, reason=reason)
@@ -277,7 +284,7 @@ async def _status(api: EdgeApi) -> dict[str, Any] | str | None:
 
 
 async def _problem_of(call: Awaitable[object]) -> str | None:
-    """Why an edge has not done what it was asked for, in one sentence; None where it has."""
+    """Return one sentence that says why a call to an edge failed, or None."""
     try:
         await call
     except EdgeRefuses as problem:
@@ -288,7 +295,7 @@ async def _problem_of(call: Awaitable[object]) -> str | None:
 
 
 def refusal(status: int) -> str:
-    """What the status means that an edge answers, in one sentence."""
+    """Return the meaning of the status of an edge's answer, in one sentence."""
     if status in (401, 403):
         return f"It refuses the token of this service ({status})"
     if status == 404:
@@ -300,7 +307,7 @@ EDGES = Key[Edges]("edges")
 
 
 def setup(services: Services) -> None:
-    """Registers the work that tells edges what they have missed."""
+    """Register the background work that notifies edges of what they have missed."""
 
     async def purge_edges(**_of_earlier_versions: Any) -> None:
         await services[EDGES].catch_up()
@@ -319,7 +326,7 @@ def setup(services: Services) -> None:
 
 @web.middleware
 async def tell_edges(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Tells what the request has changed before it is answered."""
+    """Notify the edges of the request's changes before it is answered."""
     if request.method in ("GET", "HEAD", "OPTIONS"):
         return await handler(request)
     token = _noted.set(_Noted())
@@ -331,7 +338,7 @@ async def tell_edges(request: web.Request, handler: Handler) -> web.StreamRespon
 
 
 async def tell_now(services: Services) -> None:
-    """What `tell_edges` does, for handlers that stream their answer and are nearly done."""
+    """Notify the edges like `tell_edges`, for handlers that stream their answer and are nearly done."""
     noted = _noted.get()
     if noted is None or not noted.keys:
         return
@@ -340,5 +347,5 @@ async def tell_now(services: Services) -> None:
     noted.owed.clear()
     try:
         await services[EDGES].tell(keys, owed)
-    except (Unavailable, LockNotAvailable):  # of the database: edges are told once more, that is all
+    except (Unavailable, LockNotAvailable):  # of the database: edges are merely notified once more
         log.warning("what edges were told could not be written down")

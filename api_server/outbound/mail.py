@@ -1,8 +1,8 @@
-"""Mail to people: what it says, how it leaves the service, and how much of it people may have sent to others.
+"""Mail to people: its contents, its delivery, and the limits of mail that users cause to be sent to others.
 
-Letters are counted in the database, for all processes together, in the transaction that queues the letters; what is
-rolled back was not counted. Whoever counts both counts addresses first, in alphabetical order, and then the user, so
-that nobody waits in a circle.
+Mails are counted in the database, for all processes together, in the transaction that queues them, so a
+rollback also undoes the count. A transaction that counts for addresses and a user counts for the addresses
+first, in alphabetical order, and then for the user, to avoid deadlocks.
 """
 
 import asyncio
@@ -35,37 +35,40 @@ from common.lifecycle import Passing
 #: The longest address that mail can be sent to (RFC 5321, 4.5.3.1.3).
 LONGEST_ADDRESS = 254
 _ATOM = r"[^@.\s,;:<>()\[\]\\\"\x00-\x1f\x7f]+"
-#: Names with dots between them on both sides (RFC 5322, 3.4.1: dot-atom); before the @ in ASCII.
+#: Names with dots between them on both sides (RFC 5322, 3.4.1: dot-atom); ASCII before the @.
 _ADDRESS = re.compile(rf"(?=[\x21-\x7e]+@){_ATOM}(?:\.{_ATOM})*@{_ATOM}(?:\.{_ATOM})*")
 _UNFIT_FOR_A_LINE = re.compile(r"[\s\x00-\x1f\x7f\u0085\u2028\u2029]+")
 
 
 @attrs.frozen(kw_only=True)
 class Letter:
-    """A mail to one address. `id` is the same each time that it is sent, so that receivers know it again."""
+    """A mail to one address. `id` is the same for each attempt to send it, so that receivers can recognize
+    duplicates."""
 
     id: str
     to: str
     subject: str
     paragraphs: Sequence[str]
-    #: What can be followed, as pairs of label and URL.
+    #: Links, as pairs of label and URL.
     links: Sequence[tuple[str, str]] = ()
 
 
 def is_address(text: str) -> bool:
-    """Whether mail can be addressed to `text`: something, one @, something, and nothing with a meaning in headers."""
+    """Return whether mail can be addressed to `text`: something, one @, something, and nothing with a meaning
+    in headers."""
     return len(text) <= LONGEST_ADDRESS and _ADDRESS.fullmatch(text) is not None
 
 
 def one_line(text: str) -> str:
-    """`text` with each run of white space and control characters as one space: fit for a header."""
+    """Return `text` with each run of white space and control characters replaced by one space, for use in a
+    header."""
     return _UNFIT_FOR_A_LINE.sub(" ", text).strip()
 
 
 def compose_message(
     letter: Letter, *, sender: str, base_url: str, sent_at: datetime.datetime
 ) -> EmailMessage:
-    """Raises ValueError where the address is none."""
+    """Return the message for a letter. Raise ValueError if its address is invalid."""
     if not is_address(letter.to):
         raise ValueError("mail cannot be addressed to that")
     message = EmailMessage(policy=email.policy.SMTP)
@@ -74,7 +77,7 @@ def compose_message(
     message["Subject"] = one_line(letter.subject)
     message["Date"] = format_datetime(sent_at)
     message["Message-ID"] = f"<{letter.id}@{urlsplit(base_url).hostname}>"
-    message["Auto-Submitted"] = "auto-generated"  # RFC 3834: nobody's holiday notice comes back
+    message["Auto-Submitted"] = "auto-generated"  # RFC 3834: prevents automatic replies
     message.set_content(_text(letter))
     message.add_alternative(_html(letter), subtype="html")
     return message
@@ -95,28 +98,29 @@ def _html(letter: Letter) -> str:
 log = structlog.get_logger(__name__)
 
 SEND_TASK = "send_mail"
-#: With waits that double from 2 s on, an SMTP server may be away for more than an hour.
+#: With pauses that double from 2 s on, an SMTP server may be down for more than an hour.
 ATTEMPTS = 12
 _SMTP_SECONDS = 30.0
 
 
 class MailNotTaken(Passing):
-    """The server does not take letters now; the text says which, and why."""
+    """The server does not accept mail now; the text names the server and the reason."""
 
 
 class Outbox(Protocol):
-    """Where messages go. Raises OSError or aiosmtplib.SMTPException for what is worth trying again."""
+    """The destination of messages. It raises OSError or aiosmtplib.SMTPException for failures after which
+    another attempt makes sense."""
 
     async def send(self, message: EmailMessage) -> None: ...
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """What operators know it by, without secrets."""
 
 
 @attrs.frozen
 class SmtpServer:
-    """smtp://user:password@host:port (STARTTLS where it is offered, always where there is a password, other than to
+    """smtp://user:password@host:port (STARTTLS if it is offered; required if there is a password, except for
     this machine), or smtps:// (TLS from the start)."""
 
     hostname: str
@@ -124,11 +128,11 @@ class SmtpServer:
     username: str | None = None
     password: str | None = attrs.field(default=None, repr=False)
     use_tls: bool = False
-    #: True: refuse to go on without; None: use it where it is offered.
+    #: True: fail without it; None: use it if it is offered.
     start_tls: bool | None = None
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         return f"{self.hostname}:{self.port}"
 
     async def send(self, message: EmailMessage) -> None:
@@ -150,7 +154,7 @@ class SmtpServer:
             log.warning("mail was refused for good", message_id=message["Message-ID"], problem=str(problem))
 
     async def greet(self) -> None:
-        """Connects, encrypts and logs in as `send` does, and sends nothing. Raises as that does."""
+        """Connect, encrypt and log in like `send`, without sending anything. Raise the errors of `send`."""
         async with aiosmtplib.SMTP(
             hostname=self.hostname,
             port=self.port,
@@ -165,18 +169,18 @@ class SmtpServer:
 
 
 async def _tls_context() -> ssl.SSLContext:
-    """Reads the system's authorities as they are now, some hundred and fifty, while the event loop goes on."""
+    """Read the system's current certificate authorities, some hundred and fifty, in a thread."""
     return await asyncio.to_thread(ssl.create_default_context)
 
 
 @attrs.frozen
 class Folder:
-    """Messages as .eml files, which mail programs open."""
+    """A folder of messages as .eml files, which mail programs can open."""
 
     path: Path
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         return str(self.path)
 
     async def send(self, message: EmailMessage) -> None:
@@ -190,7 +194,7 @@ class Folder:
 
 
 def open_outbox(settings: Settings) -> Outbox:
-    """As `smtp_url` says, whose form has been checked when the settings were read."""
+    """Return the outbox for `smtp_url`, whose format has been checked when the settings were read."""
     if not settings.smtp_url:
         return Folder(settings.data_dir / "mail")
     parts = urlsplit(settings.smtp_url)
@@ -210,7 +214,7 @@ OUTBOX = Key[Outbox]("outbox")
 
 
 def setup_delivery(services: Services) -> None:
-    """Opens the outbox, and registers the task behind `queue_letter`."""
+    """Open the outbox, and register the task for `queue_letter`."""
     services[OUTBOX] = open_outbox(services.settings)
 
     async def send_mail(**letter: Any) -> None:
@@ -220,13 +224,14 @@ def setup_delivery(services: Services) -> None:
 
 
 async def queue_letter(transaction: Transaction, letter: Letter) -> None:
-    """Sends the letter once the transaction has committed. It is kept in the queue as it is: without secrets."""
+    """Send the letter once the transaction has committed. The queue stores it as it is, so it must not
+    contain secrets."""
     await enqueue(transaction, SEND_TASK, **attrs.asdict(letter))
 
 
 async def send(services: Services, letter: Letter) -> None:
-    """Sends the letter now. An address that is none is logged, not tried again. Raises `MailNotTaken`, which operators
-    see until a letter has been taken."""
+    """Send the letter now. An invalid address is logged and not tried again. Raise `MailNotTaken`, which
+    operators see until a letter has been accepted."""
     settings = services.settings
     try:
         message = compose_message(
@@ -239,13 +244,13 @@ async def send(services: Services, letter: Letter) -> None:
     try:
         await outbox.send(message)
     except (OSError, aiosmtplib.SMTPException) as problem:
-        await failures.note("mail", outbox.place, reason_of(problem))
-        raise MailNotTaken(f"{outbox.place}: {reason_of(problem)}") from problem
-    await failures.settle("mail", outbox.place)
+        await failures.note("mail", outbox.location, reason_of(problem))
+        raise MailNotTaken(f"{outbox.location}: {reason_of(problem)}") from problem
+    await failures.settle("mail", outbox.location)
 
 
 def _is_final(problem: aiosmtplib.SMTPRecipientsRefused | aiosmtplib.SMTPDataError) -> bool:
-    """Whether the server says that another attempt would not help (RFC 5321, 4.2.1: 5yz)."""
+    """Return whether the server says that another attempt would not help (RFC 5321, 4.2.1: 5yz)."""
     if isinstance(problem, aiosmtplib.SMTPDataError):
         return problem.code >= 500
     return all(recipient.code >= 500 for recipient in problem.recipients)
@@ -262,25 +267,27 @@ RATE_WINDOW = datetime.timedelta(hours=1)
 
 
 async def wait_for_address(transaction: Transaction, settings: Settings, address: str) -> int:
-    """Counts a letter to `address`: 0 where it may be sent, else the seconds until the next may."""
+    """Count a letter to `address`. Return 0 if it may be sent, otherwise the seconds until the next may
+    be."""
     return await _seconds_to_wait(transaction, f"address {address.lower()}", 1, settings.letters_per_address)
 
 
 async def wait_if_anybody_asks(transaction: Transaction, settings: Settings, address: str) -> int:
-    """Counts a letter to `address` that a stranger has asked for; apart, so that she cannot keep others from it."""
+    """Count a letter to `address` that a stranger has requested. Return like `wait_for_address`. It is
+    counted separately, so that strangers cannot block other mail to the address."""
     return await _seconds_to_wait(transaction, f"asked {address.lower()}", 1, settings.letters_per_address)
 
 
-async def wait_for_user(transaction: Transaction, settings: Settings, user_id: int, letters: int = 1) -> int:
-    """Counts letters that a user has sent; likewise."""
-    return await _seconds_to_wait(transaction, f"user {user_id}", letters, settings.letters_per_user)
+async def wait_for_user(transaction: Transaction, settings: Settings, user_id: int, emails: int = 1) -> int:
+    """Count letters that a user has sent. Return like `wait_for_address`."""
+    return await _seconds_to_wait(transaction, f"user {user_id}", emails, settings.letters_per_user)
 
 
-async def _seconds_to_wait(transaction: Transaction, counted: str, letters: int, most: int) -> int:
-    if not most or not letters:
+async def _seconds_to_wait(transaction: Transaction, counted: str, emails: int, most: int) -> int:
+    if not most or not emails:
         return 0
-    hour = await mail_queries.count_letters(transaction, counted, letters, RATE_WINDOW)
-    if hour.letters <= most:
+    hour = await mail_queries.count_emails(transaction, counted, emails, RATE_WINDOW)
+    if hour.emails <= most:
         return 0
     return max(1, round((hour.began_at + RATE_WINDOW - transaction.now).total_seconds()))
 
@@ -288,6 +295,6 @@ async def _seconds_to_wait(transaction: Transaction, counted: str, letters: int,
 def setup_rates(services: Services) -> None:
     async def forget_letter_counts() -> None:
         async with services.database.transaction() as transaction:
-            await mail_queries.forget_letters(transaction, RATE_WINDOW)
+            await mail_queries.forget_emails(transaction, RATE_WINDOW)
 
     services.queue.add_periodic("forget_letter_counts", "41 * * * *", forget_letter_counts)

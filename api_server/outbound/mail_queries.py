@@ -1,5 +1,5 @@
 # mypy: disable-error-code="empty-body"
-"""Statements that count letters by the hour, for all processes together."""
+"""Statements that count mails by the hour, for all processes together."""
 
 import datetime
 
@@ -11,23 +11,23 @@ from api_server.state.declarations import statement
 
 @attrs.frozen
 class Hour:
-    """The hour that has begun for somebody, and the letters in it so far."""
+    """The current hour of an address or user, and the number of mails in it so far."""
 
     began_at: datetime.datetime
-    letters: int
+    emails: int
 
 
 @statement("""
-    INSERT INTO letter_counts (counted, began_at, letters) VALUES (%(counted)s, %(now)s, %(letters)s)
+    INSERT INTO letter_counts (counted, began_at, letters) VALUES (%(counted)s, %(now)s, %(emails)s)
     ON CONFLICT (counted) DO UPDATE SET
         began_at = CASE WHEN letter_counts.began_at > %(now)s::timestamptz - %(window)s::interval
             THEN letter_counts.began_at ELSE excluded.began_at END,
         letters = CASE WHEN letter_counts.began_at > %(now)s::timestamptz - %(window)s::interval
             THEN letter_counts.letters + excluded.letters ELSE excluded.letters END
-    RETURNING began_at, letters
+    RETURNING began_at, letters AS emails
     """)
-async def count_letters(
-    transaction: Transaction, counted: str, letters: int, window: datetime.timedelta
+async def count_emails(
+    transaction: Transaction, counted: str, emails: int, window: datetime.timedelta
 ) -> Hour:
     """Others who count the same wait for the end of the transaction."""
 
@@ -35,5 +35,5 @@ async def count_letters(
 @statement("""
     DELETE FROM letter_counts WHERE began_at <= %(now)s::timestamptz - %(window)s::interval
 """)
-async def forget_letters(transaction: Transaction, window: datetime.timedelta) -> None:
+async def forget_emails(transaction: Transaction, window: datetime.timedelta) -> None:
     """Removes the hours that are over."""

@@ -1,5 +1,5 @@
-"""What an instance allows beyond the public internet, and the check of a whole URL: text, name, and every address of
-the name."""
+"""The rules of an instance for outgoing connections beyond the public internet, and the check of a whole URL:
+text, name, and every address of the name."""
 
 import asyncio
 import ipaddress
@@ -27,7 +27,7 @@ NOT_ON_THE_LIST = "Requests to hosts and IP addresses not on the Allow List are 
 
 @attrs.frozen
 class AllowedNetwork:
-    """Addresses of `network`, at one port or (None) at any."""
+    """The addresses of `network`, at one port or (None) at any."""
 
     network: Network
     port: int | None = None
@@ -50,9 +50,9 @@ class AllowList:
 
     @classmethod
     def parse(cls, entries: Iterable[str]) -> "AllowList":
-        """Read `192.0.2.1`, `192.0.2.0/24`, `[2001:db8::1]:8080`, `example.org`, `example.org:8080`.
+        """Parse `192.0.2.1`, `192.0.2.0/24`, `[2001:db8::1]:8080`, `example.org`, `example.org:8080`.
 
-        A ValueError names the first entry that is none of these.
+        Raise ValueError, naming the first entry that is none of these.
         """
         parsed = [_entry(entry.strip()) for entry in entries if entry.strip()]
         return cls(
@@ -61,19 +61,19 @@ class AllowList:
         )
 
     def has_domain(self, destination: Destination) -> bool:
-        """Whether the host's name is listed, so that its addresses do not matter."""
+        """Return whether the host's name is listed, so that its addresses do not matter."""
         name = destination.host.removesuffix(".")
         return any(entry.name == name and entry.port in (None, destination.port) for entry in self.domains)
 
     def has_address(self, address: Address, port: int) -> bool:
-        """Whether the address is listed; an IPv4-mapped address counts as the IPv4 address."""
+        """Return whether the address is listed; an IPv4-mapped address counts as the IPv4 address."""
         address = unwrapped(address)
         return any(address in entry.network and entry.port in (None, port) for entry in self.networks)
 
 
 @attrs.frozen
 class Policy:
-    """What the instance's settings allow at this moment.
+    """The rules that the instance's current settings define.
 
     `instance` is the service's own external URL: the same scheme, host and port may always be called.
     """
@@ -85,7 +85,7 @@ class Policy:
     is_own: Callable[[Address], bool] = is_own_address
 
     def trusts(self, destination: Destination) -> bool:
-        """Whether the destination is allowed by name, whatever it resolves to."""
+        """Return whether the destination is allowed by name, whatever it resolves to."""
         return destination == self.instance or self.allow_list.has_domain(destination)
 
     def check_name(self, destination: Destination) -> None:
@@ -97,7 +97,7 @@ class Policy:
             raise BlockedError(NOT_ON_THE_LIST if self.deny_all_but_allowed else LOCALHOST)
 
     def check_addresses(self, destination: Destination, addresses: Iterable[Address]) -> None:
-        """Raise BlockedError when any one of the addresses of `destination` may not be called."""
+        """Raise BlockedError if any of the addresses of `destination` may not be called."""
         if self.trusts(destination):
             return
         for address in addresses:
@@ -138,14 +138,14 @@ def _host_entry(host: str, port: int | None, text: str) -> AllowedNetwork | Allo
 
 
 UNRESOLVABLE = "Host cannot be resolved or invalid"
-RESOLVING_SECONDS = 10.0  # seconds
+RESOLVING_SECONDS = 10.0
 
 
 @attrs.frozen
 class CheckedUrl:
     """A URL that may be called now, at these addresses and no others.
 
-    `addresses` is empty for a host that is allowed by name and does not resolve at the moment.
+    `addresses` is empty for a host that is allowed by name and does not currently resolve.
     """
 
     destination: Destination
@@ -155,7 +155,7 @@ class CheckedUrl:
 async def check_url(
     url: str, policy: Policy, resolver: AbstractResolver, *, schemes: Collection[str]
 ) -> CheckedUrl:
-    """Resolve the host of `url` and check all of it; raises BlockedError with the text for the user."""
+    """Resolve the host of `url` and check all of it. Raise BlockedError with the text for the user."""
     destination = parse_destination(url, schemes)
     policy.check_name(destination)
     try:
@@ -171,8 +171,8 @@ async def check_url(
 async def why_blocked(
     url: str, policy: Policy, resolver: AbstractResolver, *, schemes: Collection[str]
 ) -> str | None:
-    """Why `url` may not be stored as one to call, in GitLab's words, or None. Resolves its name, so not for inside a
-    transaction.
+    """Return the reason why `url` may not be stored as one to call, in GitLab's words, or None. This resolves
+    its name, so do not call it inside a transaction.
 
     A name that does not resolve yet is no reason: every connection is checked again.
     """
@@ -184,7 +184,7 @@ async def why_blocked(
 
 
 async def resolve(host: str, port: int, resolver: AbstractResolver) -> tuple[Address, ...]:
-    """All addresses of a host, names and literals alike; raises BlockedError when there is none."""
+    """Return all addresses of a host, given as a name or an address. Raise BlockedError if there is none."""
     literal = literal_address(host)
     if literal is not None:
         return (literal,)

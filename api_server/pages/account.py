@@ -26,7 +26,7 @@ from api_server.state.preconditions import Precondition
 from api_server.state.secrets import digest
 from api_server.web import context
 from api_server.web.errors import bad_parameters, invalid, not_found
-from api_server.web.pagination import MAX_PER_PAGE, Paginated, wanted_page
+from api_server.web.pagination import MAX_PER_PAGE, Paginated, requested_page
 from api_server.web.params import Name
 from api_server.web.rate_limits import RateLimiter
 from api_server.web.routes import SIGNED_IN
@@ -171,7 +171,7 @@ class TokenId:
 @pages.get(TOKENS, access=SIGNED_IN)
 async def list_tokens(request: web.Request, visitor: Visitor, params: ListTokens) -> web.Response:
     services = context.services(request)
-    part = wanted_page(params, token_queries.LISTING)
+    part = requested_page(params, token_queries.LISTING)
     listed = await token_queries.list_tokens(
         services.database, part, user_id=user_of(visitor).id, revoked=None, active=True, search=None
     )
@@ -243,11 +243,11 @@ class SessionId:
 
 @pages.get(SESSIONS, access=SIGNED_IN)
 async def list_sessions(request: web.Request, visitor: Visitor) -> web.Response:
-    found = await queries.list_sessions(
+    rows = await queries.list_sessions(
         context.services(request).database, user_of(visitor).id, digest(visitor.cookie), MOST_SESSIONS
     )
-    shown = [(each, browser_named(each.user_agent or "")) for each in found]
-    return page.answer(request, visitor, "account/sessions.html", sessions=shown)
+    with_browsers = [(each, browser_named(each.user_agent or "")) for each in rows]
+    return page.answer(request, visitor, "account/sessions.html", sessions=with_browsers)
 
 
 @pages.post(f"{SESSIONS}/{{id}}/end")

@@ -56,21 +56,21 @@ async def show_blame(
         raise bad_parameters("page does not have a valid value")
     if not entry.is_blob:
         return page.see_other(request, visitor, f"/{project.full_path}/-/tree/{page.url_path(params.rest)}")
-    shown = await shown_file(request, visitor, project, at, entry, plain=True)
+    file = await shown_file(request, visitor, project, at, entry, plain=True)
     part = Page(MOST_LINES, (params.page - 1) * MOST_LINES)
-    lines = list(enumerate(shown.lines, 1))[part.offset : part.offset + part.size] if entry.size else []
+    lines = list(enumerate(file.lines, 1))[part.offset : part.offset + part.size] if entry.size else []
     blamed = []
     if lines:
         async with reading(context.services(request), caller_or_stranger(request)):
             blamed = await file_history.blame(at.repository, at.commit, at.path, lines[0][0], len(lines))
-    listed = ListPage("", part.offset + part.size < len(shown.lines), None, len(shown.lines))
+    listed = ListPage("", part.offset + part.size < len(file.lines), None, len(file.lines))
     return page.answer(
         request,
         visitor,
         "projects/blame.html",
         project=project,
         at=at,
-        shown=shown,
+        file=file,
         chunks=[Chunk(each.commit, lines[each.first - lines[0][0] :][: each.count]) for each in blamed],
         pages=pager(request, part, listed),
     )

@@ -59,27 +59,27 @@ async def read_differences(
     most = services.settings.diff_max_files
     limits = DiffLimits(diff_max_files=most, diff_max_lines=MOST_LINES, diff_max_patch_bytes=MOST_BYTES)
     async with reading(services, caller_or_stranger(request)):
-        found, total = await differences(repository, old, new, limits, skip=page.offset, limit=page.size)
+        files, total = await differences(repository, old, new, limits, skip=page.offset, limit=page.size)
     listed = ListPage("", page.offset + page.size < total, None, total)
-    return [_file(each) for each in found], listed
+    return [_file(each) for each in files], listed
 
 
-def _file(found: FileDiff) -> FileDifference:
-    title = f"{found.old_path} → {found.new_path}" if found.renamed else found.new_path
-    return FileDifference(found.old_path, found.new_path, title, _note(found), _lines(found.text))
+def _file(diff: FileDiff) -> FileDifference:
+    title = f"{diff.old_path} → {diff.new_path}" if diff.renamed else diff.new_path
+    return FileDifference(diff.old_path, diff.new_path, title, _note(diff), _lines(diff.text))
 
 
-def _note(found: FileDiff) -> str:
+def _note(diff: FileDiff) -> str:
     """Return what happened to the file as a whole, and why nothing of it is shown."""
-    kinds = {"new": found.added, "removed": found.removed, "renamed": found.renamed}
+    kinds = {"new": diff.added, "removed": diff.removed, "renamed": diff.renamed}
     words = [word for word, holds in kinds.items() if holds]
-    if found.old_mode != found.new_mode and not (found.added or found.removed):
-        words.append(f"mode {found.old_mode} → {found.new_mode}")
-    if found.too_large:
+    if diff.old_mode != diff.new_mode and not (diff.added or diff.removed):
+        words.append(f"mode {diff.old_mode} → {diff.new_mode}")
+    if diff.too_large:
         words.append("too large to be shown")
-    elif found.collapsed:
+    elif diff.collapsed:
         words.append("not shown, since there is so much before it")
-    elif not found.text and not words:
+    elif not diff.text and not words:
         words.append("nothing to show")
     return ", ".join(words)
 
@@ -203,7 +203,7 @@ async def compare(request: web.Request, visitor: Visitor, params: Compare, proje
     if ends is None:
         raise not_found("Comparison")
     (first, dots, second), part = ends, offset_page(params)
-    found = await read_comparison(request, project, first, second, part, since_parting=dots != "..")
+    comparison = await read_comparison(request, project, first, second, part, since_parting=dots != "..")
     return page.answer(
         request,
         visitor,
@@ -211,9 +211,9 @@ async def compare(request: web.Request, visitor: Visitor, params: Compare, proje
         project=project,
         first=first,
         second=second,
-        commits=found.commits,
-        more=found.more,
-        files=found.files,
-        total=found.listed.total,
-        pages=pager(request, part, found.listed),
+        commits=comparison.commits,
+        more=comparison.more,
+        files=comparison.files,
+        total=comparison.listed.total,
+        pages=pager(request, part, comparison.listed),
     )

@@ -65,7 +65,7 @@ class NewFile(OnBranch):
 
 
 @attrs.frozen
-class Place:
+class EditTarget:
     """The place of a form: a path on a branch, and the file there if there is one. `at` is None in a repository without
     a commit."""
 
@@ -82,42 +82,42 @@ class Place:
         return entry
 
 
-async def _place(request: web.Request, project: Project, rest: str) -> Place:
+async def _target(request: web.Request, project: Project, rest: str) -> EditTarget:
     """Raise 404, also for what is on no branch."""
     at = await read_tree_path(request, project, rest)
     if at is None:
-        return Place(project.default_branch, "", None)
+        return EditTarget(project.default_branch, "", None)
     if references.branch(at.repository, at.ref) is None:
         raise not_found("Branch")
-    return Place(at.ref, at.path, at)
+    return EditTarget(at.ref, at.path, at)
 
 
 @pages.get("/{project}/-/new/{rest:.+}", access=EDIT)
 async def show_new_file(
     request: web.Request, visitor: Visitor, params: NewFile, project: Project
 ) -> web.Response:
-    place = await _place(request, project, params.rest)
+    target = await _target(request, project, params.rest)
     text = _CI_EXAMPLE if params.file_name == DEFAULT_PATH else ""
-    return await _answer(request, visitor, project, "new", place, file_name=params.file_name, text=text)
+    return await _answer(request, visitor, project, "new", target, file_name=params.file_name, text=text)
 
 
 @pages.post("/{project}/-/create/{rest:.+}", access=EDIT, form_page=show_new_file)
 async def create_file(
     request: web.Request, visitor: Visitor, params: NewFile, form: Form, project: Project
 ) -> web.Response:
-    place = await _place(request, project, params.rest)
-    path = _path_in(place, params.file_name.strip(), "file_name")
+    target = await _target(request, project, params.rest)
+    path = _path_in(target, params.file_name.strip(), "file_name")
     action = {"action": "create", "file_path": path, "content": _lines(str(form.get("content", "")), "\n")}
-    return await _commit(request, visitor, project, place, form, action)
+    return await _commit(request, visitor, project, target, form, action)
 
 
 @pages.get("/{project}/-/upload/{rest:.+}", access=EDIT)
 async def show_upload(
     request: web.Request, visitor: Visitor, params: OnBranch, project: Project
 ) -> web.Response:
-    place = await _place(request, project, params.rest)
+    target = await _target(request, project, params.rest)
     most = context.services(request).settings.body_limit
-    return await _answer(request, visitor, project, "upload", place, most=most)
+    return await _answer(request, visitor, project, "upload", target, most=most)
 
 
 @pages.post("/{project}/-/upload/{rest:.+}", access=EDIT, form_page=show_upload)
@@ -125,11 +125,13 @@ async def upload_file(
     request: web.Request, visitor: Visitor, params: OnBranch, form: Form, project: Project
 ) -> web.Response:
     """Return a new file, or on demand a new content of one that is there."""
-    place, file = await _place(request, project, params.rest), form.get("file")
+    target, file = await _target(request, project, params.rest), form.get("file")
     if not isinstance(file, UploadedFile):
         raise invalid({"file": ["is missing: choose one"]})
-    path = _path_in(place, file.name.replace("\\", "/").rpartition("/")[2], "file")
-    there = place.at is not None and trees.find_entry(place.at.repository, place.at.commit, path) is not None
+    path = _path_in(target, file.name.replace("\\", "/").rpartition("/")[2], "file")
+    there = (
+        target.at is not None and trees.find_entry(target.at.repository, target.at.commit, path) is not None
+    )
     if there and "replace" not in form:
         raise invalid({"file": [f"{file.name} is there already. Check the box to replace it."]})
     action = {
@@ -138,17 +140,17 @@ async def upload_file(
         "content": (await asyncio.to_thread(base64.b64encode, file.data)).decode(),
         "encoding": "base64",
     }
-    return await _commit(request, visitor, project, place, form, action)
+    return await _commit(request, visitor, project, target, form, action)
 
 
 @pages.get("/{project}/-/edit/{rest:.+}", access=EDIT)
 async def show_edit(
     request: web.Request, visitor: Visitor, params: OnBranch, project: Project
 ) -> web.Response:
-    place = await _place(request, project, params.rest)
-    text = await _text(place)
+    target = await _target(request, project, params.rest)
+    text = await _text(target)
     return await _answer(
-        request, visitor, project, "edit", place, text=text, last_commit=await _last_commit(request, place)
+        request, visitor, project, "edit", target, text=text, last_commit=await _last_commit(request, target)
     )
 
 
@@ -157,27 +159,27 @@ async def update_file(
     request: web.Request, visitor: Visitor, params: OnBranch, form: Form, project: Project
 ) -> web.Response:
     """The lines end as they did. Another path moves the file."""
-    place = await _place(request, project, params.rest)
-    before = await _text(place)
-    path = str(form.get("file_path", "")).strip() or place.path
+    target = await _target(request, project, params.rest)
+    before = await _text(target)
+    path = str(form.get("file_path", "")).strip() or target.path
     action = {
-        "action": "update" if path == place.path else "move",
+        "action": "update" if path == target.path else "move",
         "file_path": path,
-        "previous_path": place.path,
+        "previous_path": target.path,
         "content": _lines(str(form.get("content", "")), "\r\n" if "\r\n" in before else "\n", end=False),
         "last_commit_id": form.get("last_commit_sha"),
     }
-    return await _commit(request, visitor, project, place, form, action)
+    return await _commit(request, visitor, project, target, form, action)
 
 
 @pages.get("/{project}/-/delete/{rest:.+}", access=EDIT)
 async def show_delete(
     request: web.Request, visitor: Visitor, params: OnBranch, project: Project
 ) -> web.Response:
-    place = await _place(request, project, params.rest)
-    _ = place.file
+    target = await _target(request, project, params.rest)
+    _ = target.file
     return await _answer(
-        request, visitor, project, "delete", place, last_commit=await _last_commit(request, place)
+        request, visitor, project, "delete", target, last_commit=await _last_commit(request, target)
     )
 
 
@@ -185,47 +187,47 @@ async def show_delete(
 async def delete_file(
     request: web.Request, visitor: Visitor, params: OnBranch, form: Form, project: Project
 ) -> web.Response:
-    place = await _place(request, project, params.rest)
-    action = {"action": "delete", "file_path": place.path, "last_commit_id": form.get("last_commit_sha")}
-    return await _commit(request, visitor, project, place, form, action)
+    target = await _target(request, project, params.rest)
+    action = {"action": "delete", "file_path": target.path, "last_commit_id": form.get("last_commit_sha")}
+    return await _commit(request, visitor, project, target, form, action)
 
 
 async def _answer(
-    request: web.Request, visitor: Visitor, project: Project, form: str, place: Place, **values: Any
+    request: web.Request, visitor: Visitor, project: Project, form: str, target: EditTarget, **values: Any
 ) -> web.Response:
     """Return a form, with the branch that the commit goes to: a new one where the visitor may not push to this one."""
-    protection = await protection_of(context.services(request).database, project.id, place.branch)
+    protection = await protection_of(context.services(request).database, project.id, target.branch)
     may_push = protection.may_push(project.role, admin=project.admin)
-    branch = place.branch if may_push else _new_branch(visitor, place)
+    branch = target.branch if may_push else _new_branch(visitor, target)
     return page.answer(
         request,
         visitor,
         f"files/{form}.html",
         project=project,
         tab="files",
-        place=place,
-        where=f"{place.branch}/{place.path}" if place.path else place.branch,
+        target=target,
+        where=f"{target.branch}/{target.path}" if target.path else target.branch,
         branch_name=branch,
         may_push=may_push,
         **values,
     )
 
 
-def _new_branch(visitor: Visitor, place: Place) -> str:
+def _new_branch(visitor: Visitor, target: EditTarget) -> str:
     """Return a name that no branch has: `alice-patch-1`."""
     number, start = 1, f"{user_of(visitor).username}-patch"
-    while place.at is not None and references.branch(place.at.repository, f"{start}-{number}") is not None:
+    while target.at is not None and references.branch(target.at.repository, f"{start}-{number}") is not None:
         number += 1
     return f"{start}-{number}"
 
 
-async def _text(place: Place) -> str:
+async def _text(target: EditTarget) -> str:
     """What is in the file. Raise 422 for what is no text, or too large to be edited."""
-    file = place.file
+    file = target.file
     if (file.size or 0) > _MOST_BYTES:
         raise invalid("This file is too large to be edited here: change it with git", status=422)
-    assert place.at is not None  # noqa: S101 - where there is a file, there is a commit
-    data = await asyncio.to_thread(trees.read_blob, place.at.repository, file)
+    assert target.at is not None  # noqa: S101 - where there is a file, there is a commit
+    data = await asyncio.to_thread(trees.read_blob, target.at.repository, file)
     try:
         if b"\0" not in data:
             return data.decode()
@@ -234,13 +236,13 @@ async def _text(place: Place) -> str:
     raise invalid("This file is no text in UTF-8: upload another one, or change it with git", status=422)
 
 
-async def _last_commit(request: web.Request, place: Place) -> str:
+async def _last_commit(request: web.Request, target: EditTarget) -> str:
     """Return the commit that has changed the file last: a later one is a conflict."""
-    if place.at is None:
+    if target.at is None:
         raise not_found("File")
-    start = History(start=place.at.commit, path=place.path)
+    start = History(start=target.at.commit, path=target.path)
     async with reading(context.services(request), caller(request)):
-        (sha,) = await commits.history(place.at.repository, start, skip=0, limit=1)
+        (sha,) = await commits.history(target.at.repository, start, skip=0, limit=1)
     return sha
 
 
@@ -252,34 +254,34 @@ def _lines(text: str, ending: str, *, end: bool = True) -> str:
     return plain.replace("\n", ending)
 
 
-def _path_in(place: Place, name: str, field: str) -> str:
+def _path_in(target: EditTarget, name: str, field: str) -> str:
     """Return the path of a file in the folder of the form. Raise 400 for no name."""
     if not name or name.endswith("/"):
         raise invalid({field: ["has no name"]})
-    return f"{place.path}/{name}" if place.path else name
+    return f"{target.path}/{name}" if target.path else name
 
 
 async def _commit(
     request: web.Request,
     visitor: Visitor,
     project: Project,
-    place: Place,
+    target: EditTarget,
     form: Form,
     action: dict[str, Any],
 ) -> web.Response:
     """Commits the action, and shows what has come of it."""
-    branch = str(form.get("branch_name", "")).strip() or place.branch
-    if branch != place.branch and place.at and references.branch(place.at.repository, branch) is not None:
-        raise invalid({"branch_name": [f"exists already: leave {place.branch}, or name a new one"]})
+    branch = str(form.get("branch_name", "")).strip() or target.branch
+    if branch != target.branch and target.at and references.branch(target.at.repository, branch) is not None:
+        raise invalid({"branch_name": [f"exists already: leave {target.branch}, or name a new one"]})
     name = action["file_path"].rpartition("/")[2]
     message = str(form.get("commit_message", "")).strip() or f"{_DEEDS[action['action']]} {name}"
     sent: dict[str, Any] = {"branch": branch, "commit_message": message, "actions": [action], "stats": False}
-    if place.at is not None:
-        sent["start_branch"] = place.branch
+    if target.at is not None:
+        sent["start_branch"] = target.branch
     await ask(request, commit_handlers.create_commit, project, **sent)
     base = f"/{project.full_path}/-"
-    if branch != place.branch and "create_merge_request" in form:
-        query = f"source_branch={url_path(branch)}&target_branch={url_path(place.branch)}"
+    if branch != target.branch and "create_merge_request" in form:
+        query = f"source_branch={url_path(branch)}&target_branch={url_path(target.branch)}"
         return page.see_other(request, visitor, f"{base}/merge_requests/new?{query}", "The commit is made.")
     path = action["file_path"]
     if action["action"] == "delete":

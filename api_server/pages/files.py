@@ -195,8 +195,8 @@ async def show_image(request: web.Request, params: ShowImage, project: Project) 
         hdrs.ETAG: f'"{entry.id}"',
         hdrs.CACHE_CONTROL: "private, max-age=0, must-revalidate",
     }
-    place = streaming(context.services(request), caller_or_stranger(request))
-    return await send_raw(request, at.repository, entry, headers, place, _described)
+    slot = streaming(context.services(request), caller_or_stranger(request))
+    return await send_raw(request, at.repository, entry, headers, slot, _described)
 
 
 def _described(head: bytes) -> dict[str, str]:
@@ -226,8 +226,8 @@ async def list_branches(
     known = await asyncio.to_thread(references.branches, repository)
     named = [branch for branch in known if (params.search or "").lower() in branch.name.lower()]
     ordered = await asyncio.to_thread(entities.sorted_branches, repository, named, "updated_desc")
-    shown, url = ordered[part.offset : part.offset + part.size], url_of(services, project)
-    protected = await protections_of(services.database, project.id, [branch.name for branch in shown])
+    branches, url = ordered[part.offset : part.offset + part.size], url_of(services, project)
+    protected = await protections_of(services.database, project.id, [branch.name for branch in branches])
     listed = ListPage("", part.offset + part.size < len(ordered), None, len(ordered))
     return page.answer(
         request,
@@ -235,7 +235,7 @@ async def list_branches(
         "projects/branches.html",
         project=project,
         may_edit=allows(EDIT, project, visitor),
-        branches=await entities.branch_list(repository, shown, project, url, protected),
+        branches=await entities.branch_list(repository, branches, project, url, protected),
         search=params.search or "",
         pages=pager(request, part, listed),
     )
@@ -260,8 +260,8 @@ async def list_tags(
     known = await asyncio.to_thread(references.tags, repository)
     named = [tag for tag in known if (params.search or "").lower() in tag.name.lower()]
     ordered = await asyncio.to_thread(entities.sorted_tags, repository, named, "updated", descending=True)
-    shown, url = ordered[part.offset : part.offset + part.size], url_of(services, project)
-    names = [tag.name for tag in shown]
+    tags, url = ordered[part.offset : part.offset + part.size], url_of(services, project)
+    names = [tag.name for tag in tags]
     rules = await tag_protections_of(services.database, project.id, names)
     releases = await repository_queries.releases_of(services.database, project.id, names)
     listed = ListPage("", part.offset + part.size < len(ordered), None, len(ordered))
@@ -271,7 +271,7 @@ async def list_tags(
         "projects/tags.html",
         project=project,
         may_edit=allows(EDIT, project, visitor),
-        tags=await entities.tag_list(repository, shown, url, rules, releases),
+        tags=await entities.tag_list(repository, tags, url, rules, releases),
         search=params.search or "",
         pages=pager(request, part, listed),
     )

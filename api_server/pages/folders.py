@@ -75,16 +75,16 @@ async def read_folder(request: web.Request, project: Project, at: TreePath, part
         raise not_found("Tree") from None
     async with reading(services, caller_or_stranger(request)):
         nodes, more, total = await folder.page(part.offset, part.size, MOST_COUNTED)
-    found = await _last_commits(request, at, nodes)
-    latest = found.get("") if at.path else at.commit
-    shas = [*{*found.values(), *([latest] if latest else [])}]
-    shown = await entities.commit_list(at.repository, shas, url_of(services, project))
-    commits = {commit["id"]: commit for commit in shown}
+    last_commits = await _last_commits(request, at, nodes)
+    latest = last_commits.get("") if at.path else at.commit
+    shas = [*{*last_commits.values(), *([latest] if latest else [])}]
+    commit_entities = await entities.commit_list(at.repository, shas, url_of(services, project))
+    commits = {commit["id"]: commit for commit in commit_entities}
     sizes = await asyncio.to_thread(
         trees.sizes, at.repository, [node.id for node in nodes if node.kind == "blob"]
     )
     return Folder(
-        [_entry(node, sizes, commits, found) for node in nodes],
+        [_entry(node, sizes, commits, last_commits) for node in nodes],
         ListPage("", more, None, total),
         commits.get(latest or ""),
         await pipeline_of(request, project, latest) if latest else None,
@@ -107,13 +107,13 @@ async def _last_commits(request: web.Request, at: TreePath, nodes: Sequence[Node
     key = (at.commit, at.path, *names[:1], *names[-1:])
     if key in kept:
         return kept[key]
-    found: dict[str, str] = {}
+    shas: dict[str, str] = {}
     with suppress(TooBusy, ApiError):
         async with reading(context.services(request), caller_or_stranger(request)):
-            found = await file_history.last_commits(at.repository, at.commit, at.path, names)
-    if found.keys() >= set(names):
-        kept[key] = found
-    return found
+            shas = await file_history.last_commits(at.repository, at.commit, at.path, names)
+    if shas.keys() >= set(names):
+        kept[key] = shas
+    return shas
 
 
 async def pipeline_of(request: web.Request, project: Project, sha: str) -> dict[str, Any] | None:
@@ -140,8 +140,8 @@ def _readme(at: TreePath) -> str:
     tree = at.repository[at.commit].peel(pygit2.Tree)
     folder = tree[at.path] if at.path else tree
     names = [entry.name or "" for entry in folder] if isinstance(folder, pygit2.Tree) else []
-    found = min((name for name in names if name.lower().partition(".")[0] == "readme"), default="")
-    return f"{at.path}/{found}" if found and at.path else found
+    readme = min((name for name in names if name.lower().partition(".")[0] == "readme"), default="")
+    return f"{at.path}/{readme}" if readme and at.path else readme
 
 
 pages = Pages()

@@ -70,7 +70,7 @@ class Fields:
     #: Stands before the fields' ids, where a page has several forms.
     prefix: str
     refused: RefusedForm | None
-    _shown: list[str] = attrs.field(factory=list)
+    _field_names: list[str] = attrs.field(factory=list)
 
     def id_of(self, name: str) -> str:
         """Return the id of the field's element."""
@@ -96,10 +96,10 @@ class Fields:
         typed = self._typed(name)
         if isinstance(typed, UploadedFile):
             return f"Choose the file again. {hint}".strip()
-        shown = shown_again(name, typed)
-        if shown == typed:
+        kept = shown_again(name, typed)
+        if kept == typed:
             return hint
-        again = "Type the credentials again: they are" if shown else "Type it again: it is"
+        again = "Type the credentials again: they are" if kept else "Type it again: it is"
         return f"{again} not shown. {hint}".strip()
 
     def is_chosen(self, name: str, value: object, otherwise: bool) -> bool:
@@ -112,22 +112,22 @@ class Fields:
     def problem(self, name: str, label: str) -> str:
         """Return the sentences about the field; it is noted as shown, so that they do not stand above the form too."""
         plain = name.removesuffix("[]")
-        self._shown.append(plain)
+        self._field_names.append(plain)
         return " ".join(sentences(self._problems.get(plain, []), label))
 
     def is_first_problem(self, name: str) -> bool:
         """Return whether the field is the first that something is wrong with: there the person goes on."""
-        wrong = [shown for shown in self._shown if shown in self._problems]
+        wrong = [field for field in self._field_names if field in self._problems]
         return wrong[:1] == [name.removesuffix("[]")]
 
     def other_problems(self) -> list[str]:
         """Return the sentences about the whole form, and about fields that it does not show."""
-        others = {name: texts for name, texts in self._problems.items() if name not in self._shown}
+        others = {name: texts for name, texts in self._problems.items() if name not in self._field_names}
         return sentences(others)
 
     @property
     def has_problem_at_field(self) -> bool:
-        return any(name in self._problems for name in self._shown)
+        return any(name in self._problems for name in self._field_names)
 
     @property
     def _problems(self) -> Problems:

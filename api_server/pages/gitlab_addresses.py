@@ -59,10 +59,10 @@ _WITHOUT_DASH = re.compile(
 
 def page_below(path: str) -> str | None:
     """Return the address of a project's page that GitLab had at `path` once; None if there was none."""
-    found = _WITHOUT_DASH.fullmatch(path)
-    if found is None or "/" not in found[1] or found[1].partition("/")[0].lower() in RESERVED_ROOTS:
+    match = _WITHOUT_DASH.fullmatch(path)
+    if match is None or "/" not in match[1] or match[1].partition("/")[0].lower() in RESERVED_ROOTS:
         return None
-    return f"/{quote(found[1])}/-/{quote(found[2])}"
+    return f"/{quote(match[1])}/-/{quote(match[2])}"
 
 
 def redirect(request: web.Request, address: str) -> web.Response:

@@ -63,8 +63,8 @@ def answer(
         first=f"?{urlencode(query)}" if filters.after is not None else None,
         following=f"?{urlencode({**query, 'after': str(listed.last_id)})}" if listed.more else None,
     )
-    shown = {"rows": orjson.loads(listed.body), "filters": filters, "pager_links": pager} | values
-    return page.answer(request, visitor, template, back=page.address(request), **shown)
+    template_values = {"rows": orjson.loads(listed.body), "filters": filters, "pager_links": pager} | values
+    return page.answer(request, visitor, template, back=page.address(request), **template_values)
 
 
 _NOTHING_DONE = "Nothing was done"
@@ -100,10 +100,10 @@ def act(
             await routes.ask(request, handler, resource, **await merged(request) | always)
             return said
 
-        place = home.format(**request.match_info)
+        target = home.format(**request.match_info)
         if form_page is None:
-            return await attempted(request, visitor, form, work(), place)
-        return page.see_other(request, visitor, _back(form, place), await work())
+            return await attempted(request, visitor, form, work(), target)
+        return page.see_other(request, visitor, _back(form, target), await work())
 
     pages.post(path, access=access, form_page=form_page)(acted)
 

@@ -172,11 +172,11 @@ async def send_password_link(request: web.Request, visitor: Visitor, form: Form)
 
 @pages.get("/-/password/{token}")
 async def show_password_form(request: web.Request, visitor: Visitor, params: Link) -> web.Response:
-    found = await password_queries.find(context.services(request).database, digest(params.token))
-    if found is None:
+    link = await password_queries.find(context.services(request).database, digest(params.token))
+    if link is None:
         return _unknown_link(request, visitor)
     return page.answer(
-        request, visitor, "account/password_form.html", token=params.token, username=found.username
+        request, visitor, "account/password_form.html", token=params.token, username=link.username
     )
 
 
@@ -185,12 +185,12 @@ async def set_password(request: web.Request, visitor: Visitor, params: Link, for
     """End all sessions of the account."""
     services = context.services(request)
     read = functools.partial(password_queries.find, digest=digest(params.token))
-    found = await read(services.database)
-    if found is None:
+    link = await read(services.database)
+    if link is None:
         return _unknown_link(request, visitor)
     hashed = await account.hash_new_password(services, form)
-    services.require_unchanged(Precondition((f"user:{found.id}",), found, read))
-    services.revoke(f"user:{found.id}")
+    services.require_unchanged(Precondition((f"user:{link.id}",), link, read))
+    services.revoke(f"user:{link.id}")
     async with services.database.transaction() as transaction:
         if await passwords.use_link(transaction, params.token, hashed, request.remote) is None:
             return _unknown_link(request, visitor)

@@ -62,16 +62,16 @@ async def show_new(
 ) -> web.Response:
     """First the branches are chosen; then the form stands above what the merge request would bring."""
     source, target = params.source, params.target or project.default_branch
-    found, problem = None, ""
+    comparison, problem = None, ""
     if source:
         try:
-            found = await commits.read_comparison(request, project, target, source, Page(_MOST_FILES))
+            comparison = await commits.read_comparison(request, project, target, source, Page(_MOST_FILES))
         except ApiError as refused:
             if refused.status != 404:
                 raise
             problem = "One of these branches does not exist."
         else:
-            problem = "" if found.commits else f"{source} has no commits that {target} has not."
+            problem = "" if comparison.commits else f"{source} has no commits that {target} has not."
     return page.answer(
         request,
         visitor,
@@ -80,9 +80,9 @@ async def show_new(
         source=source,
         target=target,
         branches=await _branches(request, project, source, target),
-        found=None if problem else found,
+        comparison=None if problem else comparison,
         problem=problem,
-        suggested=_suggestion(source, found.commits) if found else ("", ""),
+        suggested=_suggestion(source, comparison.commits) if comparison else ("", ""),
         people=await _people(request, project),
     )
 
@@ -97,18 +97,18 @@ async def create(request: web.Request, visitor: Visitor, form: Form, project: Pr
 async def _branches(request: web.Request, project: Project, *chosen: str) -> Offered:
     """Return the chosen ones and the first by name, as options."""
     repository = await opened(context.services(request), project)
-    found = await asyncio.to_thread(references.branches, repository)
-    names = dict.fromkeys([*filter(None, chosen), *(branch.name for branch in found[:_MOST_BRANCHES])])
-    return Offered([(name, name) for name in names], len(found) <= _MOST_BRANCHES)
+    branches = await asyncio.to_thread(references.branches, repository)
+    names = dict.fromkeys([*filter(None, chosen), *(branch.name for branch in branches[:_MOST_BRANCHES])])
+    return Offered([(name, name) for name in names], len(branches) <= _MOST_BRANCHES)
 
 
 async def _people(request: web.Request, project: Project, chosen: Iterable[dict[str, Any]] = ()) -> Offered:
     """Return the chosen ones and the first members."""
-    found = await page.read_list(request, member_handlers.list_all_members, project, per_page=_MOST_PEOPLE)
+    members = await page.read_list(request, member_handlers.list_all_members, project, per_page=_MOST_PEOPLE)
     people = {
-        each["id"]: (each["id"], each["name"], f"@{each['username']}") for each in [*chosen, *found.rows]
+        each["id"]: (each["id"], each["name"], f"@{each['username']}") for each in [*chosen, *members.rows]
     }
-    return Offered(list(people.values()), found.pages.next is None)
+    return Offered(list(people.values()), members.pages.next is None)
 
 
 def _suggestion(source: str, new: list[dict[str, Any]]) -> tuple[str, str]:
@@ -134,10 +134,10 @@ async def _named(request: web.Request, field: str, typed: str) -> list[int]:
     """Return the ids of users by their names. Raise 400 for a name that nobody has."""
     ids = []
     for name in re.split(r"[\s,]+", typed)[:_MOST_PEOPLE]:
-        found = await page.read(request, user_handlers.list_users, username=name.removeprefix("@"))
-        if name and not found:
+        users = await page.read(request, user_handlers.list_users, username=name.removeprefix("@"))
+        if name and not users:
             raise invalid({field: [f"Nobody has the user name {name}."]})
-        ids += [user["id"] for user in found]
+        ids += [user["id"] for user in users]
     return ids
 
 
@@ -145,16 +145,16 @@ async def _named(request: web.Request, field: str, typed: str) -> list[int]:
 async def show_edit(
     request: web.Request, visitor: Visitor, params: OneMergeRequest, project: Project
 ) -> web.Response:
-    found = await page.read(request, handlers.show_merge_request, project, merge_request_iid=params.iid)
+    entity = await page.read(request, handlers.show_merge_request, project, merge_request_iid=params.iid)
     return page.answer(
         request,
         visitor,
         "merge_requests/edit.html",
         project=project,
-        mr=found,
-        title=without_draft(found["title"]),
-        branches=await _branches(request, project, found["target_branch"]),
-        people=await _people(request, project, [*found["assignees"], *found["reviewers"]]),
+        mr=entity,
+        title=without_draft(entity["title"]),
+        branches=await _branches(request, project, entity["target_branch"]),
+        people=await _people(request, project, [*entity["assignees"], *entity["reviewers"]]),
     )
 
 
@@ -190,9 +190,9 @@ async def mark_as_draft(
     request: web.Request, visitor: Visitor, params: Draft, project: Project
 ) -> web.Response:
     """Or as ready."""
-    found = await page.read(request, handlers.show_merge_request, project, merge_request_iid=params.iid)
+    entity = await page.read(request, handlers.show_merge_request, project, merge_request_iid=params.iid)
     text = "It is a draft now." if params.draft else "It is ready now."
-    title = with_draft(found["title"], draft=params.draft)
+    title = with_draft(entity["title"], draft=params.draft)
     return await _change(request, visitor, project, params, text, title=title)
 
 
@@ -282,7 +282,7 @@ async def reply(request: web.Request, visitor: Visitor, params: Reply, project: 
 @pages.post(f"{_ONE}/discussions/{{discussion_id}}/resolve", access=WRITE)
 async def resolve(request: web.Request, visitor: Visitor, params: Resolve, project: Project) -> web.Response:
     """Or (`resolved=false`) open it again."""
-    found = await page.read(
+    discussion = await page.read(
         request,
         note_handlers.resolve_discussion,
         project,
@@ -290,7 +290,7 @@ async def resolve(request: web.Request, visitor: Visitor, params: Resolve, proje
         discussion_id=params.discussion_id,
         resolved=params.resolved,
     )
-    return _at_note(request, visitor, project, params, found["notes"][0]["id"])
+    return _at_note(request, visitor, project, params, discussion["notes"][0]["id"])
 
 
 def _at_note(

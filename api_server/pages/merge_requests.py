@@ -25,7 +25,7 @@ from api_server.status_checks import handlers as checks
 from api_server.status_checks import handlers as status_checks
 from api_server.web import context
 from api_server.web.errors import ApiError
-from api_server.web.pagination import Paginated, wanted_page
+from api_server.web.pagination import Paginated, requested_page
 from api_server.web.routes import Handler, Role, ask
 
 #: By `detailed_merge_status`: what is so, and what to do.
@@ -63,7 +63,7 @@ def ways(entity: Mapping[str, Any], project: Project) -> list[tuple[str, str]]:
     """Where to go on from an obstacle: titles and addresses."""
     base, status = f"/{project.full_path}/-", entity["detailed_merge_status"]
     pipeline = entity["head_pipeline"]
-    found = {
+    links = {
         "commits_status": [("Branches", f"{base}/branches")],
         "discussions_not_resolved": [("The threads", "#notes")],
         "status_checks_must_pass": [("The checks", "#checks")],
@@ -71,8 +71,8 @@ def ways(entity: Mapping[str, Any], project: Project) -> list[tuple[str, str]]:
         "ci_must_pass": [("The pipeline", f"{base}/pipelines/{pipeline['id']}")] if pipeline else [],
     }.get(status, [])
     if status in _DEMANDS and project.role >= Role.MAINTAINER:
-        found.append(("What a merge demands", f"{base}/settings/merge_requests"))
-    return found
+        links.append(("What a merge demands", f"{base}/settings/merge_requests"))
+    return links
 
 
 pages = Pages()
@@ -104,7 +104,7 @@ async def list_merge_requests(
     request: web.Request, visitor: Visitor, params: ListOfMergeRequests, project: Project
 ) -> web.Response:
     """Newest first."""
-    part = wanted_page(params, list_queries.OF_PROJECT)
+    part = requested_page(params, list_queries.OF_PROJECT)
     filters = filters_of(ListOfProject(id=str(project.id), state=params.state), visitor.user_id or 0)
     listed = await list_queries.list_of_project(context.services(request).database, part, project.id, filters)
     return page.answer(
@@ -125,17 +125,17 @@ async def show_merge_request(
     request: web.Request, visitor: Visitor, params: ShowMergeRequest, project: Project
 ) -> web.Response:
     services = context.services(request)
-    one = {"id": str(project.id), "merge_request_iid": params.iid}
-    shown = await page.read(request, handlers.show_merge_request, **one)
+    ids = {"id": str(project.id), "merge_request_iid": params.iid}
+    entity = await page.read(request, handlers.show_merge_request, **ids)
     row = await merge_requests.find(services.database, project.id, params.iid)
     looks_after = project.role >= Role.MAINTAINER
     repository = services[REPOSITORIES].open(project.id)
     files, differing = await commits.read_differences(
         request, repository, row.base_sha, row.head_sha, Page(MOST)
     )
-    threads = await _threads(request, params, one)
+    threads = await _threads(request, params, ids)
     notes = [note for thread in threads.rows for note in thread["notes"]]
-    texts = [shown["description"], *(note["body"] for note in notes)]
+    texts = [entity["description"], *(note["body"] for note in notes)]
     description, *bodies = await rendering.markdown(request, visitor, project, texts)
     return page.answer(
         request,
@@ -143,19 +143,19 @@ async def show_merge_request(
         "merge_requests/show.html",
         project=project,
         tab="merge_requests",
-        mr=shown,
+        mr=entity,
         description=description,
-        obstacle=obstacle(shown["detailed_merge_status"]),
-        ways=ways(shown, project),
-        commits=await page.read(request, handlers.list_commits, **one, per_page=MOST),
+        obstacle=obstacle(entity["detailed_merge_status"]),
+        ways=ways(entity, project),
+        commits=await page.read(request, handlers.list_commits, **ids, per_page=MOST),
         files=files,
         total=differing.total or 0,
-        approvals=await page.read(request, handlers.show_approvals, **one),
-        checks=await _if_open(request, checks.list_checks, **one),
+        approvals=await page.read(request, handlers.show_approvals, **ids),
+        checks=await _if_open(request, checks.list_checks, **ids),
         deliveries=await queries.deliveries_of_merge_request(services.database, row.id, MOST)
         if looks_after
         else [],
-        pipelines=await page.read(request, handlers.list_pipelines, **one) if project.shows_pipelines else [],
+        pipelines=await page.read(request, handlers.list_pipelines, **ids) if project.shows_pipelines else [],
         threads=threads,
         bodies={note["id"]: body for note, body in zip(notes, bodies, strict=True)},
         edited=await queries.edited_notes(services.database, [note["id"] for note in notes]),
@@ -168,13 +168,13 @@ async def show_merge_request(
     )
 
 
-async def _threads(request: web.Request, params: ShowMergeRequest, one: dict[str, Any]) -> page.List:
+async def _threads(request: web.Request, params: ShowMergeRequest, ids: dict[str, Any]) -> page.List:
     """Return a page of the discussions, oldest first; those of the service are among them."""
     number, handler = params.page, note_handlers.list_discussions
     if number is None:
-        counted = await ask(request, handler, **one, per_page=1)
+        counted = await ask(request, handler, **ids, per_page=1)
         number = max(1, -(-int(counted.headers["X-Total"]) // MOST_THREADS))
-    return await page.read_list(request, handler, **one, page=number, per_page=MOST_THREADS)
+    return await page.read_list(request, handler, **ids, page=number, per_page=MOST_THREADS)
 
 
 async def _if_open(request: web.Request, handler: Handler, **sent: Any) -> Any:

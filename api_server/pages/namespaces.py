@@ -23,7 +23,7 @@ from api_server.pages.text import rendering
 from api_server.state.listing import Page
 from api_server.web import context
 from api_server.web.errors import not_found
-from api_server.web.pagination import MAX_PER_PAGE, Paginated, wanted_page
+from api_server.web.pagination import MAX_PER_PAGE, Paginated, requested_page
 from api_server.web.params import structure
 from api_server.web.request_data import in_url
 from api_server.web.routes import Role
@@ -53,7 +53,7 @@ async def show_group(request: web.Request, visitor: Visitor, params: ShowGroup, 
         skipped=[],
         search=None,
     )
-    part = wanted_page(params, project_queries.LISTING, default_order="last_activity_at")
+    part = requested_page(params, project_queries.LISTING, default_order="last_activity_at")
     projects = await project_queries.list_projects(
         database,
         part,
@@ -90,7 +90,7 @@ async def show_user(request: web.Request, visitor: Visitor, params: Paginated, u
     if namespace is None:
         raise not_found("User")
     own = namespace.owner_id == visitor.user.id
-    part = wanted_page(params, project_queries.LISTING, default_order="last_activity_at")
+    part = requested_page(params, project_queries.LISTING, default_order="last_activity_at")
     projects = await project_queries.list_projects(
         database,
         part,
@@ -131,8 +131,8 @@ async def show_named(request: web.Request, visitor: Visitor) -> web.StreamRespon
         raise not_found("Page")
     if path != request.match_info["full_path"]:
         return page.see_other(request, visitor, f"/{path}")
-    if "/" in path and (found := await routes.visible_project(request, visitor, path)) is not None:
-        return await show_project(request, visitor, found)
+    if "/" in path and (visible := await routes.visible_project(request, visitor, path)) is not None:
+        return await show_project(request, visitor, visible)
     if (
         await visible_group(context.services(request), path, user_id=visitor.user_id, admin=visitor.is_admin)
         is not None

@@ -102,7 +102,7 @@ _LOWEST = "pages.css"
 
 def _read_assets() -> dict[str, Asset]:
     """Return all of them, by the names that templates use."""
-    found = {}
+    assets = {}
     for file in resources.files("api_server.pages").joinpath("assets").iterdir():
         name, _, ending = file.name.rpartition(".")
         if ending in _KINDS:
@@ -110,8 +110,8 @@ def _read_assets() -> dict[str, Asset]:
             if file.name == _LOWEST:
                 text = f"@layer pages {{\n{text}}}\n"
             digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-            found[file.name] = Asset(f"/-/assets/{name}.{digest}.{ending}", text, _KINDS[ending])
-    return found
+            assets[file.name] = Asset(f"/-/assets/{name}.{digest}.{ending}", text, _KINDS[ending])
+    return assets
 
 
 ASSETS = _read_assets()

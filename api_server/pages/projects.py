@@ -25,7 +25,7 @@ from api_server.releases import queries as release_queries
 from api_server.state.listing import Page
 from api_server.web import context
 from api_server.web.errors import not_found
-from api_server.web.pagination import Paginated, wanted_page
+from api_server.web.pagination import Paginated, requested_page
 
 
 @attrs.frozen
@@ -44,8 +44,8 @@ async def show_project(request: web.Request, visitor: Visitor, project: Project)
     entity = await project_queries.show_project(
         context.services(request).database, project.id, visitor.user_id or NOBODY
     )
-    shown = orjson.loads(entity)
-    (description,) = await rendering.markdown(request, visitor, project, [shown["description"]])
+    fields = orjson.loads(entity)
+    (description,) = await rendering.markdown(request, visitor, project, [fields["description"]])
     contents = await _contents(request, visitor, project) if project.reads_repository else None
     may_edit = contents is not None and contents.at is not None and allows(file_pages.EDIT, project, visitor)
     return page.answer(
@@ -53,12 +53,12 @@ async def show_project(request: web.Request, visitor: Visitor, project: Project)
         visitor,
         "projects/overview.html",
         project=project,
-        entity=shown,
+        entity=fields,
         description=description,
         contents=contents,
         may_edit=may_edit,
         lacks_ci=project.shows_pipelines
-        and not shown["ci_config_path"]
+        and not fields["ci_config_path"]
         and not (contents and contents.has_ci),
     )
 
@@ -96,17 +96,19 @@ async def list_releases(
 ) -> web.Response:
     """Return the newest first."""
     services = context.services(request)
-    part = wanted_page(params, release_queries.LISTING, default_order="released_at")
+    part = requested_page(params, release_queries.LISTING, default_order="released_at")
     listed = await release_queries.list_releases(services.database, part, project.id, None, None)
-    shown = await changes.release_entities(services, project, orjson.loads(listed.body))
-    texts = await rendering.markdown(request, visitor, project, [each["description"] for each in shown])
+    release_entities = await changes.release_entities(services, project, orjson.loads(listed.body))
+    texts = await rendering.markdown(
+        request, visitor, project, [each["description"] for each in release_entities]
+    )
     return page.answer(
         request,
         visitor,
         "projects/releases.html",
         project=project,
         may_edit=allows(file_pages.EDIT, project, visitor),
-        releases=list(zip(shown, texts, strict=True)),
+        releases=list(zip(release_entities, texts, strict=True)),
         pages=pager(request, part, listed),
     )
 
@@ -119,14 +121,14 @@ async def show_release(
     row = await release_queries.show_release(services.database, project.id, params.tag)
     if row is None:
         raise not_found("Release")
-    (shown,) = await changes.release_entities(services, project, [row])
-    (text,) = await rendering.markdown(request, visitor, project, [shown["description"]])
+    (release,) = await changes.release_entities(services, project, [row])
+    (text,) = await rendering.markdown(request, visitor, project, [release["description"]])
     return page.answer(
         request,
         visitor,
         "projects/release.html",
         project=project,
         may_edit=allows(file_pages.EDIT, project, visitor),
-        release=shown,
+        release=release,
         text=text,
     )

@@ -129,18 +129,18 @@ def _links(form: Form) -> list[dict[str, Any]]:
 async def show_edit_release(
     request: web.Request, visitor: Visitor, params: OneRelease, project: Project
 ) -> web.Response:
-    found = await page.read(request, releases.show_release, project, tag_name=params.tag)
-    return page.answer(request, visitor, "projects/edit_release.html", project=project, release=found)
+    release = await page.read(request, releases.show_release, project, tag_name=params.tag)
+    return page.answer(request, visitor, "projects/edit_release.html", project=project, release=release)
 
 
 @pages.post("/{project}/-/releases/{tag:.+}/edit", access=EDIT, form_page=show_edit_release)
 async def update_release(
     request: web.Request, visitor: Visitor, params: OneRelease, form: Form, project: Project
 ) -> web.Response:
-    found = await page.read(request, releases.show_release, project, tag_name=params.tag)
+    release = await page.read(request, releases.show_release, project, tag_name=params.tag)
     sent = {"name": form.get("name", ""), "description": form.get("description", "")}
     # a field with whole seconds does not move the moment that nobody has changed
-    if (moment := str(form.get("released_at", ""))) not in ("", found["released_at"][: len(moment)]):
+    if (moment := str(form.get("released_at", ""))) not in ("", release["released_at"][: len(moment)]):
         sent["released_at"] = moment
     await ask(request, releases.update_release, project, tag_name=params.tag, **sent)
     return _to_release(request, visitor, project, params.tag, "The changes are saved.")

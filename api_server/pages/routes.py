@@ -52,7 +52,7 @@ class BelowProjects:
     def add(self, method: str, path: str, handler: Handler) -> None:
         """`path` is `jobs/{id}` or `tree/{rest:.+}`: a word, then names of parameters, which end at a slash unless a
         pattern says otherwise. What was added first is tried first."""
-        pattern = _PARAMETER.sub(lambda found: f"(?P<{found[1]}>{found[2] or '[^/]+'})", path)
+        pattern = _PARAMETER.sub(lambda match: f"(?P<{match[1]}>{match[2] or '[^/]+'})", path)
         word = path.partition("/")[0]
         self._by_word.setdefault(word, []).append((method, re.compile(pattern, re.DOTALL), handler))
 
@@ -230,11 +230,11 @@ class Pages:
                 app.router.add_route(route.method, route.path, answer)
 
 
-def _form_page(shown: Page | None, access: Access) -> PageRoute | None:
-    """Return the declaration of `shown` whose path names the same as that of a form with this `access`."""
-    if shown is None:
+def _form_page(source_page: Page | None, access: Access) -> PageRoute | None:
+    """Return the route of `source_page` for the kind of resource that a form with this `access` is about."""
+    if source_page is None:
         return None
-    return next(route for route in _ROUTES[shown] if type(route.access) is type(access))
+    return next(route for route in _ROUTES[source_page] if type(route.access) is type(access))
 
 
 def endpoint(route: PageRoute) -> Page:

@@ -87,15 +87,15 @@ async def visitor(request: web.Request) -> Visitor:
     cookie = sent if known else _new_cookie()
     user = await queries.user_of_session(services.database, digest(cookie)) if known else None
     if user is not None:
-        await note_activity(request, user.id, user.last_activity_on)
+        await note_activity(services, user.id, user.last_activity_on)
         read = functools.partial(queries.user_of_session, digest=digest(cookie))
         services.require_unchanged(Precondition((f"user:{user.id}",), user, read))
         scopes = frozenset(WRITE_SCOPES)
         request[CALLER] = Actor(
             user.id, user.username, user.name, user.email, user.admin, scopes, address=request.remote
         )
-    found = request[VISITOR] = _visitor(request, cookie, user, is_new=not known)
-    return found
+    result = request[VISITOR] = _visitor(request, cookie, user, is_new=not known)
+    return result
 
 
 async def signed_in_user(request: web.Request) -> int | None:

@@ -264,7 +264,9 @@ async def _react(
     transaction: Transaction, project: MovedProject, user_id: int | None, updates: Sequence[RefUpdate]
 ) -> None:
     tags = [
-        one.ref.removeprefix(TAGS) for one in updates if one.kind == "delete" and one.ref.startswith(TAGS)
+        moved_ref.ref.removeprefix(TAGS)
+        for moved_ref in updates
+        if moved_ref.kind == "delete" and moved_ref.ref.startswith(TAGS)
     ]
     if not tags:
         return

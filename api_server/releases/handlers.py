@@ -17,7 +17,7 @@ from api_server.services import Services
 from api_server.web.answers import json_value
 from api_server.web.auth import Actor
 from api_server.web.errors import ApiError, record_not_found
-from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.pagination import Paginated, paginated, requested_page
 from api_server.web.params import UNSET, Description, Name, Unset, Url
 from api_server.web.routes import Role, Routes
 
@@ -118,12 +118,12 @@ async def list_releases(
     request: web.Request, services: Services, params: ListReleases, project: Project
 ) -> web.Response:
     """By `released_at` (the default) or `created_at`, the newest first."""
-    page = wanted_page(params, queries.LISTING, default_order="released_at")
+    page = requested_page(params, queries.LISTING, default_order="released_at")
     listed = await queries.list_releases(
         services.database, page, project.id, params.updated_before, params.updated_after
     )
-    shown = await changes.release_entities(services, project, orjson.loads(listed.body))
-    return await paginated(request, page, attrs.evolve(listed, body=orjson.dumps(shown).decode()))
+    release_entities = await changes.release_entities(services, project, orjson.loads(listed.body))
+    return await paginated(request, page, attrs.evolve(listed, body=orjson.dumps(release_entities).decode()))
 
 
 @routes.get(_LATEST, access=project(feature="repository"), takes_job_token=True, answers="302")
@@ -143,7 +143,7 @@ async def latest_release(services: Services, params: LatestRelease, project: Pro
 
 @routes.get(_ONE, access=project(feature="repository"), takes_job_token=True, answers="200 Release")
 async def show_release(services: Services, params: OneRelease, project: Project) -> web.Response:
-    return json_value(await _shown(services, project, params.tag_name))
+    return json_value(await _entity(services, project, params.tag_name))
 
 
 @routes.post(
@@ -157,7 +157,7 @@ async def create_release(
 ) -> web.Response:
     """Make the tag, too, where there is none and `ref` says of what."""
     await changes.create(services, actor, project, params.release)
-    return json_value(await _shown(services, project, params.tag_name), status=201)
+    return json_value(await _entity(services, project, params.tag_name), status=201)
 
 
 @routes.put(
@@ -170,7 +170,7 @@ async def update_release(
     services: Services, actor: Actor, params: UpdateRelease, project: Project
 ) -> web.Response:
     await changes.update(services, actor, project, params.tag_name, params.changed)
-    return json_value(await _shown(services, project, params.tag_name))
+    return json_value(await _entity(services, project, params.tag_name))
 
 
 @routes.delete(
@@ -184,17 +184,17 @@ async def delete_release(
 ) -> web.Response:
     """Answer what it was; the tag stays."""
     row = await changes.delete(services, actor, project, params.tag_name)
-    (shown,) = await changes.release_entities(services, project, [row])
-    return json_value(shown)
+    (entity,) = await changes.release_entities(services, project, [row])
+    return json_value(entity)
 
 
-async def _shown(services: Services, project: Project, tag: str) -> dict[str, object]:
+async def _entity(services: Services, project: Project, tag: str) -> dict[str, object]:
     """Raise 404."""
     row = await queries.show_release(services.database, project.id, tag)
     if row is None:
         raise _not_found()
-    (shown,) = await changes.release_entities(services, project, [row])
-    return shown
+    (entity,) = await changes.release_entities(services, project, [row])
+    return entity
 
 
 def _not_found() -> ApiError:
@@ -257,10 +257,12 @@ async def list_links(
 ) -> web.Response:
     """Return the newest first."""
     release = await _release(services, project, params.tag_name)
-    page = wanted_page(params, queries.LIST_LINKS)
+    page = requested_page(params, queries.LIST_LINKS)
     listed = await queries.list_links(services.database, page, release.id)
-    shown = [changes.link_entity(services, project, release.tag, row) for row in orjson.loads(listed.body)]
-    return await paginated(request, page, attrs.evolve(listed, body=orjson.dumps(shown).decode()))
+    link_entities = [
+        changes.link_entity(services, project, release.tag, row) for row in orjson.loads(listed.body)
+    ]
+    return await paginated(request, page, attrs.evolve(listed, body=orjson.dumps(link_entities).decode()))
 
 
 @routes.get(_LINK, access=project(feature="repository"), takes_job_token=True, answers="200 ReleaseLink")

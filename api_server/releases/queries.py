@@ -45,8 +45,8 @@ SHOW = entity_statement(
 
 
 async def show_release(database: Executor, project_id: int, tag: str) -> dict[str, Any] | None:
-    found = await database.entity_if_there(SHOW, project_id=project_id, tag=tag)
-    return None if found is None else dict(orjson.loads(found))
+    entity = await database.entity_if_there(SHOW, project_id=project_id, tag=tag)
+    return None if entity is None else dict(orjson.loads(entity))
 
 
 LATEST = """
@@ -56,8 +56,8 @@ LATEST = """
 
 async def latest_tag(database: Executor, project_id: int) -> str | None:
     """Return the tag of the release with the latest date, which may be to come."""
-    found: str | None = await database.value(LATEST, project_id=project_id)
-    return found
+    tag: str | None = await database.value(LATEST, project_id=project_id)
+    return tag
 
 
 @attrs.frozen
@@ -169,8 +169,8 @@ AT_PATH = """
 
 
 async def url_at(database: Executor, project_id: int, tag: str, filepath: str) -> str | None:
-    found: str | None = await database.value(AT_PATH, project_id=project_id, tag=tag, filepath=filepath)
-    return found
+    url: str | None = await database.value(AT_PATH, project_id=project_id, tag=tag, filepath=filepath)
+    return url
 
 
 @statement("""

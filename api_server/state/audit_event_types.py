@@ -379,11 +379,11 @@ EVENT_TYPES: dict[str, EventType] = dict(
 
 def declared(event_type: str, entity_type: str, values: frozenset[str]) -> EventType:
     """Return the declaration of an event. Raise ValueError if no declaration allows the event."""
-    found = EVENT_TYPES.get(event_type)
-    if found is None:
+    declaration = EVENT_TYPES.get(event_type)
+    if declaration is None:
         raise ValueError(f"{event_type} is no type of audit event; add it to audit_event_types.py")
-    if entity_type not in found.scopes:
+    if entity_type not in declaration.scopes:
         raise ValueError(f"{event_type} does not belong to a {entity_type}")
-    if unknown := values - found.takes:
+    if unknown := values - declaration.takes:
         raise ValueError(f"{event_type} has no details {', '.join(sorted(unknown))}")
-    return found
+    return declaration

@@ -227,14 +227,12 @@ class Replicas:
         if not ready:
             return None
         position = await self._ask(_POSITION)
-        replica = min(ready, key=lambda one: one.connections.used)
+        replica = min(ready, key=lambda candidate: candidate.connections.used)
         try:
             return await replica.run(statement, parameters, position)
         except Unavailable as problem:
             replica.leave_out(problem.cause)
-        except (
-            Exception
-        ) as problem:  # what is replayed ends statements in its way; what is wrong the primary says
+        except Exception as problem:  # replay cancels statements that it conflicts with; try the primary
             log.debug("a replica could not answer", replica=replica.name, about=type(problem).__name__)
         return None
 

@@ -14,7 +14,7 @@ def leaves_free(folder: Path, more: int, reserve: int) -> bool:
 
 def make_folder(folder: Path) -> None:
     """Create a folder of mode 700 and its missing parents, so that they survive a power cut."""
-    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     for new in reversed(missing):
         sync(new.parent)

@@ -451,9 +451,9 @@ def _read_as_they_are(connection: aiopg.Connection) -> None:
         ("JSON", (114, 3802), (199, 3807), lambda value, _cursor: value),
         ("BYTES", (17,), (1001,), _bytes),
     ):
-        one = new_type(oids, name, read)
-        register_type(one, connection.raw)
-        register_type(new_array_type(array_oids, f"{name}[]", one), connection.raw)
+        pg_type = new_type(oids, name, read)
+        register_type(pg_type, connection.raw)
+        register_type(new_array_type(array_oids, f"{name}[]", pg_type), connection.raw)
 
 
 def _integer(value: int) -> AsIs:

@@ -42,14 +42,13 @@ def read_sql(
     return parts
 
 
-def entity_statement(entity: str, rows: str, *, planned_once: bool = False) -> Statement[EntityRow]:
+def entity_statement(entity: str, rows: str) -> Statement[EntityRow]:
     """Return a statement that yields `entity` (JSON text) for each row of `rows`, which is a SELECT, or an
     INSERT or UPDATE with RETURNING * (its new values are shown)."""
     return Statement(
         f"WITH source AS ({rows}), page AS (SELECT source.*, 1::bigint AS position FROM source), "
         f"entities AS ({entity}) SELECT entities.id, entities.entity::text AS entity FROM entities",
         EntityRow,
-        planned_once=planned_once,
     )
 
 
@@ -190,7 +189,7 @@ def _listing(
                 ) joined
             ) AS body,
             read.number > %(page_size)s::bigint AS more,
-            (SELECT id FROM page ORDER BY position DESC LIMIT 1) AS last_id,
+            (SELECT id FROM page WHERE position = least(read.number, %(page_size)s::bigint)) AS last_id,
             {total} AS total
         FROM (SELECT count(*) AS number FROM probe) read
     """
@@ -235,17 +234,17 @@ class Search:
     def __init__(self, table: str, first: str, second: str, *others: str) -> None:
         text = f"searchable({table}.{first}, {table}.{second})"
         pattern = "search_pattern(%(search)s::text)"
-        found = f"strpos({text}, {pattern}) > 0"
+        matches = f"strpos({text}, {pattern}) > 0"
         by_others = [f"SELECT {table}.id FROM {table} WHERE {other}" for other in others]
         by_index = f"""
             (SELECT {table}.id FROM {table}
-            WHERE {found} AND trigrams({text}) @> trigrams(left({pattern}, {MOST_LOOKED_UP})) LIMIT {MOST_FOUND + 1})
+            WHERE {matches} AND trigrams({text}) @> trigrams(left({pattern}, {MOST_LOOKED_UP})) LIMIT {MOST_FOUND + 1})
         """
         self._statement = f"SELECT ARRAY({' UNION ALL '.join([by_index, *by_others])}) AS ids"
         #: The condition for rows of a list; its parameters are those of `find`, and `found`.
         self.condition = f"""
             (%(found)s::bigint[] IS NULL OR {table}.id = ANY (%(found)s::bigint[]))
-            AND (coalesce(%(search)s::text, '') = '' OR {" OR ".join([found, *others])})
+            AND (coalesce(%(search)s::text, '') = '' OR {" OR ".join([matches, *others])})
         """
 
     async def find(self, database: Executor, search: str | None, **parameters: Any) -> list[int] | None:

@@ -261,18 +261,18 @@ def _bring_up_to_date(url: str, cursor: Any) -> None:
 
 
 def _make_queue(cursor: Any) -> None:
-    from procrastinate.schema import SchemaManager  # with which psycopg 3 is imported
+    from procrastinate.schema import SchemaManager  # this imports psycopg 3
 
     if _value(cursor, "SELECT to_regclass('procrastinate_jobs')") is None:
         cursor.execute(SchemaManager.get_schema().replace("%", "%%"), ())
 
 
-def _apply_migrations(url: str, wanted: Collection[str]) -> None:
-    import yoyo  # servers whose database is up to date do without it
+def _apply_migrations(url: str, ids: Collection[str]) -> None:
+    import yoyo  # not needed for a database that is up to date
 
     backend = yoyo.get_backend(url)
     with resources.as_file(_file("migrations")) as folder:
-        migrations = yoyo.read_migrations(str(folder)).filter(lambda one: one.id in wanted)
+        migrations = yoyo.read_migrations(str(folder)).filter(lambda migration: migration.id in ids)
         try:
             backend.apply_migrations(backend.to_apply(migrations))
         finally:
@@ -387,8 +387,12 @@ def inspect(url: str, data_dir: Path, *, connect_timeout: int) -> Inspected:
         connection.set_session(readonly=True, autocommit=True)
         with connection.cursor() as cursor:
             cursor.execute("SELECT set_config('statement_timeout', %s, false)", (str(_INSPECTION_TIMEOUT),))
-            found = _inspect_server(cursor)
-            return found if found.version < OLDEST_POSTGRESQL else _inspect_schema(cursor, found, data_dir)
+            inspected = _inspect_server(cursor)
+            return (
+                inspected
+                if inspected.version < OLDEST_POSTGRESQL
+                else _inspect_schema(cursor, inspected, data_dir)
+            )
 
 
 def _inspect_server(cursor: Any) -> Inspected:
@@ -410,19 +414,19 @@ def _inspect_server(cursor: Any) -> Inspected:
     )
 
 
-def _inspect_schema(cursor: Any, found: Inspected, data_dir: Path) -> Inspected:
+def _inspect_schema(cursor: Any, inspected: Inspected, data_dir: Path) -> Inspected:
     try:
         to_migrate = is_to_be_migrated(cursor)
-    except ConfigError as mistake:
-        return attrs.evolve(found, schema=mistake.message, has_key=False)
-    found = attrs.evolve(found, to_migrate=to_migrate)
+    except ConfigError as error:
+        return attrs.evolve(inspected, schema=error.message, has_key=False)
+    inspected = attrs.evolve(inspected, to_migrate=to_migrate)
     if to_migrate:
-        return found
+        return inspected
     cursor.execute(_LACKING_RIGHTS)
     lacking = [name for (name,) in cursor.fetchall()]
     if lacking:
-        return attrs.evolve(found, lacking=lacking)
+        return attrs.evolve(inspected, lacking=lacking)
     try:
-        return attrs.evolve(found, has_key=secrets.check_key(cursor, data_dir))
-    except ConfigError as mistake:
-        return attrs.evolve(found, key=mistake.message)
+        return attrs.evolve(inspected, has_key=secrets.check_key(cursor, data_dir))
+    except ConfigError as error:
+        return attrs.evolve(inspected, key=error.message)

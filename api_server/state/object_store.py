@@ -95,9 +95,9 @@ class ObjectsInFolder(Objects):
             await _in_thread(self._delete, list(keys))
 
     async def listed(self, prefix: str) -> AsyncIterator[list[Listed]]:
-        with closing(self._found(prefix)) as found, store_failures():
+        with closing(self._entries(prefix)) as entries, store_failures():
             await asyncio.to_thread(self.check_folder)
-            while batch := await _in_thread(lambda: list(islice(found, LISTED_TOGETHER))):
+            while batch := await _in_thread(lambda: list(islice(entries, LISTED_TOGETHER))):
                 yield batch
 
     async def _look(self) -> None:
@@ -133,14 +133,14 @@ class ObjectsInFolder(Objects):
                         break
                     folder.rmdir()
 
-    def _found(self, prefix: str) -> Generator[Listed, None, None]:
+    def _entries(self, prefix: str) -> Generator[Listed, None, None]:
         """Yield the objects below `prefix`; those deleted meanwhile may be included. Folders are read lazily:
         one may hold a million objects."""
         with suppress(FileNotFoundError), os.scandir(self._path(prefix)) as entries:
             for entry in entries:
                 key = f"{prefix}/{entry.name}"
                 if entry.is_dir():
-                    yield from self._found(key)
+                    yield from self._entries(key)
                 elif not is_unfinished(entry.name):
                     with suppress(FileNotFoundError):
                         yield _listed(key, entry.stat())
@@ -243,6 +243,6 @@ def open_objects(url: str, data_dir: Path, disk_reserve: int = 0, *, timeout: fl
     if parts.scheme in ("", "file"):
         return ObjectsInFolder(Path(unquote(parts.path)) if url else data_dir / "objects", disk_reserve)
     require_obstore("The object store")
-    from api_server.state.objects_in_bucket import open_bucket  # fifteen megabytes that few processes need
+    from api_server.state.objects_in_bucket import open_bucket  # takes 15 MB, for few processes
 
     return open_bucket(url, timeout)

@@ -71,7 +71,7 @@ class Objects(abc.ABC):
     _check: "asyncio.Task[None] | None" = None
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The name by which operators know the store."""
         return "object store" if self.folder is None else str(self.folder)
 
@@ -129,13 +129,13 @@ class Objects(abc.ABC):
     async def delete_below(self, prefix: str) -> None:
         """Delete every object whose key begins with `prefix` and a slash. Raise `Unavailable`."""
         async for batch in self.listed(prefix):
-            await self.delete(one.key for one in batch)
+            await self.delete(entry.key for entry in batch)
 
     async def keys(self, prefix: str) -> AsyncIterator[str]:
         """Yield the keys that begin with `prefix` and a slash, in no order. Raise `Unavailable`."""
         async for batch in self.listed(prefix):
-            for one in batch:
-                yield one.key
+            for entry in batch:
+                yield entry.key
 
     async def check(self) -> None:
         """Raise `Degraded` if the store cannot be used: requests that need only the database and repositories

@@ -70,8 +70,8 @@ class ObjectsInBucket(Objects):
             began = position
             try:
                 with _failures():
-                    found = await obstore.get_async(self._store, key, options={"range": (position, end)})
-                    async for chunk in found.stream(min_chunk_size=64 * 1024):
+                    answer = await obstore.get_async(self._store, key, options={"range": (position, end)})
+                    async for chunk in answer.stream(min_chunk_size=64 * 1024):
                         position += len(chunk)
                         yield bytes(chunk)
             except FileNotFoundError as problem:
@@ -164,7 +164,7 @@ def open_bucket(url: str, timeout: float) -> Objects:
     each = datetime.timedelta(seconds=timeout / 2)
     store = from_url(
         url,
-        # TLS is not used only if the configured endpoint says so
+        # only an endpoint that begins with http:// is used without TLS
         client_options={
             "allow_http": endpoint.startswith("http://"),
             "timeout": each,

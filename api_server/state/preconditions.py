@@ -28,11 +28,10 @@ class ChangedMeanwhile(Exception):
 
 @attrs.frozen
 class Precondition:
-    """One read: the result `found`, the function `read` that repeats it, and the names under which others may
-    change it."""
+    """One read: the `value`, the function `read` that repeats it, and the names under which others may change it."""
 
     names: tuple[str, ...]
-    found: Any
+    value: Any
     read: Callable[[Executor], Awaitable[Any]]
 
 
@@ -61,7 +60,7 @@ class Preconditions:
         await lock_names(transaction, shared=names - self._revoked, alone=self._revoked)
         for precondition in self._all:
             try:
-                holds = await precondition.read(transaction) == precondition.found
+                holds = await precondition.read(transaction) == precondition.value
             except NotFound:  # it has been removed
                 holds = False
             if not holds:

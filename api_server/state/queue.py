@@ -21,9 +21,8 @@ log = structlog.get_logger(__name__)
 #: procrastinate logs each task at each start, and each run twice.
 logging.getLogger("procrastinate").setLevel(logging.WARNING)
 
-if (
-    TYPE_CHECKING
-):  # a server whose background work runs in another process imports neither procrastinate nor psycopg 3
+# A server whose background work runs in another process imports neither procrastinate nor psycopg 3.
+if TYPE_CHECKING:
     from procrastinate import App
     from procrastinate.jobs import Job
 
@@ -238,11 +237,11 @@ class Queue:
         from croniter import croniter
         from procrastinate.exceptions import AlreadyEnqueued
 
-        for one in list(self._app.periodic_registry.periodic_tasks.values()):
-            moment = croniter(one.cron, since).get_next(datetime.datetime)
+        for periodic in list(self._app.periodic_registry.periodic_tasks.values()):
+            moment = croniter(periodic.cron, since).get_next(datetime.datetime)
             if moment <= until:
                 with contextlib.suppress(AlreadyEnqueued):
-                    await one.task.defer_async(timestamp=int(moment.timestamp()))
+                    await periodic.task.defer_async(timestamp=int(moment.timestamp()))
 
     async def _run_worker(self) -> None:
         """Run the worker until it is stopped or loses its connection to the database."""
@@ -306,8 +305,8 @@ class Queue:
         received them."""
         mine = self._worker.worker_id if self._worker is not None else None
         doing = await self._app.job_manager.list_jobs_async(status="doing") if mine is not None else []
-        found = {
+        undone = {
             job.id: job for job in doing if job.id and job.worker_id == mine and job.id not in self._at_work()
         }
-        before, self._forgotten = self._forgotten, set(found)
-        return [job for id_, job in found.items() if id_ in before]
+        before, self._forgotten = self._forgotten, set(undone)
+        return [job for id_, job in undone.items() if id_ in before]

@@ -148,9 +148,8 @@ def ensure_key(database_url: str, data_dir: Path) -> None:
             if not (data_dir / KEY_FILE).exists() and not _has_secrets(cursor):
                 _make_key(data_dir)
             vault = open_vault(data_dir)
-            if _row(cursor, _CHECK) is None and _key_fits(
-                vault, cursor
-            ):  # a new database, or one from before there were check values
+            # A new database has no check value, nor has one from before there were check values.
+            if _row(cursor, _CHECK) is None and _key_fits(vault, cursor):
                 cursor.execute(_KEEP_CHECK, (vault.check_value(),))
             if not _key_fits(vault, cursor):  # another process may have been first
                 raise _not_that_of_the_database(data_dir)

@@ -60,15 +60,15 @@ async def sweep(
     The sweep can be repeated at any time."""
     before = await _time_of(objects) - age
     async for batch in objects.listed("projects"):
-        found = await _unnamed(database, [one for one in batch if one.modified < before])
-        if found and objects.folder is None and not dry_run:
+        unnamed = await _unnamed(database, [stored for stored in batch if stored.modified < before])
+        if unnamed and objects.folder is None and not dry_run:
             await _rows_that_arrive()
-            found = await _unnamed(database, found)
-        if found and not dry_run:
+            unnamed = await _unnamed(database, unnamed)
+        if unnamed and not dry_run:
             backups.not_during(repositories)
-            await objects.delete(one.key for one in found)
-        if found:
-            yield Swept(objects=found)
+            await objects.delete(stored.key for stored in unnamed)
+        if unnamed:
+            yield Swept(objects=unnamed)
     if objects.folder is not None:
         walk = _unfinished(objects.folder, before.timestamp(), dry_run=dry_run)
         while unfinished := await asyncio.to_thread(next, walk, None):
@@ -105,7 +105,7 @@ async def sweep_daily(database: Database, objects: Objects, age: int, repositori
     try:
         async for swept in sweep(database, objects, at_least(age), repositories):
             count += len(swept.objects)
-            size += sum(one.size for one in swept.objects)
+            size += sum(stored.size for stored in swept.objects)
             unfinished += len(swept.unfinished)
     except Unavailable as problem:
         log.warning("the sweep of stored objects was not finished", cause=problem.cause or str(problem))
@@ -122,10 +122,10 @@ async def _time_of(objects: Objects) -> datetime.datetime:
     application's."""
     marker = f"sweep/{os.urandom(8).hex()}"
     await objects.put(marker, _nothing())
-    markers = [one async for batch in objects.listed("sweep") for one in batch]
-    (now,) = [one.modified for one in markers if one.key == marker]
+    markers = [marked async for batch in objects.listed("sweep") for marked in batch]
+    (now,) = [marked.modified for marked in markers if marked.key == marker]
     old = now - datetime.timedelta(seconds=LEAST_AGE)
-    await objects.discard(one.key for one in markers if one.key == marker or one.modified < old)
+    await objects.discard(marked.key for marked in markers if marked.key == marker or marked.modified < old)
     return now
 
 
@@ -140,12 +140,12 @@ async def _nothing() -> AsyncIterator[bytes]:
 async def _unnamed(database: Database, batch: Sequence[Listed]) -> list[Listed]:
     """Return the objects that no row names. An index belongs to its archive; keys of another form are left
     alone."""
-    owners = {one.key: one.key.removesuffix(INDEX) for one in batch if _KEY.fullmatch(one.key)}
+    owners = {stored.key: stored.key.removesuffix(INDEX) for stored in batch if _KEY.fullmatch(stored.key)}
     keys = sorted(set(owners.values()))
     if not keys:
         return []
     unnamed = await queries.unnamed(database, keys, [_job_of(key) for key in keys])
-    return [one for one in batch if owners.get(one.key) in unnamed]
+    return [stored for stored in batch if owners.get(stored.key) in unnamed]
 
 
 def _job_of(key: str) -> int | None:

@@ -84,7 +84,7 @@ async def find_reader(request: web.Request, path: StaticPath) -> Reader:
 
 async def _caller(request: web.Request) -> auth.Actor | None:
     try:
-        caller = await auth.authenticate(request, reads_body=False)
+        caller = await auth.authenticate(request, context.services(request), reads_body=False)
     except ApiError as error:
         raise (web.HTTPForbidden if error.status == 403 else web.HTTPUnauthorized)(
             text="The token is not valid.\n"

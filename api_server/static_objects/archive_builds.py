@@ -85,7 +85,7 @@ class ArchiveFiles:
         if not self.root.exists():
             return
         with self.locked():
-            for file, _ in self._found():
+            for file, _ in self._all_files():
                 if file.name.startswith("."):
                     _remove(file)
             self._make_room(0)
@@ -99,10 +99,10 @@ class ArchiveFiles:
             raise TooLargeError(f"The archive has more than {self._bounds.one} bytes")
         step = min(max(_FIRST_STEP, reserved), _LAST_STEP)
         with self.locked():
-            for wanted in (min(max(size, reserved + step), self._bounds.one), size):
-                if self._make_room(wanted - reserved):
-                    growing.truncate(wanted)
-                    return wanted
+            for target in (min(max(size, reserved + step), self._bounds.one), size):
+                if self._make_room(target - reserved):
+                    growing.truncate(target)
+                    return target
         log.warning("no room for an archive", bytes=size)
         raise NoRoomError
 
@@ -116,9 +116,9 @@ class ArchiveFiles:
 
     def _make_room(self, more: int) -> bool:
         """Return whether there is room for so many bytes, after as much as necessary has been removed."""
-        found = sorted(self._found(), key=lambda one: one[1].st_mtime)
-        count, total = len(found), sum(stat.st_size for _, stat in found)
-        for file, stat in found:
+        files = sorted(self._all_files(), key=lambda entry: entry[1].st_mtime)
+        count, total = len(files), sum(stat.st_size for _, stat in files)
+        for file, stat in files:
             if self._fits(count, total + more, more):
                 return True
             if _remove(file):
@@ -132,7 +132,7 @@ class ArchiveFiles:
             and leaves_free(self.root, more, self._bounds.disk_reserve)
         )
 
-    def _found(self) -> Iterator[tuple[Path, os.stat_result]]:
+    def _all_files(self) -> Iterator[tuple[Path, os.stat_result]]:
         """Every file; who holds none of the locks may finish or remove one during the look."""
         for file in self.root.glob("*/*"):
             with suppress(FileNotFoundError):
@@ -217,9 +217,9 @@ class _Build:
 class ArchiveStore:
     """Finished archives, and those that are being built."""
 
-    def __init__(self, files: ArchiveFiles, places: ConcurrencyLimiter, seconds: float) -> None:
+    def __init__(self, files: ArchiveFiles, slots: ConcurrencyLimiter, seconds: float) -> None:
         self.files = files
-        self.places = places
+        self.slots = slots
         self._seconds = seconds
         self._building: dict[Path, _Build] = {}
         self._ending: set[asyncio.Task[None]] = set()
@@ -252,7 +252,7 @@ class ArchiveStore:
             raise Unavailable("the store of archives") from problem
 
     async def _built(self, repository: Path, archive: Archive, file: Path, asker: Asker) -> BinaryIO | None:
-        """None where it has to be tried again: the places of others are no reason to refuse this one."""
+        """None where it has to be tried again: the slots of others are no reason to refuse this one."""
         build = self._building.get(file)
         others = build is not None
         if build is None:
@@ -307,7 +307,7 @@ class ArchiveStore:
     ) -> None:
         try:
             async with (
-                self.places.place(*keys),
+                self.slots.slot(*keys),
                 trees.stream_archive(repository, archive, time_limit=self._seconds) as chunks,
             ):
                 await _in_thread(growing.begin)
@@ -352,10 +352,10 @@ def setup(services: Services) -> None:
         disk_reserve=settings.disk_reserve,
     )
     files = ArchiveFiles(settings.data_dir / "archives", bounds)
-    places = ConcurrencyLimiter(
+    slots = ConcurrencyLimiter(
         settings.archive_builds, settings.archive_builds_each, timeout=settings.archive_wait
     )
-    services[ARCHIVES] = ArchiveStore(files, places, settings.archive_timeout)
+    services[ARCHIVES] = ArchiveStore(files, slots, settings.archive_timeout)
 
     async def shrink() -> None:
         await asyncio.to_thread(files.shrink)

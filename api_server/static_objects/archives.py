@@ -28,8 +28,8 @@ from api_server.web.answers import (
     has_left,
     matches_etag,
     not_modified,
+    requested_part,
     send_part,
-    wanted_part,
 )
 from api_server.web.errors import REASONS, ApiError, not_found
 from api_server.web.routes import caller_or_stranger
@@ -71,10 +71,10 @@ async def serve_to_client(
     """As `serve`, for a client of the API, in the API's words; `ending` is like `.tar.gz`."""
     try:
         resolved = _resolved(context.services(request), project, ref)
-        wanted = _named(
+        archive = _named(
             project, resolved, _format(ending), folder, appends_sha=resolved.name != resolved.commit
         )
-        return await _sent(request, project, wanted, counted_for(caller_or_stranger(request), user_id))
+        return await _sent(request, project, archive, counted_for(caller_or_stranger(request), user_id))
     except NotFoundError:
         raise not_found("File") from None
     except TooLargeError as problem:
@@ -82,14 +82,14 @@ async def serve_to_client(
 
 
 async def _sent(
-    request: web.Request, project: Project, params: RequestedArchive, askers: Sequence[Hashable]
+    request: web.Request, project: Project, requested: RequestedArchive, askers: Sequence[Hashable]
 ) -> web.StreamResponse:
     """Raise `NotFoundError`, `TooLargeError` and `TooBusy`."""
     services = context.services(request)
-    archive = params.archive
+    archive = requested.archive
     digest = hashlib.sha256(repr(("archive", _PACKING, archive)).encode()).hexdigest()
     tag = f'"{digest[:32]}"'
-    headers = SAFETY | freshness(project, params.ref) | {hdrs.ETAG: tag}
+    headers = SAFETY | freshness(project, requested.ref) | {hdrs.ETAG: tag}
     if matches_etag(request, tag):
         return not_modified(headers)
     store = services[ARCHIVES]
@@ -100,9 +100,9 @@ async def _sent(
     async with store.opened(services[REPOSITORIES].path(project.id), archive, file, waiting) as opened:
         headers |= {
             hdrs.CONTENT_TYPE: "application/zip" if archive.format == "zip" else "application/octet-stream",
-            hdrs.CONTENT_DISPOSITION: attachment(params.file_name, briefly=True),
+            hdrs.CONTENT_DISPOSITION: attachment(requested.file_name, briefly=True),
         }
-        part = wanted_part(request, os.fstat(opened.fileno()).st_size, tag)
+        part = requested_part(request, os.fstat(opened.fileno()).st_size, tag)
         return await send_part(request, cut_to(_read(opened), part), part, headers)
 
 
@@ -120,19 +120,19 @@ def _first_there(
     services: Services, path: StaticPath, project: Project
 ) -> tuple[static_paths.Archive, Resolved]:
     """Raise `NotFoundError`."""
-    for wanted in path.archives:
+    for archive in path.archives:
         with suppress(NotFoundError):
-            return wanted, _resolved(services, project, wanted.ref)
+            return archive, _resolved(services, project, archive.ref)
     raise NotFoundError(path.rest)
 
 
 def _resolved(services: Services, project: Project, ref: str) -> Resolved:
     """Raise `NotFoundError`, also where there is no repository yet."""
     exists = services[REPOSITORIES].exists(project.id)
-    found = references.resolve(services[REPOSITORIES].open(project.id), ref) if exists else None
-    if found is None:
+    resolved = references.resolve(services[REPOSITORIES].open(project.id), ref) if exists else None
+    if resolved is None:
         raise NotFoundError(ref)
-    return found
+    return resolved
 
 
 def _format(ending: str) -> str:

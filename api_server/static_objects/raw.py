@@ -157,9 +157,9 @@ async def serve(
     digest = hashlib.sha256(f"raw {entry.id}".encode()).hexdigest()
     headers = SAFETY | freshness(project, ref) | {hdrs.ETAG: f'"{digest[:32]}"'}
     inline = dict(path.query).get("inline") != "false"
-    place = streaming(services, caller_or_stranger(request), user_id=reader.id, from_storage=from_storage)
+    slot = streaming(services, caller_or_stranger(request), user_id=reader.id, from_storage=from_storage)
     return await file_answers.send_raw(
-        request, repository, entry, headers, place, lambda head: _labelled(label(head), entry, inline)
+        request, repository, entry, headers, slot, lambda head: _labelled(label(head), entry, inline)
     )
 
 
@@ -174,11 +174,11 @@ def _find(services: Services, path: StaticPath, project: Project) -> tuple[Repos
     return repository, split[0], entry
 
 
-def _labelled(found: Label, entry: Entry, wants_inline: bool) -> dict[str, str]:
+def _labelled(label_: Label, entry: Entry, wants_inline: bool) -> dict[str, str]:
     """What the bytes are, and whether they are shown or saved: never shown where they should be saved."""
     name = entry.path.rpartition("/")[2]
-    if found.inline and wants_inline and not name.lower().endswith(".xhtml"):
+    if label_.inline and wants_inline and not name.lower().endswith(".xhtml"):
         disposition = "inline"
     else:
         disposition = attachment(name)
-    return {hdrs.CONTENT_TYPE: found.media_type, hdrs.CONTENT_DISPOSITION: disposition}
+    return {hdrs.CONTENT_TYPE: label_.media_type, hdrs.CONTENT_DISPOSITION: disposition}

@@ -52,16 +52,18 @@ async def why_blocked(services: Services, url: str) -> str | None:
 
 
 async def create(
-    services: Services, actor: Actor, transaction: Transaction, project: Project, params: Configuration
+    services: Services, actor: Actor, transaction: Transaction, project: Project, configuration: Configuration
 ) -> int:
     """Return the new check's id; the state of all open merge requests that it applies to is sent to it.
 
     Raise 422 with every problem, 404 for protected branches that do not exist.
     """
-    await _check(transaction, project, None, params)
-    branches = await _branches(transaction, project, params.branch_ids or ())
+    await _check(transaction, project, None, configuration)
+    branches = await _branches(transaction, project, configuration.branch_ids or ())
     try:
-        check_id = await queries.create(transaction, project_id=project.id, **_columns(services, params))
+        check_id = await queries.create(
+            transaction, project_id=project.id, **_columns(services, configuration)
+        )
     except Conflict as taken:
         raise invalid([_TAKEN[taken.constraint]], status=422) from taken
     most = services.settings.status_checks_limit
@@ -70,7 +72,7 @@ async def create(
     await queries.set_scope(transaction, check_id, [branch.id for branch in branches])
     await delivery_queries.queue_all_open(transaction, check_id, actor.user_id)
     where = f"protected branch(es) {', '.join(b.name for b in branches)}" if branches else "all branches"
-    target = project.entity.target(check_id, params.name)
+    target = project.entity.target(check_id, configuration.name)
     await audit_trail.record(transaction, "create_status_check", actor.author, target, branches=where)
     return check_id
 
@@ -81,7 +83,7 @@ async def update(
     transaction: Transaction,
     project: Project,
     before: Service,
-    params: Configuration,
+    configuration: Configuration,
     *,
     resumes: bool,
 ) -> None:
@@ -89,26 +91,28 @@ async def update(
 
     Raise as `create`.
     """
-    await _check(transaction, project, before.id, params)
-    columns = _columns(services, params)
-    secret_changed = params.secret != secret_of(services, before)
+    await _check(transaction, project, before.id, configuration)
+    columns = _columns(services, configuration)
+    secret_changed = configuration.secret != secret_of(services, before)
     if not secret_changed:
         columns["shared_secret"] = before.shared_secret
     scope = branches = await queries.scope(transaction, before.id)
-    if params.branch_ids is not None:
-        branches = await _branches(transaction, project, params.branch_ids)
+    if configuration.branch_ids is not None:
+        branches = await _branches(transaction, project, configuration.branch_ids)
         await queries.set_scope(transaction, before.id, [branch.id for branch in branches])
     try:
         await queries.update(transaction, before.id, **columns)
     except Conflict as taken:
         raise invalid([_TAKEN[taken.constraint]], status=422) from taken
-    target = project.entity.target(before.id, params.name)
-    await _record_changes(transaction, actor.author, target, before, params, secret_changed=secret_changed)
+    target = project.entity.target(before.id, configuration.name)
+    await _record_changes(
+        transaction, actor.author, target, before, configuration, secret_changed=secret_changed
+    )
     for message in _scope_messages(
-        params.name, {rule.name for rule in scope}, {rule.name for rule in branches}
+        configuration.name, {rule.name for rule in scope}, {rule.name for rule in branches}
     ):
         await audit_trail.record(transaction, "update_status_check", actor.author, target, message)
-    if before.paused_at is not None and (resumes or params.external_url != before.external_url):
+    if before.paused_at is not None and (resumes or configuration.external_url != before.external_url):
         await resume(transaction, before.id, actor.user_id)
         await audit_trail.record(transaction, "update_status_check", actor.author, target)
 
@@ -177,54 +181,54 @@ def secret_of(services: Services, check: Service) -> str | None:
     return None if check.shared_secret is None else services.vault.decrypt(check.shared_secret)
 
 
-def _columns(services: Services, params: Configuration) -> dict[str, Any]:
+def _columns(services: Services, configuration: Configuration) -> dict[str, Any]:
     return {
-        "name": params.name,
-        "external_url": params.external_url,
-        "shared_secret": services.vault.encrypt(params.secret) if params.secret else None,
+        "name": configuration.name,
+        "external_url": configuration.external_url,
+        "shared_secret": services.vault.encrypt(configuration.secret) if configuration.secret else None,
     }
 
 
 async def _check(
-    transaction: Transaction, project: Project, check_id: int | None, params: Configuration
+    transaction: Transaction, project: Project, check_id: int | None, configuration: Configuration
 ) -> None:
-    problems = [*_text_problems(params)]
+    problems = [*_text_problems(configuration)]
     taken = await queries.taken(
-        transaction, project.id, check_id, name=params.name, external_url=params.external_url
+        transaction, project.id, check_id, name=configuration.name, external_url=configuration.external_url
     )
     if taken.name:
         problems.append(_TAKEN["external_status_checks_name"])
     if taken.external_url:
         problems.append(_TAKEN["external_status_checks_url"])
-    if params.external_url and params.blocked:
-        problems.append(f"External url is blocked: {params.blocked}")
+    if configuration.external_url and configuration.blocked:
+        problems.append(f"External url is blocked: {configuration.blocked}")
     if problems:
         raise invalid(problems, status=422)
 
 
-def _text_problems(params: Configuration) -> Iterable[str]:
-    if not params.name.strip():
+def _text_problems(configuration: Configuration) -> Iterable[str]:
+    if not configuration.name.strip():
         yield "Name can't be blank"
-    if len(params.name) > MAX_NAME:
+    if len(configuration.name) > MAX_NAME:
         yield f"Name is too long (maximum is {MAX_NAME} characters)"
-    if not params.external_url:
+    if not configuration.external_url:
         yield "External url can't be blank"
         yield "External url must be a valid URL"
-    if len(params.external_url.encode()) > MAX_URL:
+    if len(configuration.external_url.encode()) > MAX_URL:
         yield f"External url is too long (maximum is {MAX_URL} characters)"
-    if params.secret and len(params.secret) > MAX_SECRET:
+    if configuration.secret and len(configuration.secret) > MAX_SECRET:
         yield f"Shared secret is too long (maximum is {MAX_SECRET} characters)"
 
 
 async def _branches(
     transaction: Transaction, project: Project, wanted_ids: Sequence[int]
 ) -> list[ProtectedBranch]:
-    found = await queries.protected_branches(transaction, list(wanted_ids))
-    if len(found) < len(set(wanted_ids)):
+    branches = await queries.protected_branches(transaction, list(wanted_ids))
+    if len(branches) < len(set(wanted_ids)):
         raise record_not_found()
-    if any(branch.project_id != project.id for branch in found):
+    if any(branch.project_id != project.id for branch in branches):
         raise invalid(["all protected branches must exist within the project"], status=422)
-    return found
+    return branches
 
 
 @attrs.frozen(kw_only=True)

@@ -65,12 +65,12 @@ _NO_EVENT = {"action": None, "old_head": None, "changes": "{}"}
 
 def _changes(changes: Mapping[str, tuple[Any, Any]]) -> dict[str, dict[str, Any]]:
     return {
-        name: {"previous": _shown(name, previous), "current": _shown(name, current)}
+        name: {"previous": _delivered(name, previous), "current": _delivered(name, current)}
         for name, (previous, current) in changes.items()
     }
 
 
-def _shown(name: str, value: Any) -> Any:
+def _delivered(name: str, value: Any) -> Any:
     return [{"title": label} for label in value] if name == "labels" else value
 
 

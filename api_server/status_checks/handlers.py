@@ -16,7 +16,7 @@ from api_server.status_checks.queries import Service
 from api_server.web.answers import json_text, json_value, no_content, require_unmodified
 from api_server.web.auth import Actor
 from api_server.web.errors import forbidden
-from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.pagination import Paginated, paginated, requested_page
 from api_server.web.params import UNSET, CommaList, Description, Unset, Url
 from api_server.web.routes import License, Role, Routes
 
@@ -64,7 +64,7 @@ async def list_services(
     request: web.Request, services: Services, params: ListServices, project: Project
 ) -> web.Response:
     """Endpoint 12. The services that are asked of every merge request."""
-    page = wanted_page(params, queries.LISTING, default_sort="asc")
+    page = requested_page(params, queries.LISTING, default_sort="asc")
     listed = await queries.list_services(services.database, page, project.id)
     return await paginated(request, page, listed)
 
@@ -86,8 +86,8 @@ async def create_service(
     )
     async with services.database.transaction() as transaction:
         made = await checks.create(services, actor, transaction, project, new)
-        shown = await queries.show(transaction, project.id, made)
-    return json_text(shown, status=201)
+        entity = await queries.show(transaction, project.id, made)
+    return json_text(entity, status=201)
 
 
 @routes.get(
@@ -113,8 +113,8 @@ async def update_service(
         await checks.update(
             services, actor, transaction, project, before, after, resumes=params.paused is False
         )
-        shown = await queries.show(transaction, project.id, before.id)
-    return json_text(shown)
+        entity = await queries.show(transaction, project.id, before.id)
+    return json_text(entity)
 
 
 @routes.delete(SERVICE, access=project(Role.MAINTAINER), license=STATUS_CHECKS, answers="204")
@@ -193,7 +193,7 @@ async def list_checks(
     request: web.Request, services: Services, params: ListChecks, project: Project
 ) -> web.Response:
     """Endpoint 16. The services' results for the head; their URLs are for Developers."""
-    page = wanted_page(params, queries.CHECKS, default_sort="asc")
+    page = requested_page(params, queries.CHECKS, default_sort="asc")
     _require_reader(project)
     database = services.database
     iid, shows_url = params.merge_request_iid, project.role >= Role.DEVELOPER
@@ -223,9 +223,9 @@ async def respond(services: Services, actor: Actor, params: Respond, project: Pr
         merge_request = await merge_requests.find(transaction, project.id, params.merge_request_iid)
         check = await queries.hold(transaction, project.id, params.external_status_check_id)
         made = await checks.record_response(actor, transaction, check, merge_request, response)
-        shown = await merge_requests.show(transaction, merge_request.id, project)
+        entity = await merge_requests.show(transaction, merge_request.id, project)
         service = await queries.show(transaction, project.id, check.id)
-    body = f'{{"id":{made},"merge_request":{shown},"external_status_check":{service}}}'
+    body = f'{{"id":{made},"merge_request":{entity},"external_status_check":{service}}}'
     return json_text(body, status=201)
 
 
@@ -256,7 +256,7 @@ async def list_responses(
     request: web.Request, services: Services, params: ListResponses, project: Project
 ) -> web.Response:
     """Every answer, for every head, newest first."""
-    page = wanted_page(params, queries.RESPONSES)
+    page = requested_page(params, queries.RESPONSES)
     _require_reader(project)
     database = services.database
     merge_request = await merge_requests.find(database, project.id, params.merge_request_iid)
@@ -295,7 +295,7 @@ async def list_deliveries(
     request: web.Request, services: Services, params: ListDeliveries, project: Project
 ) -> web.Response:
     """What was sent to the service, newest first; beyond GitLab."""
-    page = wanted_page(params, delivery_queries.LISTING)
+    page = requested_page(params, delivery_queries.LISTING)
     check = await queries.find(services.database, project.id, params.check_id)
     listed = await delivery_queries.list_deliveries(
         services.database, page, check_id=check.id, status=params.status
@@ -312,8 +312,8 @@ async def list_deliveries(
 async def show_delivery(services: Services, params: DeliveryId, project: Project) -> web.Response:
     """One delivery with its payload and every attempt; beyond GitLab."""
     check = await queries.find(services.database, project.id, params.check_id)
-    shown = await delivery_queries.show(services.database, check.id, params.delivery_id)
-    return json_text(shown)
+    entity = await delivery_queries.show(services.database, check.id, params.delivery_id)
+    return json_text(entity)
 
 
 @routes.post(
@@ -334,5 +334,5 @@ async def redeliver(services: Services, actor: Actor, params: DeliveryId, projec
             project.entity.target(check.id, check.name),
             delivery_id=params.delivery_id,
         )
-        shown = await delivery_queries.show(transaction, check.id, params.delivery_id)
-    return json_text(shown, status=202)
+        entity = await delivery_queries.show(transaction, check.id, params.delivery_id)
+    return json_text(entity, status=202)

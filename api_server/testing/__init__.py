@@ -1,6 +1,7 @@
-"""What only a server for tests does: below /-/testing, and only where `testing` is set."""
+"""Parts that only a server for tests has, below /-/testing, if the setting `testing` is on."""
 
-#: Paths of the controls begin so.
+#: The beginning of the paths of the controls.
 CONTROLS = "/-/testing/"
-#: The User-Agent of what starts the server and of its built-in runner, which are no part of what is tested.
+#: The User-Agent of the program that starts the server and of its built-in runner, whose requests are not
+#: part of the tests.
 OWN_AGENT = "forgelet-up"

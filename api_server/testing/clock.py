@@ -1,4 +1,4 @@
-"""The application's clock where it can be moved: forward only, and back with the state."""
+"""The application's clock if it can be moved: forward, and back when the state is restored."""
 
 import datetime
 
@@ -10,7 +10,7 @@ from api_server.state.database import Clock
 
 @attrs.define
 class MovableClock:
-    """Goes on as the clock below it does, `ahead` of it."""
+    """A clock that runs `ahead` of the clock below it."""
 
     _machine: Clock
     ahead: datetime.timedelta = datetime.timedelta()
@@ -20,7 +20,7 @@ class MovableClock:
 
 
 def written(moment: datetime.datetime) -> str:
-    """As the controls show it: `2027-01-01T00:00:00.000Z`."""
+    """Return a moment in the format of the controls: `2027-01-01T00:00:00.000Z`."""
     return moment.astimezone(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

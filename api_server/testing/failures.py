@@ -1,4 +1,4 @@
-"""Failures to order: which requests fail, how, how many of them still do; and having them fail."""
+"""Failures on request: which requests fail, in which way, and how often; and making them fail."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ from api_server.testing.steering import check_pattern, fits, is_about_us, refuse
 from api_server.web import auth, context
 from api_server.web.auth import Actor, Anonymous
 from api_server.web.errors import REASONS, ApiError, BodyRefused
-from api_server.web.request_data import pieces
+from api_server.web.request_data import chunks
 from common.connections import BodyTooSlow
 
 LONGEST_DELAY = 300
@@ -34,12 +34,12 @@ MOST_CUT = 2**40
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _METHOD = re.compile(r"[A-Z]{1,20}")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
-#: What says where an answer ends is the server's own.
+#: Headers that determine the length of an answer are set by the server.
 _FRAMING = {"content-length", "transfer-encoding", "connection"}
 
 
 def ordered(sent: Mapping[str, Any]) -> dict[str, Any]:
-    """All fields of a failure but `id` and `left`. Raises 400."""
+    """Return all fields of a failure except `id` and `left`. Raise 400."""
     for name in sent:
         if name not in _FIELDS:
             near = difflib.get_close_matches(name, _FIELDS, n=1) or [", ".join(_FIELDS)]
@@ -116,7 +116,7 @@ def _checked_body(_name: str, value: Any) -> Any:
     return value
 
 
-#: In the order in which a failure is shown: what each is without being sent, and what looks at it.
+#: In the order in which a failure is shown: the default of each field, and its check.
 _FIELDS: dict[str, tuple[Any, Callable[[str, Any], Any]]] = {
     "method": (None, _checked_method),
     "path": (None, _checked_path),
@@ -130,28 +130,28 @@ _FIELDS: dict[str, tuple[Any, Callable[[str, Any], Any]]] = {
 }
 
 
-#: A test orders a handful; those that are used up go first.
+#: Maximum number of failures; a test needs a handful. Those that are used up are removed first.
 MOST_FAILURES = 1_000
 
 
 @attrs.define(kw_only=True, eq=False)
 class Failure:
-    """What becomes of the next `times` requests that are meant. Without a status it is the real answer that is late,
-    is cut off or has further headers."""
+    """A failure of the next `times` matching requests. Without a status, the real answer is delayed, cut off
+    or given further headers."""
 
     id: int
-    #: Any, if None.
+    #: None matches every method.
     method: str | None
     path: str
-    #: Whose token the request has; anybody's, if None.
+    #: The owner of the request's token; None matches every request.
     user: str | None
     status: int | None
     headers: Mapping[str, str]
-    #: JSON, or a text as it is.
+    #: JSON, or a plain text.
     body: Any
-    #: Seconds, which the service's clock does not shorten.
+    #: Seconds of real time, whatever the service's clock does.
     delay: float
-    #: True resets the connection before there is an answer; a number ends it after so many bytes of the answer's body.
+    #: True resets the connection before the answer; a number cuts the answer's body after that many bytes.
     cut: bool | int
     times: int
     left: int
@@ -161,16 +161,16 @@ class Failure:
 
 
 class Failures:
-    """The orders, which are tried from the oldest on."""
+    """The requested failures, which are tried from the oldest to the newest."""
 
     def __init__(self) -> None:
         self._ordered: dict[int, Failure] = {}
         self._ids = itertools.count(1)
 
     def order(self, values: Mapping[str, Any]) -> Failure:
-        """Adds one. Raises 400 where there are too many that wait for their requests."""
+        """Add a failure. Raise 400 if too many are waiting for their requests."""
         if len(self._ordered) >= MOST_FAILURES:
-            self._ordered = {one.id: one for one in self.all() if one.left}
+            self._ordered = {pending.id: pending for pending in self.all() if pending.left}
         if len(self._ordered) >= MOST_FAILURES:
             raise refused(
                 f"There are {MOST_FAILURES} failures already: delete those that no request has met."
@@ -182,8 +182,8 @@ class Failures:
     async def take(
         self, method: str, path: str, whose: Callable[[], Awaitable[str | None]]
     ) -> Failure | None:
-        """The failure that such a request meets, which is one less from then on. `whose` tells the name of the user,
-        and is asked only if it matters."""
+        """Return the first failure that matches the request and decrease its count, or return None. `whose`
+        returns the name of the user, and is called only if needed."""
         for failure in self.all():
             if not failure.left or failure.method not in (None, method) or not fits(failure.path, path):
                 continue
@@ -193,11 +193,11 @@ class Failures:
         return None
 
     def all(self) -> list[Failure]:
-        """The oldest first, also those that are used up."""
+        """Return all failures, the oldest first, including those that are used up."""
         return list(self._ordered.values())
 
     def cancel(self, failure_id: int) -> None:
-        """Raises 404 for one that there is not."""
+        """Remove a failure. Raise 404 if it does not exist."""
         if self._ordered.pop(failure_id, None) is None:
             raise refused(f"There is no failure {failure_id}.", web.HTTPNotFound)
 
@@ -208,12 +208,12 @@ class Failures:
 FAILURES_TO_COME = Key[Failures]("failures_to_come")
 
 
-#: `SO_LINGER`: to close is to reset.
+#: `SO_LINGER`: closing resets the connection.
 _AT_ONCE = struct.pack("ii", 1, 0)
 
 
 def reset(request: web.Request) -> NoReturn:
-    """Before there is an answer."""
+    """Reset the connection before an answer."""
     if request.transport is not None:
         connection = request.transport.get_extra_info("socket")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
@@ -222,7 +222,8 @@ def reset(request: web.Request) -> NoReturn:
 
 
 class CutWriter(AbstractStreamWriter):
-    """Writes so many bytes of an answer's body and ends the connection; an answer that is shorter is whole."""
+    """A writer that ends the connection after a number of bytes of an answer's body; a shorter answer is
+    complete."""
 
     def __init__(self, request: web.Request, most: int) -> None:
         self._request = request
@@ -247,7 +248,7 @@ class CutWriter(AbstractStreamWriter):
         await self._writer.write_eof(chunk)
 
     async def _end(self) -> NoReturn:
-        """What has been written still reaches the client."""
+        """End the connection after sending the bytes that have been written."""
         self._writer.send_headers()
         await self._writer.drain()
         if self._request.transport is not None:
@@ -275,7 +276,7 @@ _MET = web.RequestKey("failure_met", Failure)
 
 @web.middleware
 async def failing(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Lets a request meet the first failure that it fits."""
+    """Let a request meet the first failure that matches it."""
     if is_about_us(request):
         return await handler(request)
 
@@ -302,7 +303,7 @@ async def failing(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
-    """A signal of the application: those of the failure that the request has met."""
+    """Add the headers of the failure that the request has met; a signal handler of the application."""
     if (failure := request.get(_MET)) is not None:
         response.headers.update(failure.headers)
 
@@ -317,17 +318,19 @@ def _failure_answer(failure: Failure, status: int) -> web.Response:
 
 
 async def _read_body(request: web.Request) -> None:
-    """As somebody does who means to answer, so that the client hears the answer, and the journal the body."""
+    """Read the body like a handler that answers, so that the client receives the answer and the journal the
+    body."""
     with contextlib.suppress(BodyRefused, BodyTooSlow):
-        async for _ in pieces(request):
+        async for _ in chunks(request):
             pass
 
 
 async def _whose(request: web.Request) -> str | None:
-    """The name of the user whose token the request has, in whichever way."""
+    """Return the name of the user whose token the request has, in any form, or None."""
     with contextlib.suppress(ApiError, web.HTTPException, Unavailable):
+        services = context.services(request)
         actor: Actor | Anonymous | None
-        actor = await auth.authenticate(request, takes_job_token=True, reads_body=False)
-        actor = actor or await git_caller(request)
+        actor = await auth.authenticate(request, services, takes_job_token=True, reads_body=False)
+        actor = actor or await git_caller(request, services)
         return actor.username if isinstance(actor, Actor) else None
     return None

@@ -1,4 +1,4 @@
-"""The controls below /-/testing: what was asked and answered, what is to fail, state and time."""
+"""The controls below /-/testing: requests and answers, failures to order, state and time."""
 
 import datetime
 import math
@@ -19,7 +19,7 @@ from api_server.web.answers import json_value, no_content
 _FILTERS = ("method", "path", "status", "user")
 
 
-def wanted_entries(request: web.Request) -> Filter:
+def entry_filter(request: web.Request) -> Filter:
     """Those that the query's `method`, `path`, `status` and `user` say, all of them without one. Raises 400."""
     sent = request.query
     _check_names(sent, _FILTERS)
@@ -36,12 +36,12 @@ def wanted_entries(request: web.Request) -> Filter:
 
 
 def no_filter(request: web.Request) -> None:
-    """Raises 400 where there is a query: who means some must not meet all."""
+    """Raise 400 if there is a query: a request about some entries must not apply to all."""
     _check_names(request.query, ())
 
 
 def number_in_path(request: web.Request, name: str) -> int:
-    """Raises 404 for what is no number."""
+    """Return the number in the path. Raise 404 if it is not a number."""
     text = request.match_info[name]
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise refused(f"There is no failure {text[:50]!r}.", web.HTTPNotFound)
@@ -56,14 +56,14 @@ def _check_names(sent: Mapping[str, str], known: tuple[str, ...]) -> None:
 
 
 async def list_requests(request: web.Request) -> web.Response:
-    """The oldest first; `X-Dropped` says how many older ones have had to make room."""
+    """List the requests, the oldest first; `X-Dropped` is the number of older ones that have been dropped."""
     journal = context.services(request)[JOURNAL]
-    listed = [entry.shown() for entry in journal.matching(wanted_entries(request))]
+    listed = [entry.shown() for entry in journal.matching(entry_filter(request))]
     return json_value(listed, headers={"X-Dropped": str(journal.dropped)})
 
 
 async def forget_requests(request: web.Request) -> web.Response:
-    context.services(request)[JOURNAL].forget(wanted_entries(request))
+    context.services(request)[JOURNAL].forget(entry_filter(request))
     return no_content()
 
 
@@ -73,7 +73,7 @@ async def order_failure(request: web.Request) -> web.Response:
 
 
 async def list_failures(request: web.Request) -> web.Response:
-    """The oldest first, also those that no request will meet any more: their `left` is 0."""
+    """List the failures, the oldest first, including those that are used up: their `left` is 0."""
     return json_value([failure.shown() for failure in context.services(request)[FAILURES_TO_COME].all()])
 
 
@@ -88,54 +88,54 @@ async def cancel_failure(request: web.Request) -> web.Response:
     return no_content()
 
 
-#: What other controls forget with a reset (not with a restore): called without arguments.
+#: Functions that reset other controls, called without arguments by a reset (but not by a restore).
 ON_RESET = Key[Iterable[Callable[[], object]]]("on_reset")
 
 
 async def reset(request: web.Request) -> web.Response:
-    """204 when everything is as at the start, the clock as well."""
+    """Reset everything to the state of the start, including the clock, and answer 204."""
     services = context.services(request)
     await services[SNAPSHOTS].bring_back(START, also=services[ON_RESET])
     return no_content()
 
 
 async def take_snapshot(request: web.Request) -> web.Response:
-    """201 `{"id", "time"}`; with `{"as": "start"}` it is what a reset goes back to from now on."""
+    """Take a snapshot and answer 201 `{"id", "time"}`; with `{"as": "start"}` later resets go back to it."""
     name = (await sent_object(request)).get("as") if request.body_exists else None
     if name not in (None, START):
         raise refused('"as" can be "start" only.')
     taken = await context.services(request)[SNAPSHOTS].take(as_start=name == START)
-    return json_value(_shown(taken), status=201)
+    return json_value(_entity(taken), status=201)
 
 
 async def list_snapshots(request: web.Request) -> web.Response:
-    """200 with `{"id", "time"}` of each, the oldest first."""
-    return json_value([_shown(one) for one in context.services(request)[SNAPSHOTS].kept])
+    """Answer 200 with `{"id", "time"}` of each snapshot, the oldest first."""
+    return json_value([_entity(snapshot) for snapshot in context.services(request)[SNAPSHOTS].kept])
 
 
 async def delete_snapshot(request: web.Request) -> web.Response:
-    """204, or 404."""
+    """Delete a snapshot: 204, or 404."""
     await context.services(request)[SNAPSHOTS].delete(request.match_info["id"])
     return no_content()
 
 
 async def restore(request: web.Request) -> web.Response:
-    """`{"id"}`: 204 when everything is as at that snapshot, or 404."""
-    wanted = (await sent_object(request)).get("id")
-    if not isinstance(wanted, str):
+    """Restore the snapshot `{"id"}`: 204, or 404."""
+    snapshot_id = (await sent_object(request)).get("id")
+    if not isinstance(snapshot_id, str):
         raise refused('Say which snapshot: {"id": "..."}.')
-    await context.services(request)[SNAPSHOTS].bring_back(wanted)
+    await context.services(request)[SNAPSHOTS].bring_back(snapshot_id)
     return no_content()
 
 
 async def show_clock(request: web.Request) -> web.Response:
-    """200 `{"now"}`."""
+    """Answer 200 with `{"now"}`."""
     return json_value({"now": written(context.services(request).now)})
 
 
 async def move_clock(request: web.Request) -> web.Response:
-    """`{"advance": seconds}` or `{"now": moment}`: 200 `{"now", "left"}` when what became due is done, but for what
-    `left` names."""
+    """Move the clock by `{"advance": seconds}` or to `{"now": moment}`, and answer 200 `{"now", "left"}` when
+    the work that became due is done; `left` names unfinished work."""
     services = context.services(request)
     by = _move(await sent_object(request), services.now)
     left = await snapshots.move_clock(services, by)
@@ -143,22 +143,22 @@ async def move_clock(request: web.Request) -> web.Response:
 
 
 async def settle(request: web.Request) -> web.Response:
-    """200 `{"left"}` when no work is due or under way, but for what it names."""
+    """Answer 200 `{"left"}` when no work is due or running; `left` names unfinished work."""
     return json_value({"left": await context.services(request)[SNAPSHOTS].settle()})
 
 
-def _move(wanted: dict[str, object], now: datetime.datetime) -> datetime.timedelta:
-    match wanted:
-        case {"advance": int() | float() as seconds} if len(wanted) == 1 and not isinstance(seconds, bool):
+def _move(order: dict[str, object], now: datetime.datetime) -> datetime.timedelta:
+    match order:
+        case {"advance": int() | float() as seconds} if len(order) == 1 and not isinstance(seconds, bool):
             if math.isfinite(seconds) and abs(seconds) <= snapshots.FURTHEST_AHEAD.total_seconds():
                 return datetime.timedelta(seconds=seconds)
-        case {"now": str(text)} if len(wanted) == 1 and (moment := _moment(text)) is not None:
+        case {"now": str(text)} if len(order) == 1 and (moment := _moment(text)) is not None:
             return moment - now
     raise refused('Send {"advance": seconds}, or {"now": "2027-01-01T00:00:00Z"}; at most 100 years ahead.')
 
 
 def _moment(text: str) -> datetime.datetime | None:
-    """Nothing for what is no moment, or says no offset from UTC."""
+    """Return the moment, or None for another text or one without an offset from UTC."""
     try:
         moment = datetime.datetime.fromisoformat(text)
     except ValueError:
@@ -166,7 +166,7 @@ def _moment(text: str) -> datetime.datetime | None:
     return moment if moment.tzinfo is not None else None
 
 
-def _shown(snapshot: Snapshot) -> dict[str, str]:
+def _entity(snapshot: Snapshot) -> dict[str, str]:
     return {"id": snapshot.id, "time": written(snapshot.at)}
 
 

@@ -1,4 +1,4 @@
-"""Joins the controls to the application, where it is a server for tests."""
+"""Adding the controls to the application if it is a server for tests."""
 
 import typing
 from collections.abc import AsyncIterator
@@ -19,24 +19,24 @@ from api_server.web.context import SERVICES
 
 
 def middlewares(settings: Settings) -> list[Middleware]:
-    """What stands before everything else, in this order."""
+    """Return the middlewares that run before all others, in this order."""
     if not settings.testing:
         return []
     return [steering.steering, quiet.one_state_at_a_time, journal.recorded, failures.failing]
 
 
 def clock_of(settings: Settings, clock: Clock) -> Clock:
-    """The clock that the application goes by: one that can be moved, where it is a server for tests."""
+    """Return the application's clock, which can be moved on a server for tests."""
     return MovableClock(clock) if settings.testing else clock
 
 
 def search_path(settings: Settings) -> str:
-    """Where PostgreSQL finds the clock of the queue, where that is not its own."""
+    """Return the search path with which PostgreSQL finds the queue's movable clock, or an empty text."""
     return f'{queries.SCHEMA},pg_catalog,"$user",public' if settings.testing else ""
 
 
 def setup(app: web.Application, settings: Settings) -> None:
-    """Adds the routes below /-/testing, which do not exist elsewhere."""
+    """Add the routes below /-/testing, which exist only on a server for tests."""
     services = app[SERVICES]
     if not settings.testing:
         return
@@ -52,7 +52,8 @@ def setup(app: web.Application, settings: Settings) -> None:
 
 
 async def snapshots(services: Services) -> AsyncIterator[None]:
-    """Keeps the state of the start before anything can change it; and what snapshots need while the server runs."""
+    """Store the state of the start before anything can change it, and keep snapshots usable while the server
+    runs."""
     if not services.settings.testing:
         yield
         return

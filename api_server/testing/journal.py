@@ -1,4 +1,4 @@
-"""What has been asked and answered, newest last, without the credentials in it: so much of it as has room."""
+"""A journal of requests and answers, newest last, without credentials and of limited size."""
 
 import contextlib
 import datetime
@@ -26,27 +26,28 @@ from api_server.web.routes import CALLER
 from common import logs
 from common.logs import REDACTED, SECRET_NAME, redact
 
-#: Content types whose bytes are text, beside `text/...`.
+#: Content types, in addition to `text/...`, whose bytes are text.
 _JSON = "application/json"
 _FORM = "application/x-www-form-urlencoded"
-#: What a request means by it that a variable is not masked; everything else may mean that it is.
+#: Values of a request that say that a variable is not masked; any other value may mean that it is.
 _NO = (None, False, 0, "", "false", "0", "no", "off", "f", "n")
-#: Who changes a variable names it in the path, and need not say that it is masked.
+#: A request that changes a variable names it in the path and may leave out whether it is masked.
 _OF_A_VARIABLE = re.compile(r"/variables/[^/]+$")
 
 
 def masked_headers(all_: CIMultiDictProxy[str]) -> dict[str, str]:
-    """By their names in lower case; several of one name are joined by commas."""
+    """Return the headers by their names in lower case, with secrets masked; repeated headers are joined by
+    commas."""
     named: dict[str, str] = {}
     for name, value in all_.items():
-        key, shown = name.lower(), REDACTED if SECRET_NAME.search(name) else redact(value)
-        named[key] = f"{named[key]}, {shown}" if key in named else shown
+        key, masked_value = name.lower(), REDACTED if SECRET_NAME.search(name) else redact(value)
+        named[key] = f"{named[key]}, {masked_value}" if key in named else masked_value
     return named
 
 
 def masked_query(encoded: str) -> Any:
-    """As the service reads it: `page=2&scope[]=failed` is `{"page": "2", "scope": ["failed"]}`. As it was sent where
-    it cannot be read."""
+    """Return the query as the service reads it: `page=2&scope[]=failed` becomes `{"page": "2", "scope":
+    ["failed"]}`. Return a query that cannot be read as it was sent."""
     try:
         return masked(fields_of(encoded))
     except ApiError:
@@ -54,7 +55,8 @@ def masked_query(encoded: str) -> Any:
 
 
 def masked_content(content_type: str, data: bytes | None) -> Any:
-    """JSON as JSON, whatever it is called; forms as a query, text as text; None for everything else."""
+    """Return JSON parsed, whatever its content type; forms like a query, text as text; None for everything
+    else."""
     try:
         if not data:
             return None
@@ -66,19 +68,19 @@ def masked_content(content_type: str, data: bytes | None) -> Any:
             with contextlib.suppress(orjson.JSONDecodeError):
                 return masked(orjson.loads(data))
         return masked_query(data.decode()) if content_type == _FORM else redact(data.decode())
-    except ValueError:  # not what it is said to be
+    except ValueError:  # not of the type that it claims
         return None
 
 
-def sent(path: str, shown: Any) -> Any:
-    """What a request to `path` has sent, masked already: without the value of a variable that it changes."""
-    if isinstance(shown, dict) and "value" in shown and _OF_A_VARIABLE.search(path):
-        return shown | {"value": REDACTED}
-    return shown
+def sent(path: str, body: Any) -> Any:
+    """Return the masked contents of a request to `path`, without the value of a variable that it changes."""
+    if isinstance(body, dict) and "value" in body and _OF_A_VARIABLE.search(path):
+        return body | {"value": REDACTED}
+    return body
 
 
 def masked(value: Any) -> Any:
-    """Texts under names of secrets are hidden, in whatever depth, and tokens wherever they stand."""
+    """Hide texts under names of secrets at every depth, and tokens everywhere."""
     match value:
         case str():
             return redact(value)
@@ -86,12 +88,13 @@ def masked(value: Any) -> Any:
             return [masked(item) for item in value]
         case dict():
             hidden = _secret_names(value)
-            return {name: _hidden(one) if name in hidden else masked(one) for name, one in value.items()}
+            return {name: _hidden(item) if name in hidden else masked(item) for name, item in value.items()}
     return value
 
 
 def _secret_names(named: Mapping[str, Any]) -> set[str]:
-    """Of a CI/CD variable the value is a secret, where its key is called like one or it is masked in logs."""
+    """Return the names whose values are secret; the value of a CI/CD variable is if its key looks like that
+    of a secret or it is masked in logs."""
     names = {name for name in named if SECRET_NAME.search(name) and not name.endswith(("_at", "_components"))}
     is_masked = any(named.get(name) not in _NO for name in ("masked", "masked_and_hidden", "hidden"))
     if "value" in named and (is_masked or SECRET_NAME.search(str(named.get("key", "")))):
@@ -105,19 +108,20 @@ def _hidden(value: Any) -> Any:
     return REDACTED if isinstance(value, str) and value else masked(value)
 
 
-#: A test asks a few dozen times; a whole suite that never clears the journal finds what its last tests did.
+#: Maximum number of entries. A test makes a few dozen requests; after a whole suite that never clears the
+#: journal, those of its last tests are left.
 MOST_REQUESTS = 5_000
-#: Bytes of one body that are kept; of longer ones the size is.
+#: Maximum bytes stored of one body; of longer ones only the size is stored.
 MOST_OF_BODY = 64 * 1024
-#: Bytes of everything that is kept, since the server shares a laptop's memory with those who test.
+#: Maximum bytes of the journal, since the server shares a laptop's memory with the tests.
 MOST_BYTES = 16 * 2**20
-#: Bytes that an entry takes beside its texts.
+#: Bytes of an entry in addition to its texts.
 _ENTRY = 1_000
 
 
 @attrs.define
 class Heard:
-    """A body that passes by: its beginning, and how long it has been."""
+    """A recorded body: its beginning and its size."""
 
     content_type: str
     size: int = 0
@@ -131,18 +135,19 @@ class Heard:
             self._kept.clear()
 
     def note(self, size: int, _sent: int) -> None:
-        """So many bytes more, which are not kept."""
+        """Count more bytes without storing them."""
         self.size += size
 
     @property
     def kept(self) -> bytes | None:
-        """All of it, or nothing."""
+        """The whole body, or None if it is too long."""
         return bytes(self._kept) if self.size <= MOST_OF_BODY else None
 
 
 @attrs.define(kw_only=True, eq=False)
 class Entry:
-    """One request. `status` is null until there is an answer, `duration` (seconds) until all of it has been given."""
+    """One request. `status` is null until the answer begins, `duration` (seconds) until it has been sent
+    completely."""
 
     id: str
     time: datetime.datetime
@@ -151,26 +156,26 @@ class Entry:
     query: str
     headers: Any
     body: Heard
-    #: Of the request, where nobody has read it.
+    #: The length announced by the request, if nobody has read the body.
     content_length: int | None
     user: str | None = None
     failure: int | None = None
     status: int | None = None
     response: Heard = attrs.field(factory=lambda: Heard(""))
     duration: float | None = None
-    #: Bytes, as soon as the answer has been given.
+    #: Bytes, known after the answer has been sent.
     weight: int = 0
     #: False when it has been dropped.
     listed: bool = True
 
     def bytes(self) -> int:
-        """How many are kept of it now."""
+        """Return the number of bytes that are stored for it now."""
         texts = sum(len(name) + len(text) for name, text in self.headers.items())
         bodies = len(self.body.kept or b"") + len(self.response.kept or b"")
         return _ENTRY + len(self.path) + len(self.query) + texts + bodies
 
     def shown(self) -> dict[str, Any]:
-        """What the API says of it, without credentials."""
+        """Return the entry as the API shows it, without credentials."""
         return {
             "id": self.id,
             "time": written(self.time),
@@ -191,7 +196,7 @@ class Entry:
 
 @attrs.frozen(kw_only=True)
 class Filter:
-    """Which entries are meant: those that everything says which is not None."""
+    """A filter of entries: those that match every attribute that is not None."""
 
     method: str | None = None
     path: str | None = None
@@ -208,33 +213,33 @@ class Filter:
 
 
 class Journal:
-    """Entries in the order in which their requests came; the oldest make room for the newest."""
+    """The entries in the order of their requests; the oldest are dropped to make room for the newest."""
 
     def __init__(self) -> None:
         self._entries: deque[Entry] = deque()
         self._bytes = 0
-        #: How many have had to go since it was last empty.
+        #: The number of entries dropped since the journal was last empty.
         self.dropped = 0
 
     def begin(self, entry: Entry) -> None:
-        """Adds it, to be filled in as the request is answered."""
+        """Add an entry, which is completed as the request is answered."""
         self._entries.append(entry)
         self._make_room()
 
     def end(self, entry: Entry, duration: float) -> None:
-        """All of the answer has been given."""
+        """Record that the whole answer has been sent."""
         entry.duration = duration
         entry.weight = entry.bytes()
         if entry.listed:
             self._bytes += entry.weight
             self._make_room()
 
-    def matching(self, params: Filter) -> list[Entry]:
-        return [entry for entry in self._entries if params(entry)]
+    def matching(self, entry_filter: Filter) -> list[Entry]:
+        return [entry for entry in self._entries if entry_filter(entry)]
 
-    def forget(self, params: Filter) -> None:
-        """Drops those that are meant."""
-        for entry in self.matching(params):
+    def forget(self, entry_filter: Filter) -> None:
+        """Drop the entries that match."""
+        for entry in self.matching(entry_filter):
             self._drop(entry)
         self._entries = deque(entry for entry in self._entries if entry.listed)
         if not self._entries:
@@ -258,7 +263,7 @@ ENTRY = web.RequestKey("entry", Entry)
 
 @web.middleware
 async def recorded(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Everything but what steers or watches the server."""
+    """Record every request except those that steer or watch the server."""
     if is_about_us(request):
         return await handler(request)
     journal = context.services(request)[JOURNAL]
@@ -283,7 +288,8 @@ async def recorded(request: web.Request, handler: Handler) -> web.StreamResponse
 
 
 async def note_begun_answer(request: web.Request, response: web.StreamResponse) -> None:
-    """A signal of the application: of an answer that is sent in pieces, the client may ask before its end is noted."""
+    """Record the beginning of an answer; a signal handler of the application. A client that receives an
+    answer in pieces may ask for the entry before the answer ends."""
     entry = request.get(ENTRY)
     if entry is not None and entry.status is None and entry.duration is None:
         _note_head(request, entry, response)
@@ -309,7 +315,7 @@ def _note_head(request: web.Request, entry: Entry, response: web.StreamResponse)
 
 
 def _note_user(request: web.Request, entry: Entry) -> None:
-    """With whose rights it was asked, where that has been looked up."""
+    """Record the user with whose rights the request was made, if that has been determined."""
     actor = request.get(CALLER) or request.get(TOKEN_OWNER)
     entry.user = actor.username if isinstance(actor, Actor) else None
 
@@ -317,7 +323,7 @@ def _note_user(request: web.Request, entry: Entry) -> None:
 def _note_answer(
     request: web.Request, entry: Entry, response: web.StreamResponse, writer: AbstractStreamWriter
 ) -> None:
-    if entry.status is not None:  # begun before
+    if entry.status is not None:  # recorded when it began
         return
     writer.on_body_write = None
     _note_head(request, entry, response)

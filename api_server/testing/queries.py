@@ -1,8 +1,9 @@
 # mypy: disable-error-code="empty-body"
-"""Statements that look at all tables at once, copy them and bring the copies back; and those of the queue's clock.
+"""Statements that examine all tables at once, copy them and restore the copies; and those of the queue's
+clock.
 
-They are made from what the database says of itself, so that no table can be forgotten. procrastinate's statements ask
-`now()`; on the queue's connections (`search_path`) that is the function made here.
+They are generated from the database's catalog, so that no table can be forgotten. procrastinate's statements
+call `now()`; on the queue's connections (`search_path`) that is the function created here.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,22 +13,23 @@ import attrs
 from api_server.state.database import Executor
 from api_server.state.declarations import statement
 
-#: Where the copies are, and what PostgreSQL's clock is replaced by.
+#: The schema of the copies and of the replacement for PostgreSQL's clock.
 SCHEMA = "forgelet_testing"
 
 MAY_REPLICATE = "SELECT has_parameter_privilege('session_replication_role', 'SET')"
 
-#: For the length of the connection: whether no other server has it.
+#: Held by the connection: returns whether no other server holds it.
 ALONE = "SELECT pg_try_advisory_lock(hashtext('forgelet_testing'))"
 
 MAKE_SCHEMA = f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"
 
-#: Copies that an earlier process has left.
+#: Copies left by an earlier process.
 LEFT_COPIES = f"""
     SELECT relname::text FROM pg_class WHERE relnamespace = '{SCHEMA}'::regnamespace AND relname ~ '^copy_'
 """
 
-#: Partitions belong to their parent. Who works at the queue just now is no state, but said by each process of itself.
+#: Partitions belong to their parent. The table of queue workers is not state: each process writes its own
+#: row.
 TABLES = """
     SELECT pg_class.oid::regclass::text,
         string_agg(quote_ident(attname), ', ' ORDER BY attnum) FILTER (WHERE attgenerated = '')
@@ -43,22 +45,23 @@ SEQUENCES = """
     WHERE relname <> 'procrastinate_workers_id_seq' ORDER BY 1
 """
 
-#: For the whole session: whenever it changes, PostgreSQL forgets the plan of the statement that looks at everything.
+#: Set for the whole session: each change of it makes PostgreSQL discard the plan of the statement that
+#: examines all tables.
 WITHOUT_TRIGGERS = "SET session_replication_role = replica"
 THIS_TRANSACTION = "SELECT pg_current_xact_id()::xid::text::bigint"
 
 
 @attrs.frozen
 class Table:
-    """A table, and the columns that are written, as they stand in statements."""
+    """A table, and its writable columns in the notation of statements."""
 
     name: str
     columns: str
 
 
 def prepare_look(name: str, tables: Iterable[Table], sequences: Iterable[str]) -> str:
-    """Prepares a statement with that name, of one row: for each table how many rows it has, the newest transaction
-    that has written one of them, and its bytes; for each sequence the last value that it has given."""
+    """Return SQL that prepares a statement of that name with one row: for each table the number of rows, the
+    newest transaction that has written one of them, and its bytes; for each sequence its last value."""
     tables = list(tables)
     counts = ", ".join(f"(SELECT count(*) FROM {table.name})" for table in tables)
     newest = ", ".join(f"(SELECT max(xmin::text::bigint) FROM {table.name})" for table in tables)
@@ -72,7 +75,7 @@ def prepare_look(name: str, tables: Iterable[Table], sequences: Iterable[str]) -
 
 
 def copy(table: Table, name: str) -> str:
-    """Keeps a table's rows under the name of a copy."""
+    """Return SQL that stores a table's rows in a copy of that name."""
     return f"CREATE UNLOGGED TABLE {SCHEMA}.{name} AS SELECT {table.columns} FROM {table.name}"
 
 
@@ -81,7 +84,7 @@ def drop(name: str) -> str:
 
 
 def bring_back(table: Table, name: str | None) -> str:
-    """Replaces a table's rows by those of a copy, or by none."""
+    """Return SQL that replaces a table's rows by those of a copy, or by none."""
     emptied = f"DELETE FROM {table.name}"
     if name is None:
         return emptied
@@ -92,14 +95,15 @@ def bring_back(table: Table, name: str | None) -> str:
 
 
 def set_sequences(values: Mapping[str, tuple[int, bool]]) -> str:
-    """Each gives next what follows the value, or the value itself where that has not been given yet."""
+    """Return SQL that sets sequences: each next yields the number after its value, or the value itself if
+    that has not been used yet."""
     return "SELECT " + ", ".join(
         f"setval('{sequence}', {value}, {str(given).lower()})" for sequence, (value, given) in values.items()
     )
 
 
 def vacuum(table: str) -> str:
-    """Runs by itself, outside of a transaction."""
+    """Return SQL that has to run outside of a transaction."""
     return f"VACUUM {table}"
 
 
@@ -111,7 +115,7 @@ MAKE_CLOCK = f"""
         'SELECT pg_catalog.now() + ahead FROM {SCHEMA}.clock'
 """
 
-#: Workers have been heard of as long ago as before.
+#: The age of workers' last heartbeats stays unchanged.
 MOVE_CLOCK = f"""
     UPDATE procrastinate_workers SET last_heartbeat = last_heartbeat + %(ahead)s - ahead FROM {SCHEMA}.clock;
     UPDATE {SCHEMA}.clock SET ahead = %(ahead)s
@@ -120,7 +124,7 @@ MOVE_CLOCK = f"""
 
 @attrs.frozen
 class Due:
-    """A kind of work that is due or under way."""
+    """A kind of work that is due or running."""
 
     name: str
 
@@ -131,4 +135,4 @@ class Due:
     ORDER BY 1
     """)
 async def due(database: Executor) -> list[str]:
-    """The names of tasks that are due or under way."""
+    """Return the names of tasks that are due or running."""

@@ -1,4 +1,4 @@
-"""A moment in which nothing goes on: requests wait outside; those inside, queued tasks and deliveries end first."""
+"""Pausing the server: new requests wait; running requests, queued tasks and deliveries end first."""
 
 import asyncio
 import contextlib
@@ -19,15 +19,16 @@ from api_server.web import context
 from api_server.web.answers import json_value
 from common import operations
 
-#: What a request is answered that was ended because the state was reset under it.
+#: The answer to a request that was cancelled because the state was reset.
 CUT_OFF = {"message": "The state was reset while this request was under way."}
-#: How often it is told to a request that it ends, and seconds between: the first time, git gets some to end by itself.
+#: Maximum number of attempts to cancel a request, and seconds between them: after the first, git processes
+#: get time to end.
 TRIES, BETWEEN = 100, 0.1
 
 
 @attrs.define
 class RequestGate:
-    """Counts the requests that are under way."""
+    """Counts the running requests."""
 
     _open: asyncio.Event = attrs.field(init=False, factory=asyncio.Event)
     _inside: "dict[asyncio.Task[None], web.Request]" = attrs.field(init=False, factory=dict)
@@ -38,11 +39,11 @@ class RequestGate:
 
     @property
     def inside(self) -> list[str]:
-        """The requests that are under way, by method and path."""
+        """The running requests, by method and path."""
         return sorted(f"{request.method} {request.path}" for request in self._inside.values())
 
     async def admitted(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """The request's answer; it is asked for when the gate is open."""
+        """Wait until the gate is open, then answer the request."""
         await self._open.wait()
         task = asyncio.current_task()
         if task is None:
@@ -61,7 +62,7 @@ class RequestGate:
 
     @contextlib.asynccontextmanager
     async def closed(self) -> AsyncIterator[None]:
-        """Nobody comes in for the length of the block."""
+        """Admit no requests for the duration of the block."""
         self._open.clear()
         try:
             yield
@@ -69,15 +70,15 @@ class RequestGate:
             self._open.set()
 
     async def empty(self, seconds: float) -> bool:
-        """Waits until nobody is inside: False where that takes longer."""
+        """Wait until no request is running. Return False if that takes longer than `seconds`."""
         if self._inside:
             await asyncio.wait(self._inside, timeout=seconds)
         return not self._inside
 
     async def cut(self) -> None:
-        """Ends the requests that are inside; their clients hear of it, or see the connection break."""
+        """Cancel the running requests; their clients get an answer, or the connection is closed."""
         self._cut.update(self._inside)
-        for _ in range(TRIES):  # one that comes together with what is waited for can be lost
+        for _ in range(TRIES):  # a cancellation that arrives together with an awaited result can be lost
             for task in self._inside:
                 task.cancel()
             if await self.empty(BETWEEN):
@@ -95,8 +96,8 @@ def _cut_off(request: web.Request) -> web.Response:
 
 @web.middleware
 async def one_state_at_a_time(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Requests are of the state before or of that afterwards; those to the controls, and after the server's health, of
-    none."""
+    """Hold requests while the state is replaced, except those to the controls and about the server's
+    health."""
     if request.path.startswith(CONTROLS) or request.path in operations.ROUTES:
         return await handler(request)
     return await context.services(request)[REQUEST_GATE].admitted(request, handler)
@@ -105,14 +106,14 @@ async def one_state_at_a_time(request: web.Request, handler: Handler) -> web.Str
 REQUEST_GATE = Key[RequestGate]("request_gate")
 
 
-#: Seconds that is waited for what is due.
+#: Seconds to wait for work that is due.
 TIMEOUT = 10.0
 _PAUSE = 0.02
 
 
 async def settled(services: Services, seconds: float = TIMEOUT) -> list[str]:
-    """Waits until no work is due or under way, and gives the names of what still is after a while. For who has the turn
-    of `Snapshots`."""
+    """Wait until no work is due or running, and return the names of unfinished work after `seconds`. The
+    caller must hold the turn of `Snapshots`."""
     if not services.settings.work:
         return await queries.due(services.database)
     left: list[str] = []
@@ -126,28 +127,28 @@ async def settled(services: Services, seconds: float = TIMEOUT) -> list[str]:
                     await dispatcher.deliver_due()
                     services.queue.look_now()
                     left = await queries.due(services.database)
-                    if not (before or left):  # nor can either of them have made work for the other
+                    if not (before or left):  # nor can either of them have created work for the other
                         return []
                     await asyncio.sleep(_PAUSE)
         except TimeoutError:
             return left
 
 
-#: Seconds that requests get to come to their end before they are cut off, and that tasks do, for which nobody waits.
+#: Seconds until requests are cancelled, and until tasks are, for which no client waits.
 BEFORE_CUT, TASKS_BEFORE_CUT = 0.25, 0.01
-#: Seconds that everything gets before one gives up.
+#: Seconds until the pause is refused.
 BEFORE_REFUSAL = 10.0
 
 
 @contextlib.asynccontextmanager
 async def quiet(services: Services, *, cut: bool) -> AsyncIterator[None]:
-    """Nothing goes on for the length of the block. With `cut`, what takes long is ended, and nothing comes of it any
-    more; without, raises 409 where something takes longer than that. Runners that wait for a job are sent home.
-    """
+    """Stop all activity for the duration of the block. With `cut`, cancel what takes long, without any later
+    effect; without it, raise 409 if something takes too long. Runners that wait for a job are sent away."""
     seconds = BEFORE_CUT if cut else BEFORE_REFUSAL
     gate, dispatcher = services[REQUEST_GATE], services[DISPATCHER]
     if not cut:
-        # with an open door: mirrors, and receivers of deliveries, may have to ask us before they are done
+        # while requests are still admitted: mirrors and receivers of deliveries may have to send some before
+        # they are done
         await settled(services, seconds)
     async with gate.closed(), dispatcher.paused(), services.background.paused(watch.NAME):
         with services[PENDING_JOBS].emptied():

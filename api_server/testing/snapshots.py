@@ -1,4 +1,4 @@
-"""The whole state of the server, kept under an id and brought back; and moving its clock."""
+"""Snapshots of the whole state of the server, restoring them, and moving its clock."""
 
 import asyncio
 import contextlib
@@ -43,7 +43,7 @@ from common.config_errors import ConfigError
 
 Forget = Callable[[Any], Awaitable[None] | None]
 
-#: Who has asked how often.
+#: The counters of requests by caller.
 LIMITERS: Mapping[Key[Any], Forget] = {
     key: lambda limiter: limiter.forget()
     for key in (
@@ -58,8 +58,8 @@ LIMITERS: Mapping[Key[Any], Forget] = {
         mail_links.BY_ADDRESS,
     )
 }
-#: All that outlives a request, by where it stands in the application. What looks things up in the database again when
-#: `note_change` says so (`LookupCache`) is none of it, nor what only counts what is under way.
+#: All state in memory that outlives a request, by its key in the application. It does not include caches that
+#: `note_change` invalidates (`LookupCache`), nor counters of running work.
 REMEMBERED: Mapping[Key[Any], Forget] = {
     **LIMITERS,
     QUOTAS: lambda quotas: quotas.forget(),
@@ -74,7 +74,7 @@ REMEMBERED: Mapping[Key[Any], Forget] = {
 
 
 async def forget_memory(services: Services) -> None:
-    """Forget what the process remembers of the state that was."""
+    """Forget all data in memory that belongs to the previous state."""
     services.database.note_change()
     for key, forget_it in REMEMBERED.items():
         done = forget_it(services[key])
@@ -83,7 +83,7 @@ async def forget_memory(services: Services) -> None:
 
 
 def forget_who_asked(services: Services) -> None:
-    """Nobody has asked too often."""
+    """Reset all rate limits."""
     for key, forget_it in LIMITERS.items():
         forget_it(services[key])
 
@@ -91,13 +91,13 @@ def forget_who_asked(services: Services) -> None:
 log = structlog.get_logger(__name__)
 
 START = "start"
-#: Snapshots beside that of the start, and bytes of the files that all of them together keep.
+#: Maximum number of snapshots besides that of the start, and maximum bytes of the files of all of them.
 MOST_SNAPSHOTS, MOST_BYTES = 100, 1024**3
 
 
 @attrs.frozen
 class Snapshot:
-    """What everything was at a moment; `ahead` is by how much the clock had been moved."""
+    """The state at a moment; `ahead` is how far the clock had been moved."""
 
     id: str
     at: datetime.datetime
@@ -107,7 +107,7 @@ class Snapshot:
 
 
 class Snapshots:
-    """The snapshots of an application, and the way back to them. Calls that come together take turns."""
+    """The snapshots of an application, and restoring them. Concurrent calls take turns."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -122,7 +122,7 @@ class Snapshots:
 
     @contextlib.asynccontextmanager
     async def working(self) -> AsyncIterator[None]:
-        """They can be used for the length of the block, at whose beginning the first is taken."""
+        """Take the first snapshot, and keep snapshots usable for the duration of the block."""
         with contextlib.closing(self.tables):
             await self.tables.open()
             await self.tables.run(queries.MAKE_CLOCK)
@@ -137,27 +137,28 @@ class Snapshots:
 
     @contextlib.asynccontextmanager
     async def alone(self, *, cut: bool) -> AsyncIterator[None]:
-        """Nothing else goes on for the length of the block, and nobody else is in one. Raises what `quiet` does."""
+        """Stop all other activity, and other callers of this method, for the duration of the block. Raise the
+        errors of `quiet`."""
         async with self._turn, quiet(self._services, cut=cut):
             yield
 
     def is_clean(self) -> bool:
-        """Whether nothing that a reset has left behind is still being cleaned up."""
+        """Return whether the clean-up after the last reset has ended."""
         return self._cleaning is None or self._cleaning.done()
 
     async def settle(self) -> list[str]:
-        """Waits until no work is due or under way; the names of what takes longer."""
+        """Wait until no work is due or running; return the names of unfinished work."""
         async with self._turn:
             return await settled(self._services)
 
     @property
     def kept(self) -> list[Snapshot]:
-        """All of them, the oldest first."""
+        """All snapshots, the oldest first."""
         return list(self._kept.values())
 
     async def take(self, *, as_start: bool = False) -> Snapshot:
-        """Keeps what is now; `as_start`, for `reset`. Raises 409 where that is too much, or something goes on
-        that does not end."""
+        """Take a snapshot of the present state; `as_start` makes it that for `reset`. Raise 409 if there are
+        too many or too large snapshots, or if some activity does not end."""
         if not as_start and len(self._kept) > MOST_SNAPSHOTS:
             raise refused(
                 f"There are {MOST_SNAPSHOTS} snapshots already: delete some, or reuse them.", web.HTTPConflict
@@ -174,11 +175,11 @@ class Snapshots:
             return taken
 
     async def bring_back(self, id_: str, *, also: Iterable[Callable[[], object]] = ()) -> None:
-        """Has everything be as at that snapshot; `also` is called in the same moment. Raises 404 for an
-        unknown id, 503 where an edge cannot be told."""
-        self._found(id_)
+        """Restore a snapshot; call `also` at the same moment. Raise 404 for an unknown id, 503 if an edge
+        cannot be reset."""
+        self._kept_snapshot(id_)
         async with self.alone(cut=True):
-            snapshot = self._found(id_)
+            snapshot = self._kept_snapshot(id_)
             problems, _, _ = await asyncio.gather(
                 self._services[EDGES].set_back(snapshot.ahead.total_seconds()),
                 self._bring_back_tables(snapshot),
@@ -196,14 +197,14 @@ class Snapshots:
             )
 
     async def delete(self, id_: str) -> None:
-        """Raises 400 and 404."""
+        """Delete a snapshot. Raise 400 and 404."""
         if id_ == START:
             raise refused("The snapshot of the start is what a reset goes back to; it stays.")
         async with self._turn:
-            self._found(id_)
+            self._kept_snapshot(id_)
             await self._forget(id_)
 
-    def _found(self, id_: str) -> Snapshot:
+    def _kept_snapshot(self, id_: str) -> Snapshot:
         if id_ not in self._kept:
             raise refused(
                 "There is no snapshot with this id; GET /-/testing/snapshots lists those there are.",
@@ -230,17 +231,20 @@ class Snapshots:
         await self._drop_unused()
 
     async def _drop_unused(self) -> None:
-        """What only snapshots had that are no more."""
+        """Delete copies and files that no remaining snapshot needs."""
         copies = {
-            copy for one in self._kept.values() for copy in one.tables.copies.values() if copy is not None
+            copy
+            for snapshot in self._kept.values()
+            for copy in snapshot.tables.copies.values()
+            if copy is not None
         }
         await self.tables.drop_others(copies)
         for position, tree in enumerate(self._trees):
-            contents = [one.trees[position] for one in self._kept.values()]
+            contents = [snapshot.trees[position] for snapshot in self._kept.values()]
             await asyncio.to_thread(tree.drop_others, contents)
 
     async def _clean_up(self) -> None:
-        """What would be in the way of later ones, but of nobody now."""
+        """Clean up what the reset has left behind, which would slow down later ones."""
         try:
             await asyncio.to_thread(_empty, self._discarded)
             await self.tables.clean_up()
@@ -260,7 +264,8 @@ class Snapshots:
 
 
 def roots(services: Services) -> list[Path]:
-    """The folders in which the application keeps anything that requests change. Raises `ConfigError`."""
+    """Return the folders in which the application stores everything that requests change. Raise
+    `ConfigError`."""
     objects, outbox = services.objects.folder, services[OUTBOX]
     if objects is None:
         raise ConfigError("A server for tests keeps its objects in files: leave object_store_url away")
@@ -269,8 +274,8 @@ def roots(services: Services) -> list[Path]:
 
 
 def _empty(folder: Path) -> None:
-    for found in folder.iterdir():
-        shutil.rmtree(found, ignore_errors=True)
+    for child in folder.iterdir():
+        shutil.rmtree(child, ignore_errors=True)
 
 
 SNAPSHOTS = Key[Snapshots]("snapshots")
@@ -281,7 +286,7 @@ FURTHEST_AHEAD = datetime.timedelta(days=365 * 100)
 
 
 async def move_clock(services: Services, by: datetime.timedelta) -> list[str]:
-    """Moves the clock forward; what is due by then is done, but for what these names say, which takes longer. Raises
+    """Move the clock forward, do the work that is due by then, and return the names of unfinished work. Raise
     400, 409 and 503."""
     if by < datetime.timedelta():
         raise refused("The clock moves forward only; POST /-/testing/reset sets it back.")
@@ -297,7 +302,7 @@ async def move_clock(services: Services, by: datetime.timedelta) -> list[str]:
             )
         clock.ahead = ahead
         await services[SNAPSHOTS].tables.run(queries.MOVE_CLOCK, ahead=ahead)
-        if by.total_seconds() >= WINDOW:  # by a clock that cannot be moved
+        if by.total_seconds() >= WINDOW:  # their windows run by a clock that cannot be moved
             forget_who_asked(services)
         services.database.note_change()
         services[FIGURES].forget()

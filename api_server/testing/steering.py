@@ -1,4 +1,4 @@
-"""Who may steer a server for tests, how its controls answer what they cannot do, and which paths a request may mean."""
+"""Control of a server for tests: who may use it, its error answers, and patterns of paths."""
 
 import ipaddress
 import re
@@ -18,13 +18,13 @@ from common.static_paths import origin_form
 
 
 def refused(sentence: str, kind: type[web.HTTPError] = web.HTTPBadRequest) -> web.HTTPError:
-    """What a control is asked for cannot be: one sentence that says what to do."""
+    """Return the error of a control that cannot do what was asked, with one sentence that says what to do."""
     return kind(text=sentence)
 
 
 def is_about_us(request: web.Request) -> bool:
-    """Whether a request steers or watches the server, or is its own: no part of what is tested. So is the
-    edge's question whether it is known."""
+    """Return whether a request steers or watches the server, or is the server's own, or is an edge's test
+    whether it is known: it is not part of the tests."""
     return (
         request.path.startswith(CONTROLS)
         or request.path in (*operations.ROUTES, static_paths.NO_FILE)
@@ -34,8 +34,8 @@ def is_about_us(request: web.Request) -> bool:
 
 @web.middleware
 async def steering(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refuses pages of other origins, which a browser on this machine would let steer the server or look at it; and
-    answers what is wrong as `{"message": ...}`."""
+    """Refuse pages of other origins, through which a browser on this machine could steer or read the server,
+    and answer errors as `{"message": ...}`."""
     if not request.path.startswith(CONTROLS):
         return await handler(request)
     try:
@@ -65,8 +65,8 @@ def _refuse_others(request: web.Request) -> None:
 
 
 def _is_ours(host: str, ours: URL) -> bool:
-    """Whether a page of another site cannot have that host: whoever has a domain can let its names lead to this
-    machine. Names without a dot (`localhost`, a container's service) are of this network."""
+    """Return whether a page of another site cannot have that host: the owner of a domain can let its names
+    lead to this machine. Names without a dot (`localhost`, a container's service) belong to this network."""
     try:
         name = URL(f"http://{host}").host or ""
     except ValueError:
@@ -81,7 +81,7 @@ def _is_ours(host: str, ours: URL) -> bool:
 
 
 async def sent_object(request: web.Request) -> dict[str, object]:
-    """The JSON object that was sent. Raises 400 for anything else."""
+    """Return the JSON object that was sent. Raise 400 for anything else."""
     body = await read(request, context.services(request).settings.body_limit)
     try:
         sent = orjson.loads(body)
@@ -92,20 +92,21 @@ async def sent_object(request: web.Request) -> dict[str, object]:
     return sent
 
 
-#: Characters of a pattern.
+#: Maximum characters of a pattern.
 LONGEST = 1_000
 
 _ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
 
 
 def sent_path(raw_path: str) -> str:
-    """The path of a request's target without its query, percent-encoded as it was sent, `%2f` as `%2F`."""
+    """Return the path of a request's target without its query, percent-encoded as it was sent, but with `%2f`
+    as `%2F`."""
     path = origin_form(raw_path).partition("?")[0]
     return _ENCODED.sub(lambda code: code[0].upper(), path) if "%" in path else path
 
 
 def fits(pattern: str, path: str) -> bool:
-    """Whether the whole of `path`, a `sent_path`, is as `pattern` says."""
+    """Return whether the whole of `path`, a `sent_path`, matches `pattern`."""
     return _compiled(pattern).fullmatch(path) is not None
 
 
@@ -124,7 +125,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _step(part: str, *, is_last: bool = False) -> str:
-    """What stands between two `**`."""
+    """Return the expression for the part of a pattern between two `**`."""
     first, *after = (re.escape(fixed).replace(r"\?", "[^/]") for fixed in part.split("*"))
     if not after or not is_last:
         return "".join([first, *(_once(f"[^/]*?{fixed}") for fixed in after)])
@@ -133,13 +134,14 @@ def _step(part: str, *, is_last: bool = False) -> str:
 
 
 def _once(expression: str) -> str:
-    """What fits first is never given up again: nothing later could fit better, and looking for that would take for
-    ever."""
+    """Return the expression without backtracking: a later match could not be better, and searching for it
+    could take exponential time."""
     return f"(?>{expression})"
 
 
 def check_pattern(name: str, pattern: str) -> str:
-    """The pattern; `*` alone is every path. Raises 400 for one that no path can be like, as `name` of what is sent."""
+    """Return the pattern; `*` alone matches every path. Raise 400 for a pattern that no path can match;
+    `name` is its parameter."""
     if pattern == "*":
         return "**"
     if not pattern.startswith(("/", "*")):

@@ -1,8 +1,8 @@
-"""What the tables hold, kept and brought back.
+"""The contents of the tables: copying and restoring them.
 
-Each content that a table has had at a snapshot is copied once. Which content a table has now is known by how many rows
-it has and by the newest transaction that has written one: every change makes one of them another. So only what has
-changed is copied, and brought back.
+Each content that a table has had at a snapshot is copied once. The present content of a table is identified
+by its number of rows and the newest transaction that has written one: every change modifies one of them. So
+only changed tables are copied and restored.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -19,16 +19,15 @@ from common.config_errors import ConfigError
 #: Seconds that one statement may take.
 TIMEOUT = 60.0
 CONNECT_SECONDS = 5.0
-#: A table whose file is so many times as large as it was, and at least so many bytes, is full of rows that were
-#: replaced again and again.
+#: A table whose file has grown this many times, and to at least this many bytes, is full of dead rows.
 LITTERED_TIMES, LITTERED_BYTES = 4, 256 * 1024
 _LOOK = "forgelet_testing_look"
 
 
 @attrs.frozen
 class Content:
-    """Of all tables: the names of the copies (none where a table was empty), and the last values of sequences (none
-    where nothing was given yet)."""
+    """The contents of all tables: the names of their copies (None for an empty table), and the last values of
+    sequences (None if there is none yet)."""
 
     copies: Mapping[str, str | None]
     values: Mapping[str, int | None]
@@ -44,7 +43,8 @@ class _Look:
 
 @attrs.frozen
 class _Known:
-    """Which copy a table is the same as, while it has so many rows and this newest transaction."""
+    """The copy that a table is equal to, as long as it has this number of rows and this newest
+    transaction."""
 
     copy: str | None
     count: int
@@ -52,25 +52,26 @@ class _Known:
 
 
 class Tables:
-    """All tables and sequences of a database, on a connection of their own. One call at a time."""
+    """All tables and sequences of a database, on a separate connection. One call at a time."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._connection: Connection | None = None
         self._can_look = False
         self._tables: list[Table] = []
-        #: With the values that they begin with.
+        #: The sequences with their first values.
         self._sequences: dict[str, int] = {}
         self._known: dict[str, _Known] = {}
-        #: How many rows each copy has.
+        #: The number of rows of each copy.
         self._copies: dict[str, int] = {}
         self._made = 0
-        #: How large the files of tables were when they were copied.
+        #: The sizes of the tables' files when they were copied.
         self._sizes: dict[str, int] = {}
         self._littered: set[str] = set()
 
     async def open(self) -> None:
-        """Raises `ConfigError` where the role may not do this or another server does, and `Unavailable`."""
+        """Connect and read the catalog. Raise `ConfigError` if the role lacks the rights or another server
+        for tests uses the database, and `Unavailable`."""
         if not (await self.run(queries.ALONE)).rows[0][0]:
             raise ConfigError(
                 "Another server for tests works with this database, whose state each would bring back under the other:"
@@ -84,12 +85,12 @@ class Tables:
         self._sequences = dict((await self.run(queries.SEQUENCES)).rows)
 
     def close(self) -> None:
-        """Lets go of the connection; the next call makes another one."""
+        """Close the connection; the next call opens another one."""
         if self._connection is not None:
             self._connection.close()
 
     async def run(self, statements: str, **parameters: Any) -> Result:
-        """What the last of these statements gives. Raises `Unavailable`."""
+        """Run the statements and return the result of the last one. Raise `Unavailable`."""
         if self._connection is None or self._connection.closed:
             self._connection, self._can_look = await self._connected(), False
             await self._connection.command(queries.WITHOUT_TRIGGERS)
@@ -97,7 +98,7 @@ class Tables:
         return await self._connection.run(statements, parameters)
 
     async def take(self) -> Content:
-        """What they hold now."""
+        """Return the present contents, copying those that have no copy yet."""
         seen = await self._look()
         copying: list[str] = []
         for position, table in enumerate(self._tables):
@@ -116,7 +117,7 @@ class Tables:
         return Content({name: known.copy for name, known in self._known.items()}, seen.values)
 
     async def bring_back(self, content: Content) -> None:
-        """Has them hold that again, in one transaction."""
+        """Restore the contents in one transaction."""
         seen = await self._look()
         changed = [
             (table, content.copies[table.name])
@@ -142,17 +143,17 @@ class Tables:
                 self._known[table.name] = _Known(copy, rows, transaction if rows else None)
 
     async def _in_a_transaction(self, statements: Iterable[str]) -> int:
-        """The number of the transaction, which has been committed."""
+        """Run and commit the statements in a transaction, and return its number."""
         try:
             begun = await self.run("; ".join(["BEGIN", *statements, queries.THIS_TRANSACTION]))
             await self.run("COMMIT")
         except BaseException:
-            self.close()  # which rolls back
+            self.close()  # this rolls back
             raise
         return int(begun.rows[0][0])
 
     async def drop_others(self, named: Collection[str]) -> None:
-        """Lets go of all copies but these, and those that tables are the same as."""
+        """Delete all copies except these and those that tables are equal to."""
         used = {*named, *(known.copy for known in self._known.values())}
         unused = [name for name in self._copies if name not in used]
         if unused:
@@ -161,10 +162,10 @@ class Tables:
             del self._copies[name]
 
     async def clean_up(self) -> None:
-        """Has PostgreSQL use the room again of rows that were replaced, in the tables where that are many."""
+        """Let PostgreSQL reuse the space of dead rows in the tables that have many."""
         if not self._littered:
             return
-        connection = await self._connected()  # beside what else is asked
+        connection = await self._connected()  # in addition to the usual one, which VACUUM would block
         try:
             while self._littered:
                 await connection.command(queries.vacuum(self._littered.pop()))

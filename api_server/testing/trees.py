@@ -1,7 +1,7 @@
-"""What folders hold, kept and brought back.
+"""The contents of folders: copying and restoring them.
 
-A file is known by what the file system says of it: its number, size and times. One that is as it was last seen is not
-read again; each content that a file has had at a snapshot is kept once.
+A file is identified by its inode, size and times in the file system. A file that has not changed since it was
+last seen is not read again; each content that a file has had at a snapshot is stored once.
 """
 
 import errno
@@ -13,13 +13,14 @@ from pathlib import Path
 
 import attrs
 
-#: What the file system says of a file that has not been touched.
+#: The attributes in the file system by which an unchanged file is recognized.
 Marks = tuple[int, ...]
 
 
 @attrs.frozen
 class Entry:
-    """A folder, a symbolic link (`target`), or a file, whose content is the kept one with the number `content`."""
+    """A folder, a symbolic link (`target`), or a file, whose content is the stored one with the number
+    `content`."""
 
     mode: int
     target: str | None = None
@@ -30,30 +31,31 @@ class Entry:
         return stat.S_ISREG(self.mode)
 
 
-#: All of a folder: entries by path below it, parents before children. None where there is no such folder.
+#: The contents of a folder: entries by path below it, parents before children. None if there is no such
+#: folder.
 Content = Mapping[str, Entry] | None
 
 
 class Tree:
-    """One folder. Contents of files are kept in `store`, and folders that are taken away are moved to `discarded`,
-    where that is on the same file system. All methods block; one call at a time."""
+    """One folder. Contents of files are stored in `store`, and folders that are removed are moved to
+    `discarded`, if that is on the same file system. All methods block; one call at a time."""
 
     def __init__(self, root: Path, store: Path, discarded: Path) -> None:
         self.root = root
         self._store = store
         self._discarded = discarded
-        #: What files were marked with when they had a content that is kept.
+        #: The attributes of files whose present content is stored.
         self._known: dict[str, tuple[Marks, int]] = {}
         self._made = 0
 
     def take(self) -> Content:
-        """What it holds now. Nobody may be writing there."""
+        """Return the present contents. Nobody may be writing there."""
         if not self.root.is_dir():
             return None
-        return {path: self._entry(path, found) for path, found in self._walk("")}
+        return {path: self._entry(path, status) for path, status in self._walk("")}
 
     def bring_back(self, content: Content) -> None:
-        """Has it hold that again. Nobody may be writing there."""
+        """Restore the contents. Nobody may be writing there."""
         if content is None:
             if self.root.exists():
                 self._discard(self.root)
@@ -61,9 +63,9 @@ class Tree:
             return
         self.root.mkdir(parents=True, exist_ok=True)
         there: dict[str, os.stat_result] = {}
-        for path, found in self._walk("", within=content):
-            if path in content and self._is(content[path], path, found):
-                there[path] = found
+        for path, status in self._walk("", within=content):
+            if path in content and self._is(content[path], path, status):
+                there[path] = status
             else:
                 self._discard(self.root / path)
         for path, entry in content.items():
@@ -74,7 +76,7 @@ class Tree:
         self._known = {path: self._known[path] for path, entry in content.items() if entry.is_file}
 
     def drop_others(self, contents: Iterable[Content]) -> None:
-        """Lets go of all kept files but those of these contents, and those that are there now."""
+        """Delete all stored files except those of these contents and of the present one."""
         used = {entry.content for content in contents for entry in (content or {}).values()}
         used.update(content for _, content in self._known.values())
         for file in self._store.iterdir():
@@ -82,62 +84,64 @@ class Tree:
                 file.unlink()
 
     def _walk(self, below: str, within: Content = None) -> Iterator[tuple[str, os.stat_result]]:
-        """All entries below a folder with their marks; with `within`, not what is in folders that it does not have."""
+        """Yield all entries below a folder with their attributes; with `within`, leave out the contents of
+        folders that it does not have."""
         with os.scandir(self.root / below) as entries:
-            found = sorted(entries, key=lambda entry: entry.name)
-        for entry in found:
+            ordered = sorted(entries, key=lambda entry: entry.name)
+        for entry in ordered:
             path, status = f"{below}{entry.name}", entry.stat(follow_symlinks=False)
             yield path, status
             if stat.S_ISDIR(status.st_mode) and (within is None or _is_folder(within.get(path))):
                 yield from self._walk(f"{path}/", within)
 
-    def _entry(self, path: str, found: os.stat_result) -> Entry:
-        if stat.S_ISLNK(found.st_mode):
-            return Entry(found.st_mode, target=str((self.root / path).readlink()))
-        if not stat.S_ISREG(found.st_mode):
-            return Entry(found.st_mode)
+    def _entry(self, path: str, status: os.stat_result) -> Entry:
+        if stat.S_ISLNK(status.st_mode):
+            return Entry(status.st_mode, target=str((self.root / path).readlink()))
+        if not stat.S_ISREG(status.st_mode):
+            return Entry(status.st_mode)
         known = self._known.get(path)
-        if known is None or known[0] != _marks(found):
+        if known is None or known[0] != _marks(status):
             self._made += 1
             shutil.copy2(self.root / path, self._store / str(self._made))
-            known = self._known[path] = (_marks(found), self._made)
-        return Entry(found.st_mode, content=known[1])
+            known = self._known[path] = (_marks(status), self._made)
+        return Entry(status.st_mode, content=known[1])
 
-    def _is(self, entry: Entry, path: str, found: os.stat_result) -> bool:
-        """Whether what is there is this entry already; the permissions of folders are seen to afterwards."""
-        if stat.S_IFMT(entry.mode) != stat.S_IFMT(found.st_mode):
+    def _is(self, entry: Entry, path: str, status: os.stat_result) -> bool:
+        """Return whether the existing file is already this entry; the permissions of folders are set
+        afterwards."""
+        if stat.S_IFMT(entry.mode) != stat.S_IFMT(status.st_mode):
             return False
         if entry.is_file:
-            return self._known.get(path) == (_marks(found), entry.content)
+            return self._known.get(path) == (_marks(status), entry.content)
         return entry.target is None or str((self.root / path).readlink()) == entry.target
 
     def _make(self, path: str, entry: Entry) -> None:
-        place = self.root / path
+        target = self.root / path
         if entry.target is not None:
-            place.symlink_to(entry.target)
+            target.symlink_to(entry.target)
         elif entry.content is None:
-            place.mkdir()
-            place.chmod(stat.S_IMODE(entry.mode))
+            target.mkdir()
+            target.chmod(stat.S_IMODE(entry.mode))
         else:
-            shutil.copy2(self._store / str(entry.content), place)
-            self._known[path] = (_marks(place.lstat()), entry.content)
+            shutil.copy2(self._store / str(entry.content), target)
+            self._known[path] = (_marks(target.lstat()), entry.content)
 
-    def _discard(self, place: Path) -> None:
-        if not place.is_dir() or place.is_symlink():
-            place.unlink()
+    def _discard(self, path: Path) -> None:
+        if not path.is_dir() or path.is_symlink():
+            path.unlink()
             return
         self._made += 1
         try:
-            place.rename(self._discarded / f"{self.root.name}-{self._made}")
+            path.rename(self._discarded / f"{self.root.name}-{self._made}")
         except OSError as problem:
             if problem.errno != errno.EXDEV:
                 raise
-            shutil.rmtree(place)
+            shutil.rmtree(path)
 
 
 def _is_folder(entry: Entry | None) -> bool:
     return entry is not None and stat.S_ISDIR(entry.mode)
 
 
-def _marks(found: os.stat_result) -> Marks:
-    return found.st_mode, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+def _marks(status: os.stat_result) -> Marks:
+    return status.st_mode, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

@@ -122,10 +122,9 @@ class Part:
         return headers
 
 
-def wanted_part(request: web.Request, size: int, etag: str | None = None) -> Part:
-    """Return the part of `size` bytes that the request asks for: all of them, too, if it asks for several
-    ranges or its `If-Range` does not match `etag` (a quoted strong tag). Raise 416 if the range begins behind
-    the end."""
+def requested_part(request: web.Request, size: int, etag: str | None = None) -> Part:
+    """What of `size` bytes to send: the whole, too, where several parts are asked for or `If-Range` names another
+    `etag` (the quoted, strong tag). Raise 416 where the range begins behind the end."""
     whole = Part(0, size, size)
     if request.method != "GET" or not http_fields.range_applies(request.headers.get(hdrs.IF_RANGE), etag):
         return whole
@@ -155,10 +154,10 @@ async def cut_to(chunks: AsyncIterator[bytes], part: Part) -> AsyncIterator[byte
     """Yield the bytes of `chunks` that belong to the part; stop reading at its end."""
     position = 0
     async for chunk in chunks:
-        wanted = chunk[max(0, part.start - position) : max(0, part.end - position)]
+        cut = chunk[max(0, part.start - position) : max(0, part.end - position)]
         position += len(chunk)
-        if wanted:
-            yield wanted
+        if cut:
+            yield cut
         if position >= part.end:
             break
 
@@ -183,7 +182,7 @@ async def send_stored(
     whole = STORED_HEADERS | {hdrs.ETAG: etag} | dict(headers)
     if matches_etag(request, etag):
         return not_modified(whole)
-    part = wanted_part(request, size, etag)
+    part = requested_part(request, size, etag)
     async with aclosing(objects.read(key, part.start, part.end)) as chunks:
         first = await anext(chunks, b"")
         return await send_part(request, rejoined(first, chunks), part, whole)

@@ -1,6 +1,7 @@
 """Authentication of callers by their tokens (decision D1), and administrators who act for others with `Sudo`
 (decision D11)."""
 
+import base64
 import datetime
 import functools
 import re
@@ -9,12 +10,12 @@ from typing import Any, Literal, get_args
 import attrs
 from aiohttp import web
 
-from api_server.services import Key
+from api_server.services import Key, Services
 from api_server.state.audit_trail import Author
 from api_server.state.database import MAX_BIGINT, Executor, LookupCache
 from api_server.state.preconditions import Precondition
 from api_server.state.secrets import JOB_TOKEN, digest
-from api_server.web import auth_queries, context
+from api_server.web import auth_queries
 from api_server.web.auth_queries import ActingUser, RunningJob, TokenRow
 from api_server.web.errors import (
     ApiError,
@@ -106,37 +107,33 @@ class Anonymous:
     address: str | None = None
 
 
-ANONYMOUS = Anonymous()
-
-
 TOKENS = Key[LookupCache[TokenRow]]("tokens")
 #: The owner of a request's valid token, even if the token may not do what is asked.
 TOKEN_OWNER = web.RequestKey("token_owner", Actor)
 
 
 async def authenticate(
-    request: web.Request, *, takes_job_token: bool = False, reads_body: bool = True
+    request: web.Request, services: Services, *, takes_job_token: bool = False, reads_body: bool = True
 ) -> Actor | None:
     """Return the caller, or None without credentials. Raise 401 for invalid credentials and 403 for blocked
     users."""
     sent: dict[str, Any] = await with_credentials(request) if reads_body else dict(request.query)
     token = _text(sent.get("private_token")) or request.headers.get("PRIVATE-TOKEN")
     if token and not token.startswith(JOB_TOKEN):
-        return await caller_of_personal_access_token(request, token)
+        return await caller_of_personal_access_token(request, services, token)
     bearer = _bearer(request)
     if bearer and not (takes_job_token and bearer.startswith(JOB_TOKEN)):
-        return await caller_of_personal_access_token(request, bearer)
+        return await caller_of_personal_access_token(request, services, bearer)
     if not takes_job_token:
         return None
     token = (
         bearer or _text(sent.get("job_token")) or _text(sent.get("token")) or request.headers.get("JOB-TOKEN")
     )
-    return await caller_of_job_token(request, token) if token else None
+    return await caller_of_job_token(request, services, token) if token else None
 
 
-async def caller_of_personal_access_token(request: web.Request, token: str) -> Actor:
+async def caller_of_personal_access_token(request: web.Request, services: Services, token: str) -> Actor:
     """Return the caller with this personal access token. Raise 401 if it is unknown, expired or revoked."""
-    services = context.services(request)
     key = digest(token)
     row = await services[TOKENS].get(
         key, lambda: auth_queries.find_personal_access_token(services.database, key)
@@ -145,23 +142,23 @@ async def caller_of_personal_access_token(request: web.Request, token: str) -> A
         raise unauthorized()
     now = services.now
     caller = request[TOKEN_OWNER] = _caller_of_token(row, now, request.remote)
-    await _note_use(request, row, now)
-    await note_activity(request, row.user_id, row.last_activity_on)
+    await _note_use(services, row, now)
+    await note_activity(services, row.user_id, row.last_activity_on)
     return caller
 
 
-async def caller_of_job_token(request: web.Request, token: str) -> Actor:
+async def caller_of_job_token(request: web.Request, services: Services, token: str) -> Actor:
     """Return the caller with this job token. Raise 401 if it is unknown or its job has ended."""
-    row = await auth_queries.find_running_job(context.services(request).database, digest(token))
-    if row is not None and row.unacknowledged and not await acknowledge_job(request, digest(token)):
+    row = await auth_queries.find_running_job(services.database, digest(token))
+    if row is not None and row.unacknowledged and not await acknowledge_job(services, digest(token)):
         raise unauthorized()
     caller = request[TOKEN_OWNER] = _caller_of_job(row, request.remote)
     return caller
 
 
-async def acknowledge_job(request: web.Request, token_digest: bytes) -> bool:
+async def acknowledge_job(services: Services, token_digest: bytes) -> bool:
     """Record the first request of a runner for its job. Return False if the job has been taken back."""
-    async with context.services(request).database.transaction() as transaction:
+    async with services.database.transaction() as transaction:
         return await auth_queries.acknowledge_job(transaction, token_digest)
 
 
@@ -186,9 +183,9 @@ def acting_as(user: ActingUser, impersonator: Actor) -> Actor:
     return attrs.evolve(impersonator, user_id=user.id, impersonator=impersonator, **values)
 
 
-def rely_on_caller(request: web.Request, caller: Actor) -> None:
+def rely_on_caller(services: Services, caller: Actor) -> None:
     """Let the request write only if `still_valid` still returns the same caller."""
-    if (services := context.services(request)).preconditions is None:
+    if services.preconditions is None:
         return
     people = (caller, caller.impersonator) if caller.impersonator is not None else (caller,)
     names = {f"user:{person.user_id}" for person in people} | {f"token:{caller.token_id}"}
@@ -241,21 +238,28 @@ def refuse_unusable(row: TokenRow, today: datetime.date) -> None:
         raise problem
 
 
-async def _note_use(request: web.Request, row: TokenRow, now: datetime.datetime) -> None:
+async def _note_use(services: Services, row: TokenRow, now: datetime.datetime) -> None:
     """Keep `last_used_at` accurate to ten minutes, so that not every read causes a write."""
     if row.last_used_at is None or now - row.last_used_at > datetime.timedelta(minutes=10):
-        async with context.services(request).database.transaction() as transaction:
+        async with services.database.transaction() as transaction:
             await auth_queries.note_use(transaction, row.id)
 
 
-async def note_activity(request: web.Request, user_id: int, last: datetime.date | None) -> None:
+async def note_activity(services: Services, user_id: int, last: datetime.date | None) -> None:
     """Record the day on which the user was last active, in UTC, at most once a day; `last` is the recorded
     day."""
-    services = context.services(request)
     day = services.now.date()
     if last is None or last < day:
         async with services.database.transaction() as transaction:
             await auth_queries.note_activity(transaction, user_id, day)
+
+
+def basic_password(request: web.Request) -> str | None:
+    """Return the password of HTTP Basic authentication, if one was sent. Raise ValueError for what is no base64."""
+    scheme, _, credentials = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    return base64.b64decode(credentials, validate=True).decode().partition(":")[2] or None
 
 
 def _bearer(request: web.Request) -> str | None:
@@ -273,7 +277,7 @@ SUDO_PARAMETER = "sudo"
 _USERNAME = re.compile(r"[\w.-]{1,255}", re.ASCII)
 
 
-async def acting_caller(request: web.Request, actor: Actor, *, reads_body: bool) -> Actor:
+async def acting_caller(request: web.Request, services: Services, actor: Actor, *, reads_body: bool) -> Actor:
     """Return the user whom the request names by id or user name, with `actor` as the `impersonator`, or
     `actor` if it names nobody. Raise 403 if the actor may not act for others, 404 if the user does not exist,
     and 400 for an invalid value."""
@@ -286,7 +290,7 @@ async def acting_caller(request: web.Request, actor: Actor, *, reads_body: bool)
         raise forbidden("Must be admin to use sudo")
     if "sudo" not in actor.scopes:
         raise insufficient_scope("sudo")
-    user = await _find_acting_user(request, identifier)
+    user = await _find_acting_user(services, identifier)
     if user is None:
         raise not_found(f"User with ID or username '{identifier}'")
     if user.id == actor.user_id:
@@ -324,12 +328,10 @@ async def _named_user(request: web.Request, *, reads_body: bool) -> str | None:
     return str(value)
 
 
-async def _find_acting_user(request: web.Request, identifier: str) -> auth_queries.ActingUser | None:
+async def _find_acting_user(services: Services, identifier: str) -> auth_queries.ActingUser | None:
     if not _USERNAME.fullmatch(identifier):
         return None
     number = int(identifier) if identifier.isdecimal() else None
     if number is not None and number > MAX_BIGINT:
         return None
-    return await auth_queries.find_acting_user(
-        context.services(request).database, user_id=number, username=identifier
-    )
+    return await auth_queries.find_acting_user(services.database, user_id=number, username=identifier)

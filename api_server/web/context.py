@@ -4,7 +4,7 @@ Triggers send a notification whenever rights change (`tell_of_rights`), no matte
 no listener is connected, caches are at most `database.REMEMBERED_FOR` seconds old.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -28,6 +28,15 @@ def services(request: web.Request) -> Services:
         shared = request.match_info.apps[0][SERVICES]  # `request.config_dict` would search all applications
         own = request[_OF_REQUEST] = shared.for_request(None, reads=request.method in _READS)
     return own
+
+
+def with_services(handler: Callable[[web.Request, Services], Awaitable[web.StreamResponse]]) -> Handler:
+    """Return a handler that gives `handler` the request and its services."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        return await handler(request, services(request))
+
+    return handle
 
 
 def judging_again(answer: Handler) -> Handler:

@@ -52,7 +52,7 @@ _LEAST = {
 }
 
 
-def wanted_page(
+def requested_page(
     parameters: Paginated, listing: ListQuery, *, default_order: str = "id", default_sort: str = "desc"
 ) -> Page:
     """Return the page that `parameters` ask for. Raise 400 for unknown orders and broken cursors, and 405 for
@@ -119,9 +119,8 @@ async def _offset_headers(request: web.Request, page: Page, listed: ListPage) ->
     counted = listed.total is not None and listed.total <= MOST_COUNTED
     pages = max(1, -(-(listed.total or 0) // page.size))
     following = str(number + 1) if listed.more else ""
-    previous = (
-        str(number - 1) if number > 1 and listed.body != "[]" else ""
-    )  # nothing precedes a page past the end
+    # Nothing precedes a page past the end.
+    previous = str(number - 1) if number > 1 and listed.body != "[]" else ""
     links = {"prev": previous, "next": following, "first": "1", "last": str(pages) if counted else ""}
     headers = {
         "Link": await _links(request, page, "page", {rel: n for rel, n in links.items() if n}),

@@ -144,8 +144,8 @@ def integer(value: Any, _type: Any) -> int:
 
 def number(value: Any, _type: Any) -> float:
     try:
-        if not isinstance(value, bool) and math.isfinite(found := float(value)):
-            return found
+        if not isinstance(value, bool) and math.isfinite(parsed := float(value)):
+            return parsed
     except (TypeError, ValueError):
         pass
     raise Refused("is invalid")
@@ -322,9 +322,7 @@ def _texts(problem: Exception, where: str = "") -> Iterator[str]:
             for inner, note in noted:
                 name = public_name(fields[note.name])
                 yield from _texts(inner, f"{where}[{name}]" if where else name)
-            yield from map(
-                str, others
-            )  # from an attrs validator or converter, which names its parameters itself
+            yield from map(str, others)  # from attrs validators or converters, which name their parameters
         case _ItemRefused():
             yield from _texts(
                 problem.problem, where if problem.index is None else f"{where}[{problem.index}]"
@@ -342,10 +340,10 @@ def _class_hook(parameters: Any, converter: Any) -> Hook:
     }
     fill: Hook = make_dict_structure_fn(parameters, converter, **overrides)
 
-    def structured(value: Any, wanted: Any) -> Any:
+    def structured(value: Any, kind: Any) -> Any:
         if not isinstance(value, Mapping):
             raise Refused("is invalid")
-        return fill(value, wanted)
+        return fill(value, kind)
 
     return structured
 
@@ -353,14 +351,14 @@ def _class_hook(parameters: Any, converter: Any) -> Hook:
 def _field_hook(field: "attrs.Attribute[Any] | Field", converter: cattrs.Converter) -> Hook:
     """Return the hook of a field. It reads an empty value as null if null is accepted, and otherwise as not
     sent."""
-    wanted, nullable = _wanted(typing.cast("Any", field.type))
-    takes_empty = wanted is str or _origin(wanted) in (Annotated, list, CommaList, dict) or _is_choice(wanted)
+    kind, nullable = _kind_of(typing.cast("Any", field.type))
+    takes_empty = kind is str or _origin(kind) in (Annotated, list, CommaList, dict) or _is_choice(kind)
     takes_empty = takes_empty and not field.metadata.get("cleared_by_empty")
 
     def structured(value: Any, _type: Any) -> Any:
         if value is None or (value == "" and not takes_empty):
             return None if nullable else _default(field)
-        fitting = converter.structure(value, wanted)
+        fitting = converter.structure(value, kind)
         if field.metadata.get("present") and not (fitting.strip() if isinstance(fitting, str) else fitting):
             raise Refused("is empty")
         return fitting
@@ -376,8 +374,8 @@ def _default(field: "attrs.Attribute[Any] | Field") -> Any:
 
 
 @cache
-def _wanted(annotation: Any) -> tuple[Any, bool]:
-    """Return the type without `None` and `Unset`, and whether null is accepted."""
+def _kind_of(annotation: Any) -> tuple[Any, bool]:
+    """The type without `None` and `Unset`, and whether null is accepted."""
     if typing.get_origin(annotation) not in (typing.Union, types.UnionType):
         return annotation, False
     arms = typing.get_args(annotation)
@@ -385,22 +383,22 @@ def _wanted(annotation: Any) -> tuple[Any, bool]:
     return typing.Union[tuple(real)], type(None) in arms  # noqa: UP007
 
 
-def _origin(params: Any) -> Any:
-    return typing.get_origin(params)
+def _origin(kind: Any) -> Any:
+    return typing.get_origin(kind)
 
 
-def _is_choice(params: Any) -> bool:
-    return _origin(params) is Literal or (isinstance(params, type) and issubclass(params, enum.Enum))
+def _is_choice(kind: Any) -> bool:
+    return _origin(kind) is Literal or (isinstance(kind, type) and issubclass(kind, enum.Enum))
 
 
 @cache
-def _choices(params: Any) -> Mapping[str, Any]:
+def _choices(kind: Any) -> Mapping[str, Any]:
     """Return the values of a Literal or an Enum by their text."""
-    return {str(arm): arm for arm in typing.get_args(params)} or {str(arm.value): arm for arm in params}
+    return {str(arm): arm for arm in typing.get_args(kind)} or {str(arm.value): arm for arm in kind}
 
 
-def _choice(value: Any, params: Any) -> Any:
-    choices = _choices(params)
+def _choice(value: Any, kind: Any) -> Any:
+    choices = _choices(kind)
     if isinstance(value, (str, int)) and not isinstance(value, bool) and str(value) in choices:
         return choices[str(value)]
     raise Refused("does not have a valid value")
@@ -409,13 +407,13 @@ def _choice(value: Any, params: Any) -> Any:
 def _or_choice(hook: Hook) -> Hook:
     """Check the choice first: cattrs uses the hook of int for every IntEnum too and would accept any
     number."""
-    return lambda value, wanted: (_choice if _is_choice(wanted) else hook)(value, wanted)
+    return lambda value, kind: (_choice if _is_choice(kind) else hook)(value, kind)
 
 
-def _list_hook(params: Any, converter: Any) -> Hook:
-    (item,) = typing.get_args(params)
+def _list_hook(kind: Any, converter: Any) -> Hook:
+    (item,) = typing.get_args(kind)
     fill: Hook = converter.get_structure_hook(item)
-    takes_commas, has_names = _origin(params) is CommaList, attrs.has(item)
+    takes_commas, has_names = _origin(kind) is CommaList, attrs.has(item)
     blanks = (
         () if KEEPS_BLANKS in getattr(item, "__metadata__", ()) else ("", None) if takes_commas else ("",)
     )
@@ -460,19 +458,19 @@ def _check_number(items: int) -> None:
         raise Refused(f"is too long (maximum is {MAX_ITEMS} items)")
 
 
-def _bounded(value: Any, params: Any) -> str:
+def _bounded(value: Any, kind: Any) -> str:
     text = string(value, str)
-    bound = next(bound for bound in params.__metadata__ if isinstance(bound, AtMost))
+    bound = next(bound for bound in kind.__metadata__ if isinstance(bound, AtMost))
     if not bound.allows(text):
         raise Refused(f"is too long (maximum is {bound.characters} characters)")
     return text
 
 
-def _mapping(value: Any, params: Any) -> dict[str, Any]:
+def _mapping(value: Any, kind: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise Refused("is invalid")
     _check_number(len(value))
-    if typing.get_args(params)[1] is Any:
+    if typing.get_args(kind)[1] is Any:
         return value
     return {string(key, str): string(item, str) for key, item in value.items()}
 
@@ -482,9 +480,9 @@ def _converter() -> cattrs.Converter:
     for kind, hook in HOOKS.items():
         converter.register_structure_hook(kind, _or_choice(hook))
     converter.register_structure_hook_func(_is_choice, _choice)
-    converter.register_structure_hook_func(lambda wanted: _origin(wanted) is Annotated, _bounded)
-    converter.register_structure_hook_func(lambda wanted: _origin(wanted) is dict, _mapping)
-    converter.register_structure_hook_factory(lambda wanted: _origin(wanted) in (list, CommaList), _list_hook)
+    converter.register_structure_hook_func(lambda kind: _origin(kind) is Annotated, _bounded)
+    converter.register_structure_hook_func(lambda kind: _origin(kind) is dict, _mapping)
+    converter.register_structure_hook_factory(lambda kind: _origin(kind) in (list, CommaList), _list_hook)
     converter.register_structure_hook_factory(attrs.has, _class_hook)
     return converter
 

@@ -101,12 +101,12 @@ async def bounded_bodies(request: web.Request, handler: Handler) -> web.StreamRe
 
 async def read(request: web.Request, limit: int) -> bytearray:
     """Return the whole body, decoded, as a bytearray: copying it would take a millisecond for each megabyte.
-    Raise 413 above `limit` bytes, and the errors of `pieces` and `HeldBodies`."""
+    Raise 413 above `limit` bytes, and the errors of `chunks` and `HeldBodies`."""
     if _READ in request:
         return request[_READ]
     _check_length(request, limit)
     body = bytearray()
-    async for piece in pieces(request):
+    async for piece in chunks(request):
         if len(body) + len(piece) > limit:
             raise web.HTTPRequestEntityTooLarge(limit)
         request[_SHARE].take(len(piece))
@@ -128,11 +128,11 @@ def _check_length(request: web.Request, limit: int) -> None:
         raise web.HTTPRequestEntityTooLarge(limit, length)
 
 
-def pieces(request: web.Request) -> AsyncIterator[bytes]:
-    """Return the body as it arrives, decoded, in pieces of at most some hundred KiB.
+def chunks(request: web.Request) -> AsyncIterator[bytes]:
+    """The body as it comes, decoded, in pieces of some hundred KiB at most.
 
-    Raise 415 for an unknown Content-Encoding, 400 for a body that does not match it, and 408 if the client
-    stops sending.
+    Raise 415 for a Content-Encoding that is not known here, 400 for a body that is not what it says, and 408 where the
+    client stops sending.
     """
     hear = request.get(HEARD)
     return _decoded(request) if hear is None else _heard(_decoded(request), hear)

@@ -52,9 +52,9 @@ class RouteIndex:
                 for resource, text in continued.candidates(rest):
                     if text not in rest:
                         continue
-                    found, allowed = await resource.resolve(request)
-                    if found is not None:
-                        return found
+                    match_info, allowed = await resource.resolve(request)
+                    if match_info is not None:
+                        return match_info
                     methods |= allowed
             more = bool(beginning)
             beginning = beginning.rpartition("/")[0]
@@ -165,9 +165,9 @@ def setup_with_spare_slashes(app: web.Application, prefix: str) -> None:
                 request.clone(rel_url=request.rel_url.with_path(prefix + path, encoded=True))
             )
 
-        found = await at(path[start.end() :])
-        if _is_known(found) or ("//" in rest and _is_known(await at(_SLASHES.sub("/-/", rest)))):
-            return found
+        match_info = await at(path[start.end() :])
+        if _is_known(match_info) or ("//" in rest and _is_known(await at(_SLASHES.sub("/-/", rest)))):
+            return match_info
         return await at(plain(rest))
 
     app.router.resolve = find  # type: ignore[method-assign]  # aiohttp takes no other

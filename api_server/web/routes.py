@@ -253,8 +253,8 @@ def endpoint(route: Route) -> Callable[[web.Request], Awaitable[web.StreamRespon
         if route.access.who == "anyone":
             limit_body(request, context.services(request).settings.runner_body_limit)
             await auth.refuse_sudo(request, reads_body=not route.streams_body)
-        elif (found := await _caller(request, route)) is not None:
-            request[CALLER] = found
+        elif (actor := await _caller(request, route)) is not None:
+            request[CALLER] = actor
 
         async def sent() -> dict[str, Any]:
             return in_url(request) if route.streams_body else await merged(request)
@@ -336,8 +336,8 @@ async def _given(request: web.Request, route: Route, sent: Sent) -> dict[str, An
         given["params"] = await _parsed(request, route, route.parameters, sent)
     if isinstance(route.access, ResourceAccess):
         named: Any = given.get("params") or await _parsed(request, route, ById, sent)
-        found = await route.access.find(request, named.id)
-        given |= dict.fromkeys(_FOUND, found)
+        resource = await route.access.find(request, named.id)
+        given |= dict.fromkeys(_FOUND, resource)
     return given
 
 
@@ -359,30 +359,31 @@ def caller(request: web.Request) -> Actor:
 def caller_or_stranger(request: web.Request) -> Actor | auth.Anonymous:
     """Return the actor with whose rights the request is made, for routes that also allow callers without
     credentials."""
-    found: Actor | auth.Anonymous | None = request.get(CALLER)
-    return auth.Anonymous(address=request.remote) if found is None else found
+    actor: Actor | auth.Anonymous | None = request.get(CALLER)
+    return auth.Anonymous(address=request.remote) if actor is None else actor
 
 
 async def _caller(request: web.Request, route: Route) -> Actor | None:
     """Return the caller, or None without credentials if the route allows that."""
+    services = context.services(request)
     of_job, reads_body = route.access.who == "job", not route.streams_body
-    found = await auth.authenticate(
-        request, takes_job_token=of_job or route.takes_job_token, reads_body=reads_body
+    actor = await auth.authenticate(
+        request, services, takes_job_token=of_job or route.takes_job_token, reads_body=reads_body
     )
-    if found is None and route.access.strangers:
+    if actor is None and route.access.strangers:
         await auth.refuse_sudo(request, reads_body=reads_body)
         return None
-    if found is None:
+    if actor is None:
         raise unauthorized()
-    request[CALLER] = found  # the log names the caller of refused requests too
-    if found.rate is not None and not (route.never_throttled and found.admin):
-        context.services(request)[THROTTLE].count(found.user_id, found.rate, context.services(request).now)
-    if of_job and found.job_id is None:
+    request[CALLER] = actor  # the log names the caller of refused requests too
+    if actor.rate is not None and not (route.never_throttled and actor.admin):
+        services[THROTTLE].count(actor.user_id, actor.rate, services.now)
+    if of_job and actor.job_id is None:
         raise ApiError(404, {"message": "404 Job Not Found"})
-    if found.job_id is None and not found.scopes.intersection(route.scopes):
+    if actor.job_id is None and not actor.scopes.intersection(route.scopes):
         raise insufficient_scope(" ".join(route.scopes))
-    acting = await auth.acting_caller(request, found, reads_body=reads_body)
+    acting = await auth.acting_caller(request, services, actor, reads_body=reads_body)
     if route.access.who == "administrator" and not acting.admin:
         raise forbidden()
-    auth.rely_on_caller(request, acting)
+    auth.rely_on_caller(services, acting)
     return acting

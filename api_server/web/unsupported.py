@@ -52,19 +52,19 @@ class Ignored:
 @functools.cache
 def ignored_parameters() -> Mapping[str, tuple[Ignored, ...]]:
     """Return the ignored parameters by route ("GET /users")."""
-    found: defaultdict[str, list[Ignored]] = defaultdict(list)
+    ignored: defaultdict[str, list[Ignored]] = defaultdict(list)
     routes: list[str] = []
     ends = True  # the next line begins a new group of routes
     for line in resources.files("api_server.web").joinpath("unsupported.txt").read_text().splitlines():
         if line.startswith(" "):
             parameters = list(_read(line))
             for route in routes:
-                found[route] += parameters
+                ignored[route] += parameters
             ends = True
         elif line and not line.startswith("#"):
             routes = [line] if ends else [*routes, line]
             ends = False
-    return {route: tuple(parameters) for route, parameters in found.items()}
+    return {route: tuple(parameters) for route, parameters in ignored.items()}
 
 
 def _read(line: str) -> Iterator[Ignored]:
@@ -84,7 +84,11 @@ def look_at(request: web.Request, sent: dict[str, Any], known: tuple[Ignored, ..
     if not parameters:
         return
     refuses_all = context.services(request).settings.unsupported_parameters == "refuse"
-    refused = [one.name for one in parameters if refuses_all or _is_refused(one, sent[one.name])]
+    refused = [
+        parameter.name
+        for parameter in parameters
+        if refuses_all or _is_refused(parameter, sent[parameter.name])
+    ]
     check(sent, parameters)
     if refused:
         raise bad_parameters(*(f"{name} is not supported by this service" for name in refused))

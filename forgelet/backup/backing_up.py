@@ -101,7 +101,7 @@ def back_up(
             rows=sum(rows.values()),
             bytes=sum(part.size for part in writer.parts.values()),
             pushes_waited=moment.pushes_waited,
-            missing=[*(f"repository of project {one}" for one in missing), *tally.missing],
+            missing=[*(f"repository of project {missing_id}" for missing_id in missing), *tally.missing],
         )
         _close(writer, seal, header, made, rows)
     return made
@@ -185,7 +185,7 @@ def _copy_tables(writer: Writer, snapshot: Any, progress: Progress) -> dict[str,
     rows = {}
     for done, table in enumerate(tables):
         progress("tables", done, len(tables))
-        target = _Pieces(writer, table.name)
+        target = _Parts(writer, table.name)
         rows[table.name] = table_queries.dump(snapshot, table, target)
         target.flush()
     writer.add(f"{DATABASE}/sequences.json", orjson.dumps(table_queries.sequences(snapshot)))
@@ -211,7 +211,7 @@ def _close(writer: Writer, seal: Seal, header: bytes, made: BackedUp, rows: dict
     writer.close()
 
 
-class _Pieces:
+class _Parts:
     """Writes the output of COPY, packed, as members of a backup. Each member is a whole gzip file."""
 
     def __init__(self, writer: Writer, table: str) -> None:

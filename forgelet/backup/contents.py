@@ -70,12 +70,12 @@ class Places:
     def small_files(self) -> dict[str, str]:
         """Return the files that are sealed in a backup, by path: the secret key, and secrets and state of a `forgelet
         up`."""
-        found = {SECRET_KEY: (self.data_dir / SECRET_KEY).read_text()}
+        contents = {SECRET_KEY: (self.data_dir / SECRET_KEY).read_text()}
         for folder in _OF_UP if self.up is not None else ():
             for file in sorted((self.up / folder).glob("*")) if self.up is not None else ():
                 if _is_kept(file):
-                    found[f"{folder}/{file.name}"] = file.read_text()
-        return found
+                    contents[f"{folder}/{file.name}"] = file.read_text()
+        return contents
 
 
 def _is_kept(file: Path) -> bool:
@@ -87,9 +87,9 @@ def _is_kept(file: Path) -> bool:
     )
 
 
-def small_files_of_up(found: Mapping[str, str]) -> dict[str, str]:
+def small_files_of_up(files: Mapping[str, str]) -> dict[str, str]:
     """Return those of the files that belong to a `forgelet up`."""
-    return {name: text for name, text in found.items() if name.partition("/")[0] in _OF_UP}
+    return {name: text for name, text in files.items() if name.partition("/")[0] in _OF_UP}
 
 
 async def is_without_objects(objects: Objects) -> bool:
@@ -140,7 +140,7 @@ class Refs:
         longer than until `moving_until` of the monotonic clock."""
         repository = repositories.path(project_id)
         try:
-            found = (
+            files = (
                 _files_of_refs(repository)[0] if moving_until is None else _at_rest(repository, moving_until)
             )
         except FileNotFoundError:
@@ -148,7 +148,7 @@ class Refs:
             self._places.pop(project_id, None)
             return
         self.missing.discard(project_id)
-        texts = {name: content.decode("latin-1") for name, content in found.items()}
+        texts = {name: content.decode("latin-1") for name, content in files.items()}
         self._places[project_id] = self._lines.seek(0, os.SEEK_END)
         self._lines.write(orjson.dumps(texts) + b"\n")
 
@@ -167,7 +167,7 @@ class Refs:
 def _files_of_refs(repository: Path) -> tuple[dict[str, bytes], bool]:
     """Return the files that hold refs, by name, and whether none of them is locked. Raise `FileNotFoundError` if there
     is no repository."""
-    found, is_free = {"HEAD": (repository / "HEAD").read_bytes()}, True
+    contents, is_free = {"HEAD": (repository / "HEAD").read_bytes()}, True
     for folder, _, names in os.walk(repository / "refs"):
         for name in names:
             if name.endswith(".lock"):
@@ -176,12 +176,12 @@ def _files_of_refs(repository: Path) -> tuple[dict[str, bytes], bool]:
             file = os.path.join(folder, name)  # noqa: PTH118 (much faster, and everybody waits)
             content = _content(file)
             if content is not None:
-                found[os.path.relpath(file, repository)] = content
+                contents[os.path.relpath(file, repository)] = content
     # Last, because a ref moves from its own file to this one, never the other way.
     packed = _content(os.fspath(repository / "packed-refs"))
     if packed is not None:
-        found["packed-refs"] = packed
-    return found, is_free and not (repository / "packed-refs.lock").exists()
+        contents["packed-refs"] = packed
+    return contents, is_free and not (repository / "packed-refs.lock").exists()
 
 
 def _at_rest(repository: Path, given_up: float) -> dict[str, bytes]:
@@ -221,14 +221,14 @@ def copy_repository(
     writer: Writer, repositories: Repositories, project_id: int, refs: Mapping[str, bytes]
 ) -> None:
     """Write one repository to a backup."""
-    repository, place = repositories.path(project_id), f"{form.REPOSITORIES}/{project_id}"
+    repository, prefix = repositories.path(project_id), f"{form.REPOSITORIES}/{project_id}"
     has_logs = any(name.startswith("logs/") for name in refs)
     logs = {} if has_logs else dict(_logs(repository, refs))
     for name, content in {**dict(_kept_since(repository)), **refs, **logs}.items():
-        writer.add(f"{place}/{name}", content)
+        writer.add(f"{prefix}/{name}", content)
     for name in (*_KEPT, "objects"):
         for file in _files(repository / name):
-            _copy_file(writer, file, f"{place}/{file.relative_to(repository)}")
+            _copy_file(writer, file, f"{prefix}/{file.relative_to(repository)}")
 
 
 def _kept_since(repository: Path) -> Iterator[tuple[str, bytes]]:
@@ -245,7 +245,7 @@ def _files(start: Path) -> Iterator[Path]:
     if start.is_file():
         yield start
     for folder, folders, names in os.walk(start):
-        folders[:] = sorted(one for one in folders if not one.startswith(UNDER_WAY))
+        folders[:] = sorted(child for child in folders if not child.startswith(UNDER_WAY))
         yield from (Path(folder, name) for name in _that_stay(names))
 
 
@@ -268,9 +268,9 @@ def _copy_file(writer: Writer, file: Path, name: str) -> None:
     except FileNotFoundError:
         return
     with opened:
-        found = os.fstat(opened.fileno())
-        if stat.S_ISREG(found.st_mode):
-            writer.copy(name, found.st_size, opened)
+        status = os.fstat(opened.fileno())
+        if stat.S_ISREG(status.st_mode):
+            writer.copy(name, status.st_size, opened)
 
 
 #: Objects that are fetched at a time if each costs a request, and the size up to which they are held in memory.
@@ -327,10 +327,10 @@ class Copier:
                 self._copy_file(self._objects.folder / key, key)
                 yield key
             return
-        wanted = iter(keys)
-        while batch := list(islice(wanted, _AT_ONCE)):
-            for key, found in zip(batch, self._runner.run(self._fetch(batch)), strict=True):
-                self._copy_fetched(key, found)
+        remaining = iter(keys)
+        while batch := list(islice(remaining, _AT_ONCE)):
+            for key, fetched in zip(batch, self._runner.run(self._fetch(batch)), strict=True):
+                self._copy_fetched(key, fetched)
                 yield key
 
     def heads(self, last: int) -> list[str]:
@@ -363,11 +363,11 @@ class Copier:
             return size, None
         return size, b"".join([piece async for piece in self._objects.read(key, 0, size)])
 
-    def _copy_fetched(self, key: str, found: tuple[int, bytes | None] | None) -> None:
-        if found is None:
+    def _copy_fetched(self, key: str, fetched: tuple[int, bytes | None] | None) -> None:
+        if fetched is None:
             self._is_missing(key)
             return
-        size, content = found
+        size, content = fetched
         stream = self._objects.read(key, 0, size) if content is None else None
         source = io.BytesIO(content or b"") if stream is None else _Stream(stream, self._runner)
         self._write(key, size, source)
@@ -390,23 +390,23 @@ def _position(key: str) -> int:
 class _Stream:
     """A file that reads from an asynchronous iterator of chunks."""
 
-    def __init__(self, pieces: AsyncIterator[bytes], runner: asyncio.Runner) -> None:
-        self._pieces = pieces
+    def __init__(self, chunks: AsyncIterator[bytes], runner: asyncio.Runner) -> None:
+        self._chunks = chunks
         self._runner = runner
         self._left = b""
 
     def read(self, size: int = -1) -> bytes:
-        wanted = PIECE if size < 0 else size
-        while len(self._left) < wanted and (piece := self._runner.run(self._next())):
-            self._left += piece
-        given, self._left = self._left[:wanted], self._left[wanted:]
+        target = PIECE if size < 0 else size
+        while len(self._left) < target and (chunk := self._runner.run(self._next())):
+            self._left += chunk
+        given, self._left = self._left[:target], self._left[target:]
         return given
 
     async def _next(self) -> bytes:
-        return await anext(self._pieces, b"")
+        return await anext(self._chunks, b"")
 
 
-async def pieces_of(source: Source) -> AsyncIterator[bytes]:
+async def chunks_of(source: Source) -> AsyncIterator[bytes]:
     """Yield the content of a file in chunks, as the store takes it."""
     while piece := source.read(PIECE):
         yield piece

@@ -240,19 +240,19 @@ class Reader:
 
     def members(self) -> Iterator[Member]:
         """Yield all members between header and manifest. Each is read to its end before the next one."""
-        while (found := self._next()) is not None:
-            if found.name == MANIFEST:
-                signed = _parsed(_document(found))
+        while (member := self._next()) is not None:
+            if member.name == MANIFEST:
+                signed = _parsed(_document(member))
                 self._manifest_text = str(signed.get("manifest")).encode()
                 self._signature = str(signed.get("signature"))
                 self.manifest = _parsed(self._manifest_text)
                 return
-            part = self.parts.get(found.part)
-            if part is None or not is_plain(found.name):
-                raise damaged(f"{found.name!r} does not belong there")
-            part.begin(found.name, found.size)
-            content = _Watched(found.content, part)
-            yield attrs.evolve(found, content=content)
+            part = self.parts.get(member.part)
+            if part is None or not is_plain(member.name):
+                raise damaged(f"{member.name!r} does not belong there")
+            part.begin(member.name, member.size)
+            content = _Watched(member.content, part)
+            yield attrs.evolve(member, content=content)
             while content.read(PIECE):
                 pass
         raise ConfigError(CUT_OFF)
@@ -300,12 +300,12 @@ def _document(member: Member) -> bytes:
 
 def _parsed(text: bytes) -> dict[str, Any]:
     try:
-        found = orjson.loads(text)
+        document = orjson.loads(text)
     except orjson.JSONDecodeError:
-        found = None
-    if not isinstance(found, dict):
+        document = None
+    if not isinstance(document, dict):
         raise damaged("its header or manifest cannot be read")
-    return found
+    return document
 
 
 _PIECE_OF_TABLE = re.compile(r"(?P<table>\w+)\.(?P<number>\d{6})\.gz")
@@ -415,7 +415,7 @@ class Rows:
     """The rows of one table as a file that COPY reads."""
 
     def __init__(self, members: Members, table: str) -> None:
-        self._pieces = self._all(members, table)
+        self._chunks = self._all(members, table)
         self._left = b""
 
     @staticmethod
@@ -425,13 +425,13 @@ class Rows:
             members.skip()
 
     def read(self, size: int = -1) -> bytes:
-        wanted = PIECE if size < 0 else size
-        while len(self._left) < wanted:
-            piece = next(self._pieces, None)
-            if piece is None:
+        target = PIECE if size < 0 else size
+        while len(self._left) < target:
+            chunk = next(self._chunks, None)
+            if chunk is None:
                 break
-            self._left += piece
-        given, self._left = self._left[:wanted], self._left[wanted:]
+            self._left += chunk
+        given, self._left = self._left[:target], self._left[target:]
         return given
 
 

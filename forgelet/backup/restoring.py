@@ -25,7 +25,7 @@ from api_server.state.objects import Objects
 from api_server.state.secrets import KEY_FILE as SECRET_KEY
 from common.config_errors import ConfigError, first_line
 from forgelet.backup import form, table_queries
-from forgelet.backup.contents import Places, is_without_objects, pieces_of, small_files_of_up
+from forgelet.backup.contents import Places, chunks_of, is_without_objects, small_files_of_up
 from forgelet.backup.form import DATABASE, OBJECTS, PIECE, REPOSITORIES, Member, Members, Rows, opened
 from forgelet.backup.table_queries import Table
 
@@ -120,8 +120,8 @@ def _load_tables(cursor: Any, members: Members, progress: Progress) -> dict[str,
     known = {table.name for table in table_queries.tables(cursor)}
     rows = dict.fromkeys(schema["tables"], 0)
     size = 0
-    while (found := members.rows_of_next_table()) is not None:
-        name, source = found
+    while (entry := members.rows_of_next_table()) is not None:
+        name, source = entry
         if name not in known or name not in rows:
             raise form.damaged(f"the table {name} is none of its version")
         progress(DATABASE, size)
@@ -178,7 +178,7 @@ class _Files:
             self._write_file(folder / name, member)
         elif member.part == OBJECTS and self._store is not None:
             self._put.append(member.path)
-            self._runner.run(self._store.put(member.path, pieces_of(member.content)))
+            self._runner.run(self._store.put(member.path, chunks_of(member.content)))
         elif member.part == OBJECTS:
             self._write_file(self._stage / OBJECTS / member.path, member)
         else:

@@ -155,11 +155,11 @@ def load(cursor: Cursor, table: Table, source: IO[bytes]) -> int:
 
 def sequences(cursor: Cursor) -> dict[str, Any]:
     """Return for each sequence its last value, and whether that was used."""
-    found = {}
+    values = {}
     for (name,) in _rows(cursor, _SEQUENCES):
         cursor.execute(sql.SQL("SELECT last_value, is_called FROM {}").format(sql.Identifier(name)))
-        found[name] = cursor.fetchone()
-    return found
+        values[name] = cursor.fetchone()
+    return values
 
 
 def set_sequences(cursor: Cursor, values: dict[str, Any]) -> None:
@@ -172,11 +172,11 @@ def partitions(cursor: Cursor) -> list[tuple[str, str | None, str | None]]:
     return _rows(cursor, _PARTITIONS)
 
 
-def make_partitions(cursor: Cursor, wanted: Sequence[tuple[str, str | None, str | None]]) -> None:
+def make_partitions(cursor: Cursor, new_partitions: Sequence[tuple[str, str | None, str | None]]) -> None:
     """Replace the partitions, which have to be empty."""
     for name, _, _ in partitions(cursor):
         cursor.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(name)))
-    for name, since, until in wanted:
+    for name, since, until in new_partitions:
         cursor.execute(
             "SELECT make_audit_partition(%s, %s::timestamptz, %s::timestamptz)", (name, since, until)
         )
@@ -249,9 +249,9 @@ def end_loading(cursor: Cursor, foreign_keys: list[tuple[str, str, str]]) -> Non
     _triggers(cursor, "ENABLE")
 
 
-def begin_partitions(cursor: Cursor, wanted: Sequence[tuple[str, str | None, str | None]]) -> None:
+def begin_partitions(cursor: Cursor, new_partitions: Sequence[tuple[str, str | None, str | None]]) -> None:
     """Replace the partitions, and disable their triggers like all others."""
-    make_partitions(cursor, wanted)
+    make_partitions(cursor, new_partitions)
     _triggers(cursor, "DISABLE")
 
 

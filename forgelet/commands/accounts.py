@@ -92,11 +92,11 @@ def set_password(instance: Instance, username: str, password: str | None) -> Non
     """Set the password of USERNAME. Sessions in browsers end, tokens stay valid."""
     chosen = _acceptable(read_password(password))
 
-    async def change(services: Services, found: User) -> None:
+    async def change(services: Services, account: User) -> None:
         values = dict.fromkeys(field.name for field in attrs.fields(users.NewUser))
         values["password_hash"] = services.vault.hash_password(chosen)
-        async with changing(services, revokes=f"user:{found.id}") as transaction:
-            await users.update(services, transaction, found.id, author(), **values)
+        async with changing(services, revokes=f"user:{account.id}") as transaction:
+            await users.update(services, transaction, account.id, author(), **values)
 
     _with_user(instance, username, change)
     answer({"username": username}, f"The password of {username} is set.")
@@ -119,9 +119,9 @@ def unblock(instance: Instance, username: str) -> None:
 
 
 def _set_state(instance: Instance, username: str, state: Literal["active", "blocked"]) -> None:
-    async def change(services: Services, found: User) -> bool:
-        async with changing(services, revokes=f"user:{found.id}") as transaction:
-            return await users.set_state(services, transaction, found.id, state, author())
+    async def change(services: Services, account: User) -> bool:
+        async with changing(services, revokes=f"user:{account.id}") as transaction:
+            return await users.set_state(services, transaction, account.id, state, author())
 
     changed = _with_user(instance, username, change)
     answer(
@@ -158,10 +158,10 @@ async def _link_for(services: Services, user: User) -> str:
 
 async def find_user(database: Executor, username: str) -> User:
     """Return the account. Raise `ConfigError` if there is none."""
-    found = await user_queries.find_user_by_username(database, username)
-    if found is None:
+    account = await user_queries.find_user_by_username(database, username)
+    if account is None:
         raise ConfigError(f"There is no user {username}")
-    return found
+    return account
 
 
 def _with_user(
@@ -229,8 +229,8 @@ def create_token(
             )
             async with changing(services) as transaction:
                 made = await tokens.create(transaction, new, owner.username, owner.name, author())
-        shown: dict[str, Any] = json.loads(made)
-        return shown
+        entity: dict[str, Any] = json.loads(made)
+        return entity
 
     made = asyncio.run(run())
     answer(made, made["token"])
@@ -244,12 +244,12 @@ def revoke_token(instance: Instance, token_id: int) -> None:
 
     async def run() -> str:
         async with services_of(instance) as services:
-            found = await token_queries.find_token(services.database, token_id)
-            if found is None:
+            stored = await token_queries.find_token(services.database, token_id)
+            if stored is None:
                 raise ConfigError(f"There is no personal access token with id {token_id}")
             async with changing(services, revokes=f"token:{token_id}") as transaction:
-                await tokens.revoke(services, transaction, found, author())
-            return found.username
+                await tokens.revoke(services, transaction, stored, author())
+            return stored.username
 
     username = asyncio.run(run())
     answer(

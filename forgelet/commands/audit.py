@@ -111,8 +111,8 @@ def remove(instance: Instance, before: datetime.datetime, export_to: Path) -> No
             raise click.BadParameter("lies in the future", param_hint="--before")
         if (problem := (await chain.verify(db)).problem) is not None:
             raise exports.BrokenTrail(problem)
-        found = await queries.old_partitions(db, moment)
-        for partition in found:
+        partitions = await queries.old_partitions(db, moment)
+        for partition in partitions:
             with progress(partition.name) as report:
                 exported = await exports.remove_partition(db, partition, export_to, report)
             row = {"month": partition.name, "events": exported.events, "sha256": exported.sha256}

@@ -37,23 +37,23 @@ def passphrase(file: Path | None, *, is_new: bool) -> str:
     if there is none."""
     if file is not None:
         try:
-            found = file.read_text("utf-8")
+            phrase = file.read_text("utf-8")
         except OSError as problem:
             raise ConfigError(f"The passphrase file {file} cannot be read: {problem.strerror}") from None
         except UnicodeDecodeError:
             raise ConfigError(f"The passphrase file {file} is not text") from None
-        found = found.strip("\r\n")
+        phrase = phrase.strip("\r\n")
         where = f"The passphrase in {file}"
     elif VARIABLE in os.environ:
-        found, where = os.environ[VARIABLE], f"The passphrase in {VARIABLE}"
+        phrase, where = os.environ[VARIABLE], f"The passphrase in {VARIABLE}"
     elif sys.stdin.isatty():
-        found = str(click.prompt("Passphrase", hide_input=True, confirmation_prompt=is_new, err=True))
+        phrase = str(click.prompt("Passphrase", hide_input=True, confirmation_prompt=is_new, err=True))
         where = "The passphrase"
     else:
         raise ConfigError(f"There is no passphrase: give --passphrase-file or {VARIABLE}")
-    if not found:
+    if not phrase:
         raise ConfigError(f"{where} is empty")
-    return found
+    return phrase
 
 
 _EVERY_SECONDS = 0.2
@@ -201,8 +201,8 @@ def that_may_fail() -> Iterator[None]:
 
 
 def _say(file: str, made: BackedUp, *, verified: bool) -> None:
-    for one in made.missing:
-        frame.note(f"Missing: {one}")
+    for missing in made.missing:
+        frame.note(f"Missing: {missing}")
     text = (
         f"Backed up {made.projects:,} projects, {made.objects:,} stored objects, {made.rows:,} rows:"
         f" {made.bytes / 2**20:,.1f} MiB{' in ' + file if file != _STDOUT else ''}{', verified' if verified else ''}."
@@ -324,14 +324,14 @@ def _own_postgres(folder: Path) -> Iterator[str]:
 
 def _empty(folder: Path, *, existed: bool) -> None:
     with contextlib.suppress(OSError):
-        for one in folder.iterdir():
-            if one.is_symlink():  # the PostgreSQL of root lies elsewhere
-                shutil.rmtree(one.resolve(), ignore_errors=True)
-                one.unlink()
-            elif one.is_dir():
-                shutil.rmtree(one, ignore_errors=True)
+        for child in folder.iterdir():
+            if child.is_symlink():  # the PostgreSQL of root lies elsewhere
+                shutil.rmtree(child.resolve(), ignore_errors=True)
+                child.unlink()
+            elif child.is_dir():
+                shutil.rmtree(child, ignore_errors=True)
             else:
-                one.unlink()
+                child.unlink()
         if not existed:
             folder.rmdir()
 
@@ -339,28 +339,28 @@ def _empty(folder: Path, *, existed: bool) -> None:
 def _verify(file: str, passphrase_file: Path | None) -> None:
     chosen = passphrase(passphrase_file, is_new=False) if passphrase_file or VARIABLE in os.environ else None
     with _source(file) as stream:
-        found = verify(stream, chosen)
-    _say_verified(file, found)
+        verified = verify(stream, chosen)
+    _say_verified(file, verified)
 
 
-def _say_verified(file: str, found: Verified) -> None:
+def _say_verified(file: str, verified: Verified) -> None:
     tried = (
         "the passphrase fits"
-        if found.passphrase_fits
+        if verified.passphrase_fits
         else "without a passphrase it was not seen whether that fits, and whether somebody has changed the backup"
     )
-    for one in found.missing:
-        frame.note(f"Missing when it was made: {one}")
+    for missing in verified.missing:
+        frame.note(f"Missing when it was made: {missing}")
     frame.answer(
-        {"file": file, **attrs.asdict(found)},
-        f"{file} can be restored: made {found.made_at} by forgelet {found.forgelet}, {found.projects:,} projects,"
-        f" {found.objects:,} stored objects, {found.rows:,} rows; {tried}.",
+        {"file": file, **attrs.asdict(verified)},
+        f"{file} can be restored: made {verified.made_at} by forgelet {verified.forgelet},"
+        f" {verified.projects:,} projects, {verified.objects:,} stored objects, {verified.rows:,} rows; {tried}.",
     )
 
 
 def _say_restored(made: Restored, folder: Path, database_url: str | None) -> None:
-    for one in made.missing:
-        frame.note(f"Missing in the backup: {one}")
+    for missing in made.missing:
+        frame.note(f"Missing in the backup: {missing}")
     result: Mapping[str, Any] = {"data_dir": str(folder), **attrs.asdict(made)}
     how = f"`forgelet up --data-dir {folder}`" if database_url is None else "the API server with these two"
     upgraded = (

@@ -33,8 +33,8 @@ def show(instance: Instance, *, changed: bool) -> None:
         *_rows("api", instance.api_sources, instance.api_settings, instance.own_variables),
         *_rows("edge", instance.edge_sources, instance.edge_settings, instance.own_variables),
     ]
-    shown = [row for row in rows if row["source"] != "default" or not changed]
-    table(["process", "setting", "value", "source"], shown)
+    listed = [row for row in rows if row["source"] != "default" or not changed]
+    table(["process", "setting", "value", "source"], listed)
 
 
 def _rows(
@@ -50,10 +50,10 @@ def _rows(
             source = f"the file of {files[name]}"
         if source in ours:
             source = f"forgelet up ({source})"
-        yield {"process": process, "setting": name, "value": _shown(field, value), "source": source}
+        yield {"process": process, "setting": name, "value": _displayed(field, value), "source": source}
 
 
-def _shown(field: "attrs.Attribute[Any]", value: Any) -> Any:
+def _displayed(field: "attrs.Attribute[Any]", value: Any) -> Any:
     """Return the value as JSON, a mask for a secret, and a URL without its secret."""
     if field.repr not in (True, False):  # a function that masks
         text = str(value.get_secret_value() if hasattr(value, "get_secret_value") else value)

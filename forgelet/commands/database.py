@@ -71,27 +71,27 @@ def task() -> None:
 @click.pass_obj
 def list_command(instance: Instance, name: str | None, limit: int, *, failing: bool) -> None:
     """List failed tasks, newest first, then the others, oldest first."""
-    wanted = _STATUSES[:1] if failing else _STATUSES
+    statuses = _STATUSES[:1] if failing else _STATUSES
 
     async def run() -> list[dict[str, Any]]:
         async with instance.database() as database:
-            found = [await _listed(database, status, name, limit) for status in wanted]
-            return [attrs.asdict(one) for some in found for one in some]
+            lists = [await _listed(database, status, name, limit) for status in statuses]
+            return [attrs.asdict(row) for some in lists for row in some]
 
     columns = ["id", "name", "status", "attempts", "due_at", "failed_at", "reason", "arguments"]
     frame.table(columns, asyncio.run(run()))
 
 
 async def _listed(database: Database, status: Status, name: str | None, limit: int) -> list[Any]:
-    found: list[Any] = []
-    while len(found) < limit:
-        size = min(_PAGE, limit - len(found))
-        beyond = found[-1].id if found else None
+    listed: list[Any] = []
+    while len(listed) < limit:
+        size = min(_PAGE, limit - len(listed))
+        beyond = listed[-1].id if listed else None
         page = await tasks.list_tasks(database, status, name=name, beyond=beyond, limit=size)
-        found += page
+        listed += page
         if len(page) < size:
             break
-    return found
+    return listed
 
 
 @task.command("retry")
@@ -130,7 +130,7 @@ def _act(
         rows = []
         async with instance.database() as database:
             known = await _listed(database, "failed", name, 10**9) if failed else []
-            for task_id in ids or [one.id for one in known]:
+            for task_id in ids or [failed_task.id for failed_task in known]:
                 try:
                     rows.append({"id": task_id, "name": await do(database, task_id), "result": done})
                 except TaskRefused as refused:

@@ -46,21 +46,21 @@ def list_command(instance: Instance, prefix: str, limit: int) -> None:
     """
 
     async def stored(api: EdgeApi) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
+        responses: list[dict[str, Any]] = []
         after: str | None = None
-        while len(found) < limit:
-            page, after = await api.stored(prefix, after, min(_PAGE, limit - len(found)))
-            found += page
+        while len(responses) < limit:
+            page, after = await api.stored(prefix, after, min(_PAGE, limit - len(responses)))
+            responses += page
             if after is None:
                 break
-        return found
+        return responses
 
     asked = _of_each(instance, stored)
-    rows = [{"edge": one["edge"], **row} for one in asked for row in one.get("found", [])]
+    rows = [{"edge": edge["edge"], **row} for edge in asked for row in edge.get("result", [])]
     frame.table(["edge", "url", "kind", "bytes", "age", "hits", "tier", "private", "fresh_until"], rows)
-    for one in asked:
-        if one.get("problem"):
-            frame.note(f"{one['edge']}: {one['problem']}")
+    for edge in asked:
+        if edge.get("problem"):
+            frame.note(f"{edge['edge']}: {edge['problem']}")
     _end(asked)
 
 
@@ -87,10 +87,10 @@ def purge_command(
     keys = asyncio.run(_keys(instance, projects)) if projects else []
     document = {"prefixes": ["/"]} if everything else {"keys": keys, "prefixes": list(prefixes)}
 
-    async def told(api: EdgeApi) -> int:
+    async def purge(api: EdgeApi) -> int:
         return await api.purge(document)
 
-    rows = [{"purged": one.pop("found", None), **one} for one in _of_each(instance, told)]
+    rows = [{"purged": row.pop("result", None), **row} for row in _of_each(instance, purge)]
     frame.table(["edge", "purged", "problem"], rows)
     _end(rows)
 
@@ -99,10 +99,10 @@ async def _keys(instance: Instance, projects: Sequence[str]) -> list[str]:
     keys = []
     async with instance.database() as database:
         for named in projects:
-            found = await queries.project(database, named)
-            if found is None:
+            project = await queries.project(database, named)
+            if project is None:
                 raise ConfigError(f"There is no project {named}: name it by its id or its full path")
-            keys.append(project_key(found.id))
+            keys.append(project_key(project.id))
     return keys
 
 
@@ -111,18 +111,22 @@ async def _status(api: EdgeApi) -> dict[str, Any]:
 
 
 def _of_each(instance: Instance, ask: Callable[[EdgeApi], Awaitable[Any]]) -> list[dict[str, Any]]:
-    """Ask all edges at the same time. Return `edge`, `problem` and `found` (or the columns of a status) for each."""
+    """Ask all edges at the same time. Return `edge`, `problem` and `result` (or the columns of a status) for each."""
 
-    async def one(api: EdgeApi) -> dict[str, Any]:
+    async def ask_edge(api: EdgeApi) -> dict[str, Any]:
         try:
-            found = await ask(api)
+            result = await ask(api)
         except (EdgeRefuses, aiohttp.ClientError, OSError, ValueError) as problem:
             return {"edge": api.url, "problem": why(problem)}
-        return {"edge": api.url, "problem": None, **(_shown(found) if ask is _status else {"found": found})}
+        return {
+            "edge": api.url,
+            "problem": None,
+            **(_columns(result) if ask is _status else {"result": result}),
+        }
 
     async def everybody() -> list[dict[str, Any]]:
         async with aiohttp.ClientSession() as session:
-            return list(await asyncio.gather(*map(one, _apis_of(instance, session))))
+            return list(await asyncio.gather(*map(ask_edge, _apis_of(instance, session))))
 
     return asyncio.run(everybody())
 
@@ -133,20 +137,20 @@ def _apis_of(instance: Instance, session: Any) -> list[EdgeApi]:
     return [EdgeApi(url, instance.purge_token, session, _SECONDS) for url in instance.edge_urls]
 
 
-def _shown(said: dict[str, Any]) -> dict[str, Any]:
+def _columns(status: dict[str, Any]) -> dict[str, Any]:
     """Return the columns of the table for an edge's status; `status` has all of it for programs."""
-    requests, stored, origin = said.get("requests", {}), said.get("stored", {}), said.get("origin", {})
+    requests, stored, origin = status.get("requests", {}), status.get("stored", {}), status.get("origin", {})
     asked = sum(requests.values())
     reachable = {True: "reachable", False: "not reachable"}.get(origin.get("reachable"), "not known")
     return {
-        "version": said.get("version"),
+        "version": status.get("version"),
         "hit_ratio": f"{requests.get('hit', 0) / asked:.0%}" if asked else None,
         "responses": sum(tier.get("responses", 0) for tier in stored.values()),
         "bytes": sum(tier.get("bytes", 0) for tier in stored.values()),
         "origin": reachable,
         "storage_token": origin.get("token"),
-        "problem": origin.get("problem") or said.get("purges", {}).get("problem"),
-        "status": said,
+        "problem": origin.get("problem") or status.get("purges", {}).get("problem"),
+        "status": status,
     }
 
 

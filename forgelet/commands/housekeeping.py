@@ -43,10 +43,10 @@ def repository() -> None:
 def check_repositories(instance: Instance, projects: Sequence[str]) -> None:
     """Check the repositories of PROJECTS (ids or full paths), or all, with git-fsck(1), and look for each commit that
     the database names. Exit with status 1 if something is wrong."""
-    found = asyncio.run(_check(instance, projects))
-    frame.table(["project", "path", "problem"], found, empty="All that was looked at is whole.")
-    if found:
-        raise click.ClickException(f"{len(found):,} things are wrong")
+    problems = asyncio.run(_check(instance, projects))
+    frame.table(["project", "path", "problem"], problems, empty="All that was looked at is whole.")
+    if problems:
+        raise click.ClickException(f"{len(problems):,} things are wrong")
 
 
 @repository.command("pack")
@@ -57,10 +57,10 @@ def pack_command(instance: Instance, projects: Sequence[str]) -> None:
     status 1 if one could not be packed."""
     if is_under_way(_repositories(instance).root):
         raise ConfigError("A backup is under way: pack when it has ended")
-    found = asyncio.run(_pack(instance, projects))
-    frame.table(["project", "path", "result"], found)
+    results = asyncio.run(_pack(instance, projects))
+    frame.table(["project", "path", "result"], results)
     failed = [
-        one for one in found if one["result"] not in ("packed", "somebody else is packing it", _NOTHING)
+        row for row in results if row["result"] not in ("packed", "somebody else is packing it", _NOTHING)
     ]
     if failed:
         raise click.ClickException(f"{len(failed):,} repositories could not be packed")
@@ -69,24 +69,26 @@ def pack_command(instance: Instance, projects: Sequence[str]) -> None:
 async def _check(instance: Instance, projects: Sequence[str]) -> list[dict[str, Any]]:
     problems = []
     async with instance.database(statement_timeout=600) as database:
-        wanted = await _wanted(database, projects)
-        with frame.progress("Checking repositories", len(wanted)) as done:
-            for one in wanted:
-                folder = _repositories(instance).path(one.id)
+        chosen = await _chosen_projects(database, projects)
+        with frame.progress("Checking repositories", len(chosen)) as done:
+            for project in chosen:
+                folder = _repositories(instance).path(project.id)
                 messages = (
                     []
-                    if _is_to_come(folder, one)
+                    if _is_to_come(folder, project)
                     else await object_checks.repository_problems(folder, _SECONDS)
                 )
                 if folder.is_dir():
-                    named = await queries.named_commits(database, one.id)
+                    named = await queries.named_commits(database, project.id)
                     gone = await object_checks.missing_commits(folder, [row.sha for row in named])
                     messages += [
                         f"the commit {row.sha} is missing, which {row.named_by} names"
                         for row in named
                         if row.sha in gone
                     ]
-                problems += [{"project": one.id, "path": one.full_path, "problem": text} for text in messages]
+                problems += [
+                    {"project": project.id, "path": project.full_path, "problem": text} for text in messages
+                ]
                 done(1)
     return problems
 
@@ -94,16 +96,16 @@ async def _check(instance: Instance, projects: Sequence[str]) -> list[dict[str, 
 async def _pack(instance: Instance, projects: Sequence[str]) -> list[dict[str, Any]]:
     results = []
     async with instance.database() as database:
-        wanted = await _wanted(database, projects)
-        with frame.progress("Packing repositories", len(wanted)) as done:
-            for one in wanted:
-                folder = _repositories(instance).path(one.id)
+        chosen = await _chosen_projects(database, projects)
+        with frame.progress("Packing repositories", len(chosen)) as done:
+            for project in chosen:
+                folder = _repositories(instance).path(project.id)
                 result = (
                     _NOTHING
-                    if _is_to_come(folder, one)
+                    if _is_to_come(folder, project)
                     else await _packed(folder, instance, database.now.timestamp())
                 )
-                results.append({"project": one.id, "path": one.full_path, "result": result})
+                results.append({"project": project.id, "path": project.full_path, "result": result})
                 done(1)
     return results
 
@@ -123,17 +125,17 @@ async def _packed(folder: Any, instance: Instance, now: float) -> str:
     return "packed" if done else "somebody else is packing it"
 
 
-async def _wanted(database: Any, projects: Sequence[str]) -> list[queries.NamedProject]:
+async def _chosen_projects(database: Any, projects: Sequence[str]) -> list[queries.NamedProject]:
     """Return those projects, or all. Raise `ConfigError` if one does not exist."""
     if not projects:
         return await queries.all_projects(database)
-    found = []
+    chosen = []
     for text in projects:
-        one = await queries.project(database, text)
-        if one is None:
+        project = await queries.project(database, text)
+        if project is None:
             raise ConfigError(f"There is no project {text}: name it by its id or its full path")
-        found.append(one)
-    return found
+        chosen.append(project)
+    return chosen
 
 
 def _repositories(instance: Instance) -> Repositories:
@@ -160,14 +162,14 @@ def sweep_command(instance: Instance, *, dry_run: bool) -> None:
     """
     with _store_that_answers():
         removed = asyncio.run(_sweep(instance, dry_run=dry_run))
-    count = sum("key" in one for one in removed)
-    size = sum(one["bytes"] for one in removed)
+    count = sum("key" in row for row in removed)
+    size = sum(row["bytes"] for row in removed)
     verb = "would be removed" if dry_run else "removed"
     lines = [
-        f"{one['key']}: {one['bytes']:,} bytes, no row names it"
-        if "key" in one
-        else f"{one['file']}: an upload that was cut off"
-        for one in removed
+        f"{row['key']}: {row['bytes']:,} bytes, no row names it"
+        if "key" in row
+        else f"{row['file']}: an upload that was cut off"
+        for row in removed
     ]
     lines.append(f"{verb}: {count:,} objects of {size:,} bytes, {len(removed) - count:,} unfinished uploads")
     frame.answer({"dry_run": dry_run, "removed": removed}, "\n".join(lines))
@@ -191,7 +193,7 @@ async def _sweep(instance: Instance, *, dry_run: bool) -> list[dict[str, Any]]:
         with frame.progress("Looking at stored objects") as done:
             age = at_least(settings.orphan_age)
             async for swept in sweep(connected, _objects(instance), age, root, dry_run=dry_run):
-                removed += [{"key": one.key, "bytes": one.size} for one in swept.objects]
+                removed += [{"key": stored.key, "bytes": stored.size} for stored in swept.objects]
                 removed += [{"file": str(file), "bytes": 0} for file in swept.unfinished]
                 done(len(swept.objects) + len(swept.unfinished))
     return removed
@@ -238,20 +240,20 @@ def remove_data(instance: Instance, before: datetime.datetime, *, dry_run: bool,
         click.confirm(
             f"Remove the logs and artifacts of all jobs that finished before {before:%Y-%m-%d}?", abort=True
         )
-    found, size = asyncio.run(_remove(instance, before.replace(tzinfo=datetime.UTC), dry_run=dry_run))
+    count, size = asyncio.run(_remove(instance, before.replace(tzinfo=datetime.UTC), dry_run=dry_run))
     verb = "would be removed" if dry_run else "removed"
-    said = {"jobs": found, "bytes": size, "removed": not dry_run}
-    answer(said, f"{verb}: {size:,} bytes of {found:,} jobs")
+    said = {"jobs": count, "bytes": size, "removed": not dry_run}
+    answer(said, f"{verb}: {size:,} bytes of {count:,} jobs")
 
 
 async def _remove(instance: Instance, moment: datetime.datetime, *, dry_run: bool) -> tuple[int, int]:
-    found = size = 0
+    count = size = 0
     async with instance.database(statement_timeout=_STATEMENT_TIMEOUT) as connected:
         async for removed in remove_before(connected, moment, dry_run=dry_run):
-            found += removed.jobs
+            count += removed.jobs
             size += removed.bytes
             if sys.stderr.isatty():
-                click.echo(f"\r{found:,} jobs, {size:,} bytes", nl=False, err=True)
-    if found and sys.stderr.isatty():
+                click.echo(f"\r{count:,} jobs, {size:,} bytes", nl=False, err=True)
+    if count and sys.stderr.isatty():
         click.echo(err=True)
-    return found, size
+    return count, size

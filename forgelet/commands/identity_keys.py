@@ -24,12 +24,12 @@ def list_keys(instance: Instance) -> None:
 
     async def run() -> list[dict[str, Any]]:
         async with instance.database() as database:
-            return _shown(await queries.list_keys(database), database.now)
+            return _rows(await queries.list_keys(database), database.now)
 
     table(["kid", "use", "signs_from"], asyncio.run(run()))
 
 
-def _shown(listed: list[queries.ShownKey], now: datetime.datetime) -> list[dict[str, Any]]:
+def _rows(listed: list[queries.ShownKey], now: datetime.datetime) -> list[dict[str, Any]]:
     """Return the rows of the keys, which are the newest first."""
     signing = next((key for key in listed if key.signs_from <= now), listed[-1] if listed else None)
     return [

@@ -116,10 +116,10 @@ async def _run_mirror(transaction: Transaction, mirror_id: int) -> None:
 
 async def _redeliver(transaction: Transaction, delivery_id: int) -> None:
     """Send a delivery again as the API does, with the same audit event."""
-    place = await list_queries.place_of_delivery(transaction, delivery_id)
-    check = await service_queries.hold(transaction, place.project_id, place.check_id)
+    ids = await list_queries.check_of_delivery(transaction, delivery_id)
+    check = await service_queries.hold(transaction, ids.project_id, ids.check_id)
     await delivery_queries.redeliver(transaction, check.id, delivery_id)
-    project = await queries.project(transaction, str(place.project_id))
+    project = await queries.project(transaction, str(ids.project_id))
     if project is None:
         raise NotFound
     await record(
@@ -132,19 +132,19 @@ async def _redeliver(transaction: Transaction, delivery_id: int) -> None:
 
 
 def _listed(
-    instance: Instance, limit: int, read: Read, wanted: Callable[[dict[str, Any]], bool] | None = None
+    instance: Instance, limit: int, read: Read, accepts: Callable[[dict[str, Any]], bool] | None = None
 ) -> list[dict[str, Any]]:
-    """Return up to `limit` rows of a list for which `wanted` is true."""
+    """Return up to `limit` rows of a list that `accepts` takes."""
 
     async def run() -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
+        rows: list[dict[str, Any]] = []
         page, more = Page(size=_PAGE, counted=False), limit > 0
         async with instance.database() as database:
-            while more and len(found) < limit:
+            while more and len(rows) < limit:
                 listed = await read(database, page)
-                found += [row for row in orjson.loads(listed.body) if wanted is None or wanted(row)]
+                rows += [row for row in orjson.loads(listed.body) if accepts is None or accepts(row)]
                 page, more = Page(size=_PAGE, counted=False, after=listed.last_id), listed.more
-        return found[:limit]
+        return rows[:limit]
 
     return asyncio.run(run())
 
@@ -157,11 +157,11 @@ def _act(
     async def run() -> list[dict[str, Any]]:
         rows = []
         async with instance.database() as database:
-            for one in ids:
-                row: dict[str, Any] = {"id": one, "result": done, "problem": None}
+            for item_id in ids:
+                row: dict[str, Any] = {"id": item_id, "result": done, "problem": None}
                 try:
                     async with database.transaction() as transaction:
-                        await do(transaction, one)
+                        await do(transaction, item_id)
                 except NotFound:
                     row |= {"result": None, "problem": "there is none of this id, or it is switched off"}
                 rows.append(row)

@@ -26,7 +26,7 @@ from click.core import ParameterSource
 from common.config_errors import own_command, writable
 from forgelet.frame import Command, answer, wants_json
 from forgelet.instance import Instance
-from forgelet.local import postgres_binaries
+from forgelet.local import embedded_postgres
 from forgelet.local.data_directory import CHECKOUT, TOKEN_SHOWN, DataDirectory, default_data_dir
 from forgelet.local.processes import ENDING_SIGNALS, START_TIMEOUT, CannotStart
 from forgelet.local.supervisor import Forgelet, Plan, never
@@ -137,7 +137,7 @@ class ReadyFile:
 
 
 if TYPE_CHECKING:
-    from forgelet.local.runner_rules import Rules
+    from forgelet.local.runner import Rules
     from forgelet.testing.api import Api
 
 #: The value of `--runner` without a file, and of its variable.
@@ -159,10 +159,7 @@ def rules_of(option: str | None) -> "Rules | None":
     """Return the rules of the runner, or None if there is to be none. Raise `ConfigError` if they are invalid."""
     if option is None:
         return None
-    from forgelet.local.runner_rules import (
-        Rules,
-        read_rules,
-    )  # the start does without it if there is no runner
+    from forgelet.local.runner import Rules, read_rules  # the start does without it if there is no runner
 
     return Rules() if option == PLAYS_ALL else read_rules(Path(option))
 
@@ -194,7 +191,7 @@ def playing(forgelet: Forgelet, rules: "Rules") -> Iterator[None]:
 
 
 if TYPE_CHECKING:
-    from forgelet.local.runner_rules import Rules
+    from forgelet.local.runner import Rules
 
 _port = click.IntRange(0, 65535)
 
@@ -326,7 +323,7 @@ def up(
         raise CannotStart("The program git was not found; install it and try again")
     named = folder_for_tests(instance, database_url) if testing else instance.named
     if database_url:
-        postgres_binaries.check_external(database_url)
+        embedded_postgres.check_external(database_url)
     addresses = _addresses(api_port, edge_port, no_edge=no_edge, testing=testing)
     addresses = attrs.evolve(addresses, host=host, external_host=external_host)
     chosen = {} if gitlab_version is None else {f"{API.prefix}GITLAB_VERSION": gitlab_version}
@@ -367,7 +364,7 @@ def run(
     _obey_signals(forgelet)
     os.umask(0o077)
     if plan.database_url is None:
-        postgres_binaries.forget_variables()
+        embedded_postgres.forget_variables()
     begun = time.monotonic()
     with plan.data.opened():
         if ready_file:
@@ -376,7 +373,7 @@ def run(
             plan.data.write_secret("root-token", root_token)
             plan.data.remember(TOKEN_SHOWN, "yes")
         with forgelet:
-            from forgelet.local import demo_data, demo_story  # nobody waits for their import at this point
+            from forgelet.local import demo_data  # nobody waits for their import at this point
 
             plan = forgelet.plan  # with the ports that were taken
             tell(f"Ready after {time.monotonic() - begun:.1f} s.")
@@ -391,7 +388,7 @@ def run(
                     if not plan.testing:  # its imports take longer than all the rest
                         link = functools.partial(tell_sign_in_link, plan, forgelet.api())
                         threading.Thread(target=link, daemon=True).start()
-                    story = demo_story.told(forgelet.api(), plan.data, tell)
+                    story = demo_data.told(forgelet.api(), plan.data, tell)
                     with story if with_demo else contextlib.nullcontext():
                         forgelet.watch()
     sys.exit(0)

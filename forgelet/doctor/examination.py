@@ -13,7 +13,7 @@ import click
 from common import logs
 from common.config_errors import ConfigError
 from common.settings import SETTINGS_FILE_VARIABLE
-from forgelet.doctor import machine, processes, services
+from forgelet.doctor import processes, surroundings
 from forgelet.doctor.findings import DiagnosedInstance, Finding, State, failed, read_settings, warning, worst
 from forgelet.frame import Command, answer
 from forgelet.instance import Instance
@@ -22,17 +22,17 @@ from forgelet.local import variables
 Check = Callable[[DiagnosedInstance], Awaitable[list[Finding]]]
 #: The checks by the names that are shown with their findings, in this order.
 CHECKS: Mapping[str, Check] = {
-    "versions": machine.versions,
-    "clock": machine.clock,
-    "disk": machine.disks,
-    "files": machine.modes,
-    "database": services.database,
+    "versions": surroundings.versions,
+    "clock": surroundings.clock,
+    "disk": surroundings.disks,
+    "files": surroundings.modes,
+    "database": surroundings.database,
     "API server": processes.api_server,
     "storage edge": processes.storage_edge,
     "edges": processes.edges,
-    "mail": services.mail,
-    "object store": services.object_store,
-    "shared store": services.shared_store,
+    "mail": surroundings.mail,
+    "object store": surroundings.object_store,
+    "shared store": surroundings.shared_store,
     "work": processes.work,
 }
 _OF_RUNNING = ("database", "edges", "work")
@@ -62,22 +62,22 @@ async def examine_stopped(environment: Mapping[str, str]) -> Examined:
     return await _examine(checks, environment, LONGEST)
 
 
-async def settings_cannot_be_found(mistake: ConfigError) -> Examined:
+async def settings_cannot_be_found(error: ConfigError) -> Examined:
     """Check what the machine needs, if there is no instance yet."""
     checks = {name: CHECKS[name] for name in _OF_MACHINE}
     examined = await _examine(checks, {}, LONGEST, known=False)
-    what, _, remedy = mistake.message.partition(": ")
+    what, _, remedy = error.message.partition(": ")
     return attrs.evolve(examined, findings={"settings": [warning(what, remedy)], **examined.findings})
 
 
 async def _examine(
-    wanted: Mapping[str, Check], environment: Mapping[str, str], longest: float, *, known: bool = True
+    chosen: Mapping[str, Check], environment: Mapping[str, str], longest: float, *, known: bool = True
 ) -> Examined:
     begun, counted = time.time(), time.monotonic()
     api, edge, settings = read_settings(environment) if known else (None, None, [])
     async with aiohttp.ClientSession() as session:
         instance = DiagnosedInstance(environment, api, edge, session)
-        checks = {name: asyncio.create_task(_found(check, instance)) for name, check in wanted.items()}
+        checks = {name: asyncio.create_task(_findings_of(check, instance)) for name, check in chosen.items()}
         await asyncio.wait(checks.values(), timeout=longest)
         hangs = [name for name, check in checks.items() if not check.done()]
         for name in hangs:
@@ -92,11 +92,11 @@ async def _examine(
     return Examined(findings, bool(hangs))
 
 
-async def _found(check: Check, instance: DiagnosedInstance) -> list[Finding]:
+async def _findings_of(check: Check, instance: DiagnosedInstance) -> list[Finding]:
     try:
         return await check(instance)
-    except ConfigError as mistake:
-        return [failed(mistake.message, "put that right")]
+    except ConfigError as error:
+        return [failed(error.message, "put that right")]
     except Exception as problem:  # a failing check does not affect the others
         return [
             failed(f"this could not be looked at: {type(problem).__name__} {problem}", "tell its developers")
@@ -135,18 +135,22 @@ def doctor(instance: Instance, *, quiet: bool) -> int:
     logs.set_level("CRITICAL")  # problems are reported here, once
     examined = _examined(instance)
     findings = {
-        check: [finding for finding in found if not quiet or finding.state != "ok"]
-        for check, found in examined.findings.items()
+        check: [finding for finding in of_check if not quiet or finding.state != "ok"]
+        for check, of_check in examined.findings.items()
     }
     lines = [
         f"{click.style(finding.state.ljust(7), _COLOURS[finding.state])} {check:<13}{finding.text}"
-        for check, found in findings.items()
-        for finding in found
+        for check, of_check in findings.items()
+        for finding in of_check
     ]
-    state = worst(finding for found in examined.findings.values() for finding in found)
+    state = worst(finding for of_check in examined.findings.values() for finding in of_check)
     document = {
         "state": state,
-        "findings": [{"check": check, **one.as_json()} for check, found in findings.items() for one in found],
+        "findings": [
+            {"check": check, **finding.as_json()}
+            for check, of_check in findings.items()
+            for finding in of_check
+        ],
     }
     answer(document, "\n".join(lines) or "All is well.")
     status = 1 if state == "failed" else 0
@@ -159,12 +163,12 @@ def doctor(instance: Instance, *, quiet: bool) -> int:
 def _examined(instance: Instance) -> Examined:
     try:
         environment, data, running = instance.environment, instance.data, instance.running
-    except ConfigError as mistake:
+    except ConfigError as error:
         if instance.named is not None:
             raise
         if any(name.startswith((variables.API.prefix, SETTINGS_FILE_VARIABLE)) for name in os.environ):
             return asyncio.run(examine(os.environ))  # the settings' problems are among the findings
-        return asyncio.run(settings_cannot_be_found(mistake))
+        return asyncio.run(settings_cannot_be_found(error))
     if data is not None and running is None and variables.has_own_postgres(data):
         return asyncio.run(examine_stopped(environment))
     return asyncio.run(examine(environment))

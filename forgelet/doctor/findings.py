@@ -58,7 +58,7 @@ def failed(what: str, remedy: str) -> Finding:
     return Finding("failed", what, remedy)
 
 
-def of_mistake(
+def from_error(
     sentence: str, otherwise: str = "put that right, the process does not start with it"
 ) -> Finding:
     """Report an error with which a process would refuse to start. The remedy follows its last colon; if there is none,
@@ -125,11 +125,11 @@ def _settings(sources: Sources[Any], findings: list[Finding]) -> Any:
     while True:
         try:
             return attrs.evolve(sources, environment=environment).settings()
-        except ConfigError as mistake:
-            finding = of_mistake(mistake.message)
+        except ConfigError as error:
+            finding = from_error(error.message)
             if finding not in findings:  # both processes read the same file
                 findings.append(finding)
-            named = _VARIABLE.search(mistake.message)
+            named = _VARIABLE.search(error.message)
             if named is None or environment.pop(named[0], None) is None:
                 return None
 

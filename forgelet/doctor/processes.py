@@ -33,7 +33,7 @@ from forgelet.doctor.findings import (
     unreachable,
     warning,
 )
-from forgelet.doctor.services import CLOCKS_DIFFER
+from forgelet.doctor.surroundings import CLOCKS_DIFFER
 
 #: By the states of readiness. A part that is ok and has a message says what slows the process down.
 _STATES = {"ok": warning, "degraded": warning, "failed": failed}
@@ -58,36 +58,36 @@ async def storage_edge(instance: DiagnosedInstance) -> list[Finding]:
 async def _process(
     session: aiohttp.ClientSession, title: str, settings: Any, command: str, *, tls: bool
 ) -> list[Finding]:
-    place = f"{settings.host}:{settings.port}"
+    address = f"{settings.host}:{settings.port}"
     base = _base(settings.host, settings.port, tls=tls)
     try:
         status, body = await _ask(session, f"{base}{LIVENESS}")
     except (aiohttp.ClientError, OSError, ValueError) as problem:
         return [await _silent(title, settings, command, unreachable(problem))]
     if body == {"status": "starting"}:
-        return [warning(f"{title} is starting on {place}", "wait, and look at its log if that takes long")]
+        return [warning(f"{title} is starting on {address}", "wait, and look at its log if that takes long")]
     if status != 200 or body != {"status": "ok"}:
-        return [_taken(title, place)]
-    return [ok(f"{title} runs on {place}"), *await _readiness(session, title, settings, base)]
+        return [_taken(title, address)]
+    return [ok(f"{title} runs on {address}"), *await _readiness(session, title, settings, base)]
 
 
 async def _silent(title: str, settings: ClientSettings, command: str, reason: str) -> Finding:
     host, port = getattr(settings, "host", ""), getattr(settings, "port", 0)
     try:
         await in_thread(_bind, host, port)
-    except ConfigError as mistake:
-        if "in use" in mistake.message:
+    except ConfigError as error:
+        if "in use" in error.message:
             return _taken(title, f"{host}:{port}", f" ({reason})")
-        return failed(mistake.message, "choose another host or port")
+        return failed(error.message, "choose another host or port")
     return warning(
         f"{title} does not run: nothing listens on {host}:{port}",
         f"start it: `forgelet up` for everything, `{command}` for it alone",
     )
 
 
-def _taken(title: str, place: str, reason: str = "") -> Finding:
+def _taken(title: str, address: str, reason: str = "") -> Finding:
     return failed(
-        f"what listens on {place} is not {title}{reason}",
+        f"what listens on {address} is not {title}{reason}",
         f"stop the other program (`ss -ltnp` names it), or give {title} another port",
     )
 
@@ -161,7 +161,7 @@ async def edges(instance: DiagnosedInstance) -> list[Finding]:
 
 
 async def _edge(api: EdgeApi) -> list[Finding]:
-    shown = str(URL(api.url).with_user(None))
+    url = str(URL(api.url).with_user(None))
     try:
         async with api.session.get(
             written_url(f"{api.url.rstrip('/')}{LIVENESS}"), timeout=aiohttp.ClientTimeout(total=api.timeout)
@@ -169,20 +169,20 @@ async def _edge(api: EdgeApi) -> list[Finding]:
             living, date = answer.status == 200, answer.headers.get("Date")
         status = await api.status() if living else {}
     except EdgeRefuses as problem:
-        return [_refused(shown, problem.status)]
+        return [_refused(url, problem.status)]
     except (aiohttp.ClientError, OSError, ValueError) as problem:
         return [
             failed(
-                f"the edge {shown} cannot be reached: {unreachable(problem)}",
+                f"the edge {url} cannot be reached: {unreachable(problem)}",
                 "start it, or mend or remove its URL in edge_urls",
             )
         ]
     if not living:
-        return [failed(f"what answers at {shown} is no storage edge", "mend its URL in edge_urls")]
+        return [failed(f"what answers at {url} is no storage edge", "mend its URL in edge_urls")]
     return [
-        ok(f"the edge {shown} can be reached, and takes the purge token"),
-        *_of_origin(shown, status.get("origin") or {}),
-        *_of_clock(shown, date),
+        ok(f"the edge {url} can be reached, and takes the purge token"),
+        *_of_origin(url, status.get("origin") or {}),
+        *_of_clock(url, date),
     ]
 
 
@@ -280,12 +280,12 @@ def _is_here(origin: URL, settings: Settings) -> bool:
     return origin in here
 
 
-def _storage_token(has: str, wanted: str) -> Finding:
+def _storage_token(has: str, expected: str) -> Finding:
     remedy = f"give the edge's storage_token the value of {_STORAGE}"
-    if not has or not wanted:
+    if not has or not expected:
         whose = "the edge's storage_token" if not has else f"the token of {_STORAGE}"
         return failed(f"{whose} is not set: private files are not served", remedy)
-    if not hmac.compare_digest(has.encode(), wanted.encode()):
+    if not hmac.compare_digest(has.encode(), expected.encode()):
         return failed("the edge's storage_token is not the one that the service knows it by", remedy)
     return ok("the edge's storage_token is the one that the service knows it by")
 
@@ -332,9 +332,9 @@ def _findings_of(failures: Sequence[Failure]) -> list[Finding]:
     return findings
 
 
-def _finding(one: Failure) -> Finding:
+def _finding(failure: Failure) -> Finding:
     """Return the finding for a failure. Missing runners are a warning: the service works, and somebody else has to
     start them."""
-    since = f" since {one.since:%Y-%m-%d %H:%M:%S} UTC" if one.since else ""
-    say = warning if one.kind == "runner" else failed
-    return say(f"{one.kind} {one.name}{since}: {one.reason}", one.remedy)
+    since = f" since {failure.since:%Y-%m-%d %H:%M:%S} UTC" if failure.since else ""
+    say = warning if failure.kind == "runner" else failed
+    return say(f"{failure.kind} {failure.name}{since}: {failure.reason}", failure.remedy)

@@ -179,15 +179,15 @@ def registration(data: DataDirectory) -> Iterator[None]:
 
 def registered() -> list[DataDirectory]:
     """Return the folders in which a `forgelet up` of this user runs. Forget those of killed processes."""
-    found = []
+    running = []
     with contextlib.suppress(OSError, ConfigError):
         for entry in sorted(_entries().iterdir()):
             data = DataDirectory(Path(entry.read_text().rstrip("\n")))
             if data.is_held():
-                found.append(data)
+                running.append(data)
             else:
                 entry.unlink()
-    return found
+    return running
 
 
 def cache_folder(name: str) -> Path:

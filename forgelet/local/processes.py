@@ -197,13 +197,13 @@ def end_processes_in(*directories: Path, stop_signal: signal.Signals, timeout: f
     """
     deadline = time.monotonic() + timeout
     asked: set[int] = set()
-    while found := _processes_in(directories):
+    while pids := _processes_in(directories):
         overdue = time.monotonic() > deadline
-        _signal(found if overdue else found - asked, signal.SIGKILL if overdue else stop_signal)
-        asked |= found
+        _signal(pids if overdue else pids - asked, signal.SIGKILL if overdue else stop_signal)
+        asked |= pids
         time.sleep(0.05)
-    while found := _processes_in(directories, below=True):
-        _signal(found, signal.SIGKILL)
+    while pids := _processes_in(directories, below=True):
+        _signal(pids, signal.SIGKILL)
         time.sleep(0.05)
 
 
@@ -219,15 +219,15 @@ def _signal(processes: set[int], number: signal.Signals) -> None:
 
 
 def _processes_in(directories: Sequence[Path], *, below: bool = False) -> set[int]:
-    found = set()
+    pids = set()
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            place = (entry / "cwd").readlink()
-            if place in directories or (
-                below and any(directory in place.parents for directory in directories)
+            folder = (entry / "cwd").readlink()
+            if folder in directories or (
+                below and any(directory in folder.parents for directory in directories)
             ):
-                found.add(int(entry.name))
-    return found - {os.getpid()}
+                pids.add(int(entry.name))
+    return pids - {os.getpid()}
 
 
 def make_passable(directory: Path) -> None:

@@ -29,7 +29,7 @@ from forgelet.local.variables import Addresses
 class Ports:
     """Both sockets; `edge` is None without an edge."""
 
-    wanted: Addresses
+    requested: Addresses
     api: socket.socket
     edge: socket.socket | None
 
@@ -37,45 +37,45 @@ class Ports:
     def addresses(self) -> Addresses:
         """The addresses with the actual ports."""
         edge_port = None if self.edge is None else _port(self.edge)
-        return attrs.evolve(self.wanted, api_port=_port(self.api), edge_port=edge_port)
+        return attrs.evolve(self.requested, api_port=_port(self.api), edge_port=edge_port)
 
     def close(self) -> None:
-        for one in filter(None, (self.api, self.edge)):
-            one.close()
+        for sock in filter(None, (self.api, self.edge)):
+            sock.close()
 
 
-def take(wanted: Addresses) -> Ports:
-    """Return the sockets for `wanted`; a port 0 is any free one. Raise `CannotStart` if another process listens on a
+def take(addresses: Addresses) -> Ports:
+    """Return the sockets for `addresses`; a port 0 is any free one. Raise `CannotStart` if another process listens on a
     port, or if this account may not."""
-    if wanted.api_port == wanted.edge_port != 0:
+    if addresses.api_port == addresses.edge_port != 0:
         raise CannotStart(
-            f"--api-port and --edge-port are both {wanted.api_port}; choose two different ports"
+            f"--api-port and --edge-port are both {addresses.api_port}; choose two different ports"
         )
     with contextlib.ExitStack() as taken:
-        api = taken.enter_context(_bound(wanted.host, wanted.api_port, "--api-port"))
+        api = taken.enter_context(_bound(addresses.host, addresses.api_port, "--api-port"))
         edge = None
-        if wanted.edge_port is not None:
-            edge = taken.enter_context(_bound(wanted.host, wanted.edge_port, "--edge-port"))
+        if addresses.edge_port is not None:
+            edge = taken.enter_context(_bound(addresses.host, addresses.edge_port, "--edge-port"))
         taken.pop_all()
-        return Ports(wanted, api, edge)
+        return Ports(addresses, api, edge)
 
 
 def _bound(host: str, port: int, option: str) -> socket.socket:
     """Return a bound socket that does not listen yet, so that early clients are refused."""
-    one = socket.socket()
-    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        one.bind((host, port))
+        sock.bind((host, port))
     except OSError as problem:
-        one.close()
+        sock.close()
         raise CannotStart(
             f"Port {port} of {host} cannot be used ({problem.strerror}); choose another {option}"
         ) from None
-    return one
+    return sock
 
 
-def _port(one: socket.socket) -> int:
-    return int(one.getsockname()[1])
+def _port(sock: socket.socket) -> int:
+    return int(sock.getsockname()[1])
 
 
 #: Seconds until a process is restarted after its first and second end within a minute.

@@ -21,10 +21,9 @@ from typing import IO
 import attrs
 
 from common.config_errors import ConfigError
-from forgelet.local import embedded_postgres, postgres_binaries
+from forgelet.local import embedded_postgres
 from forgelet.local.data_directory import DataDirectory, cache_folder
-from forgelet.local.embedded_postgres import Cluster, temporary_root
-from forgelet.local.postgres_binaries import Binaries
+from forgelet.local.embedded_postgres import Binaries, Cluster, temporary_root
 from forgelet.local.processes import CannotStart, end_processes_in
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -46,8 +45,8 @@ def passing_data() -> Iterator[DataDirectory]:
     usual = Path(temporary_root())
     for folder in {SHARED_MEMORY, usual}:
         _remove_leftovers(folder)
-    place = SHARED_MEMORY if _has_room(SHARED_MEMORY) else usual
-    data = DataDirectory(place / f"{_PREFIX}{os.getpid()}-{secrets.token_hex(8)}")
+    parent = SHARED_MEMORY if _has_room(SHARED_MEMORY) else usual
+    data = DataDirectory(parent / f"{_PREFIX}{os.getpid()}-{secrets.token_hex(8)}")
     names_logs = False
     try:
         yield data
@@ -96,7 +95,7 @@ _PASSWORD = "postgres-password"
 
 def templated_cluster(data: DataDirectory) -> Cluster:
     """Return the cluster of `data`, fast instead of durable, and with all migrations if a template can be used."""
-    binaries = postgres_binaries.preferred()
+    binaries = embedded_postgres.preferred()
     template = None
     with contextlib.suppress(OSError, ConfigError):
         folder = cache_folder("clusters")
@@ -185,8 +184,8 @@ def _make(template: Path, data: DataDirectory, binaries: Binaries) -> None:
 
 def keep_few(folder: Path) -> None:
     """Remove all templates but the last used ones."""
-    found = [one for one in folder.iterdir() if one.is_dir()]
-    for old in sorted(found, key=lambda one: one.stat().st_mtime, reverse=True)[KEPT:]:
+    templates = [template for template in folder.iterdir() if template.is_dir()]
+    for old in sorted(templates, key=lambda template: template.stat().st_mtime, reverse=True)[KEPT:]:
         _remove(old)
 
 

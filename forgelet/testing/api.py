@@ -154,8 +154,8 @@ class Api:
         answer = self.ask(method, path, body)
         if not 200 <= answer.status < 300:
             content = answer.content
-            shown = content[:_BYTES_SHOWN] if isinstance(content, bytes) else content
-            raise ApiError(method, path, answer.status, shown)
+            excerpt = content[:_BYTES_SHOWN] if isinstance(content, bytes) else content
+            raise ApiError(method, path, answer.status, excerpt)
         return answer.content
 
     def ask(self, method: str, path: str, body: object = None, **headers: str) -> Answer:

@@ -144,17 +144,17 @@ class Forgelet:
 
         In `path`, `*` does not match a slash and `**` does: `/api/v4/projects/**`. `user` is a user name.
         """
-        wanted = {
+        values = {
             "method": method, "path": path, "status": status, "headers": headers, "body": body,
             "delay": delay, "cut": cut, "times": times, "user": user,
         }  # fmt: skip
-        failure: dict[str, Any] = self._controls.post("failures", _said(wanted))
+        failure: dict[str, Any] = self._controls.post("failures", _said(values))
         self._failures.append(str(failure["id"]))
         return failure
 
     def failures(self) -> list[dict[str, Any]]:
         """Return the ordered failures that are still to come."""
-        return [one for one in self._controls.get("failures") if one["left"]]
+        return [failure for failure in self._controls.get("failures") if failure["left"]]
 
     def stop_failing(self) -> None:
         """Cancel the failures that were ordered by `fail`."""

@@ -42,8 +42,8 @@ def running(
     --testing`, and `settings` are variables such as `FORGELET_API_TIER`. Log and ready file are in `folder`; without
     one they are removed at the end. Raise `CannotStart`."""
     with contextlib.ExitStack() as ending:
-        place = folder or Path(ending.enter_context(tempfile.TemporaryDirectory(prefix="forgelet-")))
-        process, hold, ready = _start(place, options, settings or {})
+        work_folder = folder or Path(ending.enter_context(tempfile.TemporaryDirectory(prefix="forgelet-")))
+        process, hold, ready = _start(work_folder, options, settings or {})
         ending.callback(_wait_for_end, process)
         ending.callback(os.close, hold)
         forgelet = Forgelet(ready)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from forgelet.local import postgres_binaries
+from forgelet.local import embedded_postgres
 from forgelet.local.processes import reason_in_log
 from forgelet.testing.api import answers
 from scripts.bench.runs import NotMeasured, Sample
@@ -29,7 +29,7 @@ def describe_machine() -> dict[str, str]:
         "processor": f"{len(os.sched_getaffinity(0))} x {match[1].strip() if match else platform.machine()}",
         "load before": f"{os.getloadavg()[0]:.2f}",
         "Python": platform.python_version(),
-        "PostgreSQL": _last_word([str(postgres_binaries.preferred().postgres), "--version"]),
+        "PostgreSQL": _last_word([str(embedded_postgres.preferred().postgres), "--version"]),
         "git": _last_word(["git", "--version"]),
     }
 
@@ -237,7 +237,7 @@ def _drain(poller: select.epoll, connections: dict[int, socket.socket], received
 
 def statements(script: str, connection: dict[str, str], seconds: float, clients: int) -> Sample:
     """Measure how often a second pgbench gets through `script`, whose variable `prepared` is 0 at first."""
-    pgbench = postgres_binaries.preferred().directory / "pgbench"
+    pgbench = embedded_postgres.preferred().directory / "pgbench"
     if not pgbench.exists():
         raise NotMeasured("pgbench does not belong to the PostgreSQL that is used.")
     with tempfile.TemporaryDirectory() as folder:

@@ -31,7 +31,7 @@ CROWD_PIECE: Final = 16 * 1024
 #: more.
 WAITING_PIECE: Final = 1024
 
-Pieces = AsyncGenerator[bytes | memoryview | FilePart, None]
+Chunks = AsyncGenerator[bytes | memoryview | FilePart, None]
 
 
 class Streamed(web.StreamResponse):
@@ -48,7 +48,7 @@ class Streams:
     _sending: int = 0
 
     async def send(
-        self, http: web.Request, response: web.StreamResponse, pieces: Pieces
+        self, http: web.Request, response: web.StreamResponse, chunks: Chunks
     ) -> web.StreamResponse:
         """Send chunk by chunk. The first chunk is awaited before the head is sent, so that a body that fails at once
         becomes an error instead of a broken answer. If it fails later, or if the client does not receive it, break
@@ -56,17 +56,17 @@ class Streams:
         self._sending += 1
         wire = self.connections.wire(http)
         try:
-            piece = await anext(pieces, None)
+            chunk = await anext(chunks, None)
             await response.prepare(http)
             if self._sending > CROWD:
                 wire.hold(CROWD_PIECE)
-            while piece is not None:
-                if isinstance(piece, FilePart):
-                    await _send_part(http, response, wire, piece)
+            while chunk is not None:
+                if isinstance(chunk, FilePart):
+                    await _send_part(http, response, wire, chunk)
                 else:
-                    await response.write(piece)
+                    await response.write(chunk)
                 await http.writer.drain()
-                piece = await anext(pieces, None)
+                chunk = await anext(chunks, None)
         except (OriginError, TruncatedBodyError) as error:
             if not response.prepared:
                 raise
@@ -77,12 +77,12 @@ class Streams:
             raise
         finally:
             self._sending -= 1
-            await pieces.aclose()
+            await chunks.aclose()
             wire.hold(None)
         await response.write_eof()
         return response
 
-    async def of(self, http: web.Request, reader: Reader, first: int, length: int | None) -> Pieces:
+    async def of(self, http: web.Request, reader: Reader, first: int, length: int | None) -> Chunks:
         """Yield `length` bytes from `first`, or all. Of a body without a known length, it is not known yet whether
         it will be in a file."""
         files, sent = length is not None and self.connections.wire(http).takes_files, 0
@@ -110,7 +110,7 @@ class Streams:
         length: int,
         headers: CIMultiDict[str],
         boundary: str,
-    ) -> Pieces:
+    ) -> Chunks:
         """Yield multipart/byteranges (RFC 9110 section 14.6), and set Content-Type and Content-Length.
 
         The boundary is unpredictable, so that nobody can make a body that contains it.
@@ -126,7 +126,7 @@ class Streams:
         headers[hdrs.CONTENT_TYPE] = f"multipart/byteranges; boundary={boundary}"
         headers[hdrs.CONTENT_LENGTH] = str(total)
 
-        async def pieces() -> Pieces:
+        async def chunks() -> Chunks:
             for span, head in zip(spans, heads, strict=True):
                 yield head.encode()
                 async for piece in self.of(http, reader, span.first, span.length):
@@ -134,7 +134,7 @@ class Streams:
                 yield b"\r\n"
             yield end.encode()
 
-        return pieces()
+        return chunks()
 
 
 async def _send_part(http: web.Request, response: web.StreamResponse, wire: Wire, part: FilePart) -> None:
@@ -216,8 +216,8 @@ class Sender:
         response = Streamed(status=stored.status, reason=stored.reason, headers=headers)
         if not has_body:
             return await _finished(http, response)
-        pieces = self.streams.of(http, answer.reader, 0, body.length)
-        return await self.streams.send(http, response, pieces)
+        chunks = self.streams.of(http, answer.reader, 0, body.length)
+        return await self.streams.send(http, response, chunks)
 
     async def _send_passed(
         self, http: web.Request, request: EdgeRequest, origin: OriginResponse, outcome: Outcome
@@ -270,11 +270,11 @@ class Sender:
         if len(spans) == 1:
             headers[hdrs.CONTENT_RANGE] = http_fields.content_range(spans[0], length)
             headers[hdrs.CONTENT_LENGTH] = str(spans[0].length)
-            pieces = self.streams.of(http, answer.reader, spans[0].first, spans[0].length)
+            chunks = self.streams.of(http, answer.reader, spans[0].first, spans[0].length)
         else:
             boundary = self.random_bytes(16).hex()
-            pieces = self.streams.multipart(http, answer.reader, spans, length, headers, boundary)
-        return await self.streams.send(http, Streamed(status=206, headers=headers), pieces)
+            chunks = self.streams.multipart(http, answer.reader, spans, length, headers, boundary)
+        return await self.streams.send(http, Streamed(status=206, headers=headers), chunks)
 
 
 def empty(

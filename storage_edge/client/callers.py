@@ -100,8 +100,8 @@ CALLER = web.RequestKey("caller", Caller)
 
 
 def _all(headers: Mapping[str, str], name: str) -> list[str]:
-    found: list[str] = headers.getall(name, [])  # type: ignore[attr-defined]
-    return found
+    values: list[str] = headers.getall(name, [])  # type: ignore[attr-defined]
+    return values
 
 
 log = AccessLines("storage_edge.access")

@@ -164,9 +164,9 @@ END: Final = b"\r\n\r\n"
 
 def body_of_hit(answer: FromStore) -> MemoryBody:
     """Return the body of such an answer."""
-    found = answer.stored.body
-    assert isinstance(found, MemoryBody)  # noqa: S101 - plain answers are in memory
-    return found
+    body = answer.stored.body
+    assert isinstance(body, MemoryBody)  # noqa: S101 - plain answers are in memory
+    return body
 
 
 class MemoryHit(web.StreamResponse):

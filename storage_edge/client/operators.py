@@ -119,29 +119,29 @@ async def _purge(http: web.Request) -> web.Response:
     """
     try:
         await ask_for_body(http)
-        wanted = purges.parse(orjson.loads(await http.read()), http.app[RULES].origin)
+        purge = purges.parse(orjson.loads(await http.read()), http.app[RULES].origin)
     except BodyTooSlow as error:
         return web.json_response({"error": str(error)}, status=408)
     except orjson.JSONDecodeError:
         return web.json_response({"error": "The body is not JSON."}, status=400)
     except purges.PurgeRequestError as error:
         return web.json_response({"error": str(error)}, status=400)
-    return await ended(asyncio.create_task(_carried_out(http, wanted)))
+    return await ended(asyncio.create_task(_carried_out(http, purge)))
 
 
-async def _carried_out(http: web.Request, wanted: purges.Purge) -> web.Response:
+async def _carried_out(http: web.Request, purge: purges.Purge) -> web.Response:
     metrics, clock = http.app[METRICS], asyncio.get_running_loop().time
     begun = clock()
     http.app[TROUBLE].problem = None
     try:
-        count = await http.app[STORE].purge(wanted)
+        count = await http.app[STORE].purge(purge)
     except OSError as error:
         metrics.purges["failed"] += 1
         log.warning("a purge may not outlive a crash", reason=error.strerror)
         message = {"message": "The purge may not outlive a crash of the machine."}
         return web.json_response(message, status=503, headers={"Retry-After": RETRY_AFTER})
     metrics.purge_done(count, clock() - begun)
-    log.info("purged", responses=count, soft=wanted.soft)
+    log.info("purged", responses=count, soft=purge.soft)
     return web.json_response({"purged": count})
 
 
@@ -192,34 +192,34 @@ async def _stored(http: web.Request, now: float) -> web.Response:
         prefix = http.app[RULES].origin + prefix
     try:
         limit = int(http.query.get("limit", PAGE))
-        after = _place(http.query["after"]) if http.query.get("after") else ("", "")
+        after = _parsed_cursor(http.query["after"]) if http.query.get("after") else ("", "")
     except ValueError:
         return web.json_response(
             {"error": "limit is a number, and after is next of another page."}, status=400
         )
     limit = max(1, min(limit, MOST))
-    found = await http.app[STORE].stored(prefix, after, limit + 1)
-    page = found[:limit]
+    listed = await http.app[STORE].stored(prefix, after, limit + 1)
+    page = listed[:limit]
     return web.json_response(
         {
-            "stored": [_shown(one, now) for one in page],
-            "next": _cursor(page[-1].place) if len(found) > limit else None,
+            "stored": [_entry(response, now) for response in page],
+            "next": _cursor(page[-1].position) if len(listed) > limit else None,
         }
     )
 
 
-def _shown(one: Listed, now: float) -> dict[str, Any]:
+def _entry(response: Listed, now: float) -> dict[str, Any]:
     return {
-        "url": one.target,
-        "kind": _kind(one.target),
-        "status": one.status,
-        "bytes": one.bytes,
-        "stored_at": _iso(one.stored_at),
-        "age": int(one.age(now)),
-        "fresh_until": None if one.fresh_until is None else _iso(one.fresh_until),
-        "hits": one.hits,
-        "tier": one.tier,
-        "private": one.private,
+        "url": response.target,
+        "kind": _kind(response.target),
+        "status": response.status,
+        "bytes": response.bytes,
+        "stored_at": _iso(response.stored_at),
+        "age": int(response.age(now)),
+        "fresh_until": None if response.fresh_until is None else _iso(response.fresh_until),
+        "hits": response.hits,
+        "tier": response.tier,
+        "private": response.private,
     }
 
 
@@ -230,11 +230,11 @@ def _kind(target: str) -> str | None:
         return None
 
 
-def _cursor(place: tuple[str, str]) -> str:
-    return base64.urlsafe_b64encode(json.dumps(place).encode()).decode().rstrip("=")
+def _cursor(position: tuple[str, str]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(position).encode()).decode().rstrip("=")
 
 
-def _place(cursor: str) -> tuple[str, str]:
+def _parsed_cursor(cursor: str) -> tuple[str, str]:
     """Decode a cursor. Raise `ValueError`."""
     read = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
     if not (isinstance(read, list) and len(read) == 2 and all(isinstance(part, str) for part in read)):

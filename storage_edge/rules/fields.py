@@ -24,12 +24,12 @@ def directives(values: Iterable[str]) -> Directives:
 
     Invalid directives are left out.
     """
-    found: dict[str, str | None] = {}
+    parsed: dict[str, str | None] = {}
     for match in _DIRECTIVE.finditer(",".join(values)):
         name, quoted, bare = match.groups()
         if name is not None:
-            found.setdefault(name.lower(), bare if quoted is None else re.sub(r"\\(.)", r"\1", quoted))
-    return found
+            parsed.setdefault(name.lower(), bare if quoted is None else re.sub(r"\\(.)", r"\1", quoted))
+    return parsed
 
 
 def seconds(value: str | None) -> int | None:
@@ -70,7 +70,7 @@ def cdn_directives(values: Sequence[str]) -> Directives | None:
     the wrong type is left out.
     """
     text = ", ".join(value.strip(" \t") for value in values if value.strip(" \t"))
-    found: dict[str, str | None] = {}
+    parsed: dict[str, str | None] = {}
     position = 0
     while position < len(text):
         member = _MEMBER.match(text, position)
@@ -78,12 +78,12 @@ def cdn_directives(values: Sequence[str]) -> Directives | None:
             return None
         position = member.end()
         key = member["key"]
-        found.pop(key, None)
+        parsed.pop(key, None)
         if key not in _INTEGER_DIRECTIVES:
-            found[key] = member["integer"] or (member["other"] or "").strip('"') or None
+            parsed[key] = member["integer"] or (member["other"] or "").strip('"') or None
         elif member["integer"] is not None:
-            found[key] = member["integer"]
-    return found if text else None
+            parsed[key] = member["integer"]
+    return parsed if text else None
 
 
 CACHE_NAME: Final = "forgelet-edge"

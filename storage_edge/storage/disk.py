@@ -101,7 +101,7 @@ class DiskTier:
 
     def find(self, target: str) -> list[StoredResponse]:
         """Return all responses under a target that no purge concerns and whose files are complete and checked."""
-        found = []
+        responses = []
         for row in index_file.find(self._index.writer(), target):
             body = self.files.find(row.digest, row.size) if row.is_intact else None
             if body is None:
@@ -109,8 +109,8 @@ class DiskTier:
                 continue
             stored = row.stored(target, body, self.purges.since(max(row.epoch, row.purged)))
             if stored is not None:
-                found.append(stored)
-        return found
+                responses.append(stored)
+        return responses
 
     def ask(self, question: Callable[[sqlite3.Connection], T]) -> T:
         """Return the result of a function that only reads the index."""
@@ -121,14 +121,14 @@ class DiskTier:
         """Return how many purges are in effect but not carried out on the index yet."""
         return len(self.purges.since(self._carried_out))
 
-    def set_aside(self, file: ArrivingFile, least: int, wanted: int, *, displace: bool) -> bool:
-        """Extend the file of an arriving body to the wanted length, or at least to the needed one. Return False if
+    def set_aside(self, file: ArrivingFile, least: int, preferred: int, *, displace: bool) -> bool:
+        """Extend the file of an arriving body to the `preferred` length, or at least to `least`. Return False if
         the budget has no room for it."""
         if least > self.budget or self._is_avoided:
             return False
         displace = displace or least <= self.budget * LARGE_PART
         with self._lock.held():
-            for size in (wanted, least):
+            for size in (preferred, least):
                 if self._make_room(size - file.size, displace=displace):
                     self._arrivals.set_aside(file, size)
                     return True

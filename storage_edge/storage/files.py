@@ -146,10 +146,10 @@ def remove_others(root: Path) -> None:
             shutil.rmtree(other, ignore_errors=True)
 
 
-def is_in_use(place: Path) -> bool:
+def is_in_use(folder: Path) -> bool:
     """Return whether a folder belongs to a living process."""
     try:
-        descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return False
     try:
@@ -177,14 +177,14 @@ PIECE: Final = 256 * 1024
 
 async def read_digest(path: Path, bytes_per_second: int) -> str:
     """Return the SHA-256 of a file in hexadecimal, or nothing if it cannot be read."""
-    found, offset = hashlib.sha256(), 0
+    digest, offset = hashlib.sha256(), 0
     while True:
         piece = await asyncio.to_thread(_read, path, offset)
         if piece is None:
             return ""
         if not piece:
-            return found.hexdigest()
-        found.update(piece)
+            return digest.hexdigest()
+        digest.update(piece)
         offset += len(piece)
         await asyncio.sleep(len(piece) / bytes_per_second)
 

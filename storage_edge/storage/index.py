@@ -282,9 +282,9 @@ class IndexConnection:
         with self._lock.held():
             self._log.check_current()
             known = self._log.index
-            found = self._inode = _inode(self._path)
-            if known == 0 or known != found:
-                if known or found:
+            present = self._inode = _inode(self._path)
+            if known == 0 or known != present:
+                if known or present:
                     log.warning(
                         "the disk tier's index is damaged or not the one that was there; it begins anew"
                     )

@@ -255,13 +255,13 @@ class PurgeFile:
 
     def since(self, epoch: int) -> list[Numbered]:
         current = self.epoch
-        found: list[Numbered] = []
+        numbered: list[Numbered] = []
         for number in range(epoch + 1, current + 1) if current - epoch <= self._slots else ():
             written, content = self._slot(number)
             if written != number:
                 break
-            found.append((number, _purge(content)))
-        return found if len(found) == current - epoch else [(current, EVERYTHING)]
+            numbered.append((number, _purge(content)))
+        return numbered if len(numbered) == current - epoch else [(current, EVERYTHING)]
 
     def add(self, purge: Purge) -> bool:
         """Record a purge. Return False while another process writes. Raise `OSError`."""

@@ -109,12 +109,12 @@ class StoreHealth:
 
     async def _read(self) -> None:
         try:
-            found = await obstore.get_async(self._store, _TRIAL_KEY)
+            answer = await obstore.get_async(self._store, _TRIAL_KEY)
         except FileNotFoundError as error:
             if reason_of(error) == NO_BUCKET:
                 raise
             return  # it could not be written, but it can be read
-        if bytes(await found.bytes_async()) != _TRIAL:
+        if bytes(await answer.bytes_async()) != _TRIAL:
             raise ValueError("It is somebody else who answers.")
 
 
@@ -173,8 +173,8 @@ class SharedTier:
         begun = clock()
         try:
             async with asyncio.timeout(self._timeout):
-                found = await obstore.get_async(self._store, _record_key(request.uri))
-                copy = _from_record(bytes(await found.bytes_async()), request, spool)
+                answer = await obstore.get_async(self._store, _record_key(request.uri))
+                copy = _from_record(bytes(await answer.bytes_async()), request, spool)
         except FileNotFoundError as error:
             if reason_of(error) == NO_BUCKET:
                 self._failed(READ, error)
@@ -223,10 +223,10 @@ class SharedTier:
 
     async def _read_into(self, copy: SharedCopy) -> None:
         async with asyncio.timeout(copy.left):
-            found = await obstore.get_async(self._store, _body_key(copy.digest))
-            if found.meta["size"] != copy.size:
+            answer = await obstore.get_async(self._store, _body_key(copy.digest))
+            if answer.meta["size"] != copy.size:
                 raise ValueError("The body is not the one that was written.")
-            async for chunk in found.stream(min_chunk_size=BLOCK):
+            async for chunk in answer.stream(min_chunk_size=BLOCK):
                 await copy.spool.write(bytes(chunk))
         if copy.spool.digest != copy.digest:
             raise ValueError("The body is not the one that was written.")

@@ -25,31 +25,31 @@ class Gathered:
 
     def __init__(self) -> None:
         #: Only the last piece ever changes. In a thread, take the list before you look at it.
-        self.pieces: list[bytes] = []
+        self.chunks: list[bytes] = []
         self._ends: list[int] = []
 
     def add(self, piece: bytes) -> None:
         """Append a piece of at least one byte."""
-        if self.pieces and len(self.pieces[-1]) + len(piece) <= SMALL:
-            self.pieces[-1] += piece
+        if self.chunks and len(self.chunks[-1]) + len(piece) <= SMALL:
+            self.chunks[-1] += piece
             self._ends[-1] += len(piece)
         else:
             self._ends.append((self._ends[-1] if self._ends else 0) + len(piece))
-            self.pieces.append(piece)
+            self.chunks.append(piece)
 
     def read(self, offset: int, size: int) -> memoryview:
         """Return at least one and at most `size` bytes from `offset`, if there are any."""
         number = bisect.bisect_right(self._ends, offset)
-        piece = self.pieces[number]
+        piece = self.chunks[number]
         begin = offset - (self._ends[number] - len(piece))
         return memoryview(piece)[begin : begin + size]
 
     def whole(self) -> bytes:
         """Return all bytes, joined once."""
-        if len(self.pieces) != 1:
-            whole = b"".join(self.pieces)
-            self.pieces, self._ends = [whole], [len(whole)]
-        return self.pieces[0]
+        if len(self.chunks) != 1:
+            whole = b"".join(self.chunks)
+            self.chunks, self._ends = [whole], [len(whole)]
+        return self.chunks[0]
 
 
 #: Bytes by which the file of a body with unknown length is extended at a time.
@@ -69,7 +69,7 @@ class Room(Protocol):
     def displace(self) -> bool:
         """Return whether others may be evicted for it, however large it is, because it was requested before."""
 
-    async def set_aside(self, file: ArrivingFile, least: int, wanted: int) -> bool:
+    async def set_aside(self, file: ArrivingFile, least: int, preferred: int) -> bool:
         """Reserve space for a file. Return False if there is none."""
 
     def failed(self, error: OSError) -> None:
@@ -181,7 +181,7 @@ class Spool:
         return await self.room.set_aside(self._file, least, least)
 
     def _write_file(self, chunk: bytes) -> None:
-        before, offset = [] if self._memory is None else self._memory.pieces, 0
+        before, offset = [] if self._memory is None else self._memory.chunks, 0
         for piece in before:
             _write_all(self._descriptor, piece, offset)
             offset += len(piece)

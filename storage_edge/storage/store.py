@@ -59,7 +59,7 @@ class Listed:
     tier: Literal["memory", "disk"] = "disk"
 
     @property
-    def place(self) -> tuple[str, str]:
+    def position(self) -> tuple[str, str]:
         """Its position in the order of all."""
         return self.target, self.selected
 
@@ -92,21 +92,21 @@ def first_targets(targets: Iterable[str], prefix: str, after: tuple[str, str], l
 
 def listed_in_memory(memory: MemoryTier, targets: Iterable[str], after: tuple[str, str]) -> list[Listed]:
     """Return the responses of these targets in memory that come after `after`."""
-    found = (_of_response(stored) for target in targets for stored in memory.get(target))
-    return [one for one in found if one.place > after]
+    responses = (_of_response(stored) for target in targets for stored in memory.get(target))
+    return [response for response in responses if response.position > after]
 
 
 def merge_listed(
     on_disk: Iterable[Listed], in_memory: Iterable[Listed], used: Mapping[str, int], limit: int
 ) -> list[Listed]:
     """Merge both lists. A response in both counts once. `used` has the uses that the index does not know yet."""
-    found = {one.place: one for one in on_disk}
-    for one in in_memory:
-        known = found.get(one.place)
-        found[one.place] = attrs.evolve(one, hits=0 if known is None else known.hits)
+    by_position = {response.position: response for response in on_disk}
+    for response in in_memory:
+        known = by_position.get(response.position)
+        by_position[response.position] = attrs.evolve(response, hits=0 if known is None else known.hits)
     return [
-        attrs.evolve(found[place], hits=found[place].hits + used.get(place[0], 0))
-        for place in sorted(found)[:limit]
+        attrs.evolve(by_position[position], hits=by_position[position].hits + used.get(position[0], 0))
+        for position in sorted(by_position)[:limit]
     ]
 
 
@@ -207,9 +207,9 @@ class Store:
         room = _Room(self, displace=wanted_again)
         return Spool(room, self._memory_object_bytes, length, unread_seconds=unread_seconds)
 
-    async def set_aside(self, file: ArrivingFile, least: int, wanted: int, *, displace: bool) -> bool:
+    async def set_aside(self, file: ArrivingFile, least: int, preferred: int, *, displace: bool) -> bool:
         """Reserve space on disk for an arriving body; see `DiskTier.set_aside`."""
-        return await self._on_disk(False, self.disk.set_aside, file, least, wanted, displace=displace)
+        return await self._on_disk(False, self.disk.set_aside, file, least, preferred, displace=displace)
 
     def disk_failed(self, error: OSError) -> None:
         """Note that an arriving body could not be written."""
@@ -427,8 +427,8 @@ class _Room:
     store: Store
     displace: bool
 
-    async def set_aside(self, file: ArrivingFile, least: int, wanted: int) -> bool:
-        return await self.store.set_aside(file, least, wanted, displace=self.displace)
+    async def set_aside(self, file: ArrivingFile, least: int, preferred: int) -> bool:
+        return await self.store.set_aside(file, least, preferred, displace=self.displace)
 
     def failed(self, error: OSError) -> None:
         self.store.disk_failed(error)

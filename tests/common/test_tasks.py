@@ -134,78 +134,78 @@ async def test_what_a_thread_returns_or_raises_is_what_its_caller_gets() -> None
 
 
 async def test_one_key_has_its_share_and_leaves_the_others_theirs() -> None:
-    places = ConcurrencyLimiter(3, 2)
-    async with places.place("a"), places.place("a"):
+    slots = ConcurrencyLimiter(3, 2)
+    async with slots.slot("a"), slots.slot("a"):
         with pytest.raises(ShareTaken):
-            async with places.place("a"):
+            async with slots.slot("a"):
                 pass
-        async with places.place("b"):
+        async with slots.slot("b"):
             with pytest.raises(TooBusy) as refused:
-                async with places.place("c"):
+                async with slots.slot("c"):
                     pass
             assert not isinstance(refused.value, ShareTaken)
-    assert places.held == 0
+    assert slots.held == 0
 
 
 async def test_all_keys_of_a_holder_count() -> None:
-    places = ConcurrencyLimiter(9, 1)
-    async with places.place("alice", "project"):
+    slots = ConcurrencyLimiter(9, 1)
+    async with slots.slot("alice", "project"):
         with pytest.raises(TooBusy):
-            async with places.place("bob", "project"):
+            async with slots.slot("bob", "project"):
                 pass
-        async with places.place("bob", "another"):
+        async with slots.slot("bob", "another"):
             pass
 
 
 async def test_who_waits_is_admitted_in_order_and_past_those_whose_key_is_full() -> None:
-    places = ConcurrencyLimiter(2, 1, timeout=60)
+    slots = ConcurrencyLimiter(2, 1, timeout=60)
     order = []
 
     async def work(key: str, name: str) -> None:
-        async with places.place(key):
+        async with slots.slot(key):
             order.append(name)
             await asyncio.sleep(0)
 
     async with AsyncExitStack() as held:
-        await held.enter_async_context(places.place("a"))
-        await held.enter_async_context(places.place("b"))
+        await held.enter_async_context(slots.slot("a"))
+        await held.enter_async_context(slots.slot("b"))
         tasks = [
             asyncio.create_task(work(*who)) for who in (("a", "a1"), ("c", "c1"), ("c", "c2"), ("a", "a2"))
         ]
         await asyncio.sleep(0)
     await asyncio.gather(*tasks)
     assert order == ["c1", "a1", "c2", "a2"]
-    assert places.held == 0
+    assert slots.held == 0
 
 
 async def test_patience_ends() -> None:
-    places = ConcurrencyLimiter(1, 1, timeout=0.01)
-    async with places.place("a"):
+    slots = ConcurrencyLimiter(1, 1, timeout=0.01)
+    async with slots.slot("a"):
         with pytest.raises(TooBusy):
-            async with places.place("b"):
+            async with slots.slot("b"):
                 pass
-    async with places.place("b"):
-        assert places.held == 1
+    async with slots.slot("b"):
+        assert slots.held == 1
 
 
 async def test_no_more_than_the_queue_wait() -> None:
-    places = ConcurrencyLimiter(1, 1, timeout=60, queue=0)
-    async with places.place("a"):
+    slots = ConcurrencyLimiter(1, 1, timeout=60, queue=0)
+    async with slots.slot("a"):
         with pytest.raises(TooBusy):
-            async with places.place("b"):
+            async with slots.slot("b"):
                 pass
 
 
 @pytest.mark.parametrize("freed_first", [False, True])
 async def test_who_goes_away_while_waiting_leaves_nothing_behind(freed_first: bool) -> None:
-    places = ConcurrencyLimiter(1, 1, timeout=60)
+    slots = ConcurrencyLimiter(1, 1, timeout=60)
 
     async def work() -> None:
-        async with places.place("b"):
+        async with slots.slot("b"):
             await asyncio.sleep(60)
 
     async with AsyncExitStack() as held:
-        await held.enter_async_context(places.place("a"))
+        await held.enter_async_context(slots.slot("a"))
         waiting = asyncio.create_task(work())
         await asyncio.sleep(0)
         if freed_first:
@@ -213,8 +213,8 @@ async def test_who_goes_away_while_waiting_leaves_nothing_behind(freed_first: bo
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-    assert places.held == 0
-    async with places.place("b"):
+    assert slots.held == 0
+    async with slots.slot("b"):
         pass
 
 
@@ -222,11 +222,11 @@ async def test_who_goes_away_while_waiting_leaves_nothing_behind(freed_first: bo
     st.integers(1, 4), st.integers(1, 3), st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xyz")))
 )
 def test_neither_bound_is_ever_passed(total: int, each: int, askers: list[tuple[str, str]]) -> None:
-    places = ConcurrencyLimiter(total, each, timeout=60)
+    slots = ConcurrencyLimiter(total, each, timeout=60)
     running: list[str] = []
 
     async def work(keys: tuple[str, str]) -> None:
-        async with places.place(*keys):
+        async with slots.slot(*keys):
             running.extend(keys)
             assert len(running) <= 2 * total
             assert all(running.count(key) <= each for key in keys)
@@ -238,7 +238,7 @@ def test_neither_bound_is_ever_passed(total: int, each: int, askers: list[tuple[
         await asyncio.gather(*(work(keys) for keys in askers))
 
     asyncio.run(everybody())
-    assert places.held == 0
+    assert slots.held == 0
 
 
 HELD = 0.2

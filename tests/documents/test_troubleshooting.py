@@ -10,7 +10,7 @@ PAGE = CHECKOUT / "docs/troubleshooting.md"
 _RAISED = {"ConfigError", "UnsuitableDatabase", "UnusableKey", "CannotStart"}
 _LOGGED = {"warning", "error", "exception", "critical"}
 #: What commands say of what they were given has its remedy in it, and concerns no start.
-_COMMANDS = ("forgelet/backup/", "forgelet/commands/", "forgelet/local/runner_rules.py")
+_COMMANDS = ("forgelet/backup/", "forgelet/commands/", "forgelet/local/runner.py")
 #: The one command that is a start.
 _START = "forgelet/commands/up.py"
 #: No program, but what tests load: its failures repeat the sentence and the log of the program that it started.

@@ -20,7 +20,7 @@ import pytest
 from api_server.state.errors import Unavailable
 from common.loop_watch import LOOP_WATCH, Held
 from common.serving import serving
-from forgelet.doctor import processes, services
+from forgelet.doctor import processes, surroundings
 from forgelet.doctor.examination import LONGEST, examine
 from forgelet.doctor.findings import DiagnosedInstance, Finding
 from forgelet.local.embedded_postgres import Cluster
@@ -437,7 +437,7 @@ async def test_edges_are_asked_and_purged_by_commands(setup: Setup, programs: Pr
 def test_what_a_store_answers_is_told_by_its_words_and_not_by_digits_of_an_address() -> None:
     problem = Unavailable("the object store")
     problem.__cause__ = OSError("PUT http://127.0.0.1:14030/bucket/projects/0/doctor-4401: NoSuchBucket")
-    assert "make the bucket" in services._unusable("The object store", "s3://bucket", problem).remedy
+    assert "make the bucket" in surroundings._unusable("The object store", "s3://bucket", problem).remedy
 
 
 def environment(scene: Scene) -> dict[str, str]:

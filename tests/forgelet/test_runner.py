@@ -18,8 +18,19 @@ from api_server.testing import OWN_AGENT
 from api_server.testing.failures import _FIELDS, ordered
 from api_server.testing.journal import MOST_BYTES, MOST_OF_BODY, MOST_REQUESTS
 from common.config_errors import ConfigError
-from forgelet.local.runner import MOST_JOBS, BuiltInRunner, Upload, uploads
-from forgelet.local.runner_rules import FIELDS, PREFIX, Played, Rule, Rules, played, read_rules
+from forgelet.local.runner import (
+    FIELDS,
+    MOST_JOBS,
+    PREFIX,
+    BuiltInRunner,
+    Played,
+    Rule,
+    Rules,
+    Upload,
+    played,
+    read_rules,
+    uploads,
+)
 from forgelet.testing.api import Api, Connections
 from tests.support.checkout import CHECKOUT
 from tests.support.ci import CiProject, ci_project

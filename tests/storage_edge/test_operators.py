@@ -324,7 +324,7 @@ def test_what_came_is_read_from_anywhere(sizes: list[int], data: st.DataObject) 
         read = gathered.read(offset, data.draw(st.integers(1, 2 * SMALL)))
         assert read
         assert bytes(read) == whole[offset : offset + len(read)]
-    assert b"".join(gathered.pieces) == whole
+    assert b"".join(gathered.chunks) == whole
     if data.draw(st.booleans()):
         gathered.add(b"end")
         whole += b"end"
@@ -339,7 +339,7 @@ def test_what_drips_is_few_pieces(count: int) -> None:
     gathered = Gathered()
     for _ in range(count):
         gathered.add(b"x" * 7)
-    assert len(gathered.pieces) <= 1 + 7 * count // (SMALL - 7)
+    assert len(gathered.chunks) <= 1 + 7 * count // (SMALL - 7)
 
 
 def test_a_body_that_came_at_once_is_not_copied() -> None:

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 import attrs
 import psycopg2
 
-from forgelet.local import embedded_postgres, postgres_binaries
+from forgelet.local import embedded_postgres
 from forgelet.local.processes import Account, Child
 from tests.support.processes import children_of
 
@@ -23,7 +23,7 @@ SECONDS = 60.0
 
 def program() -> Path | None:
     """The pg_basebackup beside the server that the tests start; the one of a Python package has none."""
-    found = postgres_binaries.preferred().directory / "pg_basebackup"
+    found = embedded_postgres.preferred().directory / "pg_basebackup"
     return found if found.exists() else None
 
 
@@ -130,7 +130,7 @@ def command(folder: Path, *options: str) -> list[str]:
         "dynamic_shared_memory_type=mmap",
         *options,
     ]
-    program = str(postgres_binaries.preferred().postgres)
+    program = str(embedded_postgres.preferred().postgres)
     return [program, "-D", str(folder / "data"), *(f"--{option}" for option in given)]
 
 

@@ -1,1 +1,2 @@
-"""Agents of clusters: registered in the project that has their configuration, granted to the jobs of others there."""
+"""Cluster agents: each is registered in the project that holds its configuration, which grants it to jobs of
+other projects."""

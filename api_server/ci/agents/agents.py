@@ -1,4 +1,4 @@
-"""Agents: registering and removing them, and the grants that their configuration files give to the jobs of others."""
+"""Registering and removing agents, and the grants to jobs of other projects in their configuration files."""
 
 import asyncio
 import contextlib
@@ -27,10 +27,10 @@ from api_server.state.errors import Conflict
 from api_server.state.queue import enqueue
 from api_server.web.errors import bad_request
 
-#: What GitLab keeps of a grant.
+#: The keys of a grant that GitLab keeps.
 _KEPT = ("default_namespace", "environments", "protected_branches_only")
 MAX_GRANTS = 500
-#: Bounds of the file, which contains more than grants.
+#: Limits of the file, which contains more than grants.
 MAX_BYTES = 128 * 1024
 MAX_NODES = 25_000
 
@@ -41,8 +41,8 @@ def path_of(agent: str) -> str:
 
 
 def grants_in(text: str) -> list[dict[str, Any]]:
-    """Return kind (`projects` or `groups`), path and configuration of each entry of `ci_access`; [] where the file
-    cannot be read."""
+    """Return kind (`projects` or `groups`), path and configuration of each entry of `ci_access`; [] if the
+    file cannot be read."""
     try:
         document = load(text, Budget(MAX_NODES), most=MAX_BYTES)
     except CiConfigError:
@@ -50,13 +50,13 @@ def grants_in(text: str) -> list[dict[str, Any]]:
     access = document.get("ci_access")
     if not isinstance(access, dict):
         return []
-    found = [
+    grants = [
         {"kind": kind, "path": entry["id"].strip("/"), "configuration": _configuration(entry)}
         for kind in ("projects", "groups")
         for entry in _list(access.get(kind))
         if isinstance(entry, dict) and isinstance(entry.get("id"), str)
     ]
-    return found[:MAX_GRANTS]
+    return grants[:MAX_GRANTS]
 
 
 def _configuration(entry: dict[str, Any]) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def _configuration(entry: dict[str, Any]) -> dict[str, Any]:
     if "environments" in kept:
         kept["environments"] = [str(name) for name in _list(kept["environments"])]
     if "protected_branches_only" in kept:
-        # anything but `false` protects
+        # every value except `false` protects
         kept["protected_branches_only"] = kept["protected_branches_only"] is not False
     return kept
 
@@ -82,7 +82,7 @@ def setup(services: Services) -> None:
 
     async def replace_grants(project_id: int) -> None:
         async with services.database.transaction() as transaction:
-            # read under the lock, so that what is written last was read last
+            # read under the lock, so that the last transaction to write has read the latest files
             agents = await queries.lock_agents(transaction, project_id)
             branch = await queries.default_branch(transaction, project_id)
             names = [agent.name for agent in agents]
@@ -104,9 +104,11 @@ async def react_to_push(
 
 
 async def refresh_grants(transaction: Transaction, project_id: int) -> None:
-    """Queue that the grants of a project's agents are read again from its default branch, after the commit.
+    """Queue a task that reads the grants of a project's agents again from its default branch, after the
+    commit.
 
-    For whoever moves that branch, makes another one the default, or registers an agent.
+    It is needed when that branch moves, when another branch becomes the default, and when an agent is
+    registered.
     """
     await enqueue(transaction, REFRESH_GRANTS, project_id=project_id)
 
@@ -114,7 +116,7 @@ async def refresh_grants(transaction: Transaction, project_id: int) -> None:
 def _grants(
     repositories: Repositories, project_id: int, default_branch: str, names: Sequence[str]
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return what the file says of each agent that has one on the default branch."""
+    """Return the grants in the file of each agent that has one on the default branch."""
     try:
         repository = repositories.open(project_id)
     except RepositoryError:
@@ -122,11 +124,11 @@ def _grants(
     branch = references.branch(repository, default_branch)
     if branch is None:
         return {}
-    found = {}
+    contents = {}
     for name in names:
-        with contextlib.suppress(CiConfigError):  # of a file that is too large
-            found[name] = read_text(repository, branch.commit, path_of(name))
-    return {name: grants_in(text) for name, text in found.items() if text is not None}
+        with contextlib.suppress(CiConfigError):  # the file is too large
+            contents[name] = read_text(repository, branch.commit, path_of(name))
+    return {name: grants_in(text) for name, text in contents.items() if text is not None}
 
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -135,7 +137,7 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 async def register(
     transaction: Transaction, project: Project, name: str, author: Author, most: int
 ) -> EntityRow:
-    """Register an agent; the project may have up to `most`. Raises 400 as GitLab words it."""
+    """Register an agent; the project may have up to `most`. Raise 400 in GitLab's words."""
     if not _NAME.fullmatch(name):
         raise bad_request(
             "Name can contain only lowercase letters, digits, and '-', but cannot start or end with '-'"
@@ -154,7 +156,7 @@ async def register(
 
 
 async def remove(transaction: Transaction, project: Project, agent_id: int, author: Author) -> None:
-    """Remove an agent. Raises NotFound."""
+    """Remove an agent. Raise NotFound."""
     gone = await queries.delete_agent(transaction, project.id, agent_id)
     target = project.entity.target(gone.id, gone.name)
     await audit_trail.record(transaction, "cluster_agent_deleted", author, target)

@@ -9,7 +9,7 @@ from api_server.namespaces.resources import Project
 from api_server.services import Services
 from api_server.web.answers import json_text, no_content
 from api_server.web.auth import Actor
-from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.pagination import Paginated, paginated, requested_page
 from api_server.web.params import Name
 from api_server.web.routes import Role, Routes
 
@@ -37,7 +37,7 @@ class OneAgent:
 async def list_agents(
     request: web.Request, services: Services, params: ListAgents, project: Project
 ) -> web.Response:
-    page = wanted_page(params, queries.LISTING, default_sort="asc")
+    page = requested_page(params, queries.LISTING, default_sort="asc")
     return await paginated(request, page, await queries.list_agents(services.database, page, project.id))
 
 
@@ -52,7 +52,7 @@ async def show_agent(services: Services, params: OneAgent, project: Project) -> 
 async def create_agent(
     services: Services, actor: Actor, params: CreateAgent, project: Project
 ) -> web.Response:
-    """Registers an agent; whose jobs may use it is said in its file in the project's repository."""
+    """Register an agent. Its file in the project's repository says whose jobs may use it."""
     async with services.database.transaction() as transaction:
         most = services.settings.agents_limit
         made = await agents.register(transaction, project, params.name, actor.author, most)

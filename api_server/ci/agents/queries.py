@@ -1,5 +1,5 @@
 # mypy: disable-error-code="empty-body"
-"""Statements about agents and whom they are granted to."""
+"""Statements about agents and their grants."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -45,7 +45,7 @@ QUOTA = Quota("cluster_agents", "project_id")
     )
 )
 async def create_agent(transaction: Transaction, project_id: int, name: str, created_by_id: int) -> EntityRow:
-    """Raises Conflict on `cluster_agents_name`."""
+    """Create an agent. Raise Conflict on `cluster_agents_name`."""
 
 
 @attrs.frozen
@@ -58,7 +58,7 @@ class Agent:
     "DELETE FROM cluster_agents WHERE project_id = %(project_id)s AND id = %(agent_id)s RETURNING id, name"
 )
 async def delete_agent(transaction: Transaction, project_id: int, agent_id: int) -> Agent:
-    """Raises NotFound."""
+    """Delete an agent and return it. Raise NotFound."""
 
 
 @statement("""
@@ -66,7 +66,7 @@ async def delete_agent(transaction: Transaction, project_id: int, agent_id: int)
     WHERE cluster_agents.project_id = %(project_id)s ORDER BY cluster_agents.id FOR UPDATE
     """)
 async def lock_agents(transaction: Transaction, project_id: int) -> list[Agent]:
-    """Return a project's agents, whose grants nobody else changes until the transaction ends."""
+    """Return a project's agents, and prevent others from changing their grants until the transaction ends."""
 
 
 DEFAULT_BRANCH = """
@@ -75,11 +75,11 @@ DEFAULT_BRANCH = """
 
 
 async def default_branch(database: Executor, project_id: int) -> str:
-    """Return the branch whose configuration files count; an empty text when the project is gone."""
+    """Return the branch whose configuration files count; an empty text if the project no longer exists."""
     return str(await database.value(DEFAULT_BRANCH, id=project_id) or "")
 
 
-#: Only what lies below the same top-level namespace as the agent's own project can be granted to.
+#: An agent can be granted only to projects and groups with the same top-level namespace as its own project.
 REPLACE_GRANTS = """
     WITH old AS (DELETE FROM cluster_agent_grants WHERE agent_id = %(agent_id)s),
     home AS (
@@ -101,13 +101,13 @@ REPLACE_GRANTS = """
 
 
 async def replace_grants(transaction: Transaction, agent_id: int, grants: Sequence[dict[str, Any]]) -> None:
-    """Replace the grants; each has kind (projects, groups), path and configuration. Those of unknown paths are left
-    out."""
+    """Replace the grants; each has kind (projects, groups), path and configuration. Leave out unknown
+    paths."""
     await transaction.run(REPLACE_GRANTS, agent_id=agent_id, grants=orjson.dumps(list(grants)).decode())
 
 
-#: Of an agent that is granted in several ways, one counts: to the project itself, then to the closest group, then
-#: that it is the project's own.
+#: An agent that is granted in several ways counts once: as a grant to the project itself, else to the closest
+#: group, else as the project's own.
 @statement(
     """
     WITH here AS (
@@ -143,5 +143,5 @@ async def replace_grants(transaction: Transaction, agent_id: int, grants: Sequen
 async def allowed_agents(
     database: Executor, project_id: int, *, environment: str | None, protected: bool
 ) -> str:
-    """Return a JSON array of the agents that a project's job in this environment, on a protected ref or not, may
-    use."""
+    """Return a JSON array of the agents that a project's job in this environment may use; `protected` says
+    whether its ref is."""

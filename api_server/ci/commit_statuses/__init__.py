@@ -1,1 +1,1 @@
-"""Commit statuses: what other systems say of a commit, kept as jobs that no runner gets."""
+"""Commit statuses: the reports of other systems about a commit, kept as jobs that no runner gets."""

@@ -1,4 +1,4 @@
-"""What saying something of a commit does, in the caller's transaction; refusals in GitLab's words."""
+"""Setting a commit status, in the caller's transaction; refusals are in GitLab's words."""
 
 import datetime
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ _JOBS = Quota("jobs", "pipeline_id")
 
 @attrs.frozen(kw_only=True)
 class ReportedStatus:
-    """What somebody reports about a commit. `name` tells it from other reports."""
+    """A report about a commit. `name` distinguishes it from other reports."""
 
     state: State
     name: str
@@ -44,11 +44,11 @@ class ReportedStatus:
 
 @attrs.frozen(kw_only=True)
 class Subject:
-    """The commit, and the ref that the status is for: a short name (or that of a merge request's head), and whether
-    that is a tag.
+    """The commit, the ref that the status is for (a short name, or that of a merge request's head), and
+    whether that is a tag.
 
-    `judged_by` is the branch or tag whose protection decides who may set it. `pipeline_id` is the pipeline that was
-    asked for, `data` the commit as answers show it.
+    The protection of the branch or tag `judged_by` decides who may set the status. `pipeline_id` is the
+    requested pipeline, `data` the commit as answers show it.
     """
 
     project_id: int
@@ -66,17 +66,17 @@ def no_such_pipeline() -> ApiError:
 
 
 def check(reported: ReportedStatus) -> None:
-    """Raise 400 where the status cannot be stored."""
-    found: dict[str, list[str]] = {}
+    """Raise 400 if the status cannot be stored."""
+    problems: dict[str, list[str]] = {}
     if not reported.name.strip():
-        found["name"] = ["can't be blank"]
+        problems["name"] = ["can't be blank"]
     if reported.target_url and not _is_address(reported.target_url):
-        found["target_url"] = ["is blocked: Only allowed schemes are http, https"]
+        problems["target_url"] = ["is blocked: Only allowed schemes are http, https"]
     for field in ("name", "target_url", "description"):
         if len(getattr(reported, field) or "") > _MOST_CHARACTERS:
-            found.setdefault(field, []).append(f"is too long (maximum is {_MOST_CHARACTERS} characters)")
-    if found:
-        raise invalid(found)
+            problems.setdefault(field, []).append(f"is too long (maximum is {_MOST_CHARACTERS} characters)")
+    if problems:
+        raise invalid(problems)
 
 
 def _is_address(text: str) -> bool:
@@ -97,9 +97,10 @@ async def set_status(
     pipelines: RateLimiter,
     archived_before: datetime.datetime | None,
 ) -> str:
-    """The status as the API shows it, after its pipeline's is true again. It joins the newest pipeline of the commit
-    and ref, or a new one, which `pipelines` counts. Raises 400 where the state does not follow from what was said
-    before, 404 without the pipeline that is asked for, 422 where it would have more than `most` jobs, and 429."""
+    """Set a status and return it as the API shows it, after updating its pipeline's status. It joins the
+    newest pipeline of the commit and ref, or a new one, which `pipelines` counts. Raise 400 if the previous
+    state does not allow the new one, 404 if the requested pipeline does not exist, 422 if it would have more
+    than `most` jobs, and 429."""
     joined = await queries.lock_joined(
         transaction,
         subject.project_id,
@@ -116,7 +117,7 @@ async def set_status(
     pipeline_id = await _new_pipeline(transaction, subject, user_id) if joined is None else joined.id
     status = await _open(transaction, pipeline_id, reported.name, user_id, most)
     await _move(transaction, status, reported.state)
-    shown = await queries.describe(
+    entity = await queries.describe(
         transaction,
         status.id,
         target_url=reported.target_url or None,
@@ -124,7 +125,7 @@ async def set_status(
         coverage=reported.coverage,
     )
     await transitions.refresh(transaction, pipeline_id)
-    return shown
+    return entity
 
 
 async def _new_pipeline(transaction: Transaction, subject: Subject, user_id: int) -> int:
@@ -144,7 +145,7 @@ async def _new_pipeline(transaction: Transaction, subject: Subject, user_id: int
 
 
 async def _open(transaction: Transaction, pipeline_id: int, name: str, user_id: int, most: int) -> Latest:
-    """Return the status that the user has not ended yet, or a new one in the place of the last of that name."""
+    """Return the status that the user has not ended yet, or a new one that replaces the last of that name."""
     latest = await queries.latest_of_name(transaction, pipeline_id, name)
     if latest is not None and latest.kind != "external":
         raise invalid({"name": ["has already been taken"]})
@@ -160,7 +161,7 @@ async def _open(transaction: Transaction, pipeline_id: int, name: str, user_id: 
 
 async def _move(transaction: Transaction, status: Latest, state: State) -> None:
     event = _EVENTS[state]
-    if event == "run":  # by way of pending, where it is not there yet
+    if event == "run":  # via pending, unless it is already pending
         await transitions.transit(transaction, [status.id], "enqueue")
     if not await transitions.transit(transaction, [status.id], event, failure_reason="api_failure"):
         reason = f'Status cannot transition via "{event}"'

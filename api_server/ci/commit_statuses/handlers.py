@@ -1,4 +1,5 @@
-"""`/projects/:id/statuses/:sha` and `/projects/:id/repository/commits/:sha/statuses` (supporting resources)."""
+"""`/projects/:id/statuses/:sha` and `/projects/:id/repository/commits/:sha/statuses` (supporting
+resources)."""
 
 from typing import Annotated
 
@@ -21,12 +22,12 @@ from api_server.services import Services
 from api_server.web.answers import json_text
 from api_server.web.auth import Actor, Anonymous
 from api_server.web.errors import not_found
-from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.pagination import Paginated, paginated, requested_page
 from api_server.web.params import AtMostBytes
 from api_server.web.routes import Role, Routes
 
 routes = Routes()
-#: A ref that is sent need not exist.
+#: The ref in a request need not exist.
 Ref = Annotated[str, AtMostBytes(MAX_NAME_BYTES)]
 
 
@@ -74,9 +75,10 @@ class SetStatus:
 async def list_statuses(
     request: web.Request, services: Services, params: ListStatuses, project: Project
 ) -> web.Response:
-    """Of a commit, by SHA or the name of a branch or tag: what others say, and its jobs; the oldest first."""
+    """List the statuses of a commit, given by SHA or by the name of a branch or tag: reports of other systems
+    and its jobs; the oldest first."""
     sha = commit_named(await opened(services, project), params.sha)
-    page = wanted_page(params, queries.LISTING, default_sort="asc")
+    page = requested_page(params, queries.LISTING, default_sort="asc")
     listed = await queries.list_statuses(
         services.database,
         page,
@@ -97,14 +99,14 @@ async def list_statuses(
     answers="201 CommitStatus",
 )
 async def set_status(services: Services, actor: Actor, params: SetStatus, project: Project) -> web.Response:
-    """Says how the commit does, in the newest pipeline of it and of `ref`, or in one of its own."""
+    """Set the status of a commit in its newest pipeline on `ref`, or in a pipeline of its own."""
     changes.check(params.reported)
     repository = await opened(services, project)
     subject = await _subject(services, actor, params, project, repository)
     await check_may_change(services, project, subject.judged_by, tag=subject.tag)
     await ref_moves.keep_commit(repository, subject.sha)
     async with services.database.transaction() as transaction:
-        shown = await changes.set_status(
+        entity = await changes.set_status(
             transaction,
             subject,
             params.reported,
@@ -113,13 +115,14 @@ async def set_status(services: Services, actor: Actor, params: SetStatus, projec
             pipelines=services[LIMITS].rate,
             archived_before=archived_before(services),
         )
-    return json_text(shown, status=201)
+    return json_text(entity, status=201)
 
 
 async def _subject(
     services: Services, actor: Actor | Anonymous, params: SetStatus, project: Project, repository: Repository
 ) -> Subject:
-    """Raises 404 for what is not there: the commit, a ref for it, the pipeline."""
+    """Return the subject of the status. Raise 404 if the commit, a ref for it or the pipeline does not
+    exist."""
     sha = commit_named(repository, params.sha)
     ref, tag, judged_by = await _place(services, actor, params, project, repository, sha)
     return Subject(
@@ -142,8 +145,9 @@ async def _place(
     repository: Repository,
     sha: str,
 ) -> tuple[str, bool, str]:
-    """For which ref the commit is judged, whether that is a tag, and by whose protection: what `ref` names, or else
-    what the commit's newest pipeline was for, or else the first branch that has the commit."""
+    """Return the ref of the status, whether it is a tag, and the ref whose protection decides: those named by
+    `ref`, or else those of the commit's newest pipeline, or else the first branch that contains the
+    commit."""
     ref, tag = short_ref(services, project, params.ref) if params.ref else (None, False)
     joined = await queries.find_joined(
         services.database,
@@ -161,6 +165,6 @@ async def _place(
     if ref is None:
         async with reading(services, actor):
             ref = await commits.branch_with(repository, sha)
-    if ref is None or ref.startswith("refs/"):  # of nothing that pipelines are made for
+    if ref is None or ref.startswith("refs/"):  # pipelines are not created for such refs
         raise not_found("References for commit")
     return ref, tag, ref

@@ -13,7 +13,7 @@ from api_server.state.statements import Query
 
 _STATUS = read_sql(__package__)["commit_status"]
 
-#: A condition on rows `pipelines`: those that a commit's statuses are in or may join.
+#: A condition on rows `pipelines`: those that contain a commit's statuses or can take new ones.
 _OF_COMMIT = """
     pipelines.project_id = %(project_id)s AND pipelines.sha = %(sha)s AND pipelines.source <> 'parent_pipeline'
     AND (%(pipeline_id)s::bigint IS NULL OR pipelines.id = %(pipeline_id)s)
@@ -36,8 +36,8 @@ LISTING = ListQuery(
 async def list_statuses(
     database: Executor, page: Page, project_id: int, sha: str, **filters: object
 ) -> ListPage:
-    """Everything that counts in the status of a commit, builds and bridges too: `ref`, `stage`, `name` and
-    `pipeline_id` (None: any); retried ones only with `all`."""
+    """Return a page of everything that counts in the status of a commit, including builds and bridges. Filter
+    by `ref`, `stage`, `name` and `pipeline_id` (None: any); include retried jobs only with `all`."""
     return await LISTING.read(database, page, project_id=project_id, sha=sha, **filters)
 
 
@@ -73,7 +73,7 @@ async def find_joined(
     pipeline_id: int | None,
     archived_before: datetime.datetime | None,
 ) -> Joined | None:
-    """Return the newest pipeline of the commit, of that ref and id where they are given."""
+    """Return the newest pipeline of the commit, restricted to that ref and id if given."""
 
 
 HOLD_COMMIT = """
@@ -81,16 +81,18 @@ HOLD_COMMIT = """
 """
 
 
-async def lock_joined(transaction: Transaction, project_id: int, sha: str, **wanted: object) -> Joined | None:
-    """As `find_joined`, and locked. Whoever else reports about the commit waits until the transaction ends, so that two
-    first statuses make one pipeline."""
+async def lock_joined(
+    transaction: Transaction, project_id: int, sha: str, **criteria: object
+) -> Joined | None:
+    """Find the pipeline like `find_joined`, and lock it. Other reports about the commit wait until the
+    transaction ends, so that two first statuses create one pipeline."""
     await transaction.run(HOLD_COMMIT, project_id=project_id, sha=sha)
-    return await transaction.row(LOCK_JOINED, project_id=project_id, sha=sha, **wanted)
+    return await transaction.row(LOCK_JOINED, project_id=project_id, sha=sha, **criteria)
 
 
 @attrs.frozen
 class Latest:
-    """The job of a name that counts in its pipeline."""
+    """The latest job of a name in its pipeline."""
 
     id: int
     kind: str
@@ -109,10 +111,10 @@ async def latest_of_name(transaction: Transaction, pipeline_id: int, name: str) 
     UPDATE jobs SET retried = true WHERE id = %(status_id)s
 """)
 async def retire(transaction: Transaction, status_id: int) -> None:
-    """Mark the status as one that another is about to replace."""
+    """Mark the status as replaced, before adding its successor."""
 
 
-#: Sorts behind all stages that a file can have.
+#: The index sorts it behind all stages that a file can have.
 @statement("""
     INSERT INTO jobs (project_id, pipeline_id, kind, name, stage, stage_index, when_run, allow_failure, protected, plan,
         user_id, created_at)
@@ -122,7 +124,8 @@ async def retire(transaction: Transaction, status_id: int) -> None:
     RETURNING id, kind, status, user_id
     """)
 async def add(transaction: Transaction, pipeline_id: int, name: str, user_id: int) -> Latest:
-    """Add a new status, `created`. The pipeline has to be locked, and no job of that name may count in it."""
+    """Add a new status, `created`. The pipeline has to be locked and have no other current job of that
+    name."""
 
 
 @statement(
@@ -136,4 +139,4 @@ async def add(transaction: Transaction, pipeline_id: int, name: str, user_id: in
     )
 )
 async def describe(transaction: Transaction, status_id: int, **values: Any) -> str:
-    """Set the details beside the state (None: unchanged), and return the status as the API shows it."""
+    """Set the details other than the state (None: unchanged), and return the status as the API shows it."""

@@ -1,7 +1,7 @@
-"""The vocabulary in which `keywords.py` says what a value may look like: small checks, combined as data.
+"""The checks from which `keywords.py` composes the rules for values: small checks, combined as data.
 
-A check takes the place (`jobs:test:image`) and the value, and yields one sentence for each thing wrong. Durations as
-people write them (`1 day 2h`, `30 mins`, `never`) are read here too, in whole seconds.
+A check takes the position (`jobs:test:image`) and the value, and yields one sentence for each error.
+Durations as people write them (`1 day 2h`, `30 mins`, `never`) are parsed here too, to whole seconds.
 """
 
 import re
@@ -14,7 +14,7 @@ from attrs import field, frozen
 
 from api_server.ci.config import patterns, rules
 
-#: What `never` and `0` mean where a duration says how long something is kept.
+#: The meaning of `never` and `0` in a duration that says how long something is kept.
 NEVER = 0
 
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800, "month": 2_592_000,
@@ -32,15 +32,16 @@ _UNITS = {
     spelling: _SECONDS[unit] for unit, short in _SHORT.items() for spelling in (unit, unit + "s", *short)
 }
 _CLOCK = re.compile(r"\d{1,9}(?:\.\d{1,9})?(?:: ?\d{1,9}(?:\.\d{1,9})?){1,5}")
-#: What the numbers between colons count, last one first.
+#: The units of the numbers between colons, the last one first.
 _OF_CLOCK = [_SECONDS[unit] for unit in ("second", "minute", "hour", "day", "month", "year")]
 _TERM = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(?![\d.]) ?([a-z]*)(?:(?:,| and\b)* *|$)")
 
 
 def parse_duration(text: str) -> int:
-    """Return the seconds that `text` means, NEVER for `never`; a bare number is seconds, `1:30` minutes and seconds.
+    """Return the seconds that `text` means, NEVER for `never`; a bare number is seconds, `1:30` minutes and
+    seconds.
 
-    Raises ValueError where it is no duration.
+    Raise ValueError if it is not a duration.
     """
     words = " ".join(text.lower().split())
     if words == "never":
@@ -73,10 +74,10 @@ def spell_duration(seconds: int) -> str:
 
 Check = Callable[[str, Any], Iterator[str]]
 
-#: Characters that a job, an environment or a resource group may have in its name.
+#: Maximum characters of the name of a job, an environment or a resource group.
 MAX_NAME = 255
 MAX_LIST_NESTING = 10
-#: Of lists that GitLab flattens however deep they are, which YAML bounds.
+#: For lists that GitLab flattens at any depth; YAML limits the depth.
 ANY_NESTING = 100
 _NAMES = {
     str: "a string",
@@ -89,12 +90,12 @@ _NAMES = {
 
 
 def of_type(*types: type) -> Check:
-    """Return a check for exactly one of the types: `True` is no integer."""
-    wanted = "should be " + " or ".join(_NAMES[kind] for kind in types)
+    """Return a check for exactly one of the types: `True` is not an integer."""
+    requirement = "should be " + " or ".join(_NAMES[kind] for kind in types)
 
     def check(at: str, value: Any) -> Iterator[str]:
         if type(value) not in types:
-            yield f"{at} config {wanted}"
+            yield f"{at} config {requirement}"
 
     return check
 
@@ -114,7 +115,7 @@ class ByType:
     """A check that depends on the type of the value."""
 
     checks: Mapping[type, Check]
-    #: Said of other types; without it that a value should be of one of these.
+    #: The error for other types; by default it names the accepted types.
     complaint: str | None = None
 
     def __call__(self, at: str, value: Any) -> Iterator[str]:
@@ -128,17 +129,17 @@ class ByType:
 
 @frozen
 class Fields:
-    """A hash of these keys only; a key whose value is null counts as not given.
+    """A hash with only these keys; a key whose value is null counts as not given.
 
-    The keys in `beyond` are GitLab's too, but are not supported here: whoever uses one is told so.
+    The keys in `beyond` are GitLab's too, but are not supported here; the error says so.
     """
 
     keys: Mapping[str, Check]
     required: Collection[str] = ()
     beyond: Collection[str] = ()
-    #: Asked where all else is right: what no single key's check can see.
+    #: A check that runs after all others have passed, for rules that involve several keys.
     together: Check | None = None
-    #: Keys whose faults GitLab reports as those of the hash: `jobs:test when should be ...`.
+    #: Keys whose errors GitLab reports as errors of the hash: `jobs:test when should be ...`.
     attributes: Collection[str] = ()
 
     def __call__(self, at: str, value: Any) -> Iterator[str]:
@@ -162,10 +163,10 @@ class Fields:
                 yield from (self._reported(at, key, error) for error in errors)
 
     def _reported(self, at: str, key: str, error: str) -> str:
-        place = f"{at}:{key} "
-        if key not in self.attributes or not error.startswith(place):
+        prefix = f"{at}:{key} "
+        if key not in self.attributes or not error.startswith(prefix):
             return error
-        return f"{at} {key.replace('_', ' ')} {error.removeprefix(place).removeprefix('config ')}"
+        return f"{at} {key.replace('_', ' ')} {error.removeprefix(prefix).removeprefix('config ')}"
 
 
 TOO_MANY = "config has too many entries (maximum {})"
@@ -173,15 +174,15 @@ TOO_MANY = "config has too many entries (maximum {})"
 
 @frozen
 class Each:
-    """A list whose items all satisfy `item`, which is asked only if they are of its `types`."""
+    """A list whose items all satisfy `item`, which runs only if they are of its `types`."""
 
     item: Check
     types: Collection[type] = field(default=(str,), kw_only=True)
-    #: What the items are, in GitLab's words.
+    #: The noun for the items, in GitLab's words.
     of: str = field(default="strings", kw_only=True)
     at_most: int = field(default=sys.maxsize, kw_only=True)
     too_many: str = field(default=TOO_MANY, kw_only=True)
-    #: How many lists inside each other count as the list of all that is in them.
+    #: How many levels of nested lists are flattened into one list.
     levels: int = field(default=1, kw_only=True)
 
     def __call__(self, at: str, value: Any) -> Iterator[str]:
@@ -198,7 +199,7 @@ class Each:
 
 @frozen
 class EachValue:
-    """A hash whose values all satisfy `item`. The keys may be any, within the bounds of a name."""
+    """A hash whose values all satisfy `item`. The keys may be any strings of the length of a name."""
 
     item: Check
     at_most: int = field(default=sys.maxsize, kw_only=True)
@@ -219,7 +220,7 @@ class EachValue:
 
 
 def not_supported(keyword: str) -> str:
-    """Return the sentence about a keyword of GitLab's that is not supported here."""
+    """Return the error for a GitLab keyword that is not supported here."""
     return f"{keyword} is not supported by this service"
 
 
@@ -240,7 +241,8 @@ def integer(low: int, high: int) -> Check:
 
 
 def duration(*, at_most: int | None = None, never: bool = False) -> Check:
-    """A duration of at least a second, or one that may also be `never`; as in GitLab it has to be text."""
+    """Return a check for a duration of at least a second, or optionally `never`; as in GitLab it has to be
+    text."""
 
     def check(at: str, value: Any) -> Iterator[str]:
         try:
@@ -256,7 +258,7 @@ def duration(*, at_most: int | None = None, never: bool = False) -> Check:
 
 
 def label(longest: int) -> Check:
-    """A name of letters, digits, `_`, `-` and spaces."""
+    """Return a check for a name of letters, digits, `_`, `-` and spaces."""
 
     def check(at: str, value: Any) -> Iterator[str]:
         if not isinstance(value, str):
@@ -270,7 +272,7 @@ def label(longest: int) -> Check:
 
 
 def _parsed_by(parse: Callable[[str], object], complaint: str) -> Check:
-    """Return a check for text that `parse` accepts: it raises ValueError for other text."""
+    """Return a check for text that `parse` accepts; `parse` raises ValueError for other text."""
 
     def check(at: str, value: Any) -> Iterator[str]:
         try:
@@ -284,11 +286,11 @@ def _parsed_by(parse: Callable[[str], object], complaint: str) -> Check:
 
 
 regex = _parsed_by(patterns.parse_delimited, "config must be a regular expression")
-#: A date and time by ISO 8601.
+#: A date and time in ISO 8601.
 moment = _parsed_by(datetime.fromisoformat, "must be a valid datetime")
-#: An expression as `rules:if` has them.
+#: An expression of `rules:if`.
 condition = _parsed_by(rules.parse_condition, "invalid expression syntax")
-#: A ref as `only` has them.
+#: An item of `only:refs`.
 ref = _parsed_by(
     patterns.check_ref, "config should be an array of strings or regular expressions using re2 syntax"
 )
@@ -296,7 +298,8 @@ glob = _parsed_by(patterns.compile_glob, "config has a path pattern that is too 
 
 
 def script(at: str, value: Any) -> Iterator[str]:
-    """Commands: a string, or strings in lists, which anchors and references may have nested, or nothing."""
+    """Check commands: a string, or strings in lists, which may be nested because of anchors and references,
+    or nothing."""
     lines = flatten(value, MAX_LIST_NESTING)
     if lines is None or not all(isinstance(line, str) for line in lines):
         yield (
@@ -306,16 +309,16 @@ def script(at: str, value: Any) -> Iterator[str]:
 
 
 def flatten(value: Any, levels: int = ANY_NESTING) -> list[Any] | None:
-    """Return a single value, or nested lists, as one list; None where lists are nested more than so many levels
+    """Return a single value, or nested lists, as one list; None if lists are nested more than `levels`
     deep."""
     if not isinstance(value, list):
         return [value]
     if not levels:
         return None
-    found: list[Any] = []
+    flat: list[Any] = []
     for item in value:
         inner = flatten(item, levels - 1)
         if inner is None:
             return None
-        found += inner
-    return found
+        flat += inner
+    return flat

@@ -1,4 +1,4 @@
-"""A configuration read and checked on its own, before any pipeline: text in, stages and job hashes out."""
+"""Reading and checking a configuration independently of a pipeline: from text to stages and job hashes."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -20,7 +20,7 @@ MAX_EXTENDS_NESTING = 10
 
 
 def resolve_references(config: dict[str, Any], budget: Budget) -> dict[str, Any]:
-    """Return `config` with each `!reference` replaced by what it points at, which may contain references itself."""
+    """Return `config` with each `!reference` replaced by its target, which may contain references itself."""
 
     def resolve(value: Any, chain: tuple[Reference, ...], depth: int) -> Any:
         budget.spend()
@@ -56,7 +56,7 @@ class _Extender:
     done: dict[str, dict[str, Any]] = field(factory=dict)
 
     def extended(self, name: str, chain: tuple[str, ...] = ()) -> dict[str, Any]:
-        """The entry with all it extends merged below it; of several bases the later ones win."""
+        """Return the entry merged over everything that it extends; of several bases the later ones win."""
         if name in self.done:
             return self.done[name]
         entry = self.config[name]
@@ -85,7 +85,7 @@ def _bases(name: str, entry: dict[str, Any]) -> list[str]:
 
 
 def resolve_extends(config: dict[str, Any], budget: Budget) -> dict[str, Any]:
-    """Return `config` with the `extends` of every entry carried out."""
+    """Return `config` with the `extends` of every entry resolved."""
     extender = _Extender(config, budget)
     return {
         name: extender.extended(name) if isinstance(entry, dict) and "extends" in entry else entry
@@ -113,7 +113,7 @@ def apply_defaults(job: dict[str, Any], defaults: dict[str, Any]) -> dict[str, A
 
 
 def inherits(job: Mapping[str, Any], what: str, names: Iterable[str]) -> set[str]:
-    """Return those of `names` that `inherit:<what>` of the job admits: all of them unless it says otherwise."""
+    """Return those of `names` that `inherit:<what>` of the job admits, by default all."""
     choice = (job.get("inherit") or {}).get(what)
     if choice is None or choice is True:
         return set(names)
@@ -121,28 +121,28 @@ def inherits(job: Mapping[str, Any], what: str, names: Iterable[str]) -> set[str
 
 
 DEFAULT_STAGES = ("build", "test", "deploy")
-#: Characters of the list of stages in the sentence about an unknown stage.
+#: Maximum characters of the list of stages in the error about an unknown stage.
 MAX_STAGES_QUOTED = 1000
 
 
 @frozen(kw_only=True)
 class Configuration:
-    #: Everything, with includes, references and `extends` carried out (the merged YAML of CI lint).
+    #: The whole configuration with includes, references and `extends` resolved (the merged YAML of CI lint).
     merged: dict[str, Any]
     stages: tuple[str, ...]
-    #: Visible jobs in the order of the file, defaults applied, `stage` always set.
+    #: Visible jobs in the order of the file, with defaults applied and `stage` always set.
     jobs: dict[str, dict[str, Any]]
     #: Included files in the order in which they were read.
     includes: tuple[Included, ...]
-    #: Sentences about what is probably not meant, though it can be read.
+    #: Sentences about valid but probably unintended input.
     warnings: tuple[str, ...] = ()
 
 
 def read(text: str, context: Context) -> Configuration:
     """Return the checked configuration.
 
-    Raises ConfigError with all that is wrong with keywords and values, or with the one thing that makes the text
-    unreadable. Raises FilesNeeded where it has to be called again with a context that has these files.
+    Raise CiConfigError with all errors in keywords and values, or with the one that makes the text
+    unreadable. Raise FilesNeeded if it has to be called again with a context that has these files.
     """
     if not text.strip():
         raise CiConfigError("Please provide content of .gitlab-ci.yml")
@@ -194,7 +194,7 @@ def _errors_of_stages(jobs: dict[str, dict[str, Any]], stages: tuple[str, ...]) 
 
 
 def _errors_of_environments(jobs: dict[str, dict[str, Any]]) -> list[str]:
-    """Return what is wrong with the jobs that `environment:on_stop` names."""
+    """Return the errors of the jobs that `environment:on_stop` names."""
     environments = {name: job["environment"] for name, job in jobs.items() if job.get("environment")}
     errors = []
     for name, environment in environments.items():
@@ -240,12 +240,12 @@ def _errors_of_job(name: str, job: Any) -> list[str]:
 
 
 def _is_bridge(job: Mapping[str, Any]) -> bool:
-    """Return whether the job starts a pipeline, or mirrors one, instead of running a script."""
+    """Return whether the job starts a pipeline or mirrors one, instead of running a script."""
     return "trigger" in job or "script" not in job
 
 
 def _contradictions(job: dict[str, Any]) -> list[str]:
-    """Return the errors that no check of a single keyword can see."""
+    """Return the errors that involve several keywords."""
     errors = []
     has_rules = job.get("rules") is not None
     mixed = [key for key in ("only", "except", "start_in") if has_rules and job.get(key) is not None]

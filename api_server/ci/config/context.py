@@ -1,4 +1,4 @@
-"""What a configuration is planned against: the pipeline's variables and the repository it belongs to."""
+"""The context of planning: the pipeline's variables and the repository that it belongs to."""
 
 from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
@@ -10,7 +10,7 @@ from api_server.ci.config.errors import CiConfigError
 from api_server.ci.config.patterns import PathSet
 from api_server.ci.config.variables import Variable, expand_all, overlay, values
 
-#: Refs that one configuration may compare with; each costs git work.
+#: Maximum number of refs that one configuration may compare with; each comparison is work for git.
 MAX_COMPARED = 20
 
 
@@ -36,18 +36,19 @@ def _no_commit(_: str | None) -> None:
 
 @frozen(kw_only=True)
 class Repository:
-    """The commit the pipeline is for. Paths are relative to its root, without a leading slash."""
+    """The commit of the pipeline. Paths are relative to its root, without a leading slash."""
 
-    #: Text of the file at a path; None when there is none. Raises ConfigError for one that is too large.
+    #: Return the text of the file at a path, or None. Raise CiConfigError if it is too large.
     read: Callable[[str], str | None] = _no_file
-    #: Git's name for the content of the file at a path, whatever its size.
+    #: Return git's id of the content of the file at a path, whatever its size.
     blob_id: Callable[[str], str | None] = _no_file
-    #: All paths of the commit; asked at most once per plan, and only for wildcards and `exists`.
+    #: Return all paths of the commit; called at most once per plan, only for wildcards and `exists`.
     paths: Callable[[], Collection[str]] = _no_paths
-    #: Paths that the push or merge request changed; None when that is not known, and then `changes` holds. Asked only
-    #: for `changes`.
+    #: Return the paths that the push or merge request changed, or None if unknown; then every `changes` rule
+    #: matches. Called only for `changes`.
     changed: Callable[[], Collection[str] | None] = _not_known
-    #: Paths that differ from where the commit's history left that of a ref, None as above; ConfigError without the ref.
+    #: Return the paths that changed since the merge base with a ref, or None as above. Raise CiConfigError if
+    #: there is no such ref.
     changed_since: Callable[[str], Collection[str] | None] = _no_ref
     #: Full path of the project, and the commit.
     project: str = ""
@@ -56,10 +57,10 @@ class Repository:
 
 @frozen(kw_only=True)
 class Version:
-    """What the version in a component's address names."""
+    """The target of a version in a component's address."""
 
     repository: Repository
-    #: The tag, if that is a semantic version.
+    #: The tag, if it is a semantic version.
     semantic: str | None = None
 
 
@@ -67,9 +68,10 @@ class Version:
 class OtherProject:
     """A project whose files may be included."""
 
-    #: The repository at a branch, a tag or a commit (None: at the default branch). None if there is no such ref.
+    #: Return the repository at a branch, a tag or a commit (None: the default branch), or None if there is no
+    #: such ref.
     at: Callable[[str | None], Repository | None] = _no_commit
-    #: What a version names: all that a ref may be, `1.2`, `1`, or `~latest`. None if there is no such version.
+    #: Return the target of a version: any ref, `1.2`, `1`, or `~latest`. None if there is no such version.
     version: Callable[[str], Version | None] = _no_commit
 
 
@@ -88,7 +90,7 @@ def no_artifact(_job: str, _path: str) -> str:
 
 @frozen(kw_only=True)
 class RemoteFile:
-    """The content at a URL, or the end of a sentence about why it is not known."""
+    """The content at a URL, or the end of a sentence that says why it is unknown."""
 
     content: bytes = b""
     problem: str | None = None
@@ -98,32 +100,36 @@ class RemoteFile:
 class Context:
     """The pipeline to plan for.
 
-    `predefined` are the `CI_*` variables of `predefined.pipeline_variables`: weaker than the file's own, and
-    the source of everything that rules ask about the pipeline (ref, tag, source, default branch). `given` are
-    the variables of instance, group, project and of whoever started the pipeline: stronger than the file's.
+    `predefined` are the `CI_*` variables of `predefined.pipeline_variables`. They are weaker than the file's
+    own, and rules read from them everything about the pipeline (ref, tag, source, default branch). `given`
+    are the variables of instance, group, project and of the user who started the pipeline, which are stronger
+    than the file's.
     """
 
-    #: The project whose allowances planning uses.
+    #: The project whose time budget planning uses.
     project_id: int = 0
     predefined: tuple[Variable, ...] = ()
     given: tuple[Variable, ...] = ()
     #: Values for the `spec:inputs` of the file itself.
     inputs: Mapping[str, Any] = field(factory=dict)
     repository: Repository = field(factory=Repository)
-    #: The project at a full path, as who starts the pipeline may read it, or (True) as anybody may.
+    #: Return the project at a full path, read with the rights of the user who starts the pipeline or, if
+    #: True, of the public.
     project: Callable[[str, bool], OtherProject | None] = no_project
-    #: Text of the operator's template at a path; None when there is none. Raises ConfigError without templates.
+    #: Return the text of the operator's template at a path, or None. Raise CiConfigError if there are no
+    #: templates.
     template: Callable[[str], str | None] = no_templates
-    #: Text at a path in the archive of a job (by name) of the parent pipeline. Raises ConfigError where there is none.
+    #: Return the text at a path in the archive of a job (by name) of the parent pipeline. Raise CiConfigError
+    #: if there is none.
     artifact: Callable[[str, str], str] = no_artifact
-    #: Files of the web by URL, as far as they have been fetched.
+    #: Remote files by URL, as far as they have been fetched.
     remote: Mapping[str, RemoteFile] = field(factory=dict)
-    #: What `changed_since` has found; copies of this context share it, and so its bound.
+    #: Results of `changed_since`; copies of this context share them and their limit.
     _since: dict[str, PathSet | None] = field(factory=dict, eq=False, repr=False)
 
     def among(self, repository: Repository) -> "Context":
-        """Return a copy with the files of another repository for `exists`. What has changed stays that of the
-        pipeline."""
+        """Return a copy that uses another repository's files for `exists`. The changed paths remain those of
+        the pipeline."""
         return evolve(self, repository=evolve(self.repository, paths=repository.paths))
 
     @property
@@ -134,18 +140,19 @@ class Context:
 
     @property
     def public(self) -> "Context":
-        """Return a copy without masked variables, for names and messages, which more people read than logs."""
+        """A copy without masked variables, for names and messages, which more people can read than logs."""
         if not any(variable.masked for variable in self.given):
             return self
         return evolve(self, given=tuple(variable for variable in self.given if not variable.masked))
 
     @cached_property
     def variables(self) -> dict[str, Variable]:
-        """The variables that are known without the file's, by name and as they are written."""
+        """The variables that are known without the file's, by name and with unexpanded values."""
         return {variable.key: variable for variable in overlay(self.predefined, self.given)}
 
     def known(self, *layers: tuple[Variable, ...]) -> dict[str, str]:
-        """Return the values of all variables, expanded in each other; `layers` are those of the file, weakest first."""
+        """Return the values of all variables, with references expanded; `layers` are those of the file,
+        weakest first."""
         return values(expand_all(overlay(self.predefined, *layers, self.given)))
 
     def known_in_job(self, name: str, stage: str, variables: tuple[Variable, ...]) -> dict[str, str]:
@@ -161,9 +168,9 @@ class Context:
         return None if changed is None else PathSet(frozenset(changed))
 
     def changed_since(self, ref: str) -> PathSet | None:
-        """Return the paths that differ from where the history left that of `ref`; None where they are not known.
+        """Return the paths that changed since the merge base with `ref`, or None if unknown.
 
-        Raises ConfigError without such a ref.
+        Raise CiConfigError if there is no such ref.
         """
         if ref not in self._since:
             if len(self._since) >= MAX_COMPARED:

@@ -1,23 +1,23 @@
-"""The one error of this package, and the bound on how much work one configuration may cause."""
+"""The error of this package, and the limit of the work that one configuration may cause."""
 
 import itertools
 from typing import Any
 
-#: Characters of a whole configuration, those of one text counted wherever it is used.
+#: Maximum characters of a whole configuration; a shared text counts wherever it is used.
 MAX_CHARACTERS = 32 * 1024 * 1024
 
 
-#: Levels of lists and hashes inside each other.
+#: Maximum nesting depth of lists and hashes.
 MAX_DEPTH = 100
 
-#: How many sentences about one configuration are kept, and how many characters of each.
+#: Maximum number of errors kept for one configuration, and maximum characters of each.
 MAX_ERRORS = 100
 MAX_ERROR = 10_000
 
 
 class CiConfigError(Exception):
-    """The configuration is refused. `errors` are sentences for its author (`yaml_errors`, CI lint), without duplicates,
-    and no more of them than somebody reads."""
+    """The configuration is refused. `errors` are sentences for its author (`yaml_errors`, CI lint), without
+    duplicates and limited in number."""
 
     def __init__(self, *errors: str) -> None:
         cut = (error if len(error) <= MAX_ERROR else error[:MAX_ERROR] + "..." for error in errors)
@@ -26,7 +26,7 @@ class CiConfigError(Exception):
 
 
 class FilesNeeded(Exception):
-    """Files of the web have to be fetched before the configuration can be read; `urls` may hold secrets."""
+    """Remote files have to be fetched before the configuration can be read; `urls` may contain secrets."""
 
     def __init__(self, urls: tuple[str, ...]) -> None:
         super().__init__("files have to be fetched")
@@ -38,11 +38,12 @@ def too_deep() -> CiConfigError:
 
 
 class Budget:
-    """What one pipeline's configuration may still cost, in YAML nodes and in characters after expansion.
+    """The remaining budget of one pipeline's configuration, in YAML nodes and in characters after expansion.
 
     Aliases, `!reference` and `extends` let a few hundred bytes of text stand for billions of nodes, so each
-    of them pays for what it expands to, from one purse for the file and all its includes. A few nodes may be
-    one long text in many places, which takes no memory before it is written down.
+    of them is charged for its expansion, from one budget for the file and all its includes. Characters are
+    charged too, because a few nodes may be one long text in many places, which takes memory only when it is
+    written out.
     """
 
     def __init__(self, nodes: int = 250_000, characters: int = MAX_CHARACTERS) -> None:
@@ -58,7 +59,7 @@ class Budget:
             raise CiConfigError(f"The parsed YAML is too big: more than {MAX_CHARACTERS} characters")
 
     def spend_on(self, value: Any) -> None:
-        """Pay for a value with all that is in it: what is shared counts wherever it is used."""
+        """Charge for a value with everything in it; shared parts count wherever they are used."""
         waiting = [(value, 0)]
         while waiting:
             inner, depth = waiting.pop()

@@ -1,4 +1,4 @@
-"""The keywords that say what a runner does, which are those that `default:` may set for all jobs."""
+"""The keywords that tell a runner what to do; these are the ones that `default:` may set for all jobs."""
 
 from collections.abc import Iterator
 from types import NoneType
@@ -24,15 +24,15 @@ from api_server.ci.config.checks import (
 )
 
 WEEK = 604_800
-#: Nearly a thousand years, so that what is kept ends before the year 9999, the last one that dates have.
+#: Nearly a thousand years, so that expiry dates stay before the year 9999, the last one that dates can have.
 LONGEST_KEPT = 52_000 * WEEK
 MONTH = 2_592_000
 MAX_SERVICES = 100
-#: Each is signed when a runner gets the job.
+#: Each token is signed when a runner gets the job.
 MAX_ID_TOKENS = 20
 MAX_AUDIENCES = 20
 
-#: `artifacts:reports` kinds: the file name the runner gives the upload, and the format it uploads in.
+#: Kinds of `artifacts:reports`: the file name that the runner gives the upload, and its format.
 REPORTS = {
     "junit": ("junit.xml", "gzip"),
     "codequality": ("gl-code-quality-report.json", "raw"),
@@ -61,7 +61,7 @@ REPORTS = {
     "requirements": ("requirements.json", "raw"),
     "requirements_v2": ("requirements_v2.json", "raw"),
 }
-#: Kinds that something reads.
+#: Kinds of reports that this service reads.
 READ_REPORTS = frozenset({"dotenv", "junit"})
 #: Who may download artifacts; `plan.Artifacts.access`.
 ACCESS = ("all", "developer", "maintainer", "none")
@@ -70,7 +70,7 @@ RETRY_WHEN = (
     "always", "unknown_failure", "script_failure", "api_failure", "stuck_or_timeout_failure",
     "runner_system_failure", "runner_unsupported", "stale_schedule", "job_execution_timeout",
     "archived_failure", "unmet_prerequisites", "scheduler_failure", "data_integrity_failure",
-    # those of later versions
+    # reasons of later versions
     "no_updates_canceling", "no_updates_running", "runner_configuration_error", "runner_external_dependency_failure",
     "runner_interrupted", "server_timeout_canceling", "server_timeout_running", "stuck_pending_no_matching_runners",
     "stuck_pending_with_matching_runners",
@@ -83,13 +83,14 @@ exit_codes = ByType(
     {int: _exit_code, list: Each(_exit_code, types=(int,), of="integers")},
     "config should be an array of integers or an integer",
 )
-#: What a variable may be without a hash around it.
+#: The value of a variable in its short form, without a hash.
 plain = of_type(str, int, float, bool)
 job_variable = Fields({"value": plain, "expand": boolean})
 
 
 def variables(long_form: Fields) -> EachValue:
-    """A hash of variables. The short form is the value alone; null stands for an empty value."""
+    """Return the check for a hash of variables. The short form is the value alone; null stands for an empty
+    value."""
     short: dict[type, Check] = dict.fromkeys((str, int, float, bool, NoneType), anything)
     complaint = "variable definition must be either a string or a hash"
     return EachValue(ByType({**short, dict: long_form}, complaint))
@@ -138,7 +139,7 @@ _artifacts: dict[str, Check] = {
 
 
 def _artifacts_check(at: str, value: Any) -> Iterator[str]:
-    """Check `artifacts` for what no check of a single key can see."""
+    """Check the rules of `artifacts` that involve several keys."""
     if value.get("public") is not None and value.get("access") is not None:
         yield f"{at} config these keys cannot be used together: public, access"
     if value.get("expose_as") is not None and value.get("paths") is None:
@@ -237,5 +238,5 @@ DEFAULT: dict[str, Check] = {
     ),
     "timeout": duration(at_most=MONTH),
 }
-#: Keywords of GitLab's that are not supported here, neither in `default:` nor in jobs.
+#: GitLab keywords that are not supported here, neither in `default:` nor in jobs.
 BEYOND_DEFAULT = ("identity",)

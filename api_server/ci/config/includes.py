@@ -1,5 +1,5 @@
-"""`include`: reads the files that a configuration names, of this project, of others and of the web, and merges them
-below the file that names them."""
+"""`include`: reads the files that a configuration names, local, from other projects or remote, and merges
+them below the file that names them."""
 
 import base64
 import hashlib
@@ -23,7 +23,7 @@ _SHA256_BYTES = 32
 
 @frozen
 class Entry:
-    """One thing to include; the variables in its texts are not replaced yet."""
+    """One entry of `include`; the variables in its texts are not replaced yet."""
 
     kind: Literal["local", "file", "remote", "component", "template", "artifact"]
     #: Paths, one URL, or the address of one component.
@@ -31,20 +31,20 @@ class Entry:
     rules: list[Any] | None = None
     project: str = ""
     ref: str | None = None
-    #: The job that has made the artifact.
+    #: The job that created the artifact.
     job: str = ""
     #: Values for the `spec:inputs` of the files.
     inputs: dict[str, Any] = field(factory=dict)
-    #: The SHA-256 that the file at the URL has to have.
+    #: The SHA-256 that the file at the URL must have.
     digest: bytes | None = field(default=None, repr=False)
 
 
-#: Kinds of entries that name one thing in one text.
+#: Kinds of entries whose value is a single string.
 _SINGLE: tuple[Literal["local", "component", "template"], ...] = ("local", "component", "template")
 
 
 def entries(value: Any) -> list[Entry]:
-    """Return the string, hash and list forms of `include` as one list. Raises ConfigError."""
+    """Return the string, hash and list forms of `include` as one list. Raise CiConfigError."""
     items = value if isinstance(value, list) else [value]
     given = [item for item in items if item is not None]
     return [_entry({_kind(item): item} if isinstance(item, str) else item) for item in given]
@@ -78,7 +78,7 @@ def _digest(integrity: str | None) -> bytes | None:
         raise CiConfigError(f"include:integrity should start with '{_INTEGRITY}'")
     try:
         digest = base64.b64decode(integrity.removeprefix(_INTEGRITY), validate=True)
-    except ValueError:  # also of text that is no ASCII
+    except ValueError:  # also raised for text that is not ASCII
         digest = b""
     if len(digest) != _SHA256_BYTES:
         raise CiConfigError(f"include:integrity should be a SHA-256 in Base64 after '{_INTEGRITY}'")
@@ -88,16 +88,16 @@ def _digest(integrity: str | None) -> bytes | None:
 MAX_FILES = 150
 MAX_NESTING = 20
 MAX_TOTAL_BYTES = 4 * 1024 * 1024
-#: Repositories beside the pipeline's own whose paths are listed for wildcards and `exists`.
+#: Maximum number of other repositories whose paths are listed for wildcards and `exists`.
 MAX_LISTED = 10
-#: Projects that components are taken from.
+#: Maximum number of projects that components are taken from.
 MAX_COMPONENT_PROJECTS = 30
 MAX_WARNINGS = 100
 _ENDINGS = (".yml", ".yaml")
 _TEMPLATE_ENDING = ".gitlab-ci.yml"
-#: Where a project has the component of this name.
+#: The paths of the component of this name in its project.
 _COMPONENT_PATHS = ("templates/{}.yml", "templates/{}/template.yml")
-#: The repository of files of the web: it has no files to list.
+#: The repository of remote files, which has no files to list.
 _NOWHERE = Repository()
 
 
@@ -115,28 +115,29 @@ def deep_merge(weak: dict[str, Any], strong: dict[str, Any], budget: Budget) -> 
 
 @frozen
 class Included:
-    """A file that was read, and the project and commit of the file that names it."""
+    """A file that was read, with the project and commit of the file that includes it."""
 
     type: str
     location: str
     context: Repository
-    #: The repository that has it; None for files of the web, templates and artifacts.
+    #: The repository that contains it; None for remote files, templates and artifacts.
     source: Repository | None = None
-    #: Where the repository has it.
+    #: Its path in the repository.
     path: str = ""
-    #: For `file`: project and ref as they were written; for `artifact`: the job that made it.
+    #: For `file`: project and ref as written; for `artifact`: the job that created it.
     extra: dict[str, str] = field(factory=dict)
-    #: What the file gets for its `spec:inputs`.
+    #: The values for its `spec:inputs`.
     inputs: dict[str, Any] = field(factory=dict)
-    #: What a component, and what it includes, may ask about it.
+    #: The context of a component, for itself and for its includes.
     component: Mapping[str, str | None] = field(factory=dict)
 
 
 @frozen
 class _IncludeSource:
-    """Where a text comes from: this decides what `local` means in it, and with whose rights its includes are read."""
+    """The origin of a text, which determines the meaning of `local` in it and the rights with which its
+    includes are read."""
 
-    #: None: the web. What is included from there is read with the rights of anybody, and knows no variables.
+    #: None for a remote file. Its includes are read with the rights of the public and without variables.
     repository: Repository | None
     #: The includes that led here, outermost first.
     chain: tuple[Included, ...] = ()
@@ -144,29 +145,30 @@ class _IncludeSource:
 
 @define
 class Reader:
-    """Reads one configuration with all it includes; `included` are the files it took, in order."""
+    """Reads one configuration with all its includes; `included` are the files read, in order."""
 
     context: Context
     budget: Budget
     included: list[Included] = field(factory=list)
     warnings: list[str] = field(factory=list)
     _bytes: int = 0
-    #: Files of the web that have not been fetched yet.
-    _wanted: dict[str, None] = field(factory=dict)
+    #: Remote files that have not been fetched yet.
+    _needed: dict[str, None] = field(factory=dict)
     _variables: dict[bool, dict[str, str]] = field(factory=dict)
     _component_projects: set[str] = field(factory=set)
-    #: Contexts of the repositories of other projects by id: the paths of each are listed once.
+    #: Contexts of the repositories of other projects by `id()`, so that the paths of each are listed once.
     _contexts: dict[int, Context] = field(factory=dict)
 
     def read(self, text: str) -> dict[str, Any]:
-        """The hash of `text` and its includes: later includes win over earlier ones, the text over all.
+        """Return the hash of `text` and its includes: later includes win over earlier ones, the text over
+        all.
 
-        Raises ConfigError, and FilesNeeded for those of the web that the context has not got.
+        Raise CiConfigError, and FilesNeeded for remote files that the context does not have.
         """
         inputs.check_given(self.context.inputs)
         merged = self._read(text, _IncludeSource(self.context.repository), self.context.inputs)
-        if self._wanted:
-            raise FilesNeeded(tuple(self._wanted))
+        if self._needed:
+            raise FilesNeeded(tuple(self._needed))
         return merged
 
     def _read(self, text: str, origin: _IncludeSource, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,17 +177,20 @@ class Reader:
         for entry in entries(own.pop("include", None)):
             if not self._applies(entry, origin):
                 continue
-            for found, content in self._files(entry, origin):
-                included = self._file(evolve(found, inputs=entry.inputs), content, origin)
+            for file, content in self._files(entry, origin):
+                included = self._file(evolve(file, inputs=entry.inputs), content, origin)
                 merged = deep_merge(merged, included, self.budget)
         return deep_merge(merged, own, self.budget) if merged else own
 
     def _content(self, text: str, origin: _IncludeSource, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what is in the file itself, with its inputs. Its errors name the file, if it is an included one."""
+        """Return the content of the file itself, with its inputs replaced. Its errors name the file if it is
+        included."""
         try:
             header, content = load_file(text, self.budget, lambda sentence: self._warn(sentence, origin))
             variables = {} if origin.repository is None else self.context.variables
-            component = next((found.component for found in reversed(origin.chain) if found.component), {})
+            component = next(
+                (included.component for included in reversed(origin.chain) if included.component), {}
+            )
             return interpolated(header, content, given, variables, component, self.budget)
         except CiConfigError as error:
             raise CiConfigError(*(self._at(origin) + sentence for sentence in error.errors)) from None
@@ -242,8 +247,8 @@ class Reader:
                 return self._local(entry, origin)
 
     def _project_files(self, entry: Entry, origin: _IncludeSource) -> Iterator[tuple[Included, str]]:
-        shown = self._known(origin, public=True)
-        name, ref = expand(entry.project, shown), expand(entry.ref or "", shown)
+        public_variables = self._known(origin, public=True)
+        name, ref = expand(entry.project, public_variables), expand(entry.ref or "", public_variables)
         project = self._project(name, origin)
         if project is None:
             raise CiConfigError(
@@ -255,9 +260,9 @@ class Reader:
             raise CiConfigError(f"Project `{name}` reference `{ref or 'HEAD'}` does not exist!")
         extra = {"project": name, **({"ref": ref} if ref else {})}
         for location in entry.locations:
-            path = _checked(expand(location, shown))
-            found = Included("file", path, self._context_of(origin), source, path, extra)
-            yield found, _text_of(source.read, path, f"Project `{name}` file")
+            path = _checked(expand(location, public_variables))
+            included = Included("file", path, self._context_of(origin), source, path, extra)
+            yield included, _text_of(source.read, path, f"Project `{name}` file")
 
     def _project(self, name: str, origin: _IncludeSource) -> OtherProject | None:
         return self.context.project(name, origin.repository is None)
@@ -268,8 +273,8 @@ class Reader:
         if repository is None:
             raise CiConfigError(f"Local file `{_checked(location)}` does not have project!")
         for path in self._local_paths(location, origin):
-            found = Included("local", path, repository, repository, path)
-            yield found, _text_of(repository.read, path, "Local file")
+            included = Included("local", path, repository, repository, path)
+            yield included, _text_of(repository.read, path, "Local file")
 
     def _template(self, entry: Entry, origin: _IncludeSource) -> Iterator[tuple[Included, str]]:
         path = _checked(expand(entry.locations[0], self._known(origin, public=True)))
@@ -279,10 +284,13 @@ class Reader:
         yield Included("template", path, self._context_of(origin)), text
 
     def _artifact(self, entry: Entry, origin: _IncludeSource) -> Iterator[tuple[Included, str]]:
-        if origin.repository is None:  # nothing of the web reads what a pipeline has made
+        if origin.repository is None:  # a remote file must not read what a pipeline has made
             no_artifact("", "")
-        shown = self._known(origin, public=True)
-        path, job = _checked(expand(entry.locations[0], shown)), expand(entry.job, shown)
+        public_variables = self._known(origin, public=True)
+        path, job = (
+            _checked(expand(entry.locations[0], public_variables)),
+            expand(entry.job, public_variables),
+        )
         text = _not_empty(self.context.artifact(job, path), f"File `{path}`")
         yield Included("artifact", path, self._context_of(origin), extra={"job_name": job}), text
 
@@ -303,17 +311,17 @@ class Reader:
             raise CiConfigError(
                 f"Component '{address}' - project does not exist or you don't have sufficient permissions"
             )
-        found = project.version(version)
-        if found is None:
+        resolved = project.version(version)
+        if resolved is None:
             raise CiConfigError(f"Component '{address}' - content not found")
-        path, text = _component_file(found.repository, component, address)
-        about = (component, found.repository.sha, found.semantic, version)
+        path, text = _component_file(resolved.repository, component, address)
+        about = (component, resolved.repository.sha, resolved.semantic, version)
         yield (
             Included(
                 "component",
                 address,
                 self._context_of(origin),
-                found.repository,
+                resolved.repository,
                 path,
                 component=dict(zip(inputs.COMPONENT, about, strict=True)),
             ),
@@ -328,68 +336,68 @@ class Reader:
             return [_checked(path)]
         path = path.lstrip("/")
         try:
-            found = self._context_in(origin).paths.included(path)
+            paths = self._context_in(origin).paths.included(path)
         except ValueError as error:
             raise CiConfigError(f"Local file `{path}`: {error}") from None
-        if not found:
+        if not paths:
             self._warn(f"No file matches `{path}`", origin)
-        return [_checked(found_path) for found_path in found]
+        return [_checked(local_path) for local_path in paths]
 
     def _remote(self, entry: Entry, origin: _IncludeSource) -> Iterator[tuple[Included, str]]:
         (location,) = entry.locations
         url = expand(location, self._known(origin, public=False))
-        shown = without_secrets(expand(location, self._known(origin, public=True)))
+        public_url = without_secrets(expand(location, self._known(origin, public=True)))
         if not location.lower().endswith(_ENDINGS):
-            _checked(shown)
+            _checked(public_url)
         file = self.context.remote.get(url)
         if file is None:
             self._count()
-            self._wanted[url] = None
+            self._needed[url] = None
             return
         if file.problem is not None:
-            raise CiConfigError(f"Remote file `{shown}` {file.problem}")
+            raise CiConfigError(f"Remote file `{public_url}` {file.problem}")
         if entry.digest is not None and hashlib.sha256(file.content).digest() != entry.digest:
-            raise CiConfigError(f"Remote file `{shown}` is not the one that include:integrity names!")
+            raise CiConfigError(f"Remote file `{public_url}` is not the one that include:integrity names!")
         content = file.content.decode(errors="replace")
         yield (
-            Included("remote", shown, self._context_of(origin)),
-            _not_empty(content, f"Remote file `{shown}`"),
+            Included("remote", public_url, self._context_of(origin)),
+            _not_empty(content, f"Remote file `{public_url}`"),
         )
 
     def _count(self) -> None:
-        if len(self.included) + len(self._wanted) >= MAX_FILES:
+        if len(self.included) + len(self._needed) >= MAX_FILES:
             raise CiConfigError(f"Maximum of {MAX_FILES} nested includes are allowed!")
 
-    def _file(self, found: Included, content: str, origin: _IncludeSource) -> dict[str, Any]:
-        chain = (*origin.chain, found)
+    def _file(self, file: Included, content: str, origin: _IncludeSource) -> dict[str, Any]:
+        chain = (*origin.chain, file)
         if any(
-            included.location == found.location
-            and included.source is found.source
-            and included.type == found.type
-            and included.inputs == found.inputs
-            and included.extra.get("job_name") == found.extra.get("job_name")
+            included.location == file.location
+            and included.source is file.source
+            and included.type == file.type
+            and included.inputs == file.inputs
+            and included.extra.get("job_name") == file.extra.get("job_name")
             for included in origin.chain
         ):
             names = " -> ".join(included.location for included in chain)
-            raise CiConfigError(f"{found.type.capitalize()} file `{found.location}` includes itself: {names}")
+            raise CiConfigError(f"{file.type.capitalize()} file `{file.location}` includes itself: {names}")
         if len(origin.chain) >= MAX_NESTING:
             raise CiConfigError(f"Includes are nested deeper than {MAX_NESTING} levels")
         self._count()
         self._bytes += len(content)
         if self._bytes > MAX_TOTAL_BYTES:
             raise CiConfigError(f"The included files are too big: more than {MAX_TOTAL_BYTES} bytes")
-        self.included.append(found)
+        self.included.append(file)
         try:
-            # what a template or an artifact includes is where the file that includes it is
-            repository = origin.repository if found.type in ("template", "artifact") else found.source
-            return self._read(content, _IncludeSource(repository, chain), found.inputs)
+            # a template or an artifact resolves its includes like the file that includes it
+            repository = origin.repository if file.type in ("template", "artifact") else file.source
+            return self._read(content, _IncludeSource(repository, chain), file.inputs)
         except CiConfigError as error:
-            named = f"`{found.location}`: "
+            named = f"`{file.location}`: "
             raise CiConfigError(*(text if "`" in text else named + text for text in error.errors)) from None
 
 
 def _checked(path: str) -> str:
-    """Return the path without its leading slash. Raises ConfigError where it cannot be a YAML file."""
+    """Return the path without its leading slash. Raise CiConfigError if it cannot be a YAML file."""
     if not path.lower().endswith(_ENDINGS):
         raise CiConfigError(f"Included file `{path}` does not have YAML extension!")
     return path.lstrip("/")
@@ -404,7 +412,7 @@ def _text_of(read: Callable[[str], str | None], path: str, what: str) -> str:
 
 
 def _component_file(repository: Repository, name: str, address: str) -> tuple[str, str]:
-    """Return the path and the text of the component. Raises CiConfigError."""
+    """Return the path and the text of the component. Raise CiConfigError."""
     for path in (template.format(name) for template in _COMPONENT_PATHS):
         text = _read(repository.read, path, f"Component '{address}'")
         if text is not None:

@@ -1,4 +1,4 @@
-"""`spec:inputs`: what a file declares in its header document, and the values that its inputs get."""
+"""`spec:inputs`: the declarations in the header document of a file, and the values of its inputs."""
 
 import graphlib
 import json
@@ -13,18 +13,19 @@ from api_server.ci.config.checks import Check, EachValue, Fields, anything, text
 from api_server.ci.config.context import Context
 from api_server.ci.config.errors import Budget, CiConfigError
 from api_server.ci.config.patterns import compile_regex
-from api_server.ci.config.yaml_text import load_file, spell_scalar
+from api_server.ci.config.yaml_text import Scalar, load_file, spell_scalar
 
 TYPES = ("array", "boolean", "number", "string")
 MAX_OPTIONS = 50
-#: Of a pipeline; other files may have more.
+#: For a pipeline; other files may have more.
 MAX_GIVEN = 20
-#: How many errors GitLab names in its one sentence about a file.
+#: The number of errors that GitLab names in its one sentence about a file.
 MAX_NAMED = 3
 
 
 def _attribute(complaint: str, holds: Callable[[Any], bool]) -> Check:
-    """Return a check that reports as GitLab does of attributes: `header:spec:inputs:job input type unknown value`."""
+    """Return a check with GitLab's errors about attributes: `header:spec:inputs:job input type unknown
+    value`."""
 
     def check(at: str, value: Any) -> Iterator[str]:
         if not holds(value):
@@ -97,7 +98,7 @@ _DECLARATION = Fields(
 )
 
 
-#: What a component may ask about itself.
+#: The values that a component may request about itself.
 COMPONENT = ("name", "sha", "version", "reference")
 MAX_DESCRIPTION = 256
 
@@ -134,7 +135,7 @@ _NONE: Any = object()
 
 @frozen(kw_only=True)
 class Input:
-    """One declared input. `default` is missing where a value is required, or where `rules` have defaults."""
+    """One declared input. It has no `default` if a value is required or if `rules` provide defaults."""
 
     name: str
     type: str = "string"
@@ -155,7 +156,7 @@ class Input:
 
     @property
     def choices(self) -> list[str]:
-        """The values that a form offers, of whichever rule; none where other values are possible."""
+        """The values that a form offers, of all rules; none if other values are possible."""
         if self.type == "boolean":
             return ["true", "false"]
         if self.type == "array" or any(rule.get("options") is None for rule in self.rules):
@@ -169,9 +170,9 @@ class Input:
         return spelled(self.default) if self.has_default else ""
 
     def value(self, given: Any, others: Mapping[str, str | bool]) -> Any:
-        """Return the value: the one given, or the default. Raises ConfigError.
+        """Return the given value or the default. Raise CiConfigError.
 
-        `others` are the inputs that rules ask about, as `_compared` has them.
+        `others` are the inputs that rules compare, as returned by `_compared`.
         """
         rule = next((rule for rule in self.rules if _holds(rule, others)), {})
         default = rule.get("default", self.default)
@@ -233,14 +234,15 @@ def _holds(rule: Mapping[str, Any], others: Mapping[str, str | bool]) -> bool:
 
 
 def _compared(value: Any) -> str | bool:
-    """Return the value as the rules of other inputs compare it."""
+    """Return the value in the form that the rules of other inputs compare."""
     return value if isinstance(value, bool) else spelled(value)
 
 
 def _coerced(kind: str, value: Any) -> Any:
-    """Return what is meant: numbers, booleans and arrays may be given as JSON, a string as a number or a boolean."""
+    """Return the value converted to the type: numbers, booleans and arrays may be given as JSON, a string as
+    a number or a boolean."""
     if kind == "string":
-        return value if isinstance(value, dict | list) else spell_scalar(value)
+        return spell_scalar(value) if isinstance(value, Scalar) else value
     if not isinstance(value, str):
         return value
     try:
@@ -260,30 +262,30 @@ def _is_of_type(kind: str, value: Any) -> bool:
 
 
 def spelled(value: Any) -> str:
-    """Return the text that a value becomes inside a longer text; arrays and hashes become JSON."""
+    """Return the text for a value inside a longer text; arrays and hashes become JSON."""
     if isinstance(value, dict | list):
         return json.dumps(value, ensure_ascii=False, default=str)
     return spell_scalar(value)
 
 
 def declared(header: Mapping[str, Any]) -> dict[str, Input]:
-    """Return the inputs of a header document by name. Raises ConfigError."""
+    """Return the inputs of a header document by name. Raise CiConfigError."""
     if errors := list(HEADER("header", header)):
         raise refused(errors)
     inputs = (header.get("spec") or {}).get("inputs") or {}
-    found = {}
+    by_name = {}
     for name, keys in inputs.items():
         given = {key: value for key, value in (keys or {}).items() if value is not None or key == "default"}
         given["rules"] = tuple(given.get("rules", ()))
         given["description"] = spelled(given.get("description", ""))
-        found[name] = Input(name=name, **given)
-    if errors := list(_errors_of_references(found)):
+        by_name[name] = Input(name=name, **given)
+    if errors := list(_errors_of_references(by_name)):
         raise refused(errors)
-    return found
+    return by_name
 
 
 def declared_in(text: str, _context: Context) -> dict[str, Input]:
-    """Return the inputs of a file. Raises ConfigError."""
+    """Return the inputs of a file. Raise CiConfigError."""
     header, _ = load_file(text, Budget())
     return {} if header is None else declared(header)
 
@@ -293,7 +295,7 @@ def refused(errors: list[str]) -> CiConfigError:
 
 
 def _names_in(input_: Input) -> list[list[str]]:
-    """Return the inputs that each rule asks about."""
+    """Return the inputs that each rule refers to."""
     return [
         [] if rule.get("if") is None else rules.parse_input_condition(rule["if"]).inputs
         for rule in input_.rules
@@ -313,7 +315,7 @@ def _errors_of_references(declarations: Mapping[str, Input]) -> Iterator[str]:
 
 
 def _in_order(declarations: Mapping[str, Input]) -> list[str]:
-    """Return the names so that each comes after those that its rules ask about."""
+    """Return the names in an order in which each comes after those that its rules refer to."""
     if not any(input_.rules for input_ in declarations.values()):
         return list(declarations)
     graph = {
@@ -324,15 +326,15 @@ def _in_order(declarations: Mapping[str, Input]) -> list[str]:
 
 
 def check_given(given: Mapping[str, Any]) -> None:
-    """Raise ConfigError where these cannot be inputs of a pipeline."""
+    """Raise CiConfigError if these cannot be the inputs of a pipeline."""
     if len(given) > MAX_GIVEN:
         raise CiConfigError(f"A pipeline can take up to {MAX_GIVEN} inputs")
-    if "\\u0000" in orjson.dumps(given).decode().replace("\\\\", ""):  # which no column of text can hold
+    if "\\u0000" in orjson.dumps(given).decode().replace("\\\\", ""):  # no text column can store it
         raise CiConfigError("Inputs cannot have a NUL character")
 
 
 def resolve(declarations: Mapping[str, Input], given: Mapping[str, Any], budget: Budget) -> dict[str, Any]:
-    """Return the value of each declared input. Raises ConfigError with the first few things that are wrong."""
+    """Return the value of each declared input. Raise CiConfigError with the first few errors."""
     budget.spend_on(dict(given))
     errors: list[str] = []
     values: dict[str, Any] = {}

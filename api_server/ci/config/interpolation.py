@@ -1,8 +1,9 @@
-"""`$[[ inputs.name ]]` in the content of a file.
+"""Interpolation of `$[[ inputs.name ]]` in the content of a file.
 
-As in GitLab 17, blocks are replaced in the values and keys of the file that has been read, before its includes are: a
-block that is a whole value keeps the type of what it stands for, inside a longer text it becomes text. An array that
-stands for an item of an array becomes several items. What a block inserts is never searched for blocks again.
+As in GitLab 17, blocks are replaced in the keys and values of the parsed file, before its includes are read.
+A block that is a whole value keeps the type of the inserted value; inside a longer text it becomes text. An
+array inserted as an item of an array becomes several items. Inserted values are never searched for further
+blocks.
 """
 
 import re
@@ -19,7 +20,7 @@ from api_server.ci.config.variables import MAX_EXPANDED, Variable
 NOT_DECLARED = "Given inputs not defined in the `spec` section of the included configuration file"
 MAX_BLOCKS = 10_000
 MAX_FUNCTIONS = 3
-#: Characters of a text with blocks, and bytes of what names a value in one.
+#: Maximum characters of a text with blocks, and maximum bytes of the name of a value in a block.
 MAX_TEXT = 1024 * 1024
 MAX_ACCESS = 1024
 MAX_ACCESS_PARTS = 5
@@ -27,18 +28,18 @@ MAX_ACCESS_PARTS = 5
 _ITEM = re.compile(r"([^\[\]]+)((?:\[\d{1,9}\]){1,5})", re.ASCII)
 _START = "$[["
 _BLOCK = re2.compile(rb"\$\[\[\s*(\S.*?\S)\s*\]\]")
-#: Blocks that are left for what comes later: those of `parallel:matrix`.
+#: Blocks that are left for a later step: those of `parallel:matrix`.
 _LATER = "matrix"
 
 _TRUNCATE = re.compile(r"truncate\(\s*(\d+)\s*,\s*(\d+)\s*\)?", re.ASCII)
 _REFERENCE = re.compile(r"\$([A-Za-z_]\w*)|\$\{([A-Za-z_]\w*)\}|%([A-Za-z_]\w*)%", re.ASCII)
 _UNSAFE = re.compile(r"[^A-Za-z0-9_\-.,:+/@\n]")
-#: Digits of the numbers of `truncate` that count.
+#: The digits of the numbers of `truncate` that are read.
 _MAX_DIGITS = 9
 
 
 def posix_escape(text: str) -> str:
-    """Return the text as one word of a POSIX shell, as Ruby's `Shellwords` writes it."""
+    """Return the text as one word of a POSIX shell, like Ruby's `Shellwords`."""
     return _UNSAFE.sub(r"\\\g<0>", text).replace("\n", "'\n'") if text else "''"
 
 
@@ -66,7 +67,8 @@ def _item(value: Any, index: int, access: str) -> Any:
 
 @define
 class Interpolation:
-    """Replaces the blocks of one file. `values` are what they may name, by context: `inputs`, `component`.
+    """Replaces the blocks of one file. `values` are the values that they may name, by context: `inputs`,
+    `component`.
 
     `variables` are for `expand_vars`; the values of masked ones never appear, not even in errors.
     """
@@ -77,7 +79,7 @@ class Interpolation:
     _done: dict[bytes, Any] = field(factory=dict)
 
     def replaced(self, value: Any) -> Any:
-        """Return a copy of the value with all blocks replaced, also those in keys. Raises ConfigError."""
+        """Return a copy of the value with all blocks replaced, also those in keys. Raise CiConfigError."""
         if isinstance(value, str):
             return self._text(value)
         if isinstance(value, dict):
@@ -154,7 +156,7 @@ class Interpolation:
         return value
 
     def _function(self, text: str) -> Callable[[Any], Any] | None:
-        """Return the function that is called by `text`; None where there is none."""
+        """Return the function that `text` calls, or None if it is unknown."""
         if truncate := _TRUNCATE.fullmatch(text):
             return self._of_text("truncate", lambda value: _truncate(value, truncate[1], truncate[2]))
         if text == "expand_vars":
@@ -172,7 +174,7 @@ class Interpolation:
         return called
 
     def _expanded(self, text: str) -> str:
-        """Return the text with the variables that there are. What they contain is not expanded again."""
+        """Return the text with its variables replaced. References in their values are not expanded."""
         size = len(text)
 
         def replace(match: re.Match[str]) -> str:
@@ -203,9 +205,10 @@ def interpolated(
     component: Mapping[str, str | None],
     budget: Budget,
 ) -> dict[str, Any]:
-    """Return the content of a file with its inputs. Raises ConfigError; `header` is None for a file without one.
+    """Return the content of a file with its inputs replaced; `header` is None for a file without one. Raise
+    CiConfigError.
 
-    `component` is what a component may ask about itself; empty for other files.
+    `component` holds the values that a component may request about itself; it is empty for other files.
     """
     if header is None:
         if given:

@@ -1,4 +1,4 @@
-"""Checked hashes of jobs as values of the plan."""
+"""Conversion of checked job hashes to values of the plan."""
 
 import hashlib
 from collections.abc import Mapping
@@ -35,23 +35,24 @@ _ARTIFACTS_AS_GIVEN = ("name", "untracked", "when", "public", "access", "expose_
 
 def variables_of(value: Hash | None) -> tuple[Variable, ...]:
     """Return the variables of a `variables` hash; those with `expand: false` are raw."""
-    found = []
+    variables = []
     for key, inner in (value or {}).items():
         definition = inner if isinstance(inner, dict) else {"value": inner}
         raw = definition.get("expand") is False
-        found.append(Variable(key, yaml_text.spell_scalar(definition.get("value")), raw=raw))
-    return tuple(found)
+        variables.append(Variable(key, yaml_text.spell_scalar(definition.get("value")), raw=raw))
+    return tuple(variables)
 
 
 def _given(value: Hash) -> dict[str, Any]:
-    """Return the keys that are really given: a key with null counts as absent."""
+    """Return the keys that have a value: a key with null counts as absent."""
     return {key: inner for key, inner in value.items() if inner is not None}
 
 
 def build_job(
     name: str, job: Hash, variables: tuple[Variable, ...], known: Known, context: Context
 ) -> PlannedJob:
-    """Return the job without what its rules and the other jobs decide (stage index, when, needs, dependencies).
+    """Return the job without the values that depend on its rules and on other jobs (stage index, when, needs,
+    dependencies).
 
     `known` are the values of all variables, for the names that are expanded here: tags, environment, ...
     """
@@ -105,7 +106,8 @@ def _texts(value: Any) -> tuple[str, ...]:
 
 
 def _allow_failure(job: Hash) -> bool:
-    """Return whether the job may fail: a manual one may (and so blocks nothing) unless the file says otherwise."""
+    """Return whether the job may fail: a manual job may (and so blocks nothing) unless the file says
+    otherwise."""
     value = job.get("allow_failure")
     return value if isinstance(value, bool) else value is None and job.get("when") == "manual"
 
@@ -152,7 +154,8 @@ def _cache(value: Hash, context: Context) -> Cache:
 
 
 def _files_key(key: Hash, context: Context) -> str:
-    """Return a key that changes exactly when one of the files does; `default` as long as none of them exists."""
+    """Return a key that changes exactly when one of the files does; `default` as long as none of them
+    exists."""
     ids = [context.repository.blob_id(path.lstrip("/")) for path in key["files"]]
     digest = hashlib.sha256("\0".join(blob_id or "" for blob_id in ids).encode()).hexdigest()[:40]
     if not any(ids):
@@ -180,7 +183,7 @@ def _resource_group(job: str, value: str | None, known: Known) -> str | None:
 
 
 def _name(what: str, value: str, known: Known) -> str:
-    """Return the name with its variables replaced. Raises ConfigError where it is too long to be kept."""
+    """Return the name with its variables replaced. Raise CiConfigError if it is too long to be stored."""
     name = expand(value, known)
     if len(name) > MAX_NAME:
         raise CiConfigError(f"{what} is too long (maximum is {MAX_NAME} characters)")

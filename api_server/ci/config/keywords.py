@@ -1,7 +1,7 @@
-"""What the configuration language consists of, as tables: every keyword, and what its value may be.
+"""The configuration language as tables: every keyword, and the check of its value.
 
-A keyword of GitLab's that is missing here is named in the `beyond` of its place, and refused as not supported; a
-keyword that is in neither is unknown. `reference` returns all of them as one list.
+A GitLab keyword that is missing here is listed in the `beyond` of its hash and refused as not supported; a
+keyword in neither list is unknown. `reference` returns all keywords as one list.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -64,7 +64,8 @@ _exists = ByType(
 
 
 def _listed(at: str, value: Any) -> Iterator[str]:
-    """Check a variable of the top level in its long form; if it has options, its value has to be one of them."""
+    """Check a variable of the top level in its long form; if it has options, its value has to be one of
+    them."""
     if value.get("options") and value.get("value") not in value["options"]:
         yield f"{at} config value must be present in options"
 
@@ -76,7 +77,7 @@ _global_variable = Fields(
 
 @frozen
 class ByKind:
-    """One entry of an `include`, of the kind whose key it has; `local` where it has none of them."""
+    """One entry of an `include`, of the kind whose key it has, or `local` if it has none of them."""
 
     kinds: Mapping[str, Fields]
 
@@ -89,7 +90,7 @@ class ByKind:
 
 
 def _inputs(at: str, value: Any) -> Iterator[str]:
-    """Check that these are values by name. Whether they fit is said by the file that declares them."""
+    """Check that these are values by name. The file that declares the inputs checks the values."""
     if not isinstance(value, dict):
         yield f"{at} config should be a hash"
 
@@ -150,15 +151,15 @@ _start_in = duration(at_most=WEEK)
 
 @frozen
 class Rules:
-    """A list of rules, each a hash of `item`; anchors and references may have nested the list."""
+    """A list of rules, each a hash of `item`; the list may be nested because of anchors and references."""
 
     item: Fields
 
     def __call__(self, at: str, value: Any) -> Iterator[str]:
         rules = flatten(value, MAX_LIST_NESTING) if isinstance(value, list) else None
         if rules is None or not all(isinstance(rule, dict) for rule in rules):
-            place = at.removesuffix(":rules")
-            yield f"{place} rules should be an array containing hashes and arrays of hashes"
+            parent = at.removesuffix(":rules")
+            yield f"{parent} rules should be an array containing hashes and arrays of hashes"
             return
         for rule in rules:
             yield from self.item(f"{at}:rule", rule)
@@ -287,7 +288,7 @@ BRIDGE = Fields(
     attributes=_OF_JOBS,
 )
 
-#: Keywords of `default:` that may also stand at the top level, as in the language's first years.
+#: Keywords of `default:` that may also stand at the top level, as in early versions of the language.
 TOP_LEVEL_DEFAULTS = ("before_script", "after_script", "image", "services", "cache")
 
 _auto_cancel = Fields(
@@ -326,7 +327,7 @@ INCLUDE = _include(
 )
 
 
-#: What is different about keywords that are supported.
+#: Differences of supported keywords from GitLab.
 DIFFERS = {
     **{
         f"artifacts:reports:{kind}": "kept as an artifact, but not read"
@@ -351,7 +352,7 @@ DIFFERS = {
     "trigger:strategy": "also `mirror`, which GitLab has since version 18",
     "variables": "also numbers with a fraction and booleans, as in later versions of GitLab 17",
 }
-#: What becomes of keywords that are accepted and have no effect.
+#: The treatment of keywords that are accepted and have no effect.
 IGNORED = {
     "artifacts:expose_as": "kept, but merge requests do not show it",
     "environment:auto_stop_in": "checked and kept; nothing stops by itself",
@@ -360,15 +361,15 @@ IGNORED = {
     "variables:description": "checked; there is no page that shows it",
     "variables:options": "checked; there is no page that shows them",
 }
-#: What is said of keywords that are not supported, beyond that.
+#: Further explanations of keywords that are not supported.
 REFUSED = {"pages": "a job named `pages` is a job as any other, and publishes nothing"}
-#: Keywords that are carried out before anything is checked.
+#: Keywords that are resolved before anything is checked.
 _STRUCTURE = ("extends", "!reference", "include", "default")
 
 
 @frozen
 class Keyword:
-    """`name` is GitLab's way to write it, `artifacts:reports:junit`; `note` says what differs."""
+    """A keyword. `name` is GitLab's notation, `artifacts:reports:junit`; `note` describes differences."""
 
     name: str
     support: Literal["as GitLab", "differs", "ignored", "not supported"]
@@ -377,13 +378,13 @@ class Keyword:
 
 def reference() -> list[Keyword]:
     """Return all keywords, sorted by name."""
-    found = {name: _supported(name) for name in _STRUCTURE}
+    keywords = {name: _supported(name) for name in _STRUCTURE}
     for name, supported in _all():
         if supported:
-            found[name] = _supported(name)
+            keywords[name] = _supported(name)
         else:
-            found.setdefault(name, Keyword(name, "not supported", REFUSED.get(name, "")))
-    return sorted(found.values(), key=lambda keyword: keyword.name)
+            keywords.setdefault(name, Keyword(name, "not supported", REFUSED.get(name, "")))
+    return sorted(keywords.values(), key=lambda keyword: keyword.name)
 
 
 def _supported(name: str) -> Keyword:
@@ -404,20 +405,20 @@ def _all() -> Iterator[tuple[str, bool]]:
     yield from _names(inputs.HEADER, "")
 
 
-def _names(check: Check, place: str) -> Iterator[tuple[str, bool]]:
+def _names(check: Check, prefix: str) -> Iterator[tuple[str, bool]]:
     match check:
         case Fields():
             for key, inner in check.keys.items():
-                name = f"{place}:{key}" if place else key
+                name = f"{prefix}:{key}" if prefix else key
                 yield name, True
                 yield from _names(inner, name)
             for key in check.beyond:
-                yield f"{place}:{key}" if place else key, False
+                yield f"{prefix}:{key}" if prefix else key, False
         case Needs():
             for form in check.forms:
-                yield from _names(form, place)
+                yield from _names(form, prefix)
         case ByType(inners) | ByKind(inners):
             for inner in inners.values():
-                yield from _names(inner, place)
+                yield from _names(inner, prefix)
         case object(item=inner):
-            yield from _names(inner, place)
+            yield from _names(inner, prefix)

@@ -1,5 +1,5 @@
-"""`needs` and `dependencies`: which jobs of its pipeline a job waits for, and whose artifacts it gets, of this pipeline
-and of others."""
+"""`needs` and `dependencies`: the jobs of its pipeline that a job waits for, and the jobs, also of other
+pipelines, whose artifacts it gets."""
 
 import graphlib
 import itertools
@@ -14,22 +14,23 @@ from api_server.ci.config.errors import Budget, CiConfigError
 from api_server.ci.config.parallel import Instance, has_expressions, instances, matrix
 from api_server.ci.config.plan import CrossDependency, Need, PlannedJob
 
-#: Jobs that one job may wait for, each instance of a parallel job counted.
+#: Maximum number of jobs that one job may wait for, counting each instance of a parallel job.
 MAX_NEEDS = 50
-#: Jobs of other projects, and jobs of other pipelines, whose artifacts one job may get.
+#: Maximum number of jobs of other projects, and of jobs of other pipelines, whose artifacts one job may get.
 MAX_CROSS_DEPENDENCIES = 5
-#: Jobs of a file with all instances of parallel ones, before rules are applied.
+#: Maximum number of jobs of a file with all instances of parallel ones, before rules are applied.
 MAX_INSTANCES = 50_000
 
 Hash = Mapping[str, Any]
 Hashes = Mapping[str, Hash]
-#: GitLab's words for a job of the same pipeline, one of another pipeline, and a pipeline whose status is mirrored.
+#: GitLab's words for a job of the same pipeline, a job of another pipeline, and a pipeline whose status is
+#: mirrored.
 Kind = Literal["job", "cross_dependency", "bridge"]
 
 
 @frozen
 class _Present:
-    """A hash in which some texts have to be there, in the words that GitLab has for each of them."""
+    """A hash in which some texts must be present; the errors are in GitLab's words."""
 
     fields: Fields
     present: Sequence[str]
@@ -77,7 +78,7 @@ _FORMS: dict[Kind, tuple[_Present, ...]] = {
 
 
 def _form(need: Hash) -> tuple[Kind, _Present]:
-    """Return what a hash is one of, by its keys alone, and what it has to be like."""
+    """Return the kind of a hash, determined by its keys alone, and the check for it."""
     if "project" in need or "ref" in need:
         return "cross_dependency", _OF_PROJECT
     if "job" not in need:
@@ -91,13 +92,13 @@ def _kind(need: str | Hash) -> Kind:
 
 @frozen
 class Needs:
-    """What `needs` may be, with needs of some kinds only."""
+    """A check of `needs` that accepts only needs of some kinds."""
 
     kinds: Collection[Kind]
 
     @property
     def forms(self) -> list[Fields]:
-        """All that one need may be, for the reference of keywords."""
+        """The forms of a need, for the reference of keywords."""
         return [form.fields for kind in self.kinds for form in _FORMS[kind]]
 
     def __call__(self, at: str, value: Any) -> Iterator[str]:
@@ -132,22 +133,22 @@ def _errors_of_need(at: str, need: Any) -> Iterator[str]:
 
 
 def _given(value: Hash) -> dict[str, Any]:
-    """Return the keys that are really given: a key with null counts as absent."""
+    """Return the keys that have a value: a key with null counts as absent."""
     return {key: inner for key, inner in value.items() if inner is not None}
 
 
 def _listed(value: Any) -> list[Any]:
-    """Return all needs. Null is none, wherever it is."""
+    """Return all needs, ignoring nulls at every level."""
     return [need for need in flatten(value) or () if need is not None]
 
 
 def _of_kind(value: Any, kind: Kind) -> list[Any]:
-    """Return the checked needs of a kind; none without any."""
+    """Return the checked needs of a kind; an empty list if there are none."""
     return [need for need in _listed(value) if _kind(need) == kind]
 
 
 def needs_of(value: Any) -> tuple[Need, ...] | None:
-    """Return the needs of the same pipeline, no more than one beyond MAX_NEEDS of them: a few lines may stand for
+    """Return the needs of the same pipeline, at most one beyond MAX_NEEDS, because a few lines may stand for
     many."""
     if value is None:
         return None
@@ -165,28 +166,29 @@ def _needs(item: str | Hash) -> list[Need]:
 
 
 def cross_dependencies_of(value: Any) -> tuple[CrossDependency, ...]:
-    """Return the jobs of other pipelines whose artifacts are wanted, variables not replaced yet."""
-    wanted = map(_given, _of_kind(value, "cross_dependency"))
+    """Return the jobs of other pipelines whose artifacts are needed, with variables not yet replaced."""
+    needs = map(_given, _of_kind(value, "cross_dependency"))
     return tuple(
         CrossDependency(**{key: text for key, text in need.items() if key != "artifacts"})
-        for need in wanted
+        for need in needs
         if need.get("artifacts") is not False
     )
 
 
 def upstream_of(value: Any) -> str | None:
-    """Return the path of the project whose pipeline's status a bridge mirrors; None if there is none."""
+    """Return the path of the project whose pipeline's status a bridge mirrors, or None."""
     return next((str(need["pipeline"]) for need in _of_kind(value, "bridge")), None)
 
 
 def upstreams(value: Any) -> int:
-    """Return how many pipelines `needs`, which may be anything, names to be mirrored."""
+    """Return the number of pipelines to mirror that `needs`, which is unchecked, names."""
     needs = flatten(value) or () if isinstance(value, dict | list) else ()
     return sum(isinstance(need, dict) and _kind(need) == "bridge" for need in needs)
 
 
 def errors_of_needs(jobs: Hashes, stages: tuple[str, ...], budget: Budget) -> list[str]:
-    """Return what is wrong with `needs` and `dependencies` in the file itself, whichever jobs a pipeline then has."""
+    """Return the errors of `needs` and `dependencies` in the file itself, independently of the jobs that a
+    pipeline has."""
     index_of = {stage: index for index, stage in enumerate(stages)}
     stage_of: dict[str, int] = {}
     for name, job in jobs.items():
@@ -214,7 +216,8 @@ def errors_of_needs(jobs: Hashes, stages: tuple[str, ...], budget: Budget) -> li
 
 
 def _differing(name: str, job: Hash) -> list[Instance]:
-    """Return the instances of a job that may need different jobs; the job as a whole where they need the same."""
+    """Return the instances of a job that may need different jobs, or the job as a whole if they need the
+    same."""
     if has_expressions(job.get("needs")):
         return instances(name, job.get("parallel"))
     return [Instance(family=name, name=name)]
@@ -249,7 +252,7 @@ def _too_many_needs(name: str) -> str:
 def _errors_of_target(
     name: str, what: str, target: str, stage_of: Mapping[str, int], *, last: int, optional: bool = False
 ) -> list[str]:
-    """Return what is wrong with a reference to another job, which must not come after the stage `last`."""
+    """Return the errors of a reference to another job, which must not come after the stage `last`."""
     if target not in stage_of:
         return [] if optional else [f"{name} job: undefined {what}: {target}"]
     if stage_of[target] > last:
@@ -259,7 +262,7 @@ def _errors_of_target(
 
 
 def check_acyclic(graph: Mapping[str, Iterable[str]]) -> None:
-    """Raise ConfigError, which names the cycle, if jobs wait for each other."""
+    """Raise CiConfigError, naming the cycle, if jobs wait for each other."""
     try:
         graphlib.TopologicalSorter(graph).prepare()
     except graphlib.CycleError as error:
@@ -294,7 +297,7 @@ def resolve_needs(
 def _present_needs(
     job: PlannedJob, targets: Mapping[str, list[PlannedJob]], errors: list[str]
 ) -> tuple[Need, ...]:
-    found: dict[str, Need] = {}
+    present: dict[str, Need] = {}
     for need in job.needs or ():
         family = targets.get(need.job, [])
         if not family and not need.optional:
@@ -304,21 +307,21 @@ def _present_needs(
         for other in family:
             if other.stage_index > job.stage_index:
                 errors.append(f"{job.name} job: need {other.name} is not defined in current or prior stages")
-            found[other.name] = evolve(need, job=other.name)
-            if len(found) > MAX_NEEDS:
+            present[other.name] = evolve(need, job=other.name)
+            if len(present) > MAX_NEEDS:
                 raise CiConfigError(_too_many_needs(job.name))
-    return tuple(found.values())
+    return tuple(present.values())
 
 
 def _downloads(
     job: PlannedJob, needs: tuple[Need, ...] | None, targets: Mapping[str, list[PlannedJob]]
 ) -> tuple[str, ...] | None:
-    """Return the jobs whose artifacts are downloaded: of the needs that ask for artifacts, or else of all earlier
-    stages, those that `dependencies` names."""
+    """Return the jobs whose artifacts are downloaded: the jobs of the needs that ask for artifacts, or else
+    of all earlier stages, restricted to those that `dependencies` names."""
     named = job.dependencies
-    wanted = None if named is None else [other for name in named for other in targets.get(name, ())]
+    dependencies = None if named is None else [other for name in named for other in targets.get(name, ())]
     if needs is None:
-        earlier = (other.name for other in wanted or () if other.stage_index < job.stage_index)
-        return None if wanted is None else tuple(earlier)
-    names = None if wanted is None else {other.name for other in wanted}
+        earlier = (other.name for other in dependencies or () if other.stage_index < job.stage_index)
+        return None if dependencies is None else tuple(earlier)
+    names = None if dependencies is None else {other.name for other in dependencies}
     return tuple(need.job for need in needs if need.artifacts and (names is None or need.job in names))

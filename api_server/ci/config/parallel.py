@@ -1,4 +1,4 @@
-"""`parallel`: the jobs that one job of the file stands for, and `$[[ matrix.NAME ]]` in what they need."""
+"""`parallel`: the jobs that one job of the file stands for, and `$[[ matrix.NAME ]]` in their needs."""
 
 import itertools
 import re
@@ -13,7 +13,8 @@ from api_server.ci.config.errors import CiConfigError
 from api_server.ci.config.variables import Variable
 
 MAX_PARALLEL = 200
-#: Characters of a text in which expressions are carried out: names that come of longer ones would be too long.
+#: Maximum characters of a text in which expressions are replaced: longer texts would give names that are too
+#: long.
 MAX_EXPRESSION = 4096
 
 _EXPRESSION = re.compile(r"\$\[\[\s*matrix\.([a-zA-Z0-9_-]+)\s*\]\]")
@@ -30,7 +31,7 @@ def _row(at: str, value: dict[str, Any]) -> Iterator[str]:
         yield f"{at}:variables config requires at least 1 items"
 
 
-#: What `parallel` may be beside a number, of a job and of what it needs.
+#: The forms of `parallel` other than a number, for a job and for its needs.
 matrix = Fields(
     {
         "matrix": Each(
@@ -47,7 +48,8 @@ matrix = Fields(
 
 @frozen(kw_only=True, slots=False)
 class Instance:
-    """One of the jobs that `parallel` makes; `index` counts from 1 and is None for a job without `parallel`."""
+    """One of the jobs that `parallel` creates; `index` counts from 1 and is None for a job without
+    `parallel`."""
 
     #: The job of the file.
     family: str
@@ -58,13 +60,13 @@ class Instance:
 
     @cached_property
     def row(self) -> Mapping[str, str]:
-        """The values of the job's matrix."""
+        """The values of this instance in the job's matrix."""
         return {variable.key: variable.value for variable in self.variables}
 
     def written_out(self, value: Any) -> Any:
         """Return `value` with `$[[ matrix.NAME ]]` replaced in all its texts.
 
-        Raises ConfigError with the names that the job's matrix has not got.
+        Raise CiConfigError with the names that the job's matrix does not have.
         """
         if not has_expressions(value):
             return value
@@ -82,16 +84,16 @@ class Instance:
                 return {key: replaced(inner) for key, inner in value.items()}
             return [replaced(inner) for inner in value] if isinstance(value, list) else value
 
-        found = replaced(value)
+        result = replaced(value)
         if missing:
             raise CiConfigError(
                 *(f"{self.family} job: '{name}' does not exist in matrix configuration" for name in missing)
             )
-        return found
+        return result
 
 
 def has_expressions(value: Any) -> bool:
-    """Return whether a text in `value` may have `$[[ matrix.NAME ]]` in it."""
+    """Return whether a text in `value` may contain `$[[ matrix.NAME ]]`."""
     if isinstance(value, str):
         return "$[[" in value
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -101,7 +103,7 @@ def has_expressions(value: Any) -> bool:
 def instances(name: str, parallel: Any) -> list[Instance]:
     """Return `test` alone, or `test 1/3`..., or `test: [aws, small]`... for each row of a matrix.
 
-    Names may come twice; of each name the last instance counts.
+    Names may occur twice; of each name the last instance counts.
     """
     if parallel is None:
         return [Instance(family=name, name=name)]
@@ -136,7 +138,7 @@ def _name_too_long(name: str) -> str:
 def _rows(name: str, blocks: list[dict[str, Any]]) -> list[dict[str, str]]:
     rows: list[dict[str, str]] = []
     for block in blocks:
-        if len(block) > MAX_NAME:  # and so would be each job's name
+        if len(block) > MAX_NAME:  # each job's name would be too long, too
             raise CiConfigError(_name_too_long(name))
         axes = [
             [str(item) for item in (axis if isinstance(axis, list) else [axis])] for axis in block.values()

@@ -1,5 +1,5 @@
-"""Regular expressions (`/text/flags`, RE2 syntax) and the two languages of path patterns, safe on hostile input; they
-raise `TooCostly` where they would take too long."""
+"""Regular expressions (`/text/flags`, RE2 syntax) and the two languages of path patterns, safe for hostile
+input; they raise `TooCostly` instead of running too long."""
 
 import re
 from collections.abc import Callable
@@ -17,18 +17,19 @@ _DELIMITED = re.compile(r"^/(.*)/([ismU]*)$", re.MULTILINE)
 _REGEX_OF_PROJECT = re.compile(r"(/.*?/[ismU]*)(?:@(.+))?", re.DOTALL)
 _MAGIC = set("*?[{\\")
 MAX_GLOB = 1000
-#: Braces of a pattern, patterns that it may stand for with them, and characters of the expressions that these become.
+#: Maximum braces of a pattern, maximum patterns that it may stand for with them, and maximum characters of
+#: the combined expressions.
 MAX_BRACES = 100
 MAX_ALTERNATIVES = 256
 _MAX_TOGETHER = 2000
 #: Characters of all expressions that are cached.
 _CACHE_CHARACTERS = 4 * 1024 * 1024
-#: Bytes of paths that one configuration may have compared with its globs, all in all (seconds of work).
+#: Maximum bytes of paths that one configuration may compare with its globs in total (seconds of work).
 MAX_SCANNED = 500_000_000
 
 
 def compile_regex(text: str) -> Expression:
-    """Return the compiled RE2 expression. Raises ValueError for what RE2 does not support, such as look-around."""
+    """Return the compiled RE2 expression. Raise ValueError for unsupported syntax, such as look-around."""
     try:
         return compile_expression(text)
     except ValueError as error:
@@ -36,9 +37,10 @@ def compile_regex(text: str) -> Expression:
 
 
 def parse_delimited(text: str) -> Expression:
-    """Return the compiled expression of `/text/flags`, with the flags `i`, `s`, `m`, `U`; ValueError for anything else.
+    """Return the compiled expression of `/text/flags`, with the flags `i`, `s`, `m`, `U`. Raise ValueError
+    for anything else.
 
-    Of several lines the first one of that form counts, as in GitLab.
+    If there are several lines, the first one of that form counts, as in GitLab.
     """
     match = _DELIMITED.search(text)
     if match is None:
@@ -48,8 +50,8 @@ def parse_delimited(text: str) -> Expression:
 
 
 def ref_and_project(text: str) -> tuple[str, str | None]:
-    """Split an item of `only:refs` - `main` or `/regex/`, either with `@group/app` behind it - into the ref and the one
-    project that it is about (None: any)."""
+    """Split an item of `only:refs` - `main` or `/regex/`, optionally followed by `@group/app` - into the ref
+    and the one project that it applies to (None: any)."""
     if (match := _REGEX_OF_PROJECT.fullmatch(text)) is not None:
         return match[1], match[2]
     ref, at, project = text.partition("@")
@@ -57,7 +59,7 @@ def ref_and_project(text: str) -> tuple[str, str | None]:
 
 
 def check_ref(text: str) -> str:
-    """Return the item. Raises ValueError if its regular expression is invalid."""
+    """Return the item. Raise ValueError if its regular expression is invalid."""
     ref, _ = ref_and_project(text)
     if ref.startswith("/"):
         parse_delimited(ref)
@@ -65,22 +67,22 @@ def check_ref(text: str) -> str:
 
 
 def compile_glob(glob: str) -> list[Expression]:
-    """Return expressions for whole lines, which match as Ruby's `File.fnmatch` does with FNM_PATHNAME, FNM_DOTMATCH and
-    FNM_EXTGLOB.
+    """Return expressions for whole lines, which match like Ruby's `File.fnmatch` with FNM_PATHNAME,
+    FNM_DOTMATCH and FNM_EXTGLOB.
 
-    A path matches if any of them does: `*`, `?` and `[a-z]` stay between two slashes, `**/` is any number of folders,
-    and `{a,b}` is either. Raises ValueError where the pattern is too large.
+    A path matches if any of them does: `*`, `?` and `[a-z]` match no slash, `**/` matches any number of
+    folders, and `{a,b}` either alternative. Raise ValueError if the pattern is too large.
     """
     return [compile_regex(text) for text in _expressions_of(glob)]
 
 
 def compile_wildcard(pattern: str) -> list[Expression]:
-    """As `compile_glob`, in the language of `include:local`: `**` is any text, `*` any text without a slash, and all
-    else stands for itself."""
+    """Return expressions like `compile_glob`, in the language of `include:local`: `**` is any text, `*` any
+    text without a slash, and every other character stands for itself."""
     _check_length(pattern)
     wild = {"**": ".*", "*": r"[^/\n]*"}
-    pieces = (wild.get(piece) or re2.escape(piece) for piece in re.split(r"(\*\*?)", pattern))
-    return [compile_regex("(?m)^" + "".join(pieces) + "$")]
+    parts = (wild.get(part) or re2.escape(part) for part in re.split(r"(\*\*?)", pattern))
+    return [compile_regex("(?m)^" + "".join(parts) + "$")]
 
 
 def _check_length(pattern: str) -> None:
@@ -90,7 +92,8 @@ def _check_length(pattern: str) -> None:
 
 @cached(LRUCache(_CACHE_CHARACTERS, getsizeof=lambda texts: 100 + sum(map(len, texts))), lock=Lock())
 def _expressions_of(glob: str) -> list[str]:
-    """Return as few expressions as are needed: there may be many alternatives, and an expression has a limit."""
+    """Return as few expressions as are needed: there may be many alternatives, and an expression has a
+    limited size."""
     _check_length(glob)
     groups: list[list[str]] = []
     left = 0
@@ -108,7 +111,7 @@ def _expressions_of(glob: str) -> list[str]:
 
 
 def _without_braces(glob: str) -> list[str]:
-    """Return the patterns that a pattern with braces stands for; none where a brace is left open."""
+    """Return the patterns that a pattern with braces stands for; none if a brace is not closed."""
     if glob.count("{") > MAX_BRACES:
         raise ValueError(f"a path pattern has at most {MAX_BRACES} braces")
     alternatives, pending = [], [glob]
@@ -126,8 +129,8 @@ def _without_braces(glob: str) -> list[str]:
 
 
 def _borders(glob: str) -> list[int]:
-    """Return the positions of the first opening brace, its commas and its closing brace, if it has one; [] without a
-    brace."""
+    """Return the positions of the first opening brace, its commas and its closing brace, if it has one; []
+    without a brace."""
     borders: list[int] = []
     depth = 0
     for match in re.finditer(r"\\.|[{},]", glob, re.DOTALL):
@@ -170,7 +173,7 @@ _RANGE = re.compile(r"\\?(.)(?:-(?!\])\\?(.))?", re.DOTALL)
 
 
 def _set(glob: str, at: int) -> tuple[str | None, int]:
-    """Return the class of characters that begins there, and its end; None where nothing can match."""
+    """Return the character class that begins there, and its end; None if nothing can match."""
     negated = glob[at : at + 1] in ("!", "^")
     at += negated
     named = ""
@@ -186,7 +189,7 @@ def _set(glob: str, at: int) -> tuple[str | None, int]:
 
 
 def _range(first: str, last: str, without: str) -> str:
-    """Return a range of characters as it stands in a class."""
+    """Return a range of characters in the notation of a class."""
     low, high = ord(first), ord(last)
     for hole in map(ord, without):
         if low <= hole <= high:
@@ -196,31 +199,31 @@ def _range(first: str, last: str, without: str) -> str:
 
 @define
 class PathSet:
-    """The paths of a commit or a change, searched by patterns; the answer to each pattern is kept."""
+    """The paths of a commit or a change, searched by patterns; the result of each pattern is cached."""
 
     paths: frozenset[str]
-    _found: dict[tuple[str, str], list[str]] = field(factory=dict, init=False)
+    _matches: dict[tuple[str, str], list[str]] = field(factory=dict, init=False)
     _left: int = MAX_SCANNED
-    #: All paths, one a line, so that few passes of RE2 compare them all; None until a pattern asks.
+    #: All paths, one a line, so that few passes of RE2 search them all; None until a pattern is searched.
     _lines: bytes | None = field(default=None, init=False)
 
     def matching(self, glob: str) -> list[str]:
-        """Return the paths that match, as `compile_glob` says, sorted. Raises ValueError where the pattern is too
-        large."""
+        """Return the paths that match by the rules of `compile_glob`, sorted. Raise ValueError if the pattern
+        is too large."""
         if not _MAGIC & set(glob):
             return [glob] if glob in self.paths else []
         return self._scanned(compile_glob, glob)
 
     def included(self, pattern: str) -> list[str]:
-        """As `matching`, by the rules of `compile_wildcard`."""
+        """Return the matching paths like `matching`, by the rules of `compile_wildcard`."""
         return self._scanned(compile_wildcard, pattern)
 
     def _scanned(self, compiling: Callable[[str], list[Expression]], pattern: str) -> list[str]:
         key = (compiling.__name__, pattern)
-        if key not in self._found:
+        if key not in self._matches:
             paths = {path for expression in compiling(pattern) for path in self._scan(expression)}
-            self._found[key] = sorted(paths)
-        return self._found[key]
+            self._matches[key] = sorted(paths)
+        return self._matches[key]
 
     def _scan(self, expression: Expression) -> list[str]:
         if self._lines is None:

@@ -21,31 +21,31 @@ from api_server.ci.config.variables import Variable, expand, overlay
 
 MAX_JOBS = 1000
 MAX_TRIGGERS = 100
-#: Variables of all jobs together, each job's own counted.
+#: Maximum number of variables of all jobs together, counting each job's own.
 MAX_VARIABLES = 50_000
-#: Of one job, which is read and written down whole whenever something happens to it.
+#: For one job, which is read and stored as a whole whenever its state changes.
 MAX_JOB_VARIABLES = 1000
 MAX_JOB_BYTES = 8 * 1024 * 1024
-#: Bytes of all jobs as they are written down.
+#: Maximum bytes of all jobs in their stored form.
 MAX_JOBS_BYTES = 32 * 1024 * 1024
-#: Of the processor's time, for the jobs of one file: each knows all variables that there are.
+#: Maximum processor time for the jobs of one file, each of which expands all variables.
 MAX_SECONDS = 10.0
 NO_JOBS = "No stages / jobs for this pipeline."
 FILTERED = "Pipeline filtered out by workflow rules."
 
 
 def plan_pipeline(text: str, context: Context) -> Plan:
-    """Return the jobs that the configuration `text` gives a pipeline in `context`. Raises ConfigError where it is
-    refused.
+    """Return the jobs that the configuration `text` gives a pipeline in `context`. Raise CiConfigError if it
+    is refused.
 
-    Pure but for the callbacks of `context.repository`. It takes milliseconds for usual files, and for the largest
-    accepted ones so long that a server should call it outside its event loop.
+    It has no side effects, but calls the callbacks of `context.repository`. It takes milliseconds for usual
+    files, but for the largest accepted ones so long that a server should call it outside its event loop.
     """
     return plan(read(text, context), context)
 
 
 def plan(configuration: Configuration, context: Context) -> Plan:
-    """As `plan_pipeline`, for a configuration that has been read."""
+    """Return the plan like `plan_pipeline`, for a configuration that has been read."""
     variables = variables_of(configuration.merged.get("variables"))
     workflow = configuration.merged.get("workflow") or {}
     auto_cancel = dict(workflow.get("auto_cancel") or {})
@@ -71,16 +71,16 @@ def plan(configuration: Configuration, context: Context) -> Plan:
 def _needs(
     planned: PlannedJob, rule: Mapping[str, Any], instance: Instance, of_job: Any
 ) -> tuple[Need, ...] | None:
-    """Return what the job waits for: for what its rule says, else for what it says itself (`of_job`).
+    """Return the jobs that the job waits for: those of its rule, or else its own (`of_job`).
 
-    A bridge that mirrors a pipeline has its turn with its stage, as in GitLab.
+    A bridge that mirrors a pipeline starts with its stage, as in GitLab.
     """
     if planned.upstream is not None:
         return None
     return needs_of(instance.written_out(rule["needs"]) if "needs" in rule else of_job)
 
 
-#: Characters of JSON that YAML accepts only escaped.
+#: Characters of JSON that YAML accepts only if they are escaped.
 _NOT_PRINTABLE = re.compile("[\x7f-\x9f\ufeff\ufffe\uffff]")
 
 
@@ -111,12 +111,13 @@ class _Planner:
         self._variables_left = MAX_VARIABLES
         self._bytes_left = MAX_JOBS_BYTES
         self._until = time.thread_time() + MAX_SECONDS
-        #: Whether a job without `rules`, `only` and `except` is for branches and tags alone.
+        #: Whether a job without `rules`, `only` and `except` runs only for branches and tags.
         self._default_refs = default_refs
 
     def jobs(self) -> tuple[dict[str, PlannedJob], dict[str, list[str]]]:
-        """Return the jobs of this pipeline by name, and the names that each job of the file stands for: several by
-        `parallel`. Of two jobs of one name the later one counts, whatever its rules say."""
+        """Return the jobs of this pipeline by name, and the names that each job of the file stands for:
+        several with `parallel`. Of two jobs with the same name the later one counts, whatever its rules
+        say."""
         families: dict[str, list[str]] = {}
         sources: dict[str, tuple[dict[str, Any], Instance]] = {}
         for family, job in self._configuration.jobs.items():
@@ -138,7 +139,7 @@ class _Planner:
         return planned, families
 
     def _planned(self, job: Mapping[str, Any], instance: Instance) -> PlannedJob | None:
-        """Return the job; None if its rules leave it out of this pipeline."""
+        """Return the job, or None if its rules exclude it from this pipeline."""
         if time.thread_time() > self._until:
             raise CiConfigError(f"The jobs take more than {MAX_SECONDS:.0f} seconds to plan")
         inherited = inherits(job, "variables", [variable.key for variable in self._variables])
@@ -183,14 +184,15 @@ class _Planner:
         )
 
     def _rule(self, job: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, Any] | None:
-        """Return the rule by which the job is in the pipeline, always with `when`; None if the job is not in it."""
+        """Return the rule that includes the job in the pipeline, always with `when`, or None if the job is
+        excluded."""
         rule: dict[str, Any] = {"when": job.get("when", "on_success"), "start_in": job.get("start_in")}
         if "rules" in job:
             match = rules.first_match(_flat(job["rules"]), known, self._context)
             if match is None:
                 return None
             rule |= {key: value for key, value in match.items() if value is not None}
-        elif self._by_refs(job) and not rules.wanted_by_refs(job, known, self._context):
+        elif self._by_refs(job) and not rules.allowed_by_refs(job, known, self._context):
             return None
         return None if rule["when"] == "never" else rule
 

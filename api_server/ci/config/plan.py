@@ -1,4 +1,4 @@
-"""The plan of a pipeline: frozen values that say which jobs it has and how each runs, and their JSON form."""
+"""The plan of a pipeline: frozen values that describe its jobs and how each runs, and their JSON form."""
 
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ Texts = tuple[str, ...]
 
 @frozen(kw_only=True)
 class Need:
-    """A job that has to end before; `optional` needs may be missing from the pipeline."""
+    """A job that has to end first; `optional` needs may be missing from the pipeline."""
 
     job: str
     artifacts: bool = True
@@ -22,8 +22,8 @@ class Need:
 
 @frozen(kw_only=True)
 class CrossDependency:
-    """A job of another pipeline whose artifacts are wanted: of the last success on a ref of a project, or of a pipeline
-    by its id. The texts may hold variables that only the running job knows."""
+    """A job of another pipeline whose artifacts are needed: of the last successful one on a ref of a project,
+    or of a pipeline by its id. The texts may contain variables that only the running job knows."""
 
     job: str
     project: str | None = None
@@ -33,20 +33,22 @@ class CrossDependency:
 
 @frozen(kw_only=True)
 class Retry:
-    """How often (0 to 2), and after which failure reasons or exit codes, a failed job is started again by itself."""
+    """How often (0 to 2), and for which failure reasons or exit codes, a failed job is retried
+    automatically."""
 
     max: int = 0
     when: Texts = ("always",)
     exit_codes: tuple[int, ...] = ()
 
     def wants(self, failure_reason: str, exit_code: int | None) -> bool:
-        """Return whether a job that failed for this reason is started again, as long as it has not been too often."""
+        """Return whether a job that failed for this reason is retried, unless it has been retried too
+        often."""
         return "always" in self.when or failure_reason in self.when or exit_code in self.exit_codes
 
 
 @frozen(kw_only=True)
 class Artifacts:
-    """What is uploaded after the script; `expire_in` is seconds, 0 never, None the instance's default."""
+    """The uploads after the script; `expire_in` is in seconds, 0 means never, None the instance's default."""
 
     name: str | None = None
     paths: Texts = ()
@@ -54,13 +56,13 @@ class Artifacts:
     untracked: bool = False
     when: str = "on_success"
     expire_in: int | None = None
-    #: False is an older word for `access: developer`.
+    #: False is an older notation for `access: developer`.
     public: bool = True
-    #: Who may download them (of `execution.ACCESS`); the jobs that need them get them all the same.
+    #: Who may download them (of `execution.ACCESS`); jobs that need them always get them.
     access: str | None = None
     #: The name under which merge requests show them.
     expose_as: str | None = None
-    #: Kind of report (a key of `execution.REPORTS`) to its paths.
+    #: Kinds of reports (keys of `execution.REPORTS`) and their paths.
     reports: dict[str, Texts] = field(factory=dict)
 
 
@@ -69,7 +71,7 @@ class Cache:
     key: str = "default"
     paths: Texts = ()
     untracked: bool = False
-    #: One cache for protected and other refs alike.
+    #: Whether protected and other refs share one cache.
     unprotect: bool = False
     when: str = "on_success"
     policy: str = "pull-push"
@@ -93,7 +95,8 @@ class Service(Image):
 
 @frozen(kw_only=True)
 class Environment:
-    """`name` is final; `url` may still hold variables that only the running job knows."""
+    """The environment of a job. `name` is final; `url` may still contain variables that only the running job
+    knows."""
 
     name: str
     url: str | None = None
@@ -101,16 +104,16 @@ class Environment:
     tier: str | None = None
     #: The job that stops it.
     on_stop: str | None = None
-    #: A duration in the author's words, variables expanded, after which it stops by itself.
+    #: A duration in the author's words, with variables expanded, after which it stops automatically.
     auto_stop_in: str | None = None
 
 
 @frozen(kw_only=True)
 class IdToken:
-    """A token that says who the job is, for the services `aud`; variables are the running job's."""
+    """A token that identifies the job to the services `aud`; variables are those of the running job."""
 
     aud: Texts
-    #: The file has a list, which the token then has too, instead of the one audience alone.
+    #: Whether the file has a list of audiences; then the token has a list too, instead of a single audience.
     listed: bool = False
 
 
@@ -124,7 +127,7 @@ class ReleaseLink:
 
 @frozen(kw_only=True)
 class Release:
-    """What the runner makes a release from after the script; variables are the running job's."""
+    """The release that the runner creates after the script; variables are those of the running job."""
 
     tag_name: str
     description: str
@@ -138,15 +141,15 @@ class Release:
 
 @frozen(kw_only=True)
 class Trigger:
-    """The pipeline that a bridge starts: another project's, or a child from the files that it includes."""
+    """The pipeline that a bridge starts: of another project, or a child from the files that it includes."""
 
     project: str | None = None
     branch: str | None = None
     #: Paths of this project's files, or entries of `include:` as hashes.
     include: tuple[Any, ...] = ()
-    #: The bridge waits for the other pipeline and takes over what became of it (`strategy: depend`).
+    #: Whether the bridge waits for the other pipeline and takes over its result (`strategy: depend`).
     depend: bool = False
-    #: As `depend`, and the bridge also takes over that the pipeline waits for somebody or was skipped
+    #: Like `depend`, but the bridge also takes over the states in which the pipeline is manual or skipped
     #: (`strategy: mirror`).
     mirror: bool = False
     forward_yaml_variables: bool = True
@@ -157,7 +160,7 @@ class Trigger:
 
 @frozen(kw_only=True)
 class PlannedJob:
-    """One job with everything the file says about it, all inheritance and rules carried out."""
+    """One job with everything that the file says about it, with all inheritance and rules applied."""
 
     name: str
     stage: str
@@ -167,9 +170,9 @@ class PlannedJob:
     script: Texts = ()
     before_script: Texts = ()
     after_script: Texts = ()
-    #: Run before the repository is fetched.
+    #: Commands to run before the repository is fetched.
     pre_get_sources_script: Texts = ()
-    #: The file's variables for this job, weakest first and merged; values not yet expanded.
+    #: The file's variables for this job, merged by precedence; values are not yet expanded.
     variables: tuple[Variable, ...] = ()
     #: None: the job waits for all earlier stages. Empty: it waits for nothing.
     needs: tuple[Need, ...] | None = None
@@ -192,15 +195,15 @@ class PlannedJob:
     image: Image | None = None
     services: tuple[Service, ...] = ()
     environment: Environment | None = None
-    #: By the names of the variables that have them.
+    #: By the names of the variables that contain them.
     id_tokens: dict[str, IdToken] = field(factory=dict)
     release: Release | None = None
-    #: What a person is asked before she starts a manual job.
+    #: The question to confirm before a manual job is started.
     manual_confirmation: str | None = None
     resource_group: str | None = None
     interruptible: bool = False
     trigger: Trigger | None = None
-    #: A bridge without `trigger` mirrors the status of the newest pipeline of the project with this path.
+    #: The path of a project; a bridge without `trigger` mirrors the status of the project's newest pipeline.
     upstream: str | None = None
     cross_dependencies: tuple[CrossDependency, ...] = ()
     #: `parallel`: the job is number `node_index` of `node_total` (from 1).
@@ -210,10 +213,11 @@ class PlannedJob:
 
 @frozen(kw_only=True)
 class AutoCancel:
-    """When a pipeline is canceled by itself; None: the file does not say."""
+    """When a pipeline is canceled automatically; None: the file does not say."""
 
-    #: A newer commit on its branch cancels it: `conservative` unless a job that has started may not be ended,
-    #: `interruptible` those jobs of it that may be ended, `none` nothing.
+    #: The effect of a newer commit on its branch: `conservative` cancels the pipeline unless a job has
+    #: started that is not interruptible, `interruptible` cancels its interruptible jobs, `none` cancels
+    #: nothing.
     on_new_commit: Literal["conservative", "interruptible", "none"] | None = None
     #: A job that fails cancels `all` others, or `none`.
     on_job_failure: Literal["all", "none"] | None = None
@@ -221,7 +225,7 @@ class AutoCancel:
 
 @frozen(kw_only=True)
 class Plan:
-    """What to create. Without jobs, `reason` says in GitLab's words why there is no pipeline."""
+    """The jobs to create. Without jobs, `reason` says in GitLab's words why there is no pipeline."""
 
     stages: Texts = ()
     #: In the order of their stages, and within a stage in the order of the file.
@@ -236,7 +240,7 @@ _converter = cattrs.Converter(omit_if_default=True)
 
 
 def to_json(job: PlannedJob) -> dict[str, Any]:
-    """Return the job as plain values for a jsonb column, without what is at its default."""
+    """Return the job as plain values for a jsonb column, without those that equal their defaults."""
     plain: dict[str, Any] = _converter.unstructure(job)
     return plain
 
@@ -247,5 +251,5 @@ def size(job: PlannedJob) -> int:
 
 
 def from_json(data: dict[str, Any]) -> PlannedJob:
-    """Return the job that `to_json` gave; keys that a later version wrote are ignored."""
+    """Return the job from the result of `to_json`; keys written by a later version are ignored."""
     return _converter.structure(data, PlannedJob)

@@ -1,4 +1,4 @@
-"""The predefined `CI_*` and `GITLAB_*` variables, from plain descriptions of what a pipeline and a job are."""
+"""The predefined `CI_*` and `GITLAB_*` variables, made from plain descriptions of a pipeline and a job."""
 
 import hashlib
 import re
@@ -15,7 +15,7 @@ _NO_SHA = "0" * 40
 
 @frozen(kw_only=True)
 class Server:
-    """`url` is the configured external URL, without a trailing slash."""
+    """The service; `url` is the configured external URL, without a trailing slash."""
 
     url: str
     version: str
@@ -25,7 +25,7 @@ class Server:
 
 @frozen(kw_only=True)
 class Project:
-    """`full_path` is `group/sub/app`; `title` the name that people read."""
+    """A project; `full_path` is `group/sub/app`, `title` the name that people read."""
 
     id: int
     full_path: str
@@ -42,7 +42,7 @@ class Commit:
     sha: str
     message: str
     author: str
-    #: `Name <address>` is made of both.
+    #: `CI_COMMIT_AUTHOR` is made of both: `Name <address>`.
     author_email: str
     timestamp: datetime
 
@@ -69,7 +69,7 @@ class MergeRequest:
 
 @frozen(kw_only=True)
 class User:
-    """Who started the pipeline, or this job of it."""
+    """The user who started the pipeline, or this job of it."""
 
     id: int
     username: str
@@ -79,8 +79,9 @@ class User:
 
 @frozen(kw_only=True)
 class Pipeline:
-    """`ref` is a short name (of a merge request its source branch); `source` one of GitLab's (`push`, `web`, `api`,
-    `merge_request_event`, ...). `open_merge_requests` are those from the branch: `group/app!1,group/app!2`."""
+    """A pipeline; `ref` is a short name (of a merge request its source branch), `source` one of GitLab's
+    sources (`push`, `web`, `api`, `merge_request_event`, ...). `open_merge_requests` are those from the
+    branch: `group/app!1,group/app!2`."""
 
     iid: int
     ref: str
@@ -96,7 +97,7 @@ class Pipeline:
 
 @frozen(kw_only=True)
 class Job:
-    """What a planned job becomes at the moment it is handed to a runner."""
+    """The data of a job that are known when it is handed to a runner."""
 
     id: int
     pipeline_id: int
@@ -112,7 +113,7 @@ class Job:
 MAX_SLUG = 63
 MAX_ENVIRONMENT_SLUG = 24
 
-#: First match wins; GitLab's guess when a job names no `deployment_tier`.
+#: First match wins; GitLab's guess if a job has no `deployment_tier`.
 _TIERS = (
     ("development", r"(?i)(dev|review|trunk)"),
     ("testing", r"(?i)(test|tst|int|ac(ce|)pt|qa|qc|control|quality)"),
@@ -148,7 +149,7 @@ def _suffix(name: str) -> str:
 
 def tier(name: str) -> str:
     """Return `production`, `staging`, `testing`, `development` or `other`."""
-    return next((found for found, pattern in _TIERS if re.search(pattern, name)), "other")
+    return next((kind for kind, pattern in _TIERS if re.search(pattern, name)), "other")
 
 
 _PORTS = {"http": 80, "https": 443}
@@ -162,8 +163,8 @@ def pipeline_variables(
     user: User | None = None,
     merge_request: MergeRequest | None = None,
 ) -> tuple[Variable, ...]:
-    """Return all that is known before the pipeline is created: what `Context.predefined` is made of."""
-    found = {
+    """Return all variables that are known before the pipeline is created, for `Context.predefined`."""
+    predefined = {
         **_of_server(server),
         **_of_project(server, project),
         **_of_pipeline(pipeline),
@@ -171,17 +172,18 @@ def pipeline_variables(
         **(_of_user(user) if user else {}),
     }
     if merge_request is not None:
-        del found["CI_COMMIT_BRANCH"]
-        found |= _of_merge_request(server, project, merge_request)
-    return _public(found)
+        del predefined["CI_COMMIT_BRANCH"]
+        predefined |= _of_merge_request(server, project, merge_request)
+    return _public(predefined)
 
 
 def job_variables(
     server: Server, project: Project, job: Job, planned: PlannedJob, known: tuple[Variable, ...]
 ) -> tuple[Variable, ...]:
-    """Return the further variables of one job. `known` are the pipeline's, which the environment's URL may refer to."""
+    """Return the further variables of one job. `known` are the pipeline's, which the environment's URL may
+    refer to."""
     base = f"{server.url}/{project.full_path}/-"
-    found = {
+    predefined = {
         "CI_PIPELINE_ID": str(job.pipeline_id),
         "CI_PIPELINE_URL": f"{base}/pipelines/{job.pipeline_id}",
         "CI_JOB_ID": str(job.id),
@@ -197,13 +199,14 @@ def job_variables(
         **({"CI_JOB_IMAGE": planned.image.name} if planned.image is not None else {}),
         **_of_runner(job),
     }
-    found |= _of_environment(planned, {**values(known), **values(planned.variables), **found})
-    return (*_public(found), *_secret(server, project, job))
+    predefined |= _of_environment(planned, {**values(known), **values(planned.variables), **predefined})
+    return (*_public(predefined), *_secret(server, project, job))
 
 
-def _public(found: dict[str, str]) -> tuple[Variable, ...]:
-    """Predefined values are data, never templates: a dollar sign in a commit message stays one."""
-    return tuple(Variable(key, value, raw="$" in value) for key, value in found.items())
+def _public(predefined: dict[str, str]) -> tuple[Variable, ...]:
+    """Return public variables. Predefined values are data, not templates: a dollar sign in a commit message
+    is kept."""
+    return tuple(Variable(key, value, raw="$" in value) for key, value in predefined.items())
 
 
 def _secret(server: Server, project: Project, job: Job) -> tuple[Variable, ...]:
@@ -305,7 +308,7 @@ def _of_user(user: User) -> dict[str, str]:
 
 def _of_merge_request(server: Server, project: Project, request: MergeRequest) -> dict[str, str]:
     prefix = "CI_MERGE_REQUEST_"
-    found = {
+    predefined = {
         "ID": str(request.id),
         "IID": str(request.iid),
         "REF_PATH": f"refs/merge-requests/{request.iid}/head",
@@ -329,7 +332,7 @@ def _of_merge_request(server: Server, project: Project, request: MergeRequest) -
         "TARGET_BRANCH_PROTECTED": _bool(request.target_protected),
         "DIFF_BASE_SHA": request.diff_base_sha,
     }
-    return {prefix + key: value for key, value in found.items()}
+    return {prefix + key: value for key, value in predefined.items()}
 
 
 def _of_runner(job: Job) -> dict[str, str]:
@@ -346,15 +349,15 @@ def _of_environment(planned: PlannedJob, known: dict[str, str]) -> dict[str, str
     environment = planned.environment
     if environment is None:
         return {}
-    found = {
+    predefined = {
         "CI_ENVIRONMENT_NAME": environment.name,
         "CI_ENVIRONMENT_SLUG": environment_slug(environment.name),
         "CI_ENVIRONMENT_ACTION": environment.action,
         "CI_ENVIRONMENT_TIER": environment.tier or tier(environment.name),
     }
     if environment.url is not None:
-        found["CI_ENVIRONMENT_URL"] = expand(environment.url, {**known, **found})
-    return found
+        predefined["CI_ENVIRONMENT_URL"] = expand(environment.url, {**known, **predefined})
+    return predefined
 
 
 def _bool(value: bool) -> str:

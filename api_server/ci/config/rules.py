@@ -1,4 +1,4 @@
-"""Whether a job, an include or the pipeline is wanted: `rules`, the conditions of their `if`, `only` and `except`.
+"""Rules that decide whether a job, an include or the pipeline is included: `rules`, `only` and `except`.
 
 The condition language of `if`, as in `$A == "x" && ($B =~ /^v\\d/i || $C != null)`:
 
@@ -7,11 +7,11 @@ and        = comparison ("&&" comparison)*
 comparison = operand (("==" | "!=" | "=~" | "!~") (operand | regex))*
 operand    = "(" or ")" | $NAME | "text" | 'text' | null
 
-The rules of inputs ask about other inputs, `$[[ inputs.name ]] == "x"`, instead of variables. They also know `true` and
-`false`.
+The rules of inputs refer to other inputs, `$[[ inputs.name ]] == "x"`, instead of variables. They also accept
+`true` and `false`.
 
-An operator gives a value, as in Ruby: `&&` and `||` give one of their operands, where an empty text counts as true. The
-whole expression holds unless its value is null, false or a blank text.
+As in Ruby, operators return values: `&&` and `||` return one of their operands, and an empty text counts as
+true there. The whole expression holds unless its value is null, false or a blank text.
 """
 
 import re
@@ -36,14 +36,14 @@ MEMORY_OF_A_CHARACTER = 200
 
 @frozen
 class _Pattern:
-    """A `/regex/` as it is written. What is cached must not hold the compiled one, which is larger."""
+    """A `/regex/` as it is written. The cache must not hold the compiled one, which is larger."""
 
     text: str
 
 
 #: The value of an operand or an operator.
 Value = str | bool | _Pattern | None
-#: Of variables, or of inputs.
+#: The values of variables, or of inputs.
 Values = Mapping[str, Any]
 Operand = Callable[[Values], Value]
 Condition = Callable[[Values], bool]
@@ -57,13 +57,13 @@ _TOKEN = re.compile(
 
 
 def parse_condition(text: str) -> Condition:
-    """Return a function from variables to whether the expression holds. Raises ValueError where `text` is no
-    expression."""
+    """Return a function that evaluates the expression for given variables. Raise ValueError if `text` is not
+    an expression."""
     return _parse_cached(text, ("variable",)).holds
 
 
 def parse_input_condition(text: str) -> "ParsedCondition":
-    """As `parse_condition`, for a condition of the rules of an input."""
+    """Parse a condition of the rules of an input, like `parse_condition`."""
     return _parse_cached(text, ("input", "boolean"))
 
 
@@ -71,7 +71,7 @@ def parse_input_condition(text: str) -> "ParsedCondition":
 class ParsedCondition:
     holds: Condition
     memory: int
-    #: The names of the inputs that it asks about.
+    #: The names of the inputs that it refers to.
     inputs: list[str]
 
 
@@ -98,17 +98,17 @@ def _input_name(text: str) -> str:
 
 
 def _tokens(text: str, operands: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Return the kind and the text of each token, the last one first. `operands` are the kinds that there are beside
-    text, regular expressions and null."""
+    """Return the kind and the text of each token, the last one first. `operands` are the accepted kinds in
+    addition to text, regular expressions and null."""
     kinds = {"text", "null", "regex", "op", *operands}
-    found, at = [], 0
+    tokens, at = [], 0
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None or match.lastgroup not in kinds:
             raise ValueError("invalid expression syntax")
-        found.append((match.lastgroup, match[match.lastgroup]))
+        tokens.append((match.lastgroup, match[match.lastgroup]))
         at = match.end()
-    return found[::-1]
+    return tokens[::-1]
 
 
 @define
@@ -205,8 +205,8 @@ def _compared(left: Operand, others: list[tuple[str, Operand]]) -> Operand:
 
 
 def _matches_pattern(left: Value, right: Value) -> bool:
-    """Return whether the left text matches the `/regex/`. A right text that is no regex is searched for the left
-    one."""
+    """Return whether the left text matches the `/regex/`. If the right text is not a regex, return whether it
+    contains the left text."""
     if _is_false(right):
         return False
     text, pattern = _spelled(left), _spelled(right)
@@ -218,7 +218,7 @@ def _matches_pattern(left: Value, right: Value) -> bool:
 
 
 def _spelled(value: Value) -> str:
-    """Return the value as text; null, which the left side of a match often is, as an empty text."""
+    """Return the value as text; null, which the left side of a match often is, becomes an empty text."""
     if isinstance(value, bool):
         return str(value).lower()
     return value.text if isinstance(value, _Pattern) else value or ""
@@ -232,7 +232,7 @@ _COMPARISONS: Mapping[str, Callable[[Value, Value], bool]] = {
 }
 
 
-#: Words of `only:refs` beside branches and tags: the `CI_PIPELINE_SOURCE` that each stands for.
+#: Words of `only:refs` other than branches and tags: the `CI_PIPELINE_SOURCE` that each stands for.
 _SOURCES = {
     "api": "api",
     "chat": "chat",
@@ -250,7 +250,7 @@ Rule = Mapping[str, Any]
 
 
 def first_match(rules: Collection[Rule], known: Mapping[str, str], context: Context) -> Rule | None:
-    """Return the first rule all of whose conditions hold; None when there is none."""
+    """Return the first rule whose conditions all hold, or None."""
     return next((rule for rule in rules if _holds(rule, known, context)), None)
 
 
@@ -280,11 +280,11 @@ def _any_glob_matches(globs: list[str], known: Mapping[str, str], paths: PathSet
 def _glob_matches(glob: str, paths: PathSet) -> bool:
     try:
         return bool(paths.matching(glob))
-    except ValueError:  # what a variable's value made of it is too large a pattern, so nothing can match
+    except ValueError:  # the variables made the pattern too large, so nothing can match
         return False
 
 
-def wanted_by_refs(job: Mapping[str, Any], known: Mapping[str, str], context: Context) -> bool:
+def allowed_by_refs(job: Mapping[str, Any], known: Mapping[str, str], context: Context) -> bool:
     """Return whether `only` and `except` want a job without `rules`; `only:refs` are branches and tags by default."""
     only = job.get("only", {})
     if isinstance(only, dict):
@@ -295,37 +295,37 @@ def wanted_by_refs(job: Mapping[str, Any], known: Mapping[str, str], context: Co
 
 
 def _policy(policy: Any, known: Mapping[str, str], context: Context) -> list[bool]:
-    """Return which parts of an `only` or `except` hold."""
+    """Return for each part of an `only` or `except` whether it holds."""
     if isinstance(policy, str):
         policy = [policy]
     parts = {"refs": policy} if isinstance(policy, list) else policy
     held = []
-    for kind, wanted in parts.items():
-        if wanted is None:
+    for kind, conditions in parts.items():
+        if conditions is None:
             continue
         if kind == "refs":
-            held.append(any(_ref_of_project_matches(ref, known) for ref in wanted))
+            held.append(any(_ref_of_project_matches(ref, known) for ref in conditions))
         elif kind == "variables":
-            held.append(any(parse_condition(condition)(known) for condition in wanted))
+            held.append(any(parse_condition(condition)(known) for condition in conditions))
         else:
-            held.append(_changed(wanted, known, context))
+            held.append(_changed(conditions, known, context))
     return held
 
 
-def _ref_of_project_matches(wanted: str, known: Mapping[str, str]) -> bool:
-    ref, project = patterns.ref_and_project(wanted)
+def _ref_of_project_matches(pattern: str, known: Mapping[str, str]) -> bool:
+    ref, project = patterns.ref_and_project(pattern)
     return project in (None, known.get("CI_PROJECT_PATH")) and _ref_matches(ref, known)
 
 
-def _ref_matches(wanted: str, known: Mapping[str, str]) -> bool:
+def _ref_matches(pattern: str, known: Mapping[str, str]) -> bool:
     source, ref = known.get("CI_PIPELINE_SOURCE"), known.get("CI_COMMIT_REF_NAME", "")
     on_merge_request = source == "merge_request_event"
-    if wanted in {"branches", "tags"}:
-        return not on_merge_request and ("CI_COMMIT_TAG" in known) == (wanted == "tags")
-    if wanted in _SOURCES:
-        return source == _SOURCES[wanted]
+    if pattern in {"branches", "tags"}:
+        return not on_merge_request and ("CI_COMMIT_TAG" in known) == (pattern == "tags")
+    if pattern in _SOURCES:
+        return source == _SOURCES[pattern]
     if on_merge_request:
         return False
-    if wanted.startswith("/"):
-        return bool(patterns.parse_delimited(wanted).search(ref))
-    return wanted == ref
+    if pattern.startswith("/"):
+        return bool(patterns.parse_delimited(pattern).search(ref))
+    return pattern == ref

@@ -1,4 +1,4 @@
-"""CI variables: one value class, precedence, and the expansion of `$NAME` and `${NAME}` in each other."""
+"""CI variables: their class, precedence, and the expansion of `$NAME` and `${NAME}` in each other."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -6,7 +6,7 @@ from typing import Any
 
 from attrs import asdict, evolve, frozen
 
-#: Characters that expanding all variables of a job may produce; beyond it values stay as they were written.
+#: Maximum characters that expanding all variables of a job may produce; values beyond it are not expanded.
 MAX_EXPANDED = 1024 * 1024
 
 _REFERENCE = re.compile(r"\$\$|\$(?P<plain>[A-Za-z_]\w*)|\$\{(?P<braced>[A-Za-z_]\w*)\}", re.ASCII)
@@ -14,8 +14,8 @@ _REFERENCE = re.compile(r"\$\$|\$(?P<plain>[A-Za-z_]\w*)|\$\{(?P<braced>[A-Za-z_
 
 @frozen
 class Variable:
-    """One variable in the runner's words. The value of a `raw` one is never expanded, that of a `file` one becomes a
-    path."""
+    """One variable in the runner's terms. The value of a `raw` one is never expanded, that of a `file` one
+    becomes a path."""
 
     key: str
     value: str
@@ -29,7 +29,8 @@ class Variable:
 
 
 def overlay(*layers: Iterable[Variable]) -> list[Variable]:
-    """Return all layers, weakest first, as one list; of one key the last value counts, in the place of the first."""
+    """Return all layers, weakest first, as one list; of each key the last value counts, at the position of
+    the first."""
     merged: dict[str, Variable] = {}
     for layer in layers:
         merged.update((variable.key, variable) for variable in layer)
@@ -41,15 +42,16 @@ def values(variables: Iterable[Variable]) -> dict[str, str]:
 
 
 def expand(text: str, known: Mapping[str, str]) -> str:
-    """Return `text` with `$NAME` and `${NAME}` replaced, unknown names by nothing, and `$$` by one dollar sign.
+    """Return `text` with `$NAME` and `${NAME}` replaced, unknown names by nothing, and `$$` by one dollar
+    sign.
 
-    Text that would grow beyond MAX_EXPANDED stays as it is.
+    Text that would grow beyond MAX_EXPANDED is returned unchanged.
     """
     return _expanded(text, known, lambda name, _: "" if name else "$")
 
 
 def expand_known(text: str, known: Mapping[str, str]) -> str:
-    """As `expand`, but unknown names and `$$` stay as they are."""
+    """Expand like `expand`, but leave unknown names and `$$` unchanged."""
     return _expanded(text, known, lambda _, written: written)
 
 
@@ -65,16 +67,19 @@ def _expanded(text: str, known: Mapping[str, str], unknown: Callable[[str | None
 
 
 def expand_all(variables: Iterable[Variable]) -> list[Variable]:
-    """Return the variables with references between them replaced, as far as a server does it for a runner.
+    """Return the variables with references between them replaced, as far as the server does this for a
+    runner.
 
-    Left to the runner are unknown names, `$$`, and references to raw and file variables. Variables that refer to each
-    other in a circle stay as they were written.
+    Unknown names, `$$`, and references to raw and file variables are left to the runner. Variables that refer
+    to each other in a cycle are not expanded.
     """
     known = {variable.key: variable for variable in variables}
-    templates = {key: one for key, one in known.items() if "$" in one.value and not one.raw}
+    templates = {
+        key: variable for key, variable in known.items() if "$" in variable.value and not variable.raw
+    }
     if not templates:
         return list(known.values())
-    done = {key: one.value for key, one in known.items() if key not in templates}
+    done = {key: variable.value for key, variable in known.items() if key not in templates}
     left = MAX_EXPANDED
     for key in _dependencies_first(templates):
         value = templates[key].value
@@ -82,28 +87,36 @@ def expand_all(variables: Iterable[Variable]) -> list[Variable]:
         done[key] = value if size > left else _expand_done(value, known, done)
         left -= min(size, left)
     return [
-        evolve(one, value=done[key]) if key in templates and key in done else one
-        for key, one in known.items()
+        evolve(variable, value=done[key]) if key in templates and key in done else variable
+        for key, variable in known.items()
     ]
 
 
 def forwarded(
     own: Iterable[Variable], weaker: Iterable[Variable], stronger: Iterable[Variable]
 ) -> list[Variable]:
-    """Return a bridge's `own` variables as the pipeline that it starts gets them: with the values that they refer to
-    here. References to file variables, and unknown names, are left to that pipeline.
+    """Return a bridge's `own` variables for the pipeline that it starts, with references replaced by their
+    values here. References to file variables and unknown names are left to that pipeline.
 
-    Text that would grow beyond MAX_EXPANDED stays as it is.
+    Text that would grow beyond MAX_EXPANDED is returned unchanged.
     """
     given = list(own)
-    known = {one.key: one.value for one in expand_all(overlay(weaker, given, stronger)) if not one.file}
+    known = {
+        variable.key: variable.value
+        for variable in expand_all(overlay(weaker, given, stronger))
+        if not variable.file
+    }
     left = MAX_EXPANDED
-    found = []
-    for one in given:
-        size = _size(one.value, known)
-        found.append(one if one.raw or size > left else evolve(one, value=expand_known(one.value, known)))
+    expanded = []
+    for variable in given:
+        size = _size(variable.value, known)
+        expanded.append(
+            variable
+            if variable.raw or size > left
+            else evolve(variable, value=expand_known(variable.value, known))
+        )
         left -= min(size, left)
-    return found
+    return expanded
 
 
 def _size(text: str, known: Mapping[str, str]) -> int:
@@ -127,9 +140,11 @@ def _expand_done(text: str, known: Mapping[str, Variable], done: Mapping[str, st
 
 
 def _dependencies_first(templates: Mapping[str, Variable]) -> Iterator[str]:
-    """Return the keys in an order in which each comes after those it refers to, without the members of circles."""
+    """Yield the keys in an order in which each comes after those it refers to, without the members of
+    cycles."""
     waiting = {
-        key: {name for name in references(one.value) if name in templates} for key, one in templates.items()
+        key: {name for name in references(variable.value) if name in templates}
+        for key, variable in templates.items()
     }
     users: dict[str, list[str]] = {}
     for key, names in waiting.items():

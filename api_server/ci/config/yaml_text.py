@@ -1,8 +1,9 @@
-"""YAML text to plain values (dict, list, str, int, float, bool, None, Reference), bounded against hostile text.
+"""Parsing of YAML text to plain values (dict, list, str, int, float, bool, None, Reference), limited against
+hostile text.
 
-It is read as Ruby's Psych does, by which GitLab loads it: unquoted scalars by YAML 1.1, merge keys, which count where
-they stand, and tags, of which only Ruby's classes are refused. Keys are always text, those that Ruby reads as symbols
-(`:job`) without the colon; of a key that is given twice the last one counts.
+It follows Ruby's Psych, with which GitLab loads YAML: unquoted scalars of YAML 1.1; merge keys, whose
+position matters; and tags, of which only Ruby's classes are refused. Keys are always text; those that Ruby
+reads as symbols (`:job`) lose the colon. Of duplicate keys the last one counts.
 """
 
 import base64
@@ -20,7 +21,7 @@ from yaml.resolver import BaseResolver
 
 from api_server.ci.config.errors import MAX_DEPTH, Budget, CiConfigError, too_deep
 
-#: Digits of a number; a longer one stays text, since reading it takes the square of its length.
+#: Maximum digits of a number; a longer one stays text, since parsing it takes quadratic time.
 MAX_DIGITS = 100
 
 Scalar = str | int | float | bool | None
@@ -33,7 +34,7 @@ _WORDS: dict[str, bool | None] = {
 _DATE = r"\d{4}-(?:1[0-2]|0?\d)-(?:3[01]|[0-2]?\d)"
 _TIME = r"-?\d{4}-\d{1,2}-\d{1,2}(?:[Tt]|\s+)\d{1,2}:\d\d:\d\d(?:\.\d*)?(?:\s*(?:Z|[-+]\d{1,2}:?(?:\d\d)?))?"
 _SIXTIES = r"[-+]?\d[\d_]*(?::[0-5]?\d){1,2}"
-#: `1_000` is a thousand, `1__000` and what comes after an underscore at the end do not count.
+#: `1_000` is a thousand; the rest after `__` (`1__000`) or a trailing underscore is ignored.
 _NUMBER = re.compile(r"[-+]?\d+(?:_\d+)*(?:\.\d+(?:_\d+)*)?", re.ASCII)
 
 
@@ -57,8 +58,8 @@ def symbol_name(text: str) -> str:
 
 
 def _of_sixties(number: Callable[[str], int | float]) -> Callable[[str], Scalar]:
-    """Return a function that reads hours, minutes and seconds, or hours and minutes; the sign is that of the first
-    number."""
+    """Return a function that reads hours, minutes and seconds, or hours and minutes; the sign is that of the
+    first number."""
 
     def read(text: str) -> Scalar:
         parts = [_NUMBER.match(part) for part in text.split(":")]
@@ -101,7 +102,7 @@ _FORMS: list[tuple[re.Pattern[str], Callable[[str], Scalar]]] = [
 def read_scalar(text: str) -> Scalar:
     """Return the value; numbers beyond 64 bits as their digits, symbols as their names.
 
-    Raises DateFound, and another ValueError for what only begins as a number (`0x_`).
+    Raise DateFound, and another ValueError for text that only begins like a number (`0x_`).
     """
     if not text:
         return None
@@ -115,7 +116,7 @@ def read_scalar(text: str) -> Scalar:
 
 
 def spell_scalar(value: Scalar) -> str:
-    """Return the value as GitLab writes it where it has to be text: `3.10` is 3.1."""
+    """Return the value as GitLab writes it as text: `3.10` becomes 3.1."""
     if isinstance(value, float):
         mantissa, e, exponent = repr(value).partition("e")
         if not math.isfinite(value):
@@ -140,7 +141,7 @@ _REFUSED = re.compile(r"!ruby/(?!sym(bol)?$|string$)|tag:yaml.org,2002:set$")
 
 @frozen
 class Reference:
-    """`!reference [job, key, ...]`, still to be replaced by what it points at."""
+    """`!reference [job, key, ...]`, not yet replaced by its target."""
 
     path: tuple[str, ...]
 
@@ -151,10 +152,10 @@ class Reference:
 def load(
     text: str, budget: Budget, warn: Callable[[str], None] = lambda _: None, *, most: int = MAX_BYTES
 ) -> dict[str, Any]:
-    """Return the mapping that `text` is. Raises ConfigError for anything else, and for text beyond the bounds (`most`
-    bytes).
+    """Return the mapping in `text`. Raise CiConfigError for anything else, and for text beyond the limits
+    (`most` bytes).
 
-    `warn` is called with sentences about what is probably not meant.
+    `warn` is called with sentences about valid but probably unintended input.
     """
     return load_file(text, budget, warn, most=most)[1]
 
@@ -162,7 +163,7 @@ def load(
 def load_file(
     text: str, budget: Budget, warn: Callable[[str], None] = lambda _: None, *, most: int = MAX_BYTES
 ) -> tuple[dict[str, Any] | None, dict[str, Any]]:
-    """As `load`, for a text that may have a header document before its content: return both.
+    """Load like `load`, for a text that may have a header document before its content: return both.
 
     The first document is the header if it has the key `spec` and another document follows.
     """
@@ -172,7 +173,7 @@ def load_file(
         raise CiConfigError("Invalid configuration format: the text is not valid UTF-8") from None
     if size > most:
         raise CiConfigError(too_big(size, most))
-    if len(_DIRECTIVE.findall(text)) > MAX_DIRECTIVES:  # libyaml compares each with all others, all at once
+    if len(_DIRECTIVE.findall(text)) > MAX_DIRECTIVES:  # libyaml compares each with all others at once
         raise CiConfigError(f"The YAML file has more than {MAX_DIRECTIVES} directives")
     loader: Any = _Loader(text, budget, warn)
     try:
@@ -185,12 +186,12 @@ def load_file(
             warn("Only the first document of a file is read" + " after its header" * (header is not None))
     except yaml.YAMLError as error:
         raise CiConfigError("Invalid configuration format: " + _one_line(error)) from None
-    except (ValueError, OverflowError) as error:  # `!!float many`
+    except (ValueError, OverflowError) as error:  # such as `!!float many`
         raise CiConfigError(f"Invalid configuration format: a value does not fit its tag: {error}") from None
     finally:
         loader.dispose()
     if not isinstance(content, dict):
-        raise CiConfigError("Invalid configuration format")  # all that GitLab says of what is no hash
+        raise CiConfigError("Invalid configuration format")  # GitLab gives no details if it is no hash
     return header, content
 
 
@@ -203,7 +204,7 @@ def _next_document(loader: Any) -> Any:
 
 
 def too_big(size: int, most: int) -> str:
-    """Return the sentence about a text of so many bytes."""
+    """Return the error for a text of that many bytes."""
     return f"The YAML file is too big: {size} bytes of at most {most}"
 
 
@@ -214,7 +215,8 @@ def _one_line(error: yaml.YAMLError) -> str:
 
 
 class _Loader(Composer, SafeConstructor, BaseResolver, CParser):
-    """Composes nodes in Python, from libyaml's events: libyaml's own composer can be neither bounded nor overridden."""
+    """A loader that composes nodes in Python from libyaml's events: libyaml's own composer can be neither
+    limited nor overridden."""
 
     def __init__(self, text: str, budget: Budget, warn: Callable[[str], None]) -> None:
         CParser.__init__(self, text)
@@ -230,7 +232,7 @@ class _Loader(Composer, SafeConstructor, BaseResolver, CParser):
         event: Any = self.peek_event()
         if isinstance(event, yaml.AliasEvent):
             return self._compose_alias(str(event.anchor), parent, index)
-        # YAML lets a later anchor take over a name; the composer would refuse it.
+        # YAML lets a later anchor redefine a name; the composer would refuse it.
         self.anchors.pop(event.anchor, None)
         self._sizes.pop(event.anchor, None)
         before = self._budget.left
@@ -244,7 +246,7 @@ class _Loader(Composer, SafeConstructor, BaseResolver, CParser):
             self._sizes[event.anchor] = before - self._budget.left
         if node is not None and _REFUSED.match(node.tag):
             raise CiConfigError(f"Unknown tag in the YAML: {node.tag}")
-        if isinstance(node, yaml.ScalarNode) and "\0" in node.value:  # which no column of text can hold
+        if isinstance(node, yaml.ScalarNode) and "\0" in node.value:  # no text column can store it
             raise CiConfigError(f"A NUL character at line {node.start_mark.line + 1}")
         return node
 
@@ -295,7 +297,7 @@ class _Loader(Composer, SafeConstructor, BaseResolver, CParser):
             value = self.construct_object(value_node, deep=True)
             bases = value if isinstance(value, list) else [value]
             if key.value == _MERGE and all(isinstance(base, dict) for base in bases):
-                # The first base counts most, and all of them more than the keys above them.
+                # The first base takes precedence, and all of them over the keys above them.
                 for base in reversed(bases):
                     mapping.update(base)
             else:

@@ -1,2 +1,2 @@
-"""Identity tokens (`id_tokens`), with which jobs prove to other services who they are: `claims` is what they say,
-`keys` signs them, `handlers` shows everybody the keys that verify them."""
+"""Identity tokens (`id_tokens`), with which jobs prove their identity to other services: `claims` builds
+their contents, `keys` signs them, `handlers` publishes the keys that verify them."""

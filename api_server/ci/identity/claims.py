@@ -1,4 +1,5 @@
-"""What an identity token says: who the job is that has it. The names and types are those of GitLab's tokens. Pure."""
+"""The claims of an identity token, which describe the job that has it, with the names and types of GitLab's
+tokens. Pure."""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -24,15 +25,15 @@ NAMES: Final = (
     "environment", "environment_protected", "deployment_tier", "environment_action",
     "runner_id", "runner_environment", "sha", "ci_config_ref_uri", "ci_config_sha",
 )  # fmt: skip
-#: Seconds before its making from which a token is valid: clocks differ.
+#: Seconds before its creation from which a token is valid, because clocks differ.
 _CLOCKS_DIFFER = 5
-#: Characters of an audience with its variables replaced.
+#: Maximum characters of an audience after replacing its variables.
 MAX_AUDIENCE = 1000
 
 
 @attrs.frozen(kw_only=True)
 class Identity:
-    """Who a running job is."""
+    """The identity of a running job."""
 
     server: Server
     project: Project
@@ -41,13 +42,13 @@ class Identity:
     job: Job
     planned: PlannedJob
     user: User | None
-    #: None without a user.
+    #: The user's role and groups; None without a user.
     standing: Standing | None
-    #: The claims that `sub` is made of.
+    #: The components of `sub`.
     subject: Sequence[str]
 
     def claims(self, audience: str | Sequence[str]) -> dict[str, Any]:
-        """Return the payload of a token for `audience`; each has an id of its own."""
+        """Return the payload of a token for `audience`; each payload has a unique id."""
         return {
             **self._of_project(""),
             **self._of_project("job_"),
@@ -67,7 +68,8 @@ class Identity:
         }
 
     def _of_project(self, prefix: str) -> dict[str, str]:
-        """Return the claims about the project; GitLab's those of a fork, where a merge request comes from one."""
+        """Return the claims about the project. For a merge request from a fork, GitLab's claims describe the
+        fork."""
         return {
             f"{prefix}project_id": str(self.project.id),
             f"{prefix}project_path": self.project.full_path,
@@ -78,15 +80,15 @@ class Identity:
     def _of_user(self) -> dict[str, Any]:
         user, standing = self.user, self.standing
         role = Role(standing.role).title.lower() if standing is not None and standing.role else None
-        found: dict[str, Any] = {
+        claims: dict[str, Any] = {
             "user_id": "" if user is None else str(user.id),
             "user_login": None if user is None else user.username,
             "user_email": None if user is None else user.email,
             "user_access_level": role,
         }
         if standing is not None and len(standing.groups) <= MOST_GROUPS:
-            found["groups_direct"] = standing.groups
-        return found
+            claims["groups_direct"] = standing.groups
+        return claims
 
     def _of_ref(self) -> dict[str, str]:
         return {
@@ -135,7 +137,7 @@ class Identity:
 
 
 def audience_of(token: IdToken, known: Mapping[str, str]) -> str | list[str]:
-    """Return the audience with its variables replaced. Raises `TooManyBytes` where one is too long."""
+    """Return the audience with its variables replaced. Raise `TooManyBytes` if one is too long."""
     audiences = []
     for text in token.aud:
         audience = expand(text, known)

@@ -1,4 +1,4 @@
-"""OpenID discovery, by which other services verify identity tokens: who has issued them, and with which keys."""
+"""OpenID discovery, by which other services verify identity tokens: their issuer and its keys."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ from api_server.web import context
 from api_server.web.answers import json_text, json_value
 
 KEYS: Final = "/oauth/discovery/keys"
-#: Both documents are for everybody, scripts of other sites included.
+#: Both documents are public, also for scripts of other sites.
 _HEADERS: Final = {
     "Cache-Control": f"public, max-age={int(keys.REMEMBERED.total_seconds())}, must-revalidate, no-transform",
     "Access-Control-Allow-Origin": "*",
@@ -19,11 +19,12 @@ _HEADERS: Final = {
 def setup(app: web.Application) -> None:
     app.router.add_get("/.well-known/openid-configuration", show_configuration)
     app.router.add_get(KEYS, show_keys)
-    app.router.add_get("/-/jwks", show_keys)  # GitLab's older address, which many Vaults are set up with
+    app.router.add_get("/-/jwks", show_keys)  # GitLab's older address, which many Vaults are configured with
 
 
 async def show_configuration(request: web.Request) -> web.Response:
-    """What is said of the issuer of identity tokens. It signs nobody in, and so has no other endpoints."""
+    """Answer the metadata of the issuer of identity tokens. It signs nobody in, so it has no other
+    endpoints."""
     issuer = context.services(request).settings.base_url
     document = {
         "issuer": issuer,
@@ -38,5 +39,5 @@ async def show_configuration(request: web.Request) -> web.Response:
 
 
 async def show_keys(request: web.Request) -> web.Response:
-    """The keys that tokens are signed with, as a JWK set."""
+    """Answer the public keys that verify tokens, as a JWK set."""
     return json_text(await keys.public_keys(context.services(request)), headers=_HEADERS)

@@ -1,8 +1,8 @@
-"""The keys that sign identity tokens: made at the first start, the same for all processes of a database, replaced by a
-command.
+"""The keys that sign identity tokens: created at the first start, shared by all processes of a database, and
+replaced by a command.
 
-Other services verify tokens with keys that they have fetched and may remember, so a new key is shown for some time
-before it signs, and an old one until all tokens that it has signed have expired.
+Other services verify tokens with keys that they have fetched and may cache, so a new key is published for
+some time before it signs, and an old one until all tokens that it has signed have expired.
 """
 
 import asyncio
@@ -32,20 +32,20 @@ log = structlog.get_logger(__name__)
 
 ALGORITHM = "RS256"
 _BITS = 2048
-#: How long others may remember the keys.
+#: How long other services may cache the keys.
 REMEMBERED = datetime.timedelta(minutes=15)
-#: How long a key is shown before it signs.
+#: How long a key is published before it signs.
 SHOWN_BEFORE = datetime.timedelta(hours=1)
-#: No job runs longer, and so no token is valid longer.
+#: No job runs longer, so no token is valid longer.
 LONGEST_JOB = datetime.timedelta(days=31)
 
-#: The public keys, as JSON text; asked for by everybody, and so remembered for a moment.
+#: The public keys as JSON text; anybody may ask for them, so they are cached for a moment.
 PUBLIC_KEYS = Key[LookupCache[str]]("identity_keys")
 
 
 @attrs.frozen
 class NewKey:
-    """A key that has just been made."""
+    """A newly created key."""
 
     kid: str
     #: A JWK, as JSON.
@@ -55,7 +55,7 @@ class NewKey:
 
 
 def new_key() -> NewKey:
-    """Takes some tenths of a second of the processor's time."""
+    """Create a key, which takes some tenths of a second of processor time."""
     key = RSAKey.generate_key(_BITS)
     kid = key.thumbprint()
     public = key.as_dict(private=False, kid=kid, use="sig", alg=ALGORITHM)
@@ -64,26 +64,27 @@ def new_key() -> NewKey:
 
 @attrs.frozen
 class Signer:
-    """A key that has been opened."""
+    """A decrypted key."""
 
     _kid: str
     _key: RSAKey = attrs.field(repr=False)
 
     def sign(self, claims: Mapping[str, Any]) -> str:
-        """Return the token. Takes about a millisecond."""
+        """Return the signed token, which takes about a millisecond."""
         return jwt.encode({"kid": self._kid, "alg": ALGORITHM}, dict(claims), self._key)
 
 
 def opened(sealed: SealedKey, vault: Vault) -> Signer:
-    """Return what signs with the key."""
-    # What this service has sealed need not be checked for being prime, which takes 50 ms.
+    """Return the signer that uses the key."""
+    # Checking whether the key's factors are prime takes 50 ms and is not needed: this service has created and
+    # sealed the key.
     pem = vault.decrypt(sealed.private_key).encode()
     private = load_pem_private_key(pem, None, unsafe_skip_rsa_key_validation=True)
     return Signer(sealed.kid, RSAKey.import_key(cast("RSAPrivateKey", private)))
 
 
 async def ensure_key(services: Services) -> AsyncIterator[None]:
-    """Make the first key of a database."""
+    """Create the first key of a database."""
     if not await queries.any_key(services.database):
         async with services.database.transaction() as transaction:
             await hold_start(transaction)
@@ -95,10 +96,10 @@ async def ensure_key(services: Services) -> AsyncIterator[None]:
 
 
 async def rotate(services: Services, author: Author, *, revoke: bool) -> NewKey:
-    """Make the next key, which signs when it has been shown for `SHOWN_BEFORE`.
+    """Create the next key, which signs after it has been published for `SHOWN_BEFORE`.
 
-    `revoke` is for keys that somebody else may have: the new one signs at once and all others are removed, so that what
-    they have signed is valid no more where the keys are read again.
+    `revoke` is for keys that may have been stolen: the new key signs at once and all others are removed, so
+    tokens signed by them become invalid as soon as services fetch the keys again.
     """
     key = await asyncio.to_thread(new_key)
     about = INSTANCE.target(None, key.kid)

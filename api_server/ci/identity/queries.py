@@ -1,5 +1,5 @@
 # mypy: disable-error-code="empty-body"
-"""Statements about the keys of identity tokens, and about what these tell of a job's user."""
+"""Statements about the keys of identity tokens, and about the job's user in their claims."""
 
 import datetime
 
@@ -11,7 +11,7 @@ from api_server.state.declarations import statement
 
 @attrs.frozen
 class SealedKey:
-    """`private_key` is encrypted PEM."""
+    """A stored key; `private_key` is encrypted PEM."""
 
     kid: str
     private_key: bytes
@@ -25,8 +25,8 @@ class SealedKey:
     prepared=True,
 )
 async def signing_key(database: Executor) -> SealedKey:
-    """Return the key that has begun last to sign; if the clock was set back before all of them, the first one. Raises
-    NotFound before the first start."""
+    """Return the key that began to sign most recently; if the clock was set back before all of them, the
+    first one. Raise NotFound before the first start."""
 
 
 @statement("SELECT EXISTS (SELECT FROM identity_keys)")
@@ -42,7 +42,7 @@ async def any_key(database: Executor) -> bool: ...
     prepared=True,
 )
 async def public_keys(database: Executor) -> str:
-    """Return the JWK set: the next key, the one that signs, and those that tokens may still be signed with."""
+    """Return the JWK set: the next key, the current one, and those whose tokens may still be valid."""
 
 
 @attrs.frozen
@@ -72,7 +72,7 @@ async def add_key(
 
 @statement("DELETE FROM identity_keys WHERE kid <> %(kid)s")
 async def remove_others(transaction: Transaction, kid: str) -> None:
-    """Remove all keys but this one: what they have signed is valid no more."""
+    """Remove all keys but this one; tokens signed by them become invalid."""
 
 
 @statement("""
@@ -84,14 +84,14 @@ async def remove_replaced(transaction: Transaction, before: datetime.datetime) -
     """Remove the keys that have signed nothing since that moment."""
 
 
-#: Of more groups tokens say nothing.
+#: Tokens name no groups of users who are members of more than this.
 MOST_GROUPS = 200
 
 
 @attrs.frozen
 class Standing:
-    """A user's role in a project (0 without one), and the groups that she is a member of herself: one more than
-    `MOST_GROUPS` of them at most."""
+    """A user's role in a project (0 without one), and the groups of which the user is a direct member, at
+    most one more than `MOST_GROUPS`."""
 
     role: int
     groups: list[str]
@@ -110,4 +110,4 @@ class Standing:
     """
 )
 async def standing(database: Executor, project_id: int, user_id: int | None) -> Standing | None:
-    """Return None without the user."""
+    """Return the user's role and groups, or None if there is no such user."""

@@ -1,4 +1,5 @@
-"""What requests about jobs carry, which job they name, and who may erase it."""
+"""Parameters of requests about jobs, lookup of the job that they name, and the rules for reading and erasing
+it."""
 
 from typing import Any
 
@@ -13,7 +14,7 @@ from api_server.services import Services
 from api_server.state.listing import ListQuery, Page
 from api_server.web.auth import Actor
 from api_server.web.errors import ApiError, forbidden, not_found, record_not_found
-from api_server.web.pagination import Paginated, wanted_page
+from api_server.web.pagination import Paginated, requested_page
 from api_server.web.params import Name
 from api_server.web.routes import Role
 
@@ -22,14 +23,15 @@ _STATUSES = {"takes": list[Status] | None}
 
 
 def scope_of(value: Any) -> list[str] | None:
-    """Statuses, each once: from one text, a list, or (as old clients send it) a hash whose values count."""
+    """Return the statuses without duplicates, given as one text, a list, or (by old clients) a hash, whose
+    values count."""
     if value is None:
         return None
     return scope_of_list(list(value.values()) if isinstance(value, dict) else value)
 
 
 def scope_of_list(value: Any) -> list[str] | None:
-    """As `scope_of`, without the hash."""
+    """Return the statuses like `scope_of`, without accepting a hash."""
     if value is None:
         return None
     given = value if isinstance(value, list) else [value]
@@ -74,18 +76,18 @@ class PlayJob(OneJob):
     job_variables_attributes: list[JobVariable] = field(factory=list)
 
 
-def wanted_jobs(parameters: Paginated, listing: ListQuery) -> Page:
+def requested_jobs(parameters: Paginated, listing: ListQuery) -> Page:
     """Return the page: jobs always come newest first. Offset pages ignore another order, keyset pages refuse it with
     405."""
     if parameters.pagination != "keyset":
-        return wanted_page(attrs.evolve(parameters, order_by=None, sort=None), listing)
+        return requested_page(attrs.evolve(parameters, order_by=None, sort=None), listing)
     if (parameters.order_by or "id") != "id" or (parameters.sort or "desc").lower() != "desc":
         raise ApiError(405, {"error": "Keyset pagination is not yet available for this type of request"})
-    return wanted_page(parameters, listing)
+    return requested_page(parameters, listing)
 
 
 async def find_job_or_bridge(services: Services, project: Project, job_id: int) -> Job:
-    """Return the job. Raises 404 where it is not the project's."""
+    """Return the job. Raise 404 if it does not belong to the project."""
     job = await queries.find_job(services.database, project.id, job_id)
     if job is None:
         raise record_not_found()
@@ -93,7 +95,7 @@ async def find_job_or_bridge(services: Services, project: Project, job_id: int) 
 
 
 async def find_job(services: Services, project: Project, job_id: int) -> Job:
-    """Return the job. Raises 404 where it is not the project's, and for bridges."""
+    """Return the job. Raise 404 if it does not belong to the project or is a bridge."""
     job = await find_job_or_bridge(services, project, job_id)
     if job.kind == "bridge":
         raise record_not_found()
@@ -104,13 +106,14 @@ _LEAST_ROLE = {"all": Role.NO_ACCESS, "developer": Role.DEVELOPER, "maintainer":
 
 
 def may_read_artifacts(project: Project, access: str) -> bool:
-    """Return whether `artifacts:access` of a job's file lets the caller read them; `none` leaves out everybody."""
+    """Return whether `artifacts:access` of a job's file lets the caller read them; `none` excludes
+    everybody."""
     least = _LEAST_ROLE.get(access)
     return least is not None and project.role >= least
 
 
 def id_of_calling_job(actor: Actor) -> int:
-    """Return the job whose token was sent; only for routes with `access=JOB`."""
+    """Return the id of the job whose token was sent; only for routes with `access=JOB`."""
     job_id = actor.job_id
     if job_id is None:
         raise not_found("Job")
@@ -118,8 +121,8 @@ def id_of_calling_job(actor: Actor) -> int:
 
 
 def may_erase(actor: Actor, project: Project, job: Job) -> bool:
-    """Return whether the caller may erase the job. Developers may only erase jobs of their own on refs that are not
-    protected."""
+    """Return whether the caller may erase the job. Developers may only erase their own jobs on refs that are
+    not protected."""
     own = job.user_id == actor.user_id and not job.protected
     return project.role >= Role.MAINTAINER or own
 

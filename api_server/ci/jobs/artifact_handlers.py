@@ -44,7 +44,7 @@ _TYPES = {"zip": "application/zip", "gzip": "application/gzip", "raw": "applicat
 
 
 async def archive_of(services: Services, job_id: int) -> Artifact:
-    """Return the job's archive. Raises 404 where it has none, or none any more."""
+    """Return the job's archive. Raise 404 if it has none or it has expired."""
     archive = await artifact_queries.find_artifact(services.database, job_id)
     if archive is None:
         raise not_found("Artifacts")
@@ -52,13 +52,13 @@ async def archive_of(services: Services, job_id: int) -> Artifact:
 
 
 def check_may_read(project: Project, archive: Artifact) -> None:
-    """Raise 403 for those whom `artifacts:access` of the job's file leaves out; `none` leaves out everybody."""
+    """Raise 403 if `artifacts:access` of the job's file excludes the caller; `none` excludes everybody."""
     if not may_read_artifacts(project, archive.access):
         raise forbidden()
 
 
 async def send_artifact(request: web.Request, artifact: Artifact) -> web.StreamResponse:
-    """Send the whole file, or the part of it that `Range` asks for."""
+    """Send the whole file, or the range that the request asks for."""
     headers = {
         "Content-Type": _TYPES[artifact.file_format],
         "Content-Disposition": attachment(artifact.filename),
@@ -73,19 +73,18 @@ async def send_artifact(request: web.Request, artifact: Artifact) -> web.StreamR
 
 
 def media_type(name: str) -> str:
-    """Return the type of a file by the end of its name, as Workhorse does: for `a.tar.gz` that of gzip, not that of
-    tar."""
-    media, coding = mimetypes.guess_type(f"/{name}")  # with a slash no name is taken for a URL
+    """Return the media type for a file name, like Workhorse: for `a.tar.gz` that of gzip, not that of tar."""
+    media, coding = mimetypes.guess_type(f"/{name}")  # the slash keeps names from being parsed as URLs
     if coding is not None:
         return _CODED.get(coding, "application/octet-stream")
     return media or "application/octet-stream"
 
 
 async def send_member(request: web.Request, artifact: Artifact, path: str) -> web.StreamResponse:
-    """Send one file of a zip archive, unpacked as it is sent.
+    """Send one file of a zip archive, decompressing it on the way.
 
-    Raises 404 where there is none at `path`, where it is encrypted or packed in an unknown way, and where the archive
-    is damaged.
+    Raise 404 if there is no file at `path`, if it is encrypted or compressed with an unknown method, and if
+    the archive is damaged.
     """
     files, key = context.services(request)[ZIP_FILES], artifact.object_key
     try:
@@ -102,13 +101,13 @@ async def send_member(request: web.Request, artifact: Artifact, path: str) -> we
         }
         if matches_etag(request, etag):
             return not_modified(headers)
-        async with aclosing(files.unpack(key, artifact.size, member)) as pieces:
-            return await _send_pieces(request, await anext(pieces, b""), pieces, headers)
-    except (FileNotFoundError, DamagedError):  # deleted a moment ago, or broken from its first byte on
+        async with aclosing(files.unpack(key, artifact.size, member)) as chunks:
+            return await _send_chunks(request, await anext(chunks, b""), chunks, headers)
+    except (FileNotFoundError, DamagedError):  # deleted a moment ago, or damaged from its first byte
         raise not_found("File") from None
 
 
-async def _send_pieces(
+async def _send_chunks(
     request: web.Request, first: bytes, rest: AsyncIterator[bytes], headers: Mapping[str, str]
 ) -> web.StreamResponse:
     response = web.StreamResponse(headers=headers)
@@ -118,7 +117,7 @@ async def _send_pieces(
         try:
             async for piece in rest:
                 await response.write(piece)
-        except DamagedError:  # the client must not take this for the whole
+        except DamagedError:  # the client must not take this for the whole file
             raise ConnectionResetError from None
     await response.write_eof()
     return response
@@ -153,7 +152,7 @@ class FileOfRef(ArtifactsOfRef):
 async def download_of_ref(
     request: web.Request, services: Services, params: ArtifactsOfRef, project: Project
 ) -> web.StreamResponse:
-    """The archive of a job (by name) of the last successful pipeline of a branch or tag."""
+    """Download the archive of a job (by name) of the last successful pipeline of a branch or tag."""
     archive = await _archive_of_ref(services, project, params)
     return await send_artifact(request, archive)
 
@@ -167,7 +166,8 @@ async def download_of_ref(
 async def download_file_of_ref(
     request: web.Request, services: Services, params: FileOfRef, project: Project
 ) -> web.StreamResponse:
-    """One file of that archive."""
+    """Download one file from the archive of a job (by name) of the last successful pipeline of a branch or
+    tag."""
     archive = await _archive_of_ref(services, project, params)
     return await send_member(request, archive, params.path)
 
@@ -181,7 +181,7 @@ async def download_file_of_ref(
 async def download(
     request: web.Request, services: Services, params: OneJob, project: Project
 ) -> web.StreamResponse:
-    """The archive."""
+    """Download the archive of a job."""
     job = await find_job(services, project, params.job_id)
     archive = await archive_of(services, job.id)
     check_may_read(project, archive)
@@ -197,7 +197,7 @@ async def download(
 async def download_file(
     request: web.Request, services: Services, params: OneFile, project: Project
 ) -> web.StreamResponse:
-    """One file of the archive."""
+    """Download one file from the archive of a job."""
     job = await find_job(services, project, params.job_id)
     archive = await archive_of(services, job.id)
     check_may_read(project, archive)
@@ -210,7 +210,7 @@ async def download_file(
     answers="200 Job",
 )
 async def keep(services: Services, params: OneJob, project: Project) -> web.Response:
-    """The artifacts do not expire any more."""
+    """Keep the artifacts of a job: they no longer expire."""
     job = await find_job(services, project, params.job_id)
     await check_may_change(services, project, job.ref, tag=job.tag)
     check_not_archived(services, job.created_at)
@@ -224,7 +224,7 @@ async def keep(services: Services, params: OneJob, project: Project) -> web.Resp
     "/projects/{id}/jobs/{job_id}/artifacts", access=project(Role.MAINTAINER, feature="builds"), answers="204"
 )
 async def delete(services: Services, actor: Actor, params: OneJob, project: Project) -> web.Response:
-    """The artifacts, not the log."""
+    """Delete the artifacts of a job, but not its log."""
     job = await find_job(services, project, params.job_id)
     await check_may_change(services, project, job.ref, tag=job.tag)
     async with services.database.transaction() as transaction:
@@ -243,7 +243,7 @@ async def delete(services: Services, actor: Actor, params: OneJob, project: Proj
     answers="202 Message",
 )
 async def delete_of_project(services: Services, actor: Actor, project: Project) -> web.Response:
-    """Soon all artifacts but the newest of each branch and tag are gone."""
+    """Delete, in the background, all artifacts of a project except the newest of each branch and tag."""
     async with services.database.transaction() as transaction:
         await upkeep.request_artifact_deletion(transaction, project.id)
         await audit_trail.record(transaction, "project_artifacts_deleted", actor.author, project.entity)
@@ -251,7 +251,8 @@ async def delete_of_project(services: Services, actor: Actor, project: Project) 
 
 
 async def _archive_of_ref(services: Services, project: Project, params: ArtifactsOfRef) -> Artifact:
-    """Raises 400 for the name of a branch and a tag, 404, 403 where it is not for everybody."""
+    """Return the archive. Raise 400 if the name is that of a branch and of a tag, 404, and 403 if the caller
+    may not read it."""
     ref, tag = short_ref(services, project, params.ref)
     archive = await artifact_queries.archive_of_ref(
         services.database, project.id, ref, tag=tag, name=params.job

@@ -31,7 +31,8 @@ from api_server.state.statements import Query
 async def add_artifact(
     transaction: Transaction, job_id: int, *, expire_at: datetime.datetime | None, **values: Any
 ) -> bool:
-    """False where the job does not run. Raises Conflict on `job_artifacts_type` where it has one of the type."""
+    """Add an artifact. Return False if the job is not running. Raise Conflict on `job_artifacts_type` if it
+    already has an artifact of the type."""
 
 
 HOLD_SIZES = """
@@ -47,30 +48,30 @@ HOLD_SIZES = """
     prepared=True,
 )
 async def kept_bytes(database: Executor, project_id: int) -> int:
-    """Of all artifacts of a project."""
+    """Return the bytes of all artifacts of a project."""
 
 
 async def kept_bytes_for_certain(transaction: Transaction, project_id: int) -> int:
-    """Likewise, with those that this transaction has added and others were adding; nobody else is told so until it
-    ends."""
+    """Return the bytes like `kept_bytes`, including artifacts added by this transaction and by concurrent
+    ones. Other callers wait until this transaction ends."""
     await transaction.run(HOLD_SIZES, project_id=project_id)
     return await kept_bytes(transaction, project_id)
 
 
 @attrs.frozen
 class Artifact:
-    """A file in the object store, and how it is sent."""
+    """A file in the object store, and how to send it."""
 
     file_format: str
     filename: str
     size: int
     object_key: str
     sha256: bytes
-    #: Who may download it: a word of `artifacts:access`.
+    #: Who may download it: a value of `artifacts:access`.
     access: str
 
 
-#: Of the row `jobs`: who may download its artifacts.
+#: For rows `jobs`: who may download the job's artifacts.
 ACCESS = """
     coalesce(jobs.plan #>> '{artifacts,access}',
         CASE WHEN jobs.plan #>> '{artifacts,public}' = 'false' THEN 'developer' ELSE 'all' END)
@@ -88,7 +89,7 @@ HAS_NOT_EXPIRED = "(archive.expire_at IS NULL OR archive.expire_at > %(now)s)"
     WHERE archive.job_id = %(job_id)s AND archive.file_type = %(file_type)s AND {HAS_NOT_EXPIRED}
     """)
 async def find_artifact(database: Executor, job_id: int, file_type: str = "archive") -> Artifact | None:
-    """The job's artifact of that type, unless it has expired."""
+    """Return the job's artifact of that type, or None if there is none or it has expired."""
 
 
 @statement(f"""
@@ -100,8 +101,8 @@ async def find_artifact(database: Executor, job_id: int, file_type: str = "archi
     ORDER BY pipelines.id DESC LIMIT 1
     """)
 async def archive_of_ref(database: Executor, project_id: int, ref: str, *, tag: bool, name: str) -> Artifact:
-    """The archive of the job of that name in the last successful pipeline of a branch or tag where it has one. Raises
-    NotFound."""
+    """Return the archive of the job of that name in the last successful pipeline of a branch or tag that has
+    one. Raise NotFound."""
 
 
 SET_REPORT_VARIABLES = """
@@ -113,13 +114,13 @@ SET_REPORT_VARIABLES = """
 
 
 async def set_report_variables(transaction: Transaction, job_id: int, variables: Mapping[str, bytes]) -> None:
-    """What the job reports as variables for later jobs, encrypted."""
+    """Store the variables that the job reports for later jobs, encrypted."""
     await transaction.run(
         SET_REPORT_VARIABLES, job_id=job_id, keys=list(variables), values=list(variables.values())
     )
 
 
-#: The job before its artifacts, as an upload locks them.
+#: Locks the job before its artifacts, like an upload.
 DELETE_ARTIFACTS = """
     WITH held AS (
         SELECT jobs.id FROM jobs WHERE jobs.id = %(job_id)s FOR NO KEY UPDATE
@@ -133,7 +134,7 @@ DELETE_ARTIFACTS = """
 
 
 async def delete_artifacts(transaction: Transaction, job_id: int) -> list[str]:
-    """Forgets the job's artifacts, not its log: the keys of their bytes."""
+    """Delete the rows of the job's artifacts, but not of its log, and return the keys of their objects."""
     return list(await transaction.value(DELETE_ARTIFACTS, job_id=job_id))
 
 
@@ -148,7 +149,7 @@ async def delete_artifacts(transaction: Transaction, job_id: int) -> list[str]:
     UPDATE jobs SET artifacts_expire_at = NULL FROM kept WHERE jobs.id = kept.job_id
 """)
 async def keep(transaction: Transaction, job_id: int) -> bool:
-    """The job's artifacts do not expire any more; False where it has none."""
+    """Keep the job's artifacts from expiring. Return False if it has none."""
 
 
 @statement("""
@@ -158,22 +159,23 @@ async def keep(transaction: Transaction, job_id: int) -> bool:
     RETURNING object_key
     """)
 async def delete_expired(transaction: Transaction, most: int) -> list[str]:
-    """Forgets up to `most` artifacts whose time is over: the keys of their bytes."""
+    """Delete the rows of at most `most` expired artifacts, and return the keys of their objects."""
 
 
 @attrs.frozen
 class Candidate:
-    """An artifact of a project that may go, with its pipeline's ref: a short name, unless it is none of a branch or
-    tag."""
+    """An artifact that may be deleted, with its pipeline's ref: a short name, unless it is neither a branch
+    nor a tag."""
 
     id: int
     ref: str
     tag: bool
-    #: Its pipeline is the last of the ref that succeeded, or not older than the last that ended; or a child of one.
+    #: Whether its pipeline, or a parent of it, is the last successful one of the ref, or not older than the
+    #: last that ended.
     newest: bool
 
 
-#: The refs of a batch once each, so that what is newest of one is looked for once.
+#: Each ref of a batch occurs once, so its newest pipelines are searched for once.
 CANDIDATES = Query(
     """
     WITH batch AS MATERIALIZED (
@@ -212,7 +214,7 @@ CANDIDATES = Query(
 async def candidates(
     database: Executor, project_id: int, *, after: int, until: datetime.datetime, most: int
 ) -> list[Candidate]:
-    """The first `most` artifacts of a project behind the id `after` that were there at a moment."""
+    """Return the first `most` artifacts of a project with ids above `after` that existed at a moment."""
     ended = ["manual", *sorted(COMPLETE)]
     return await database.rows(
         CANDIDATES, project_id=project_id, after=after, until=until, most=most, ended=ended
@@ -235,18 +237,18 @@ DELETE_CHOSEN = """
 
 
 async def delete_chosen(transaction: Transaction, ids: Sequence[int]) -> list[str]:
-    """Forgets these artifacts: the keys of their bytes."""
+    """Delete the rows of these artifacts, and return the keys of their objects."""
     return list(await transaction.value(DELETE_CHOSEN, ids=list(ids)))
 
 
 @attrs.frozen
 class StoredReport:
-    """A job's report of its tests in the object store."""
+    """A job's test report in the object store."""
 
     job_id: int
     #: The name of the job.
     name: str
-    #: Whether it is one of the jobs that `parallel` makes of one.
+    #: Whether it is one of several jobs made by `parallel`.
     parallel: bool
     object_key: str
     size: int
@@ -260,4 +262,4 @@ class StoredReport:
     ORDER BY jobs.id
     """)
 async def reports_of(database: Executor, pipeline_id: int) -> list[StoredReport]:
-    """Those of the builds that count."""
+    """Return the test reports of the pipeline's current builds, without retried ones."""

@@ -1,4 +1,4 @@
-"""Endpoints 1 to 11: jobs and bridges are listed, read with their logs, canceled, retried, erased and played."""
+"""Endpoints 1 to 11: list jobs and bridges, read their logs, and cancel, retry, erase and play them."""
 
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ from api_server.ci.jobs.access import (
     find_job,
     find_job_or_bridge,
     id_of_calling_job,
-    wanted_jobs,
+    requested_jobs,
 )
 from api_server.ci.jobs.log_queries import Log
 from api_server.ci.jobs.logs import logs_of
@@ -39,7 +39,7 @@ from api_server.services import Key, Services
 from api_server.state import audit_trail
 from api_server.state.database import Executor
 from api_server.web import context
-from api_server.web.answers import json_text, json_value, matches_etag, not_modified, wanted_part
+from api_server.web.answers import json_text, json_value, matches_etag, not_modified, requested_part
 from api_server.web.auth import Actor
 from api_server.web.errors import ApiError, bad_request, forbidden, record_not_found, too_many_requests
 from api_server.web.pagination import paginated
@@ -54,7 +54,8 @@ routes = Routes()
 async def show_log(
     request: web.Request, services: Services, params: OneJob, project: Project
 ) -> web.StreamResponse:
-    """Endpoint 7. A log that may show secrets is for those who could run the job."""
+    """Endpoint 7. Show the log of a job. A log that may contain secrets is shown only to callers who could
+    run the job."""
     job = await find_job(services, project, params.job_id)
     if not may_read_log(project, job):
         raise forbidden()
@@ -62,12 +63,13 @@ async def show_log(
 
 
 def may_read_log(project: Project, job: Job) -> bool:
-    """Whether whoever has found the `project` may read what the job says."""
+    """Return whether a caller who can see the `project` may read the log of the job."""
     return not job.debug_trace or project.role >= Role.DEVELOPER
 
 
 async def watched_log(services: Services, job_id: int) -> Log | None:
-    """The job's log, if it has one; while it grows, its runner is told that somebody looks, and sends it sooner."""
+    """Return the job's log, or None. If it is still growing, record that somebody is watching it, so that its
+    runner sends it more often."""
     log = await log_queries.find_log(services.database, job_id)
     if log is not None and not (log.closed or log.watched):
         await log_queries.note_watched(services.database, job_id)
@@ -75,8 +77,9 @@ async def watched_log(services: Services, job_id: int) -> Log | None:
 
 
 async def send_log(request: web.Request, job_id: int) -> web.StreamResponse:
-    """200, or 206 for `Range`, a piece at a time. Raises 404 without a log, and 416 with the size so far in
-    `Content-Range` where the range begins behind it: who follows a running job asks again from there."""
+    """Send the log, or with 206 a range of it, piece by piece. Raise 404 without a log, and 416, with the
+    current size in `Content-Range`, if the range begins behind its end: a client that follows a running job
+    then asks again from there."""
     services = context.services(request)
     log = await watched_log(services, job_id)
     if log is None:
@@ -92,19 +95,19 @@ async def send_log(request: web.Request, job_id: int) -> web.StreamResponse:
     }
     if matches_etag(request, etag):
         return not_modified(headers)
-    part = wanted_part(request, size, etag)
+    part = requested_part(request, size, etag)
     left = part.end - part.start if request.method != "HEAD" else 0
-    pieces = logs_of(services).read(job_id, part.start, part.end)
-    first = await anext(pieces, b"") if left else b""
+    chunks = logs_of(services).read(job_id, part.start, part.end)
+    first = await anext(chunks, b"") if left else b""
     if left and not first:  # erased meanwhile, or lost
         raise ApiError(404, {"message": "404 Not Found"})
     response = web.StreamResponse(status=part.status, headers=headers | part.headers)
     await response.prepare(request)
     if left:
-        async for piece in rejoined(first, pieces):
-            await response.write(piece)
-            left -= len(piece)
-    if left:  # erased meanwhile: the client must not take this for the whole
+        async for chunk in rejoined(first, chunks):
+            await response.write(chunk)
+            left -= len(chunk)
+    if left:  # erased meanwhile: the client must not take this for the whole log
         raise ConnectionResetError
     await response.write_eof()
     return response
@@ -118,10 +121,10 @@ JOBS_LIMIT = Key[RateLimiter]("jobs_limit")
 async def list_project_jobs(
     request: web.Request, services: Services, actor: Actor, params: ListProjectJobs, project: Project
 ) -> web.Response:
-    """Endpoint 1. Newest first."""
+    """Endpoint 1. List the jobs of a project, newest first."""
     if wait := services[JOBS_LIMIT].retry_after(actor.user_id):
         raise too_many_requests(wait)
-    page = wanted_jobs(params, queries.JOBS_OF_PROJECT)
+    page = requested_jobs(params, queries.JOBS_OF_PROJECT)
     listed = await queries.list_project_jobs(
         services.database, page, project.id, params.scope, archived_before(services)
     )
@@ -134,7 +137,7 @@ async def list_project_jobs(
 async def list_pipeline_jobs(
     request: web.Request, params: ListPipelineJobs, project: Project
 ) -> web.Response:
-    """Endpoint 2. Newest first; without retried ones, unless `include_retried`."""
+    """Endpoint 2. List the jobs of a pipeline, newest first; retried ones only with `include_retried`."""
     return await _jobs_of_pipeline(request, params, project, "build")
 
 
@@ -142,7 +145,7 @@ async def list_pipeline_jobs(
     "/projects/{id}/pipelines/{pipeline_id}/bridges", access=project(feature="builds"), answers="200 [Bridge]"
 )
 async def list_bridges(request: web.Request, params: ListPipelineJobs, project: Project) -> web.Response:
-    """Endpoint 3. Jobs that start other pipelines, newest first."""
+    """Endpoint 3. List the jobs of a pipeline that start other pipelines, newest first."""
     return await _jobs_of_pipeline(request, params, project, "bridge")
 
 
@@ -151,7 +154,9 @@ async def _jobs_of_pipeline(
 ) -> web.Response:
     services = context.services(request)
     pipeline = await find_pipeline(services, project, params.pipeline_id)
-    page = wanted_jobs(params, queries.JOBS_OF_PIPELINE if kind == "build" else queries.BRIDGES_OF_PIPELINE)
+    page = requested_jobs(
+        params, queries.JOBS_OF_PIPELINE if kind == "build" else queries.BRIDGES_OF_PIPELINE
+    )
     listed = await queries.list_pipeline_jobs(
         services.database,
         page,
@@ -166,13 +171,13 @@ async def _jobs_of_pipeline(
 
 @routes.get("/job", access=JOB, answers="200 Job")
 async def show_own_job(services: Services, actor: Actor) -> web.Response:
-    """Endpoint 4. The job whose token is sent."""
-    return json_text(await _shown(services, id_of_calling_job(actor)))
+    """Endpoint 4. Show the job whose token is sent."""
+    return json_text(await _job_json(services, id_of_calling_job(actor)))
 
 
 @routes.get("/projects/{id}/jobs/{job_id}", access=project(feature="builds"), answers="200 Job")
 async def show_job(services: Services, params: OneJob, project: Project) -> web.Response:
-    """Endpoint 6. One job."""
+    """Endpoint 6. Show one job."""
     entity = await queries.show_job_of_project(
         services.database, project.id, params.job_id, archived_before(services)
     )
@@ -185,21 +190,21 @@ async def show_job(services: Services, params: OneJob, project: Project) -> web.
     "/projects/{id}/jobs/{job_id}/cancel", access=project(Role.DEVELOPER, feature="builds"), answers="201 Job"
 )
 async def cancel_job(services: Services, params: CancelJob, project: Project) -> web.Response:
-    """Endpoint 8. `force` is for Maintainers."""
+    """Endpoint 8. Cancel a job. `force` is for Maintainers."""
     if params.force and project.role < Role.MAINTAINER:
         raise forbidden()
     job = await find_job(services, project, params.job_id)
     await check_may_change(services, project, job.ref, tag=job.tag)
     async with services.database.transaction() as transaction:
         await transitions.cancel_job(transaction, job.id, force=params.force)
-    return json_text(await _shown(services, job.id), status=201)
+    return json_text(await _job_json(services, job.id), status=201)
 
 
 @routes.post(
     "/projects/{id}/jobs/{job_id}/retry", access=project(Role.DEVELOPER, feature="builds"), answers="201 Job"
 )
 async def retry_job(services: Services, actor: Actor, params: OneJob, project: Project) -> web.Response:
-    """Endpoint 9. Answers the new job."""
+    """Endpoint 9. Retry a job and answer the new one."""
     job = await find_job_or_bridge(services, project, params.job_id)
     await check_may_change(services, project, job.ref, tag=job.tag)
     check_not_archived(services, job.created_at)
@@ -207,7 +212,7 @@ async def retry_job(services: Services, actor: Actor, params: OneJob, project: P
         again = await transitions.retry_job(transaction, job.id, actor.user_id)
     if again is None:
         raise forbidden("Job is not retryable")
-    return json_text(await _shown(services, again.id), status=201)
+    return json_text(await _job_json(services, again.id), status=201)
 
 
 @routes.post(
@@ -216,7 +221,7 @@ async def retry_job(services: Services, actor: Actor, params: OneJob, project: P
     answers="201 ErasedJob",
 )
 async def erase_job(services: Services, actor: Actor, params: OneJob, project: Project) -> web.Response:
-    """Endpoint 10. Its log and artifacts go; what it was stays."""
+    """Endpoint 10. Erase the log and artifacts of a job, but keep the job."""
     job = await find_job(services, project, params.job_id)
     await check_may_change(services, project, job.ref, tag=job.tag)
     check_may_erase(actor, project, job)
@@ -236,7 +241,7 @@ async def erase_job(services: Services, actor: Actor, params: OneJob, project: P
     answers="200 Job | Bridge",
 )
 async def play_job(services: Services, actor: Actor, params: PlayJob, project: Project) -> web.Response:
-    """Endpoint 11. Answers a bridge as one."""
+    """Endpoint 11. Start a manual job or bridge."""
     job = await find_job_or_bridge(services, project, params.job_id)
     await check_may_change(services, project, job.ref, tag=job.tag)
     check_not_archived(services, job.created_at)
@@ -250,10 +255,10 @@ async def play_job(services: Services, actor: Actor, params: PlayJob, project: P
         raise bad_request("Unplayable Job")
     if job.kind == "bridge":
         return json_text(await queries.show_bridge(services.database, played, archived_before(services)))
-    return json_text(await _shown(services, played))
+    return json_text(await _job_json(services, played))
 
 
-async def _shown(services: Services, job_id: int) -> str:
+async def _job_json(services: Services, job_id: int) -> str:
     return await queries.show_job(services.database, job_id, archived_before(services))
 
 
@@ -264,12 +269,13 @@ async def _shown(services: Services, job_id: int) -> str:
     answers="200 AllowedAgents",
 )
 async def show_allowed_agents(services: Services, actor: Actor) -> web.Response:
-    """Endpoint 5. The cluster agents that the calling job may use."""
+    """Endpoint 5. List the cluster agents that the calling job may use."""
     return json_value(await describe_allowed_agents(services.database, id_of_calling_job(actor)))
 
 
 async def describe_allowed_agents(database: Executor, job_id: int) -> dict[str, Any]:
-    """The document's shape, with GitLab's further keys; `environment` only for jobs that have one."""
+    """Return the answer in the document's form, with GitLab's additional keys; `environment` only for jobs
+    that have one."""
     job = await queries.describe_job(database, job_id)
     allowed = await agents.allowed_agents(
         database, job.project_id, environment=job.environment, protected=job.protected

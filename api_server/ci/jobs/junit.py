@@ -1,8 +1,10 @@
-"""What jobs report of their tests: JUnit's XML, read piece by piece as GitLab reads it, and how GitLab shows it. Pure.
+"""Test reports of jobs: JUnit's XML, parsed incrementally and interpreted as GitLab does, and GitLab's
+answers about them. Pure.
 
-Documents come from jobs, so they are taken for hostile: they may declare nothing, neither entities nor attributes that
-each element then has, nothing outside is fetched, and depth, number of elements, bytes of a tag and of a case's texts
-have their bounds. Runners send each file as a member of one gzip stream, others the file itself: the first bytes tell.
+Documents come from jobs and may be hostile. They may declare neither entities nor default attributes, nothing
+external is fetched, and depth, number of elements, bytes of a tag and of a case's texts are limited. Runners
+send each file as a member of one gzip stream, other programs the file itself; the first bytes distinguish the
+two.
 """
 
 import re
@@ -20,7 +22,8 @@ STATUSES: tuple[Status, ...] = ("error", "failed", "success", "skipped")
 
 @attrs.frozen(kw_only=True)
 class Case:
-    """`seconds` is how long it took; `output` what was wrong: a text, or the attributes of an element without one."""
+    """A test case. `seconds` is its duration; `output` describes the failure: a text, or the attributes of an
+    element without one."""
 
     status: Status
     suite: str | None
@@ -33,12 +36,13 @@ class Case:
 
 @attrs.define
 class Suite:
-    """The cases of the jobs of one name. One that could not be read has an `error`, and no case counts."""
+    """The cases of the jobs of one name. A suite that could not be read has an `error`, and its cases do not
+    count."""
 
     name: str
     seconds: float = 0.0
     error: str | None = None
-    #: Status -> key of the case -> the last case with this key.
+    #: By status and key of the case, the last case with this key.
     cases: dict[Status, dict[tuple[str | None, ...], Case]] = attrs.field(factory=dict)
 
     def add(self, case: Case) -> None:
@@ -46,7 +50,7 @@ class Suite:
         self.seconds += case.seconds
 
     def take_in(self, other: "Suite") -> None:
-        """The cases of a further job."""
+        """Add the cases of another job."""
         for status, cases in other.cases.items():
             self.cases.setdefault(status, {}).update(cases)
         self.seconds += other.seconds
@@ -58,7 +62,7 @@ class Suite:
 
 @attrs.frozen
 class JobSuite:
-    """What one job has reported."""
+    """The report of one job."""
 
     job_id: int
     suite: Suite
@@ -69,13 +73,13 @@ def report(jobs: Sequence[JobSuite]) -> dict[str, Any]:
     suites: dict[str, Suite] = {}
     for job in jobs:
         suites.setdefault(job.suite.name, Suite(job.suite.name)).take_in(job.suite)
-    shown = [
+    entities = [
         _counted([suite]) | {"suite_error": suite.error, "test_cases": _cases(suite)}
         for suite in suites.values()
     ]
     total = _counted(list(suites.values()))
     del total["name"]
-    return total | {"test_suites": shown}
+    return total | {"test_suites": entities}
 
 
 def summary(jobs: Sequence[JobSuite]) -> dict[str, Any]:
@@ -101,7 +105,7 @@ def _first_error(jobs: Sequence[JobSuite]) -> str | None:
 
 
 def _counted(suites: Sequence[Suite]) -> dict[str, Any]:
-    """Return the counts of several suites; the name is the first one's."""
+    """Return the total counts of several suites under the name of the first one."""
     counts: Mapping[Status, int] = {
         status: sum(suite.count(status) for suite in suites) for status in STATUSES
     }
@@ -117,7 +121,7 @@ def _counted(suites: Sequence[Suite]) -> dict[str, Any]:
 
 
 def _cases(suite: Suite) -> list[dict[str, Any]]:
-    """Return the cases, the worst first, and of those the slowest first."""
+    """Return the cases, the worst first, and within a status the slowest first."""
     if suite.error is not None:
         return []
     return [
@@ -141,16 +145,18 @@ def _case(case: Case) -> dict[str, Any]:
 
 
 MAX_DEPTH = 100
-#: Bytes of one tag or comment: expat begins with it anew for each piece that comes, until it is whole.
+#: Maximum bytes of one tag or comment: expat parses it from the beginning with each piece, until it is
+#: complete.
 MAX_TOKEN = 256 * 1024
-#: Characters of what is shown of a case: of an attribute, and of a text; more is cut off.
+#: Maximum characters shown of an attribute, and of a text of a case; the rest is cut off.
 MAX_ATTRIBUTE = 4096
 MAX_TEXT = 64 * 1024
 CUT = "\n[...]"
-#: Verdicts (failures, say) that are kept of one case, which usually has one.
+#: Maximum number of verdicts (such as failures) kept for one case, which usually has one.
 MAX_VERDICTS = 100
 _NUMBER = re.compile(r"\s*[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
-#: What an element within a case says of it, the first of these that is there; without one it is a success.
+#: The status given by elements within a case; the first kind present counts, and without any the case is a
+#: success.
 _VERDICTS: dict[str, Status] = {"failure": "failed", "error": "error", "skipped": "skipped"}
 
 
@@ -160,7 +166,7 @@ class BrokenReport(Exception):
 
 @attrs.define
 class Room:
-    """How many test cases, and elements of any kind, may still be read."""
+    """The numbers of test cases, and of elements of any kind, that may still be read."""
 
     cases: int
     elements: int
@@ -172,22 +178,22 @@ class TooManyCases(BrokenReport):
 
 @attrs.define
 class _Element:
-    """An element that has begun. Only those that matter have their texts kept."""
+    """An open element. Only the texts of relevant elements are kept."""
 
     name: str
     attributes: dict[str, str]
-    #: May hold test cases: `testsuites` on top, `testsuite` below it or each other.
+    #: Whether it may hold test cases: `testsuites` at the top, `testsuite` below it or another one.
     holds_cases: bool = False
     is_case: bool = False
     verdicts: dict[str, list[Any]] | None = None
     texts: list[str] | None = None
-    #: Characters that it may still have.
+    #: The number of characters that it may still have.
     left: int = MAX_TEXT
 
 
-def read_junit(pieces: Iterable[bytes], suite: Suite, room: Room) -> None:
-    """Add the cases of one document to the suite, and subtract them from the room. Raises `BrokenReport`."""
-    _Reader(suite, room).read(pieces)
+def read_junit(chunks: Iterable[bytes], suite: Suite, room: Room) -> None:
+    """Add the cases of one document to the suite, and subtract them from the room. Raise `BrokenReport`."""
+    _Reader(suite, room).read(chunks)
 
 
 class _Reader:
@@ -202,19 +208,19 @@ class _Reader:
         self._parser.CharacterDataHandler = self._text
         self._parser.StartDoctypeDeclHandler = _refuse_declarations
 
-    def read(self, pieces: Iterable[bytes]) -> None:
+    def read(self, chunks: Iterable[bytes]) -> None:
         size = 0
         try:
-            for piece in pieces:
-                size += len(piece)
-                self._parser.Parse(piece, False)
-                if size - self._parser.CurrentByteIndex > MAX_TOKEN + len(piece):
+            for chunk in chunks:
+                size += len(chunk)
+                self._parser.Parse(chunk, False)
+                if size - self._parser.CurrentByteIndex > MAX_TOKEN + len(chunk):
                     raise BrokenReport(f"JUnit data parsing failed: a tag is longer than {MAX_TOKEN} bytes")
             if size:
                 self._parser.Parse(b"", True)
         except expat.ExpatError as problem:
             raise BrokenReport(f"JUnit XML parsing failed: {problem}") from None
-        except (ValueError, LookupError) as problem:  # an encoding that nobody knows
+        except (ValueError, LookupError) as problem:  # an unknown encoding
             raise BrokenReport(f"JUnit data parsing failed: {problem}") from None
 
     def _begin(self, name: str, attributes: dict[str, str]) -> None:
@@ -274,7 +280,7 @@ class _Reader:
 
 
 def _verdict_text(text: str, attributes: dict[str, str]) -> Any:
-    """Return an element's text; without one its attributes; None where it has neither, or only a `type`."""
+    """Return an element's text, or else its attributes, or None if it has neither or only a `type`."""
     if text.strip():
         return text
     return _cut(attributes) if attributes.keys() - {"type"} else None
@@ -289,7 +295,7 @@ def _cut(attributes: dict[str, str]) -> dict[str, str]:
 
 
 def _seconds(text: str) -> float:
-    """Return the number that a text begins with."""
+    """Return the number at the beginning of a text."""
     match = _NUMBER.match(text)
     return float(match[0]) if match and abs(float(match[0])) < 1e12 else 0.0
 
@@ -309,17 +315,17 @@ UNPACKING_ERRORS = (zlib.error, EOFError)
 def report_files(data: bytes, take: Callable[[int], None]) -> Iterator[Iterator[bytes]]:
     """Yield each file as its chunks, which have to be read before the next one.
 
-    `take` is called with each chunk's size, and may raise. Raises one of `UNPACKING_ERRORS`.
+    `take` is called with each chunk's size and may raise an error. Raise one of `UNPACKING_ERRORS`.
     """
-    found = _gzip(data) if data.startswith(_GZIP) else iter([_raw(data)])
-    for pieces in found:
-        yield _taken(pieces, take)
+    files = _gzip(data) if data.startswith(_GZIP) else iter([_raw(data)])
+    for chunks in files:
+        yield _taken(chunks, take)
 
 
-def _taken(pieces: Iterator[bytes], take: Callable[[int], None]) -> Iterator[bytes]:
-    for piece in pieces:
-        take(len(piece))
-        yield piece
+def _taken(chunks: Iterator[bytes], take: Callable[[int], None]) -> Iterator[bytes]:
+    for chunk in chunks:
+        take(len(chunk))
+        yield chunk
 
 
 def _raw(data: bytes) -> Iterator[bytes]:
@@ -343,5 +349,5 @@ def _gzip(data: bytes) -> Iterator[Iterator[bytes]]:
                 packed = unpacker.unconsumed_tail
         position -= len(unpacker.unused_data)
 
-    while position < len(data) and data[position] != 0:  # zeros fill up
+    while position < len(data) and data[position] != 0:  # zeros are padding
         yield member()

@@ -10,20 +10,20 @@ from api_server.state.statements import Statement
 
 @attrs.frozen
 class Log:
-    """A log, wherever its bytes are."""
+    """The state of a log, wherever its bytes are stored."""
 
     #: Bytes received, and their CRC-32 before masking.
     size: int
     checksum: int
-    #: How many of its last bytes may be the beginning of a secret: readers do not get them yet.
+    #: The number of its last bytes that may begin a secret, and that readers do not get yet.
     held_size: int
-    #: The runner has been asked once to send all of it again.
+    #: Whether the runner has already been asked once to send all of it again.
     doubted: bool
-    #: The job is over; nothing is added any more.
+    #: Whether the job has ended, so that nothing more is added.
     closed: bool
     #: The object that holds the whole log, once it has been moved to the object store.
     object_key: str | None
-    #: Somebody has read it a moment ago.
+    #: Whether somebody has read it a moment ago.
     watched: bool
 
 
@@ -36,10 +36,11 @@ _FIND_LOG = """
 
 @statement(_FIND_LOG, prepared=True)
 async def find_log(database: Executor, job_id: int) -> Log | None:
-    """Return None where the job has no log."""
+    """Return the state of the job's log, or None if it has none."""
 
 
-#: The size is compared and changed under the row's lock: of two appends for one place, one finds no row.
+#: The size is compared and changed under the row's lock: of two appends at one offset, the second finds no
+#: row.
 APPEND = Statement("""
     WITH log AS (
         INSERT INTO job_logs AS known (job_id, size, checksum, held, held_size, updated_at)
@@ -78,10 +79,11 @@ async def append(
     held: bytes | None,
     held_size: int,
 ) -> bool:
-    """Add `text` at offset `start` to a log that had received `size` bytes, and now has `received` more.
+    """Add `text` at offset `start` to a log that had received `size` bytes, and has now received `received`
+    more.
 
-    The last `held_size` of them are held back. Return False where the log is at another size or closed, or its job does
-    not run.
+    The last `held_size` of them are held back. Return False if the log has another size or is closed, or if
+    its job is not running.
     """
     appended = await transaction.run(
         APPEND,
@@ -117,7 +119,7 @@ class Chunk:
     prepared=True,
 )
 async def read_chunks(database: Executor, job_id: int, start: int, window: int) -> list[Chunk]:
-    """Return the piece that holds offset `start`, and those that begin less than `window` after it."""
+    """Return the piece that contains offset `start`, and those that begin less than `window` after it."""
 
 
 @statement("""
@@ -125,12 +127,13 @@ async def read_chunks(database: Executor, job_id: int, start: int, window: int) 
     UPDATE job_logs SET size = 0, checksum = 0, held = NULL, held_size = 0, doubted = true WHERE job_id = %(job_id)s
 """)
 async def empty(transaction: Transaction, job_id: int) -> None:
-    """Forget what was received, so that the runner can send all of it again; it is asked to only once."""
+    """Delete the received bytes, so that the runner can send all of them again; it is asked to only once."""
 
 
 @statement(f"{_FIND_LOG} FOR UPDATE SKIP LOCKED")
 async def lock_for_check(transaction: Transaction, job_id: int) -> Log | None:
-    """Lock the log and return its state. Return None without one, and while somebody is appending to it."""
+    """Lock the log and return its state. Return None if there is none, or while another process is appending
+    to it."""
 
 
 NOTE_WATCHED = """
@@ -139,14 +142,14 @@ NOTE_WATCHED = """
 
 
 async def note_watched(database: Database, job_id: int) -> None:
-    """Note that somebody follows this log, so that its runner is asked to send more often."""
+    """Record that somebody is watching this log, so that its runner is asked to send more often."""
     async with database.transaction() as transaction:
         await transaction.run(NOTE_WATCHED, job_id=job_id)
 
 
 @attrs.frozen
 class ClosedLog:
-    """A log to which nothing is added any more, with the data of its job."""
+    """A log to which nothing more is added, with the data of its job."""
 
     size: int
     #: Encrypted.
@@ -174,7 +177,7 @@ async def close(transaction: Transaction, job_id: int) -> ClosedLog | None:
     UPDATE job_logs SET held = NULL, held_size = 0 WHERE job_id = %(job_id)s
 """)
 async def add_last_chunk(transaction: Transaction, job_id: int, held: bytes) -> None:
-    """Add what was held back to the end of the log: it was no secret."""
+    """Append the bytes that were held back: they were not a secret."""
 
 
 @statement("""
@@ -189,7 +192,7 @@ async def add_last_chunk(transaction: Transaction, job_id: int, held: bytes) -> 
     SELECT log.job_id FROM log
 """)
 async def seal(transaction: Transaction, job_id: int, *, key: str, coverage: float | None) -> bool:
-    """Note that the log is the object `key` from now on. Return False where the log is gone, or is an object
+    """Record that the log is now the object `key`. Return False if the log has been erased, or is an object
     already."""
 
 
@@ -203,5 +206,5 @@ UNSEALED = """
 
 
 async def unsealed(database: Executor) -> list[int]:
-    """Return the jobs that are over and whose logs are still rows."""
+    """Return the ids of ended jobs whose logs are still rows."""
     return list(await database.value(UNSEALED))

@@ -1,13 +1,13 @@
-"""Jobs' logs: appended durably while a job runs, without its secrets; one object afterwards.
+"""Jobs' logs: appended durably and without secrets while a job runs, and stored as one object afterwards.
 
-A running job's log is rows of `job_log_chunks`. Each append is one transaction: the bytes, the log's new size and
-its checksum are there together or not at all, so that what has been acknowledged survives a crash and is there once,
-and any process can take the next append. When the job is over, a task moves the log into the object store, where
-bytes are cheap, and deletes the rows; before, the coverage is read from it.
+A running job's log consists of rows of `job_log_chunks`. Each append is one transaction that stores the
+bytes, the log's new size and its checksum together or not at all. So acknowledged bytes survive a crash and
+are stored once, and any process can take the next append. When the job has ended, a task reads the coverage
+from the log, moves it into the object store, where storage is cheap, and deletes the rows.
 
-A secret is replaced by as many `x`, so that offsets in the log stay those of the runner. A piece may end in the middle
-of a secret: such an end is held back until the next piece shows what it was. Both the log and the secrets are chosen by
-strangers: time is linear in their bytes, by Aho and Corasick's algorithm.
+A secret is replaced by as many `x`, so that offsets in the log are those of the runner. A piece may end in
+the middle of a secret: such an end is held back until the next piece completes or refutes it. Strangers
+choose both the log and the secrets, so matching takes linear time, by the algorithm of Aho and Corasick.
 """
 
 import asyncio
@@ -33,24 +33,25 @@ from api_server.state.objects import Objects
 from api_server.state.secrets import Vault
 from common.concurrency import aside
 
-#: Bytes of all secrets of one job together.
+#: Maximum bytes of all secrets of one job together.
 MAX_SECRETS = 128 * 1024
-#: Bytes that are compared at most to find out what the end of a piece is the beginning of; what has not been compared
-#: by then is held back as well.
+#: Maximum bytes that are compared to find out whether the end of a piece begins a secret; an end that has not
+#: been compared by then is held back as well.
 _MAX_COMPARED = 4 * 1024 * 1024
 #: Bytes that are compared first; they nearly always decide.
 _HEAD = 16
 _MASK = b"x"
-#: Patterns of bytes that no UTF-8 has, so that they overlap no secret. With few patterns the library would compare
-#: whole ones in each place that looks like a beginning, which takes text times secret.
+#: Patterns of bytes that do not occur in UTF-8, so that they overlap no secret. With few patterns the library
+#: would compare whole patterns at each place that looks like a beginning, which takes time proportional to
+#: text times secret.
 _FILLERS = [bytes(three) for three in islice(product(range(0xF8, 0x100), repeat=3), 65)]
 
 
 def mask(text: bytes, secrets: Collection[bytes]) -> tuple[bytes, bytes]:
     """Return `text` with its secrets hidden, and the end of it (raw) that may be the beginning of a secret.
 
-    `text` is what was held back of the last piece, and the new piece. However a log is cut into pieces, the result is
-    the same. Where several secrets begin in one place, the longest counts.
+    `text` is the part of the last piece that was held back, followed by the new piece. The result does not
+    depend on how a log is cut into pieces. If several secrets begin in one place, the longest counts.
     """
     known = sorted(filter(None, set(secrets)))
     if not known:
@@ -71,19 +72,19 @@ def mask(text: bytes, secrets: Collection[bytes]) -> tuple[bytes, bytes]:
 
 
 def _matches(text: bytes, known: Sequence[bytes]) -> list[tuple[int, int]]:
-    """Yield start and end of each secret: the leftmost one, the longest of those that begin there, then what follows
-    it."""
-    # the library would choose a table that takes minutes to make of a long secret
+    """Return start and end of each secret, from left to right without overlaps; of those that begin in one
+    place, the longest."""
+    # with its default, the library may build a table that takes minutes for a long secret
     automaton = BytesAhoCorasick([*known, *_FILLERS], MatchKind.LeftmostLongest, Implementation.ContiguousNFA)
     matches = automaton.find_matches_as_indexes(text)
     return [(start, end) for index, start, end in matches if index < len(known)]
 
 
 def _first_beginning(text: bytes, known: Sequence[bytes], position: int) -> int:
-    """Return the first place from `position` on from which the rest of `text` is the beginning, not the whole, of a
+    """Return the first position from `position` on at which the rest of `text` is a proper prefix of a
     secret.
 
-    Return the end of `text` where there is none. `known` is sorted.
+    Return the end of `text` if there is none. `known` is sorted.
     """
     first_bytes = {secret[0] for secret in known}
     compared = 0
@@ -96,24 +97,25 @@ def _first_beginning(text: bytes, known: Sequence[bytes], position: int) -> int:
 
 
 def _goes_on(beginning: bytes, known: Sequence[bytes]) -> bool:
-    """Return whether a longer secret begins with this text: in sorted order the first of those directly follows it."""
+    """Return whether a longer secret begins with this text: in sorted order, the first such secret directly
+    follows it."""
     at = bisect_left(known, beginning + b"\0")
     return at < len(known) and known[at].startswith(beginning)
 
 
 log = structlog.get_logger(__name__)
 
-#: Bytes that are stored as one piece at most; a statement that stores it takes some times as much memory.
+#: Maximum bytes stored as one piece; a statement that stores it takes a multiple of that memory.
 CHUNK = 2**18
-#: Small pieces are read together, up to about so many bytes.
+#: Small pieces are read together, up to about this many bytes.
 _WINDOW = 2**18
-#: Bytes of a piece and of secrets that are masked in the event loop.
+#: Maximum bytes of a piece and of secrets that are masked in the event loop.
 _MASKED_AT_ONCE = 2**13
 
 
 @attrs.frozen
 class End:
-    """What an append has to know of the log before it: its size, its CRC-32, and the bytes that were held back."""
+    """The state of a log before an append: its size, its CRC-32, and the bytes that were held back."""
 
     size: int
     checksum: int
@@ -129,14 +131,14 @@ class Logs:
     vault: Vault
 
     def masked_values(self, sealed: bytes | None) -> tuple[bytes, ...]:
-        """Return the variables that a job's log must not show; they are encrypted in its row."""
+        """Return the values that a job's log must not show; they are encrypted in its row."""
         if sealed is None:
             return ()
         return tuple(text.encode() for text in orjson.loads(self.vault.decrypt(sealed)))
 
     async def append(self, job_id: int, end: End, text: bytes, secrets: tuple[bytes, ...]) -> End | None:
-        """Adds `text` to a log that ends so: its new end, durable. None where it does not end so any more, or its job
-        does not run."""
+        """Append `text` durably to a log that has this end, and return its new end. Return None if the log
+        has another end by now, or its job is not running."""
         bytes_compared = len(end.held) + len(text) + sum(map(len, secrets))
         stored, held = await aside(bytes_compared > _MASKED_AT_ONCE, mask, end.held + text, secrets)
         after = End(end.size + len(text), zlib.crc32(text, end.checksum), held)
@@ -155,12 +157,12 @@ class Logs:
         return after if added else None
 
     async def size(self, job_id: int) -> int:
-        """Return the bytes received; 0 without a log."""
-        found = await log_queries.find_log(self.database, job_id)
-        return 0 if found is None else found.size
+        """Return the number of bytes received; 0 without a log."""
+        log = await log_queries.find_log(self.database, job_id)
+        return 0 if log is None else log.size
 
     async def read(self, job_id: int, start: int, end: int) -> AsyncIterator[bytes]:
-        """Yield the bytes `start` to `end` (exclusive), a chunk at a time. Ends early where the log is erased
+        """Yield the bytes `start` to `end` (exclusive), a chunk at a time. Stop early if the log is erased
         meanwhile."""
         position = start
         while position < end:
@@ -171,18 +173,19 @@ class Logs:
                 piece = chunk.text[position - chunk.start : end - chunk.start]
                 position += len(piece)
                 yield piece
-        if position < end:  # they were moved, before this began or meanwhile
-            found = await log_queries.find_log(self.database, job_id)
-            if found is not None and found.object_key is not None:
+        if position < end:  # they have been moved to the object store
+            log = await log_queries.find_log(self.database, job_id)
+            if log is not None and log.object_key is not None:
                 try:
-                    async with aclosing(self.objects.read(found.object_key, position, end)) as pieces:
-                        async for piece in pieces:
+                    async with aclosing(self.objects.read(log.object_key, position, end)) as stream:
+                        async for piece in stream:
                             yield piece
                 except FileNotFoundError:
-                    await self._tell_if_lost(job_id, found.object_key)
+                    await self._tell_if_lost(job_id, log.object_key)
 
     async def _tell_if_lost(self, job_id: int, key: str) -> None:
-        """An object goes after its row; one that has a row still is lost."""
+        """Log an error if the object is lost, which is the case if a row still names it: rows are deleted
+        first."""
         log_now = await log_queries.find_log(self.database, job_id)
         if log_now is not None and log_now.object_key == key:
             log.error("the log of a job is gone from the object store", job_id=job_id, key=key)
@@ -196,20 +199,21 @@ def logs_of(services: Services) -> Logs:
     return Logs(services.database, services.objects, services.vault)
 
 
-#: Bytes of a log that are looked at for the coverage, from its end, so many at a time; and of one line, from its end.
+#: Maximum bytes at the end of a log that are searched for the coverage, bytes read at a time, and maximum
+#: bytes at the end of a line.
 _COVERAGE_BYTES = 16 * 2**20
 _COVERAGE_WINDOW = 2**18
 _LINE_BYTES = 4096
-#: Seconds of the processor's time for one log.
+#: Maximum seconds of processor time for one log.
 _COVERAGE_SECONDS = 0.5
 _FIGURE = re.compile(rb"\d+(?:\.\d+)?")
-#: A longer number is no figure.
+#: A longer number is not a coverage value.
 _FIGURE_BYTES = 32
 
 
 async def seal(logs: Logs, job_id: int) -> None:
-    """Close the log and make one object of it. Does nothing where the job runs, has no log, or its log is sealed
-    already."""
+    """Close the log and store it as one object. Do nothing if the job is running, has no log, or its log is
+    stored already."""
     async with logs.database.transaction() as transaction:
         log = await log_queries.close(transaction, job_id)
         if log is None or log.object_key is not None:
@@ -222,15 +226,15 @@ async def seal(logs: Logs, job_id: int) -> None:
     coverage = await coverage_of(logs, job_id, log.size, expression) if expression else None
     async with logs.database.transaction() as transaction:
         sealed = await log_queries.seal(transaction, job_id, key=key, coverage=coverage)
-    if not sealed:  # erased meanwhile, or sealed by another worker
+    if not sealed:  # erased meanwhile, or stored by another worker
         await logs.objects.discard([key])
 
 
 async def coverage_of(logs: Logs, job_id: int, size: int, text: str) -> float | None:
-    """Return the last figure that a job's `coverage` expression matches in its log of `size` bytes.
+    """Return the last number that a job's `coverage` expression matches in its log of `size` bytes.
 
-    Return None where the expression matches nothing, is invalid or takes too long, and where the figure is too far from
-    the end.
+    Return None if the expression matches nothing, is invalid or takes too long, or if the number is too far
+    from the end.
     """
     try:
         expression = compile_expression(text)
@@ -243,9 +247,9 @@ async def coverage_of(logs: Logs, job_id: int, size: int, text: str) -> float | 
                 start = max(0, position - _COVERAGE_WINDOW)
                 lines = b"".join([piece async for piece in logs.read(job_id, start, position)]) + rest
                 rest, newline, whole = lines.partition(b"\n") if start else (b"", b"\n", lines)
-                found = await asyncio.to_thread(last_figure, whole, expression) if newline else None
-                if found is not None:
-                    return found
+                figure = await asyncio.to_thread(last_figure, whole, expression) if newline else None
+                if figure is not None:
+                    return figure
                 position, rest = start, rest[-_LINE_BYTES:]
     except TooCostly:
         pass
@@ -253,7 +257,8 @@ async def coverage_of(logs: Logs, job_id: int, size: int, text: str) -> float | 
 
 
 def last_figure(lines: bytes, expression: Expression) -> float | None:
-    """Return the first number in the last match that has one: `Covered 97.5 %` is 97.5. Raises `TooCostly`."""
+    """Return the first number in the last match that has one: `Covered 97.5 %` gives 97.5. Raise
+    `TooCostly`."""
     for line in reversed(lines.split(b"\n")):
         if _FIGURE.search(line, len(line) - _LINE_BYTES) is None:
             continue

@@ -18,14 +18,14 @@ ERASED_JOB = f"""
     FROM ({JOB}) job
 """
 
-#: What entities read of a job: all but the plan, which is large.
+#: The columns of a job that entities need: all except the plan, which is large.
 _COLUMNS = """
     jobs.id, jobs.project_id, jobs.pipeline_id, jobs.status, jobs.failure_reason, jobs.name, jobs.stage,
     jobs.allow_failure, jobs.tag_list, jobs.user_id, jobs.runner_id, jobs.runner_manager_id, jobs.coverage,
     jobs.created_at, jobs.queued_at, jobs.started_at, jobs.finished_at, jobs.erased_at, jobs.artifacts_expire_at
 """
 
-#: Newest first only, and no further than the end of the page; ordered by -id, as the indices are.
+#: Newest first only, and only up to the end of the page; sorted by -id, like the indices.
 _TO_THE_PAGES_END = """
     AND -jobs.id > -coalesce(%(page_after)s::bigint, 9223372036854775807)
     ORDER BY -jobs.id
@@ -63,7 +63,7 @@ async def list_project_jobs(
     scope: list[str] | None,
     archived_before: datetime.datetime | None,
 ) -> ListPage:
-    """Builds of a project, newest first."""
+    """Return a page of the builds of a project, newest first."""
     if scope is None:
         return await JOBS_OF_PROJECT.read(
             database, page, project_id=project_id, archived_before=archived_before
@@ -92,7 +92,7 @@ async def list_pipeline_jobs(
     *,
     include_retried: bool,
 ) -> ListPage:
-    """Builds or bridges of a pipeline, newest first."""
+    """Return a page of the builds or bridges of a pipeline, newest first."""
     listing = JOBS_OF_PIPELINE if kind == "build" else BRIDGES_OF_PIPELINE
     return await listing.read(
         database,
@@ -105,8 +105,8 @@ async def list_pipeline_jobs(
     )
 
 
-#: Of a project runner the jobs of those of its projects where the viewer is at least Reporter, of a group runner those
-#: of the projects below its group.
+#: For a project runner, the jobs of those of its projects where the viewer is at least Reporter; for a group
+#: runner, those of the projects below its group.
 _OF_RUNNER = f"""
     SELECT {_COLUMNS} FROM jobs
     WHERE jobs.runner_id = %(runner_id)s::bigint
@@ -139,7 +139,7 @@ async def list_runner_jobs(
     status: str | None,
     system_id: str | None,
 ) -> ListPage:
-    """Return the jobs of a runner, as far as the viewer, who looks after the runner, may see them."""
+    """Return the jobs of a runner that the viewer, who may manage the runner, may see."""
     return await JOBS_OF_RUNNER.read(
         database,
         page,
@@ -158,15 +158,11 @@ _ONE = "SELECT jobs.* FROM jobs WHERE jobs.id = %(job_id)s"
 async def show_job(database: Executor, job_id: int, archived_before: datetime.datetime | None) -> str: ...
 
 
-@statement(
-    entity_statement(
-        JOB, f"SELECT {_COLUMNS} FROM jobs WHERE {_OF_PROJECT} AND id = %(job_id)s", planned_once=True
-    )
-)
+@statement(entity_statement(JOB, f"SELECT {_COLUMNS} FROM jobs WHERE {_OF_PROJECT} AND id = %(job_id)s"))
 async def show_job_of_project(
     database: Executor, project_id: int, job_id: int, archived_before: datetime.datetime | None
 ) -> str | None:
-    """Return None where it is no build of the project."""
+    """Return the job's entity, or None if it is not a build of the project."""
 
 
 @statement(entity_statement(ERASED_JOB, _ONE))
@@ -181,7 +177,7 @@ async def show_bridge(database: Executor, job_id: int, archived_before: datetime
 
 @attrs.frozen
 class Job:
-    """A build or a bridge, as requests name it; `ref` is the branch or tag by whose protection it is judged who may
+    """A build or a bridge that a request names; the protection of the branch or tag `ref` decides who may
     change it."""
 
     id: int
@@ -190,9 +186,9 @@ class Job:
     name: str
     user_id: int | None
     created_at: datetime.datetime
-    #: CI_DEBUG_TRACE or CI_DEBUG_SERVICES is on: its log may show secrets.
+    #: Whether CI_DEBUG_TRACE or CI_DEBUG_SERVICES is on, so that its log may show secrets.
     debug_trace: bool
-    #: The ref was protected when the pipeline was made.
+    #: Whether the ref was protected when the pipeline was created.
     protected: bool
     ref: str
     tag: bool
@@ -213,7 +209,7 @@ async def find_job(database: Executor, project_id: int, job_id: int) -> Job | No
 
 @attrs.frozen
 class CallingJob:
-    """A job behind a token, with what endpoint 5 tells of its project and its user."""
+    """The job of a token, with the data of its project and its user in endpoint 5."""
 
     id: int
     pipeline_id: int
@@ -221,7 +217,7 @@ class CallingJob:
     protected: bool
     environment: str | None
     plan: str
-    #: The groups that the project is in, from the outermost on.
+    #: The groups that contain the project, from the outermost to the innermost.
     group_ids: list[int]
     user_id: int
     name: str

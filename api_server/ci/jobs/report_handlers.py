@@ -1,6 +1,6 @@
 """`/projects/:id/pipelines/:pipeline_id/test_report` and `/test_report_summary` (supporting resources).
 
-Reports are read when somebody asks for them: their bytes from the object store, their cases in a thread.
+Reports are read on request: their bytes from the object store, their cases in a thread.
 """
 
 import asyncio
@@ -27,24 +27,27 @@ from api_server.web.auth import Actor, Anonymous
 from api_server.web.routes import Routes
 from common.concurrency import ConcurrencyLimiter
 
-#: Pipelines whose reports are read at a time, and those of one caller; seconds that others wait.
+#: Pipelines whose reports are read concurrently, those of one caller, and seconds that other callers wait.
 _READ_AT_A_TIME, _EACH, _TIMEOUT = 2, 1, 30
-#: Bytes of compressed answers that are kept so that the same reports need not be read again; where reports may be
-#: larger, as many as these: an answer says what they say, and what it adds is compressed to next to nothing.
+#: Bytes of compressed answers that are cached, so that the same reports need not be read again. If reports
+#: may be larger, the cache is as large as they may be: an answer repeats their contents, and its additions
+#: compress well.
 _KEPT = 32 * 2**20
 _MOST_FILES = 10_000
 #: Elements that are read for each case that may be read.
 _ELEMENTS_OF_A_CASE = 10
-#: The numbering behind the names of jobs that belong together, by `parallel` or by people: `1/3`, `[a, b]`.
+#: The numbering in the names of jobs that belong together, whether added by `parallel` or by people: `1/3`,
+#: `[a, b]`.
 _NUMBERING = re2.compile(r"([\s:]+(\[.*\]|\d+[\s:/\\]+\d+)){1,3}\s*\z")
 
 
 @attrs.frozen
 class Readers:
-    """Limits how many reports are read at a time, and caches the answers, compressed: reports never change."""
+    """Limits how many reports are read at a time, and caches the answers, compressed: reports never
+    change."""
 
     kept: "LRUCache[object, bytes]"
-    places: ConcurrencyLimiter = attrs.field(
+    slots: ConcurrencyLimiter = attrs.field(
         factory=lambda: ConcurrencyLimiter(_READ_AT_A_TIME, _EACH, timeout=_TIMEOUT)
     )
 
@@ -58,7 +61,7 @@ def setup(services: Services) -> None:
 
 @attrs.define
 class _Room:
-    """What is left of the limits for one pipeline."""
+    """The remaining limits for one pipeline."""
 
     bytes: int
     files: int
@@ -79,16 +82,16 @@ async def read_reports(
     services: Services,
     actor: Actor | Anonymous,
     reports: Sequence[StoredReport],
-    shown: Callable[[Sequence[JobSuite]], dict[str, Any]],
+    render: Callable[[Sequence[JobSuite]], dict[str, Any]],
 ) -> str:
-    """Return what `shown` makes of the reports of a pipeline, as JSON. Raises `TooBusy`."""
+    """Return the result of `render` for the reports of a pipeline, as JSON. Raise `TooBusy`."""
     readers, settings = services[READERS], services.settings
-    key = (shown, settings.test_cases_limit, settings.test_report_limit, *reports)
+    key = (render, settings.test_cases_limit, settings.test_report_limit, *reports)
     if (packed := readers.kept.get(key)) is not None:
         return await asyncio.to_thread(_unpacked, packed)
-    async with readers.places.place(*counted_for(actor)):
+    async with readers.slots.slot(*counted_for(actor)):
         suites = await _suites(services, reports)
-        packed = await asyncio.to_thread(lambda: zlib.compress(orjson.dumps(shown(suites)), level=1))
+        packed = await asyncio.to_thread(lambda: zlib.compress(orjson.dumps(render(suites)), level=1))
     if len(packed) <= readers.kept.maxsize:
         readers.kept[key] = packed
     return await asyncio.to_thread(_unpacked, packed)
@@ -102,7 +105,7 @@ async def _suites(services: Services, reports: Sequence[StoredReport]) -> Sequen
     settings = services.settings
     most = settings.test_cases_limit
     room = _Room(settings.test_report_limit, _MOST_FILES, junit.Room(most, _ELEMENTS_OF_A_CASE * most))
-    found = []
+    suites = []
     for stored in reports:
         of_matrix = stored.parallel and stored.name.endswith("]")  # each is a suite of its own
         suite = Suite(stored.name if of_matrix else suite_name(stored.name))
@@ -113,12 +116,13 @@ async def _suites(services: Services, reports: Sequence[StoredReport]) -> Sequen
             suite.error = str(problem)
         except FileNotFoundError:  # deleted a moment ago
             continue
-        found.append(JobSuite(stored.job_id, suite))
-    return found
+        suites.append(JobSuite(stored.job_id, suite))
+    return suites
 
 
 async def _bytes_of(services: Services, stored: StoredReport, room: _Room) -> bytes:
-    """Return the report as it was uploaded. It counts unpacked, and has to fit packed, too."""
+    """Return the report as it was uploaded. Its decompressed size counts towards the limit, but its
+    compressed size must fit as well."""
     attrs.evolve(room).take(stored.size)
     objects = services.objects
     return b"".join([piece async for piece in objects.read(stored.object_key, 0, stored.size)])
@@ -126,9 +130,9 @@ async def _bytes_of(services: Services, stored: StoredReport, room: _Room) -> by
 
 def _read_report(data: bytes, suite: Suite, room: _Room, most: int) -> None:
     try:
-        for pieces in junit.report_files(data, room.take):
+        for chunks in junit.report_files(data, room.take):
             room.take_file()
-            junit.read_junit(pieces, suite, room.xml)
+            junit.read_junit(chunks, suite, room.xml)
     except junit.TooManyCases:
         problem_text = f"number of test cases exceeded the limit of {most}"
         raise BrokenReport(f"JUnit data parsing failed: {problem_text}") from None
@@ -137,7 +141,7 @@ def _read_report(data: bytes, suite: Suite, room: _Room, most: int) -> None:
 
 
 def suite_name(job: str) -> str:
-    """Return the name of a job without the numbering that tells it from others that belong together."""
+    """Return the name of a job without the numbering that distinguishes jobs that belong together."""
     return str(_NUMBERING.sub("", job)).strip()
 
 
@@ -158,7 +162,7 @@ class ReportsOfPipeline:
 async def show_report(
     services: Services, actor: Actor | Anonymous, params: ReportsOfPipeline, project: Project
 ) -> web.Response:
-    """All test cases of the pipeline's jobs."""
+    """Show the test report of a pipeline with all test cases."""
     return await _answer(services, actor, params, project, junit.report)
 
 
@@ -170,7 +174,7 @@ async def show_report(
 async def show_summary(
     services: Services, actor: Actor | Anonymous, params: ReportsOfPipeline, project: Project
 ) -> web.Response:
-    """How many there are."""
+    """Show the numbers of test cases of a pipeline."""
     return await _answer(services, actor, params, project, junit.summary)
 
 
@@ -179,8 +183,8 @@ async def _answer(
     actor: Actor | Anonymous,
     params: ReportsOfPipeline,
     project: Project,
-    shown: Callable[[Sequence[JobSuite]], dict[str, Any]],
+    render: Callable[[Sequence[JobSuite]], dict[str, Any]],
 ) -> web.Response:
     pipeline = await find_pipeline(services, project, params.pipeline_id)
     reports = await artifact_queries.reports_of(services.database, pipeline.id)
-    return json_text(await read_reports(services, actor, reports, shown))
+    return json_text(await read_reports(services, actor, reports, render))

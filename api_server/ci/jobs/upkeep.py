@@ -1,8 +1,8 @@
-"""Background work of jobs: logs become objects, artifacts expire, old data is removed, and jobs whose runner is gone go
-on without it.
+"""Background work for jobs: logs become objects, artifacts expire, old data is removed, and jobs whose runner
+has disappeared end.
 
-A runner's silence counts only while somebody was there to listen. After an outage of the service or its database,
-runners get as long as ever to be heard of, before a job that they may well be running is given to another.
+A runner's silence counts only while the service was able to listen. After an outage of the service or its
+database, runners get the full time to report before a job that they may still be running is given to another.
 """
 
 import datetime
@@ -28,21 +28,21 @@ from api_server.zip_files import with_indices
 
 log = structlog.get_logger(__name__)
 
-#: Seconds between two looks.
+#: Seconds between two checks.
 LOOK_EVERY_SECONDS = 15
-#: If nobody has looked for so long, nobody has listened.
+#: After a gap this long between checks, the service has not been listening.
 LISTENING_GAP = datetime.timedelta(seconds=3 * LOOK_EVERY_SECONDS)
-#: Runners end jobs at their time-out themselves; so much later the service does.
+#: Runners end jobs at their timeout themselves; the service does so this much later.
 TIMEOUT_GRACE = datetime.timedelta(seconds=60)
-#: Jobs that are taken back in one look.
+#: Maximum number of jobs that are taken back in one check.
 _TAKEN_BACK_AT_A_TIME = 200
 
 
 async def look_for_lost_jobs(database: Database, runner_timeout: float, hand_out_timeout: float) -> None:
-    """Fail the jobs whose runner has not been heard of for `runner_timeout` seconds, or that run for too long.
+    """Fail the jobs whose runner has been silent for `runner_timeout` seconds, or that run for too long.
 
-    Jobs whose runner was never heard of within `hand_out_timeout` seconds are taken back. While no runner has a job,
-    nothing is written.
+    Take back the jobs that no runner has acknowledged within `hand_out_timeout` seconds. Write nothing while
+    no runner has a job.
     """
     if not await upkeep_queries.any_running(database):
         return
@@ -50,7 +50,8 @@ async def look_for_lost_jobs(database: Database, runner_timeout: float, hand_out
         listening_since = await upkeep_queries.note_look(transaction, LISTENING_GAP)
 
     def reached(allowed: datetime.timedelta) -> datetime.datetime | None:
-        """Return the moment since which nobody may have been silent; None where nobody has listened for so long."""
+        """Return the moment since which a silence is too long, or None if the service has not been listening
+        for that long."""
         moment = transaction.now - allowed
         return moment if listening_since <= moment else None
 
@@ -70,7 +71,7 @@ async def look_for_lost_jobs(database: Database, runner_timeout: float, hand_out
 
 
 async def _take_back(database: Database, since: datetime.datetime) -> None:
-    """Take each of these jobs back, once; a job that is not taken up a second time fails."""
+    """Take each of these jobs back once; a job that is not acknowledged a second time fails."""
     for job_id in await upkeep_queries.unacknowledged_jobs(database, since, _TAKEN_BACK_AT_A_TIME):
         async with database.transaction() as transaction:
             await job_queries.lock_pipeline_of(transaction, job_id)
@@ -89,7 +90,7 @@ REMOVAL_BATCH = 100
 
 @attrs.frozen
 class Removed:
-    """The size of a batch: how many jobs, and bytes in all."""
+    """The size of a batch: the number of jobs and the total bytes."""
 
     jobs: int
     bytes: int
@@ -98,9 +99,11 @@ class Removed:
 async def remove_before(
     database: Database, moment: datetime.datetime, *, dry_run: bool
 ) -> AsyncIterator[Removed]:
-    """Yield batch after batch of the jobs that finished before `moment`; a batch is removed when it is yielded.
+    """Yield batches of the jobs that finished before `moment`; each batch has been removed when it is
+    yielded.
 
-    Each batch is one transaction, so the removal may be stopped anywhere, and a further run finds what is left.
+    Each batch is one transaction, so the removal can be stopped at any time, and another run continues with
+    the rest.
     """
     after = 0
     while ids := await upkeep_queries.old_jobs(database, after=after, before=moment, most=REMOVAL_BATCH):
@@ -121,7 +124,7 @@ async def remove_before(
 
 
 DELETE_PROJECT_ARTIFACTS = "delete_project_artifacts"
-#: Artifacts that are looked at in one transaction.
+#: Artifacts that are checked in one transaction.
 DELETION_BATCH = 500
 
 
@@ -134,23 +137,23 @@ async def request_artifact_deletion(transaction: Transaction, project_id: int) -
 async def delete_all_but_the_newest(
     database: Database, repositories: Repositories, project_id: int, *, batch: int = DELETION_BATCH
 ) -> None:
-    """Delete, batch by batch, the artifacts that the project has now, except the newest of each ref.
+    """Delete, batch by batch, the current artifacts of the project, except the newest of each ref.
 
-    Of a ref that is gone everything goes. Of the others the artifacts of the last successful pipeline stay, and those
-    of the last one that ended and of later ones.
+    For a deleted ref, delete all of them. For other refs keep those of the last successful pipeline, of the
+    last pipeline that ended, and of later ones.
     """
     try:
         repository = repositories.open(project_id)
     except RepositoryMissingError:
         return
     until, after = database.now, 0
-    while found := await artifact_queries.candidates(
+    while candidates := await artifact_queries.candidates(
         database, project_id, after=after, until=until, most=batch
     ):
-        after = found[-1].id
+        after = candidates[-1].id
         chosen = [
             candidate.id
-            for candidate in found
+            for candidate in candidates
             if not candidate.newest or not _ref_exists(repository, candidate)
         ]
         if chosen:

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="empty-body"
-"""Statements about jobs whose runner is gone, and about the data of old jobs."""
+"""Statements about jobs whose runner has disappeared, and about the data of old jobs."""
 
 import datetime
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from api_server.state.statements import Statement
     "SELECT EXISTS (SELECT FROM jobs WHERE jobs.status IN ('running', 'canceling') AND jobs.kind = 'build')"
 )
 async def any_running(database: Executor) -> bool:
-    """Whether any runner has a job."""
+    """Return whether any runner has a job."""
 
 
 NOTE_LOOK = """
@@ -31,14 +31,14 @@ NOTE_LOOK = """
 
 
 async def note_look(transaction: Transaction, gap: datetime.timedelta) -> datetime.datetime:
-    """Return since when somebody has looked without a `gap`, the present look included."""
+    """Record a check, and return the beginning of the current series of checks without a `gap`."""
     since: datetime.datetime = await transaction.value(NOTE_LOOK, gap=gap)
     return since
 
 
 @attrs.frozen
 class LostJob:
-    """A job that has to fail, and why."""
+    """A job that has to fail, and the reason."""
 
     id: int
     reason: str
@@ -58,8 +58,8 @@ class LostJob:
 async def lost_jobs(
     database: Executor, *, silent_since: datetime.datetime | None, over_since: datetime.datetime | None
 ) -> list[LostJob]:
-    """Return the jobs whose runner has been silent since a moment, or whose time was over at one; null disables that
-    condition."""
+    """Return the jobs whose runner has been silent since a moment, or whose time had run out at a moment;
+    None disables that condition."""
 
 
 UNACKNOWLEDGED_JOBS = Statement("""
@@ -70,14 +70,14 @@ UNACKNOWLEDGED_JOBS = Statement("""
 
 
 async def unacknowledged_jobs(database: Executor, since: datetime.datetime, most: int) -> list[int]:
-    """Return the first `most` of the jobs that were handed out before a moment, and whose runners have not been heard
-    of since."""
+    """Return the first `most` jobs that were handed out before a moment and have not been acknowledged by
+    their runners."""
     return list(await database.value(UNACKNOWLEDGED_JOBS, since=since, most=most))
 
 
 @attrs.frozen
 class UnacknowledgedJob:
-    """A job whose runner was never heard of, with the event that follows from that."""
+    """A job that its runner has not acknowledged, with the event to apply."""
 
     event: Literal["take_back", "drop"]
 
@@ -90,8 +90,8 @@ class UnacknowledgedJob:
 async def lock_unacknowledged(
     transaction: Transaction, job_id: int, since: datetime.datetime
 ) -> UnacknowledgedJob | None:
-    """Lock the job. Return None where the runner has been heard of meanwhile; it cannot be until the transaction
-    ends."""
+    """Lock the job, so that its runner cannot acknowledge it until the transaction ends. Return None if it
+    has done so meanwhile."""
 
 
 OLD_JOBS = Statement("""
@@ -106,8 +106,8 @@ OLD_JOBS = Statement("""
 
 
 async def old_jobs(database: Executor, *, after: int, before: datetime.datetime, most: int) -> list[int]:
-    """Return the first `most` jobs, with ids above `after`, that have a log or artifacts and finished before a
-    moment."""
+    """Return the first `most` jobs, with ids above `after`, that have a log or artifacts and finished before
+    a moment."""
     return list(await database.value(OLD_JOBS, after=after, before=before, most=most))
 
 

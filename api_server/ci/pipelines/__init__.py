@@ -1,6 +1,7 @@
-"""Pipelines and the life of their jobs: what is made from a commit, in which order it runs, what becomes of it.
+"""Pipelines and their jobs: creating them from a commit, running their jobs in order, and the resulting
+states.
 
-Read in this order: `states` (the one table of transitions, and pure rules: the status of many jobs, and which job is
-next), `transitions` (everything that moves a job, in the caller's transaction, and what people do), `creation` (how a
-pipeline is made).
+Read in this order: `states` (the table of transitions, and pure rules for the status of many jobs and for the
+next jobs), `transitions` (all changes of a job's state in the caller's transaction, and the actions of
+users), `creation` (creating a pipeline).
 """

@@ -1,4 +1,5 @@
-"""Who may see and change the pipelines and jobs of a project (decision D1), and give variables to what runs."""
+"""Rights to see and change the pipelines and jobs of a project (decision D1), and to give variables to
+them."""
 
 import datetime
 from collections.abc import Iterable, Sequence
@@ -21,7 +22,7 @@ from api_server.web.routes import Role
 
 
 async def find_pipeline(services: Services, project: Project, pipeline_id: int) -> Pipeline:
-    """Return the pipeline. Raises 404 where it is not the project's."""
+    """Return the pipeline. Raise 404 if it does not belong to the project."""
     return await queries.find_pipeline(services.database, project.id, pipeline_id)
 
 
@@ -30,8 +31,8 @@ async def may_run_on(
 ) -> bool:
     """Return whether somebody with that role in the project may run something on a branch or tag.
 
-    Where a branch is protected, those who may push to it; where a tag is, those who may create it. `ref` is a short
-    name.
+    On a protected branch, those who may push to it may; on a protected tag, those who may create it. `ref` is
+    a short name.
     """
     if tag:
         return (await tag_protection_of(database, project_id, ref)).may_create(role, admin=admin)
@@ -39,8 +40,8 @@ async def may_run_on(
 
 
 async def may_change(services: Services, project: Project, ref: str, *, tag: bool) -> bool:
-    """Return whether the caller may run, cancel and erase on this ref: as `may_run_on`, and never in archived
-    projects."""
+    """Return whether the caller may run, cancel and erase on this ref, by the rule of `may_run_on`, but never
+    in archived projects."""
     if project.archived:
         return False
     if tag:
@@ -61,7 +62,7 @@ async def check_may_read_variables(
 ) -> None:
     """Raise 403 unless the caller may read the variables given to a pipeline.
 
-    Maintainers may, and whoever started the pipeline while she may run something on its ref.
+    Maintainers may, and the user who started the pipeline while she may run something on its ref.
     """
     if project.role >= Role.MAINTAINER:
         return
@@ -71,26 +72,26 @@ async def check_may_read_variables(
 
 
 def short_ref(services: Services, project: Project, name: str) -> tuple[str, bool]:
-    """Return the short name under which pipelines run on `name`, and whether that is a tag.
+    """Return the short name under which pipelines run on `name`, and whether it is a tag.
 
-    A name that the repository does not have (any more) is taken for a branch's. Raises 400 for the name of a branch and
-    a tag.
+    A name that the repository does not have is taken for a branch. Raise 400 if the name is that of a branch
+    and of a tag.
     """
     try:
-        found = repository.resolve_ref(services[REPOSITORIES], project.id, name)
+        resolved = repository.resolve_ref(services[REPOSITORIES], project.id, name)
     except AmbiguousNameError as problem:
         raise bad_request(f"Ref is ambiguous. {problem}") from None
-    return (name, False) if found is None else (found.name, found.kind == "tag")
+    return (name, False) if resolved is None else (resolved.name, resolved.kind == "tag")
 
 
 def archived_before(services: Services) -> datetime.datetime | None:
-    """Return the moment before which jobs are archived; None where jobs never are."""
+    """Return the moment before which jobs are archived, or None if jobs are never archived."""
     seconds = services.settings.archive_builds_older_than
     return services.now - datetime.timedelta(seconds=seconds) if seconds else None
 
 
 def check_not_archived(services: Services, created_at: datetime.datetime) -> None:
-    """Raise 403 where something was created too long ago to be changed."""
+    """Raise 403 if something was created too long ago to be changed."""
     limit = archived_before(services)
     if limit is not None and created_at < limit:
         raise forbidden()
@@ -104,9 +105,9 @@ _JUDGED_BEFORE = frozenset({"parent_pipeline", "schedule"})
 
 
 def check_may_give(project: Project, variables: Sequence[object]) -> None:
-    """Raise 403 where the caller may not give variables to a job or a schedule of the project.
+    """Raise 403 if the caller may not give variables to a job or a schedule of the project.
 
-    To be called before they are stored.
+    Call it before the variables are stored.
     """
     if variables and not project.takes_variables:
         raise forbidden()
@@ -115,16 +116,16 @@ def check_may_give(project: Project, variables: Sequence[object]) -> None:
 def check_keys(keys: Iterable[str]) -> None:
     """Raise 400 for the first key that cannot be the name of a shell variable."""
     for key in keys:
-        if found := problems(Values(key=key, value="")):
-            raise invalid(found)
+        if errors := problems(Values(key=key, value="")):
+            raise invalid(errors)
 
 
 def check_may_begin_with(subject: Subject, source: str, variables: Sequence[Variable]) -> None:
-    """Raise ConfigError where a new pipeline may not get these variables, or where a key cannot be a shell variable's
-    name.
+    """Raise CiConfigError if a new pipeline may not get these variables, or if a key is not a valid name of a
+    shell variable.
 
-    Children get the variables of their own project's file, which everybody may run, and schedules those that were given
-    when that was allowed: these are not judged again.
+    Child pipelines get the variables of their own project's file, which everybody may run, and schedules
+    those that were given when it was allowed: these are not checked again.
     """
     if source in _JUDGED_BEFORE:
         return

@@ -1,6 +1,7 @@
-"""Making a pipeline: reads the commit, plans its jobs, and writes all of it down at once.
+"""Creating a pipeline: reading the commit, planning its jobs, and writing all of it in one transaction.
 
-A pipeline that was asked for earlier is made with the rights that its user has by now."""
+A pipeline that was requested earlier is created with the rights that its user has at that time.
+"""
 
 import asyncio
 import datetime
@@ -48,8 +49,8 @@ from common.concurrency import aside
 
 @attrs.frozen(kw_only=True)
 class PipelineRequest:
-    """A pipeline that somebody asks for. `ref` is a short name, or that of a merge request's head; `origin` makes it
-    once however often it is asked."""
+    """A request for a pipeline. `ref` is a short name, or that of a merge request's head; requests with the
+    same `origin` create only one pipeline."""
 
     project_id: int
     ref: str
@@ -63,12 +64,12 @@ class PipelineRequest:
     #: Values for the `spec:inputs` of the file.
     inputs: Mapping[str, Any] = attrs.field(factory=dict)
     origin: str | None = None
-    #: Whether to make a skipped pipeline.
+    #: Whether to create a skipped pipeline.
     skip: bool = False
     #: The bridge that starts it, and the first pipeline of its hierarchy.
     source_job_id: int | None = None
     hierarchy_id: int | None = None
-    #: The merge request that it, or its parent pipeline, is made for.
+    #: The merge request for which it, or its parent pipeline, is created.
     merge_request: MergeRequest | None = None
     #: The schedule that is due.
     schedule_id: int | None = None
@@ -82,13 +83,13 @@ class PipelineRequest:
 
     @property
     def changed_since(self) -> str:
-        """The commit since which `changes` are asked for."""
+        """The commit with which `changes` compare."""
         return self.before_sha if self.merge_request is None else self.merge_request.base_sha or NO_COMMIT
 
 
 class PipelineRefused(ApiError):
-    """There is no pipeline; `errors` are sentences for who asked, `reason` is why a bridge fails that did (GitLab's
-    name). With `retry_after` (seconds) it is worth another try."""
+    """The pipeline is refused; `errors` are sentences for the requester, `reason` is GitLab's failure reason
+    for a bridge that requested it. With `retry_after` (seconds) a later attempt may succeed."""
 
     def __init__(
         self, *errors: str, reason: str = "downstream_pipeline_creation_failed", retry_after: int = 0
@@ -100,7 +101,7 @@ class PipelineRefused(ApiError):
 
 
 MISSING_FILE = "Missing CI config file"
-#: Characters of a merge request's description that its jobs are told.
+#: Maximum characters of a merge request's description that its jobs get.
 MAX_DESCRIPTION = 2700
 
 
@@ -128,41 +129,42 @@ def described_user(subject: Subject) -> predefined.User | None:
     )
 
 
-def described_merge_request(found: MergeRequest | None) -> predefined.MergeRequest | None:
-    """Return the description without the heads' SHAs, which GitLab tells pipelines of merged results only."""
-    if found is None:
+def described_merge_request(merge_request: MergeRequest | None) -> predefined.MergeRequest | None:
+    """Return the merge request without the heads' SHAs, which GitLab gives only to pipelines of merged
+    results."""
+    if merge_request is None:
         return None
     return predefined.MergeRequest(
-        id=found.id,
-        iid=found.iid,
-        title=found.title,
-        description=found.description[:MAX_DESCRIPTION],
-        description_is_truncated=len(found.description) > MAX_DESCRIPTION,
-        draft=found.draft,
-        labels=tuple(found.labels),
-        source_branch=found.source_branch,
-        source_protected=found.source_protected,
-        source_project_id=found.project_id,
-        source_project_path=found.project_path,
-        target_branch=found.target_branch,
-        target_protected=found.target_protected,
-        diff_base_sha=found.base_sha or "",
+        id=merge_request.id,
+        iid=merge_request.iid,
+        title=merge_request.title,
+        description=merge_request.description[:MAX_DESCRIPTION],
+        description_is_truncated=len(merge_request.description) > MAX_DESCRIPTION,
+        draft=merge_request.draft,
+        labels=tuple(merge_request.labels),
+        source_branch=merge_request.source_branch,
+        source_protected=merge_request.source_protected,
+        source_project_id=merge_request.project_id,
+        source_project_path=merge_request.project_path,
+        target_branch=merge_request.target_branch,
+        target_protected=merge_request.target_protected,
+        diff_base_sha=merge_request.base_sha or "",
     )
 
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: What a bridge does not have: it never runs anywhere.
+#: Variables that a bridge does not have, because no runner runs it.
 _OF_RUNNERS = frozenset({"CI_JOB_STARTED_AT", "CI_JOB_TIMEOUT"})
-#: Variables of a pipeline that are opened in the event loop.
+#: Maximum number of a pipeline's variables that are decrypted in the event loop.
 _AT_ONCE = 200
 _SKIPS = re.compile(r"\[(ci[ _-]skip|skip[ _-]ci)\]", re.IGNORECASE)
 
 
 @attrs.frozen
 class PipelineMaker:
-    """Makes pipelines, with what that takes of the application."""
+    """Creates pipelines with the parts of the application that this requires."""
 
     database: Database
     repositories: Repositories
@@ -176,62 +178,62 @@ class PipelineMaker:
     def _server(self) -> predefined.Server:
         return predefined.Server(url=self.settings.base_url, version=self.settings.dialect)
 
-    async def make(self, params: PipelineRequest) -> int:
-        """The id of the new pipeline, its first jobs on their way. Raises `PipelineRefused`.
+    async def make(self, request: PipelineRequest) -> int:
+        """Create a pipeline, enqueue its first jobs and return its id. Raise `PipelineRefused`.
 
-        A pushed configuration that cannot be used gives a failed pipeline with `yaml_errors`, so that who pushed it
-        finds out, and so does that of a pipeline that a bridge starts, although it is refused. A merge request has a
-        skipped one only where it would have one that runs.
+        A pushed configuration that is invalid gives a failed pipeline with `yaml_errors`, so that the user
+        who pushed it is informed. So does an invalid configuration of a child pipeline, although it is
+        refused. A merge request gets a skipped pipeline only if it would otherwise get one that runs.
         """
-        self._count(params)
-        subject = await self._subject(params)
-        read = await self._read(params, subject)
-        skips = params.skip or _SKIPS.search(read.commit["message"]) is not None
-        if skips and params.source == "push":
-            return await self._write(params, read, plan=None)
+        self._count(request)
+        subject = await self._subject(request)
+        read = await self._read(request, subject)
+        skips = request.skip or _SKIPS.search(read.commit["message"]) is not None
+        if skips and request.source == "push":
+            return await self._write(request, read, plan=None)
         try:
-            check_may_begin_with(subject, params.source, params.variables)
-            context = await self._context(params, subject, read, trusted=True)
+            check_may_begin_with(subject, request.source, request.variables)
+            context = await self._context(request, subject, read, trusted=True)
             if read.problem is not None:
                 raise read.problem
             plan, jobs = await self.in_thread(_planned, read.text or "", context)
         except CiConfigError as refused:
-            if params.source == "push" or params.source_job_id is not None:
-                pipeline_id = await self._write(params, read, plan=None, errors=refused.errors)
-                if params.source == "push":
+            if request.source == "push" or request.source_job_id is not None:
+                pipeline_id = await self._write(request, read, plan=None, errors=refused.errors)
+                if request.source == "push":
                     return pipeline_id
             raise PipelineRefused(*refused.errors) from None
         if not plan.jobs:
             raise PipelineRefused(plan.reason or "No stages / jobs for this pipeline.")
-        if skips and params.source == "merge_request_event":
-            return await self._write(params, read, plan=None)
-        return await self._write(params, read, plan, jobs)
+        if skips and request.source == "merge_request_event":
+            return await self._write(request, read, plan=None)
+        return await self._write(request, read, plan, jobs)
 
     def resolve(self, project_id: int, ref: str) -> Resolved:
-        """The branch or tag that `ref` names: what it is is asked before who may run there. Raises
-        `PipelineRefused`."""
+        """Return the branch or tag that `ref` names; this is determined before the rights on it are checked.
+        Raise `PipelineRefused`."""
         try:
-            found = repository.resolve_ref(self.repositories, project_id, ref)
+            resolved = repository.resolve_ref(self.repositories, project_id, ref)
         except AmbiguousNameError:
             raise PipelineRefused("Ref is ambiguous") from None
-        if found is None:
+        if resolved is None:
             raise PipelineRefused("Reference not found")
-        return found
+        return resolved
 
-    async def context(self, params: PipelineRequest) -> tuple[Context, str | None]:
-        """What the configuration of `params` would be planned against, and its text. Raises `PipelineRefused` and
-        `CiConfigError`."""
-        subject = await self._subject(params)
-        read = await self._read(params, subject)
+    async def context(self, request: PipelineRequest) -> tuple[Context, str | None]:
+        """Return the context for planning the configuration of `request`, and the configuration's text. Raise
+        `PipelineRefused` and `CiConfigError`."""
+        subject = await self._subject(request)
+        read = await self._read(request, subject)
         if read.problem is not None:
             raise PipelineRefused(*read.problem.errors)
-        return await self._context(params, subject, read, trusted=params.configuration is None), read.text
+        return await self._context(request, subject, read, trusted=request.configuration is None), read.text
 
     async def forwarded(
         self, bridge: Bridge, planned: PlannedJob, given: tuple[Variable, ...]
     ) -> tuple[Variable, ...]:
-        """The variables that the file gives a bridge, expanded as in its own pipeline, which was started with `given`.
-        Raises `PipelineRefused`."""
+        """Return the variables that the file gives a bridge, expanded as in its own pipeline, which was
+        started with `given`. Raise `PipelineRefused`."""
         own = planned.variables
         if not any("$" in variable.value and not variable.raw for variable in own):
             return own
@@ -260,7 +262,8 @@ class PipelineMaker:
     def _of_bridge(
         self, bridge: Bridge, planned: PlannedJob, subject: Subject, context: Context
     ) -> list[Variable]:
-        """Return what `Context.predefined` does not say of a bridge and its pipeline, or says of the next pipeline."""
+        """Return the variables of a bridge and its pipeline that `Context.predefined` lacks, or has for the
+        next pipeline."""
         job = predefined.Job(
             id=bridge.id, pipeline_id=bridge.pipeline_id, token="", started_at=self.database.now, timeout=0
         )
@@ -273,17 +276,18 @@ class PipelineMaker:
         ]
 
     async def inputs_of_file(self, project_id: int, user_id: int, ref: str) -> dict[str, Input]:
-        """The inputs that the project's file on a branch or tag declares, by name. Raises `PipelineRefused`."""
-        found = self.resolve(project_id, ref)
-        params = PipelineRequest(
+        """Return the inputs that the project's file on a branch or tag declares, by name. Raise
+        `PipelineRefused`."""
+        resolved = self.resolve(project_id, ref)
+        request = PipelineRequest(
             project_id=project_id,
-            ref=found.name,
-            tag=found.kind == "tag",
-            sha=found.commit,
+            ref=resolved.name,
+            tag=resolved.kind == "tag",
+            sha=resolved.commit,
             source="web",
             user_id=user_id,
         )
-        read = await self._read(params, await self._subject(params))
+        read = await self._read(request, await self._subject(request))
         try:
             if read.problem is not None:
                 raise read.problem
@@ -299,125 +303,130 @@ class PipelineMaker:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """Run a function that plans a file in a thread, so that it blocks nobody. Raises `CiConfigError`."""
+        """Run a function that plans a file in a thread, so that it blocks no other request. Raise
+        `CiConfigError`."""
         return await planning.plan_in_thread(self.limits, self.remote, plan, text, context, *args, **kwargs)
 
-    def _count(self, params: PipelineRequest) -> None:
-        """Count a pipeline for its project, user and commit. Children do not count: their hierarchy bounds them."""
-        if params.source == "parent_pipeline":
+    def _count(self, request: PipelineRequest) -> None:
+        """Count a pipeline for its project, user and commit. Child pipelines do not count: the size of their
+        hierarchy is limited."""
+        if request.source == "parent_pipeline":
             return
-        wait = self.limits.rate.retry_after((params.project_id, params.user_id, params.sha))
+        wait = self.limits.rate.retry_after((request.project_id, request.user_id, request.sha))
         if wait:
             raise PipelineRefused(
                 "Too many pipelines created in the last minute. Try again later.", retry_after=wait
             )
 
-    async def _subject(self, params: PipelineRequest) -> Subject:
+    async def _subject(self, request: PipelineRequest) -> Subject:
         try:
             return await creation_queries.subject(
                 self.database,
-                params.project_id,
-                params.user_id,
-                branch=None if params.tag else params.short_ref,
+                request.project_id,
+                request.user_id,
+                branch=None if request.tag else request.short_ref,
             )
         except NotFound:
             raise PipelineRefused("Project not found") from None
 
-    async def _read(self, params: PipelineRequest, subject: Subject) -> Commit:
+    async def _read(self, request: PipelineRequest, subject: Subject) -> Commit:
         try:
             read = await repository.read_commit(
                 self.repositories,
-                params.project_id,
-                params.sha,
-                tag=params.ref if params.tag else None,
+                request.project_id,
+                request.sha,
+                tag=request.ref if request.tag else None,
                 path=subject.ci_config_path or repository.DEFAULT_PATH,
             )
         except RepositoryError:
             raise PipelineRefused("Commit not found") from None
-        if params.configuration is not None:
-            return attrs.evolve(read, text=params.configuration, problem=None)
+        if request.configuration is not None:
+            return attrs.evolve(read, text=request.configuration, problem=None)
         if read.text is None and read.problem is None:
             raise PipelineRefused(MISSING_FILE)
         return read
 
     async def _context(
-        self, params: PipelineRequest, subject: Subject, read: Commit, *, trusted: bool
+        self, request: PipelineRequest, subject: Subject, read: Commit, *, trusted: bool
     ) -> Context:
-        """What to plan against; protected variables only where the ref is protected and the text is `trusted`: rules of
-        one that somebody tries out could spell them out."""
-        protected = await self._is_protected(params)
+        """Return the context for planning, with protected variables only if the ref is protected and the text
+        is `trusted`: in a text that somebody tries out, rules could reveal their values."""
+        protected = await self._is_protected(request)
         return Context(
-            project_id=params.project_id,
+            project_id=request.project_id,
             predefined=pipeline_variables(
                 self._server,
                 described_project(subject),
                 predefined.Pipeline(
                     iid=subject.next_iid,
-                    ref=params.short_ref,
-                    source=params.source,
+                    ref=request.short_ref,
+                    source=request.source,
                     created_at=self.database.now.astimezone(datetime.UTC),
-                    tag=params.tag,
+                    tag=request.tag,
                     tag_message=read.tag_message,
                     protected=protected,
-                    before_sha=params.before_sha,
+                    before_sha=request.before_sha,
                     open_merge_requests=subject.open_merge_requests or "",
                 ),
                 read.description,
                 described_user(subject),
-                described_merge_request(params.merge_request),
+                described_merge_request(request.merge_request),
             ),
-            given=(*await self._stored_variables(params, protected=protected and trusted), *params.variables),
-            inputs=params.inputs,
+            given=(
+                *await self._stored_variables(request, protected=protected and trusted),
+                *request.variables,
+            ),
+            inputs=request.inputs,
             repository=repository.for_planning(
                 read.repository,
                 read.sha,
                 subject.full_path,
                 asyncio.get_running_loop(),
-                params.changed_since,
+                request.changed_since,
             ),
             project=other_files.other_projects(self.database, self.repositories, subject),
             template=other_files.templates(self.settings.ci_templates_dir),
             artifact=other_files.artifacts_of_parent(
                 self.database,
                 self.zip_files,
-                params.source_job_id if params.source == "parent_pipeline" else None,
+                request.source_job_id if request.source == "parent_pipeline" else None,
             ),
         )
 
-    async def _stored_variables(self, params: PipelineRequest, *, protected: bool) -> list[Variable]:
-        """Return the variables of the project and its groups, weakest first. Raises `CiConfigError`."""
+    async def _stored_variables(self, request: PipelineRequest, *, protected: bool) -> list[Variable]:
+        """Return the variables of the project and its groups, weakest first. Raise `CiConfigError`."""
         try:
-            stored = await variables.applicable(self.database, params.project_id, protected=protected)
+            stored = await variables.applicable(self.database, request.project_id, protected=protected)
         except variables.TooManyBytes as problem:
             raise CiConfigError(f"Variables are too large: {problem}") from None
         return await aside(
             len(stored) > _AT_ONCE, lambda: [variable.opened(self.vault) for variable in stored]
         )
 
-    async def _is_protected(self, params: PipelineRequest) -> bool:
-        """Return whether the ref is protected; of a merge request both branches have to be."""
-        if params.merge_request is not None:
-            return params.merge_request.source_protected and params.merge_request.target_protected
-        protects = tag_protection_of if params.tag else protection_of
-        return (await protects(self.database, params.project_id, params.ref)).protected
+    async def _is_protected(self, request: PipelineRequest) -> bool:
+        """Return whether the ref is protected; for a merge request, whether both branches are."""
+        if request.merge_request is not None:
+            return request.merge_request.source_protected and request.merge_request.target_protected
+        protects = tag_protection_of if request.tag else protection_of
+        return (await protects(self.database, request.project_id, request.ref)).protected
 
     async def _write(
         self,
-        params: PipelineRequest,
+        request: PipelineRequest,
         read: Commit,
         plan: Plan | None,
         jobs: str = "[]",
         errors: tuple[str, ...] = (),
     ) -> int:
-        protected = await self._is_protected(params)
+        protected = await self._is_protected(request)
         await ref_moves.keep_commit(read.repository, read.sha)
         try:
             async with self.database.transaction() as transaction:
-                await self._join_hierarchy(transaction, params)
+                await self._join_hierarchy(transaction, request)
                 pipeline_id = await creation_queries.create_pipeline(
                     transaction,
-                    **attrs.asdict(params, filter=lambda field, _: field.name in creation_queries.COLUMNS),
-                    **_of_merge_request(params.merge_request),
+                    **attrs.asdict(request, filter=lambda field, _: field.name in creation_queries.COLUMNS),
+                    **_of_merge_request(request.merge_request),
                     **_of_plan(plan),
                     protected=protected,
                     commit=orjson.dumps(read.commit).decode(),
@@ -427,58 +436,60 @@ class PipelineMaker:
                     status="failed" if errors else "created" if plan is not None else "skipped",
                 )
                 if plan is not None:
-                    await self._check_activity(transaction, params)
+                    await self._check_activity(transaction, request)
                     sealed = {
-                        variable.key: self.vault.encrypt(variable.value) for variable in params.variables
+                        variable.key: self.vault.encrypt(variable.value) for variable in request.variables
                     }
                     await creation_queries.create_variables(
-                        transaction, pipeline_id, params.variables, sealed
+                        transaction, pipeline_id, request.variables, sealed
                     )
-                    await creation_queries.create_jobs(transaction, pipeline_id, jobs, user_id=params.user_id)
+                    await creation_queries.create_jobs(
+                        transaction, pipeline_id, jobs, user_id=request.user_id
+                    )
                     await transitions.refresh(transaction, pipeline_id)
                 return pipeline_id
         except Conflict as conflict:
             if conflict.constraint not in ("pipelines_origin", "pipelines_source_job"):
                 raise
             return await creation_queries.pipeline_of_origin(
-                self.database, origin=params.origin, source_job_id=params.source_job_id
+                self.database, origin=request.origin, source_job_id=request.source_job_id
             )
 
-    async def _join_hierarchy(self, transaction: Transaction, params: PipelineRequest) -> None:
+    async def _join_hierarchy(self, transaction: Transaction, request: PipelineRequest) -> None:
         """Count the pipeline in its hierarchy.
 
-        The row that counts stays locked until the pipeline is there, so that no two of them exceed the limit together.
-        A hierarchy whose first pipeline has been removed grows no more.
+        The row with the counter stays locked until the pipeline has been created, so that no two of them
+        exceed the limit together. A hierarchy whose first pipeline has been removed cannot grow.
         """
         most = self.settings.pipeline_hierarchy_size
-        if params.hierarchy_id is not None and not await creation_queries.grow_hierarchy(
-            transaction, params.hierarchy_id, most
+        if request.hierarchy_id is not None and not await creation_queries.grow_hierarchy(
+            transaction, request.hierarchy_id, most
         ):
             raise PipelineRefused(
                 f"There are {most} pipelines in this hierarchy already.",
                 reason="reached_max_pipeline_hierarchy_size",
             )
 
-    async def _check_activity(self, transaction: Transaction, params: PipelineRequest) -> None:
-        """Check the limit of active jobs. Each new pipeline of a project holds its counter's row, so only one at a time
-        gets here."""
+    async def _check_activity(self, transaction: Transaction, request: PipelineRequest) -> None:
+        """Check the limit of active jobs. Each new pipeline of a project locks its counter's row, so only one
+        at a time gets here."""
         most = self.settings.active_jobs_limit
-        if most and await creation_queries.active_jobs(transaction, params.project_id, most) >= most:
+        if most and await creation_queries.active_jobs(transaction, request.project_id, most) >= most:
             raise PipelineRefused(
                 "Project exceeded the allowed number of jobs in active pipelines. Retry later.",
                 retry_after=60,
             )
 
 
-def _of_merge_request(found: MergeRequest | None) -> dict[str, Any]:
-    """Return the columns that say for which merge request the pipeline is made."""
-    if found is None:
+def _of_merge_request(merge_request: MergeRequest | None) -> dict[str, Any]:
+    """Return the columns for the merge request of the pipeline."""
+    if merge_request is None:
         return {"merge_request_id": None, "source_branch": None}
-    return {"merge_request_id": found.id, "source_branch": found.source_branch}
+    return {"merge_request_id": merge_request.id, "source_branch": merge_request.source_branch}
 
 
 def _of_plan(plan: Plan | None) -> dict[str, Any]:
-    """Return the columns that the file decides for the pipeline as a whole."""
+    """Return the columns that the file determines for the pipeline as a whole."""
     cancel = AutoCancel() if plan is None else plan.auto_cancel
     return {
         "name": None if plan is None else plan.name,
@@ -515,35 +526,36 @@ class PipelineForbidden(PipelineRefused):
         super().__init__(*errors, reason="insufficient_bridge_permissions")
 
 
-async def make_with_rights(maker: PipelineMaker, params: PipelineRequest) -> int:
-    """As `PipelineMaker.make`. Whoever takes away what it is judged on waits until the pipeline is there. Raises
-    `PipelineRefused`, and as such `PipelineForbidden`."""
-    project = await check_rights(maker.database, params)
+async def make_with_rights(maker: PipelineMaker, request: PipelineRequest) -> int:
+    """Create a pipeline like `PipelineMaker.make`, checking the user's rights. They cannot be revoked until
+    the pipeline has been created. Raise `PipelineRefused` and its subclass `PipelineForbidden`."""
+    project = await check_rights(maker.database, request)
     groups = (f"group:{namespace_id}" for namespace_id in project.lineage)
-    names = {f"user:{params.user_id}", f"project:{project.id}", *groups}
+    names = {f"user:{request.user_id}", f"project:{project.id}", *groups}
 
     async def hold(transaction: Transaction) -> None:
         await share(transaction, names)
-        await check_rights(transaction, params)
+        await check_rights(transaction, request)
 
-    return await attrs.evolve(maker, database=maker.database.opening_with(hold)).make(params)
+    return await attrs.evolve(maker, database=maker.database.opening_with(hold)).make(request)
 
 
-async def check_rights(executor: Executor, params: PipelineRequest) -> Project:
-    """The project as the user meets it. Raises `PipelineForbidden` where she may not run `params`, and as
-    `check_open`."""
-    project = await _project_of_user(executor, params)
+async def check_rights(executor: Executor, request: PipelineRequest) -> Project:
+    """Return the project with the user's rights in it. Raise `PipelineForbidden` if the user may not run the
+    pipeline, and the errors of `check_open`."""
+    project = await _project_of_user(executor, request)
     if project is None:
         raise PipelineForbidden(INSUFFICIENT)
     check_open(project)
-    ref, tag = params.short_ref, params.tag
+    ref, tag = request.short_ref, request.tag
     if not await may_run_on(executor, project.id, ref, tag=tag, role=project.role, admin=project.admin):
         raise not_allowed_on(ref)
     return project
 
 
 def check_open(project: Project) -> None:
-    """Raise `PipelineForbidden` where the user may run no pipeline at all, and `PipelineRefused` where nobody may."""
+    """Raise `PipelineForbidden` if the user may not run any pipelines, and `PipelineRefused` if nobody
+    may."""
     if project.role < Role.DEVELOPER:
         raise PipelineForbidden(INSUFFICIENT)
     if project.archived or project.builds_access_level == "disabled":
@@ -555,16 +567,16 @@ def not_allowed_on(ref: str) -> PipelineForbidden:
     return PipelineForbidden(f"You do not have sufficient permission to run a pipeline on '{ref}'.")
 
 
-async def _project_of_user(executor: Executor, params: PipelineRequest) -> Project | None:
-    """Return None where the user is gone or blocked, or does not see the project."""
-    user = await creation_queries.active_user(executor, params.user_id)
+async def _project_of_user(executor: Executor, request: PipelineRequest) -> Project | None:
+    """Return the project, or None if the user has been removed or blocked, or cannot see it."""
+    user = await creation_queries.active_user(executor, request.user_id)
     if user is None:
         return None
     return await project_queries.find_project(
         executor,
-        project_id=params.project_id,
+        project_id=request.project_id,
         path=None,
-        user_id=params.user_id,
+        user_id=request.user_id,
         admin=user.admin,
         job_project_id=None,
     )

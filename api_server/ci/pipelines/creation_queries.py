@@ -1,5 +1,5 @@
 # mypy: disable-error-code="empty-body"
-"""Statements that a new pipeline is made with: for whom and what it runs, its variables and its jobs."""
+"""Statements for creating a pipeline: its user and its subject, its variables and its jobs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -21,7 +21,8 @@ PipelineSource = Literal[
 
 @attrs.frozen(kw_only=True)
 class MergeRequest:
-    """A merge request that pipelines are made for, as it is by now; `base_sha` is where its branches part."""
+    """The current state of a merge request for which a pipeline is created; `base_sha` is the merge base of
+    its branches."""
 
     id: int
     iid: int
@@ -51,10 +52,10 @@ class MergeRequest:
     WHERE m.id = %(merge_request_id)s
     """)
 async def find_merge_request(database: Executor, merge_request_id: int | None) -> MergeRequest | None:
-    """Return None without an id, and where the merge request is gone."""
+    """Return the merge request, or None without an id or if it does not exist."""
 
 
-#: Of a `creation.Wanted`, what is a column of pipelines as it is.
+#: The attributes of a `creation.PipelineRequest` that are columns of pipelines.
 COLUMNS = frozenset(
     {
         "project_id",
@@ -85,13 +86,14 @@ _USUAL = {
     "auto_cancel_on_new_commit": "conservative",
     "auto_cancel_on_job_failure": "none",
 }
-#: Statuses of jobs that occupy a runner, or will without further action.
+#: Statuses of jobs that occupy a runner, or will do so without further action.
 ACTIVE = ["created", "waiting_for_resource", "preparing", "scheduled", "pending", "running", "canceling"]
 
 
 @attrs.frozen
 class Subject:
-    """A project, a branch of it and who starts a pipeline there: what the pipeline's variables are made of."""
+    """A project, a branch of it and the user who starts a pipeline there, from which the pipeline's variables
+    are made."""
 
     id: int
     namespace_id: int
@@ -120,7 +122,7 @@ class Subject:
         return may_give_variables(self.ci_pipeline_variables_minimum_override_role, self.role)
 
 
-#: How many open merge requests of a branch its jobs are told.
+#: Maximum number of open merge requests of a branch that its jobs get.
 MAX_OPEN_MERGE_REQUESTS = 4
 
 
@@ -143,12 +145,12 @@ MAX_OPEN_MERGE_REQUESTS = 4
     WHERE projects.id = %(project_id)s
     """)
 async def subject(database: Executor, project_id: int, user_id: int | None, branch: str | None) -> Subject:
-    """Return the project and the user. Raises NotFound without the project; `branch` is None for a tag."""
+    """Return the project and the user. Raise NotFound without the project; `branch` is None for a tag."""
 
 
 @attrs.frozen
 class ReleaseCommit:
-    """The commit that a tag named when its release was made."""
+    """The commit that a tag pointed to when its release was created."""
 
     tag: str
     sha: str
@@ -159,7 +161,7 @@ class ReleaseCommit:
     ORDER BY releases.released_at DESC, releases.id DESC LIMIT %(most)s
 """)
 async def release_commits(database: Executor, project_id: int, most: int) -> list[ReleaseCommit]:
-    """Return those of the newest releases of a project."""
+    """Return the tags and commits of the newest releases of a project."""
 
 
 @attrs.frozen
@@ -169,7 +171,7 @@ class ActiveUser:
 
 @statement("SELECT users.admin FROM users WHERE users.id = %(user_id)s AND users.state = 'active'")
 async def active_user(database: Executor, user_id: int | None) -> ActiveUser | None:
-    """Return None where the user is gone or blocked."""
+    """Return the user, or None if the user has been removed or blocked."""
 
 
 PIPELINE_OF_ORIGIN = """
@@ -179,7 +181,7 @@ PIPELINE_OF_ORIGIN = """
 
 
 async def pipeline_of_origin(database: Executor, *, origin: str | None, source_job_id: int | None) -> int:
-    """Return the id of the pipeline that was made for this origin or bridge; 0 when there is none."""
+    """Return the id of the pipeline that was created for this origin or bridge; 0 if there is none."""
     return int(await database.value(PIPELINE_OF_ORIGIN, origin=origin, source_job_id=source_job_id) or 0)
 
 
@@ -203,7 +205,8 @@ CREATE_PIPELINE = """
 
 
 async def create_pipeline(transaction: Transaction, **values: Any) -> int:
-    """Return the new pipeline's id. Raises Conflict on `pipelines_origin` and `pipelines_source_job`."""
+    """Create a pipeline and return its id. Raise Conflict on `pipelines_origin` and
+    `pipelines_source_job`."""
     return int(await transaction.value(CREATE_PIPELINE, **_USUAL | values))
 
 
@@ -211,8 +214,8 @@ async def create_pipeline(transaction: Transaction, **values: Any) -> int:
     UPDATE pipelines SET hierarchy_size = hierarchy_size + 1 WHERE id = %(hierarchy_id)s AND hierarchy_size < %(most)s
 """)
 async def grow_hierarchy(transaction: Transaction, hierarchy_id: int, most: int) -> bool:
-    """Count one more pipeline below the first one. Return False where there are `most` already, or the first one is
-    gone."""
+    """Count one more pipeline below the first one. Return False if there are `most` already, or the first one
+    no longer exists."""
 
 
 ACTIVE_JOBS = """
@@ -226,7 +229,8 @@ ACTIVE_JOBS = """
 
 
 async def active_jobs(transaction: Transaction, project_id: int, most: int) -> int:
-    """Return how many builds of the last day are still to come or running; each status is counted up to `most`."""
+    """Return the number of builds of the last day that are waiting or running; each status is counted up to
+    `most`."""
     return int(await transaction.value(ACTIVE_JOBS, project_id=project_id, statuses=ACTIVE, most=most))
 
 
@@ -268,11 +272,12 @@ async def create_variables(
     ORDER BY planned.position
 """)
 async def create_jobs(transaction: Transaction, pipeline_id: int, jobs: str, *, user_id: int | None) -> None:
-    """Add the jobs of a plan, as `columns_of` gives them, all in status `created`, with ids in the plan's order."""
+    """Add the jobs of a plan, in the form of `columns_of`, all in status `created`, with ids in the plan's
+    order."""
 
 
 def columns_of(planned: Sequence[PlannedJob]) -> str:
-    """Return the rows of these jobs as JSON. It takes a while where they are many."""
+    """Return the rows of these jobs as JSON. This is slow for many jobs."""
     return orjson.dumps([_columns(job) for job in planned]).decode()
 
 

@@ -27,7 +27,7 @@ from api_server.state import audit_trail
 from api_server.web.answers import json_text, json_value, no_content
 from api_server.web.auth import Actor
 from api_server.web.errors import too_many_requests
-from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.pagination import Paginated, paginated, requested_page
 from api_server.web.params import Name
 from api_server.web.routes import Role, Routes
 
@@ -68,7 +68,8 @@ class ListPipelines(Paginated):
 
     @property
     def filters(self) -> dict[str, Any]:
-        """What `queries.list_pipelines` filters by; `statuses` are those that `scope` and `status` leave."""
+        """The filters of `queries.list_pipelines`; `statuses` are those that both `scope` and `status`
+        admit."""
         scoped = {
             "running": ["running"],
             "pending": ["pending"],
@@ -130,7 +131,7 @@ class LintFile:
 async def create_pipeline(
     services: Services, actor: Actor, params: CreatePipeline, project: Project
 ) -> web.Response:
-    """Runs a pipeline on a branch or tag."""
+    """Run a pipeline on a branch or tag."""
     making = pipeline_maker(services)
     resolved = making.resolve(project.id, params.ref)
     tag = resolved.kind == "tag"
@@ -158,7 +159,7 @@ async def create_pipeline(
 async def list_pipelines(
     request: web.Request, services: Services, params: ListPipelines, project: Project
 ) -> web.Response:
-    page = wanted_page(params, queries.LISTING)
+    page = requested_page(params, queries.LISTING)
     listed = await queries.list_pipelines(
         services.database, page, project.id, params.newest_of, params.filters
     )
@@ -167,7 +168,7 @@ async def list_pipelines(
 
 @routes.get("/projects/{id}/pipelines/latest", access=project(feature="builds"), answers="200 Pipeline")
 async def show_latest_pipeline(services: Services, params: LatestPipeline, project: Project) -> web.Response:
-    """Of a ref, by default the default branch."""
+    """Show the latest pipeline of a ref, by default the default branch."""
     ref, tag = short_ref(services, project, params.ref or project.default_branch)
     return json_text(await queries.show_latest_pipeline(services.database, project.id, ref, tag=tag))
 
@@ -187,7 +188,7 @@ async def show_pipeline(services: Services, params: OnePipeline, project: Projec
 async def list_pipeline_variables(
     services: Services, actor: Actor, params: OnePipeline, project: Project
 ) -> web.Response:
-    """What was given to the pipeline when it was started."""
+    """List the variables that the pipeline was given when it was started."""
     pipeline = await find_pipeline(services, project, params.pipeline_id)
     await check_may_read_variables(services, actor, project, pipeline)
     rows = await queries.pipeline_variables(services.database, pipeline.id)
@@ -211,7 +212,7 @@ async def list_pipeline_variables(
     answers="200 Pipeline",
 )
 async def cancel_pipeline(services: Services, params: OnePipeline, project: Project) -> web.Response:
-    """Cancels all jobs that have not finished."""
+    """Cancel all jobs of a pipeline that have not finished."""
     pipeline = await find_pipeline(services, project, params.pipeline_id)
     await check_may_change(services, project, pipeline.ref, tag=pipeline.tag)
     async with services.database.transaction() as transaction:
@@ -227,7 +228,7 @@ async def cancel_pipeline(services: Services, params: OnePipeline, project: Proj
 async def retry_pipeline(
     services: Services, actor: Actor, params: OnePipeline, project: Project
 ) -> web.Response:
-    """Runs again what failed or was canceled."""
+    """Run the failed and canceled jobs of a pipeline again."""
     pipeline = await find_pipeline(services, project, params.pipeline_id)
     await check_may_change(services, project, pipeline.ref, tag=pipeline.tag)
     check_not_archived(services, pipeline.created_at)
@@ -242,7 +243,7 @@ async def retry_pipeline(
 async def delete_pipeline(
     services: Services, actor: Actor, params: OnePipeline, project: Project
 ) -> web.Response:
-    """With its jobs, their logs and artifacts."""
+    """Delete a pipeline with its jobs, their logs and artifacts."""
     pipeline = await find_pipeline(services, project, params.pipeline_id)
     async with services.database.transaction() as transaction:
         await transitions.delete_pipeline(transaction, pipeline.id)
@@ -253,7 +254,8 @@ async def delete_pipeline(
 
 @routes.post("/projects/{id}/ci/lint", access=project(Role.DEVELOPER, feature="builds"), answers="200 Lint")
 async def lint_text(services: Services, actor: Actor, params: LintText, project: Project) -> web.Response:
-    """Tries out a text as if it were the project's file on `ref` (the default branch); `dry_run` obeys rules too."""
+    """Check a text as if it were the project's file on `ref` (the default branch); `dry_run` also applies its
+    rules."""
     _count_lint(services, actor)
     lint_request = LintRequest(
         project_id=project.id,
@@ -268,8 +270,8 @@ async def lint_text(services: Services, actor: Actor, params: LintText, project:
 
 @routes.get("/projects/{id}/ci/lint", access=project(Role.REPORTER, feature="builds"), answers="200 Lint")
 async def lint_file(services: Services, actor: Actor, params: LintFile, project: Project) -> web.Response:
-    """Tries out the project's file as it is on `content_ref`, with `dry_run` as if it ran on `dry_run_ref` (both: the
-    default branch)."""
+    """Check the project's file on `content_ref`; with `dry_run`, also apply its rules on `dry_run_ref` (the
+    default of both is the default branch)."""
     _count_lint(services, actor)
     lint_request = LintRequest(
         project_id=project.id,

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="empty-body"
-"""Statements about jobs as parts of their pipelines: they move jobs from state to state, and find the pipelines that
+"""Statements about jobs as parts of their pipelines: changing their states, and finding the pipelines that
 bridges start."""
 
 import datetime
@@ -34,7 +34,7 @@ class Job(OrderedJob):
     failure_reason: str | None
     exit_code: int | None
     plan: str
-    #: A newer job of its name has taken its place.
+    #: Whether a newer job of the same name has replaced it.
     retried: bool
     #: Automatic retries before this one.
     attempt: int
@@ -51,7 +51,7 @@ class HasPlan(Protocol):
 
 
 def plan_of(row: HasPlan) -> PlannedJob:
-    """Return what the file said about the job of this row."""
+    """Return the planned job in this row."""
     return from_json(orjson.loads(row.plan))
 
 
@@ -61,12 +61,12 @@ def plan_of(row: HasPlan) -> PlannedJob:
     FOR UPDATE
 """)
 async def lock_pipeline_of(transaction: Transaction, job_id: int) -> None:
-    """Lock the job's pipeline: until the transaction ends nobody else moves the job, except to hand it out to a
-    runner."""
+    """Lock the job's pipeline: until the transaction ends, other transactions cannot change the job's state,
+    except to hand it out to a runner."""
 
 
 async def lock_job(transaction: Transaction, job_id: int) -> Job:
-    """Return the job as it is once its pipeline is locked. Raises NotFound where both are gone."""
+    """Lock the job's pipeline and return the job. Raise NotFound if both no longer exist."""
     await lock_pipeline_of(transaction, job_id)
     return await transaction.one(FIND_JOB, id=job_id)
 
@@ -78,9 +78,9 @@ async def find_job(database: Executor, job_id: int) -> Job | None:
     return await database.row(FIND_JOB, id=job_id)
 
 
-#: `changes` maps the status before to the status after. The status is read and written under the row's lock, so of
-#: any number of callers one moves the job, and the others find no row. A pending job is nobody's: what a runner had to
-#: do with it is forgotten, its token too.
+#: `changes` maps the status before to the status after. The status is read and written under the row's lock,
+#: so of several callers one changes the job, and the others find no row. A pending job has no runner:
+#: everything about an earlier runner is deleted, including the token.
 TRANSIT = Query(
     f"""
     UPDATE jobs SET
@@ -135,10 +135,11 @@ async def transit(
     exit_code: int | None = None,
     user_id: int | None = None,
 ) -> list[Job]:
-    """Move those of the jobs that `event` applies to, and return their new rows; an empty list is a refusal.
+    """Apply `event` to those of the jobs whose status allows it, and return their new rows; an empty list is
+    a refusal.
 
-    It changes nothing else. The pipeline's status and what follows from it are updated by `transitions.advance`, which
-    most callers want. The exception is the hand-out to a runner, see `transitions.start_job`.
+    Nothing else is changed. Most callers want `transitions.advance`, which also updates the pipeline's status
+    and the following jobs. The exception is the hand-out to a runner, see `transitions.start_job`.
     """
     return await transaction.rows(
         TRANSIT,
@@ -158,7 +159,7 @@ async def transit(
     SELECT pg_notify('jobs_pending', %(project_id)s::text)
 """)
 async def notify_runners(transaction: Transaction, project_id: int) -> None:
-    """Wake those who wait for jobs (LISTEN jobs_pending; the payload is the project's id) on commit."""
+    """Wake runners that wait for jobs (LISTEN jobs_pending; the payload is the project's id) on commit."""
 
 
 @statement("""
@@ -166,7 +167,7 @@ async def notify_runners(transaction: Transaction, project_id: int) -> None:
         OR EXISTS (SELECT FROM job_artifacts WHERE job_artifacts.job_id = %(job_id)s)
 """)
 async def has_data(database: Executor, job_id: int) -> bool:
-    """Whether the job has a log or artifacts."""
+    """Return whether the job has a log or artifacts."""
 
 
 @statement(
@@ -177,7 +178,7 @@ async def has_data(database: Executor, job_id: int) -> bool:
     prepared=True,
 )
 async def latest_jobs(database: Executor, pipeline_id: int) -> list[OrderedJob]:
-    """Return the jobs that count: of each name the newest one, builds and bridges, in the order of stages."""
+    """Return the latest job of each name, builds and bridges, in the order of stages."""
 
 
 @statement(f"""
@@ -203,7 +204,7 @@ async def latest_jobs(database: Executor, pipeline_id: int) -> list[OrderedJob]:
     SELECT {_COLUMNS} FROM new AS jobs
     """)
 async def clone_job(transaction: Transaction, job_id: int, *, user_id: int | None, attempt: int = 0) -> Job:
-    """Return a new job in the place of this one, which counts as `retried` from now on.
+    """Return a new job that replaces this one, which is marked as `retried`.
 
     The new job is `created`; the pipeline has to be locked.
     """
@@ -238,7 +239,7 @@ JOBS_WITH_DATA = """
 
 
 async def jobs_with_data(database: Executor, pipeline_id: int) -> list[int]:
-    """Ids of the jobs of a pipeline that have a log or artifacts."""
+    """Return the ids of the jobs of a pipeline that have a log or artifacts."""
     return list(await database.value(JOBS_WITH_DATA, pipeline_id=pipeline_id))
 
 
@@ -280,22 +281,23 @@ NEXT_FOR_RESOURCE = """
 
 
 async def next_for_resource(transaction: Transaction, project_id: int, resource_group: str) -> int | None:
-    """Return the oldest job that waits for a resource that nobody has. Others wait until the transaction ends."""
+    """Return the oldest job that waits for a free resource, or None. Other callers wait until the transaction
+    ends."""
     await transaction.run(HOLD_RESOURCE_GROUP, project_id=project_id, resource_group=resource_group)
-    found = await transaction.value(NEXT_FOR_RESOURCE, project_id=project_id, resource_group=resource_group)
-    return None if found is None else int(found)
+    job_id = await transaction.value(NEXT_FOR_RESOURCE, project_id=project_id, resource_group=resource_group)
+    return None if job_id is None else int(job_id)
 
 
-#: Pipelines that a mirrored one may lead to.
+#: Maximum number of pipelines that are followed from a mirrored one.
 MAX_MIRRORS = 1000
 
 
 @attrs.frozen
 class Bridge:
-    """A bridge with what its pipeline runs for: a ref, or a merge request.
+    """A bridge with the ref or merge request for which its pipeline runs.
 
-    `depth` counts its pipeline and the parents of that one. `loops`: projects above it have started each other in a
-    circle already. `hierarchy_id` is the pipeline that everything began with.
+    `depth` counts its pipeline and that one's parents. `loops` says whether projects above it have already
+    started each other in a circle. `hierarchy_id` is the first pipeline of the hierarchy.
     """
 
     id: int
@@ -359,14 +361,14 @@ async def find_downstream(database: Executor, job_id: int) -> Followed | None: .
     WHERE mirrored_pipelines.job_id = %(job_id)s
     """)
 async def find_mirrored(database: Executor, job_id: int) -> Followed | None:
-    """Return the pipeline that a bridge mirrors; None where that has been removed."""
+    """Return the pipeline that a bridge mirrors, or None if it has been removed."""
 
 
 HOLD_MIRRORS = """
     SELECT pg_advisory_xact_lock(hashtextextended('mirrored pipelines', 20))
 """
-#: A pipeline leads to those that its bridges mirror, and a mirrored one to where its parents stand, so that no bridge
-#: waits for a pipeline that waits for the bridge.
+#: A pipeline leads to those that its bridges mirror, and a mirrored pipeline to its parents, so that no
+#: bridge waits for a pipeline that waits for the bridge.
 MIRROR = f"""
     WITH RECURSIVE newest AS (
         SELECT pipelines.id FROM pipelines
@@ -396,8 +398,8 @@ MIRROR = f"""
 
 
 async def mirror(transaction: Transaction, bridge: Bridge, *, project_id: int, branch: str) -> Event:
-    """Have a bridge mirror the newest pipeline of a branch, and return what happens to the bridge then: nothing to
-    mirror skips it, and it fails where pipelines would wait for each other in a circle."""
+    """Let a bridge mirror the newest pipeline of a branch, and return the resulting event of the bridge: it
+    is skipped if there is no pipeline, and fails if pipelines would wait for each other in a cycle."""
     await transaction.run(HOLD_MIRRORS)
     event: Event = await transaction.value(
         MIRROR, job_id=bridge.id, pipeline_id=bridge.pipeline_id, project_id=project_id, branch=branch
@@ -414,7 +416,7 @@ MIRRORING = Statement("""
 
 
 async def mirroring(database: Executor, pipeline_id: int, *, after: int, most: int = 200) -> list[int]:
-    """Return the first `most` bridges behind the id `after` that mirror a pipeline."""
+    """Return the first `most` bridges with ids above `after` that mirror a pipeline."""
     return list(await database.value(MIRRORING, pipeline_id=pipeline_id, after=after, most=most))
 
 
@@ -431,7 +433,7 @@ FORGOTTEN_BRIDGES = Statement("""
 
 
 async def forgotten_bridges(database: Executor, most: int = 200) -> list[int]:
-    """Return the first `most` bridges that are running although nothing runs for them."""
+    """Return the first `most` bridges that are running although they wait for no running pipeline."""
     return list(await database.value(FORGOTTEN_BRIDGES, complete=sorted(COMPLETE), most=most))
 
 
@@ -451,13 +453,13 @@ class StoredArchive:
         AND (archive.expire_at IS NULL OR archive.expire_at > %(now)s)
     """)
 async def archive_beside(database: Executor, bridge_id: int, name: str) -> StoredArchive | None:
-    """Return what a job of that name in the bridge's own pipeline has uploaded; None where that is nothing, or not any
-    more."""
+    """Return the archive of a job of that name in the bridge's own pipeline, or None if it does not exist
+    (any more)."""
 
 
 @attrs.frozen
 class TargetProject:
-    """A project that a bridge names, as the user meets it for whom the bridge runs."""
+    """A project that a bridge names, with the role of the user for whom the bridge runs."""
 
     id: int
     default_branch: str
@@ -478,4 +480,4 @@ class TargetProject:
             projects.visibility, project_role(projects, namespaces, users.id, %(now)s) >= 10, NOT users.external))
     """)
 async def project_by_path(database: Executor, path: str, user_id: int | None) -> TargetProject | None:
-    """Return the project at a full path with the user's role in it; None where she cannot see it."""
+    """Return the project at a full path with the user's role in it, or None if the user cannot see it."""

@@ -1,4 +1,4 @@
-"""What a configuration would give, without giving it: GitLab's verdict."""
+"""CI lint: GitLab's verdict on a configuration, without creating a pipeline."""
 
 from typing import Any
 from urllib.parse import quote
@@ -19,9 +19,9 @@ from api_server.git.references import Resolved
 
 @attrs.frozen(kw_only=True)
 class LintRequest:
-    """A configuration to be tried out: `text`, or without one the project's file as it is on `ref`.
+    """A configuration to check: `text`, or else the project's file on `ref`.
 
-    `plans` also asks what its rules leave of it: on `ref`, or on `plans_on` where that is another one.
+    `plans` also applies its rules: on `ref`, or on `plans_on` if that is another ref.
     """
 
     project_id: int
@@ -34,7 +34,7 @@ class LintRequest:
 
 
 async def lint(maker: PipelineMaker, lint_request: LintRequest) -> dict[str, Any]:
-    """Return the verdict. Where the repository has no such ref, a text is judged by itself."""
+    """Return the verdict. If the repository has no such ref, a text is checked without it."""
     try:
         context, text = await _context(maker, lint_request)
         return await maker.in_thread(_judge, text or "", context, lint_request)
@@ -43,7 +43,7 @@ async def lint(maker: PipelineMaker, lint_request: LintRequest) -> dict[str, Any
 
 
 async def _context(maker: PipelineMaker, lint_request: LintRequest) -> tuple[Context, str | None]:
-    """Raises `PipelineRefused` and `CiConfigError`."""
+    """Return the context and the text. Raise `PipelineRefused` and `CiConfigError`."""
     try:
         resolved = maker.resolve(lint_request.project_id, lint_request.ref)
     except PipelineRefused:
@@ -51,17 +51,17 @@ async def _context(maker: PipelineMaker, lint_request: LintRequest) -> tuple[Con
             raise
         template = other_files.templates(maker.settings.ci_templates_dir)
         return Context(project_id=lint_request.project_id, template=template), lint_request.text
-    context, text = await maker.context(_wanted(lint_request, resolved, lint_request.text))
+    context, text = await maker.context(_pipeline_request(lint_request, resolved, lint_request.text))
     if not lint_request.plans or lint_request.plans_on is None:
         return context, text
     elsewhere = maker.resolve(lint_request.project_id, lint_request.plans_on)
     if elsewhere == resolved:
         return context, text
-    # as if somebody had sent it: on a protected ref its rules are not told what is protected
-    return await maker.context(_wanted(lint_request, elsewhere, text))
+    # as if somebody had sent it: its rules must not see protected variables even on a protected ref
+    return await maker.context(_pipeline_request(lint_request, elsewhere, text))
 
 
-def _wanted(lint_request: LintRequest, on: Resolved, text: str | None) -> PipelineRequest:
+def _pipeline_request(lint_request: LintRequest, on: Resolved, text: str | None) -> PipelineRequest:
     return PipelineRequest(
         project_id=lint_request.project_id,
         ref=on.name,
@@ -74,7 +74,7 @@ def _wanted(lint_request: LintRequest, on: Resolved, text: str | None) -> Pipeli
 
 
 def _judge(text: str, context: Context, lint_request: LintRequest) -> dict[str, Any]:
-    """Raises `CiConfigError`."""
+    """Return the verdict on a text that can be read. Raise `CiConfigError`."""
     read = configuration.read(text, context)
     plan = pipeline.plan(read, context)
     errors = [plan.reason] if lint_request.plans and plan.reason else []
@@ -86,20 +86,20 @@ def _judge(text: str, context: Context, lint_request: LintRequest) -> dict[str, 
     }
 
 
-def _included(one: Included, context: Context) -> dict[str, Any]:
+def _included(included: Included, context: Context) -> dict[str, Any]:
     server = context.known().get("CI_SERVER_URL", "")
-    source = one.source
+    source = included.source
     base = f"{server}/{source.project}/-" if source is not None else ""
-    at = quote(f"{source.sha}/{one.path}") if source is not None else ""
-    raw = {"remote": one.location, "component": None, "template": None}
+    at = quote(f"{source.sha}/{included.path}") if source is not None else ""
+    raw = {"remote": included.location, "component": None, "template": None}
     return {
-        "type": one.type,
-        "location": one.location,
+        "type": included.type,
+        "location": included.location,
         "blob": f"{base}/blob/{at}" if source is not None else None,
-        "raw": raw.get(one.type, f"{base}/raw/{at}"),
-        "extra": one.extra,
-        "context_project": one.context.project or None,
-        "context_sha": one.context.sha or None,
+        "raw": raw.get(included.type, f"{base}/raw/{at}"),
+        "extra": included.extra,
+        "context_project": included.context.project or None,
+        "context_sha": included.context.sha or None,
     }
 
 

@@ -1,5 +1,5 @@
-"""What configurations include beside the pipeline's own files and those of the web: files of other projects, components
-by their versions, artifacts of the parent pipeline, and the operator's templates."""
+"""Files that configurations include from elsewhere than their own repository and remote URLs: files of other
+projects, components by version, artifacts of the parent pipeline, and the operator's templates."""
 
 import asyncio
 import functools
@@ -24,7 +24,7 @@ from api_server.namespaces.resources import Project
 from api_server.state.database import Database
 from api_server.zip_files import DamagedError, ZipFiles
 
-#: The newest releases of a project, by which versions are found.
+#: Number of a project's newest releases that are searched for versions.
 MOST_RELEASES = 10_000
 LATEST = "~latest"
 _PARTIAL = re.compile(r"\d{1,9}(?:\.\d{1,9})?", re.ASCII)
@@ -33,31 +33,31 @@ _SEMANTIC = re.compile(r"v?(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?P<prerelease>-[\w.-]
 
 
 def newest(tags: Iterable[str], version: str) -> str | None:
-    """Return the tag with the highest semantic version of those that `1.2`, `1` or `~latest` stands for.
+    """Return the tag with the highest semantic version that matches `1.2`, `1` or `~latest`, or None.
 
-    Versions before a release, such as `1.0.1-rc`, are not among them.
+    Prereleases, such as `1.0.1-rc`, do not match.
     """
     asked = () if version == LATEST else tuple(map(int, version.split(".")))
-    found = None
+    best = None
     for tag in tags:
         match = _SEMANTIC.fullmatch(tag)
         if match is None or match["prerelease"]:
             continue
         numbers = tuple(int(number) for number in match.groups()[:3])
-        if numbers[: len(asked)] == asked and (found is None or numbers > found[0]):
-            found = numbers, tag
-    return found[1] if found is not None else None
+        if numbers[: len(asked)] == asked and (best is None or numbers > best[0]):
+            best = numbers, tag
+    return best[1] if best is not None else None
 
 
 @attrs.frozen(eq=False)
 class _OtherProject:
-    """A project that may be read, for a thread."""
+    """A readable project, for use in a thread."""
 
     project: Project
     database: Database
     repositories: Repositories
     loop: asyncio.AbstractEventLoop
-    #: By id: one object for each, however it was named.
+    #: By id: one object for each commit, however it was named.
     commits: dict[str, context.Repository] = attrs.field(factory=dict)
 
     @functools.cached_property
@@ -71,8 +71,8 @@ class _OtherProject:
     def releases(self) -> dict[str, str]:
         """The commits of the releases by tag."""
         asked = creation_queries.release_commits(self.database, self.project.id, MOST_RELEASES)
-        found = asyncio.run_coroutine_threadsafe(asked, self.loop).result()
-        return {release.tag: release.sha for release in found}
+        releases = asyncio.run_coroutine_threadsafe(asked, self.loop).result()
+        return {release.tag: release.sha for release in releases}
 
     @functools.cached_property
     def tags(self) -> list[str]:
@@ -83,9 +83,10 @@ class _OtherProject:
         return None if commit is None else self._repository(commit)
 
     def version(self, version: str) -> Version | None:
-        """Return what a version names: a commit, the versions that a short one stands for, a release, a tag, a branch.
+        """Return the target of a version: a commit, the newest match of a partial version, a release, a tag,
+        or a branch.
 
-        Versions are those of the releases, or of the tags if no release has one.
+        Versions are those of the releases, or those of the tags if no release has one.
         """
         if _FULL_SHA.fullmatch(version):
             return self._version(self._commit(version))
@@ -104,7 +105,7 @@ class _OtherProject:
         return newest(self.tags, version)
 
     def _released(self, tag: str) -> str | None:
-        """Return the commit of the release of a tag, or of the tag if that has no release."""
+        """Return the commit of the release of a tag, or of the tag itself if it has no release."""
         return (self._commit(self.releases[tag]) if tag in self.releases else None) or self._commit(
             TAGS + tag
         )
@@ -142,8 +143,8 @@ def other_projects(
         project = asyncio.run_coroutine_threadsafe(asked, loop).result()
         if project is None or not project.reads_repository:
             return None
-        found = _OtherProject(project, database, repositories, loop)
-        return OtherProject(at=found.at, version=found.version)
+        other_project = _OtherProject(project, database, repositories, loop)
+        return OtherProject(at=other_project.at, version=other_project.version)
 
     return find
 
@@ -168,9 +169,9 @@ def artifacts_of_parent(
                     f"exceeds maximum of {_mebibytes(MAX_BYTES)}"
                 )
             if member is not None:
-                pieces = zip_files.unpack(archive.object_key, archive.size, member)
-                return b"".join([piece async for piece in pieces]).decode(errors="replace")
-        except (FileNotFoundError, DamagedError):  # removed a moment ago, or no whole archive
+                chunks = zip_files.unpack(archive.object_key, archive.size, member)
+                return b"".join([chunk async for chunk in chunks]).decode(errors="replace")
+        except (FileNotFoundError, DamagedError):  # removed a moment ago, or damaged
             pass
         raise CiConfigError(f"Path `{path}` does not exist inside the `{job}` artifacts archive!")
 
@@ -186,8 +187,8 @@ def _mebibytes(size: int) -> str:
 
 
 def templates(folder: Path | None) -> Callable[[str], str | None]:
-    """Return `Context.template` for the operator's folder: it reads regular files inside it, whose links lead nowhere
-    else."""
+    """Return `Context.template` for the operator's folder: it reads regular files inside it, and no links
+    that lead out of it."""
     if folder is None:
         return context.no_templates
 
@@ -199,7 +200,7 @@ def templates(folder: Path | None) -> Callable[[str], str | None]:
                 return None
             with file.open("rb") as opened:
                 content = opened.read(MAX_BYTES + 1)
-        except (OSError, ValueError, RuntimeError):  # also of a path with a NUL, and of links in a circle
+        except (OSError, ValueError, RuntimeError):  # including a path with a NUL, and links in a cycle
             return None
         if len(content) > MAX_BYTES:
             raise CiConfigError(too_big(file.stat().st_size, MAX_BYTES))

@@ -1,4 +1,4 @@
-"""Planning configurations in threads, within limits, with the files that they include of the web."""
+"""Planning configurations in threads, within limits, with the remote files that they include."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
@@ -28,16 +28,16 @@ from common.interpreter import large_work
 PLANNED_AT_A_TIME = 2
 PLANNED_FOR_ONE = 1
 PLANNING_TIMEOUT = 30
-#: Different regular expressions and path patterns in one file, and the seconds of the processor's time that they may
-#: take; and those of all files of one project together, which begin anew each minute.
+#: Maximum number of different regular expressions and path patterns in one file, and the maximum processor
+#: time in seconds that they may take, in one file and in all files of one project per minute.
 EXPRESSIONS = 1000
 EXPRESSION_SECONDS = 2.0
 EXPRESSION_SECONDS_A_MINUTE = 10.0
 
 
 class Limits:
-    """How many pipelines are made and files tried out in a minute, and how many are planned at a time, in this
-    process."""
+    """The limits of this process: how many pipelines are created and files checked in a minute, and how many
+    are planned at a time."""
 
     def __init__(self, settings: Settings) -> None:
         self.rate = RateLimiter("pipelines", lambda: settings.pipeline_rate_limit)
@@ -46,7 +46,7 @@ class Limits:
         self.planning = ConcurrencyLimiter(PLANNED_AT_A_TIME, PLANNED_FOR_ONE, timeout=PLANNING_TIMEOUT)
 
     def expressions(self, project_id: int) -> Allowance:
-        """Return what the regular expressions and path patterns of a file of the project may cost."""
+        """Return the allowance for the regular expressions and path patterns of a file of the project."""
         within = self._expressions.get(project_id)
         if within is None:
             within = self._expressions[project_id] = Allowance(EXPRESSION_SECONDS_A_MINUTE)
@@ -65,7 +65,7 @@ LIMITS = Key[Limits]("pipeline_limits")
 #: Seconds that one file may take, and that all files of one configuration may take.
 FILE_SECONDS = 10
 ALL_SECONDS = 30
-#: Requests of one process at a time, those for one project, and the seconds that others wait for their turn.
+#: Concurrent requests of one process, those for one project, and the seconds that others wait for their turn.
 FETCHED_AT_A_TIME = 20
 FETCHED_FOR_ONE = 10
 FETCHING_TIMEOUT = 10
@@ -74,14 +74,14 @@ MAX_REDIRECTS = 3
 
 @attrs.define
 class _BytesLeft:
-    """Bytes that the files of one configuration may still have together."""
+    """The number of bytes that the files of one configuration may still have."""
 
     left: int = MAX_TOTAL_BYTES
 
 
 @attrs.frozen
 class RemoteFiles:
-    """Fetches files of the web for one process."""
+    """Fetches remote files for one process."""
 
     services: Services
     limiter: ConcurrencyLimiter = attrs.field(
@@ -90,18 +90,18 @@ class RemoteFiles:
     file_seconds: float = FILE_SECONDS
 
     async def fetch(self, urls: Iterable[str], project_id: int) -> Mapping[str, RemoteFile]:
-        """Return what is at these URLs, each fetched as anybody may read it.
+        """Return the files at these URLs, fetched without credentials.
 
-        The project's share of the fetches is limited. What goes wrong at one URL is in its `RemoteFile`; nothing is
-        raised.
+        The project's share of the fetches is limited. A failure at one URL is recorded in its `RemoteFile`;
+        no errors are raised.
         """
-        wanted, allowance = list(urls), _BytesLeft()
-        files = await asyncio.gather(*(self._file(url, project_id, allowance) for url in wanted))
-        return dict(zip(wanted, files, strict=True))
+        all_urls, allowance = list(urls), _BytesLeft()
+        files = await asyncio.gather(*(self._file(url, project_id, allowance) for url in all_urls))
+        return dict(zip(all_urls, files, strict=True))
 
     async def _file(self, url: str, project_id: int, allowance: _BytesLeft) -> RemoteFile:
         try:
-            async with self.limiter.place(project_id), asyncio.timeout(self.file_seconds):
+            async with self.limiter.slot(project_id), asyncio.timeout(self.file_seconds):
                 policy = await self.services[OUTGOING_POLICY]()
                 await check_url(url, policy, self.services[RESOLVER], schemes=HTTP_SCHEMES)
                 return await self._answer(url, allowance)
@@ -109,7 +109,7 @@ class RemoteFiles:
             return RemoteFile(problem=f"could not be fetched because it is blocked: {problem}!")
         except (TimeoutError, TooBusy):
             return RemoteFile(problem="could not be fetched because of a timeout error!")
-        except (aiohttp.ClientError, OSError, ValueError):  # their texts may have the URL in them
+        except (aiohttp.ClientError, OSError, ValueError):  # their texts may contain the URL
             return RemoteFile(problem="could not be fetched because of HTTP error!")
 
     async def _answer(self, url: str, allowance: _BytesLeft) -> RemoteFile:
@@ -152,16 +152,16 @@ async def plan_in_thread(
 ) -> T:
     """Run a function that plans a file, which may take a second, in a thread.
 
-    Only some run at a time, since they share Python and the threads. The function is called again whenever it turns out
-    to need files of the web, so that no thread waits for them. Raises `CiConfigError` where that, or its expressions,
-    take too long.
+    Only a few run at a time, since they share Python's lock and the threads. The function is called again
+    whenever it needs remote files, so that no thread waits for them. Raise `CiConfigError` if the files or
+    the expressions take too long.
     """
     loop = asyncio.get_running_loop()
     allowance = limits.expressions(planned.project_id)
     begun = loop.time()
     while True:
         try:
-            async with limits.planning.place(planned.project_id):
+            async with limits.planning.slot(planned.project_id):
                 with allowed(allowance), large_work():
                     return await asyncio.to_thread(planning, text, planned, *args, **kwargs)
         except TooBusy as problem:

@@ -16,11 +16,11 @@ from api_server.state.statements import Query
 
 ENTITIES = read_sql(__package__)
 
-#: Filters of a list. Conditions that are not needed are left out of the statement rather than switched off
-#: in it, because the planner then knows how many rows pass and chooses a fitting index.
+#: Filters of a list. Conditions that are not needed are left out of the statement instead of being disabled
+#: in it, because then the planner can estimate the number of rows and choose a suitable index.
 _CONDITIONS = {
     "statuses": "pipelines.status = ANY (%(statuses)s::text[])",
-    "status": "pipelines.status = %(status)s",  # one of them is a place in an index in the list's order
+    "status": "pipelines.status = %(status)s",  # with one status, an index yields the list's order
     "source": "pipelines.source = %(source)s",
     "ref": "pipelines.ref = %(ref)s",
     "sha": "pipelines.sha = %(sha)s",
@@ -33,9 +33,9 @@ _CONDITIONS = {
     "created_before": "pipelines.created_at < %(created_before)s::timestamptz",
 }
 FILTERS = tuple(name for name in _CONDITIONS if name not in ("statuses", "status"))
-#: Child pipelines are listed only where they are asked for (decision D11).
+#: Child pipelines are listed only on request (decision D11).
 _NO_CHILDREN = "pipelines.source <> 'parent_pipeline'"
-#: One index look-up for each ref, and not one for each pipeline.
+#: One index look-up for each ref instead of one for each pipeline.
 _REFS = """
     WITH RECURSIVE refs AS (
         (SELECT pipelines.ref FROM pipelines
@@ -84,18 +84,18 @@ async def list_pipelines(
     newest_of: Literal["branches", "tags"] | None,
     filters: Mapping[str, Any],
 ) -> ListPage:
-    """Return a project's pipelines that pass `statuses` and `FILTERS` (None: all do).
+    """Return a project's pipelines that match `statuses` and `FILTERS` (None: no filter).
 
-    With `newest_of`, only those that are the newest of their ref. Child pipelines are listed only where `source` says
-    so.
+    With `newest_of`, include only the newest of each ref. Include child pipelines only if `source` requests
+    them.
     """
-    wanted = {name: value for name, value in filters.items() if value is not None}
-    if len(wanted.get("statuses", ())) == 1:
-        (wanted["status"],) = wanted.pop("statuses")
-    listing = _listing(_OF_PROJECT if newest_of is None else _NEWEST_OF_REFS, frozenset(wanted))
+    conditions = {name: value for name, value in filters.items() if value is not None}
+    if len(conditions.get("statuses", ())) == 1:
+        (conditions["status"],) = conditions.pop("statuses")
+    listing = _listing(_OF_PROJECT if newest_of is None else _NEWEST_OF_REFS, frozenset(conditions))
     if newest_of is not None:
-        wanted["of_tags"] = newest_of == "tags"
-    return await listing.read(database, page, project_id=project_id, **wanted)
+        conditions["of_tags"] = newest_of == "tags"
+    return await listing.read(database, page, project_id=project_id, **conditions)
 
 
 OF_MERGE_REQUEST = ListQuery(
@@ -115,7 +115,8 @@ OF_MERGE_REQUEST = ListQuery(
 async def list_pipelines_of_merge_request(
     database: Executor, page: Page, merge_request_id: int, *, project_id: int, branch: str, shas: list[str]
 ) -> ListPage:
-    """A merge request's own pipelines, and those of its source branch for any of these commits; no child pipelines."""
+    """Return a merge request's own pipelines, and those of its source branch for any of these commits,
+    without child pipelines."""
     return await OF_MERGE_REQUEST.read(
         database, page, id=merge_request_id, project_id=project_id, ref=branch, shas=shas
     )
@@ -142,13 +143,13 @@ async def show_pipeline(database: Executor, project_id: int, pipeline_id: int) -
     )
 )
 async def show_latest_pipeline(database: Executor, project_id: int, ref: str, *, tag: bool) -> str:
-    """Return the newest pipeline of a branch or tag that is no child pipeline."""
+    """Return the newest pipeline of a branch or tag, except child pipelines."""
 
 
 @attrs.frozen
 class Pipeline:
-    """A pipeline as far as its jobs and who may change it go; `ref` is the short name of the branch or tag by whose
-    protection that is judged."""
+    """A pipeline with the data for its jobs and for the rights to change it; `ref` is the short name of the
+    branch or tag whose protection decides."""
 
     id: int
     user_id: int | None
@@ -168,12 +169,12 @@ class Pipeline:
     prepared=True,
 )
 async def find_pipeline(database: Executor, project_id: int, pipeline_id: int) -> Pipeline:
-    """Return the pipeline. Raises NotFound where it is not the project's."""
+    """Return the pipeline. Raise NotFound if it does not belong to the project."""
 
 
 @attrs.frozen
 class PipelineVariable:
-    """A variable that was given to a pipeline when it was started; its value encrypted."""
+    """A variable that was given to a pipeline when it was started; its value is encrypted."""
 
     key: str
     value: bytes
@@ -193,15 +194,15 @@ LOCK_PIPELINE = """
 
 
 async def lock_pipeline(transaction: Transaction, pipeline_id: int) -> bool:
-    """Lock the pipeline; return whether it exists. Whoever moves its jobs locks it first, so that each sees what the
-    others did."""
+    """Lock the pipeline and return whether it exists. Every transaction that changes its jobs locks it first,
+    so that each sees the changes of the others."""
     return await transaction.value(LOCK_PIPELINE, id=pipeline_id) is not None
 
 
 @attrs.frozen
 class PipelineFollowers:
-    """Who has to hear of a pipeline's new status: the bridge that started it, bridges that mirror it, or a merge
-    request that is merged automatically as soon as it succeeds."""
+    """The followers of a pipeline's status: the bridge that started it, bridges that mirror it, and a merge
+    request that is merged automatically when it succeeds."""
 
     source_job_id: int | None
     is_mirrored: bool
@@ -226,7 +227,7 @@ class PipelineFollowers:
 async def set_pipeline_status(
     transaction: Transaction, pipeline_id: int, status: Status
 ) -> PipelineFollowers | None:
-    """Set the status; return None where it is not new."""
+    """Set the status and return the followers, or None if it has not changed."""
 
 
 @statement("""
@@ -237,7 +238,7 @@ async def delete_pipeline(transaction: Transaction, pipeline_id: int) -> None: .
 
 @attrs.frozen
 class Superseded:
-    """A pipeline that a newer one has made superfluous: all of it, or `partly`, the jobs that may be interrupted."""
+    """A pipeline that a newer one supersedes completely or, if `partly`, in its interruptible jobs."""
 
     id: int
     partly: bool
@@ -269,10 +270,10 @@ SUPERSEDED = Query(
 
 
 async def superseded(database: Executor, pipeline_id: int, head: str | None) -> list[Superseded]:
-    """Return the older pipelines of a pipeline's branch or merge request that their files let end.
+    """Return the older pipelines of a pipeline's branch or merge request whose files allow canceling them.
 
-    They are of the last three days and for other commits (and not for `head`); `workflow:auto_cancel:on_new_commit`
-    decides, where the project allows it.
+    They are from the last three days and for other commits (and not for `head`);
+    `workflow:auto_cancel:on_new_commit` decides, if the project allows it.
     """
     return await database.rows(SUPERSEDED, id=pipeline_id, head=head)
 
@@ -284,7 +285,7 @@ INTERRUPTIBLE_JOBS = """
 
 
 async def interruptible_jobs(database: Executor, pipeline_id: int) -> set[int]:
-    """Return the ids of the jobs that may be ended when something newer comes."""
+    """Return the ids of the jobs that may be canceled when a newer pipeline is created."""
     return set(await database.value(INTERRUPTIBLE_JOBS, pipeline_id=pipeline_id))
 
 
@@ -295,5 +296,5 @@ async def interruptible_jobs(database: Executor, pipeline_id: int) -> set[int]:
             AND pipelines.auto_cancel_on_job_failure = 'all')
 """)
 async def cancels_on_failure(database: Executor, job_id: int) -> bool:
-    """Return whether the failure of this job, which nobody retries, ends the others of its pipeline
+    """Return whether the failure of this job, if it is not retried, cancels the others of its pipeline
     (`workflow:auto_cancel:on_job_failure`)."""

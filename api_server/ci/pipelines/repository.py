@@ -1,4 +1,5 @@
-"""What pipelines read from the repository: a commit with its configuration, and what a ref names."""
+"""The data that pipelines read from the repository: a commit with its configuration, and the target of a
+ref."""
 
 import asyncio
 import datetime
@@ -18,14 +19,14 @@ from api_server.git.repositories import Repositories, Repository
 
 #: The path of the configuration unless the project sets another.
 DEFAULT_PATH = ".gitlab-ci.yml"
-#: How many paths of a commit or a change are compared with patterns.
+#: Maximum number of paths of a commit or a change that are compared with patterns.
 MOST_PATHS = 200_000
 
 
 @attrs.frozen(kw_only=True)
 class Commit:
-    """What a pipeline is planned from: `commit` as answers show it, and `text` of the configuration or None without
-    one, or with one that is refused as it stands: `problem` says why."""
+    """The commit from which a pipeline is planned: `commit` as answers show it, and the configuration's
+    `text`, or None if there is none or if it is refused unread, for the reason in `problem`."""
 
     repository: Repository
     sha: str
@@ -36,7 +37,7 @@ class Commit:
 
     @property
     def description(self) -> predefined.Commit:
-        """What `CI_COMMIT_*` variables are made of."""
+        """The values of the `CI_COMMIT_*` variables."""
         return predefined.Commit(
             sha=self.sha,
             message=self.commit["message"],
@@ -53,8 +54,9 @@ def for_planning(
     loop: asyncio.AbstractEventLoop,
     changed_from: str = NO_COMMIT,
 ) -> context.Repository:
-    """A commit of the project at a full path, for a thread: what takes git a while is read by the loop, which must not
-    wait for it. `changed_from` is the commit that it is compared with where rules ask what has changed."""
+    """Return a commit of the project at a full path, for use in a thread: long git operations run in the
+    event loop `loop`, which must not wait for the thread. `changed_from` is the commit to compare with if
+    rules ask for changes."""
 
     @functools.cache
     def changed() -> Collection[str] | None:
@@ -77,10 +79,11 @@ def for_planning(
 async def read_commit(
     repositories: Repositories, project_id: int, sha: str, *, tag: str | None, path: str
 ) -> Commit:
-    """Raises `NotFoundError` without the commit, `RepositoryMissingError` without a repository."""
+    """Return the commit. Raise `NotFoundError` without the commit, `RepositoryMissingError` without a
+    repository."""
     repository = repositories.open(project_id)
     commit = commits.commit_data(repository, sha)
-    found = references.tag(repository, tag) if tag is not None else None
+    resolved_tag = references.tag(repository, tag) if tag is not None else None
     text, problem = None, None
     try:
         text = await asyncio.to_thread(read_text, repository, sha, path)
@@ -90,16 +93,17 @@ async def read_commit(
         repository=repository,
         sha=sha,
         commit=commit,
-        tag_message=(found.message or "") if found is not None else "",
+        tag_message=(resolved_tag.message or "") if resolved_tag is not None else "",
         text=text,
         problem=problem,
     )
 
 
 def resolve_ref(repositories: Repositories, project_id: int, ref: str) -> references.Resolved | None:
-    """Return the branch or tag that `ref` names, in short or in full; None for anything else and without a repository.
+    """Return the branch or tag that `ref` names, by its short or full name; None for any other name and
+    without a repository.
 
-    Raises `AmbiguousNameError`.
+    Raise `AmbiguousNameError`.
     """
     try:
         return references.resolve_unambiguous(repositories.open(project_id), ref)
@@ -108,9 +112,9 @@ def resolve_ref(repositories: Repositories, project_id: int, ref: str) -> refere
 
 
 def read_text(repository: Repository, sha: str, path: str) -> str | None:
-    """Return the text of a file of a commit; None where there is no such file.
+    """Return the text of a file of a commit, or None if there is no such file.
 
-    Raises `CiConfigError` where it is too large for a configuration.
+    Raise `CiConfigError` if it is too large for a configuration.
     """
     entry = trees.find_entry(repository, sha, path.strip("/"))
     if entry is None or not entry.is_blob:
@@ -126,7 +130,7 @@ def _blob_id(repository: Repository, sha: str, path: str) -> str | None:
 
 
 async def _paths(repository: Repository, sha: str) -> Collection[str]:
-    """Return all paths. Raises `CiConfigError` where there are so many that nobody would wait for them."""
+    """Return all paths. Raise `CiConfigError` if there are too many."""
     try:
         return await trees.paths(repository, sha, MOST_PATHS)
     except GitLimitError:
@@ -140,12 +144,13 @@ async def _changed(repository: Repository, before_sha: str, sha: str) -> Collect
         return None
     try:
         return await trees.changed_paths(repository, before_sha, sha, MOST_PATHS)
-    except (NotFoundError, GitLimitError):  # the old one may be collected meanwhile
+    except (NotFoundError, GitLimitError):  # the old commit may have been garbage-collected
         return None
 
 
 async def _changed_since(repository: Repository, ref: str, sha: str) -> Collection[str] | None:
-    """Raises `CiConfigError` where there is no such ref."""
+    """Return the changed paths since the merge base with a ref. Raise `CiConfigError` if there is no such
+    ref."""
     resolved = references.resolve(repository, ref)
     if resolved is None:
         raise CiConfigError("rules:changes:compare_to is not a valid ref")

@@ -1,5 +1,5 @@
-"""The states of a job and the one table of what may follow what, which `job_queries.TRANSIT` has PostgreSQL enforce;
-the common status of many jobs, and which jobs of a pipeline go on now. Pure."""
+"""The states of a job and the table of their transitions, which `job_queries.TRANSIT` enforces in PostgreSQL;
+the common status of many jobs; and the next jobs of a pipeline. Pure."""
 
 import graphlib
 import itertools
@@ -49,9 +49,9 @@ Event = Literal[
 
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
 EVENTS: Final[tuple[Event, ...]] = get_args(Event)
-#: A job in these statuses has finished.
+#: A job in one of these statuses has finished.
 COMPLETE: Final[frozenset[Status]] = frozenset({"success", "failed", "canceled", "skipped"})
-#: In a runner's hands: the job's token is valid.
+#: A runner executes the job, and its token is valid.
 EXECUTING: Final[frozenset[Status]] = frozenset({"running", "canceling"})
 #: Finished jobs that may be retried.
 RETRYABLE: Final[frozenset[Status]] = frozenset({"success", "failed", "canceled", "canceling"})
@@ -66,7 +66,7 @@ def _to(status: Status, *sources: Status) -> dict[Status, Status]:
 #: Event -> status before -> status after. No other transition is possible.
 TRANSITIONS: Final[dict[Event, dict[Status, Status]]] = {
     "enqueue": _to("pending", "created", "skipped", "manual", "scheduled"),
-    # the same for jobs with a `resource_group`, and for jobs that something has to be prepared for
+    # the same for jobs with a `resource_group`, and for jobs that have to be prepared first
     "wait_for_resource": _to("waiting_for_resource", "created", "skipped", "manual", "scheduled"),
     "prepare": _to("preparing", "created", "skipped", "manual", "scheduled", "waiting_for_resource"),
     "enqueue_waiting_for_resource": _to("pending", "waiting_for_resource"),
@@ -76,7 +76,7 @@ TRANSITIONS: Final[dict[Event, dict[Status, Status]]] = {
     "unschedule": _to("manual", "scheduled"),
     "enqueue_scheduled": _to("pending", "scheduled"),
     "run": _to("running", "pending"),
-    # a job whose runner was never heard of
+    # a job that its runner has not acknowledged
     "take_back": _to("pending", "running"),
     "success": _to("success", "created", *_WAITING, "pending", "running") | _to("canceled", "canceling"),
     "drop": _to("failed", "created", *_WAITING, "pending", "running", "manual", "scheduled")
@@ -87,7 +87,7 @@ TRANSITIONS: Final[dict[Event, dict[Status, Status]]] = {
     "cancel_gracefully": _to("canceling", "running"),
     "force_cancel": _to("canceled", "canceling"),
     "process": _to("created", "skipped", "manual"),
-    # of a bridge whose downstream pipeline runs, again; or waits for somebody, or was skipped, as `mirror` takes over
+    # for a bridge: its downstream pipeline runs again; or it is manual or skipped, which `mirror` takes over
     "reopen": _to("running", "success", "failed", "manual", "skipped"),
     "mirror_manual": _to("manual", "running"),
     "mirror_skipped": _to("skipped", "running"),
@@ -95,7 +95,7 @@ TRANSITIONS: Final[dict[Event, dict[Status, Status]]] = {
 
 
 class StatusPart(Protocol):
-    """A job as far as its part in the common status is concerned."""
+    """The attributes of a job that contribute to the common status."""
 
     @property
     def status(self) -> Status: ...
@@ -108,7 +108,7 @@ _WARNING = "warning"
 #: Kinds that do not affect the common status of the others.
 _NEUTRAL = frozenset({_WARNING, _IGNORED})
 
-#: Tried in this order: a status, and the kinds that all parts have to be of.
+#: Tried in this order: a status, and the kinds that all parts must belong to.
 _ONLY: tuple[tuple[Status, frozenset[str]], ...] = (
     ("skipped", frozenset({"skipped", _IGNORED})),
     ("success", frozenset({"success", "skipped"}) | _NEUTRAL),
@@ -117,7 +117,7 @@ _ONLY: tuple[tuple[Status, frozenset[str]], ...] = (
     ("canceled", frozenset({"canceled", "success", "skipped"}) | _NEUTRAL),
     ("pending", frozenset({"pending", "created", "skipped"}) | _NEUTRAL),
 )
-#: Then tried in this order: a status, and the kinds of which one part is enough.
+#: Tried next, in this order: a status, and the kinds of which one part is enough.
 _ANY: tuple[tuple[Status, frozenset[str]], ...] = (
     ("canceling", frozenset({"canceling"})),
     ("running", frozenset({"running", "pending"})),
@@ -136,8 +136,8 @@ def composite_status(parts: Iterable[StatusPart]) -> Status | None:
 
 
 def composite_status_of_needs(parts: Iterable[StatusPart]) -> Status | None:
-    """As `composite_status`, for the jobs that another one needs: it waits for all of them, and is skipped if any
-    is."""
+    """Return the status like `composite_status`, for the jobs that another one needs: it waits for all of
+    them, and is skipped if any is."""
     kinds = _status_kinds(parts)
     if not kinds <= COMPLETE | _NEUTRAL:
         return "pending"
@@ -151,14 +151,14 @@ def _status_kinds(parts: Iterable[StatusPart]) -> set[str]:
 
 
 def _status_kind(part: StatusPart) -> str:
-    """Return what a job adds to the common status: its own status, or that it does not count."""
+    """Return the contribution of a job to the common status: its own status, or a neutral kind."""
     if part.allow_failure and part.status in ("failed", "canceled"):
         return _WARNING
     return _IGNORED if part.allow_failure and part.status == "manual" else part.status
 
 
 def _status_of_kinds(kinds: set[str]) -> Status | None:
-    """As `composite_status`, for jobs of these kinds."""
+    """Return the status like `composite_status`, for jobs of these kinds."""
     if not kinds:
         return None
     for status, allowed in _ONLY:
@@ -182,29 +182,30 @@ _RUNS_AFTER: Mapping[str, frozenset[Status]] = {
 
 @attrs.frozen(kw_only=True)
 class OrderedJob:
-    """A job as far as the order of its pipeline is concerned."""
+    """The attributes of a job that determine the order of its pipeline."""
 
     id: int
     project_id: int
-    #: `external`: reported by another system; this service does not move it.
+    #: `external`: reported by another system; this service does not change its state.
     kind: Literal["build", "bridge", "external"]
     status: Status
     name: str
     stage_index: int
-    #: Names; None: all jobs of earlier stages.
+    #: Names of jobs; None: all jobs of earlier stages.
     needs: list[str] | None
     when_run: str
     allow_failure: bool
     resource_group: str | None
-    #: Its runner knows the status `canceling`.
+    #: Whether its runner supports the status `canceling`.
     cancels_gracefully: bool
 
 
 def next_events(jobs: Iterable[OrderedJob]) -> list[tuple[int, Event]]:
-    """What happens to the jobs in status `created` whose turn has come (or never will): their ids with the event.
+    """Return the ids and events of the jobs in status `created` whose turn has come, or that will never run.
 
-    `jobs` are the latest ones of the pipeline. Each is looked at once, after all that it waits for, so that those which
-    are skipped bring the turn of others: the result is complete, and asking again after it has happened gives nothing.
+    `jobs` are the latest ones of the pipeline. Each is considered once, after all that it waits for, so that
+    skipped jobs let later ones proceed in the same call: the result is complete, and another call after
+    applying it returns nothing.
     """
     known: dict[str, OrderedJob] = {}
     events: list[tuple[int, Event]] = []
@@ -225,16 +226,16 @@ def next_events(jobs: Iterable[OrderedJob]) -> list[tuple[int, Event]]:
 
 
 def enqueuing(job: OrderedJob) -> Event:
-    """Return the event by which a job is enqueued for runners."""
+    """Return the event that enqueues a job for runners."""
     return "enqueue" if job.resource_group is None else "wait_for_resource"
 
 
 def dependents(jobs: Sequence[OrderedJob], of: Iterable[str]) -> set[str]:
-    """Return the names of the jobs that come after those named: by stage for jobs without `needs`, else by need,
-    transitively."""
+    """Return the names of the jobs that come after those named: by stage for jobs without `needs`, otherwise
+    by need, transitively."""
     reached = set(of)
     first = min((job.stage_index for job in jobs if job.name in reached), default=None)
-    found: set[str] = set()
+    later: set[str] = set()
     for job in itertools.chain.from_iterable(_in_order(jobs)):
         if job.name in reached:
             continue
@@ -244,12 +245,12 @@ def dependents(jobs: Sequence[OrderedJob], of: Iterable[str]) -> set[str]:
             comes_after = first is not None and job.stage_index > first
         if comes_after:
             reached.add(job.name)
-            found.add(job.name)
-    return found
+            later.add(job.name)
+    return later
 
 
 def _in_order(jobs: Iterable[OrderedJob]) -> Iterator[list[OrderedJob]]:
-    """Return the jobs by stage; within a stage each after those that it needs."""
+    """Yield the jobs by stage, each after the jobs of the same stage that it needs."""
     for _, stage in itertools.groupby(
         sorted(jobs, key=lambda job: job.stage_index), lambda job: job.stage_index
     ):

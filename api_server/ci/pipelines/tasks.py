@@ -1,5 +1,5 @@
-"""The background work of pipelines: it makes the pipelines of pushes, starts and follows those of bridges, and does
-what moving a job sets off."""
+"""The background work of pipelines: it creates the pipelines of pushes, starts and follows those of bridges,
+and continues after a job's state has changed."""
 
 import base64
 import functools
@@ -35,7 +35,8 @@ from api_server.state.secrets import Vault
 from api_server.web.routes import Role
 
 _FAILS = {"event": "drop", "failure_reason": "downstream_pipeline_failed"}
-#: Status of the downstream pipeline -> event of a bridge that runs and waits for it; with others it goes on waiting.
+#: Status of the downstream pipeline -> event of a running bridge that waits for it; with other statuses it
+#: keeps waiting.
 _TAKEN_OVER: dict[str, dict[str, Any]] = {
     "success": {"event": "success"},
     "failed": _FAILS,
@@ -47,7 +48,8 @@ _OF_UPSTREAM = _MIRRORED | {"failed": {"event": "drop", "failure_reason": "unkno
 
 
 async def start_bridge(maker: PipelineMaker, job_id: int) -> None:
-    """Start the pipeline that a pending bridge asks for, once, or have the bridge mirror the one that it names."""
+    """Start the pipeline that a pending bridge requests, once, or let the bridge mirror the one that it
+    names."""
     bridge = await job_queries.find_bridge(maker.database, job_id)
     if bridge is None or bridge.status != "pending":
         return
@@ -56,11 +58,11 @@ async def start_bridge(maker: PipelineMaker, job_id: int) -> None:
         await _begin_to_mirror(maker.database, bridge, planned.upstream)
         return
     try:
-        wanted = await _request_of_bridge(maker, bridge, planned)
+        request = await _request_of_bridge(maker, bridge, planned)
         await (
-            maker.make(wanted)
-            if wanted.source == "parent_pipeline"
-            else creation.make_with_rights(maker, wanted)
+            maker.make(request)
+            if request.source == "parent_pipeline"
+            else creation.make_with_rights(maker, request)
         )
         reason = None
     except PipelineRefused as refused:
@@ -71,11 +73,12 @@ async def start_bridge(maker: PipelineMaker, job_id: int) -> None:
         elif await transitions.advance(transaction, job_id, "run") and not _depends(planned):
             await transitions.advance(transaction, job_id, "success")
     await follow_bridge(maker.database, job_id)
-    await cancel_child(maker.database, job_id)  # the bridge may have been while the pipeline was made
+    await cancel_child(maker.database, job_id)  # the bridge may have been canceled meanwhile
 
 
 async def _begin_to_mirror(database: Database, bridge: Bridge, path: str) -> None:
-    """Have a bridge mirror the newest pipeline of the default branch of a project, with the rights of its user."""
+    """Let a bridge mirror the newest pipeline of the default branch of a project, with the rights of its
+    user."""
     project = await _project_of_user(database, path, bridge.user_id)
     async with database.transaction() as transaction:
         event: Event = "drop"
@@ -93,7 +96,8 @@ async def _begin_to_mirror(database: Database, bridge: Bridge, path: str) -> Non
 
 
 async def _project_of_user(database: Database, path: str, user_id: int | None) -> Project | None:
-    """Return the project as the user meets it; None where she does not see it, or is gone or blocked."""
+    """Return the project with the user's rights, or None if the user cannot see it, or has been removed or
+    blocked."""
     user = await creation_queries.active_user(database, user_id)
     if user is None:
         return None
@@ -103,7 +107,7 @@ async def _project_of_user(database: Database, path: str, user_id: int | None) -
 
 
 async def follow_mirrored(database: Database, pipeline_id: int) -> None:
-    """Give the bridges that mirror a pipeline the status of that one."""
+    """Give the bridges that mirror a pipeline its status."""
     after = 0
     while job_ids := await job_queries.mirroring(database, pipeline_id, after=after):
         for job_id in job_ids:
@@ -112,13 +116,15 @@ async def follow_mirrored(database: Database, pipeline_id: int) -> None:
 
 
 async def follow_forgotten_bridges(database: Database) -> None:
-    """Update the bridges whose downstream pipelines have ended or gone unnoticed, for instance with their project."""
+    """Update the bridges whose downstream pipelines have ended unnoticed or have been removed, for instance
+    with their project."""
     for job_id in await job_queries.forgotten_bridges(database):
         await follow_bridge(database, job_id)
 
 
 async def follow_bridge(database: Database, job_id: int) -> None:
-    """Give a bridge the status of the pipeline that it waits for or mirrors. It fails if the pipeline was removed."""
+    """Give a bridge the status of the pipeline that it waits for or mirrors. It fails if the pipeline was
+    removed."""
     async with database.transaction() as transaction:
         await job_queries.lock_pipeline_of(transaction, job_id)
         bridge = await job_queries.find_bridge(transaction, job_id)
@@ -133,7 +139,8 @@ async def follow_bridge(database: Database, job_id: int) -> None:
 
 
 async def _take_over(transaction: Transaction, bridge: Bridge, planned: PlannedJob, status: Status) -> None:
-    """Move a bridge that runs, or has taken over another status, to the status of the pipeline that it follows."""
+    """Give a bridge that is running, or has taken over another status, the status of the pipeline that it
+    follows."""
     mirrored = _OF_UPSTREAM if planned.trigger is None else _MIRRORED
     mirrors = planned.trigger is None or planned.trigger.mirror
     taken_over = (mirrored if mirrors else _TAKEN_OVER).get(status)
@@ -147,7 +154,7 @@ async def _take_over(transaction: Transaction, bridge: Bridge, planned: PlannedJ
 
 
 async def cancel_child(database: Database, job_id: int) -> None:
-    """Cancel the child pipeline of a bridge that was canceled. Pipelines of other projects go on."""
+    """Cancel the child pipeline of a canceled bridge. Pipelines of other projects continue."""
     bridge = await job_queries.find_bridge(database, job_id)
     downstream = await job_queries.find_downstream(database, job_id)
     if bridge is None or downstream is None or bridge.status != "canceled":
@@ -158,7 +165,7 @@ async def cancel_child(database: Database, job_id: int) -> None:
 
 
 async def _request_of_bridge(maker: PipelineMaker, bridge: Bridge, planned: PlannedJob) -> PipelineRequest:
-    """Return the pipeline that the bridge asks for. Raises `PipelineRefused`."""
+    """Return the pipeline that the bridge requests. Raise `PipelineRefused`."""
     if planned.trigger is None or bridge.user_id is None:
         raise PipelineRefused(reason="invalid_bridge_trigger")
     child = planned.trigger.project is None
@@ -191,7 +198,7 @@ async def _request_elsewhere(
     target = await job_queries.project_by_path(maker.database, trigger.project or "", bridge.user_id)
     if target is None:
         raise PipelineRefused(reason="downstream_bridge_project_not_found")
-    member = target.admin or target.role >= Role.DEVELOPER  # others are not even told which refs there are
+    member = target.admin or target.role >= Role.DEVELOPER  # other users must not learn which refs exist
     if not member or target.archived or target.builds_access_level == "disabled":
         raise PipelineRefused(reason="insufficient_bridge_permissions")
     resolved = maker.resolve(target.id, trigger.branch or target.default_branch)
@@ -213,7 +220,7 @@ async def _request_elsewhere(
 async def _forwarded_variables(
     maker: PipelineMaker, bridge: Bridge, planned: PlannedJob, trigger: Trigger
 ) -> tuple[Variable, ...]:
-    """Return the bridge's own variables and those given to its pipeline, as far as `forward` allows. Raises
+    """Return the bridge's own variables and those given to its pipeline, as far as `forward` allows. Raise
     `PipelineRefused`."""
     rows = await queries.pipeline_variables(maker.database, bridge.pipeline_id)
     given = tuple(
@@ -224,7 +231,7 @@ async def _forwarded_variables(
 
 
 def _depends(planned: PlannedJob) -> bool:
-    """Return whether a bridge takes over what becomes of a pipeline."""
+    """Return whether a bridge takes over the status of a pipeline."""
     return planned.trigger is None or planned.trigger.depend or planned.trigger.mirror
 
 
@@ -233,7 +240,8 @@ _KEY = re.compile(r"[A-Za-z0-9_]{1,255}", re.ASCII)
 
 @attrs.frozen
 class PushOptions:
-    """`skip` makes skipped pipelines; `variables` and `inputs` are given to those that run."""
+    """The options of a push. `skip` creates skipped pipelines; `variables` and `inputs` are given to those
+    that run."""
 
     skip: bool = False
     variables: Mapping[str, str] = attrs.field(factory=dict)
@@ -241,8 +249,8 @@ class PushOptions:
 
 
 def push_options(options: Iterable[str]) -> PushOptions:
-    """Return what options mean. Other options, and variables that cannot be one, are ignored; of one name the last
-    counts."""
+    """Return the meaning of the options. Ignore other options and invalid variables; of each name the last
+    one counts."""
     skip, variables, inputs = False, {}, {}
     for option in options:
         name, _, value = option.partition("=")
@@ -269,7 +277,8 @@ async def react_to_push(
     user_id: int | None,
     updates: Sequence[RefUpdate],
 ) -> None:
-    """Queue a pipeline for the first `most` (0: all) branches and tags that moved, with the options of the push."""
+    """Queue a pipeline for the first `most` (0: all) branches and tags that moved, with the options of the
+    push."""
     if project.builds_access_level == "disabled":
         return
     moved = [
@@ -279,7 +288,7 @@ async def react_to_push(
         log.info("a push makes its first pipelines only", project_id=project.id, refs=len(moved), made=most)
     for update in moved[: most or None]:
         kind = BRANCHES if update.ref.startswith(BRANCHES) else TAGS
-        wished = push_options(update.options)
+        options = push_options(update.options)
         await enqueue(
             transaction,
             CREATE_PUSHED_PIPELINE,
@@ -290,33 +299,35 @@ async def react_to_push(
             sha=update.new,
             user_id=user_id,
             origin=uuid.uuid4().hex,
-            skip=wished.skip,
-            variables=_sealed(vault, wished.variables),
-            inputs=_sealed(vault, wished.inputs),
+            skip=options.skip,
+            variables=_sealed(vault, options.variables),
+            inputs=_sealed(vault, options.inputs),
         )
 
 
 async def create_pipeline(
     services: Services, *, variables: str | None = None, inputs: str | None = None, **pushed: Any
 ) -> None:
-    """Make a pipeline that `react_to_push` has queued, and cancel those that it supersedes."""
+    """Create a pipeline that `react_to_push` has queued, and cancel those that it supersedes."""
     given = tuple(Variable(key, value) for key, value in _opened(services.vault, variables).items())
-    wanted = PipelineRequest(source="push", variables=given, inputs=_opened(services.vault, inputs), **pushed)
+    request = PipelineRequest(
+        source="push", variables=given, inputs=_opened(services.vault, inputs), **pushed
+    )
     making = pipeline_maker(services)
     try:
-        pipeline_id = await making.make(wanted)
+        pipeline_id = await making.make(request)
     except PipelineRefused as refused:
         reason = "; ".join(refused.errors)
-        log.info("no pipeline for a push", project_id=wanted.project_id, reason=reason)
+        log.info("no pipeline for a push", project_id=request.project_id, reason=reason)
     else:
-        head = references.branch(making.repositories.open(wanted.project_id), wanted.ref)
+        head = references.branch(making.repositories.open(request.project_id), request.ref)
         await transitions.cancel_superseded(
             services.database, pipeline_id, None if head is None else head.commit
         )
 
 
 def _sealed(vault: Vault, given: Mapping[str, str]) -> str | None:
-    """Return variables or inputs in the encrypted form in which the queue keeps them."""
+    """Return variables or inputs in the encrypted form in which the queue stores them."""
     return base64.b64encode(vault.encrypt(orjson.dumps(given).decode())).decode() if given else None
 
 

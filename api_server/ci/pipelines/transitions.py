@@ -1,10 +1,13 @@
-"""Everything that moves a job, in the caller's transaction: an event with what follows from it, and what people do.
+"""All changes of a job's state, in the caller's transaction: events with their consequences, and the actions
+of users.
 
-Locks are taken in one order: the pipeline's row, then its jobs. What concerns another pipeline (the bridge that waits
-for this one, the next job of a resource group) is queued and runs in a transaction of its own.
+Locks are taken in one order: the pipeline's row, then its jobs. Consequences for other pipelines (for the
+bridge that waits for this one, or the next job of a resource group) are queued and run in separate
+transactions.
 
-Whether people may cancel, retry, play, erase and remove is decided before (`access`); here it is decided, under the
-pipeline's lock, whether it is possible. These functions raise NotFound where the job has gone.
+The rights of users to cancel, retry, play, erase and remove are checked before (`access`); whether the action
+is possible is decided here, under the pipeline's lock. These functions raise NotFound if the job no longer
+exists.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -26,23 +29,23 @@ from api_server.state.database import Database, Transaction
 from api_server.state.errors import NotFound
 from api_server.state.queue import enqueue
 
-#: The background work that removes bytes.
+#: The task that deletes objects.
 DELETE_OBJECTS = "delete_objects"
 
 
 async def delete_job_data(transaction: Transaction, *job_ids: int) -> None:
-    """Remove the logs and the artifacts of jobs: the rows now, the bytes by queued work after the commit."""
+    """Remove the logs and the artifacts of jobs: the rows now, the bytes in a task after the commit."""
     await delete_objects(transaction, await job_queries.delete_job_data(transaction, job_ids))
 
 
 async def delete_objects(transaction: Transaction, keys: Sequence[str]) -> None:
-    """Remove the bytes of what this transaction has deleted, after the commit."""
+    """Delete the objects of rows that this transaction has deleted, after the commit."""
     if keys:
         await enqueue(transaction, DELETE_OBJECTS, keys=list(keys))
 
 
-#: Names of the background work that moving a job sets off. It is carried out by `tasks`; for logs by `ci/jobs`, and for
-#: pipelines that a merge request waits for by `merge_requests`.
+#: Names of the tasks that follow a change of a job's state. They are run by `tasks`; for logs by `ci/jobs`,
+#: and for pipelines that a merge request waits for by `merge_requests`.
 START_DOWNSTREAM = "start_downstream_pipeline"
 FOLLOW_DOWNSTREAM = "follow_downstream_pipeline"
 FOLLOW_MIRRORED = "follow_mirrored_pipeline"
@@ -54,11 +57,11 @@ SEAL_LOG = "seal_job_log"
 
 
 async def advance(transaction: Transaction, job_id: int, event: Event, **values: Any) -> Job | None:
-    """`event` happens to the job; `values` are those of `job_queries.transit` (failure_reason, exit_code, ...).
+    """Apply `event` to the job; `values` are those of `job_queries.transit` (failure_reason, exit_code, ...).
 
-    Gives the job's new row, after the jobs that this lets go on have gone on and the pipeline's status is true again;
-    None where the event does not apply to the job's status (or there is no such job), and then nothing changed.
-    A failed job that its file wants to be tried again is.
+    Return the job's new row after moving the following jobs on and updating the pipeline's status. Return
+    None, having changed nothing, if the job's status does not allow the event or there is no such job. A
+    failed job is retried if its file says so.
     """
     await job_queries.lock_pipeline_of(transaction, job_id)
     moved = await transit(transaction, [job_id], event, **values)
@@ -81,10 +84,10 @@ async def start_job(
     token_digest: bytes,
     cancels_gracefully: bool,
 ) -> Job | None:
-    """Hand a pending build out to a runner. Return its new row, or None where somebody else was faster.
+    """Hand a pending build out to a runner. Return its new row, or None if another caller was faster.
 
-    The pipeline is not touched, so a caller may already hold the job's row by FOR UPDATE SKIP LOCKED. It has to commit,
-    and then to call `refresh` for `row.pipeline_id` in a transaction of its own.
+    The pipeline is not locked, so a caller may already hold the job's row by FOR UPDATE SKIP LOCKED. It has
+    to commit, and then to call `refresh` for `row.pipeline_id` in a separate transaction.
     """
     moved = await job_queries.transit(
         transaction,
@@ -103,7 +106,7 @@ async def refresh(transaction: Transaction, pipeline_id: int) -> None:
     if not await queries.lock_pipeline(transaction, pipeline_id):
         return
     jobs = await job_queries.latest_jobs(transaction, pipeline_id)
-    if not jobs:  # a skipped one, or one whose configuration was refused, stays what it is
+    if not jobs:  # a skipped pipeline, or one with a refused configuration, keeps its status
         return
     events = next_events(jobs)
     for event in dict.fromkeys(event for _, event in events):
@@ -122,7 +125,7 @@ async def refresh(transaction: Transaction, pipeline_id: int) -> None:
 
 
 async def transit(transaction: Transaction, job_ids: Iterable[int], event: Event, **values: Any) -> list[Job]:
-    """Call `job_queries.transit` and queue what it causes outside of the pipeline.
+    """Call `job_queries.transit` and queue its consequences outside of the pipeline.
 
     The caller has locked the pipeline, and calls `refresh` afterwards.
     """
@@ -135,7 +138,8 @@ async def transit(transaction: Transaction, job_ids: Iterable[int], event: Event
 
 
 async def cancel_all(transaction: Transaction, jobs: Collection[OrderedJob]) -> None:
-    """Cancel those of the jobs that have not finished, at once, or after their `after_script` where the runner can.
+    """Cancel those of the jobs that have not finished, at once, or after their `after_script` if the runner
+    supports it.
 
     The caller has locked the pipeline, and calls `refresh` afterwards.
     """
@@ -158,7 +162,7 @@ async def _set_off(transaction: Transaction, job: Job) -> None:
 
 
 async def release_resource(transaction: Transaction, job: OrderedJob) -> None:
-    """Queue that the resource group of a job, if it has one, is given to the next job that waits for it."""
+    """Queue the task that gives the resource group of a job, if it has one, to the next waiting job."""
     if job.resource_group is not None:
         await enqueue(
             transaction,
@@ -169,9 +173,9 @@ async def release_resource(transaction: Transaction, job: OrderedJob) -> None:
 
 
 async def assign_resource(transaction: Transaction, project_id: int, resource_group: str) -> None:
-    """Give the resource, if nobody has it, to the oldest job that waits for it.
+    """Give the resource, if it is free, to the oldest job that waits for it.
 
-    Of a project's jobs in one resource group, at most one is on its way or running.
+    Of a project's jobs in one resource group, at most one is pending or running.
     """
     job_id = await job_queries.next_for_resource(transaction, project_id, resource_group)
     if job_id is not None:
@@ -179,7 +183,7 @@ async def assign_resource(transaction: Transaction, project_id: int, resource_gr
 
 
 async def start_when_due(transaction: Transaction, job_id: int) -> None:
-    """Start a delayed job that is due; one that was played or canceled meanwhile is left alone."""
+    """Start a delayed job that is due, unless it was played or canceled meanwhile."""
     job = await job_queries.find_job(transaction, job_id)
     if job is not None and job.status == "scheduled":
         event: Event = "enqueue_scheduled" if job.resource_group is None else "wait_for_resource"
@@ -187,10 +191,11 @@ async def start_when_due(transaction: Transaction, job_id: int) -> None:
 
 
 async def put_on_its_way(transaction: Transaction, job: Job, **values: Any) -> None:
-    """Enqueue a job at once, whatever comes before it, and reset those that were skipped because of it.
+    """Enqueue a job at once, without waiting for earlier jobs, and reset those that were skipped because of
+    it.
 
-    The caller has locked the pipeline, and calls `refresh` afterwards. Does nothing where the job's status does not
-    allow it.
+    The caller has locked the pipeline, and calls `refresh` afterwards. Do nothing if the job's status does
+    not allow it.
     """
     moved = await transit(transaction, [job.id], enqueuing(job), **values)
     if moved:
@@ -198,8 +203,8 @@ async def put_on_its_way(transaction: Transaction, job: Job, **values: Any) -> N
 
 
 async def reopen(transaction: Transaction, bridge: Bridge) -> bool:
-    """Have a bridge run again whose pipeline does, and reset the jobs that were skipped because of it. Return False
-    where its status does not allow that."""
+    """Let a bridge run again whose pipeline runs again, and reset the jobs that were skipped because of it.
+    Return False if its status does not allow that."""
     moved = await transit(transaction, [bridge.id], "reopen")
     if moved:
         await _reset_dependents(transaction, moved[0])
@@ -228,10 +233,10 @@ async def _retry_by_itself(transaction: Transaction, job: Job) -> None:
 
 
 async def cancel_job(transaction: Transaction, job_id: int, *, force: bool = False) -> None:
-    """Cancel the job, at once, or after its `after_script` where the runner can; `force` does not wait for
-    `after_script`.
+    """Cancel the job, at once, or after its `after_script` if the runner supports it; `force` does not wait
+    for `after_script`.
 
-    Does nothing to a finished job.
+    Do nothing to a finished job.
     """
     job = await job_queries.lock_job(transaction, job_id)
     if force:
@@ -246,7 +251,7 @@ async def cancel_job(transaction: Transaction, job_id: int, *, force: bool = Fal
 async def retry_job(
     transaction: Transaction, job_id: int, user_id: int, variables: Mapping[str, bytes] | None = None
 ) -> Job | None:
-    """Return the new job that takes this one's place, already enqueued; None where the job cannot be retried."""
+    """Return the new job that replaces this one, already enqueued, or None if the job cannot be retried."""
     job = await job_queries.lock_job(transaction, job_id)
     if job.retried or job.status not in RETRYABLE:
         return None
@@ -261,9 +266,10 @@ async def retry_job(
 async def play_job(
     transaction: Transaction, job_id: int, user_id: int, variables: Mapping[str, bytes]
 ) -> int | None:
-    """Start a manual or delayed job; one that has run is run again, as a new job. `variables` are encrypted.
+    """Start a manual or delayed job; run one that has already run again, as a new job. `variables` are
+    encrypted.
 
-    Return the id of the job that is on its way; None where the job cannot be played.
+    Return the id of the started job, or None if the job cannot be played.
     """
     job = await job_queries.lock_job(transaction, job_id)
     if job.status in RETRYABLE and job.when_run in ("manual", "delayed") and job.kind == "build":
@@ -271,10 +277,8 @@ async def play_job(
         return None if again is None else again.id
     if job.status not in ("manual", "scheduled"):
         return None
-    if job.kind == "bridge" and (job.status, job.when_run) != (
-        "manual",
-        "manual",
-    ):  # others mirror a pipeline
+    # Other bridges mirror a pipeline.
+    if job.kind == "bridge" and (job.status, job.when_run) != ("manual", "manual"):
         return None
     await job_queries.set_job_variables(transaction, job_id, variables)
     await put_on_its_way(transaction, job, user_id=user_id)
@@ -283,7 +287,7 @@ async def play_job(
 
 
 async def erase_job(transaction: Transaction, job_id: int, user_id: int) -> bool:
-    """Remove the job's log and artifacts. Return False where it has none or has not finished."""
+    """Remove the job's log and artifacts. Return False if it has none or has not finished."""
     job = await job_queries.lock_job(transaction, job_id)
     if job.status not in COMPLETE or not await job_queries.has_data(transaction, job_id):
         return False
@@ -293,7 +297,7 @@ async def erase_job(transaction: Transaction, job_id: int, user_id: int) -> bool
 
 
 async def cancel_pipeline(transaction: Transaction, pipeline_id: int) -> None:
-    """Cancel all jobs that have not finished, those of child pipelines by queued work."""
+    """Cancel all jobs that have not finished, and those of child pipelines in a task."""
     if not await queries.lock_pipeline(transaction, pipeline_id):
         return
     await cancel_all(transaction, await job_queries.latest_jobs(transaction, pipeline_id))
@@ -301,7 +305,7 @@ async def cancel_pipeline(transaction: Transaction, pipeline_id: int) -> None:
 
 
 async def cancel_interruptible(transaction: Transaction, pipeline_id: int) -> None:
-    """As `cancel_pipeline`, for the jobs that are interruptible."""
+    """Cancel the interruptible jobs, like `cancel_pipeline`."""
     if not await queries.lock_pipeline(transaction, pipeline_id):
         return
     jobs = await job_queries.latest_jobs(transaction, pipeline_id)
@@ -311,11 +315,11 @@ async def cancel_interruptible(transaction: Transaction, pipeline_id: int) -> No
 
 
 async def retry_pipeline(transaction: Transaction, pipeline_id: int, user_id: int) -> None:
-    """Run again what failed or was canceled, and reset what was skipped."""
+    """Run failed and canceled jobs again, and reset skipped ones."""
     if not await queries.lock_pipeline(transaction, pipeline_id):
         return
     for job in await job_queries.latest_jobs(transaction, pipeline_id):
-        if job.kind == "external":  # for those who said so to say otherwise
+        if job.kind == "external":  # the system that reported it can report again
             continue
         if job.status in ("failed", "canceled"):
             await job_queries.clone_job(transaction, job.id, user_id=user_id)
@@ -325,9 +329,11 @@ async def retry_pipeline(transaction: Transaction, pipeline_id: int, user_id: in
 
 
 async def cancel_superseded(database: Database, pipeline_id: int, head: str | None) -> None:
-    """Cancel what the pipeline of a newer commit supersedes, each pipeline in a transaction of its own.
+    """Cancel everything that the pipeline of a newer commit supersedes, each pipeline in a separate
+    transaction.
 
-    Nothing of `head` is canceled, where the branch or merge request is by now: its pipeline may have been made first.
+    Pipelines of `head`, the present commit of the branch or merge request, are not canceled: they may have
+    been created first.
     """
     for older in await queries.superseded(database, pipeline_id, head):
         async with database.transaction() as transaction:
@@ -335,7 +341,7 @@ async def cancel_superseded(database: Database, pipeline_id: int, head: str | No
 
 
 async def delete_pipeline(transaction: Transaction, pipeline_id: int) -> None:
-    """Remove the pipeline, its jobs, their logs and artifacts. Raises NotFound."""
+    """Remove the pipeline, its jobs, their logs and artifacts. Raise NotFound."""
     if not await queries.lock_pipeline(transaction, pipeline_id):
         raise NotFound
     await delete_job_data(transaction, *await job_queries.jobs_with_data(transaction, pipeline_id))

@@ -1,4 +1,5 @@
-"""Who calls: the runner that a request means, the job for which it speaks, and the machine that it comes from."""
+"""Authentication of runners: the runner that makes a request, the job for which it makes it, and its
+machine."""
 
 import functools
 from collections.abc import Mapping
@@ -22,7 +23,8 @@ from api_server.web.routes import Role
 
 
 async def runner_of_token(request: web.Request, token: str | None) -> CallingRunner:
-    """Return the runner that calls, by the token in its parameters or in `RUNNER-TOKEN`. Raises 403."""
+    """Return the calling runner, identified by the token in its parameters or in `RUNNER-TOKEN`. Raise
+    403."""
     sent = token or request.headers.get("RUNNER-TOKEN")
     runner = await queries.runner_of_token(context.services(request).database, digest(sent)) if sent else None
     if runner is None:
@@ -31,8 +33,8 @@ async def runner_of_token(request: web.Request, token: str | None) -> CallingRun
 
 
 async def runner_alone(request: web.Request, token: str | None) -> Runner:
-    """As `runner_of_token`, for requests that change the runner: they run one at a time, and none of them with a token
-    that was replaced meanwhile."""
+    """Return the calling runner for a request that changes it: such requests run one at a time, and none with
+    a token that has been replaced meanwhile."""
     services = context.services(request)
     runner = await runner_of_token(request, token)
     read = functools.partial(queries.runner_of_token, digest=runner.token_digest)
@@ -43,7 +45,7 @@ async def runner_alone(request: web.Request, token: str | None) -> Runner:
 
 
 async def find_own_runner(services: Services, actor: Actor, runner_id: int) -> Runner:
-    """Return a runner that the caller may look after. Raises 404 and 403."""
+    """Return a runner that the caller may manage. Raise 404 and 403."""
     runner = await _find_as_caller(services, actor, runner_id)
     if not _looks_after(actor, runner):
         raise forbidden()
@@ -51,7 +53,8 @@ async def find_own_runner(services: Services, actor: Actor, runner_id: int) -> R
 
 
 async def find_runner(services: Services, actor: Actor, runner_id: int) -> Runner:
-    """Return a runner that the caller may look at: one of her own, or the instance's. Raises 404 and 403."""
+    """Return a runner that the caller may see: one that she may manage, or one of the instance. Raise 404 and
+    403."""
     runner = await _find_as_caller(services, actor, runner_id)
     if not (runner.runner_type == "instance_type" or _looks_after(actor, runner)):
         raise forbidden()
@@ -78,40 +81,41 @@ def _looks_after(actor: Actor, runner: RunnerOfUser) -> bool:
     return actor.admin or runner.project_role >= Role.MAINTAINER or runner.group_role >= Role.OWNER
 
 
-#: Seconds between two pieces of a log: while somebody watches it, and otherwise.
+#: Seconds between two pieces of a log, while somebody is watching it and otherwise.
 WATCHED_INTERVAL, INTERVAL = 3, 60
 
 
 @attrs.frozen(kw_only=True)
 class HeldJobParams:
-    """What all requests for a job carry; the token may stand in `JOB-TOKEN` instead."""
+    """The parameters of all requests for a job; the token may be in `JOB-TOKEN` instead."""
 
     id: int
     token: str | None = None
 
 
 def job_token(request: web.Request, params: HeldJobParams) -> str:
-    """Return the token that was sent; an empty text without one."""
+    """Return the token that was sent, or an empty text."""
     return request.headers.get("JOB-TOKEN") or params.token or ""
 
 
 async def job_of_token(request: web.Request, params: HeldJobParams) -> HeldJob:
-    """Return the job whose token was sent, and note that its runner has been heard of.
+    """Return the job whose token was sent, and record that its runner has responded.
 
-    Raises 403, also where there is no such job, and where it has been taken back.
+    Raise 403, also if there is no such job or it has been taken back.
     """
     token = digest(job_token(request, params))
-    job = await job_queries.find_held_job(context.services(request).database, params.id)
+    services = context.services(request)
+    job = await job_queries.find_held_job(services.database, params.id)
     if job is None or job.token_digest != token:
         raise _refused("403 Forbidden")
-    if job.unacknowledged and not await acknowledge_job(request, token):
+    if job.unacknowledged and not await acknowledge_job(services, token):
         raise _refused("403 Forbidden")
     return job
 
 
 async def running_job(request: web.Request, params: HeldJobParams) -> HeldJob:
-    """As `job_of_token`, for a job that the runner still executes. Raises 403 with the reason, and the status in
-    `Job-Status`."""
+    """Return the job like `job_of_token`, if its runner still executes it. Raise 403 with the reason, and the
+    status in `Job-Status`."""
     job = await job_of_token(request, params)
     if job.erased_at is not None:
         raise _refused("403 Forbidden - Job has been erased!", job)
@@ -121,8 +125,8 @@ async def running_job(request: web.Request, params: HeldJobParams) -> HeldJob:
 
 
 def protocol_headers(job: HeldJob) -> dict[str, str]:
-    """Return the headers that runners read: the job's status (a runner stops a canceled job), and how often to send the
-    log."""
+    """Return the headers that runners read: the job's status (a runner stops a canceled job), and the
+    interval for sending the log."""
     interval = str(WATCHED_INTERVAL if job.watched else INTERVAL)
     return {
         "Job-Status": job.status,
@@ -137,17 +141,17 @@ def _refused(text: str, job: HeldJob | None = None) -> ApiError:
 
 @attrs.frozen
 class Contact:
-    """The runner manager that calls."""
+    """The runner manager that makes the request."""
 
     manager_id: int
-    #: It knows the status `canceling`.
+    #: Whether it supports the status `canceling`.
     cancels_gracefully: bool
-    #: It takes other steps than `script` and `after_script`, such as `release`.
+    #: Whether it supports steps other than `script` and `after_script`, such as `release`.
     takes_steps: bool
 
 
 async def note_contact(request: web.Request, runner: Runner, system_id: str | None) -> Contact:
-    """Note that the runner has been heard of. Its parameter `info` may have any shape: what cannot be understood is
+    """Record a contact with the runner. Its parameter `info` may have any form: parts of another form are
     ignored."""
     info = _mapping((await merged(request)).get("info"))
     manager_id = await queries.note_manager_contact(

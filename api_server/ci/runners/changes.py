@@ -1,4 +1,4 @@
-"""What making, changing and removing a runner means, each in the caller's transaction."""
+"""Creating, changing and removing runners, each in the caller's transaction."""
 
 from collections.abc import Iterable
 from typing import Any, Literal
@@ -17,13 +17,13 @@ from api_server.web.errors import forbidden, invalid, not_found
 RunnerType = Literal["instance_type", "group_type", "project_type"]
 AccessLevel = Literal["not_protected", "ref_protected"]
 
-#: Registration tokens begin with it, runners' own tokens do not.
+#: The prefix of registration tokens; runners' own tokens have another one.
 REGISTRATION_TOKEN = "flrr-"
 
 
 @attrs.frozen(kw_only=True)
 class NewRunner:
-    """A runner to be created; it serves the instance, the group `namespace_id`, or the project `project_id`."""
+    """A runner to create, for the instance, the group `namespace_id`, or the project `project_id`."""
 
     namespace_id: int | None = None
     project_id: int | None = None
@@ -46,8 +46,8 @@ class NewRunner:
 
 
 async def create(transaction: Transaction, new: NewRunner, author: Author) -> tuple[int, str]:
-    """Return the new runner's id and its token, whose text is not stored. Raises 400 for settings that contradict each
-    other."""
+    """Create a runner and return its id and its token, whose text is not stored. Raise 400 for contradictory
+    settings."""
     tags = _clean(new.tag_list)
     _refuse_contradictions(tags, new.maximum_timeout, run_untagged=new.run_untagged)
     token = new_token(RUNNER_TOKEN)
@@ -59,7 +59,7 @@ async def create(transaction: Transaction, new: NewRunner, author: Author) -> tu
     return runner_id, token
 
 
-#: What can be changed of a runner; each has an event of its own.
+#: The settings of a runner whose changes are recorded, each as an audit event.
 _SETTINGS = (
     "description", "active", "locked", "run_untagged", "tag_list", "access_level", "maximum_timeout",
     "maintenance_note",
@@ -69,7 +69,8 @@ _SETTINGS = (
 async def update(
     transaction: Transaction, runner_id: int, author: Author, *, tag_list: Iterable[str] | None, **values: Any
 ) -> None:
-    """Change what is not None, as `queries.update_runner` does. Raises 400 for settings that contradict each other."""
+    """Change the settings that are not None, like `queries.update_runner`. Raise 400 for contradictory
+    settings."""
     tags = None if tag_list is None else _clean(tag_list)
     before = await queries.lock_runner(transaction, runner_id)
     after = await queries.update_runner(transaction, runner_id, tag_list=tags, **values)
@@ -80,7 +81,7 @@ async def update(
 
 
 async def assign(transaction: Transaction, runner: Runner, project_id: int, author: Author) -> None:
-    """Let the runner run the project's jobs, too. Raises 400 where it does already."""
+    """Let the runner also run the project's jobs. Raise 400 if it already does."""
     try:
         await queries.assign(transaction, runner.id, project_id)
     except Conflict:
@@ -89,8 +90,8 @@ async def assign(transaction: Transaction, runner: Runner, project_id: int, auth
 
 
 async def unassign(transaction: Transaction, runner_id: int, project_id: int, author: Author) -> None:
-    """Stop the runner from running the project's jobs. Raises 404 where it does not, and 403 for the only project of a
-    runner."""
+    """Stop the runner from running the project's jobs. Raise 404 if it does not run them, and 403 if it is
+    the runner's only project."""
     if not await queries.is_assigned(transaction, runner_id, project_id):
         raise not_found("Runner")
     await queries.lock_runner(transaction, runner_id)
@@ -100,7 +101,7 @@ async def unassign(transaction: Transaction, runner_id: int, project_id: int, au
 
 
 async def reset_token(transaction: Transaction, runner_id: int, author: Author) -> str:
-    """Replace the token; return the new one."""
+    """Replace the token and return the new one."""
     token = new_token(RUNNER_TOKEN)
     await queries.set_token(transaction, runner_id, digest(token))
     await _record(transaction, "runner_token_reset", author, runner_id)
@@ -110,7 +111,7 @@ async def reset_token(transaction: Transaction, runner_id: int, author: Author) 
 async def reset_registration_token(
     transaction: Transaction, *, namespace_id: int | None = None, project_id: int | None = None
 ) -> str:
-    """Replace the token for `POST /runners`; return the new one."""
+    """Replace the token for `POST /runners` and return the new one."""
     token = new_token(REGISTRATION_TOKEN)
     await queries.set_registration_token(
         transaction, digest(token), namespace_id=namespace_id, project_id=project_id
@@ -124,7 +125,8 @@ def _clean(tags: Iterable[str]) -> list[str]:
 
 
 def _refuse_contradictions(tags: list[str], maximum_timeout: int | None, *, run_untagged: bool) -> None:
-    """Raise GitLab's 400 for a runner that could get no job, or that has no time for one."""
+    """Raise GitLab's 400 for settings with which a runner could get no job, or has too little time for
+    one."""
     problems = {}
     if not run_untagged and not tags:
         problems["tags_list"] = ["can not be empty when runner is not allowed to pick untagged jobs"]
@@ -135,7 +137,7 @@ def _refuse_contradictions(tags: list[str], maximum_timeout: int | None, *, run_
 
 
 async def delete(transaction: Transaction, runner: Runner, author: Author) -> None:
-    """Remove the runner; the jobs that it executes go on until they time out."""
+    """Remove the runner; the jobs that it executes continue until they time out."""
     await _record(transaction, "runner_unregistered", author, runner.id, runner_type=runner.runner_type)
     await queries.delete_runner(transaction, runner.id)
 
@@ -143,7 +145,7 @@ async def delete(transaction: Transaction, runner: Runner, author: Author) -> No
 async def _record(
     transaction: Transaction, event_type: str, author: Author, runner_id: int, **details: str | int
 ) -> None:
-    """Record an audit event about a runner for the group or (first) project that it serves, or for the instance."""
+    """Record an audit event about a runner for its group or (first) project, or for the instance."""
     owner = await queries.owner_of_runner(transaction, runner_id)
     entity = INSTANCE if owner is None else Entity(owner.type, owner.id, owner.full_path)
     target = entity.target(runner_id, f"#{runner_id}")

@@ -1,7 +1,9 @@
-"""Jobs of other pipelines whose artifacts a job gets: of its parent and sister pipelines, and of other projects.
+"""Jobs of other pipelines whose artifacts a job gets: of its parent and sibling pipelines, and of other
+projects.
 
-Those of other projects it gets with the rights that its token has there: those of the person for whom it runs, where
-the project lets this project's jobs in. They are asked for twice, when the job is handed out and when it downloads.
+A job reads other projects with the rights of its token: those of the user for whom it runs, provided that the
+other project admits jobs of this one. The rights are checked twice, when the job is handed out and when it
+downloads.
 """
 
 import re
@@ -21,24 +23,25 @@ _ID = re.compile(r"[0-9]{1,18}")
 
 
 class MissingDependency(Exception):
-    """A job that the file names has not succeeded there, is not there, or may not be read."""
+    """A job that the file names has not succeeded there, does not exist, or may not be read."""
 
 
 async def of_other_pipelines(
     database: Database, job: StartedJob, planned: PlannedJob, known: Mapping[str, str]
 ) -> list[EarlierJob]:
-    """Return the jobs that `planned` names, each once; `known` are the variables in its texts.
+    """Return the jobs of other pipelines that `planned` names, without duplicates; `known` are the variables
+    in its texts.
 
-    Raises MissingDependency where one of them cannot be had, as GitLab lets the job fail then.
+    Raise MissingDependency if one of them is not available; then the job fails, as in GitLab.
     """
-    found: dict[int, EarlierJob] = {}
+    jobs: dict[int, EarlierJob] = {}
     for dependency in planned.cross_dependencies:
         look_up = _of_pipeline if dependency.project is None else _of_project
         offered = await look_up(database, job, dependency, known)
         if offered is None:
             raise MissingDependency
-        found[offered.id] = offered
-    return list(found.values())
+        jobs[offered.id] = offered
+    return list(jobs.values())
 
 
 async def _of_project(
@@ -56,7 +59,8 @@ async def _of_project(
 async def _of_pipeline(
     database: Database, job: StartedJob, dependency: CrossDependency, known: Mapping[str, str]
 ) -> EarlierJob | None:
-    """Return None for the job's own pipeline, too: `needs` without `pipeline` is for that."""
+    """Return the job, or None, also if its pipeline is the asking job's own, for which `needs` without
+    `pipeline` is meant."""
     said = expand(dependency.pipeline or "", known)
     other_id = int(said) if _ID.fullmatch(said) else job.pipeline_id
     if other_id == job.pipeline_id:
@@ -69,7 +73,7 @@ async def _of_pipeline(
 async def may_download(executor: Executor, asking: AskingJob) -> bool:
     """Return whether the job may download the artifacts that it asks for.
 
-    Jobs of one pipeline, and of pipelines that are parents and children of each other, may always.
+    Jobs of the same pipeline, or of related pipelines (parents, children and siblings), always may.
     """
     if asking.asked_pipeline_id == asking.pipeline_id or await job_queries.are_related(
         executor, pipeline_id=asking.pipeline_id, other_id=asking.asked_pipeline_id
@@ -92,11 +96,11 @@ async def _readable_project(
     project_id: int | None = None,
     path: str | None = None,
 ) -> Project | None:
-    """Return the project as the token of a job meets it; None where its pipelines are not open to that, and where the
-    job's user is gone or blocked."""
+    """Return the project with the rights of the job's token. Return None if its pipelines are not visible to
+    the token, or if the job's user has been removed or blocked."""
     if await active_user(executor, user_id) is None:
         return None
-    found = await project_queries.find_project(
+    project = await project_queries.find_project(
         executor,
         project_id=project_id,
         path=path,
@@ -104,4 +108,4 @@ async def _readable_project(
         admin=False,
         job_project_id=job_project_id,
     )
-    return found if found is not None and found.shows_pipelines else None
+    return project if project is not None and project.shows_pipelines else None

@@ -1,4 +1,4 @@
-"""Handing jobs out: a pending job becomes a runner's, exactly once, and the runner is told everything about it."""
+"""Handing jobs out: exactly one runner gets a pending job, with everything that it needs to run it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -31,7 +31,7 @@ from common.concurrency import aside
 
 log = structlog.get_logger(__name__)
 
-#: Variables of a job that are opened and expanded in the event loop.
+#: Maximum number of a job's variables that are decrypted and expanded in the event loop.
 _AT_ONCE = 200
 
 
@@ -46,14 +46,14 @@ class HandOut:
     database: Database
     vault: Vault
     server: Server
-    #: The tag `*` of a runner stands for all tags.
+    #: Whether the tag `*` of a runner stands for all tags.
     star_is_any: bool
 
     async def next_job(self, runner: CallingRunner, contact: Contact) -> dict[str, Any] | None:
-        """Return what the runner has to know about the job that is its own from now on; None when there is none for it.
+        """Assign a job to the runner and return its description, or None if there is no job for it.
 
-        A job that cannot be described, or that the runner could not execute, fails, and the next one is tried. Raises
-        403 where the runner is gone, or has another token by now.
+        If a job cannot be described, or the runner could not execute it, the job fails and the next one is
+        tried. Raise 403 if the runner has been removed, or has another token by now.
         """
         while True:
             token = new_token(JOB_TOKEN)
@@ -83,7 +83,7 @@ class HandOut:
         try:
             response = await self._with_id_tokens(await self._gathered(job_id, runner, token))
             payload = await aside(len(response.given) > _AT_ONCE, response.payload)
-        except Unavailable:  # no fault of the job's
+        except Unavailable:  # not the job's fault
             raise
         except TooManyBytes as problem:
             log.warning("a job has too many bytes of variables", job_id=job_id, reason=str(problem))
@@ -113,7 +113,7 @@ class HandOut:
                 await job_queries.note_secrets(
                     transaction, job_id, debug_trace=debug_trace, masked_values=sealed
                 )
-        # in a transaction of its own: it locks the pipeline, which comes before the job
+        # in a separate transaction: it locks the pipeline, which has to be locked before the job
         if response.job.pipeline_status != "running":
             async with self.database.transaction() as transaction:
                 await transitions.refresh(transaction, response.job.pipeline_id)
@@ -171,6 +171,6 @@ class HandOut:
 
 
 def _shows_secrets(variables: list[dict[str, Any]]) -> bool:
-    """Return whether the job's log will contain everything that its shell does."""
-    wishes = {"CI_DEBUG_TRACE", "CI_DEBUG_SERVICES"}
-    return any(variable["key"] in wishes and variable["value"] == "true" for variable in variables)
+    """Return whether the job's log will show everything that its shell executes."""
+    debug_keys = {"CI_DEBUG_TRACE", "CI_DEBUG_SERVICES"}
+    return any(variable["key"] in debug_keys and variable["value"] == "true" for variable in variables)

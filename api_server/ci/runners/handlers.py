@@ -1,5 +1,5 @@
-"""`/runners`, `/projects/:id/runners`, `/groups/:id/runners`, `POST /user/runners`: people look after runners, and get
-the tokens with which runners begin; runner programs register and remove themselves with tokens of their own."""
+"""`/runners`, `/projects/:id/runners`, `/groups/:id/runners`, `POST /user/runners`: people manage runners and
+get tokens for them; runner programs register and remove themselves with their own tokens."""
 
 from typing import Annotated, Any, Literal
 
@@ -21,14 +21,14 @@ from api_server.web import context
 from api_server.web.answers import json_text, json_value, no_content
 from api_server.web.auth import CREATE_RUNNER_SCOPES, MANAGE_RUNNER_SCOPES, READ_RUNNER_SCOPES, Actor
 from api_server.web.errors import forbidden, not_found
-from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.pagination import Paginated, paginated, requested_page
 from api_server.web.params import UNSET, AtMost, CommaList, Name, Unset
 from api_server.web.routes import ADMINISTRATOR, ANYONE, SIGNED_IN, Role, Routes, caller
 
-#: What PostgreSQL's `integer` holds.
+#: The largest value of PostgreSQL's `integer`.
 _MAX_INTEGER = 2**31 - 1
 _IN_INTEGER = {"least": -_MAX_INTEGER, "greatest": _MAX_INTEGER}
-#: The bound that GitLab's documentation states.
+#: The limit in GitLab's documentation.
 MaintenanceNote = Annotated[str, AtMost(1024)]
 RunnerStatus = Literal["online", "offline", "stale", "never_contacted", "active", "paused"]
 
@@ -103,7 +103,7 @@ class RunnerSettings:
     maximum_timeout: int | None = attrs.field(default=None, validator=_fits, metadata=_IN_INTEGER)
 
     def new(self, *, namespace_id: int | None, project_id: int | None) -> NewRunner:
-        """For that group or project, or for the instance."""
+        """Return the runner to create, for that group or project, or for the instance."""
         return NewRunner(
             namespace_id=namespace_id,
             project_id=project_id,
@@ -125,7 +125,7 @@ class RegisterRunner(RunnerSettings):
     active: bool = True
 
     def new(self, *, namespace_id: int | None, project_id: int | None) -> NewRunner:
-        """As older runners say it, with `active` where `paused` is not sent."""
+        """Return the runner to create. Older runners send `active` instead of `paused`."""
         made = super().new(namespace_id=namespace_id, project_id=project_id)
         return attrs.evolve(made, name=self.name, active=self.active if self.paused is None else made.active)
 
@@ -160,7 +160,7 @@ routes = Routes()
 
 @routes.post("/runners", access=ANYONE, answers="201 RunnerToken")
 async def register_runner(request: web.Request, services: Services, params: RegisterRunner) -> web.Response:
-    """A runner makes itself known with a registration token, and gets a token of its own."""
+    """Register a runner with a registration token; the answer contains the runner's own token."""
     async with services.database.transaction() as transaction:
         registration = await queries.hold_registration(transaction, digest(params.token))
         if registration is None:
@@ -172,7 +172,7 @@ async def register_runner(request: web.Request, services: Services, params: Regi
 
 @routes.post("/runners/verify", access=ANYONE, answers="200 RunnerToken")
 async def verify_runner(request: web.Request, params: RunnerToken) -> web.Response:
-    """Whether the token is good; notes the machine that asks."""
+    """Check the token of a runner, and record the runner's machine."""
     runner = await runner_alone(request, params.token)
     await note_contact(request, runner, params.system_id)
     return json_value(_identity(runner.id, params.token))
@@ -188,7 +188,7 @@ async def unregister_runner(request: web.Request, services: Services, params: Ru
 
 @routes.delete("/runners/managers", access=ANYONE, answers="204")
 async def delete_manager(request: web.Request, services: Services, params: DeleteManager) -> web.Response:
-    """One machine of a runner is gone; the others go on."""
+    """Remove one machine of a runner; the others continue."""
     runner = await runner_alone(request, params.token)
     async with services.database.transaction() as transaction:
         if not await queries.delete_manager(transaction, runner.id, params.system_id):
@@ -198,7 +198,7 @@ async def delete_manager(request: web.Request, services: Services, params: Delet
 
 @routes.post("/runners/reset_authentication_token", access=ANYONE, answers="201 NewToken")
 async def reset_own_token(request: web.Request, services: Services, params: RunnerToken) -> web.Response:
-    """A runner replaces its token; the old one opens nothing any more."""
+    """Replace the token of the calling runner; the old one becomes invalid."""
     runner = await runner_alone(request, params.token)
     async with services.database.transaction() as transaction:
         token = await changes.reset_token(transaction, runner.id, _itself(request))
@@ -207,7 +207,7 @@ async def reset_own_token(request: web.Request, services: Services, params: Runn
 
 @routes.post("/runners/reset_registration_token", access=ADMINISTRATOR, answers="201 NewToken")
 async def reset_registration_token(services: Services, actor: Actor) -> web.Response:
-    """The token with which runners of the instance register; it is shown here only."""
+    """Replace the token with which runners of the instance register; only this answer contains it."""
     return await _registration_token(services, actor, INSTANCE)
 
 
@@ -240,13 +240,13 @@ def _identity(runner_id: int, token: str | None) -> dict[str, Any]:
 
 
 def _itself(request: web.Request) -> Author:
-    """Return the author of events that a runner causes: it is no user."""
+    """Return the author of audit events caused by a runner, which is not a user."""
     return Author(id=-1, name="Runner", ip_address=request.remote)
 
 
 @routes.get("/runners", access=SIGNED_IN, answers="200 [Runner]")
 async def list_runners(request: web.Request, actor: Actor, params: ListRunners) -> web.Response:
-    """The runners that the caller may look after."""
+    """List the runners that the caller may manage."""
     return await _list(request, params, "owner_id", actor.user_id)
 
 
@@ -257,7 +257,7 @@ async def list_all_runners(request: web.Request, params: ListRunners) -> web.Res
 
 @routes.get("/projects/{id}/runners", access=project(Role.MAINTAINER), answers="200 [Runner]")
 async def list_project_runners(request: web.Request, params: ListRunnersOf, project: Project) -> web.Response:
-    """All that may run the project's jobs: its own, those of its groups, and the instance's."""
+    """List all runners that may run the project's jobs: its own, those of its groups, and the instance's."""
     return await _list(request, params, "project_id", project.id)
 
 
@@ -269,7 +269,7 @@ async def list_group_runners(request: web.Request, params: ListRunnersOf, group:
 async def _list(
     request: web.Request, params: ListRunners, whose: queries.Whose | None = None, whose_id: int | None = None
 ) -> web.Response:
-    page = wanted_page(params, queries.LISTING)
+    page = requested_page(params, queries.LISTING)
     asked = params.status or params.scope
     types = {"shared": "instance_type", "specific": "project_type"}
     paused = (
@@ -300,9 +300,9 @@ async def show_runner(services: Services, actor: Actor, params: OneRunner) -> we
 async def list_managers(
     request: web.Request, services: Services, actor: Actor, params: ListManagers
 ) -> web.Response:
-    """The machines that use the runner's token."""
+    """List the machines that use the runner's token."""
     runner = await find_runner(services, actor, params.id)
-    page = wanted_page(params, queries.MANAGER_LISTING)
+    page = requested_page(params, queries.MANAGER_LISTING)
     listed = await queries.list_managers(services.database, page, runner.id)
     return await paginated(request, page, listed)
 
@@ -311,9 +311,9 @@ async def list_managers(
 async def list_runner_jobs(
     request: web.Request, services: Services, actor: Actor, params: ListRunnerJobs
 ) -> web.Response:
-    """What the runner has run and runs, for those who look after it."""
+    """List the jobs of a runner, for callers who may manage it."""
     runner = await find_own_runner(services, actor, params.id)
-    page = wanted_page(params, jobs.JOBS_OF_RUNNER)
+    page = requested_page(params, jobs.JOBS_OF_RUNNER)
     listed = await jobs.list_runner_jobs(
         services.database,
         page,
@@ -334,7 +334,7 @@ async def list_runner_jobs(
     answers="200 RunnerDetail",
 )
 async def update_runner(services: Services, actor: Actor, params: UpdateRunner) -> web.Response:
-    """Also pauses: a paused runner gets no jobs, and finishes those it has."""
+    """Update a runner. A paused runner gets no jobs, but finishes those that it has."""
     runner = await find_own_runner(services, actor, params.id)
     sets_timeout = params.maximum_timeout is not UNSET
     async with services.database.transaction() as transaction:
@@ -374,7 +374,7 @@ async def delete_runner(services: Services, actor: Actor, params: OneRunner) -> 
     answers="201 NewToken",
 )
 async def reset_token(services: Services, actor: Actor, params: OneRunner) -> web.Response:
-    """The runner's old token opens nothing any more."""
+    """Replace the token of a runner; the old one becomes invalid."""
     runner = await find_own_runner(services, actor, params.id)
     async with services.database.transaction() as transaction:
         token = await changes.reset_token(transaction, runner.id, actor.author)
@@ -385,7 +385,7 @@ async def reset_token(services: Services, actor: Actor, params: OneRunner) -> we
 async def assign_runner(
     services: Services, actor: Actor, params: AssignRunner, project: Project
 ) -> web.Response:
-    """Lets a project runner that the caller looks after run this project's jobs too; locked ones stay as they are."""
+    """Let a project runner that the caller may manage also run this project's jobs, unless it is locked."""
     runner = await find_own_runner(services, actor, params.runner_id)
     if runner.runner_type != "project_type" or (runner.locked and not actor.admin):
         raise forbidden("Runner is locked" if runner.locked else "Runner is not a project runner")
@@ -404,7 +404,8 @@ async def assign_runner(
 async def unassign_runner(
     services: Services, actor: Actor, params: AssignRunner, project: Project
 ) -> web.Response:
-    """Takes the project's jobs away from a project runner; its only project stays."""
+    """Stop a project runner from running the project's jobs. The only project of a runner cannot be
+    removed."""
     async with services.database.transaction() as transaction:
         await changes.unassign(transaction, params.runner_id, project.id, actor.author)
     return no_content()
@@ -414,8 +415,8 @@ async def unassign_runner(
 async def create_runner(
     request: web.Request, services: Services, actor: Actor, params: CreateRunner
 ) -> web.Response:
-    """A runner of the instance (administrators), a group (Owners) or a project (Maintainers). Its token is shown here
-    only; a runner program takes it and starts asking for jobs."""
+    """Create a runner of the instance (by administrators), a group (by Owners) or a project (by Maintainers).
+    Only this answer contains its token, with which a runner program asks for jobs."""
     namespace_id, project_id = await _owner(request, params)
     new = params.new(namespace_id=namespace_id, project_id=project_id)
     async with services.database.transaction() as transaction:
@@ -426,7 +427,7 @@ async def create_runner(
 
 
 async def _owner(request: web.Request, params: CreateRunner) -> tuple[int | None, int | None]:
-    """Return the ids of the group or the project that the runner is for. Raises 404 and 403."""
+    """Return the ids of the group or the project that the runner is for. Raise 404 and 403."""
     if params.runner_type == "project_type":
         return None, (await find_project(request, str(params.project_id), Role.MAINTAINER)).id
     if params.runner_type == "group_type":

@@ -1,5 +1,6 @@
-"""What runners call about jobs: `POST /jobs/request` asks for one and waits, `PATCH /jobs/:id/trace` adds to its log,
-`/jobs/:id/artifacts` takes and gives artifacts, and `PUT /jobs/:id` says how it ended."""
+"""The endpoints with which runners execute jobs: `POST /jobs/request` waits for one, `PATCH /jobs/:id/trace`
+appends to its log, `/jobs/:id/artifacts` uploads and downloads artifacts, and `PUT /jobs/:id` reports how it
+ended."""
 
 import asyncio
 import re
@@ -47,13 +48,13 @@ from api_server.web.routes import ANYONE, Routes
 routes = Routes()
 
 PENDING_JOBS = Key[PendingJobs]("pending_jobs")
-#: Hand-outs at a time in this process: when many runners ask at once, other requests still get connections.
+#: Concurrent hand-outs in this process: when many runners ask at once, other requests still get connections.
 TURNS = Key[asyncio.Semaphore]("hand_out_turns")
 TURNS_AT_A_TIME = 3
 
 
 def setup(services: Services) -> None:
-    """Prepare for runners that wait; they are sent away when the server shuts down."""
+    """Prepare for waiting runners; they are sent away when the server shuts down."""
     services[PENDING_JOBS] = PendingJobs()
     services[TURNS] = asyncio.Semaphore(TURNS_AT_A_TIME)
     services.while_running(_listening)
@@ -79,8 +80,8 @@ class RequestJob:
 
 @routes.post("/jobs/request", access=ANYONE, answers="201 JobRequest, 204")
 async def request_job(request: web.Request, services: Services, params: RequestJob) -> web.Response:
-    """201 with a job, or 204. A runner that sends back the `X-GitLab-Last-Update` of its last poll waits up to setting
-    `runner_poll_timeout` for a job; one that does not is answered at once."""
+    """Answer 201 with a job, or 204. A runner that sends back the `X-GitLab-Last-Update` of its last poll
+    waits up to the setting `runner_poll_timeout` for a job; any other runner is answered at once."""
     runner = await runner_of_token(request, params.token)
     contact = await note_contact(request, runner, params.system_id)
     waits = services.settings.runner_poll_timeout if params.last_update else 0
@@ -88,7 +89,7 @@ async def request_job(request: web.Request, services: Services, params: RequestJ
     headers = _last_update(services)
     if job is None:
         if waits:
-            await runner_of_token(request, params.token)  # whose token may have been replaced meanwhile
+            await runner_of_token(request, params.token)  # its token may have been replaced meanwhile
         return web.Response(status=204, headers=headers)
     return json_value(job, status=201, headers=headers)
 
@@ -106,7 +107,7 @@ async def _next_job(
     async def asked() -> dict[str, Any] | None:
         async with services[TURNS]:
             if has_left(request) or not await job_queries.any_pending(database):
-                return None  # who has left would lose the job
+                return None  # a client that has gone would lose the job
             return await hand_out.next_job(runner, contact)
 
     generation = pending.generation
@@ -135,27 +136,28 @@ _CONTENT_RANGE = re.compile(r"(?:bytes[ =])?(\d{1,18})-(-?\d*)(?:/.*)?", re.ASCI
 
 @routes.patch("/jobs/{id}/trace", access=ANYONE, streams_body="application/octet-stream", answers="202 text")
 async def append_log(request: web.Request, params: HeldJobParams) -> web.Response:
-    """202 once the bytes are durable, with the log's size in `Range`; 416 where `Content-Range` does not begin at that
-    size. Of `Content-Range` the start alone counts: runners disagree on what the end means."""
+    """Append to the log of a job: 202, with the log's size in `Range`, once the bytes are durable; 416 if
+    `Content-Range` does not begin at that size. Only the start of `Content-Range` counts: runners disagree on
+    the meaning of its end."""
     job = await running_job(request, params)
     start = _start_of_range(request)
     if start < job.size == start + (request.content_length or 0):
-        return _log_accepted(job, job.size)  # this has come before, and the answer was lost
+        return _log_accepted(job, job.size)  # this is a repetition, and the first answer was lost
     if start != job.size:
         raise _range_not_satisfiable(job, job.size)
     return _log_accepted(job, await _append_body(request, job, job_token(request, params)))
 
 
 async def _append_body(request: web.Request, job: HeldJob, token: str) -> int:
-    """Append the body; return the log's size afterwards.
+    """Append the body and return the log's new size.
 
-    Raises 416 where somebody else has added to it meanwhile, and 403 where it has become too long.
+    Raise 416 if another request has appended to the log meanwhile, and 403 if the log has become too long.
     """
     services = context.services(request)
     logs = logs_of(services)
     end = End(job.size, job.checksum, logs.opened(job.held))
     secrets = (token.encode(), *logs.masked_values(job.masked_values))
-    async for piece in _pieces(request):
+    async for piece in _chunks(request):
         if end.size + len(piece) > services.settings.log_limit:
             raise await _log_too_long(services, job)
         appended = await logs.append(job.id, end, piece, secrets)
@@ -172,10 +174,10 @@ def _start_of_range(request: web.Request) -> int:
     return int(match[1])
 
 
-async def _pieces(request: web.Request) -> AsyncIterator[bytes]:
+async def _chunks(request: web.Request) -> AsyncIterator[bytes]:
     """Yield the body in chunks of at most CHUNK bytes, each as soon as it is there."""
     piece = bytearray()
-    async for data in request_data.pieces(request):
+    async for data in request_data.chunks(request):
         piece += data
         while len(piece) >= CHUNK:
             yield bytes(piece[:CHUNK])
@@ -195,13 +197,13 @@ def _range_not_satisfiable(job: HeldJob, size: int) -> ApiError:
 
 
 async def _log_too_long(services: Services, job: HeldJob) -> ApiError:
-    """Fail the job, since a log without end would fill the disk, and return the error."""
+    """Fail the job, since an endless log would fill the disk, and return the error."""
     async with services.database.transaction() as transaction:
         await transitions.advance(transaction, job.id, "drop", failure_reason="trace_size_exceeded")
     return ApiError(403, {"message": "403 Forbidden - Job is not running"}, {"Job-Status": "failed"})
 
 
-#: Windows has exit codes beyond what a job's row holds; none of them is one that a file can allow.
+#: Windows has exit codes that a job's row cannot hold; a file cannot allow any of them.
 _MAX_EXIT_CODE = 2**31 - 1
 log = structlog.get_logger(__name__)
 
@@ -223,8 +225,9 @@ class UpdateJob(HeldJobParams):
 
 @routes.put("/jobs/{id}", access=ANYONE, answers="200 text, 202 text, 412 text")
 async def update_job(request: web.Request, services: Services, params: UpdateJob) -> web.Response:
-    """200 when it is done. A job that ended is not before its log is complete: 412 asks the runner to send what is
-    missing, 202 to ask again in a moment, since a piece of the log is being stored right now."""
+    """Report the state of a job: 200 when it is recorded. The end of a job is recorded only when its log is
+    complete: 412 asks the runner to send the missing part, 202 to ask again in a moment, since a piece of the
+    log is being stored."""
     job = await running_job(request, params)
     if params.state not in ("success", "failed"):
         async with services.database.transaction() as transaction:
@@ -254,8 +257,8 @@ def _update_answer(job: HeldJob, status: int, job_status: str) -> web.Response:
 
 
 async def _what_is_missing(services: Services, job: HeldJob, params: UpdateJob) -> Literal[202, 412] | None:
-    """Return the status that asks for the rest of the log; None when the log is complete, or the runner does not
-    say."""
+    """Return the status that asks for the rest of the log; None if the log is complete, or if the runner does
+    not report its size."""
     size, checksum = params.output.bytesize, params.output.checksum or params.checksum
     if size is None and checksum is None:
         return None
@@ -283,7 +286,7 @@ class Authorize(HeldJobParams):
 
 @routes.post("/jobs/{id}/artifacts/authorize", access=ANYONE, answers="200 UploadLimit")
 async def authorize_upload(request: web.Request, services: Services, params: Authorize) -> web.Response:
-    """Whether a file of `filesize` bytes would be taken."""
+    """Tell whether a file of `filesize` bytes would be accepted."""
     job = await running_job(request, params)
     limit = services.settings.artifact_limit
     if (params.filesize or 0) > limit:
@@ -296,7 +299,8 @@ async def authorize_upload(request: web.Request, services: Services, params: Aut
 
 @routes.post("/jobs/{id}/artifacts", access=ANYONE, streams_body="multipart/form-data", answers="201 text")
 async def upload_artifact(request: web.Request, params: HeldJobParams) -> web.Response:
-    """201. The same file again is 201 too; another one of a type that the job has is refused with 400."""
+    """Upload an artifact: 201, also if the job has the same file already; 400 for a different file of a type
+    that the job already has."""
     job = await running_job(request, params)
     await store_artifact(request, job)
     return web.Response(status=201, text="201", headers=protocol_headers(job))
@@ -306,13 +310,14 @@ async def upload_artifact(request: web.Request, params: HeldJobParams) -> web.Re
 async def download_artifacts(
     request: web.Request, services: Services, params: HeldJobParams
 ) -> web.StreamResponse:
-    """The archive, for the job itself, for running jobs of the same pipeline, and for those that name it in `needs`."""
+    """Download the archive of a job with the token of the job itself, of a running job of the same pipeline,
+    or of one that names it in `needs`."""
     archive = await _archive_to_download(request, services, params)
     return await send_artifact(request, archive)
 
 
 async def _archive_to_download(request: web.Request, services: Services, params: HeldJobParams) -> Artifact:
-    """Raises 403 for other jobs, and 404 without an archive."""
+    """Return the archive. Raise 403 for other jobs, and 404 without an archive."""
     token = digest(job_token(request, params))
     asking = await job_queries.find_asking_job(services.database, token, params.id)
     if asking is None:
@@ -320,7 +325,7 @@ async def _archive_to_download(request: web.Request, services: Services, params:
         return await archive_of(services, params.id)
     if asking.status not in EXECUTING:
         raise forbidden("Job is not running")
-    if asking.unacknowledged and not await acknowledge_job(request, token):
+    if asking.unacknowledged and not await acknowledge_job(services, token):
         raise forbidden()
     if not await may_download(services.database, asking):
         raise forbidden()

@@ -1,13 +1,14 @@
 # mypy: disable-error-code="empty-body"
-"""Statements about jobs that runners get: which pending job is a runner's next, what it is told about it, and whose job
-a token is.
+"""Statements about jobs for runners: choosing a runner's next job, reading its description, and finding the
+job of a token.
 
-Projects take turns: first the one with the fewest jobs in runners' hands, then the oldest job. Rows that another
-hand-out holds are passed over, so that of any number of runners each gets another job, and none waits for one.
+Projects take turns: the next job is the oldest one of the project with the fewest running jobs. Rows that
+another hand-out has locked are skipped, so any number of runners get different jobs without waiting for each
+other.
 
-Jobs that no runner tells apart, of one project with the same tags and all on protected refs or none, make a lane. The
-oldest of each lane are looked at and no others, so that the cost is that of the lanes that the runner may take from,
-and not of the jobs in them.
+Jobs that are equal for runners (of one project, with the same tags, and all on protected refs or all not)
+form a lane. Only the oldest jobs of each lane are examined, so the cost depends on the number of lanes that
+the runner may take from, and not on the number of jobs in them.
 """
 
 import datetime
@@ -21,22 +22,24 @@ from api_server.state.database import Database, Executor, Transaction
 from api_server.state.declarations import statement
 from api_server.state.statements import Statement
 
-#: How many jobs are tried in the first look; each further look tries eight times as many.
+#: Jobs that the first search tries; each further search tries eight times as many.
 FIRST_DEPTH = 8
 
-#: The condition of the index `jobs_waiting`, word for word, so that this index is used whatever statistics say.
+#: The condition of the index `jobs_waiting`, verbatim, so that PostgreSQL uses this index whatever its
+#: statistics are.
 _WAITS = "jobs.kind || ' ' || jobs.status = 'build pending'"
 
 
 @attrs.frozen
 class Choice:
-    """A job whose row is locked; or None, where others hold all `looked_at` jobs that were looked at."""
+    """A job whose row is locked; its id is None if others have locked all `looked_at` jobs that were
+    tried."""
 
     id: int | None
     looked_at: int
 
 
-#: The distinct requirements of jobs; one index look-up each.
+#: The distinct requirements of jobs, each found by one index look-up.
 _KINDS = f"""
         (
             SELECT tags_digest(jobs.tag_list) AS digest, jobs.tag_list, jobs.protected FROM jobs WHERE {_WAITS}
@@ -50,19 +53,19 @@ _KINDS = f"""
         ) next
     """
 
-#: Whether a runner meets the requirements of a kind of jobs: their tags, and their refs.
+#: Whether a runner meets the requirements of a kind of job: its tags and its ref.
 FITS_TAGS = """(kinds.tag_list <@ runner.tag_list OR %(star_is_any)s::boolean AND '*' = ANY (runner.tag_list))
             AND (kinds.tag_list <> '{}' OR runner.run_untagged)"""
 FITS_REF = "(kinds.protected OR runner.access_level <> 'ref_protected')"
 _FITS = f"""{FITS_TAGS}
             AND {FITS_REF}"""
 
-#: Whether any runner gets jobs of a project.
+#: Whether runners get jobs of a project at all.
 OPEN = "projects.builds_access_level <> 'disabled' AND NOT projects.archived"
 
-#: `lanes` goes from one project to the next in the same way; the few projects of a project's runner are looked up one
-#: by one. Nobody counts what runs where only one project waits. The first `depth` jobs of all are among the first
-#: `depth` of the `depth` lanes that are nearest.
+#: `lanes` goes from one project to the next in the same way; the few projects of a project's runner are
+#: looked up individually. Running jobs are not counted if only one project has waiting jobs. The first
+#: `depth` jobs of all are among the first `depth` of the `depth` lanes that come first.
 CHOOSE_JOB = Statement(
     f"""
     WITH RECURSIVE runner AS MATERIALIZED (
@@ -149,7 +152,8 @@ CHOOSE_JOB = Statement(
 
 
 async def choose_job(transaction: Transaction, runner_id: int, *, star_is_any: bool) -> int | None:
-    """Return the id of the pending job that is the runner's next, with its row locked; None also for a paused runner.
+    """Lock the pending job that is the runner's next and return its id. Return None if there is none or the
+    runner is paused.
 
     With `star_is_any`, a runner with the tag `*` has all tags.
     """
@@ -161,7 +165,7 @@ async def choose_job(transaction: Transaction, runner_id: int, *, star_is_any: b
         depth *= 8
 
 
-#: Asked of one runner after the other, until there are enough.
+#: Checks one runner after the other, until there are enough.
 ABLE_RUNNERS = Statement(
     f"""
     WITH RECURSIVE kinds AS ({_KINDS}),
@@ -209,9 +213,10 @@ async def able_runners(
     *,
     star_is_any: bool,
 ) -> list[int]:
-    """Return the first `most` of the runners that may take a pending job of these projects, whoever holds it.
+    """Return the first `most` runners that may take a pending job of these projects, even if the job is
+    locked.
 
-    With None among the projects, a job of any project.
+    If the projects include None, consider the jobs of all projects.
     """
     named: list[int] = [project_id for project_id in project_ids if project_id is not None]
     if len(named) < len(project_ids):
@@ -229,14 +234,14 @@ HOLD_RUNNER = Statement("""
 
 
 async def hold_runner(transaction: Transaction, runner_id: int, token_digest: bytes) -> bool:
-    """Keep the runner from being changed until the transaction ends. Return False where it is gone, or has another
-    token by now."""
+    """Prevent changes of the runner until the transaction ends. Return False if it has been removed, or has
+    another token by now."""
     return await transaction.value(HOLD_RUNNER, runner_id=runner_id, token_digest=token_digest) is not None
 
 
 @attrs.frozen(kw_only=True)
 class StartedJob:
-    """A job in a runner's hands, with the pipeline that it is of."""
+    """A job that a runner has got, with its pipeline."""
 
     id: int
     project_id: int
@@ -245,7 +250,7 @@ class StartedJob:
     name: str
     stage: str
     stage_index: int
-    #: Of the job as of its pipeline: the ref was protected when the pipeline was made.
+    #: Whether the ref was protected when the pipeline was created.
     protected: bool
     environment: str | None
     #: Seconds.
@@ -256,7 +261,7 @@ class StartedJob:
     pipeline_status: str
     pipeline_name: str | None
     source: str
-    #: As answers show it; of a merge request's pipeline that of its head.
+    #: The ref as answers show it; for a merge request's pipeline, that of its head.
     ref: str
     #: The branch or tag that it runs on.
     short_ref: str
@@ -269,7 +274,7 @@ class StartedJob:
     commit: str
     committed_at: datetime.datetime
     pipeline_created_at: datetime.datetime
-    #: Of the project.
+    #: Settings of the project.
     default_depth: int
     git_strategy: str
     ci_id_token_sub_claim_components: list[str]
@@ -295,7 +300,7 @@ async def started_job(database: Database, job_id: int) -> StartedJob: ...
 
 @attrs.frozen
 class EarlierJob:
-    """A job whose results another one gets, with its archive; null where it has none."""
+    """A job whose results another one gets, with its archive; null if it has none."""
 
     id: int
     name: str
@@ -321,12 +326,14 @@ async def dependencies(database: Database, job: StartedJob, names: Sequence[str]
 
 @attrs.frozen
 class OfferedJob(EarlierJob):
-    """A job of another project. `access` is a word of `artifacts:access`: who may read its artifacts."""
+    """A job of another project. `access` is a value of `artifacts:access`, which says who may read its
+    artifacts."""
 
     access: str
 
 
-#: Pipelines of a ref that are looked at for the last success of a job: no look takes longer than that of so many.
+#: Number of pipelines of a ref that are searched for the last success of a job, which limits the time of a
+#: search.
 MAX_PIPELINES = 1000
 
 
@@ -349,7 +356,8 @@ MAX_PIPELINES = 1000
     """
 )
 async def last_success(database: Executor, project_id: int, *, ref: str, name: str) -> OfferedJob | None:
-    """Return the last job of that name that succeeded on a branch or tag, in one of its newest pipelines."""
+    """Return the last job of that name that succeeded on a branch or tag, in one of its newest pipelines, or
+    None."""
 
 
 #: The pipelines %(pipeline_id)s and %(other_id)s with their parents; `own` are those of the first.
@@ -381,13 +389,14 @@ _ARE_RELATED = """
 async def success_of_relative(
     database: Executor, *, pipeline_id: int, other_id: int, name: str
 ) -> EarlierJob | None:
-    """Return the job of that name of another pipeline, if it succeeded and one parent pipeline, or its own parent, has
-    started both (`parent_pipeline`)."""
+    """Return the job of that name of another pipeline if it succeeded and both pipelines belong to the same
+    parent pipeline, or one to the other (`parent_pipeline`); otherwise None."""
 
 
 @statement(f"{_PARENTS} SELECT {_ARE_RELATED}")
 async def are_related(database: Executor, *, pipeline_id: int, other_id: int) -> bool:
-    """Return whether one of two pipelines is a parent of the other, or both have the same parent, at any depth."""
+    """Return whether one of two pipelines is a parent of the other, or both have the same parent, at any
+    depth."""
 
 
 GIVEN_VARIABLES = Statement(
@@ -410,10 +419,10 @@ GIVEN_VARIABLES = Statement(
 async def given_variables(
     database: Database, job: StartedJob, earlier: Sequence[EarlierJob]
 ) -> list[SealedVariable]:
-    """Return the variables that the job is given, weakest first. Raises `TooManyBytes`.
+    """Return the variables that the job is given, weakest first. Raise `TooManyBytes`.
 
-    First the reports of the jobs `earlier`, then what groups and the project have for such jobs, then what was given to
-    the pipeline, then to this job.
+    The order is: reports of the `earlier` jobs, variables of groups and the project for such jobs, variables
+    given to the pipeline, variables given to this job.
     """
     return checked(
         await database.rows(
@@ -434,8 +443,8 @@ async def given_variables(
 async def note_secrets(
     transaction: Transaction, job_id: int, *, debug_trace: bool, masked_values: bytes | None
 ) -> None:
-    """Store what the job's log must not show (encrypted), and whether it may show secrets: then fewer people may read
-    it."""
+    """Store the values that the job's log must not show (encrypted), and whether it may show secrets, which
+    restricts who may read it."""
 
 
 @statement(
@@ -450,13 +459,13 @@ async def any_pending(database: Executor) -> bool:
 
 @attrs.frozen(kw_only=True)
 class HeldJob:
-    """A job that a runner executes, or did, with the end of its log."""
+    """A job that a runner executes or has executed, with the end of its log."""
 
     id: int
     project_id: int
     status: str
     token_digest: bytes | None
-    #: Its runner has not been heard of since it got the job.
+    #: Whether its runner has not yet responded since it got the job.
     unacknowledged: bool
     erased_at: datetime.datetime | None
     #: The encrypted secrets that its log must not show.
@@ -464,9 +473,9 @@ class HeldJob:
     #: Bytes of its log; 0 without one.
     size: int
     checksum: int
-    #: The last bytes of the log, encrypted, where they may be the beginning of a secret.
+    #: The last bytes of the log, encrypted, if they may be the beginning of a secret.
     held: bytes | None
-    #: Somebody has read the log within the last minute.
+    #: Whether somebody has read the log within the last minute.
     watched: bool
 
 
@@ -486,7 +495,7 @@ async def find_held_job(database: Executor, job_id: int) -> HeldJob | None: ...
 
 @attrs.frozen(kw_only=True)
 class AskingJob:
-    """A job, by its token, that asks for the artifacts of another one."""
+    """The job, identified by its token, that asks for the artifacts of another one."""
 
     project_id: int
     pipeline_id: int
@@ -495,7 +504,7 @@ class AskingJob:
     unacknowledged: bool
     asked_project_id: int
     asked_pipeline_id: int
-    #: A word of `artifacts:access`.
+    #: A value of `artifacts:access`.
     asked_access: str
 
 
@@ -511,12 +520,12 @@ class AskingJob:
     prepared=True,
 )
 async def find_asking_job(database: Executor, token_digest: bytes, job_id: int) -> AskingJob | None:
-    """Return the job with that token, where it is of the pipeline of job `job_id`, or one whose file names jobs of
-    other pipelines."""
+    """Return the job with that token if it belongs to the pipeline of job `job_id`, or if its file names jobs
+    of other pipelines; otherwise None."""
 
 
 @statement("""
     UPDATE jobs SET contacted_at = %(now)s WHERE id = %(job_id)s
 """)
 async def note_job_contact(transaction: Transaction, job_id: int) -> None:
-    """Note that the job's runner has been heard of."""
+    """Record that the job's runner has responded."""

@@ -1,4 +1,4 @@
-"""Everything that a runner is told about the job it has got: the 201 of `POST /jobs/request`. Pure."""
+"""The description of a job for its runner: the 201 of `POST /jobs/request`. Pure."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -21,7 +21,7 @@ from api_server.ci.runners.queries import Runner
 from api_server.git.ref_names import BRANCHES, TAGS
 from api_server.state.secrets import JOB_TOKEN, PERSONAL_ACCESS_TOKEN, RUNNER_TOKEN
 
-#: What runners may report; anything else is `unknown_failure`.
+#: The reasons that runners may report; any other is recorded as `unknown_failure`.
 FAILURE_REASONS: Final = frozenset(
     {
         "unknown_failure", "script_failure", "api_failure", "stuck_or_timeout_failure", "runner_system_failure",
@@ -33,7 +33,7 @@ FAILURE_REASONS: Final = frozenset(
 
 
 def failure_reason(reported: str | None) -> str:
-    """Return `reported` where it is a known reason, else `unknown_failure`."""
+    """Return `reported` if it is a known reason, otherwise `unknown_failure`."""
     return reported if reported in FAILURE_REASONS else "unknown_failure"
 
 
@@ -43,8 +43,8 @@ Shape = dict[str, Any]
 def plan_shape(job: PlannedJob, *, timeout: int, protected: bool) -> Shape:
     """Return the keys `steps`, `hooks`, `image`, `services`, `artifacts` and `cache`.
 
-    `timeout` is the job's effective one in seconds; `protected` says whether its ref is, since such jobs keep their
-    caches apart from everyone else's.
+    `timeout` is the job's effective one in seconds; `protected` says whether its ref is, since such jobs do
+    not share caches with others.
     """
     return {
         "steps": step_shapes(job, timeout),
@@ -59,13 +59,14 @@ def plan_shape(job: PlannedJob, *, timeout: int, protected: bool) -> Shape:
 def variable_shapes(
     job: PlannedJob, *, predefined: Iterable[Variable], given: Iterable[Variable] = ()
 ) -> list[Shape]:
-    """Return `variables`: `predefined`, then the file's, then `given` (project, pipeline, play), which are strongest;
-    expanded."""
+    """Return `variables`: `predefined`, then the file's, then `given` (project, pipeline, play), which are
+    strongest; expanded."""
     return [variable.for_runner() for variable in expand_all(overlay(predefined, job.variables, given))]
 
 
 def dependency_shape(job_id: int, name: str, token: str, filename: str, size: int) -> Shape:
-    """Return an item of `dependencies`: an earlier job with an archive, and the token with which to download it."""
+    """Return an item of `dependencies`: an earlier job with an archive, and the token with which to download
+    it."""
     return {
         "id": job_id,
         "name": name,
@@ -75,19 +76,19 @@ def dependency_shape(job_id: int, name: str, token: str, filename: str, size: in
 
 
 def step_shapes(job: PlannedJob, timeout: int) -> list[Shape]:
-    """Return the script, the step that makes the release, and `after_script`, which runs whatever came of the
-    others."""
-    found = [
+    """Return the script, the step that creates the release, and `after_script`, which runs whatever the
+    result of the others."""
+    steps = [
         _step_shape("script", [*job.before_script, *job.script], timeout, "on_success", allow_failure=False)
     ]
     if job.release is not None:
         command = release_command(job.release)
-        found.append(_step_shape("release", [command], timeout, "on_success", allow_failure=False))
+        steps.append(_step_shape("release", [command], timeout, "on_success", allow_failure=False))
     if job.after_script:
-        found.append(
+        steps.append(
             _step_shape("after_script", list(job.after_script), timeout, "always", allow_failure=True)
         )
-    return found
+    return steps
 
 
 def _step_shape(name: str, script: list[str], timeout: int, when: str, *, allow_failure: bool) -> Shape:
@@ -120,7 +121,7 @@ def _link(link: ReleaseLink) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return the text in double quotes, for a shell that is to replace variables in it."""
+    """Return the text in double quotes, for a shell that replaces variables in it."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
@@ -147,9 +148,9 @@ def service_shapes(job: PlannedJob) -> list[Shape]:
 
 
 def artifact_shapes(planned: Artifacts) -> list[Shape]:
-    """Return one upload for the archive, when it has paths, and one for each report."""
+    """Return one upload for the archive, if it has paths, and one for each report."""
     expire_in = None if planned.expire_in is None else checks.spell_duration(planned.expire_in)
-    found: list[Shape] = []
+    uploads: list[Shape] = []
     if planned.paths or planned.untracked:
         archive: Shape = {
             "name": planned.name,
@@ -160,12 +161,12 @@ def artifact_shapes(planned: Artifacts) -> list[Shape]:
             "artifact_type": "archive",
             "artifact_format": "zip",
         }
-        found.append({**archive, "exclude": list(planned.exclude)} if planned.exclude else archive)
+        uploads.append({**archive, "exclude": list(planned.exclude)} if planned.exclude else archive)
     for kind, paths in planned.reports.items():
         filename, form = REPORTS[kind]
         report: Shape = {"name": filename, "paths": list(paths), "when": "always", "expire_in": expire_in}
-        found.append({**report, "artifact_type": kind, "artifact_format": form})
-    return found
+        uploads.append({**report, "artifact_type": kind, "artifact_format": form})
+    return uploads
 
 
 def cache_shapes(job: PlannedJob, *, protected: bool) -> list[Shape]:
@@ -184,13 +185,13 @@ def cache_shapes(job: PlannedJob, *, protected: bool) -> list[Shape]:
     ]
 
 
-#: git's depth for all of the history, which is also its greatest.
+#: git's value for unlimited depth, which is also the maximum.
 INFINITE_DEPTH = 2**31 - 1
 
 
 @attrs.frozen(kw_only=True)
 class JobResponse:
-    """A job that a runner got, and all that it was given."""
+    """A job that a runner has got, with everything that it is given."""
 
     server: predefined.Server
     token: str
@@ -204,13 +205,13 @@ class JobResponse:
     open_merge_requests: str
     #: Earlier jobs whose results this job gets.
     earlier: Sequence[EarlierJob]
-    #: What earlier jobs reported, and what was given to the pipeline and to the job, weakest first.
+    #: The variables reported by earlier jobs and given to the pipeline and to the job, weakest first.
     given: Sequence[Variable]
     id_tokens: Sequence[Variable] = ()
 
     @property
     def seconds(self) -> int:
-        """How many seconds the job may run."""
+        """The maximum duration of the job in seconds."""
         return min(self.job.timeout, self.runner.maximum_timeout or self.job.timeout)
 
     def payload(self) -> dict[str, Any]:
@@ -249,12 +250,13 @@ class JobResponse:
         }
 
     def variables(self) -> list[dict[str, Any]]:
-        """In the runner's words; of one key the strongest."""
+        """Return the variables in the runner's terms; of each key the strongest."""
         predefined = (*self._predefined(), *self.id_tokens)
         return variable_shapes(self.planned, predefined=predefined, given=self.given)
 
     def with_id_tokens(self, standing: Standing | None, signer: Signer) -> "JobResponse":
-        """Return the same with the job's identity tokens. It takes a millisecond for each. Raises `TooManyBytes`."""
+        """Return a copy with the job's identity tokens; signing each takes a millisecond. Raise
+        `TooManyBytes`."""
         public = [variable for variable in self._predefined() if variable.public]
         known = values(expand_all(overlay(public, self.planned.variables, self.given)))
         identity = self._identity(standing)
@@ -296,13 +298,13 @@ class JobResponse:
             "sha": self.job.sha,
             "before_sha": self.job.before_sha,
             "ref_type": "tag" if self.job.tag else "branch",
-            # the first one fetches the commit even when its branch has moved on or is gone
+            # the first one fetches the commit even if its branch has moved on or has been deleted
             "refspecs": [f"+{self.job.sha}:refs/pipelines/{self.job.pipeline_id}", *self._branch_or_tag()],
             "depth": depth,
         }
 
     def _branch_or_tag(self) -> list[str]:
-        """Return what is fetched beside the commit: nothing for a merge request."""
+        """Return the refspecs in addition to the commit: none for a merge request."""
         ref = self.job.ref
         if ref != self.job.short_ref:
             return []
@@ -349,6 +351,6 @@ class JobResponse:
 
 
 def _depth(said: str, default: int) -> int:
-    """Return the meaning of `GIT_DEPTH`; 0 is all of the history."""
+    """Return the depth for a value of `GIT_DEPTH`; 0 means the whole history."""
     digits = said.lstrip("0")[: len(str(INFINITE_DEPTH)) + 1]
     return min(int(digits or "0"), INFINITE_DEPTH) if said.isdecimal() else default

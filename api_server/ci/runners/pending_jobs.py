@@ -1,10 +1,10 @@
-"""Calling runners that wait for a job: one connection listens for the whole process, and whoever may take what waits is
-called, one or a few at a time.
+"""Waking runners that wait for a job: one connection listens for the whole process, and runners that may take
+a pending job are woken one or a few at a time.
 
-A notice names a project. One statement finds which of those that wait here may take a job of it, however many they
-are; the one that has waited longest is called and asks for itself, and while jobs are taken, the next. Who gets a job
-is decided in the database. So a notice that is lost (a broken connection) costs a runner the rest of its wait, and
-nothing else.
+A notification names a project. One statement finds the waiting runners that may take a job of it; the one
+that has waited longest is woken and asks for a job itself, and as long as jobs are taken, the next. The
+database decides who gets a job. So a notification that is lost (because of a broken connection) merely makes
+a runner wait until the end of its poll.
 """
 
 import asyncio
@@ -18,17 +18,19 @@ from common.lifecycle import BackgroundTasks
 CHANNEL = "jobs_pending"
 LISTENER = "listening for jobs"
 CALLER = "calling runners"
-#: Most seconds until a lost connection is opened again.
+#: Maximum seconds until a lost connection is opened again.
 RECONNECT_AFTER = 1.0
-#: Runners that are called at a time, after those before have got jobs.
+#: Maximum number of runners woken at a time, after the previous ones have got jobs.
 CALLED_AT_A_TIME = 3
-#: Seconds after which others are called where one got nothing: another process may be about to take the job. Then
-#: twice as long, and so on.
+#: Seconds until others are woken after a runner got nothing: another process may be about to take the job.
+#: The pause doubles each time.
 FIRST_PAUSE, LONGEST_PAUSE = 0.005, 1.0
-#: How many notices are remembered for runners that asked before a notice came and wait after it.
+#: Number of notifications remembered for a runner that asked before a notification and begins to wait after
+#: it.
 REMEMBERED = 1_000
 
-#: Returns the first so many of these runners that may take a pending job of these projects (None: of any project).
+#: Returns the first runners, up to the number, that may take a pending job of these projects (None: of any
+#: project).
 Able = Callable[[Sequence[int], frozenset[int | None], int], Awaitable[list[int]]]
 
 
@@ -37,9 +39,9 @@ class WaitingRunner:
 
     def __init__(self, runner_id: int) -> None:
         self.runner_id = runner_id
-        #: True: it is called. False: it is sent away.
+        #: True: it is woken. False: it is sent away.
         self.turn = asyncio.get_running_loop().create_future()
-        #: While it is called: whether it has got a job.
+        #: While it is awake: whether it has got a job.
         self.outcome: asyncio.Future[bool] | None = None
 
     def wake(self, turn: bool) -> None:
@@ -52,20 +54,21 @@ class WaitingRunner:
 
 
 class PendingJobs:
-    """Knows which runners wait, and calls them when jobs have become pending."""
+    """Knows which runners wait, and wakes them when jobs have become pending."""
 
     def __init__(self) -> None:
-        #: Who waits and is not called just now, the longest wait first.
+        #: The waiting runners that are not awake, the longest wait first.
         self._waiting: dict[WaitingRunner, None] = {}
         self._news = asyncio.Event()
         self._due: set[int | None] = set()
         self._last: deque[int | None] = deque(maxlen=REMEMBERED)
         self._closed = self._all_leave = False
-        #: Counts notices; as `last_update` it tells a runner whether anything has happened since its last poll.
+        #: Counts notifications; as `last_update` it tells a runner whether there has been one since its last
+        #: poll.
         self.generation = 0
 
     def announce(self, project_id: int | None = None) -> None:
-        """Note that jobs of the project are pending; None: of any project."""
+        """Record that jobs of the project (None: of any project) are pending."""
         self.generation += 1
         self._last.append(project_id)
         self._due.add(project_id)
@@ -73,7 +76,8 @@ class PendingJobs:
 
     @contextmanager
     def waiting(self, runner_id: int, generation: int) -> Iterator[WaitingRunner]:
-        """Let a runner wait for the length of the block. When it asked in vain there were `generation` notices."""
+        """Let a runner wait for the duration of the block. `generation` is the number of notifications when
+        it asked in vain."""
         waiter = WaitingRunner(runner_id)
         missed = self.generation - generation
         if missed:
@@ -87,8 +91,8 @@ class PendingJobs:
             waiter.end_turn(False)
 
     async def called(self, waiter: WaitingRunner, seconds: float) -> bool:
-        """Wait until the runner is called. Return False where `seconds` passed without, or where all runners are sent
-        away."""
+        """Wait until the runner is woken. Return False after `seconds` without that, or if all runners are
+        sent away."""
         if not self._sends_home:
             await asyncio.wait({waiter.turn}, timeout=max(0, seconds))
         return waiter.turn.done() and bool(waiter.turn.result()) and not self._sends_home
@@ -106,7 +110,7 @@ class PendingJobs:
 
     @contextmanager
     def emptied(self) -> Iterator[None]:
-        """Send all runners away, for the length of the block."""
+        """Send all runners away for the duration of the block."""
         self._all_leave = True
         self._send_home()
         try:
@@ -126,7 +130,8 @@ class PendingJobs:
     async def listening(
         self, database_url: str, background: BackgroundTasks, able: Able
     ) -> AsyncIterator[None]:
-        """Listen to the notices of all processes, and call the runners that wait here, for the length of the block."""
+        """Listen to the notifications of all processes, and wake the runners that wait here, for the duration
+        of the block."""
         background.start(LISTENER, lambda: self._listen(database_url), longest_pause=RECONNECT_AFTER)
         background.start(CALLER, lambda: self._call_again_and_again(able), longest_pause=RECONNECT_AFTER)
         try:
@@ -136,16 +141,16 @@ class PendingJobs:
             await background.finish(CALLER, 0)
 
     async def _listen(self, database_url: str) -> None:
-        """Listen for notices. Raises `Unavailable` when the connection is lost."""
+        """Listen for notifications. Raise `Unavailable` when the connection is lost."""
         async with listening_connection(database_url, CHANNEL) as connection:
-            self.announce()  # whatever happened while nobody listened
+            self.announce()  # jobs may have become pending while nobody listened
             while True:
                 heard = (await connection.notification()).payload
                 self.announce(int(heard) if heard.isdecimal() else None)
 
     async def _call_again_and_again(self, able: Able) -> None:
-        """Call runners whenever there is news. Raises `Unavailable` where the database cannot be asked."""
-        due: set[int | None] = {None}  # what was due when an earlier one ended
+        """Wake runners whenever there is news. Raise `Unavailable` if the database cannot be asked."""
+        due: set[int | None] = {None}  # jobs may be left from an earlier run
         size, pause = 1, 0.0
         while True:
             if not due:
@@ -164,7 +169,7 @@ class PendingJobs:
                 await self._rest(pause)
 
     async def _rest(self, seconds: float) -> None:
-        """Pause; news ends the pause."""
+        """Pause until there is news, at most `seconds`."""
         try:
             async with asyncio.timeout(seconds):
                 await self._news.wait()
@@ -172,8 +177,8 @@ class PendingJobs:
             pass
 
     async def _call(self, runners: Sequence[int], most: int) -> bool:
-        """Call the runners; return whether all of them got jobs. Runners that may have gone meanwhile are not
-        called."""
+        """Wake the runners and return whether all of them got jobs. Leave out runners that may have gone
+        meanwhile."""
         called = [
             waiter for waiter in self._waiting if waiter.runner_id in runners and not waiter.turn.done()
         ][:most]

@@ -82,10 +82,10 @@ async def list_runners(
     whose_id: int | None = None,
     **filters: Any,
 ) -> ListPage:
-    """Return the runners that a user may change (`owner_id`), or that may run the jobs of a project or a group.
+    """Return a page of the runners that a user may change (`owner_id`), or that may run the jobs of a project
+    or a group (`project_id`, `namespace_id`); without `whose`, of all runners.
 
-    With `project_id` or `namespace_id` those of a project or a group, without `whose` all of them. `filters`:
-    runner_type, active, status, tags; None means any.
+    `filters` are runner_type, active, status and tags; None means any.
     """
     ids = {} if whose is None else {whose: whose_id}
     return await _LISTS[whose].read(database, page, **ids, **filters)
@@ -123,7 +123,7 @@ _COLUMNS = """
 
 @attrs.frozen
 class RunnerOfUser(Runner):
-    """A runner with a user's greatest role in its projects, and her role in its group."""
+    """A runner with a user's greatest role in its projects and the user's role in its group."""
 
     project_role: int
     group_role: int
@@ -150,7 +150,7 @@ async def find_runner(database: Executor, runner_id: int, user_id: int) -> Runne
 
 @attrs.frozen
 class CallingRunner(Runner):
-    """A runner that calls with the token that has this digest."""
+    """A runner, with the digest of the token with which it calls."""
 
     token_digest: bytes = attrs.field(repr=False)
 
@@ -160,7 +160,7 @@ class CallingRunner(Runner):
     prepared=True,
 )
 async def runner_of_token(database: Executor, digest: bytes) -> CallingRunner | None:
-    """Return the runner whose authentication token has that digest."""
+    """Return the runner whose authentication token has that digest, or None."""
 
 
 @statement("""
@@ -178,12 +178,12 @@ async def runner_of_token(database: Executor, digest: bytes) -> CallingRunner | 
     SELECT new.id FROM new
 """)
 async def create_runner(transaction: Transaction, **values: Any) -> int:
-    """Return the new runner's id."""
+    """Create a runner and return its id."""
 
 
 @statement(f"SELECT {_COLUMNS} FROM runners WHERE runners.id = %(runner_id)s FOR UPDATE")
 async def lock_runner(transaction: Transaction, runner_id: int) -> Runner:
-    """Lock the runner: until the transaction ends it gets no job. Raises NotFound."""
+    """Lock the runner: until the transaction ends it gets no job. Raise NotFound."""
 
 
 @statement(f"""
@@ -199,12 +199,12 @@ async def lock_runner(transaction: Transaction, runner_id: int) -> Runner:
     WHERE id = %(runner_id)s RETURNING {_COLUMNS}
     """)
 async def update_runner(transaction: Transaction, runner_id: int, **values: Any) -> Runner:
-    """Change what is not None; return the runner as it is then. Raises NotFound."""
+    """Change the settings that are not None, and return the changed runner. Raise NotFound."""
 
 
 @attrs.frozen
 class Owner:
-    """A group or a project that a runner serves."""
+    """The group or project that a runner serves."""
 
     type: Literal["Group", "Project"]
     id: int
@@ -229,7 +229,7 @@ DELETE_RUNNER = """
 
 
 async def delete_runner(transaction: Transaction, runner_id: int) -> None:
-    """Raises NotFound."""
+    """Delete the runner. Raise NotFound."""
     if not await transaction.run(DELETE_RUNNER, id=runner_id):
         raise NotFound
 
@@ -240,7 +240,7 @@ SET_TOKEN = """
 
 
 async def set_token(transaction: Transaction, runner_id: int, digest: bytes) -> None:
-    """Replace the token; the old one is invalid from then on. Raises NotFound."""
+    """Replace the token; the old one becomes invalid. Raise NotFound."""
     if not await transaction.run(SET_TOKEN, id=runner_id, digest=digest):
         raise NotFound
 
@@ -249,7 +249,7 @@ async def set_token(transaction: Transaction, runner_id: int, digest: bytes) -> 
     INSERT INTO runner_projects (runner_id, project_id) VALUES (%(runner_id)s, %(project_id)s)
 """)
 async def assign(transaction: Transaction, runner_id: int, project_id: int) -> None:
-    """Let the runner run the project's jobs, too. Raises Conflict on `runner_projects_pkey`."""
+    """Let the runner also run the project's jobs. Raise Conflict on `runner_projects_pkey`."""
 
 
 @statement("""
@@ -260,7 +260,8 @@ async def assign(transaction: Transaction, runner_id: int, project_id: int) -> N
             WHERE others.runner_id = %(runner_id)s AND others.project_id <> %(project_id)s)
 """)
 async def unassign(transaction: Transaction, runner_id: int, project_id: int) -> bool:
-    """Stop the runner from running the project's jobs. Return False for its only project, which stays."""
+    """Stop the runner from running the project's jobs. Return False for its only project, which stays
+    assigned."""
 
 
 @statement("""
@@ -284,12 +285,12 @@ async def list_managers(database: Executor, page: Page, runner_id: int) -> ListP
     DELETE FROM runner_managers WHERE runner_id = %(runner_id)s AND system_id = %(system_id)s
 """)
 async def delete_manager(transaction: Transaction, runner_id: int, system_id: str) -> bool:
-    """Remove one machine. Return False where the runner has no such machine."""
+    """Remove one machine. Return False if the runner has no such machine."""
 
 
 @attrs.frozen(kw_only=True)
 class Machine:
-    """What a runner says of the machine that it is on; `system_id` identifies the machine."""
+    """The data that a runner reports about its machine; `system_id` identifies the machine."""
 
     system_id: str
     version: str | None
@@ -300,7 +301,8 @@ class Machine:
     ip_address: str | None
 
 
-#: Contacts come with each poll; they are stored once in so many seconds, or when the machine has changed.
+#: Each poll is a contact, but contacts are stored only once in this many seconds, or if the machine has
+#: changed.
 CONTACT_EVERY = 40
 
 NOTE_CONTACT = Statement(f"""
@@ -331,7 +333,7 @@ NOTED_MANAGER = Statement(f"""
 
 
 async def note_manager_contact(database: Database, runner_id: int, machine: Machine) -> int:
-    """Note that the runner has been heard of; return the manager's id."""
+    """Record a contact with the runner and return the manager's id."""
     reported = attrs.asdict(machine)
     noted = await database.value(NOTED_MANAGER, runner_id=runner_id, **reported)
     if noted is None:
@@ -348,13 +350,13 @@ async def note_manager_contact(database: Database, runner_id: int, machine: Mach
 async def set_registration_token(
     transaction: Transaction, digest: bytes, *, namespace_id: int | None = None, project_id: int | None = None
 ) -> None:
-    """Set the token with which runners of this group or project (without either: of the instance) register from now
-    on."""
+    """Set the token with which runners of this group or project (without either: of the instance) register
+    from now on."""
 
 
 @attrs.frozen
 class Registration:
-    """What a registration token is for: a group, a project, or with neither the instance."""
+    """The group or project of a registration token; with neither, it is for the instance."""
 
     namespace_id: int | None
     project_id: int | None
@@ -366,4 +368,4 @@ class Registration:
     FOR KEY SHARE
     """)
 async def hold_registration(transaction: Transaction, digest: bytes) -> Registration | None:
-    """Return what the token is for. It is not replaced until the transaction ends."""
+    """Return the owner of the token, or None, and prevent its replacement until the transaction ends."""

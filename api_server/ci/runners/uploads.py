@@ -1,5 +1,5 @@
-"""Uploaded artifacts: the form is taken apart while it comes, its file goes straight into the object store and gets a
-row, within the room that the project has left."""
+"""Uploads of artifacts: the form is parsed as it arrives, its file is streamed into the object store and gets
+a row, if the project's limit allows it."""
 
 import datetime
 import hashlib
@@ -28,13 +28,13 @@ from api_server.zip_files import ZIP_FILES, Limits, TooMuchError, ZipFiles, with
 
 _FIELD_BYTES = 1024
 _FIELDS = 20
-#: Most bytes of a body besides the file.
+#: Maximum bytes of a body besides the file.
 _FORM_BYTES = 64 * 1024
 
 
 @attrs.frozen
 class Received:
-    """A file that is in the object store, and that no row names yet."""
+    """A file in the object store that no row names yet."""
 
     key: str
     filename: str
@@ -48,8 +48,8 @@ async def receive_file(
 ) -> Received:
     """Store the part `file` of a multipart body below `folder`; the other parts are fields.
 
-    `grow` is called with the number of bytes that the file has so far, and first of all with the number that it has at
-    least. Raises 400, and what `grow` raises; then nothing is stored.
+    `grow` is called first with the minimum size of the file, and then with the number of bytes received so
+    far. Raise 400, and the errors of `grow`; then nothing is stored.
     """
     if request_data.media_type(request) != "multipart/form-data":
         raise bad_parameters("file is missing")
@@ -58,7 +58,7 @@ async def receive_file(
     fields: dict[str, str] = {}
     stored: dict[str, Any] = {}
     try:
-        parts = _Parts(request_data.pieces(request), request.headers[hdrs.CONTENT_TYPE])
+        parts = _Parts(request_data.chunks(request), request.headers[hdrs.CONTENT_TYPE])
         while part := await parts.next():
             name, filename = part
             if name == "file" and not stored:
@@ -83,17 +83,18 @@ def too_large(reason: str = "") -> ApiError:
 
 
 class _Parts:
-    """The parts of a body, one after the other; the content of each comes in chunks, or whole if it is short."""
+    """The parts of a body, one after the other; the content of each comes in chunks, or whole if it is
+    short."""
 
     def __init__(self, coming: AsyncIterator[bytes], content_type: str) -> None:
-        """Raises ValueError."""
+        """Create the parser. Raise ValueError."""
         self.delimiter = b"\r\n" + request_data.boundary_of(content_type)
         self._coming = coming
         self._buffer = b"\r\n"  # so that the first delimiter is like the others
-        self._number = 0  # of parts, which may have one name
+        self._number = 0  # of parts, which may have the same name
 
     async def next(self) -> tuple[str, str | None] | None:
-        """Return the names of the next part and of its file; None behind the last one. Raises ValueError."""
+        """Return the names of the next part and of its file; None behind the last part. Raise ValueError."""
         if not self._number:
             await self.short(self.delimiter, request_data.MAX_PART_HEAD)
         self._number += 1
@@ -107,12 +108,12 @@ class _Parts:
         return request_data.part_named(await self.short(b"\r\n\r\n", request_data.MAX_PART_HEAD))
 
     async def content(self) -> AsyncIterator[bytes]:
-        """Yield the content up to the next delimiter, as it comes."""
+        """Yield the content up to the next delimiter, as it arrives."""
         async for piece in self._until(self.delimiter):
             yield piece
 
     async def short(self, end: bytes, most: int) -> bytes:
-        """Return what comes before `end`, at most `most` bytes."""
+        """Return the bytes before `end`, at most `most` bytes. Raise ValueError if there are more."""
         before = b""
         async for piece in self._until(end):
             before += piece
@@ -182,7 +183,7 @@ _DOTENV_LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=(.*)", 
 
 
 class InvalidDotenv(Exception):
-    """A report that gives no variables; the text says why."""
+    """A report without valid variables; the text gives the reason."""
 
 
 def unpack_dotenv(content: bytes) -> bytes:
@@ -197,7 +198,7 @@ def unpack_dotenv(content: bytes) -> bytes:
 
 
 def parse_dotenv(content: bytes) -> dict[str, str]:
-    """Return the variables in order; a key that comes again replaces the one before. Raises `InvalidDotenv`."""
+    """Return the variables in order; a repeated key replaces the earlier one. Raise `InvalidDotenv`."""
     text = unpack_dotenv(content)
     if len(text) > MAX_DOTENV_BYTES:
         raise InvalidDotenv("Dotenv Artifact Too Big. Maximum Allowable Size: 5120")
@@ -233,9 +234,10 @@ ARRIVING = Key[Counter[int]]("arriving_artifacts", Counter)
 
 @attrs.define
 class Room:
-    """How far one upload may grow. For the length of its `with` block it counts for all others of this process.
+    """The size to which one upload may grow. During its `with` block it counts for all other uploads of this
+    process.
 
-    What other processes take in at the same time is checked when it is `settled`.
+    Uploads that other processes receive at the same time are considered when it is `settled`.
     """
 
     project_id: int
@@ -250,7 +252,7 @@ class Room:
         return max(0, self.limit - self.kept - self._arriving[self.project_id]) if self.limit else None
 
     def grow(self, size: int) -> None:
-        """Note that this upload has so many bytes, or says so. Raises 413 where there is no room for them."""
+        """Record that this upload has, or announces, `size` bytes. Raise 413 if that exceeds the limit."""
         more = max(0, size - self._mine)
         if self.left is not None and more > self.left:
             raise self._refusal()
@@ -258,8 +260,8 @@ class Room:
         self._arriving[self.project_id] += more
 
     async def settled(self, transaction: Transaction) -> None:
-        """Check the limit once the artifact has been added: other uploads wait until the transaction ends. Raises
-        413."""
+        """Check the limit after the artifact has been added: other uploads wait until the transaction ends.
+        Raise 413."""
         if (
             self.limit
             and await artifact_queries.kept_bytes_for_certain(transaction, self.project_id) > self.limit
@@ -277,7 +279,7 @@ class Room:
 
 
 async def room_of(services: Services, project_id: int) -> Room:
-    """Return how much room the project has left."""
+    """Return the room that the project has left."""
     limit = services.settings.project_artifacts_limit
     kept = await artifact_queries.kept_bytes(services.database, project_id) if limit else 0
     return Room(project_id, limit, kept, services[ARRIVING])
@@ -296,7 +298,7 @@ def setup(services: Services) -> None:
 
 @attrs.frozen(kw_only=True)
 class Upload:
-    """What is said of a file, in the query or in the form's fields."""
+    """The parameters of a file, in the query or in the form's fields."""
 
     artifact_type: str = "archive"
     artifact_format: Format | None = None
@@ -304,9 +306,9 @@ class Upload:
 
 
 async def store_artifact(request: web.Request, job: HeldJob) -> None:
-    """Make the request's file an artifact of the job, unless it has this very file already.
+    """Make the request's file an artifact of the job, unless it already has this very file.
 
-    Raises 400, 403 and 413, and keeps nothing then.
+    Raise 400, 403 and 413, and store nothing then.
     """
     services = context.services(request)
     objects = services.objects
@@ -322,7 +324,7 @@ async def store_artifact(request: web.Request, job: HeldJob) -> None:
         received = await receive_file(request, objects, folder, grow)
         try:
             added = await _add(request, job, received, room)
-        except Unavailable:  # its row may be there even so; if not, the object is swept
+        except Unavailable:  # its row may exist nevertheless; if not, the sweep deletes the object
             raise
         except Exception:
             await objects.discard(with_indices([received.key]))
@@ -332,7 +334,7 @@ async def store_artifact(request: web.Request, job: HeldJob) -> None:
 
 
 async def _add(request: web.Request, job: HeldJob, received: Received, room: Room) -> bool:
-    """Add the artifact. Return False where the job has this very file already. Raises 400, 403 and 413."""
+    """Add the artifact. Return False if the job already has this very file. Raise 400, 403 and 413."""
     services = context.services(request)
     said = structure({**received.fields, **request.query}, Upload)
     if said.artifact_type not in FILE_TYPES:
@@ -387,12 +389,12 @@ async def _report(services: Services, received: Received) -> dict[str, str]:
 
 
 def _expire_at(services: Services, expire_in: str | None) -> datetime.datetime | None:
-    """Return when the artifact expires: `expire_in` as in CI files (`1 week`, `never`, seconds), or else the
-    setting."""
+    """Return the time at which the artifact expires: after `expire_in` as in CI files (`1 week`, `never`,
+    seconds), or else after the time in the settings."""
     seconds = services.settings.artifacts_expire_in
     try:
         if expire_in:
             seconds = checks.parse_duration(expire_in)
         return services.now + datetime.timedelta(seconds=seconds) if seconds else None
-    except (ValueError, OverflowError):  # no duration, or one that ends after the year 9999
+    except (ValueError, OverflowError):  # not a duration, or one that ends after the year 9999
         raise bad_request("expire_in is not a duration") from None

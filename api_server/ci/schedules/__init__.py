@@ -1,1 +1,2 @@
-"""Pipelines that run at the moments of a cron expression: `schedules` keeps and runs them, `cron` says when."""
+"""Pipeline schedules, which start pipelines at the times of a cron expression: `schedules` stores and runs
+them, `cron` computes the times."""

@@ -1,4 +1,5 @@
-"""When a schedule runs next: cron expressions of five fields, in the time zones that Rails and IANA name. Pure."""
+"""Computation of a schedule's next run: cron expressions of five fields, in the time zones that Rails and
+IANA name. Pure."""
 
 import datetime
 import re
@@ -6,7 +7,7 @@ import zoneinfo
 
 from croniter import croniter
 
-#: The names of time zones that Rails has, and with it GitLab's clients: each with its IANA name.
+#: Rails' names of time zones, which GitLab's clients use, with their IANA names.
 RAILS_TIME_ZONES = {
     "International Date Line West": "Etc/GMT+12",
     "Midway Island": "Pacific/Midway",
@@ -170,23 +171,23 @@ _HOURS = 1
 
 
 def problems(cron: str, time_zone: str) -> dict[str, list[str]]:
-    """Return what is wrong with the expression and the time zone, by attribute, in GitLab's words."""
-    found = {}
+    """Return the errors of the expression and the time zone, by attribute, in GitLab's words."""
+    errors = {}
     if _zone(time_zone) is None:
-        found["cron_timezone"] = [" is invalid syntax"]
+        errors["cron_timezone"] = [" is invalid syntax"]
     try:
         next_run(cron, "UTC", datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC))
     except ValueError:
-        found["cron"] = [" is invalid syntax"]
-    return found
+        errors["cron"] = [" is invalid syntax"]
+    return errors
 
 
 def next_run(cron: str, time_zone: str, after: datetime.datetime) -> datetime.datetime:
-    """Return the first moment after `after`, in UTC. Raises ValueError where the expression is invalid, or has no
+    """Return the first run after `after`, in UTC. Raise ValueError if the expression is invalid or matches no
     moment.
 
-    Where clocks are put back, what names the hour by its number runs in the first of the two. Where they are put
-    forward, what falls into the missing hour runs when that has passed.
+    When clocks are put back, a schedule for a particular hour runs in the first of the two hours. When they
+    are put forward, a schedule for the missing hour runs when that hour has passed.
     """
     fields = cron.split()
     zone = _zone(time_zone)
@@ -194,18 +195,14 @@ def next_run(cron: str, time_zone: str, after: datetime.datetime) -> datetime.da
         raise ValueError(f"{cron!r} in {time_zone!r} has no moments")
     moments = croniter(" ".join(fields), after.astimezone(zone))
     while True:
-        found: datetime.datetime = moments.get_next(datetime.datetime).astimezone(datetime.UTC)
-        is_repeated = found.astimezone(zone).fold == 1
+        moment: datetime.datetime = moments.get_next(datetime.datetime).astimezone(datetime.UTC)
+        is_repeated = moment.astimezone(zone).fold == 1
         if not is_repeated or fields[_HOURS].startswith("*"):
-            return found
+            return moment
 
 
 def _zone(name: str) -> zoneinfo.ZoneInfo | None:
     try:
         return zoneinfo.ZoneInfo(RAILS_TIME_ZONES.get(name, name))
-    except (
-        zoneinfo.ZoneInfoNotFoundError,
-        ValueError,
-        OSError,
-    ):  # of a folder's name, or one that is too long
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):  # OSError: a folder, or a name too long
         return None

@@ -23,26 +23,26 @@ from api_server.state.preconditions import Precondition
 from api_server.web.answers import json_text, json_value, no_content
 from api_server.web.auth import Actor
 from api_server.web.errors import forbidden, invalid, not_found
-from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.pagination import Paginated, paginated, requested_page
 from api_server.web.params import AtMost, Name
 from api_server.web.routes import Role, Routes
 
 
 async def find_schedule(services: Services, project: Project, schedule_id: int) -> Schedule:
-    """Return the schedule; what the request writes requires that it is unchanged. Raises 404 where it is not the
-    project's."""
-    found = await queries.find(services.database, project.id, schedule_id)
-    if found is None:
+    """Return the schedule, and let the request write only if it is unchanged. Raise 404 if it does not belong
+    to the project."""
+    schedule = await queries.find(services.database, project.id, schedule_id)
+    if schedule is None:
         raise not_found("Pipeline Schedule")
     read = functools.partial(queries.hold, project_id=project.id, schedule_id=schedule_id)
-    services.require_unchanged(Precondition((), found, read))
-    return found
+    services.require_unchanged(Precondition((), schedule, read))
+    return schedule
 
 
 async def administered_schedule(
     services: Services, actor: Actor, project: Project, schedule_id: int
 ) -> Schedule:
-    """Return the schedule, for its owner and Maintainers. Raises 403 and 404."""
+    """Return the schedule for its owner or a Maintainer. Raise 403 and 404."""
     schedule = await find_schedule(services, project, schedule_id)
     if not administers(actor, project, schedule):
         raise forbidden()
@@ -50,9 +50,9 @@ async def administered_schedule(
 
 
 async def owned_schedule(services: Services, actor: Actor, project: Project, schedule_id: int) -> Schedule:
-    """Return the schedule, for its owner and for administrators of the service. Raises 403 and 404.
+    """Return the schedule for its owner or an administrator of the service. Raise 403 and 404.
 
-    It runs with the owner's rights, so nobody else may change what it does.
+    It runs with the owner's rights, so nobody else may change its effects.
     """
     schedule = await find_schedule(services, project, schedule_id)
     if not (project.admin or owns(actor, schedule)):
@@ -66,14 +66,14 @@ def administers(actor: Actor, project: Project, schedule: Schedule) -> bool:
 
 
 def full_ref(services: Services, project: Project, ref: str) -> str:
-    """Return the full name of a branch or tag, which need not exist yet. Raises 400 for the name of a branch and a
-    tag."""
+    """Return the full name of a branch or tag, which need not exist yet. Raise 400 if the name is that of a
+    branch and of a tag."""
     try:
-        found = repository.resolve_ref(services[REPOSITORIES], project.id, ref)
+        resolved = repository.resolve_ref(services[REPOSITORIES], project.id, ref)
     except AmbiguousNameError:
         raise invalid({"ref": ["is ambiguous"]}) from None
-    if found is not None:
-        return (TAGS if found.kind == "tag" else BRANCHES) + found.name
+    if resolved is not None:
+        return (TAGS if resolved.kind == "tag" else BRANCHES) + resolved.name
     return ref if short_name(ref) is not None else BRANCHES + ref
 
 
@@ -83,13 +83,13 @@ async def may_run(services: Services, project: Project, ref: str) -> bool:
 
 
 async def check_may_save(services: Services, project: Project, ref: str, verb: str) -> None:
-    """Raise 400, as GitLab words it, where the caller may not run pipelines on the ref."""
+    """Raise 400 in GitLab's words if the caller may not run pipelines on the ref."""
     if not await may_run(services, project, ref):
         raise invalid({"base": [f"The current user is not authorized to {verb} the pipeline schedule"]})
 
 
 async def check_may_play(services: Services, project: Project, ref: str) -> None:
-    """Raise 403 where the caller may not run pipelines on the ref."""
+    """Raise 403 if the caller may not run pipelines on the ref."""
     if not await may_run(services, project, ref):
         raise forbidden()
 
@@ -151,7 +151,7 @@ class UpdateSchedule(OneSchedule):
 async def list_schedules(
     request: web.Request, services: Services, params: ListSchedules, project: Project
 ) -> web.Response:
-    page = wanted_page(params, queries.LISTING)
+    page = requested_page(params, queries.LISTING)
     active = None if params.scope is None else params.scope == "active"
     listed = await queries.list_schedules(services.database, page, project.id, active=active)
     return await paginated(request, page, listed)
@@ -161,7 +161,7 @@ async def list_schedules(
 async def show_schedule(
     services: Services, actor: Actor, params: OneSchedule, project: Project
 ) -> web.Response:
-    """Variables and inputs are shown to its owner and to Maintainers."""
+    """Show a schedule. Its variables and inputs are shown only to its owner and to Maintainers."""
     return await _answer(services, actor, project, params.pipeline_schedule_id)
 
 
@@ -169,8 +169,8 @@ async def show_schedule(
 async def list_pipelines(
     request: web.Request, services: Services, params: ListPipelines, project: Project
 ) -> web.Response:
-    """What it has run, oldest first."""
-    page = wanted_page(params, queries.OF_SCHEDULE, default_sort="asc")
+    """List the pipelines that a schedule has started, oldest first."""
+    page = requested_page(params, queries.OF_SCHEDULE, default_sort="asc")
     schedule = await find_schedule(services, project, params.pipeline_schedule_id)
     listed = await queries.list_pipelines(services.database, page, schedule.id)
     return await paginated(request, page, listed)
@@ -180,7 +180,7 @@ async def list_pipelines(
 async def create_schedule(
     services: Services, actor: Actor, params: CreateSchedule, project: Project
 ) -> web.Response:
-    """It runs as the caller, with the rights that she has then."""
+    """Create a schedule. Its pipelines run as the caller, with the rights that the caller has then."""
     ref = full_ref(services, project, params.ref)
     await check_may_save(services, project, ref, "create")
     given = attrs.asdict(params, filter=lambda field, _: field.name not in ("id", "inputs"))
@@ -196,7 +196,7 @@ async def create_schedule(
 async def update_schedule(
     services: Services, actor: Actor, params: UpdateSchedule, project: Project
 ) -> web.Response:
-    """By its owner."""
+    """Update a schedule. Only its owner and administrators may do so."""
     before = await owned_schedule(services, actor, project, params.pipeline_schedule_id)
     ref = before.ref if params.ref is None else full_ref(services, project, params.ref)
     await check_may_save(services, project, ref, "update")
@@ -212,7 +212,7 @@ async def update_schedule(
 async def delete_schedule(
     services: Services, actor: Actor, params: OneSchedule, project: Project
 ) -> web.Response:
-    """The pipelines that it has run stay."""
+    """Delete a schedule. Its pipelines are kept."""
     schedule = await administered_schedule(services, actor, project, params.pipeline_schedule_id)
     async with services.database.transaction() as transaction:
         await schedules.delete(transaction, actor.author, schedule)
@@ -225,7 +225,8 @@ async def delete_schedule(
 async def take_ownership(
     services: Services, actor: Actor, params: OneSchedule, project: Project
 ) -> web.Response:
-    """From now on it runs as the caller, a Maintainer; 200 where it does already."""
+    """Make the caller, a Maintainer, the owner of a schedule, as whom it runs; 200 if this is already the
+    case."""
     before = await administered_schedule(services, actor, project, params.pipeline_schedule_id)
     if owns(actor, before):
         return await _answer(services, actor, project, before.id)
@@ -239,7 +240,7 @@ async def take_ownership(
 async def play_schedule(
     services: Services, actor: Actor, params: OneSchedule, project: Project
 ) -> web.Response:
-    """Runs it soon as the caller, active or not."""
+    """Run a schedule once as the caller, in the background, even if it is not active."""
     schedule = await find_schedule(services, project, params.pipeline_schedule_id)
     await check_may_play(services, project, schedule.ref)
     async with services.database.transaction() as transaction:
@@ -299,7 +300,7 @@ class UpdateVariable(OneVariable):
 async def create_variable(
     services: Services, actor: Actor, params: CreateVariable, project: Project
 ) -> web.Response:
-    """By the schedule's owner."""
+    """Add a variable to a schedule. Only the schedule's owner and administrators may do so."""
     schedule = await owned_schedule(services, actor, project, params.pipeline_schedule_id)
     check_may_give(project, [params.key])
     new = StoredVariable(params.key, services.vault.encrypt(params.value), params.variable_type)
@@ -313,7 +314,7 @@ async def create_variable(
 async def update_variable(
     services: Services, actor: Actor, params: UpdateVariable, project: Project
 ) -> web.Response:
-    """By the schedule's owner."""
+    """Update a variable of a schedule. Only the schedule's owner and administrators may do so."""
     schedule = await owned_schedule(services, actor, project, params.pipeline_schedule_id)
     check_may_give(project, [params.key])
     async with services.database.transaction() as transaction:
@@ -329,7 +330,7 @@ async def update_variable(
 async def delete_variable(
     services: Services, actor: Actor, params: OneVariable, project: Project
 ) -> web.Response:
-    """Shows it once more."""
+    """Delete a variable of a schedule and answer it a last time."""
     schedule = await administered_schedule(services, actor, project, params.pipeline_schedule_id)
     async with services.database.transaction() as transaction:
         before = _existing_variable(await queries.lock_variable(transaction, schedule.id, params.key))
@@ -338,17 +339,17 @@ async def delete_variable(
     return _variable_answer(services, before, status=202)
 
 
-def _existing_variable(found: StoredVariable | None) -> StoredVariable:
-    if found is None:
+def _existing_variable(variable: StoredVariable | None) -> StoredVariable:
+    if variable is None:
         raise not_found("Pipeline Schedule Variable")
-    return found
+    return variable
 
 
 def _variable_answer(services: Services, variable: StoredVariable, status: int = 200) -> web.Response:
-    shown = {
+    entity = {
         "variable_type": variable.variable_type,
         "key": variable.key,
         "value": services.vault.decrypt(variable.value),
         "raw": False,
     }
-    return json_value(shown, status=status)
+    return json_value(entity, status=status)

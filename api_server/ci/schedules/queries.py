@@ -53,7 +53,7 @@ async def show(database: Executor, schedule_id: int) -> str:
 
 @attrs.frozen(kw_only=True)
 class Schedule:
-    """A schedule, as far as rules look at it; `ref` is a full name."""
+    """The data of a schedule that rules need; `ref` is a full name."""
 
     id: int
     project_id: int
@@ -84,12 +84,12 @@ _OF_PROJECT = f"""
 
 @statement(_OF_PROJECT)
 async def find(database: Executor, project_id: int, schedule_id: int) -> Schedule | None:
-    """Return None where it is not the project's."""
+    """Return the schedule, or None if it does not belong to the project."""
 
 
 @statement(f"{_OF_PROJECT} FOR UPDATE OF pipeline_schedules")
 async def hold(database: Executor, project_id: int, schedule_id: int) -> Schedule | None:
-    """As `find`; the schedule is not changed until the transaction ends."""
+    """Find the schedule like `find`, and prevent changes of it until the transaction ends."""
 
 
 @statement(f"{_FOUND} WHERE pipeline_schedules.id = %(schedule_id)s")
@@ -98,7 +98,7 @@ async def find_by_id(database: Executor, schedule_id: int) -> Schedule | None: .
 
 @statement(f"{_FOUND} WHERE pipeline_schedules.id = %(schedule_id)s FOR UPDATE OF pipeline_schedules")
 async def lock(transaction: Transaction, schedule_id: int) -> Schedule:
-    """Return the schedule, locked until the transaction ends. Raises NotFound."""
+    """Return the schedule, locked until the transaction ends. Raise NotFound."""
 
 
 @statement(f"""
@@ -106,7 +106,7 @@ async def lock(transaction: Transaction, schedule_id: int) -> Schedule:
     ORDER BY pipeline_schedules.next_run_at LIMIT %(most)s FOR UPDATE OF pipeline_schedules SKIP LOCKED
     """)
 async def lock_due(transaction: Transaction, most: int) -> list[Schedule]:
-    """Return schedules that are due, which nobody else gets meanwhile."""
+    """Lock and return schedules that are due; concurrent transactions get others."""
 
 
 @statement("""
@@ -117,7 +117,7 @@ async def lock_due(transaction: Transaction, most: int) -> list[Schedule]:
     RETURNING id
 """)
 async def create(transaction: Transaction, **values: Any) -> int:
-    """Return the new schedule's id."""
+    """Create a schedule and return its id."""
 
 
 UPDATE = """
@@ -155,7 +155,7 @@ VARIABLES_QUOTA = Quota("pipeline_schedule_variables", "schedule_id")
 
 @attrs.frozen
 class StoredVariable:
-    """Its value is encrypted."""
+    """A variable of a schedule, with its value encrypted."""
 
     key: str
     value: bytes
@@ -181,7 +181,7 @@ async def lock_variable(transaction: Transaction, schedule_id: int, key: str) ->
     VALUES (%(schedule_id)s, %(key)s, %(value)s, %(variable_type)s)
 """)
 async def add_variable(transaction: Transaction, schedule_id: int, variable: StoredVariable) -> None:
-    """Raises Conflict on `pipeline_schedule_variables_key`."""
+    """Add a variable. Raise Conflict on `pipeline_schedule_variables_key`."""
 
 
 @statement("""
@@ -199,7 +199,7 @@ async def delete_variable(transaction: Transaction, schedule_id: int, key: str) 
 
 @attrs.frozen
 class StoredInput:
-    """Its value is JSON, encrypted."""
+    """An input of a schedule; its value is JSON, encrypted."""
 
     name: str
     value: bytes
@@ -221,7 +221,7 @@ async def inputs(database: Executor, schedule_id: int) -> list[StoredInput]: ...
 async def set_inputs(
     transaction: Transaction, schedule_id: int, names: list[str], values: list[bytes]
 ) -> None:
-    """Add the inputs, or change those of the same name; no name may be there twice."""
+    """Add the inputs, or change those of the same name; no name may occur twice."""
 
 
 @statement("""

@@ -1,7 +1,7 @@
 """Pipeline schedules: changing them and their variables in the caller's transaction, and running them.
 
-Every minute those whose moment has come are queued, in the transaction that notes their next one. So any number of
-processes run each once, and what was missed while nobody looked is run once, not as often as it was missed.
+Every minute the due schedules are queued in the transaction that stores their next run. So with any number of
+processes each runs once, and a schedule that was missed several times during an outage runs once.
 """
 
 import uuid
@@ -34,13 +34,13 @@ from api_server.state.secrets import Vault
 from api_server.web.errors import bad_parameters, invalid
 from api_server.web.params import Name
 
-#: Fields whose changes the audit trail records.
+#: Fields whose changes are recorded as audit events.
 _AUDITED = ("owner_id", "description", "ref", "cron", "cron_timezone", "active")
 
 
 async def create(transaction: Transaction, author: Author, most: int, values: dict[str, Any]) -> int:
-    """Create a schedule and return its id; the project may have up to `most` (0: any number). Raises 400 as GitLab
-    words it."""
+    """Create a schedule and return its id; the project may have up to `most` (0: no limit). Raise 400 in
+    GitLab's words."""
     _refuse_problems(values["cron"], values["cron_timezone"])
     runs = cron.next_run(values["cron"], values["cron_timezone"], transaction.now)
     made = await queries.create(transaction, **values, next_run_at=runs)
@@ -52,7 +52,7 @@ async def create(transaction: Transaction, author: Author, most: int, values: di
 
 
 async def update(transaction: Transaction, author: Author, before: Schedule, changes: dict[str, Any]) -> None:
-    """Change what is not None. The next run is the first moment from now on. Raises 400."""
+    """Change the attributes that are not None. The next run is the first one from now on. Raise 400."""
     after = attrs.evolve(before, **{name: new for name, new in changes.items() if new is not None})
     _refuse_problems(after.cron, after.cron_timezone)
     runs = cron.next_run(after.cron, after.cron_timezone, transaction.now)
@@ -64,10 +64,11 @@ async def update(transaction: Transaction, author: Author, before: Schedule, cha
         )
 
 
-async def deactivate(transaction: Transaction, found: Schedule) -> None:
-    """Deactivate a schedule whose owner may not run it any more, unless somebody took it over. Raises NotFound."""
-    before = await queries.lock(transaction, found.id)
-    if before.active and before.owner_id == found.owner_id:
+async def deactivate(transaction: Transaction, schedule: Schedule) -> None:
+    """Deactivate a schedule whose owner may no longer run it, unless somebody else has become its owner.
+    Raise NotFound."""
+    before = await queries.lock(transaction, schedule.id)
+    if before.active and before.owner_id == schedule.owner_id:
         await queries.update(transaction, attrs.evolve(before, active=False))
         change: dict[str, Any] = {"change": "active", "from": True, "to": False}
         await audit_trail.record(
@@ -83,7 +84,7 @@ async def delete(transaction: Transaction, author: Author, before: Schedule) -> 
 async def add_variable(
     transaction: Transaction, author: Author, most: int, schedule: Schedule, new: StoredVariable
 ) -> None:
-    """Add a variable. Raises 400 for a key that is invalid or taken, and where there are too many."""
+    """Add a variable. Raise 400 if its key is invalid or taken, or if there are too many variables."""
     check_keys([new.key])
     try:
         await queries.add_variable(transaction, schedule.id, new)
@@ -95,19 +96,19 @@ async def add_variable(
 
 
 async def record_variable(transaction: Transaction, author: Author, schedule: Schedule) -> None:
-    """Record that a variable was added, changed or removed; the audit trail never holds its value."""
+    """Record an audit event for an added, changed or removed variable, without its value."""
     await audit_trail.record(
         transaction, "pipeline_schedule_updated", author, schedule.audit_target, change="variables"
     )
 
 
-#: Characters of an input's value as JSON.
+#: Maximum characters of an input's value as JSON.
 MAX_INPUT = 1024
 
 
 @attrs.frozen(kw_only=True)
 class ScheduleInput:
-    """An input that a schedule gets, or loses."""
+    """An input to set on a schedule, or to remove from it."""
 
     name: Name = attrs.field(metadata={"present": True})
     value: Any = attrs.field(default=None, repr=False)
@@ -117,7 +118,7 @@ class ScheduleInput:
 async def change_inputs(
     transaction: Transaction, vault: Vault, author: Author, schedule_id: int, changes: list[ScheduleInput]
 ) -> None:
-    """Set the inputs that are given, and remove those that are to be destroyed. Raises 400."""
+    """Set the given inputs, and remove those to be destroyed. Raise 400."""
     if not changes:
         return
     await queries.delete_inputs(
@@ -144,8 +145,8 @@ def _written(change: ScheduleInput) -> str:
 
 
 def _refuse_problems(expression: str, time_zone: str) -> None:
-    if found := cron.problems(expression, time_zone):
-        raise invalid(found)
+    if problems := cron.problems(expression, time_zone):
+        raise invalid(problems)
 
 
 log = structlog.get_logger(__name__)
@@ -182,7 +183,7 @@ async def queue_due_schedules(database: Database) -> None:
 async def _queue_due(transaction: Transaction, schedule: Schedule) -> None:
     try:
         next_run_at = cron.next_run(schedule.cron, schedule.cron_timezone, transaction.now)
-    except ValueError:  # its time zone is no more
+    except ValueError:  # its time zone no longer exists
         await deactivate(transaction, schedule)
         return
     await queries.set_next_run(transaction, schedule.id, next_run_at)
@@ -191,14 +192,14 @@ async def _queue_due(transaction: Transaction, schedule: Schedule) -> None:
 
 
 async def queue_now(transaction: Transaction, schedule_id: int, user_id: int) -> None:
-    """Queue a run for the user who asks for it, beside those that are due."""
+    """Queue an additional run for the user who asks for it."""
     await enqueue(transaction, RUN, schedule_id=schedule_id, user_id=user_id, origin=uuid.uuid4().hex)
 
 
 async def run_schedule(services: Services, schedule_id: int, origin: str, user_id: int | None = None) -> None:
-    """Make the pipeline, with the rights that the user has by now: who asked for it, or else the owner.
+    """Create the pipeline with the current rights of the user who asked for it, or else of the owner.
 
-    If the owner has lost the right, the schedule is deactivated until somebody takes it over.
+    If the owner has lost the right, deactivate the schedule until somebody becomes its new owner.
     """
     making = pipeline_maker(services)
     schedule = await queries.find_by_id(making.database, schedule_id)
@@ -216,7 +217,7 @@ async def run_schedule(services: Services, schedule_id: int, origin: str, user_i
 
 
 async def _make_pipeline(making: PipelineMaker, schedule: Schedule, user_id: int | None, origin: str) -> int:
-    """Make the pipeline of a schedule and return its id. Raises `PipelineRefused`."""
+    """Create the pipeline of a schedule and return its id. Raise `PipelineRefused`."""
     on = making.resolve(schedule.project_id, schedule.ref)
     rows = await queries.variables(making.database, schedule.id)
     inputs = await queries.inputs(making.database, schedule.id)

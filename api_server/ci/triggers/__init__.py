@@ -1,1 +1,1 @@
-"""Tokens that start pipelines: how they are kept (`handlers`), and what happens when one is used (`firing`)."""
+"""Pipeline triggers, whose tokens start pipelines: managing them (`handlers`) and using them (`firing`)."""

@@ -1,4 +1,5 @@
-"""For whom a token starts a pipeline, and with what: a trigger's, or that of a running job."""
+"""Starting a pipeline with a token, of a trigger or of a running job: the user and the variables that it
+determines."""
 
 import functools
 from typing import Any
@@ -39,7 +40,8 @@ class FireTrigger:
 
 @attrs.frozen(kw_only=True)
 class TriggerUse:
-    """For whom a pipeline of the project is started: the owner of `trigger`, or the user of a job in a hierarchy."""
+    """The use of a token for a pipeline of the project, on behalf of the owner of `trigger` or of the user of
+    a job in a hierarchy."""
 
     project: Project
     source: PipelineSource
@@ -49,10 +51,10 @@ class TriggerUse:
 
 
 async def fired_by(request: web.Request, params: FireTrigger) -> TriggerUse:
-    """Return for whom the token starts a pipeline.
+    """Return the project and the user for which the token starts a pipeline.
 
-    Raises 404 where the token is unknown or its user does not see the project (any more), 401 for the token of a job
-    that does not run, and `PipelineForbidden` where the user may run no pipeline.
+    Raise 404 if the token is unknown or its user cannot see the project, 401 for the token of a job that is
+    not running, and `PipelineForbidden` if the user may not run pipelines.
     """
     fired = await (_by_job if params.token.startswith(JOB_TOKEN) else _by_trigger)(request, params)
     check_open(fired.project)
@@ -62,8 +64,7 @@ async def fired_by(request: web.Request, params: FireTrigger) -> TriggerUse:
 async def given_variables(
     request: web.Request, project: Project, given: dict[str, str]
 ) -> tuple[Variable, ...]:
-    """Return the variables that were given, and the whole request as a file. Raises 400 where the user may give
-    none."""
+    """Return the given variables, and the whole request as a file. Raise 400 if the user may not give any."""
     if given and not project.takes_variables:
         raise PipelineForbidden(REFUSAL)
     return (*(Variable(key, value) for key, value in given.items()), await _payload(request))
@@ -76,7 +77,7 @@ async def _payload(request: web.Request) -> Variable:
 
 
 async def note_use(services: Services, fired: TriggerUse) -> None:
-    """Note when the trigger was last used."""
+    """Record that the trigger has been used."""
     if fired.trigger is not None:
         async with services.database.transaction() as transaction:
             await queries.note_use(transaction, fired.trigger.id)
@@ -99,11 +100,13 @@ async def _by_trigger(request: web.Request, params: FireTrigger) -> TriggerUse:
 
 
 async def _by_job(request: web.Request, params: FireTrigger) -> TriggerUse:
-    """What a job starts belongs to the hierarchy of its pipeline, so that it has that one's bound."""
-    actor = await caller_of_job_token(request, params.token)
-    rely_on_caller(request, actor)
+    """Return the use of a job's token. A pipeline that a job starts belongs to the hierarchy of its own
+    pipeline and counts towards that one's limit."""
+    services = context.services(request)
+    actor = await caller_of_job_token(request, services, params.token)
+    rely_on_caller(services, actor)
     project = await _project(request, params.id, actor.user_id, job_project_id=actor.job_project_id)
-    hierarchy_id = await queries.hierarchy_of_job(context.services(request).database, actor.job_id or 0)
+    hierarchy_id = await queries.hierarchy_of_job(services.database, actor.job_id or 0)
     return TriggerUse(project=project, source="pipeline", user_id=actor.user_id, hierarchy_id=hierarchy_id)
 
 

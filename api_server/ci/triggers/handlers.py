@@ -23,7 +23,7 @@ from api_server.state.secrets import TRIGGER_TOKEN, digest
 from api_server.web.answers import json_text, no_content
 from api_server.web.auth import Actor
 from api_server.web.errors import forbidden, invalid
-from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.pagination import Paginated, paginated, requested_page
 from api_server.web.params import Name
 from api_server.web.routes import ANYONE, Role, Routes
 
@@ -31,7 +31,7 @@ routes = Routes()
 
 MAINTAINER = project(Role.MAINTAINER, feature="builds")
 CHANGE = project(Role.MAINTAINER, feature="builds", changes=True)
-#: Characters of a token that Maintainers see who do not own it.
+#: Characters of a token that Maintainers who do not own it can see.
 SHOWN_CHARACTERS = 4
 _SEED_BYTES = 32
 
@@ -62,11 +62,11 @@ class UpdateTrigger(OneTrigger):
 async def list_triggers(
     request: web.Request, services: Services, actor: Actor, params: ListTriggers, project: Project
 ) -> web.Response:
-    """Whole tokens for their owners only."""
-    page = wanted_page(params, queries.LISTING)
+    """List the triggers. Only owners see whole tokens."""
+    page = requested_page(params, queries.LISTING)
     listed = await queries.list_triggers(services.database, page, project.id)
-    shown = [_opened(services, actor, entity) for entity in orjson.loads(listed.body)]
-    return await paginated(request, page, attrs.evolve(listed, body=orjson.dumps(shown).decode()))
+    entities = [_opened(services, actor, entity) for entity in orjson.loads(listed.body)]
+    return await paginated(request, page, attrs.evolve(listed, body=orjson.dumps(entities).decode()))
 
 
 @routes.get("/projects/{id}/triggers/{trigger_id}", access=MAINTAINER, answers="200 Trigger")
@@ -81,7 +81,8 @@ async def show_trigger(
 async def create_trigger(
     services: Services, actor: Actor, params: CreateTrigger, project: Project
 ) -> web.Response:
-    """Whoever has its token runs pipelines of the project as the caller, with the rights that she has then."""
+    """Create a trigger. Whoever has its token can run pipelines of the project with the caller's current
+    rights."""
     seed = os.urandom(_SEED_BYTES)
     token = services.vault.derived_token(TRIGGER_TOKEN, seed)
     async with services.database.transaction() as transaction:
@@ -103,7 +104,7 @@ async def create_trigger(
 async def update_trigger(
     services: Services, actor: Actor, params: UpdateTrigger, project: Project
 ) -> web.Response:
-    """By its owner, or an administrator."""
+    """Update a trigger. Only its owner and administrators may do so."""
     trigger = await queries.find(services.database, project.id, params.trigger_id)
     if not (project.admin or trigger.owner_id == actor.user_id):
         raise forbidden()
@@ -119,7 +120,7 @@ async def update_trigger(
 async def delete_trigger(
     services: Services, actor: Actor, params: OneTrigger, project: Project
 ) -> web.Response:
-    """From then on its token starts nothing."""
+    """Delete a trigger. Its token becomes invalid."""
     trigger = await queries.find(services.database, project.id, params.trigger_id)
     async with services.database.transaction() as transaction:
         await queries.delete(transaction, trigger.id)
@@ -131,7 +132,7 @@ async def delete_trigger(
 @routes.post("/projects/{id}/trigger/pipeline", access=ANYONE, answers="201 Pipeline")
 @routes.post("/projects/{id}/ref/{ref:.+}/trigger/pipeline", access=ANYONE, answers="201 Pipeline")
 async def fire_trigger(request: web.Request, services: Services, params: FireTrigger) -> web.Response:
-    """A pipeline for whoever has the token of a trigger, or of a running job."""
+    """Start a pipeline with the token of a trigger or of a running job."""
     fired = await firing.fired_by(request, params)
     variables = await firing.given_variables(request, fired.project, params.variables)
     making = pipeline_maker(services)
@@ -173,12 +174,12 @@ async def _change(
 async def _answer(
     services: Services, actor: Actor, database: Executor, trigger_id: int, status: int = 200
 ) -> web.Response:
-    shown = _opened(services, actor, orjson.loads(await queries.show(database, trigger_id)))
-    return json_text(orjson.dumps(shown).decode(), status=status)
+    entity = _opened(services, actor, orjson.loads(await queries.show(database, trigger_id)))
+    return json_text(orjson.dumps(entity).decode(), status=status)
 
 
 def _opened(services: Services, actor: Actor, entity: dict[str, Any]) -> dict[str, Any]:
-    """Return the entity with its token, which only the owner sees whole."""
+    """Return the entity with its token, shortened unless the caller owns it."""
     token = services.vault.derived_token(TRIGGER_TOKEN, base64.b64decode(entity["token"]))
     if entity["owner"]["id"] == actor.user_id:
         return entity | {"token": token}

@@ -31,7 +31,8 @@ async def show(database: Executor, trigger_id: int) -> str: ...
 
 @attrs.frozen
 class Trigger:
-    """A trigger, with whether its owner is an administrator; `active`: she may sign in."""
+    """A trigger; `admin` says whether its owner is an administrator, `active` whether the owner may sign
+    in."""
 
     id: int
     project_id: int
@@ -52,7 +53,7 @@ _FOUND = """
     f"{_FOUND} WHERE pipeline_triggers.project_id = %(project_id)s AND pipeline_triggers.id = %(trigger_id)s"
 )
 async def find(database: Executor, project_id: int, trigger_id: int) -> Trigger:
-    """Return the trigger. Raises NotFound where it is not the project's."""
+    """Return the trigger. Raise NotFound if it does not belong to the project."""
 
 
 @statement(f"{_FOUND} WHERE pipeline_triggers.token_digest = %(token_digest)s")
@@ -67,7 +68,7 @@ async def find_by_token(database: Executor, token_digest: bytes) -> Trigger | No
 async def create(
     transaction: Transaction, *, project_id: int, owner_id: int, description: str, seed: bytes, digest: bytes
 ) -> int:
-    """Return the new trigger's id."""
+    """Create a trigger and return its id."""
 
 
 @statement("""
@@ -96,5 +97,5 @@ HIERARCHY_OF_JOB = """
 
 async def hierarchy_of_job(database: Executor, job_id: int) -> int | None:
     """Return the first pipeline of the hierarchy that this job belongs to."""
-    found = await database.value(HIERARCHY_OF_JOB, id=job_id)
-    return None if found is None else int(found)
+    pipeline_id = await database.value(HIERARCHY_OF_JOB, id=job_id)
+    return None if pipeline_id is None else int(pipeline_id)

@@ -20,13 +20,13 @@ from api_server.state.secrets import Vault
 from api_server.web.answers import json_text, no_content
 from api_server.web.auth import Actor
 from api_server.web.errors import conflict, not_found
-from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.pagination import Paginated, paginated, requested_page
 from api_server.web.params import UNSET, Unset
 from api_server.web.routes import ADMINISTRATOR, Role, Routes
 
 
 def _only(variables: list[StoredVariable], kind: str = "Variable") -> StoredVariable:
-    """Return the one variable. Raises 404 where nothing has been found, and 409 where more than one has."""
+    """Return the only variable. Raise 404 if there is none and 409 if there are several."""
     if not variables:
         raise not_found(kind)
     if len(variables) > 1:
@@ -51,16 +51,16 @@ def _updated_values(before: StoredVariable, vault: Vault, sent: dict[str, Any]) 
 async def _answer(
     services: Services, database: Executor, owner: Entity, variable_id: int, status: int = 200
 ) -> web.Response:
-    """Return the variable as the API shows it."""
+    """Answer the variable as the API shows it."""
     entity = orjson.loads(await queries.show(database, owner, variable_id))
-    shown = _with_value(services.vault, entity)
-    return json_text(orjson.dumps(shown).decode(), status=status)
+    with_value = _with_value(services.vault, entity)
+    return json_text(orjson.dumps(with_value).decode(), status=status)
 
 
 def _page_with_values(services: Services, listed: ListPage) -> ListPage:
     """Return a page of variables with their values decrypted."""
-    shown = [_with_value(services.vault, entity) for entity in orjson.loads(listed.body)]
-    return attrs.evolve(listed, body=orjson.dumps(shown).decode())
+    entities = [_with_value(services.vault, entity) for entity in orjson.loads(listed.body)]
+    return attrs.evolve(listed, body=orjson.dumps(entities).decode())
 
 
 def _with_value(vault: Vault, entity: dict[str, Any]) -> dict[str, Any]:
@@ -125,8 +125,8 @@ class UpdateVariable(OneVariable):
 async def list_variables(
     request: web.Request, services: Services, params: ListVariables, resource: Project | Group
 ) -> web.Response:
-    """With their values, those of hidden ones aside."""
-    page = wanted_page(params, queries.LISTING, default_sort="asc")
+    """List the variables with their values, except for those of hidden ones."""
+    page = requested_page(params, queries.LISTING, default_sort="asc")
     listed = await queries.list_variables(services.database, page, resource.entity)
     return await paginated(request, page, _page_with_values(services, listed))
 
@@ -144,7 +144,7 @@ async def show_variable(services: Services, params: OneVariable, resource: Proje
 async def create_variable(
     services: Services, actor: Actor, params: CreateVariable, resource: Project | Group
 ) -> web.Response:
-    """`masked_and_hidden`: nobody reads the value again."""
+    """Create a variable. With `masked_and_hidden`, nobody can read the value again."""
     given = attrs.asdict(params, filter=lambda field, _: field.name not in ("id", "masked_and_hidden"))
     values = Values(
         **given | {"masked": params.masked or params.masked_and_hidden, "hidden": params.masked_and_hidden}
@@ -166,7 +166,7 @@ async def create_variable(
 async def update_variable(
     services: Services, actor: Actor, params: UpdateVariable, resource: Project | Group
 ) -> web.Response:
-    """Jobs that run already keep what they were given."""
+    """Update a variable. Running jobs keep the value that they were given."""
     vault = services.vault
     async with services.database.transaction() as transaction:
         before = _only(await queries.lock(transaction, resource.entity, params.key, params.scope))
@@ -220,8 +220,8 @@ class UpdateInstanceVariable(OneInstanceVariable):
 async def list_instance_variables(
     request: web.Request, services: Services, params: Paginated
 ) -> web.Response:
-    """With their values."""
-    page = wanted_page(params, queries.INSTANCE_LISTING, default_sort="asc")
+    """List the instance's variables with their values."""
+    page = requested_page(params, queries.INSTANCE_LISTING, default_sort="asc")
     listed = await queries.list_variables(services.database, page, INSTANCE)
     return await paginated(request, page, _page_with_values(services, listed))
 
@@ -237,7 +237,7 @@ async def show_instance_variable(services: Services, params: OneInstanceVariable
 async def create_instance_variable(
     services: Services, actor: Actor, params: CreateInstanceVariable
 ) -> web.Response:
-    """All projects' jobs get it from now on."""
+    """Create a variable for the jobs of all projects."""
     values = Values(**attrs.asdict(params))
     vault, most = services.vault, services.settings.instance_variables_limit
     async with services.database.transaction() as transaction:

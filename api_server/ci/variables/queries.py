@@ -14,13 +14,13 @@ from api_server.state.secrets import Vault
 from api_server.state.statements import Query
 
 _ENTITIES = read_sql(__package__)
-#: Type of the owner -> the column that has its id.
+#: The type of an owner and the column with its id.
 _COLUMN: dict[str, str] = {"Project": "project_id", "Group": "namespace_id", INSTANCE.type: "instance_id"}
 _OF_OWNER = " OR ".join(f"ci_variables.{column} = %({column})s::bigint" for column in _COLUMN.values())
 
 
 def _columns_of(owner: Entity) -> dict[str, int | None]:
-    """The project, group or instance that variables belong to, as statements take it."""
+    """Return the columns of the owner (a project, group or the instance) as parameters."""
     return {column: owner.id if owner.type == kind else None for kind, column in _COLUMN.items()}
 
 
@@ -30,7 +30,7 @@ INSTANCE_LISTING = ListQuery(_ENTITIES["instance_variable"], _ROWS, {"key": "key
 
 
 async def list_variables(database: Executor, page: Page, owner: Entity) -> ListPage:
-    """Values as `variable` shows them."""
+    """Return a page of variables, with their values as the entity `variable` has them."""
     listing = INSTANCE_LISTING if owner == INSTANCE else LISTING
     return await listing.read(database, page, **_columns_of(owner))
 
@@ -72,12 +72,12 @@ LOCK = Query(f"{_FOUND} FOR UPDATE", StoredVariable)
 
 
 async def find(database: Executor, owner: Entity, key: str, scope: str | None) -> list[StoredVariable]:
-    """Return the variables of a key, of one `environment_scope` or of any; two where there are more."""
+    """Return the variables of a key with one `environment_scope` or (None) any; two if there are more."""
     return await database.rows(FIND, key=key, environment_scope=scope, **_columns_of(owner))
 
 
 async def lock(transaction: Transaction, owner: Entity, key: str, scope: str | None) -> list[StoredVariable]:
-    """As `find`; nobody else changes them until the transaction ends."""
+    """Find variables like `find`, and prevent others from changing them until the transaction ends."""
     return await transaction.rows(LOCK, key=key, environment_scope=scope, **_columns_of(owner))
 
 
@@ -93,7 +93,7 @@ CREATE = """
 
 
 async def create(transaction: Transaction, owner: Entity, **values: Any) -> int:
-    """Return the new variable's id. Raises Conflict where the owner has one of that key and scope."""
+    """Create a variable and return its id. Raise Conflict if the owner has one of that key and scope."""
     return int(await transaction.value(CREATE, **_columns_of(owner), **values))
 
 
@@ -104,7 +104,7 @@ async def create(transaction: Transaction, owner: Entity, **values: Any) -> int:
     WHERE id = %(variable_id)s
 """)
 async def update(transaction: Transaction, variable_id: int, **values: Any) -> None:
-    """Change the variable. Raises Conflict as `create`."""
+    """Change the variable. Raise Conflict like `create`."""
 
 
 @statement("""
@@ -113,9 +113,9 @@ async def update(transaction: Transaction, variable_id: int, **values: Any) -> N
 async def delete(transaction: Transaction, variable_id: int) -> None: ...
 
 
-#: The variables that a job of a project gets, with a `rank`: of one key the one with the highest counts. The instance
-#: comes first, groups before what is below them, the project last; of one place's the scope that fits the environment
-#: best.
+#: The variables that a job of a project gets, with a `rank`; of each key, the one with the highest rank
+#: counts. The instance ranks lowest, then groups from the root down, then the project; within each, the scope
+#: that matches the environment best ranks highest.
 APPLICABLE = """
     SELECT ARRAY[
             1, places.depth,
@@ -140,7 +140,7 @@ APPLICABLE = """
 
 @attrs.frozen
 class SealedVariable:
-    """A variable as jobs get it, its value encrypted."""
+    """A variable as jobs get it, with its value encrypted."""
 
     key: str
     value: bytes
@@ -160,18 +160,18 @@ class SealedVariable:
         )
 
 
-#: Most bytes of a job's encrypted values.
+#: Maximum bytes of the encrypted values of a job.
 MOST_BYTES = 8 * 2**20
 
 
 class TooManyBytes(ValueError):
-    """The variables of a job together are larger than `MOST_BYTES`."""
+    """The variables of a job are together larger than `MOST_BYTES`."""
 
 
 def weakest_first(layers: str) -> str:
-    """Return the statement that reads variables of `layers` in the order of their ranks.
+    """Return the statement that reads the variables of `layers` in the order of their ranks.
 
-    It reads no more of them than `checked` needs to see that they are too large.
+    It reads no more of them than `checked` needs to detect that they are too large.
     """
     return f"""
     SELECT counted.key, counted.value, counted.file, counted.raw, counted.masked
@@ -184,7 +184,7 @@ def weakest_first(layers: str) -> str:
 
 
 def checked(variables: list[SealedVariable]) -> list[SealedVariable]:
-    """Return the same rows. Raises `TooManyBytes`."""
+    """Return the same rows. Raise `TooManyBytes`."""
     if sum(len(variable.value) for variable in variables) > MOST_BYTES:
         raise TooManyBytes(f"the job has more than {MOST_BYTES >> 20} MiB of variables")
     return variables
@@ -196,8 +196,8 @@ APPLICABLE_IN_ORDER = Query(weakest_first(APPLICABLE), SealedVariable)
 async def applicable(
     database: Executor, project_id: int, *, protected: bool, environment: str | None = None
 ) -> list[SealedVariable]:
-    """Return what jobs of the project get, weakest first; `protected` says whether their ref is. Raises
-    `TooManyBytes`."""
+    """Return the variables that jobs of the project get, weakest first; `protected` says whether their ref
+    is. Raise `TooManyBytes`."""
     return checked(
         await database.rows(
             APPLICABLE_IN_ORDER, project_id=project_id, protected=protected, environment=environment

@@ -1,6 +1,7 @@
-"""CI/CD variables: what they may look like, and changing them, each time in the caller's transaction.
+"""CI/CD variables: their rules, and changing them, each time in the caller's transaction.
 
-The `owner` of a variable is the project, group or instance that it belongs to. Refusals are in GitLab's words.
+The `owner` of a variable is the project, group or instance that it belongs to. Refusals are in GitLab's
+words.
 """
 
 import re
@@ -21,14 +22,15 @@ MAX_TEXT = 255
 
 _KEY = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
 _SCOPE = re.compile(r"[A-Za-z0-9_/${}. *-]+", re.ASCII)
-#: A value that can be found in a log again: one line without spaces; where it may refer to others, of few characters.
+#: A value that can be masked in a log: one line without spaces, and with a restricted character set if it may
+#: refer to other variables.
 _MASKABLE = re.compile(r"[A-Za-z0-9_+=/@:.~-]{8,}", re.ASCII)
 _MASKABLE_RAW = re.compile(r"\S{8,}")
 
 
 @attrs.frozen(kw_only=True)
 class Values:
-    """The values that a variable is to have."""
+    """The new values of a variable."""
 
     key: str
     value: str = attrs.field(repr=False)
@@ -42,8 +44,8 @@ class Values:
 
 
 def problems(values: Values) -> dict[str, list[str]]:
-    """Return why this cannot be a variable, by attribute."""
-    found: dict[str, list[str]] = {}
+    """Return the reasons why this cannot be a variable, by attribute."""
+    errors: dict[str, list[str]] = {}
     for name, limit in (
         ("key", MAX_TEXT),
         ("value", MAX_VALUE),
@@ -51,34 +53,34 @@ def problems(values: Values) -> dict[str, list[str]]:
         ("description", MAX_TEXT),
     ):
         if len(getattr(values, name) or "") > limit:
-            found[name] = [f"is too long (maximum is {limit} characters)"]
+            errors[name] = [f"is too long (maximum is {limit} characters)"]
     if not _KEY.fullmatch(values.key):
-        found["key"] = ["can contain only letters, digits and '_'."]
+        errors["key"] = ["can contain only letters, digits and '_'."]
     if not _SCOPE.fullmatch(values.environment_scope):
-        found["environment_scope"] = [
+        errors["environment_scope"] = [
             "can contain only letters, digits, '-', '_', '/', '$', '{', '}', '.', '*' and spaces"
         ]
     if values.masked and not (_MASKABLE_RAW if values.raw else _MASKABLE).fullmatch(values.value):
-        found.setdefault("value", ["is invalid"])
-    return found
+        errors.setdefault("value", ["is invalid"])
+    return errors
 
 
-#: Type of the owner -> prefix of the events about its variables.
+#: The type of an owner and the prefix of the events about its variables.
 _EVENTS = {"Project": "ci_variable", "Group": "ci_group_variable", INSTANCE.type: "ci_instance_variable"}
-#: Type of the owner -> what its variables are called where there are too many.
+#: The type of an owner and the noun for its variables in the refusal of too many.
 _KINDS = {
     "Project": "project ci variables",
     "Group": "group ci variables",
     INSTANCE.type: "ci instance level variables",
 }
-#: Fields whose changes the audit trail records; it never holds a value.
+#: Fields whose changes are recorded as audit events; values are never recorded.
 _AUDITED = ("variable_type", "protected", "masked", "raw", "environment_scope", "description")
 
 
 async def create(
     transaction: Transaction, vault: Vault, owner: Entity, values: Values, author: Author, most: int
 ) -> int:
-    """Create a variable and return its id; the owner may have up to `most`. Raises 400 as GitLab words it."""
+    """Create a variable and return its id; the owner may have up to `most`. Raise 400 in GitLab's words."""
     _refuse_problems(values)
     columns = attrs.asdict(values) | {"value": vault.encrypt(values.value)}
     try:
@@ -100,7 +102,7 @@ async def update(
     values: Values,
     author: Author,
 ) -> None:
-    """Give the variable `before` the `values`. Raises 400."""
+    """Give the variable `before` the `values`. Raise 400."""
     _refuse_problems(values)
     if before.hidden and not values.masked:
         raise invalid({"base": ["The visibility setting cannot be changed for masked and hidden variables."]})
@@ -123,8 +125,8 @@ async def delete(transaction: Transaction, owner: Entity, before: StoredVariable
 
 
 def _refuse_problems(values: Values) -> None:
-    if found := problems(values):
-        raise invalid(found)
+    if errors := problems(values):
+        raise invalid(errors)
 
 
 def _taken(values: Values) -> ApiError:

@@ -103,10 +103,10 @@ class _HelperPushes:
     async def _push(self, child: Child, changes: Sequence[Change]) -> PushReport:
         refs = await _advertised(child)
         results = {change.name: _before_push(change, refs.get(change.name)) for change in changes}
-        wanted = [change for change in changes if results[change.name] is None]
+        pending = [change for change in changes if results[change.name] is None]
         output = b""
-        if wanted:
-            lines = "".join(f"push +{change.refspec}\n" for change in wanted)
+        if pending:
+            lines = "".join(f"push +{change.refspec}\n" for change in pending)
             child.feed(once(f"{lines}\n".encode(errors="surrogateescape")))
             output = await child.whole_output()
             await child.end()

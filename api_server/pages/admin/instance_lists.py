@@ -163,10 +163,10 @@ async def list_deliveries(request: web.Request, visitor: Visitor, params: ListDe
 async def show_delivery(request: web.Request, visitor: Visitor, params: OneDelivery) -> web.Response:
     """With every attempt."""
     database = context.services(request).database
-    place = await queries.place_of_delivery(database, params.delivery_id)
-    shown = orjson.loads(await delivery_queries.show(database, place.check_id, params.delivery_id))
+    check = await queries.check_of_delivery(database, params.delivery_id)
+    delivery = orjson.loads(await delivery_queries.show(database, check.check_id, params.delivery_id))
     return page.answer(
-        request, visitor, "admin/delivery.html", delivery=shown, place=place, back=page.address(request)
+        request, visitor, "admin/delivery.html", delivery=delivery, check=check, back=page.address(request)
     )
 
 

@@ -46,24 +46,24 @@ async def list_tasks(request: web.Request, visitor: Visitor, params: ListTasks) 
     """Failed ones the newest first, others the oldest."""
     services = context.services(request)
     database, queue = services.database, services.queue
-    found = await tasks.list_tasks(
+    rows = await tasks.list_tasks(
         database, params.status, name=params.name, beyond=params.beyond, limit=_SHOWN_TASKS + 1
     )
-    shown = found[:_SHOWN_TASKS]
+    listed = rows[:_SHOWN_TASKS]
     query = {name: value for name, value in request.query.items() if value.strip() and name != "beyond"}
     last = await queries.last_deferred(database, list(queue.periodic))
     return page.answer(
         request,
         visitor,
         "admin/background_tasks.html",
-        rows=shown,
-        wanted=params,
+        rows=listed,
+        params=params,
         names=queue.names,
         periodic=[(name, cron, last.get(name)) for name, cron in sorted(queue.periodic.items())],
         pager_links=Pager(
             first=f"?{urlencode(query)}" if params.beyond is not None else None,
-            following=f"?{urlencode({**query, 'beyond': shown[-1].id})}"
-            if len(found) > _SHOWN_TASKS
+            following=f"?{urlencode({**query, 'beyond': listed[-1].id})}"
+            if len(rows) > _SHOWN_TASKS
             else None,
         ),
         back=page.address(request),
@@ -131,9 +131,9 @@ async def list_edges(request: web.Request, visitor: Visitor, params: ListEdges) 
             stored, following = await apis[params.edge].stored(params.prefix, params.after, _SHOWN_EDGES)
         except _PROBLEMS as refusal:
             problem = why(refusal)
-    shown: dict[str, Any] = {"edges": asked, "stored": stored, "following": following, "problem": problem}
+    values: dict[str, Any] = {"edges": asked, "stored": stored, "following": following, "problem": problem}
     return page.answer(
-        request, visitor, "admin/edges.html", wanted=params, back=page.address(request), **shown
+        request, visitor, "admin/edges.html", params=params, back=page.address(request), **values
     )
 
 

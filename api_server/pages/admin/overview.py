@@ -127,7 +127,10 @@ def rows(chart: Chart) -> list[tuple[str, list[str]]]:
     step = max(1, math.ceil(len(moments) / MOST_ROWS))
     values = [dict(line.points) for line in chart.series]
     return [
-        (_clock(moment), [amount(one[moment], chart.unit) if moment in one else "–" for one in values])
+        (
+            _clock(moment),
+            [amount(points[moment], chart.unit) if moment in points else "–" for points in values],
+        )
         for moment in moments[::step]
     ]
 
@@ -261,21 +264,21 @@ async def show(request: web.Request, visitor: Visitor, params: Overview) -> web.
 
 async def _figures(request: web.Request) -> list[Figure]:
     try:
-        found = await context.services(request)[FIGURES].get()
+        figures = await context.services(request)[FIGURES].get()
     except TimeoutError:  # the database takes long: what fails is worth more than how much there is
         return []
-    mirrors = {one.status: one.count for one in found.mirrors}
+    mirrors = {row.status: row.count for row in figures.mirrors}
     return [
-        Figure("jobs running", f"{found.jobs.get('running', 0):,}"),
-        Figure("jobs waiting for a runner", f"{found.jobs.get('pending', 0):,}"),
-        Figure("runners heard of", f"{found.runners_alive:,}", "/admin/runners?status=online"),
+        Figure("jobs running", f"{figures.jobs.get('running', 0):,}"),
+        Figure("jobs waiting for a runner", f"{figures.jobs.get('pending', 0):,}"),
+        Figure("runners heard of", f"{figures.runners_alive:,}", "/admin/runners?status=online"),
         Figure(
             "tasks waiting",
-            f"{sum(one.waiting for one in found.queue):,}",
+            f"{sum(row.waiting for row in figures.queue):,}",
             "/admin/background_tasks?status=todo",
         ),
-        Figure("processes that do tasks", f"{found.workers_alive:,}"),
-        Figure("deliveries waiting", f"{found.deliveries.queued:,}", "/admin/deliveries?state=queued"),
+        Figure("processes that do tasks", f"{figures.workers_alive:,}"),
+        Figure("deliveries waiting", f"{figures.deliveries.queued:,}", "/admin/deliveries?state=queued"),
         Figure(
             "mirrors failing",
             f"{mirrors.get('failed', 0) + mirrors.get('to_retry', 0):,}",
@@ -286,12 +289,12 @@ async def _figures(request: web.Request) -> list[Figure]:
 
 def _marked(text: str) -> Markup:
     """Return a sentence in which `this` is a name or a command."""
-    pieces = text.split("`")
-    if len(pieces) % 2 == 0:  # one of them stands for itself
+    parts = text.split("`")
+    if len(parts) % 2 == 0:  # one of them stands for itself
         return escape(text)
     return Markup("").join(
-        Markup("<code>{}</code>").format(piece) if number % 2 else escape(piece)
-        for number, piece in enumerate(pieces)
+        Markup("<code>{}</code>").format(part) if number % 2 else escape(part)
+        for number, part in enumerate(parts)
     )
 
 

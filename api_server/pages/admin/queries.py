@@ -45,7 +45,7 @@ async def list_deliveries(database: Executor, page: Page, state: DeliveryState |
 
 
 @attrs.frozen
-class DeliveryPlace:
+class DeliveryCheck:
     """Where a delivery belongs."""
 
     project_id: int
@@ -57,7 +57,7 @@ class DeliveryPlace:
     FROM status_check_deliveries deliveries JOIN external_status_checks checks ON checks.id = deliveries.check_id
     WHERE deliveries.id = %(delivery_id)s
     """)
-async def place_of_delivery(database: Executor, delivery_id: int) -> DeliveryPlace:
+async def check_of_delivery(database: Executor, delivery_id: int) -> DeliveryCheck:
     """Raise NotFound."""
 
 

@@ -46,7 +46,9 @@ async def show_settings(request: web.Request, visitor: Visitor) -> web.Response:
         visitor,
         "admin/settings.html",
         settings=await page.read(request, instance_handlers.show_settings),
-        process=[_shown(context.services(request).settings, field) for field in attrs.fields(Settings)],
+        process=[
+            _process_setting(context.services(request).settings, field) for field in attrs.fields(Settings)
+        ],
     )
 
 
@@ -59,7 +61,7 @@ async def save_settings(request: web.Request, visitor: Visitor, form: Form) -> w
     return page.see_other(request, visitor, SETTINGS_PATH, "The settings are saved.")
 
 
-def _shown(settings: Settings, field: "attrs.Attribute[Any]") -> ProcessSetting:
+def _process_setting(settings: Settings, field: "attrs.Attribute[Any]") -> ProcessSetting:
     value = getattr(settings, field.name)
     is_secret = field.repr is not True
     default: Any = field.default
@@ -118,13 +120,13 @@ async def check_storage(request: web.Request, visitor: Visitor, form: Form) -> w
     )
     if not url or not token:
         raise storage_check.no_object("Save the URL and the token of the storage first.")
-    wanted = await (
+    target = await (
         storage_check.named_object(request, named) if named else storage_check.find_object(request)
     )
     storage = Storage(url, services.settings.base_url, token, _purging(request))
     async with _session(request) as session:
-        findings = await check(session, storage, wanted)
-    return await _repository_page(request, visitor, named, findings, wanted.path)
+        findings = await check(session, storage, target)
+    return await _repository_page(request, visitor, named, findings, target.path)
 
 
 def _session(request: web.Request) -> aiohttp.ClientSession:
@@ -147,9 +149,9 @@ def _session(request: web.Request) -> aiohttp.ClientSession:
 
 def _places(urls: list[str]) -> AllowList:
     """Host and port of each."""
-    found = [parse_destination(url, HTTP_SCHEMES) for url in urls]
+    destinations = [parse_destination(url, HTTP_SCHEMES) for url in urls]
     return AllowList.parse(
-        f"[{at.host}]:{at.port}" if ":" in at.host else f"{at.host}:{at.port}" for at in found
+        f"[{at.host}]:{at.port}" if ":" in at.host else f"{at.host}:{at.port}" for at in destinations
     )
 
 

@@ -95,13 +95,13 @@ async def ask(
 
 def _why(problem: Exception, url: str) -> Unreachable:
     at = written_url(url)
-    place = f"{at.host}:{at.port}"
+    address = f"{at.host}:{at.port}"
     match problem:
         case BlockedError():
             return Unreachable(
-                f"This service may not call {place}: {problem}.",
-                f"That need not keep users from it. To check it from here, put {place} on the allow list for outbound "
-                "requests (Settings).",
+                f"This service may not call {address}: {problem}.",
+                f"That need not keep users from it. To check it from here, put {address} on the allow list for "
+                "outbound requests (Settings).",
             )
         case aiohttp.ClientConnectorDNSError():
             return Unreachable(
@@ -109,32 +109,32 @@ def _why(problem: Exception, url: str) -> Unreachable:
             )
         case aiohttp.ClientConnectorCertificateError():
             return Unreachable(
-                f"The TLS certificate of {place} is not trusted: {_certificate(problem.certificate_error)}.",
+                f"The TLS certificate of {address} is not trusted: {_certificate(problem.certificate_error)}.",
                 "Give it a certificate for this name that this machine trusts.",
             )
         case aiohttp.ClientSSLError():
             return Unreachable(
-                f"TLS with {place} fails: {problem.os_error.strerror or problem.os_error}.",
+                f"TLS with {address} fails: {problem.os_error.strerror or problem.os_error}.",
                 "Does the URL begin with https:// though plain HTTP is spoken there?",
             )
         case aiohttp.ClientConnectorError() if isinstance(problem.os_error, ConnectionRefusedError):
             return Unreachable(
-                f"The connection to {place} is refused: nothing listens there.",
+                f"The connection to {address} is refused: nothing listens there.",
                 "Start the storage, or mend host and port.",
             )
         case aiohttp.ClientConnectorError():
             return Unreachable(
-                f"{place} cannot be reached: {problem.os_error.strerror or problem.os_error}.",
+                f"{address} cannot be reached: {problem.os_error.strerror or problem.os_error}.",
                 "Check host and port, routes and firewalls.",
             )
         case TimeoutError():
             return Unreachable(
-                f"{place} has not answered within {TIMEOUT:.0f} seconds.",
+                f"{address} has not answered within {TIMEOUT:.0f} seconds.",
                 "Check whether it works, and firewalls.",
             )
         case _:
             return Unreachable(
-                f"What listens at {place} does not speak HTTP as expected ({type(problem).__name__}).",
+                f"What listens at {address} does not speak HTTP as expected ({type(problem).__name__}).",
                 "Check port and scheme of the URL.",
             )
 
@@ -234,7 +234,7 @@ def _accepts(seen: Seen | Unreachable) -> Finding:
                 f"{seen.remedy} The storage and users have to reach the service there (setting external_url).",
             )
         case Seen(status=200):
-            return Finding(title, "passed", f"It answers {_shown(seen)}")
+            return Finding(title, "passed", f"It answers {_described(seen)}")
         case Seen(status=404):
             return Finding(title, "passed", "It takes the token; there is no such object (404).")
         case _:
@@ -272,7 +272,7 @@ def _through(seen: Seen | Unreachable, itself: Seen | Unreachable, storage: Stor
             "Does the URL lead to a storage of this service? If it does, purge it: what it keeps is not true any more.",
         )
     if _is_kept(seen):
-        text = f"It answers {_shown(seen)}"
+        text = f"It answers {_described(seen)}"
         return Finding(
             title, "warning", text, "It did so out of its store, which says nothing about its token."
         )
@@ -281,7 +281,7 @@ def _through(seen: Seen | Unreachable, itself: Seen | Unreachable, storage: Stor
         if isinstance(itself, Seen) and itself.status == 200
         else ""
     )
-    return Finding(title, "passed", f"It answers {_shown(seen)}{same}")
+    return Finding(title, "passed", f"It answers {_described(seen)}{same}")
 
 
 def _wrong_status(seen: Seen, itself: Seen | Unreachable, storage: Storage) -> tuple[str, str]:
@@ -332,7 +332,7 @@ def _again(seen: Seen | Unreachable, first: Seen) -> Finding:
     if isinstance(seen, Unreachable):
         return Finding(title, "failed", seen.reason, seen.remedy)
     if seen.status == 200 and seen.sha256 == first.sha256 and seen.is_hit:
-        return Finding(title, "passed", f"It answers {_shown(seen)}")
+        return Finding(title, "passed", f"It answers {_described(seen)}")
     said = seen.cache_status or "it does not say what its cache did (no Cache-Status)"
     remedy = (
         "It works as a detour only: have the storage keep what the service allows it to (CDN-Cache-Control)."
@@ -361,7 +361,7 @@ def _is_kept(seen: Seen) -> bool:
     return seen.is_hit and "fwd=" not in seen.cache_status
 
 
-def _shown(seen: Seen) -> str:
+def _described(seen: Seen) -> str:
     from_cache = f"; Cache-Status: {seen.cache_status}" if seen.cache_status else ""
     took = f"{seen.seconds * 1000:.0f} ms"
     return f"{seen.status} in {took}: {seen.size} bytes, SHA-256 {seen.sha256[:16]}…{from_cache}"
@@ -419,11 +419,11 @@ async def _token(request: web.Request) -> str:
     return services.vault.derived_token(STATIC_OBJECT_TOKEN, user.static_object_seed if user else b"")
 
 
-def _a_file(found: Repositories, project_id: int, branch: str) -> str | None:
+def _a_file(repositories: Repositories, project_id: int, branch: str) -> str | None:
     """Return a small one in the topmost folder of the branch."""
-    if not found.exists(project_id):
+    if not repositories.exists(project_id):
         return None
-    repository = found.open(project_id)
+    repository = repositories.open(project_id)
     found_branch = references.branch(repository, branch)
     if found_branch is None:
         return None

@@ -31,7 +31,7 @@ from api_server.pages.sessions import Visitor
 from api_server.web import context
 from api_server.web.answers import STORED_HEADERS, matches_etag
 from api_server.web.errors import bad_parameters, forbidden, not_found
-from api_server.web.pagination import Paginated, wanted_page
+from api_server.web.pagination import Paginated, requested_page
 from api_server.web.routes import Role, ask, caller_or_stranger
 from api_server.zip_files import ZIP_FILES
 
@@ -70,7 +70,7 @@ class FollowedLog(OneJob):
 class Sight:
     """All that the page of a job shows."""
 
-    shown: dict[str, Any]
+    entity: dict[str, Any]
     row: PipelineJob
     details: JobDetails
     attempts: list[PipelineJob]
@@ -85,7 +85,7 @@ async def list_jobs(
 ) -> web.Response:
     """Newest first."""
     services = context.services(request)
-    part = wanted_page(params, jobs.JOBS_OF_PROJECT)
+    part = requested_page(params, jobs.JOBS_OF_PROJECT)
     scope: list[str] | None = [params.status] if params.status else None
     listed = await jobs.list_project_jobs(
         services.database, part, project.id, scope, archived_before(services)
@@ -98,7 +98,7 @@ async def list_jobs(
         tab="jobs",
         jobs=orjson.loads(listed.body),
         pages=pager(request, part, listed),
-        wanted=params,
+        params=params,
         statuses=STATUSES,
         words=words,
     )
@@ -115,7 +115,7 @@ async def show_job(request: web.Request, visitor: Visitor, params: OneJob, proje
         project=project,
         tab="jobs",
         sight=sight,
-        job=sight.shown,
+        job=sight.entity,
         row=sight.row,
         reason=(await waiting.reasons(request, project, [job.id])).get(job.id),
         is_done=_is_done(sight.row, sight.details, sight.log),
@@ -163,13 +163,13 @@ async def _sight(request: web.Request, project: Project, job: Job) -> Sight:
     services = context.services(request)
     database = services.database
     show = jobs.show_bridge if job.kind == "bridge" else jobs.show_job
-    shown = _OF_BUILDS | orjson.loads(await show(database, job.id, archived_before(services)))
+    entity = _OF_BUILDS | orjson.loads(await show(database, job.id, archived_before(services)))
     details = await queries.job_details(database, job.id)
     attempts = await queries.attempts(database, job.id, MOST_ATTEMPTS)
     row = await queries.find_job(database, job.id)
     readable = may_read_log(project, job)
     return Sight(
-        shown=shown,
+        entity=entity,
         row=row,
         details=details,
         attempts=attempts,

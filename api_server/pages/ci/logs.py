@@ -1,7 +1,7 @@
 """The log of a job as HTML: the part of it that a page shows, and then what is added.
 
 Lines are numbered from 1, sections are folded. What a part has to know of the log before it is its `State`: the part
-before ends with it. So a log that grows is shown piece by piece, each rendered here: a section that goes on is a
+before ends with it. So a log that grows is shown part by part, each rendered here: a section that goes on is a
 `<div data-continues>`, whose content the script on the page moves into the section that is open there.
 """
 
@@ -17,7 +17,7 @@ from attrs import field, validators
 from api_server.ci.jobs.handlers import watched_log
 from api_server.ci.jobs.logs import Logs, logs_of
 from api_server.pages.ci import terminal
-from api_server.pages.ci.terminal import PLAIN, Begin, End, Part, Pieces, Style
+from api_server.pages.ci.terminal import PLAIN, Begin, End, Part, Spans, Style
 from api_server.web import context
 
 #: Bytes of one line; what is longer goes on in a line without a number.
@@ -161,11 +161,11 @@ class _Page:
             case _:
                 self._row(part)
 
-    def _row(self, pieces: Pieces) -> None:
+    def _row(self, spans: Spans) -> None:
         number, link = self._number_of_row()
-        self._stack[-1].content.append(f'<div class="row"{number}>{link}{_text(pieces)}</div>')
+        self._stack[-1].content.append(f'<div class="row"{number}>{link}{_text(spans)}</div>')
 
-    def _begin(self, begun: Begin, title: Pieces) -> None:
+    def _begin(self, begun: Begin, title: Spans) -> None:
         number, link = self._number_of_row()
         text = _text(title) if title else f"<span>{html.escape(begun.name)}</span>"
         opened = Open(begun.name, begun.at)
@@ -203,13 +203,13 @@ def _linked(number: int) -> tuple[str, str]:
     return (f' id="L{number}"', f'<a href="#L{number}">{number}</a>') if number else ("", "")
 
 
-def _text(pieces: Sequence[terminal.Piece]) -> str:
-    return f"<span>{''.join(_piece(piece) for piece in pieces)}</span>"
+def _text(spans: Sequence[terminal.Span]) -> str:
+    return f"<span>{''.join(_span(span) for span in spans)}</span>"
 
 
-def _piece(piece: terminal.Piece) -> str:
-    text = html.escape(piece.text)
-    classes = piece.style.classes
+def _span(span: terminal.Span) -> str:
+    text = html.escape(span.text)
+    classes = span.style.classes
     return f'<b class="{" ".join(classes)}">{text}</b>' if classes else text
 
 
@@ -279,7 +279,7 @@ async def _size(request: web.Request, job_id: int) -> int:
 
 
 async def _read(logs: Logs, job_id: int, start: int, end: int) -> bytes:
-    return b"".join([piece async for piece in logs.read(job_id, start, end)])
+    return b"".join([chunk async for chunk in logs.read(job_id, start, end)])
 
 
 async def _lines_before(logs: Logs, job_id: int, start: int, skipped: bytes) -> int:
@@ -288,8 +288,8 @@ async def _lines_before(logs: Logs, job_id: int, start: int, skipped: bytes) -> 
     if start > COUNTED:
         return 0
     number = 1 + skipped.count(b"\n")
-    async for piece in logs.read(job_id, 0, start):
-        number += piece.count(b"\n")
+    async for chunk in logs.read(job_id, 0, start):
+        number += chunk.count(b"\n")
     return number
 
 

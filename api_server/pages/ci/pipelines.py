@@ -30,7 +30,7 @@ from api_server.pages.routes import Pages, allows
 from api_server.pages.sessions import Visitor
 from api_server.web import context
 from api_server.web.errors import invalid
-from api_server.web.pagination import Paginated, wanted_page
+from api_server.web.pagination import Paginated, requested_page
 from api_server.web.routes import Role, ask, caller
 
 
@@ -161,7 +161,7 @@ async def list_pipelines(
 ) -> web.Response:
     """Newest first."""
     asked = api.ListPipelines(id=str(project.id), status=params.status, ref=params.ref or None)
-    part = wanted_page(params, pipelines.LISTING)
+    part = requested_page(params, pipelines.LISTING)
     listed = await pipelines.list_pipelines(
         context.services(request).database, part, project.id, None, asked.filters
     )
@@ -173,7 +173,7 @@ async def list_pipelines(
         tab="pipelines",
         pipelines=orjson.loads(listed.body),
         pages=pager(request, part, listed),
-        wanted=params,
+        params=params,
         may_run=allows(RUN, project, visitor),
         may_edit=allows(EDIT, project, visitor),
         statuses=STATUSES,
@@ -258,7 +258,7 @@ async def show_pipeline(
 ) -> web.Response:
     services = context.services(request)
     database = services.database
-    shown: dict[str, Any] = orjson.loads(await pipelines.show_pipeline(database, project.id, params.id))
+    entity: dict[str, Any] = orjson.loads(await pipelines.show_pipeline(database, project.id, params.id))
     pipeline = await find_pipeline(services, project, params.id)
     jobs = await queries.jobs_of_pipeline(database, params.id, MOST_JOBS + 1)
     pending = [job.id for job in jobs if job.status == "pending" and not job.retried]
@@ -268,7 +268,7 @@ async def show_pipeline(
         "ci/pipeline.html",
         project=project,
         tab="pipelines",
-        pipeline=shown,
+        pipeline=entity,
         stages=stages_of(jobs[:MOST_JOBS]),
         is_cut=len(jobs) > MOST_JOBS,
         failed=[job for job in jobs if job.status == "failed" and not job.retried],

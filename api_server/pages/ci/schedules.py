@@ -47,7 +47,7 @@ class OneInput(OneSchedule):
 async def list_schedules(
     request: web.Request, visitor: Visitor, params: ListSchedules, project: Project
 ) -> web.Response:
-    found = await page.read_list(
+    schedules = await page.read_list(
         request, api.list_schedules, project, page=params.page, per_page=params.per_page
     )
     return page.answer(
@@ -56,7 +56,7 @@ async def list_schedules(
         "ci/schedules.html",
         project=project,
         tab="pipelines",
-        found=found,
+        schedules=schedules,
         may_change=allows(api.CHANGE, project, visitor),
         maintains=project.role >= Role.MAINTAINER,
     )
@@ -77,19 +77,19 @@ async def create(request: web.Request, visitor: Visitor, form: Form, project: Pr
 async def show_edit(
     request: web.Request, visitor: Visitor, params: OneSchedule, project: Project
 ) -> web.Response:
-    found = await page.read(request, api.show_schedule, project, pipeline_schedule_id=params.id)
-    owner = found["owner"] or {}
-    ref = found["ref"].removeprefix(BRANCHES).removeprefix(TAGS)
+    schedule = await page.read(request, api.show_schedule, project, pipeline_schedule_id=params.id)
+    owner = schedule["owner"] or {}
+    ref = schedule["ref"].removeprefix(BRANCHES).removeprefix(TAGS)
     return page.answer(
         request,
         visitor,
         "ci/edit_schedule.html",
         project=project,
         tab="pipelines",
-        schedule=found,
+        schedule=schedule,
         may_edit=project.admin or owner.get("id") == user_of(visitor).id,
         ref=ref,
-        **await inputs_of(request, visitor, project, found["ref"]),
+        **await inputs_of(request, visitor, project, schedule["ref"]),
     )
 
 

@@ -1,9 +1,9 @@
-"""What a runner's terminal would show of one line of a log: pieces of one style each, in readable colours; sections.
+"""What a runner's terminal would show of one line of a log: spans of one style each, in readable colours; sections.
 
 Colours and styles are kept; a carriage return begins the line anew, as progress bars do; all other control characters
-and sequences are dropped. Programs choose colours for terminals of all kinds; here they stand on a dark ground. So a
-colour of text is made lighter until it has the contrast that people need, and a ground that a program chose gets black
-or white text where the one that it chose cannot be read. The policy of our pages allows no styles within the page:
+and sequences are dropped. Programs choose colours for terminals of all kinds; here they stand on a dark background. So
+a colour of text is made lighter until it has the contrast that people need, and a background that a program chose gets
+black or white text if the chosen colour cannot be read on it. The policy of our pages allows no styles within the page:
 hence classes, and hence the nearest of the 256 where a program asks for one of 16 million.
 """
 
@@ -18,7 +18,7 @@ from attrs import field, validators
 RGB = tuple[int, int, int]
 
 #: What all logs stand on, in light and in dark windows, as pages.css has it.
-GROUND: RGB = (0x1B, 0x1F, 0x24)
+BACKGROUND: RGB = (0x1B, 0x1F, 0x24)
 #: The contrast of text that WCAG 2.2 asks for (1.4.3).
 READABLE = 4.5
 
@@ -50,30 +50,30 @@ def _luminance(colour: RGB) -> float:
     return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
 
 
-def contrast(one: RGB, other: RGB) -> float:
+def contrast(first: RGB, second: RGB) -> float:
     """From 1 (the same) to 21 (black and white), as WCAG computes it."""
-    darker, lighter = sorted((_luminance(one), _luminance(other)))
+    darker, lighter = sorted((_luminance(first), _luminance(second)))
     return (lighter + 0.05) / (darker + 0.05)
 
 
 def _lightened(colour: RGB) -> RGB:
-    """Return the colour, with as much white as it takes to be read on `GROUND`."""
-    found = colour
+    """Return the colour, with as much white as it takes to be read on `BACKGROUND`."""
+    lightened = colour
     for tenth in range(11):
         red, green, blue = (part + (255 - part) * tenth // 10 for part in colour)
-        found = (red, green, blue)
-        if contrast(found, GROUND) >= READABLE:
+        lightened = (red, green, blue)
+        if contrast(lightened, BACKGROUND) >= READABLE:
             break
-    return found
+    return lightened
 
 
 PALETTE = _palette()
 #: By the value of a part of a colour: which step of the cube is nearest, the darker of two.
 _NEAREST_STEP = [min(range(6), key=lambda step: abs(_STEPS[step] - value)) for value in range(256)]
-#: Of text on `GROUND`.
+#: Of text on `BACKGROUND`.
 TEXT = tuple(_lightened(colour) for colour in PALETTE)
 #: Of text on each of the palette's colours.
-ON = tuple(max((_BLACK, _WHITE), key=lambda text: contrast(text, ground)) for ground in PALETTE)
+ON = tuple(max((_BLACK, _WHITE), key=lambda text: contrast(text, background)) for background in PALETTE)
 
 
 def nearest(red: int, green: int, blue: int) -> int:
@@ -82,23 +82,23 @@ def nearest(red: int, green: int, blue: int) -> int:
 
     Computed and not searched for: a log may choose another colour for each of its characters.
     """
-    wanted = [min(part, 255) for part in (red, green, blue)]
-    steps = [_NEAREST_STEP[part] for part in wanted]
+    colour = [min(part, 255) for part in (red, green, blue)]
+    steps = [_NEAREST_STEP[part] for part in colour]
     in_cube = 16 + 36 * steps[0] + 6 * steps[1] + steps[2]
-    grey = 232 + min(max(round((sum(wanted) / 3 - 8) / 10), 0), 23)
-    return min(in_cube, grey, key=lambda number: _distance(wanted, PALETTE[number]))
+    grey = 232 + min(max(round((sum(colour) / 3 - 8) / 10), 0), 23)
+    return min(in_cube, grey, key=lambda number: _distance(colour, PALETTE[number]))
 
 
-def _distance(one: Iterable[int], other: RGB) -> int:
-    return sum((part - its) ** 2 for part, its in zip(one, other, strict=True))
+def _distance(first: Iterable[int], second: RGB) -> int:
+    return sum((part - its) ** 2 for part, its in zip(first, second, strict=True))
 
 
-def classes(text: int | None, ground: int | None) -> list[str]:
+def classes(text: int | None, background: int | None) -> list[str]:
     """Classes of text in these colours of the palette (None: as the log has it)."""
-    if ground is None:
+    if background is None:
         return [] if text is None else [f"f{text}"]
-    keeps = text is not None and contrast(TEXT[text], PALETTE[ground]) >= READABLE
-    return [f"b{ground}", *([f"f{text}"] if keeps else [])]
+    keeps = text is not None and contrast(TEXT[text], PALETTE[background]) >= READABLE
+    return [f"b{background}", *([f"f{text}"] if keeps else [])]
 
 
 def stylesheet() -> str:
@@ -124,7 +124,7 @@ class Style:
     """How text is shown; colours are numbers of the palette, None as the log has them."""
 
     text: int | None = field(default=None, validator=_COLOUR)
-    ground: int | None = field(default=None, validator=_COLOUR)
+    background: int | None = field(default=None, validator=_COLOUR)
     bold: bool = False
     dim: bool = False
     italic: bool = False
@@ -134,25 +134,25 @@ class Style:
 
     @property
     def classes(self) -> list[str]:
-        text, ground = self.text, self.ground
+        text, background = self.text, self.background
         if self.bold and text is not None and text < 8:  # as terminals do
             text += 8
         if self.inverse:
-            text, ground = (0 if ground is None else ground), (7 if text is None else text)
+            text, background = (0 if background is None else background), (7 if text is None else text)
         words = [word for word in ("bold", "italic", "underlined", "struck") if getattr(self, word)]
-        return classes(text, ground) + words + (["dim"] if self.dim and text is None else [])
+        return classes(text, background) + words + (["dim"] if self.dim and text is None else [])
 
 
 PLAIN = Style()
 
 
 @attrs.frozen
-class Piece:
+class Span:
     text: str
     style: Style
 
 
-Pieces = tuple[Piece, ...]
+Spans = tuple[Span, ...]
 
 
 @attrs.frozen
@@ -171,7 +171,7 @@ class End:
 
 
 #: In the order of a line: text, and marks of sections.
-Part = Pieces | Begin | End
+Part = Spans | Begin | End
 
 _SECTION = (
     r"section_(?P<edge>start|end):(?P<at>\d{1,12}):(?P<name>[\w.-]{1,100})(?:\[(?P<options>[^]\r]{0,200})\])?"
@@ -187,7 +187,7 @@ _TOKEN = re.compile(
 )
 #: `38:2:<colour space>:r:g:b`, of which the space says nothing to us.
 _COLOUR_SPACE = re.compile(r"\b([34]8:2):\d*:(?=\d*:\d*:\d)")
-#: Characters that are split off the end of a piece that is taken back, one after the other.
+#: Characters that are split off the end of a span that is taken back, one after the other.
 _SPLIT = 64
 _SWITCHES: dict[int, dict[str, Any]] = {
     1: {"bold": True},
@@ -202,21 +202,21 @@ _SWITCHES: dict[int, dict[str, Any]] = {
     27: {"inverse": False},
     29: {"struck": False},
     39: {"text": None},
-    49: {"ground": None},
+    49: {"background": None},
 }
 
 
 def read_line(line: str, style: Style) -> tuple[list[Part], Style]:
     """The parts of a line (without its end) that begins in `style`, and the style that the next one begins in."""
-    found = _Line(style)
+    reader = _Line(style)
     position = 0
     for token in _TOKEN.finditer(line):
-        found.write(line[position : token.start()])
-        found.obey(token)
+        reader.write(line[position : token.start()])
+        reader.obey(token)
         position = token.end()
-    found.write(line[position:])
-    found.end_text()
-    return found.parts, found.style
+    reader.write(line[position:])
+    reader.end_text()
+    return reader.parts, reader.style
 
 
 def restyled(style: Style, parameters: str) -> Style:
@@ -228,10 +228,10 @@ def restyled(style: Style, parameters: str) -> Style:
         elif code in _SWITCHES:
             style = attrs.evolve(style, **_SWITCHES[code])
         elif code in (38, 48):
-            which = "text" if code == 38 else "ground"
+            which = "text" if code == 38 else "background"
             style = _coloured(style, which, _chosen(codes, getattr(style, which)))
         elif (number := _named(code)) is not None:
-            style = _coloured(style, "text" if code // 10 in (3, 9) else "ground", number)
+            style = _coloured(style, "text" if code // 10 in (3, 9) else "background", number)
     return style
 
 
@@ -263,14 +263,14 @@ def _chosen(codes: Iterator[int], present: int | None) -> int | None:
 class _Line:
     style: Style
     parts: list[Part] = attrs.field(factory=list)
-    _pieces: list[Piece] = attrs.field(factory=list)
+    _spans: list[Span] = attrs.field(factory=list)
     #: A carriage return: what comes next takes the place of what is there.
     _returned: bool = False
 
     def write(self, text: str) -> None:
         if text:
             self._start_anew()
-            self._pieces.append(Piece(text, self.style))
+            self._spans.append(Span(text, self.style))
 
     def obey(self, token: re.Match[str]) -> None:
         if token["edge"] is not None:
@@ -281,24 +281,24 @@ class _Line:
             self._start_anew()
         elif token["control"] == "\r":
             self._returned = True
-        elif token["control"] == "\b" and self._pieces:
+        elif token["control"] == "\b" and self._spans:
             self._step_back()
 
     def end_text(self) -> None:
-        if self._pieces:
-            alike = itertools.groupby(self._pieces, key=lambda piece: piece.style)
+        if self._spans:
+            alike = itertools.groupby(self._spans, key=lambda span: span.style)
             self.parts.append(
-                tuple(Piece("".join(one.text for one in group), style) for style, group in alike)
+                tuple(Span("".join(span.text for span in group), style) for style, group in alike)
             )
-        self._pieces, self._returned = [], False
+        self._spans, self._returned = [], False
 
     def _step_back(self) -> None:
-        """Take one character away; of a long piece the end is split off first, for the next ones."""
-        last = self._pieces.pop()
+        """Take one character away; of a long span the end is split off first, for the next ones."""
+        last = self._spans.pop()
         cut = max(0, len(last.text) - _SPLIT)
         for text in (last.text[:cut], last.text[cut:-1]):
             if text:
-                self._pieces.append(Piece(text, last.style))
+                self._spans.append(Span(text, last.style))
 
     def _mark(self, token: re.Match[str]) -> None:
         self.end_text()
@@ -310,4 +310,4 @@ class _Line:
 
     def _start_anew(self) -> None:
         if self._returned:
-            self._pieces, self._returned = [], False
+            self._spans, self._returned = [], False

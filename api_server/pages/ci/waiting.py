@@ -25,8 +25,8 @@ async def reasons(request: web.Request, project: Project, job_ids: list[int]) ->
     if not job_ids:
         return {}
     services = context.services(request)
-    found = await queries.waiting_jobs(services.database, job_ids, star_is_any=services.settings.testing)
-    return {job.job_id: reason(job, project) for job in found}
+    jobs = await queries.waiting_jobs(services.database, job_ids, star_is_any=services.settings.testing)
+    return {job.job_id: reason(job, project) for job in jobs}
 
 
 def reason(job: WaitingJob, project: Project) -> Reason:
@@ -66,10 +66,13 @@ def _first_obstacle(
         return "All runners that could take it are paused.", runners
     if not job.online:
         only = job.active == 1
-        who = "The only runner that could take it" if only else "None of the runners that could take it"
+        subject = "The only runner that could take it" if only else "None of the runners that could take it"
         if job.last_seen is None:
-            return f"{who} has {'not ' if only else ''}been started yet: start it with its token.", runners
+            return (
+                f"{subject} has {'not ' if only else ''}been started yet: start it with its token.",
+                runners,
+            )
         when = f"was last heard of {job.last_seen:%Y-%m-%d %H:%M} UTC"
         when = when if only else f"is online; the last of them {when}"
-        return f"{who} {when}: start it again, and look into its own log.", runners
+        return f"{subject} {when}: start it again, and look into its own log.", runners
     return "", None

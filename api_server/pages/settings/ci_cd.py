@@ -51,7 +51,7 @@ async def show_ci_settings(
     runners = await queries.list_runners(
         context.services(request).database, Page(MAX_PER_PAGE, descending=False, counted=False), **whose
     )
-    shown = {
+    values = {
         "variables": await page.read(request, variables.list_variables, resource, per_page=MAX_PER_PAGE),
         "runners": orjson.loads(runners.body),
         "base_url": context.services(request).settings.base_url,
@@ -59,8 +59,8 @@ async def show_ci_settings(
         "made": shown_once.shown(request, visitor),
     }
     if isinstance(resource, Project):
-        shown |= await _of_project(request, resource)
-    return frame.answer(request, visitor, resource, "ci_cd.html", **shown)
+        values |= await _of_project(request, resource)
+    return frame.answer(request, visitor, resource, "ci_cd.html", **values)
 
 
 async def _of_project(request: web.Request, project: Project) -> dict[str, Any]:

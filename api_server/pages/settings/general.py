@@ -31,10 +31,10 @@ MAINTAINER, OWNER, OWNER_OF_GROUP = project(Role.MAINTAINER), project(Role.OWNER
 async def show_project_settings(request: web.Request, visitor: Visitor, project: Project) -> web.Response:
     namespaces = None
     if project.role >= Role.OWNER:
-        found = await page.read_list(request, group_handlers.list_namespaces, per_page=MAX_PER_PAGE)
-        paths = [each["full_path"] for each in found.rows]
+        available = await page.read_list(request, group_handlers.list_namespaces, per_page=MAX_PER_PAGE)
+        paths = [each["full_path"] for each in available.rows]
         others = [(path, path) for path in paths if path != project.full_path.rpartition("/")[0]]
-        namespaces = Offered(others, found.pages.next is None)
+        namespaces = Offered(others, available.pages.next is None)
     return frame.answer(
         request,
         visitor,

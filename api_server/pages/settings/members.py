@@ -44,9 +44,9 @@ async def show_members(
     request: web.Request, visitor: Visitor, params: ListMembers, resource: Project | Group
 ) -> web.Response:
     """Direct and inherited members, by their ids; for those who manage them also the invitations."""
-    wanted = {"page": params.page, "query": params.search or None}
-    shown = await page.read_list(request, member_handlers.list_all_members, resource, **wanted)
-    ids = ",".join(str(member["id"]) for member in shown.rows)
+    query = {"page": params.page, "query": params.search or None}
+    members = await page.read_list(request, member_handlers.list_all_members, resource, **query)
+    ids = ",".join(str(member["id"]) for member in members.rows)
     direct = {"user_ids": ids or "0", "per_page": MAX_PER_PAGE}
     own = await page.read(request, member_handlers.list_members, resource, **direct)
     manages = resource.role >= manager(source_of(resource).kind)
@@ -60,9 +60,9 @@ async def show_members(
         "members.html",
         tab="members",
         members_path=_page_of(resource),
-        members=shown.rows,
+        members=members.rows,
         direct={member["id"]: member for member in own},
-        pages=shown.pages,
+        pages=members.pages,
         invitations=invited,
         manages=manages,
         roles=[(int(role), role.title) for role in _ROLES if role <= resource.role],
@@ -94,8 +94,8 @@ async def invite(
     sentences = [f"{name}: {text}" if name else text for name, text in problems.items()]
     if done <= 0:
         raise invalid({"recipients": sentences}, status=422)
-    told = f"{page.plural(done, 'person is', 'people are')} invited or added."
-    return page.see_other(request, visitor, _page_of(resource), " ".join([told, *sentences]))
+    summary = f"{page.plural(done, 'person is', 'people are')} invited or added."
+    return page.see_other(request, visitor, _page_of(resource), " ".join([summary, *sentences]))
 
 
 async def _ids_of(request: web.Request, usernames: list[str]) -> tuple[dict[str, str], dict[str, str]]:

@@ -49,7 +49,7 @@ _USUAL_REMEDY = "Correct the target, its address or the credentials, then sync."
 def remedy(last_error: str) -> str:
     """One sentence or two."""
     text = last_error.lower()
-    return next((told for pattern, told in _REMEDIES.items() if re.search(pattern, text)), _USUAL_REMEDY)
+    return next((advice for pattern, advice in _REMEDIES.items() if re.search(pattern, text)), _USUAL_REMEDY)
 
 
 def why_it_waits(mirror: Mapping[str, Any], run: QueuedRun | None) -> str:
@@ -67,10 +67,10 @@ def why_it_waits(mirror: Mapping[str, Any], run: QueuedRun | None) -> str:
 
 @pages.get(PAGE, access=MAINTAINER)
 async def show_repository_settings(request: web.Request, visitor: Visitor, project: Project) -> web.Response:
-    shown = await page.read(request, mirrors.list_mirrors, project, per_page=MAX_PER_PAGE)
+    rows = await page.read(request, mirrors.list_mirrors, project, per_page=MAX_PER_PAGE)
     queued = await queries.queued_runs(context.services(request).database, project.id)
     runs = {run.mirror_id: run for run in queued}
-    for mirror in shown:
+    for mirror in rows:
         run = runs.get(mirror["id"])
         mirror["next"] = why_it_waits(mirror, run)
         mirror["is_soon"] = mirror["enabled"] and run is not None and run.scheduled_at is None
@@ -81,7 +81,7 @@ async def show_repository_settings(request: web.Request, visitor: Visitor, proje
         visitor,
         project,
         "repository.html",
-        mirrors=shown,
+        mirrors=rows,
         branches=await page.read(request, protected.list_protected_branches, project, per_page=MAX_PER_PAGE),
         tags=await page.read(request, protected.list_protected_tags, project, per_page=MAX_PER_PAGE),
     )
@@ -91,8 +91,8 @@ async def _public_key(request: web.Request, project: Project, mirror: Mapping[st
     """What the target has to accept; None for a mirror that has no key."""
     if mirror["auth_method"] != "ssh_public_key":
         return None
-    shown = await page.read(request, mirrors.show_public_key, project, mirror_id=str(mirror["id"]))
-    return str(shown["public_key"]) if shown["public_key"] else None
+    entity = await page.read(request, mirrors.show_public_key, project, mirror_id=str(mirror["id"]))
+    return str(entity["public_key"]) if entity["public_key"] else None
 
 
 @pages.post(f"{PAGE}/mirrors", access=MAINTAINER, form_page=show_repository_settings)

@@ -93,8 +93,8 @@ async def show_check(
 ) -> web.Response:
     """One check and its deliveries, newest first."""
     check = await page.read(request, handlers.show_service, project, check_id=params.check_id)
-    wanted = attrs.asdict(params)
-    deliveries = await page.read_list(request, handlers.list_deliveries, project, **wanted)
+    query = attrs.asdict(params)
+    deliveries = await page.read_list(request, handlers.list_deliveries, project, **query)
     return frame.answer(
         request,
         visitor,
@@ -125,8 +125,8 @@ async def show_delivery(
 ) -> web.Response:
     """Every attempt, and what is sent."""
     check = await page.read(request, handlers.show_service, project, check_id=params.check_id)
-    one = {"check_id": params.check_id, "delivery_id": params.delivery_id}
-    delivery = await page.read(request, handlers.show_delivery, project, **one)
+    ids = {"check_id": params.check_id, "delivery_id": params.delivery_id}
+    delivery = await page.read(request, handlers.show_delivery, project, **ids)
     return frame.answer(
         request,
         visitor,

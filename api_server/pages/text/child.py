@@ -45,8 +45,8 @@ def _done(task: dict[str, Any], budget: Budget) -> list[Any] | None:
         parts: list[Any] = [] if coloured is None else coloured.removesuffix("\n").split("\n")
     else:
         try:
-            found = markdown.to_parts(task["text"], Surroundings(**task["at"]), budget)
+            rendered = markdown.to_parts(task["text"], Surroundings(**task["at"]), budget)
         except TooNested:
             return None
-        parts = markdown.joined(found)
+        parts = markdown.joined(rendered)
     return parts if parts and sum(map(len, parts)) <= MOST_HTML else None

@@ -111,10 +111,10 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
 @functools.cache
 def _aliases() -> dict[str, str]:
     """Return the names of lexers by what a fence or a shebang may call them."""
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for _, aliases, _, _ in lexers.get_all_lexers(plugins=False):
-        found |= {alias.lower(): aliases[0] for alias in aliases if alias.lower() not in found}
-    return found
+        names |= {alias.lower(): aliases[0] for alias in aliases if alias.lower() not in names}
+    return names
 
 
 def lexer_named(language: str) -> Lexer | None:
@@ -126,17 +126,17 @@ def lexer_named(language: str) -> Lexer | None:
 
 def lexer_of_file(name: str, source: str) -> Lexer | None:
     """Return the lexer that fits the file's name best, then its beginning; without one, the one for its shebang."""
-    found = [
+    matching = [
         (len(pattern), aliases[0])
         for _, aliases, patterns, _ in lexers.get_all_lexers(plugins=False)
         for pattern in patterns
         if aliases and _matches(name, pattern)
     ]
-    if not found:
+    if not matching:
         shebang = _INTERPRETER.match(source)
         return lexer_named(shebang[1]) if shebang else None
-    longest, _ = max(found)
-    fitting = [lexers.get_lexer_by_name(alias, **_OPTIONS) for length, alias in found if length == longest]
+    longest, _ = max(matching)
+    fitting = [lexers.get_lexer_by_name(alias, **_OPTIONS) for length, alias in matching if length == longest]
     best = max(fitting, key=lambda lexer: (lexer.analyse_text(source[:_ANALYSED]), lexer.priority))
     return None if isinstance(best, TextLexer) else best
 

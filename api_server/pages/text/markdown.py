@@ -209,13 +209,13 @@ class _Writer:
             self._parts.append(text)
             return
         end = 0
-        for found in _REFERENCE.finditer(text):
+        for match in _REFERENCE.finditer(text):
             if self._references == MOST_REFERENCES:
                 break
             self._references += 1
-            kind = found.lastgroup or ""
-            self._parts += [text[end : found.start()], Reference(kind, found[kind], found[0])]
-            end = found.end()
+            kind = match.lastgroup or ""
+            self._parts += [text[end : match.start()], Reference(kind, match[kind], match[0])]
+            end = match.end()
         self._parts.append(text[end:])
 
     def _open(self, name: str, attributes: dict[str, str]) -> None:
@@ -251,8 +251,8 @@ class _Writer:
         """Give the heading, whose text is known only now, its anchor."""
         self._heading = None
         parts = self._parts[self._heading_begins :]
-        shown = [part.text if isinstance(part, Reference) else part for part in parts]
-        text = html.unescape(_TAG.sub("", "".join(shown)))
+        visible = [part.text if isinstance(part, Reference) else part for part in parts]
+        text = html.unescape(_TAG.sub("", "".join(visible)))
         if self._links or not (name := anchor_of(text)):
             return
         self._anchors[name] += 1
@@ -264,15 +264,15 @@ class _Writer:
         self._parts[self._heading_begins] = f"{link}</a>"
 
     def _link(self, attributes: dict[str, str], anchor: str) -> str:
-        shown: dict[str, str] = {key: attributes[key] for key in ("title", "name") if key in attributes}
+        allowed: dict[str, str] = {key: attributes[key] for key in ("title", "name") if key in attributes}
         if anchor:
-            shown["name"] = anchor
+            allowed["name"] = anchor
         target, is_own = self._target(attributes.get("href", ""))
         if target is not None:
-            shown["href"] = target
+            allowed["href"] = target
             if not is_own:
-                shown["rel"] = "nofollow noopener noreferrer"
-        return _tag("a", shown)
+                allowed["rel"] = "nofollow noopener noreferrer"
+        return _tag("a", allowed)
 
     def _image(self, attributes: dict[str, str]) -> str:
         """Return an image of a repository here, or a link to another one: pages load nothing from elsewhere."""
@@ -370,12 +370,12 @@ def _quoted(path: str) -> str:
 
 def joined(parts: Sequence[Part]) -> list[str | list[str]]:
     """Return the parts for JSON: as few strings as there can be, and references as lists."""
-    found: list[str | list[str]] = []
+    result: list[str | list[str]] = []
     strings: list[str] = []
     for part in parts:
         if isinstance(part, Reference):
-            found += ["".join(strings), [part.kind, part.name, part.text]]
+            result += ["".join(strings), [part.kind, part.name, part.text]]
             strings = []
         else:
             strings.append(part)
-    return [*found, "".join(strings)]
+    return [*result, "".join(strings)]

@@ -84,7 +84,7 @@ async def markdown(
     done = await _done(request, tasks, MOST_MARKDOWN)
     named = (part for parts in done for part in parts or () if not isinstance(part, str))
     links = await _links(request, visitor, project, named)
-    return [_shown(text or "", parts, links) for text, parts in zip(texts, done, strict=True)]
+    return [_rendered(text or "", parts, links) for text, parts in zip(texts, done, strict=True)]
 
 
 async def coloured_lines(request: web.Request, name: str, source: str) -> list[markupsafe.Markup] | None:
@@ -93,7 +93,9 @@ async def coloured_lines(request: web.Request, name: str, source: str) -> list[m
     return None if parts is None else [markupsafe.Markup(part) for part in parts]  # noqa: S704 (of the child)
 
 
-def _shown(text: str, parts: Parts, links: Mapping[tuple[str, str], markupsafe.Markup]) -> markupsafe.Markup:
+def _rendered(
+    text: str, parts: Parts, links: Mapping[tuple[str, str], markupsafe.Markup]
+) -> markupsafe.Markup:
     """A section ends whatever the text has begun: an `<li>` in it is none of a list around it."""
     if not text.strip():
         return markupsafe.Markup("")
@@ -172,8 +174,8 @@ async def _links(
 
 
 async def _users(request: web.Request, names: Mapping[str, str]) -> dict[tuple[str, str], markupsafe.Markup]:
-    found = await queries.users_named(context.services(request).database, [*{*names, *map(str.lower, names)}])
-    known = {user.username.lower(): user for user in found}
+    users = await queries.users_named(context.services(request).database, [*{*names, *map(str.lower, names)}])
+    known = {user.username.lower(): user for user in users}
     return {
         ("user", name): _link(f"/{user.username}", user.name, text)
         for name, text in names.items()
@@ -184,13 +186,13 @@ async def _users(request: web.Request, names: Mapping[str, str]) -> dict[tuple[s
 async def _merge_requests(
     request: web.Request, project: Project, names: Mapping[str, str]
 ) -> dict[tuple[str, str], markupsafe.Markup]:
-    found = await queries.merge_requests_numbered(
+    rows = await queries.merge_requests_numbered(
         context.services(request).database, project.id, [int(name) for name in names]
     )
     below = f"/{project.full_path}/-/merge_requests"
     return {
         ("merge_request", str(each.iid)): _link(f"{below}/{each.iid}", each.title, f"!{each.iid}")
-        for each in found
+        for each in rows
     }
 
 

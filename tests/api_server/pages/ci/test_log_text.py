@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from api_server.pages.ci import terminal
 from api_server.pages.ci.logs import LONGEST_LINE, State, render, state_of
-from api_server.pages.ci.terminal import GROUND, PALETTE, nearest, stylesheet
+from api_server.pages.ci.terminal import BACKGROUND, PALETTE, nearest, stylesheet
 
 #: What logs are made of, so that what means something comes up.
 _WORDS = st.sampled_from([
@@ -185,7 +185,7 @@ def test_sections_are_not_nested_without_end() -> None:
 
 
 def test_every_colour_can_be_read() -> None:
-    assert all(terminal.contrast(text, terminal.GROUND) >= 4.5 for text in terminal.TEXT)
+    assert all(terminal.contrast(text, terminal.BACKGROUND) >= 4.5 for text in terminal.TEXT)
     for ground in range(256):
         assert terminal.contrast(terminal.ON[ground], terminal.PALETTE[ground]) >= 4.5
 
@@ -197,7 +197,7 @@ def test_the_asset_is_what_the_palette_gives() -> None:
 
 def test_logs_stand_on_the_ground_that_the_palette_was_made_for() -> None:
     text = resources.files("api_server.pages").joinpath("assets/ci.css").read_text()
-    assert f"background: #{bytes(GROUND).hex()};" in text
+    assert f"background: #{bytes(BACKGROUND).hex()};" in text
 
 
 def test_the_nearest_colour_is_the_nearest_and_is_not_searched_for() -> None:

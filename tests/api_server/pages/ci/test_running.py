@@ -262,6 +262,10 @@ async def test_a_schedule_has_inputs(browser: Browser, project: CiProject) -> No
     assert shown == [{"name": "replicas", "value": "3"}, {"name": "environment", "value": "production"}]
     await browser.send(f"{one}/inputs/delete", name="replicas")
     assert (await project.api.get(f"{url}/{made['id']}")).body["inputs"] == shown[1:]
+    assert "not in the file" not in browser.words
+    await project.commit(ONE_JOB)
+    await browser.get(f"{one}/edit")
+    assert "not in the file: no pipeline is made" in browser.words
 
 
 FREE = "It waits for a runner that is free."
