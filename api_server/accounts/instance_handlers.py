@@ -1,4 +1,5 @@
-"""`/application/settings` (decision D1, settings of static objects), `/version`, `/metadata` (supporting resources)."""
+"""`/application/settings` (decision D1, settings of static objects), `/version`, `/metadata` (supporting
+resources)."""
 
 from importlib import metadata
 from typing import Any

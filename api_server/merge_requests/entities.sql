@@ -153,7 +153,9 @@ SELECT page.id, page.position, (
     left(json_build_object(
         'id', page.id,
         'type', page.type,
-        'body', page.body,
+        'body',
+            -- include: note_body
+            ,
         'attachment', NULL,
         'author', user_basic(author),
         'created_at', iso8601(page.created_at),

@@ -74,7 +74,8 @@ async def check_mergeability(services: Services, merge_request: MergeRequest) ->
 
 
 async def try_mergeability(services: Services, merge_request: MergeRequest) -> None:
-    """`check_mergeability` for who only looks: it stays unchecked on a full disk."""
+    """Check like `check_mergeability`, for a caller who only reads: with a full disk the state remains
+    unchecked."""
     with suppress(StorageUnavailableError):
         await check_mergeability(services, merge_request)
 

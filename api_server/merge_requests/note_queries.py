@@ -5,7 +5,7 @@ import datetime
 
 import attrs
 
-from api_server.merge_requests.queries import ENTITIES
+from api_server.merge_requests.queries import ENTITIES, entities
 from api_server.state.database import Executor, Transaction
 from api_server.state.declarations import statement
 from api_server.state.listing import ListPage, ListQuery, Page, entity_statement
@@ -15,10 +15,18 @@ from api_server.state.statements import Query
 _SHOWN = (
     "notes.merge_request_id = %(merge_request_id)s AND (%(shows_internal)s::boolean OR NOT notes.internal)"
 )
+#: Where all notes of a merge request have more bytes than this, lists show so many characters of each. Whoever can see
+#: a merge request may write notes, and nobody's may be too large for a list that others read.
+WHOLE_BYTES, LISTED_BODY = 2**20, 10_000
+_IN_LISTS = entities(f"""
+    CASE WHEN {WHOLE_BYTES} < (
+        SELECT sum(octet_length(written.body)) FROM notes written
+        WHERE written.merge_request_id = %(merge_request_id)s)
+    THEN left(page.body, {LISTED_BODY}) ELSE page.body END""")
 _BY_MOMENT = {"created_at": "created_at", "updated_at": "updated_at"}
 
 NOTES = ListQuery(
-    ENTITIES["note"],
+    _IN_LISTS["note"],
     f"""
     SELECT notes.* FROM notes
     WHERE {_SHOWN} AND (%(system)s::boolean IS NULL OR notes.system = %(system)s)
@@ -50,7 +58,7 @@ async def list_notes(
 
 
 DISCUSSIONS = ListQuery(
-    ENTITIES["discussion"],
+    _IN_LISTS["discussion"],
     f"""
     SELECT notes.* FROM notes
     WHERE {_SHOWN} AND NOT EXISTS (

@@ -169,7 +169,7 @@ async def make_pipeline(
 
 
 def pipeline_request(merge_request: MergeRequest, user_id: int, origin: str | None = None) -> PipelineRequest:
-    """What is asked for in the name of a merge request; `origin` makes it once."""
+    """Return the request for a merge request's pipeline; requests with the same `origin` create only one."""
     return PipelineRequest(
         project_id=merge_request.project_id,
         ref=head_ref(merge_request.iid),

@@ -15,7 +15,13 @@ from api_server.state.declarations import statement
 from api_server.state.listing import ListPage, ListQuery, Page, entity_statement, read_sql
 from api_server.state.statements import Query
 
-ENTITIES = read_sql("api_server.merge_requests", known=PIPELINES)
+
+def entities(note_body: str) -> dict[str, str]:
+    """Return the parts of entities.sql with this text of a note."""
+    return read_sql("api_server.merge_requests", known={**PIPELINES, "note_body": note_body})
+
+
+ENTITIES = entities("page.body")
 
 SHOW = entity_statement(
     ENTITIES["merge_request_details"],

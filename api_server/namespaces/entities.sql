@@ -15,7 +15,9 @@ FROM page
 -- include: basic_group_keys
 ,
 'path', page.path,
-'description', coalesce(page.description, ''),
+'description', coalesce(
+    -- include: description
+    , ''),
 'visibility', page.visibility,
 'share_with_group_lock', false,
 'require_two_factor_authentication', false,
@@ -85,7 +87,9 @@ FROM page namespace
 -- name: basic_project_keys
 -- Of rows called page and namespace.
 'id', page.id,
-'description', page.description,
+'description',
+    -- include: description
+    ,
 'name', page.name,
 'name_with_namespace', namespace.full_name || ' / ' || page.name,
 'path', page.path,
@@ -126,8 +130,9 @@ FROM page JOIN namespaces namespace ON namespace.id = page.namespace_id
 'can_create_merge_request_in', page.repository_access_level <> 'disabled' AND NOT page.archived,
 'merge_requests_access_level', page.repository_access_level,
 'releases_access_level', page.repository_access_level,
-'description_html', coalesce('<p dir="auto">' || replace(replace(replace(replace(
-    nullif(page.description, ''), '&', '&amp;'), '<', '&lt;'), '>', '&gt;'), '"', '&quot;') || '</p>', '')
+'description_html', coalesce('<p dir="auto">' || replace(replace(replace(replace(nullif(
+    -- include: description
+    , ''), '&', '&amp;'), '<', '&lt;'), '>', '&gt;'), '"', '&quot;') || '</p>', '')
 
 -- name: project_defaults
 -- GitLab's values for what is not here, in its order; text, since it is the same each time.

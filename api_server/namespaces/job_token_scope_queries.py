@@ -5,7 +5,7 @@ from typing import Literal
 
 import attrs
 
-from api_server.namespaces.namespace_queries import ENTITIES
+from api_server.namespaces.namespace_queries import IN_LISTS
 from api_server.state.database import Executor, Transaction
 from api_server.state.declarations import statement
 from api_server.state.errors import NotFound
@@ -36,7 +36,7 @@ async def set_enabled(transaction: Transaction, project_id: int, *, enabled: boo
 
 
 PROJECTS_LISTING = ListQuery(
-    ENTITIES["basic_project"],
+    IN_LISTS["basic_project"],
     """
     SELECT projects.* FROM projects WHERE projects.id IN (
         SELECT %(project_id)s::bigint
@@ -45,7 +45,7 @@ PROJECTS_LISTING = ListQuery(
     """,
 )
 GROUPS_LISTING = ListQuery(
-    ENTITIES["basic_group"],
+    IN_LISTS["basic_group"],
     """
     SELECT namespaces.* FROM namespaces WHERE namespaces.id IN (
         SELECT allowed.target_id FROM job_token_allowed_groups allowed WHERE allowed.project_id = %(project_id)s)

@@ -1,4 +1,5 @@
-"""`/groups/:id/members`, `/projects/:id/members`, `/projects/:id/users` and `/users/:id/memberships` (supporting)."""
+"""`/groups/:id/members`, `/projects/:id/members`, `/projects/:id/users` and `/users/:id/memberships`
+(supporting)."""
 
 import datetime
 from typing import Literal

@@ -10,13 +10,13 @@ import datetime
 import attrs
 
 from api_server.accounts.user_queries import SEARCH
+from api_server.namespaces.namespace_queries import ENTITIES
 from api_server.state.database import Executor, Transaction
 from api_server.state.declarations import statement
 from api_server.state.errors import NotFound
-from api_server.state.listing import ListPage, ListQuery, Page, entity_statement, read_sql
+from api_server.state.listing import ListPage, ListQuery, Page, entity_statement
 from api_server.state.statements import Query
 
-ENTITIES = read_sql("api_server.namespaces")
 _MEMBER = ENTITIES["member"]
 
 _FILTERS = f"""

@@ -108,8 +108,13 @@ async def lock(transaction: Transaction, namespace_id: int) -> None:
         raise NotFound
 
 
-ENTITIES = read_sql("api_server.namespaces")
-GROUP = ENTITIES["group"]
+#: Characters of a description in lists: as many as GitLab lets a project have. A page is within its limit then, so that
+#: no stranger's descriptions can be too large for a list that others read.
+LISTED_DESCRIPTION = 2000
+ENTITIES = read_sql("api_server.namespaces", known={"description": "page.description"})
+IN_LISTS = read_sql(
+    "api_server.namespaces", known={"description": f"left(page.description, {LISTED_DESCRIPTION})"}
+)
 
 #: Groups in which the user has at least `min_level`: those of the user's memberships, and those below them.
 _IS_HERS = """
@@ -131,7 +136,7 @@ _FILTERS = f"""
 """
 _ORDERS = {"name": "name", "path": "path"}
 LISTING = ListQuery(
-    GROUP,
+    IN_LISTS["group"],
     f"""
     SELECT namespaces.* FROM namespaces
     WHERE namespaces.kind = 'group' AND {_FILTERS}
@@ -143,7 +148,7 @@ LISTING = ListQuery(
 #: These may be few of all groups: OFFSET 0 keeps the planner from searching for them in the order of the
 #: list.
 _OF_HERS = ListQuery(
-    GROUP,
+    IN_LISTS["group"],
     f"SELECT * FROM (SELECT namespaces.* FROM namespaces WHERE {_IS_HERS} AND {_FILTERS} OFFSET 0) hers",
     _ORDERS,
 )

@@ -5,15 +5,13 @@ from typing import Any, Literal
 
 import attrs
 
+from api_server.namespaces.namespace_queries import ENTITIES, IN_LISTS
 from api_server.namespaces.resources import OverrideRole, Project
 from api_server.state.database import Executor, Transaction
 from api_server.state.declarations import statement
 from api_server.state.errors import NotFound
-from api_server.state.listing import ListPage, ListQuery, Page, Search, entity_statement, read_sql
+from api_server.state.listing import ListPage, ListQuery, Page, Search, entity_statement
 from api_server.web.routes import Role
-
-ENTITIES = read_sql("api_server.namespaces")
-PROJECT = ENTITIES["project"]
 
 #: Namespaces in which the viewer has at least `min_level`: the viewer's own, and those of or below the
 #: viewer's memberships.
@@ -55,7 +53,7 @@ _ORDERS = {
 
 def _listings(rows: str) -> dict[bool, ListQuery]:
     """Return the statements of a list by whether the `simple` form is requested."""
-    forms = {False: PROJECT, True: ENTITIES["basic_project"]}
+    forms = {False: IN_LISTS["project"], True: IN_LISTS["basic_project"]}
     return {simple: ListQuery(entity, rows, _ORDERS) for simple, entity in forms.items()}
 
 
@@ -122,7 +120,11 @@ async def list_projects(
     return await _ALL[simple].read(database, page, sees_all=sees_all, **hers, **filters)
 
 
-@statement(entity_statement(PROJECT, "SELECT projects.* FROM projects WHERE projects.id = %(project_id)s"))
+@statement(
+    entity_statement(
+        ENTITIES["project"], "SELECT projects.* FROM projects WHERE projects.id = %(project_id)s"
+    )
+)
 async def show_project(database: Executor, project_id: int, viewer_id: int) -> str:
     """Return the project's entity. Raise NotFound if it no longer exists."""
 

@@ -115,7 +115,7 @@ class Outbox(Protocol):
 
     @property
     def location(self) -> str:
-        """What operators know it by, without secrets."""
+        """The name by which operators know it, without secrets."""
 
 
 @attrs.frozen

@@ -29,11 +29,12 @@ class Hour:
 async def count_emails(
     transaction: Transaction, counted: str, emails: int, window: datetime.timedelta
 ) -> Hour:
-    """Others who count the same wait for the end of the transaction."""
+    """Count letters and return the hour. Other transactions that count for the same key wait for the end of
+    this one."""
 
 
 @statement("""
     DELETE FROM letter_counts WHERE began_at <= %(now)s::timestamptz - %(window)s::interval
 """)
 async def forget_emails(transaction: Transaction, window: datetime.timedelta) -> None:
-    """Removes the hours that are over."""
+    """Delete the hours that are over."""

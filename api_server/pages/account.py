@@ -1,4 +1,4 @@
-"""`/-/user_settings`: pages on which somebody looks after her own account: addresses, password, tokens and sessions."""
+"""`/-/user_settings`: pages where users manage their own email addresses, password, access tokens and sessions."""
 
 import asyncio
 import datetime
@@ -42,7 +42,7 @@ class EmailId:
 
 
 def user_of(visitor: Visitor) -> User:
-    """Who has signed in; for pages that nobody else reaches."""
+    """Return the signed-in user. Raise `SignInFirst` if there is none."""
     if visitor.user is None:
         raise problems.SignInFirst
     return visitor.user
@@ -57,7 +57,7 @@ async def show_profile(request: web.Request, visitor: Visitor) -> web.Response:
 
 @pages.post(f"{PROFILE}/emails", form_page=show_profile)
 async def add_email(request: web.Request, visitor: Visitor, form: Form) -> web.Response:
-    """Unconfirmed, until somebody has followed the link that is mailed there."""
+    """Add an address. It is unconfirmed until the link that is mailed to it has been used."""
     services = context.services(request)
     email, settings = str(form.get("email", "")).strip(), services.settings
     async with services.database.transaction() as transaction:
@@ -75,7 +75,7 @@ async def remove_email(request: web.Request, visitor: Visitor, params: EmailId) 
 
 
 PASSWORD = f"{PROFILE}/password"
-#: Attempts a minute of one account. Not counted with those to sign in, which anybody can make in her name.
+#: Maximum number of attempts per minute and user. Attempts to sign in are counted apart: anybody can make them.
 ATTEMPTS = 5
 
 BY_USER = Key[RateLimiter]("password_changes_by_user")
@@ -92,7 +92,7 @@ async def show_password_form(request: web.Request, visitor: Visitor) -> web.Resp
 
 @pages.post(PASSWORD, form_page=show_password_form)
 async def change_password(request: web.Request, visitor: Visitor, form: Form) -> web.Response:
-    """End all other sessions."""
+    """Change the password and end all other sessions of the user."""
     services = context.services(request)
     user = user_of(visitor)
     if wait := services[BY_USER].retry_after(user.id):
@@ -116,27 +116,27 @@ async def change_password(request: web.Request, visitor: Visitor, form: Form) ->
 
 
 async def _check_present_password(services: Services, account: Account, form: Form) -> None:
-    """Raise 400 for another one."""
+    """Raise 400 if the form does not contain the account's present password."""
     present, stored = str(form.get("present_password", "")), account.password_hash
-    # Takes some 50 ms of computing.
+    # It takes about 50 ms of processor time.
     matches = await asyncio.to_thread(services.vault.password_matches, present, stored)
     if not matches or stored is None:
         raise invalid({"present_password": ["The present password is not right."]})
 
 
 async def hash_new_password(services: Services, form: Form) -> str:
-    """Return the hash of the password that was typed twice. Raise 400 for one that will not do."""
+    """Return the hash of the password that was typed twice. Raise 400 if it is unsuitable or the two texts differ."""
     password = str(form.get("password", ""))
     if text := problem_with(password):
         raise invalid({"password": [text]})
     if password != form.get("password_confirmation"):
         raise invalid({"password_confirmation": ["The two new passwords are not the same."]})
-    # Takes some 50 ms of computing.
+    # It takes about 50 ms of processor time.
     return await asyncio.to_thread(services.vault.hash_password, password)
 
 
 TOKENS = f"{PROFILE}/personal_access_tokens"
-#: What is offered, and what it opens.
+#: The scopes that are offered for new tokens, with what each allows.
 SCOPES: Mapping[str, str] = {
     "api": "Everything that you may, by the API and git",
     "read_api": "Read everything that you may, by the API",
@@ -189,7 +189,7 @@ async def list_tokens(request: web.Request, visitor: Visitor, params: ListTokens
 
 @pages.post(TOKENS, form_page=list_tokens)
 async def create_token(request: web.Request, visitor: Visitor, params: CreateToken) -> web.Response:
-    """Its text is shown once."""
+    """Create a token and show it once."""
     services, user = context.services(request), user_of(visitor)
     if not params.scopes:
         raise invalid({"scopes": ["Choose at least one."]})
@@ -221,10 +221,10 @@ def _offered(visitor: Visitor) -> dict[str, str]:
 
 
 SESSIONS = f"{PROFILE}/active_sessions"
-#: Sessions that are listed; all others can be ended together.
+#: Maximum number of sessions listed. Older ones can be ended only together with all others.
 MOST_SESSIONS = 100
 
-#: What browsers and systems say of themselves, of which the first that fits is meant.
+#: Words in `User-Agent` headers, and the browsers and systems that they stand for. The first word found decides.
 _BROWSERS = {"Edg": "Edge", "OPR": "Opera", "Firefox": "Firefox", "Chrom": "Chromium", "Safari": "Safari"}
 _SYSTEMS = {
     "Android": "Android",
@@ -271,7 +271,7 @@ async def end_others(request: web.Request, visitor: Visitor) -> web.Response:
 
 
 def browser_named(user_agent: str) -> str:
-    """`Firefox on Linux`, of what a browser calls itself; the beginning of that where it is none of those known."""
+    """Return the browser of a `User-Agent`, such as `Firefox on Linux`; the header's beginning if it is unknown."""
     browser = next((name for word, name in _BROWSERS.items() if word in user_agent), "")
     system = next((name for word, name in _SYSTEMS.items() if word in user_agent), "")
     if browser:

@@ -1,6 +1,6 @@
-"""`/api/docs`: the API's description for people, by Swagger UI, whose files come from the package swagger-ui-bundle-v2.
+"""`/api/docs`: the API's description as a page with Swagger UI, from the package swagger-ui-bundle-v2.
 
-Without scripts it is a list of all operations.
+In a browser without JavaScript, the page lists all operations.
 """
 
 import functools
@@ -33,7 +33,7 @@ def setup(app: web.Application) -> None:
 
 @functools.cache
 def _folder() -> Path:
-    """Where the package's files are: of the versions that it brings, the newest."""
+    """Return the folder of the newest version of Swagger UI in the package."""
     return max(Path(swagger_ui_bundle.__file__).parent.glob("vendor/swagger-ui-5*"))
 
 

@@ -1,4 +1,4 @@
-"""`/-/blame`: which commit each line of a file comes from."""
+"""`/-/blame`: the commit that each line of a file comes from."""
 
 import datetime
 from collections.abc import Sequence
@@ -21,9 +21,9 @@ from api_server.web import context
 from api_server.web.errors import bad_parameters
 from api_server.web.routes import caller_or_stranger
 
-#: Lines on one page.
+#: Maximum number of lines on one page.
 MOST_LINES = 500
-_LAST_SECOND = 253402300799  # of the year 9999
+_LAST_SECOND = 253402300799  # of the year 9999, the last one that `datetime` can hold
 
 pages = Pages()
 
@@ -36,7 +36,7 @@ class ShowBlame:
 
 @attrs.frozen
 class Chunk:
-    """Lines that follow each other and come from one commit, each with its number."""
+    """Consecutive lines that come from one commit, each with its number."""
 
     commit: BlamedCommit
     lines: Sequence[tuple[int, str]]
@@ -50,7 +50,7 @@ class Chunk:
 async def show_blame(
     request: web.Request, visitor: Visitor, params: ShowBlame, project: Project
 ) -> web.Response:
-    """Return a part of the file's lines; none of what has no lines, or is too large to be shown."""
+    """Show a page of the file's lines. A file that is no text or too large to be shown has none."""
     at, entry = await entry_at(request, project, params.rest)
     if params.page < 1:
         raise bad_parameters("page does not have a valid value")

@@ -1,4 +1,4 @@
-"""`/-/commits/<ref>`, `/-/commit/<sha>` and `/-/compare/<ref>...<ref>`: history, and what a commit changes."""
+"""`/-/commits/<ref>`, `/-/commit/<sha>` and `/-/compare/<ref>...<ref>`: the history, and the changes of commits."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -27,7 +27,7 @@ from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, offset_page
 from api_server.web.routes import caller_or_stranger
 
-#: Lines of all files of a page together, and bytes of one file.
+#: Maximum number of lines in all diffs of a page together, and of bytes in the diff of one file.
 MOST_LINES = 3000
 MOST_BYTES = 128 * 1024
 
@@ -42,7 +42,7 @@ class Line:
 
 @attrs.frozen
 class FileDifference:
-    """A file that differs; `lines` is empty where there is nothing to show, for which `note` has the reason."""
+    """A changed file. `note` says what happened to it as a whole, and why there are no `lines` if there are none."""
 
     old_path: str
     new_path: str
@@ -54,7 +54,8 @@ class FileDifference:
 async def read_differences(
     request: web.Request, repository: Repository, old: str | None, new: str, page: Page
 ) -> tuple[Sequence[FileDifference], ListPage]:
-    """Return the files on that page, and how many there are. Raise `TooBusy`, and 503 for what takes too long."""
+    """Return the changed files of that page, and their total in a `ListPage`. Without `old`, all files count as added.
+    Raise `TooBusy`, and 503 if it takes too long."""
     services = context.services(request)
     most = services.settings.diff_max_files
     limits = DiffLimits(diff_max_files=most, diff_max_lines=MOST_LINES, diff_max_patch_bytes=MOST_BYTES)
@@ -70,7 +71,7 @@ def _file(diff: FileDiff) -> FileDifference:
 
 
 def _note(diff: FileDiff) -> str:
-    """Return what happened to the file as a whole, and why nothing of it is shown."""
+    """Return what happened to the file as a whole, and why its changes are not shown if they are not."""
     kinds = {"new": diff.added, "removed": diff.removed, "renamed": diff.renamed}
     words = [word for word, holds in kinds.items() if holds]
     if diff.old_mode != diff.new_mode and not (diff.added or diff.removed):
@@ -94,7 +95,7 @@ def _lines(text: str) -> Sequence[Line]:
 
 pages = Pages()
 
-#: Commits that a comparison lists.
+#: Maximum number of commits that a comparison lists.
 MOST_COMPARED = 100
 
 
@@ -125,7 +126,7 @@ async def list_default_commits(request: web.Request, visitor: Visitor, project: 
 async def list_commits(
     request: web.Request, visitor: Visitor, params: ListCommits, project: Project
 ) -> web.Response:
-    """Newest first; with a path, those that changed what is there."""
+    """List the commits, the newest first. With a path, list only those that changed something there."""
     services = context.services(request)
     at = await read_tree_path(request, project, params.rest)
     if at is None:
@@ -150,7 +151,7 @@ async def list_commits(
 async def show_commit(
     request: web.Request, visitor: Visitor, params: ShowCommit, project: Project
 ) -> web.Response:
-    """Against its first parent."""
+    """Show a commit and its changes from its first parent."""
     services = context.services(request)
     repository = await opened(services, project)
     sha = commit_named(repository, params.sha)
@@ -173,7 +174,7 @@ async def show_commit(
 
 @attrs.frozen
 class Comparison:
-    """What one commit has that another has not: at most `MOST_COMPARED` commits, and a page of the files."""
+    """The differences between two commits: at most `MOST_COMPARED` commits, and a page of the changed files."""
 
     commits: list[dict[str, Any]]
     more: bool
@@ -184,7 +185,8 @@ class Comparison:
 async def read_comparison(
     request: web.Request, project: Project, first: str, second: str, part: Page, *, since_parting: bool = True
 ) -> Comparison:
-    """What `second` has that `first` has not, since they parted or as they are. Raise 404 for unknown refs."""
+    """Return the commits of `second` that `first` lacks, and the files that differ. The files of `second` are compared
+    with those of the common ancestor if `since_parting`, otherwise of `first`. Raise 404 for unknown refs."""
     services = context.services(request)
     repository = await opened(services, project)
     old, new = commit_named(repository, first), commit_named(repository, second)
@@ -198,7 +200,7 @@ async def read_comparison(
 
 @pages.get("/{project}/-/compare/{refs:.+}", access=project(feature="repository"))
 async def compare(request: web.Request, visitor: Visitor, params: Compare, project: Project) -> web.Response:
-    """What the second has that the first has not: since they parted, or between two dots as they are."""
+    """Compare two refs: `A...B` shows the changes of B since its common ancestor with A, `A..B` those from A to B."""
     ends = references.split_range(params.refs)
     if ends is None:
         raise not_found("Comparison")

@@ -1,6 +1,7 @@
-"""Changing files in the browser: `/-/new`, `/-/edit`, `/-/delete` and `/-/upload`, each as one commit on a branch.
+"""`/-/new`, `/-/edit`, `/-/delete` and `/-/upload`: changing files in the browser, each time with one commit.
 
-The commit goes to the branch that is shown, or to a new one that begins there, and then a merge request can follow.
+The commit is made on the branch that is shown, or on a new one that begins there. After the latter, the browser can be
+redirected to the form of a merge request.
 """
 
 import asyncio
@@ -31,11 +32,11 @@ from api_server.web.routes import ask, caller
 
 pages = Pages()
 
-#: Bytes of a file that can be edited here.
+#: Maximum size, in bytes, of a file that can be edited here.
 _MOST_BYTES = 1024 * 1024
-#: How the messages of commits begin that nobody has written one for.
+#: The first word of the default commit message, by action.
 _DEEDS = {"create": "Add", "update": "Update", "move": "Move", "delete": "Delete"}
-#: What a new CI file begins with.
+#: The text that the form of a new CI file contains.
 _CI_EXAMPLE = """\
 # Each job has commands, which a runner executes. The jobs of a stage run at the same time.
 stages: [build, test]
@@ -66,8 +67,7 @@ class NewFile(OnBranch):
 
 @attrs.frozen
 class EditTarget:
-    """The place of a form: a path on a branch, and the file there if there is one. `at` is None in a repository without
-    a commit."""
+    """The path on a branch that a form changes. `at` is None if the repository has no commit on its default branch."""
 
     branch: str
     path: str
@@ -75,7 +75,7 @@ class EditTarget:
 
     @property
     def file(self) -> Entry:
-        """Raise 404 if there is none."""
+        """The file at the path. Reading it raises 404 if there is none."""
         entry = trees.find_entry(self.at.repository, self.at.commit, self.path) if self.at else None
         if entry is None or not entry.is_blob:
             raise not_found("File")
@@ -83,7 +83,7 @@ class EditTarget:
 
 
 async def _target(request: web.Request, project: Project, rest: str) -> EditTarget:
-    """Raise 404, also for what is on no branch."""
+    """Return the branch and path that `rest` names. Raise 404 if it begins with no branch."""
     at = await read_tree_path(request, project, rest)
     if at is None:
         return EditTarget(project.default_branch, "", None)
@@ -124,7 +124,7 @@ async def show_upload(
 async def upload_file(
     request: web.Request, visitor: Visitor, params: OnBranch, form: Form, project: Project
 ) -> web.Response:
-    """Return a new file, or on demand a new content of one that is there."""
+    """Upload a new file, or with the field `replace` a new content of an existing one."""
     target, file = await _target(request, project, params.rest), form.get("file")
     if not isinstance(file, UploadedFile):
         raise invalid({"file": ["is missing: choose one"]})
@@ -158,7 +158,7 @@ async def show_edit(
 async def update_file(
     request: web.Request, visitor: Visitor, params: OnBranch, form: Form, project: Project
 ) -> web.Response:
-    """The lines end as they did. Another path moves the file."""
+    """Change a file, and move it if the path is another one. The kind of line ends stays."""
     target = await _target(request, project, params.rest)
     before = await _text(target)
     path = str(form.get("file_path", "")).strip() or target.path
@@ -195,7 +195,8 @@ async def delete_file(
 async def _answer(
     request: web.Request, visitor: Visitor, project: Project, form: str, target: EditTarget, **values: Any
 ) -> web.Response:
-    """Return a form, with the branch that the commit goes to: a new one where the visitor may not push to this one."""
+    """Return the page of a form. It offers the target's branch for the commit, or a new one if the visitor may not push
+    to that one."""
     protection = await protection_of(context.services(request).database, project.id, target.branch)
     may_push = protection.may_push(project.role, admin=project.admin)
     branch = target.branch if may_push else _new_branch(visitor, target)
@@ -214,7 +215,7 @@ async def _answer(
 
 
 def _new_branch(visitor: Visitor, target: EditTarget) -> str:
-    """Return a name that no branch has: `alice-patch-1`."""
+    """Return a name that no branch has, such as `alice-patch-1`."""
     number, start = 1, f"{user_of(visitor).username}-patch"
     while target.at is not None and references.branch(target.at.repository, f"{start}-{number}") is not None:
         number += 1
@@ -222,7 +223,7 @@ def _new_branch(visitor: Visitor, target: EditTarget) -> str:
 
 
 async def _text(target: EditTarget) -> str:
-    """What is in the file. Raise 422 for what is no text, or too large to be edited."""
+    """Return the file's text. Raise 422 if it is not UTF-8 or too large to be edited."""
     file = target.file
     if (file.size or 0) > _MOST_BYTES:
         raise invalid("This file is too large to be edited here: change it with git", status=422)
@@ -237,7 +238,8 @@ async def _text(target: EditTarget) -> str:
 
 
 async def _last_commit(request: web.Request, target: EditTarget) -> str:
-    """Return the commit that has changed the file last: a later one is a conflict."""
+    """Return the SHA of the last commit that changed the file. The form sends it, so that a later change is a
+    conflict."""
     if target.at is None:
         raise not_found("File")
     start = History(start=target.at.commit, path=target.path)
@@ -247,7 +249,7 @@ async def _last_commit(request: web.Request, target: EditTarget) -> str:
 
 
 def _lines(text: str, ending: str, *, end: bool = True) -> str:
-    """Return a text as a form sends it, with other ends of lines; the last line gets one too if `end`."""
+    """Return a form's text with the line end `ending`. If `end`, the last line gets one too."""
     plain = text.replace("\r\n", "\n")
     if end and plain and not plain.endswith("\n"):
         plain += "\n"
@@ -255,7 +257,7 @@ def _lines(text: str, ending: str, *, end: bool = True) -> str:
 
 
 def _path_in(target: EditTarget, name: str, field: str) -> str:
-    """Return the path of a file in the folder of the form. Raise 400 for no name."""
+    """Return the path of a file in the folder of the form. Raise 400 if the name is missing."""
     if not name or name.endswith("/"):
         raise invalid({field: ["has no name"]})
     return f"{target.path}/{name}" if target.path else name
@@ -269,7 +271,8 @@ async def _commit(
     form: Form,
     action: dict[str, Any],
 ) -> web.Response:
-    """Commits the action, and shows what has come of it."""
+    """Commit the action, and redirect to the changed file, to its folder if it is deleted, or to a new merge request
+    if that was asked for."""
     branch = str(form.get("branch_name", "")).strip() or target.branch
     if branch != target.branch and target.at and references.branch(target.at.repository, branch) is not None:
         raise invalid({"branch_name": [f"exists already: leave {target.branch}, or name a new one"]})

@@ -1,4 +1,4 @@
-"""`/-/blob`, `/-/images`, `/-/branches`, `/-/tags`: files of a commit, and the refs that lead to commits."""
+"""`/-/blob`, `/-/images`, `/-/branches` and `/-/tags`: the files of a commit, and lists of branches and tags."""
 
 import asyncio
 from collections.abc import Sequence
@@ -31,13 +31,13 @@ from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, offset_page
 from api_server.web.routes import Role, caller_or_stranger
 
-#: Folders above a place that a page shows: each has a link with its whole path.
+#: Maximum number of names in the path above a page. Each is a link that contains the whole path up to it.
 MOST_SHOWN = 50
 
 
 @attrs.frozen
 class TreePath:
-    """`commit` is the full SHA that `ref` names; `path` is "" for the root folder."""
+    """A path in a commit. `commit` is the full SHA that `ref` names; `path` is "" for the root folder."""
 
     repository: Repository = attrs.field(repr=False)
     ref: str
@@ -46,7 +46,7 @@ class TreePath:
 
     @property
     def trail(self) -> list[tuple[str, str]]:
-        """Names and paths of the folders above, then of the place itself; of the nearest where there are many."""
+        """The names and paths of the folders above and of the file or folder itself: the last `MOST_SHOWN` of them."""
         parts = self.path.split("/") if self.path else []
         numbers = range(max(0, len(parts) - MOST_SHOWN), len(parts))
         return [(parts[number], "/".join(parts[: number + 1])) for number in numbers]
@@ -57,13 +57,13 @@ EDIT = project(Role.DEVELOPER, feature="repository", changes=True)
 
 
 def may_edit(at: TreePath, project: Project, visitor: Visitor) -> bool:
-    """Return whether the visitor may commit to what the place is on: a branch."""
+    """Return whether `at` is on a branch, and the visitor may change files of the project."""
     return references.branch(at.repository, at.ref) is not None and allows(EDIT, project, visitor)
 
 
 async def read_tree_path(request: web.Request, project: Project, rest: str) -> TreePath | None:
-    """Return what `rest` names; None in a repository that has no commit on its default branch, of that branch. Raise
-    404."""
+    """Return the ref and path that `rest` names, or None if it names the default branch and that has no commit yet.
+    Raise 404 if there is no such ref."""
     repository, rest = await opened(context.services(request), project), rest.strip("/")
     split = references.split_ref_and_path(repository, rest)
     if split is None:
@@ -71,12 +71,12 @@ async def read_tree_path(request: web.Request, project: Project, rest: str) -> T
             return None
         raise not_found("Tree")
     resolved, path = split
-    # As it was written: `HEAD` and short SHAs stay, names that are full are made short.
+    # `HEAD` and short SHAs stay as they were written; the full names of refs are shortened.
     return TreePath(repository, resolved.name, resolved.commit, path)
 
 
 async def entry_at(request: web.Request, project: Project, rest: str) -> tuple[TreePath, Entry]:
-    """Return what `rest` names, a file or a folder. Raise 404."""
+    """Return the file or folder that `rest` names, and its ref and path. Raise 404 if there is none."""
     at = await read_tree_path(request, project, rest)
     entry = trees.find_entry(at.repository, at.commit, at.path) if at else None
     if at is None or entry is None or entry.kind == "submodule":
@@ -84,11 +84,11 @@ async def entry_at(request: web.Request, project: Project, rest: str) -> tuple[T
     return at, entry
 
 
-#: Lines of a file that are shown.
+#: Maximum number of lines of a file that are shown.
 MOST_LINES = 5000
-#: Bytes of an image that is shown.
+#: Maximum size, in bytes, of an image that is shown.
 MOST_IMAGE = 10 * 2**20
-#: So far git looks for a NUL too.
+#: A file with a NUL in so many first bytes is binary, as in git.
 _LOOKED_AT = 8000
 _MARKDOWN = (".md", ".markdown", ".mdown", ".mkd", ".mkdn")
 _IMAGES = {
@@ -104,7 +104,7 @@ FileKind = Literal["markdown", "source", "image", "document", "binary", "large"]
 
 @attrs.frozen
 class ShownFile:
-    """A file as a page shows it: as `html` (Markdown) or by `lines`; `cut` says that there are more of these."""
+    """A file as a page shows it: as `html` (Markdown) or as `lines`. `cut` says that the file has more lines."""
 
     kind: FileKind
     html: Markup | None = None
@@ -125,7 +125,8 @@ async def shown_file(
     *,
     plain: bool = False,
 ) -> ShownFile:
-    """`plain` shows the source of Markdown too. A symbolic link has its target for a text."""
+    """Return the file as a page shows it. With `plain`, Markdown is shown as source. The text of a symbolic link is
+    its target."""
     name = entry.path.lower()
     renders = is_markdown(name) and entry.kind != "symlink" and not plain
     if (entry.size or 0) <= MOST_IMAGE and name.endswith(tuple(_IMAGES)) and entry.kind != "symlink":
@@ -187,7 +188,8 @@ async def show_blob(
 
 @pages.get("/{project}/-/images/{rest:.+}", access=project(feature="repository"))
 async def show_image(request: web.Request, params: ShowImage, project: Project) -> web.StreamResponse:
-    """For the pages themselves, which may not load it from where `/-/raw` leads to. SVG is never shown."""
+    """Return an image for our own pages, whose content security policy forbids the host to which `/-/raw` may redirect.
+    SVG is never shown."""
     at, entry = await entry_at(request, project, params.rest)
     if not entry.is_blob or (entry.size or 0) > MOST_IMAGE:
         raise not_found("Image")
@@ -220,7 +222,7 @@ class ShowTag:
 async def list_branches(
     request: web.Request, visitor: Visitor, params: ListRefs, project: Project
 ) -> web.Response:
-    """Return those with the newest commits first."""
+    """List the branches, those with the newest commits first."""
     services = context.services(request)
     repository, part = await opened(services, project), offset_page(params)
     known = await asyncio.to_thread(references.branches, repository)
@@ -243,7 +245,7 @@ async def list_branches(
 
 @pages.get("/{project}/-/tags/{name:.+}", access=project(feature="repository"))
 async def show_tag(request: web.Request, visitor: Visitor, params: ShowTag, project: Project) -> web.Response:
-    """What the tag is of."""
+    """Redirect to the files of the tag. Raise 404 if there is no such tag."""
     tag_named(await opened(context.services(request), project), params.name)
     return page.see_other(
         request, visitor, f"/{project.full_path}/-/tree/{url_path(f'refs/tags/{params.name}')}"
@@ -254,7 +256,7 @@ async def show_tag(request: web.Request, visitor: Visitor, params: ShowTag, proj
 async def list_tags(
     request: web.Request, visitor: Visitor, params: ListRefs, project: Project
 ) -> web.Response:
-    """Return the newest first."""
+    """List the tags, the newest first."""
     services = context.services(request)
     repository, part = await opened(services, project), offset_page(params)
     known = await asyncio.to_thread(references.tags, repository)

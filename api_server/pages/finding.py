@@ -1,4 +1,4 @@
-"""Where projects and groups are found: `/`, `/explore` and `/dashboard/groups`; and `/help`."""
+"""`/`, `/explore` and `/dashboard/groups`: lists of projects and groups. `/help` is here too."""
 
 from typing import Any
 
@@ -22,13 +22,14 @@ class Find(Paginated):
 
     @property
     def sent(self) -> dict[str, Any]:
-        """As the lists of the API take it."""
+        """The parameters for a list of the API."""
         return {"page": self.page, "per_page": self.per_page, "search": self.search}
 
 
 @pages.get("/")
 async def show_home(request: web.Request, visitor: Visitor, params: Find) -> web.Response:
-    """Return the visitor's own projects. A stranger, and whoever is in no project, gets all that she can see."""
+    """List the visitor's own projects. Anonymous visitors and members of no project get all projects that they can
+    see."""
     own = None
     if visitor.user is not None:
         own = await _projects(request, params, membership=True)
@@ -46,7 +47,7 @@ async def explore_projects(request: web.Request, visitor: Visitor, params: Find)
 
 
 async def _projects(request: web.Request, params: Find, **sent: Any) -> page.List:
-    """Return those with the newest activity first."""
+    """Return a page of projects, those with the newest activity first."""
     sent |= params.sent | {"order_by": "last_activity_at"}
     return await page.read_list(request, project_handlers.list_projects, **sent)
 
@@ -74,7 +75,7 @@ async def _show(
     *,
     instead: bool = False,
 ) -> web.Response:
-    """Return the page of a list; `instead` says that the list has what others own, where the visitor has nothing."""
+    """Show a list. `instead` says that it has all visible projects because the visitor has none of her own."""
     return page.answer(
         request,
         visitor,

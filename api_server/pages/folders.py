@@ -1,4 +1,4 @@
-"""`/-/tree`: the files of a folder with their last commits, also above the README of a project."""
+"""`/-/tree`: the entries of a folder with their last commits. The page of a project shows its root folder too."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -32,9 +32,9 @@ from api_server.web.pagination import Paginated, bounded_offset_page
 from api_server.web.routes import caller_or_stranger
 from common.concurrency import TooBusy
 
-#: Entries of a folder that a page shows.
+#: Maximum number of entries of a folder on one page.
 MOST_ENTRIES = 100
-#: The last commits of a part of a folder, by the commit that it was looked at and by its entries.
+#: A cache of the last commits of entries. Its keys are the commit shown, the folder, and a page's first and last entry.
 FOLDER_COMMITS = Key[LRUCache[tuple[str, ...], dict[str, str]]]("folder_commits")
 
 
@@ -44,8 +44,8 @@ def setup(services: Services) -> None:
 
 @attrs.frozen
 class FolderEntry:
-    """`kind` is git's word, `size` in bytes (None for what is no file); `commit` is the last one that changed it, as
-    the API shows it, or None if that is not known."""
+    """An entry of a folder. `kind` is git's word; `size` is in bytes, None for anything but a file; `commit` is the
+    last one that changed the entry, as the API shows it, or None if it was not found in time."""
 
     name: str
     path: str
@@ -57,7 +57,7 @@ class FolderEntry:
 
 @attrs.frozen
 class Folder:
-    """What a page shows of a folder: some of its entries, its last commit and that commit's newest pipeline."""
+    """A page of a folder: some of its entries, its last commit and that commit's newest pipeline."""
 
     entries: Sequence[FolderEntry]
     listed: ListPage
@@ -66,8 +66,8 @@ class Folder:
 
 
 async def read_folder(request: web.Request, project: Project, at: TreePath, part: Page) -> Folder:
-    """Return that part of the folder, folders first. Raise 404 without the folder, `TooBusy`, and 503 for what takes
-    too long."""
+    """Return that part of the folder, with subfolders first. Raise 404 if there is no such folder, `TooBusy`, and 503
+    if it takes too long."""
     services = context.services(request)
     try:
         folder = trees.open_folder(at.repository, at.commit, at.path)
@@ -101,7 +101,8 @@ def _entry(
 
 
 async def _last_commits(request: web.Request, at: TreePath, nodes: Sequence[Node]) -> dict[str, str]:
-    """Return SHAs by the names of the entries, and that of the folder by "": as far as they are found in time."""
+    """Return the SHA of the last commit by entry name, and that of the folder under "". Those that are not found in
+    time are missing."""
     names = [node.path.rpartition("/")[2] for node in nodes]
     kept = context.services(request)[FOLDER_COMMITS]
     key = (at.commit, at.path, *names[:1], *names[-1:])
@@ -117,7 +118,7 @@ async def _last_commits(request: web.Request, at: TreePath, nodes: Sequence[Node
 
 
 async def pipeline_of(request: web.Request, project: Project, sha: str) -> dict[str, Any] | None:
-    """Return the commit's newest pipeline, if the visitor may see it."""
+    """Return the commit's newest pipeline, or None if there is none or the visitor may not see it."""
     if not project.shows_pipelines:
         return None
     text = await last_pipeline(context.services(request).database, project.id, sha)
@@ -127,7 +128,7 @@ async def pipeline_of(request: web.Request, project: Project, sha: str) -> dict[
 async def read_readme(
     request: web.Request, visitor: Visitor, project: Project, at: TreePath
 ) -> tuple[str, ShownFile | None]:
-    """Return the path of the folder's README and how it is shown; "" and None without one."""
+    """Return the path of the folder's README and how it is shown, or "" and None if it has none."""
     path = await asyncio.to_thread(_readme, at)
     entry = trees.find_entry(at.repository, at.commit, path) if path else None
     if entry is None or not entry.is_blob:
@@ -136,7 +137,7 @@ async def read_readme(
 
 
 def _readme(at: TreePath) -> str:
-    """Of several the first by name."""
+    """Return the path of the folder's README, or "". If there are several, return the first by name."""
     tree = at.repository[at.commit].peel(pygit2.Tree)
     folder = tree[at.path] if at.path else tree
     names = [entry.name or "" for entry in folder] if isinstance(folder, pygit2.Tree) else []
@@ -162,7 +163,7 @@ async def show_default_tree(request: web.Request, visitor: Visitor, project: Pro
 async def show_tree(
     request: web.Request, visitor: Visitor, params: ShowTree, project: Project
 ) -> web.Response:
-    """Folders first, then by name."""
+    """List a folder: subfolders first, each kind by name."""
     at = await read_tree_path(request, project, params.rest)
     if at is None:
         return page.answer(request, visitor, "projects/no_commits.html", project=project, tab="files")

@@ -1,8 +1,8 @@
-"""Forms of pages: a refused form comes back with what was typed and a sentence at the field; one sent twice acts once.
+"""Forms: a refused form is shown again with its values and a sentence at the field, and a form sent twice acts once.
 
 A template writes `{% call(fields) forms.form(action, "Create") %}` and in it the macros of `forms.html`. A route that
-answers such a form names the page that shows it (`Pages.post(..., form_page=...)`). Whatever its handler raises, that
-page is answered again with the status of the refusal.
+answers such a form names the page that shows it (`Pages.post(..., form_page=...)`). If its handler raises an error,
+that page is the answer, with the status of the error.
 """
 
 import asyncio
@@ -24,17 +24,17 @@ from api_server.web import context
 from api_server.web.errors import ApiError, conflict, reason_of, sentences
 from api_server.web.request_data import UploadedFile
 
-#: Seconds for which the second of two identical forms waits for the first, and between two looks.
+#: Seconds for which the second of two identical forms waits for the first, and between two checks.
 _LONGEST_WAIT = 10.0
 _STEP = 0.1
 
-#: The texts about each field, continuing its name ("is too long"); whole sentences about the form under "".
+#: The messages about each field, which continue its name ("is too long"). Under "": sentences about the whole form.
 Problems = dict[str, list[str]]
 
 
-#: Fields with secrets, by their names.
+#: The names of fields that hold secrets.
 _SECRET = re.compile("password|passphrase|token|secret")
-#: User name and password of a URL. Not the asterisks for what is stored already, and not the name alone for SSH.
+#: User name and password in a URL, except for asterisks (the stored ones) and a user name alone (for SSH).
 _CREDENTIALS = re.compile(
     r"\A(?!\s*ssh://[^/:@]*@)(\s*(?:[\w+.-]+://)?)(?!\*+:\*+@)(?:[^/?#@:]*:(?!\d*(?:[/?#]|\Z)).*@|[^/?#]*@)",
     re.DOTALL,
@@ -42,7 +42,7 @@ _CREDENTIALS = re.compile(
 
 
 def shown_again(name: str, value: Any) -> Any:
-    """What was typed into the field of that name, as far as it may be shown again: without its secrets."""
+    """Return the value of the field of that name as it may be shown again, without secrets."""
     if _SECRET.search(name):
         return ""
     is_url = name.endswith("url") and isinstance(value, str)
@@ -51,12 +51,12 @@ def shown_again(name: str, value: Any) -> Any:
 
 @attrs.frozen
 class RefusedForm:
-    """A form that was sent to `path` and not accepted."""
+    """A form that was sent to `path` and refused."""
 
     path: str
     sent: Form
     problems: Problems
-    #: With which the page is answered that shows the form again.
+    #: The status of the page that shows the form again.
     status: int
 
 
@@ -65,9 +65,9 @@ REFUSED = web.RequestKey("refused_form", RefusedForm)
 
 @attrs.define
 class Fields:
-    """What the fields of one form show. `refused` is None where the form is shown for the first time."""
+    """The values and problems of one form's fields. `refused` is None if the form is shown for the first time."""
 
-    #: Stands before the fields' ids, where a page has several forms.
+    #: A prefix of the fields' ids, for pages with several forms.
     prefix: str
     refused: RefusedForm | None
     _field_names: list[str] = attrs.field(factory=list)
@@ -77,7 +77,7 @@ class Fields:
         return f"{self.prefix}-{name}" if self.prefix else name
 
     def value(self, name: str, otherwise: Any = "") -> Any:
-        """What was typed into the field, or `otherwise` before anything was. A secret is not shown again."""
+        """Return the field's sent value without secrets, or `otherwise` if the form was not sent yet."""
         return otherwise if self._is_new(name) else shown_again(name, self._typed(name))
 
     def _typed(self, name: str) -> Any:
@@ -92,7 +92,7 @@ class Fields:
         return self.refused is None or (bool(outer) and key not in (self._typed(outer[0]) or {}))
 
     def hint(self, name: str, hint: str) -> str:
-        """Return the sentences below the field; one says what has to be given again, because it is not in the page."""
+        """Return the sentences below the field. One asks for a file or secret again, which is not shown again."""
         typed = self._typed(name)
         if isinstance(typed, UploadedFile):
             return f"Choose the file again. {hint}".strip()
@@ -103,25 +103,25 @@ class Fields:
         return f"{again} not shown. {hint}".strip()
 
     def is_chosen(self, name: str, value: object, otherwise: bool) -> bool:
-        """Return whether a box is checked, or an option is selected."""
+        """Return whether a box is checked or an option is selected."""
         if self._is_new(name):
             return otherwise
         typed = self.value(name)
         return str(value) in (typed if isinstance(typed, list) else [typed])
 
     def problem(self, name: str, label: str) -> str:
-        """Return the sentences about the field; it is noted as shown, so that they do not stand above the form too."""
+        """Return the sentences about the field, and note them as shown: they are not repeated above the form."""
         plain = name.removesuffix("[]")
         self._field_names.append(plain)
         return " ".join(sentences(self._problems.get(plain, []), label))
 
     def is_first_problem(self, name: str) -> bool:
-        """Return whether the field is the first that something is wrong with: there the person goes on."""
+        """Return whether the field is the first one with a problem, which gets the focus."""
         wrong = [field for field in self._field_names if field in self._problems]
         return wrong[:1] == [name.removesuffix("[]")]
 
     def other_problems(self) -> list[str]:
-        """Return the sentences about the whole form, and about fields that it does not show."""
+        """Return the sentences about the whole form and about fields that it does not show."""
         others = {name: texts for name, texts in self._problems.items() if name not in self._field_names}
         return sentences(others)
 
@@ -141,27 +141,27 @@ def _keys_of(name: str) -> list[str]:
 
 @attrs.frozen
 class Offered:
-    """The choices of a field, as `forms.html` takes them. If there are more than these, others can be typed."""
+    """The options of a field, for `forms.html`. If there are more than these, others can be typed."""
 
     choices: list[Any]
     are_all: bool
 
 
 def fields_of(request: web.Request, action: str, prefix: str) -> Fields:
-    """Return the fields of the form that is sent to `action`, which is a path as it is written in the page."""
+    """Return the fields of the form that is sent to `action`, a path as written in the page."""
     refused = request.get(REFUSED)
     return Fields(prefix, refused if refused and refused.path == unquote(action.partition("#")[0]) else None)
 
 
-#: How the refusals of parameters begin: `name is missing`, `variables[0][key] is empty`.
+#: The beginning of errors about parameters: `name is missing`, `variables[0][key] is empty`.
 _OF_PARAMETER = re.compile(r"(\w+)(?:\[\S*\])? ((?:is|does|has|must|cannot)\b.*)", re.DOTALL)
 #: `name, path are missing, at least one parameter must be provided`: forms ask for the first.
 _ONE_OF_SOME = re.compile(r"(\w+)(?:, \w+)+ are missing, .*")
-#: As GitLab words some: `Failed to save group {:path=>["is invalid"]}`, `400 Bad request - Note {:note=>["..."]}`.
+#: Another form of GitLab's: `Failed to save group {:path=>["is invalid"]}`, `400 Bad request - Note {:note=>["..."]}`.
 _FAILED_TO_SAVE = re.compile(r'[\w -]+\{:(\w+)=>\["(.*)"\]\}', re.DOTALL)
-#: What a CI file says of its inputs: "`replicas` input: required value has not been provided, `dry` input: ...".
+#: Errors about the inputs of a CI file: "`replicas` input: required value has not been provided, `dry` input: ...".
 _OF_INPUT = re.compile(r"`([^`[\]]+)` input: (.*?)(?:, (?=`[^`]+` input: )|\Z)", re.DOTALL)
-#: The fields of errors that forms know by another name.
+#: Fields of errors that have another name in forms.
 _FIELDS = {
     "base": "",
     "error": "",
@@ -172,13 +172,13 @@ _FIELDS = {
 
 
 def problems_of(error: ApiError) -> Problems:
-    """Return what the API says, by field."""
+    """Return the messages of the API's error, by field."""
     message, text = error.body.get("message"), error.body.get("error")
     if isinstance(message, Mapping):
         problems = {
             str(_FIELDS.get(name, name)): texts if isinstance(texts, list) else [str(texts)]
             for name, texts in message.items()
-            if "." not in name  # of a record within, whose problem is told of the record too
+            if "." not in name  # a field of an inner record: the record itself has an error as well
         }
         return problems | _problems_of_inputs(problems)
     if error.status == 400 and isinstance(text, str):
@@ -192,7 +192,7 @@ def problems_of(error: ApiError) -> Problems:
 
 
 def _problems_of_inputs(problems: Problems) -> Problems:
-    """Take the sentences about inputs, if there are only such, from the problems of the form to their fields."""
+    """Move sentences about inputs from the form to their fields, if the form has no other sentences."""
     texts = problems.get("", [])
     if not all(isinstance(text, str) and _OF_INPUT.match(text) for text in texts):
         return {}
@@ -212,7 +212,7 @@ def _problems_of_parameters(text: str) -> Problems:
             texts = problems.setdefault(_FIELDS.get(named[1], named[1]), [])
             texts.append(named[2])
         elif texts:
-            texts[-1] += f", {part}"  # the comma was one of the sentence
+            texts[-1] += f", {part}"  # the comma belongs to the sentence
         else:
             texts = problems.setdefault("", [])
             texts.append(part)
@@ -220,7 +220,7 @@ def _problems_of_parameters(text: str) -> Problems:
 
 
 def too_many_attempts(wait: int) -> ApiError:
-    """429; `wait` in seconds."""
+    """Return the 429 error. `wait` is in seconds."""
     text = f"There were too many attempts. Try again in {wait} seconds."
     return ApiError(429, {"message": text}, {"Retry-After": str(wait)})
 
@@ -231,10 +231,10 @@ async def once(
     form: Form,
     answer: Callable[[], Awaitable[web.StreamResponse]],
 ) -> web.StreamResponse:
-    """Return the answer to a form; where the same form is sent again (a double click), the redirect that the first had.
+    """Return the answer to a form. If the same form is sent again (a double click), return the first one's redirect.
 
-    Raise 409 if the first takes too long. A form that is refused may be sent again, and so may one whose answer is
-    more than a redirect, or begins a session, whose cookie the browser gets by the answer that it waits for.
+    Raise 409 if the first takes too long. These may be sent again: a refused form, a form whose answer is more than a
+    redirect, and one that begins a session, because the browser needs the cookie of the answer that it waits for.
     """
     if not form.get("form_key"):
         return await answer()
@@ -258,7 +258,7 @@ async def once(
 
 
 def _name_of(visitor: Visitor, path: str, form: Form) -> bytes:
-    """Return the same for identical forms of one browser only."""
+    """Return a digest that is the same only for identical forms of one browser."""
     fields = orjson.dumps(form, option=orjson.OPT_SORT_KEYS, default=_name_of_file)
     return digest(f"{visitor.cookie} {path} {fields.decode()}")
 
@@ -270,7 +270,7 @@ def _name_of_file(file: Any) -> list[str]:
 
 
 async def _claim(database: Database, name: bytes) -> str | None:
-    """None if the caller is to answer the form; otherwise where the browser was sent by the one who did."""
+    """Claim the form. Return None if the caller has to answer it, otherwise the redirect of the one that did."""
     for _ in range(int(_LONGEST_WAIT / _STEP)):
         async with database.transaction() as transaction:
             if await queries.claim_form(transaction, name):

@@ -1,4 +1,7 @@
-"""Addresses of GitLab whose page has another address here: people have them as bookmarks, and programs in texts."""
+"""Redirects from GitLab's addresses to the pages that have other addresses here.
+
+People have GitLab's addresses as bookmarks, and programs write them into texts.
+"""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -9,7 +12,7 @@ from aiohttp import web
 from api_server.accounts.path_rules import FULL_PATH, RESERVED_ROOTS
 from api_server.pages.routes import Pages
 
-#: The address of the page by that of GitLab's. The query of the request stays.
+#: The address of the page here, by that of GitLab's page. The query of the request is kept.
 ADDRESSES: Mapping[str, str] = {
     "/explore": "/explore/projects",
     "/explore/projects/{rest:trending|starred|topics|active}": "/explore/projects",
@@ -49,7 +52,7 @@ ADDRESSES: Mapping[str, str] = {
     "/{project}/-/merge_requests/{iid}/{rest:diffs|commits|pipelines|reports}": "/{project}/-/merge_requests/{iid}",
     "/{project}/-/pipelines/{id}/{rest:builds|dag|failures|test_report}": "/{project}/-/pipelines/{id}",
 }
-#: What stood behind a project's path before there was `/-/`: `/group/app/tree/main`.
+#: Addresses of a project's pages from before GitLab had `/-/`: `/group/app/tree/main`.
 _WITHOUT_DASH = re.compile(
     rf"({FULL_PATH}?)/((?:audit_events|blame|blob|branches|commit|commits|compare|edit|jobs|merge_requests|pipelines"
     r"|project_members|releases|settings|tags|tree)(?:/.*)?)",
@@ -58,7 +61,7 @@ _WITHOUT_DASH = re.compile(
 
 
 def page_below(path: str) -> str | None:
-    """Return the address of a project's page that GitLab had at `path` once; None if there was none."""
+    """Return the address of the project's page that GitLab formerly had at `path`, or None if it had none there."""
     match = _WITHOUT_DASH.fullmatch(path)
     if match is None or "/" not in match[1] or match[1].partition("/")[0].lower() in RESERVED_ROOTS:
         return None
@@ -66,7 +69,7 @@ def page_below(path: str) -> str | None:
 
 
 def redirect(request: web.Request, address: str) -> web.Response:
-    """Send the browser to `address`, with the query of the request."""
+    """Redirect the browser to `address`, with the query of the request."""
     if query := request.rel_url.raw_query_string:
         address += f"{'&' if '?' in address else '?'}{query}"
     return web.Response(status=302, headers={"Location": address, "Cache-Control": "no-store"})

@@ -1,6 +1,6 @@
-"""Lists with filters, and buttons on them that do what the API's own routes do, for whoever has signed in.
+"""Lists with filters, and buttons on them that do the same as the API's routes, for signed-in users.
 
-A button's form is answered with 303 to the page it came from, which says once what has become of it.
+The form of a button is answered with a redirect (303) to the page it came from, which shows the result once.
 """
 
 import re
@@ -26,13 +26,13 @@ from api_server.web.routes import ADMINISTRATOR, Access
 SIZE = 20
 
 
-#: Of a filter: a form sends it empty where nothing is chosen.
+#: The type of a filter, which a form sends empty if nothing is chosen.
 EMPTY_IS_ALL = {"cleared_by_empty": True}
 
 
 @attrs.frozen(kw_only=True)
 class Filters:
-    """What a list can be narrowed by; the classes of lists inherit from it. `after` is the last id that was seen."""
+    """The filters of a list, as base class for those of each list. `after` is the last id of the page before."""
 
     after: int | None = None
 
@@ -48,7 +48,7 @@ class Filters:
 
 @attrs.frozen
 class Pager:
-    """Addresses of the list's beginning, where the page is another one, and of what follows."""
+    """The addresses of the list's first page, if this is another one, and of the next page."""
 
     first: str | None
     following: str | None
@@ -57,7 +57,7 @@ class Pager:
 def answer(
     request: web.Request, visitor: Visitor, template: str, filters: Filters, listed: ListPage, **values: Any
 ) -> web.Response:
-    """Return the page of a list; its template finds `rows`, `filters`, `pager_links` and `back`."""
+    """Return the page of a list. Its template can use `rows`, `filters`, `pager_links` and `back`."""
     query = {name: value for name, value in request.query.items() if value.strip() and name != "after"}
     pager = Pager(
         first=f"?{urlencode(query)}" if filters.after is not None else None,
@@ -71,12 +71,12 @@ _NOTHING_DONE = "Nothing was done"
 _GONE = f"{_NOTHING_DONE}: it is not there any more."
 
 
-#: The addresses of pages that a form may lead back to.
+#: The addresses of pages to which a form may redirect back.
 _BACK = re.compile(r"[!-~]{1,2000}", re.ASCII)
 
 
 class Refused(Exception):
-    """Why a form is not done as it was sent: a sentence."""
+    """A refused form. The message is a sentence that says why."""
 
 
 def act(
@@ -90,10 +90,10 @@ def act(
     form_page: ShownPage | None = None,
     **always: Any,
 ) -> None:
-    """Add a form that does what a route of the API does, with its rule, its parameters, its audit events; then `said`
-    is said on the page that it came from, which is `home` or below it. The form and its path have the parameters under
-    the API's names; `always` are sent with them. A form with fields names the `form_page` that shows it again where it
-    is refused; of a button it is said why."""
+    """Add a form that calls a handler of the API, with its rule, parameters and audit events. Afterwards the page that
+    it came from, `home` or one below it, shows `said`. The form and its path name parameters like the API, and `always`
+    are added to them. A form with fields names the `form_page` that shows it again if it is refused. For a button, the
+    page shows the reason."""
 
     async def acted(request: web.Request, visitor: Visitor, form: Form, resource: Any) -> web.Response:
         async def work() -> str:
@@ -111,7 +111,7 @@ def act(
 async def attempted(
     request: web.Request, visitor: Visitor, form: Form, work: Awaitable[str], home: str = "/admin"
 ) -> web.Response:
-    """Lead back to where the form came from, where it is said what `work` says, or why it was refused."""
+    """Redirect to the page that the form came from, which shows the text that `work` returns or why it was refused."""
     try:
         said = await work
     except Refused as problem:
@@ -127,7 +127,7 @@ async def attempted(
 
 
 def _back(form: Form, home: str) -> str:
-    """Return the page that the form names, where that is `home` or below it; else `home`."""
+    """Return the page that the form names if it is `home` or below it, otherwise `home`."""
     back = form.get("back", "")
     fits = isinstance(back, str) and _BACK.fullmatch(back) and back.startswith((f"{home}/", f"{home}?"))
     return str(back) if fits else home

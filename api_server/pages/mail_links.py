@@ -1,8 +1,9 @@
-"""Pages that mails link to: confirming an address, answering an invitation, setting a new password.
+"""Pages that mails link to: they confirm an address, answer an invitation or set a new password.
 
-Opening such a page changes nothing; its form does, once. Whoever confirms an address has proven two things: that she
-reads its mail, and that the account is hers; a stranger's address is not won by a click of its owner. The page that
-asks for a link to set a new password tells nobody whether an address is an account's.
+Opening such a page changes nothing; its form does, and only once. To confirm an address, a visitor needs the mailed
+link and must be signed in to the account: otherwise one could add another person's address to one's own account, and
+that person's click would confirm it. The page that asks for a link to set a new password does not reveal whether an
+address belongs to an account.
 """
 
 import functools
@@ -65,7 +66,7 @@ async def confirm_email(request: web.Request, visitor: Visitor, params: EmailLin
 
 
 def _linked(request: web.Request, email: Email | None, token: str) -> Email | None:
-    """Return the address, where the link is one to it."""
+    """Return `email` if the token of the link belongs to it, otherwise None."""
     if email is None:
         return None
     return email if emails.is_token_of(context.services(request).vault, email, token) else None
@@ -97,15 +98,14 @@ async def show_invitation(request: web.Request, visitor: Visitor, params: Link) 
 
 @pages.post(f"{_INVITATION}/accept", access=ANYONE, form_page=show_invitation)
 async def accept_invitation(request: web.Request, visitor: Visitor, params: Link) -> web.Response:
-    """Only for somebody who has confirmed that the invited address is hers."""
+    """Accept the invitation. Only a user who has confirmed the invited address as hers may do it."""
     await _rely_on_inviter(request, params.token)
     async with context.services(request).database.transaction() as transaction:
         invitation = await invitation_queries.lock_by_token(transaction, digest(params.token))
         if invitation is None:
             return _unknown_invitation(request, visitor)
-        if (
-            visitor.user is None
-        ):  # only here, where what was sent is known to be a token, and fit for a header
+        if visitor.user is None:
+            # Not earlier: only now is the token known to be genuine, and therefore fit for a header.
             here = f"/-/invites/{params.token}"
             return page.see_other(request, visitor, f"/-/sign_in?return_to={here}")
         if not await invitation_queries.is_own_address(transaction, visitor.user.id, invitation.email):
@@ -120,7 +120,7 @@ async def accept_invitation(request: web.Request, visitor: Visitor, params: Link
 
 @pages.post(f"{_INVITATION}/decline", access=ANYONE, form_page=show_invitation)
 async def decline_invitation(request: web.Request, visitor: Visitor, params: Link) -> web.Response:
-    """For anyone who has the link."""
+    """Decline the invitation. Anybody who has the link may do it."""
     async with context.services(request).database.transaction() as transaction:
         invitation = await invitation_queries.lock_by_token(transaction, digest(params.token))
         if invitation is None:
@@ -131,7 +131,7 @@ async def decline_invitation(request: web.Request, visitor: Visitor, params: Lin
 
 
 async def _rely_on_inviter(request: web.Request, token: str) -> None:
-    """Nobody takes away from whoever has invited what that needs, before it is accepted."""
+    """Prevent others from taking away the rights of the inviter until the transaction that accepts ends."""
     services = context.services(request)
     read = functools.partial(invitation_queries.find_by_token, digest=digest(token))
     invitation = await read(services.database)
@@ -144,7 +144,7 @@ def _unknown_invitation(request: web.Request, visitor: Visitor) -> web.Response:
     return page.say(request, visitor, "There is no such invitation", text, status=404)
 
 
-#: Forms a minute from one address.
+#: Maximum number of forms per minute from one client address.
 FORMS_BY_ADDRESS = 10
 
 BY_ADDRESS = Key[RateLimiter]("passwords_by_address")
@@ -182,7 +182,7 @@ async def show_password_form(request: web.Request, visitor: Visitor, params: Lin
 
 @pages.post("/-/password/{token}", access=ANYONE, form_page=show_password_form, by_address=BY_ADDRESS)
 async def set_password(request: web.Request, visitor: Visitor, params: Link, form: Form) -> web.Response:
-    """End all sessions of the account."""
+    """Set a new password and end all sessions of the account."""
     services = context.services(request)
     read = functools.partial(password_queries.find, digest=digest(params.token))
     link = await read(services.database)

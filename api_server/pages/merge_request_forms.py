@@ -1,4 +1,4 @@
-"""Making and changing merge requests: `/-/merge_requests/new`, `/edit`, closing, and what people say of them."""
+"""Forms that create and change merge requests (`/-/merge_requests/new`, `/edit`, closing) and comment on them."""
 
 import asyncio
 import re
@@ -31,17 +31,17 @@ pages = Pages()
 
 _LIST = "/{project}/-/merge_requests"
 _ONE = f"{_LIST}/{{iid}}"
-#: Branches and people that are offered, and files that are shown beside the form.
+#: Maximum number of branches and of people that are offered, and of files that are shown below the form.
 _MOST_BRANCHES = 500
 _MOST_PEOPLE = 100
 _MOST_FILES = 50
-#: What stands before the words in the name of a branch: `feature/`, `42-`.
+#: The part of a branch's name before its words: `feature/`, `42-`.
 _BEFORE_WORDS = re.compile(r"^(.*/)?(\d+[-_])?")
 
 
 @attrs.frozen(kw_only=True)
 class NewMergeRequest:
-    """The branches, by their names or as GitLab's addresses have them: `merge_request[source_branch]=topic`."""
+    """The names of the branches, also as in GitLab's addresses: `merge_request[source_branch]=topic`."""
 
     source_branch: str = ""
     target_branch: str = ""
@@ -60,7 +60,7 @@ class NewMergeRequest:
 async def show_new(
     request: web.Request, visitor: Visitor, params: NewMergeRequest, project: Project
 ) -> web.Response:
-    """First the branches are chosen; then the form stands above what the merge request would bring."""
+    """Show the choice of branches or, once they are chosen, the form and the changes of the merge request."""
     source, target = params.source, params.target or project.default_branch
     comparison, problem = None, ""
     if source:
@@ -95,7 +95,7 @@ async def create(request: web.Request, visitor: Visitor, form: Form, project: Pr
 
 
 async def _branches(request: web.Request, project: Project, *chosen: str) -> Offered:
-    """Return the chosen ones and the first by name, as options."""
+    """Return the chosen branches and then the first ones by name, as options."""
     repository = await opened(context.services(request), project)
     branches = await asyncio.to_thread(references.branches, repository)
     names = dict.fromkeys([*filter(None, chosen), *(branch.name for branch in branches[:_MOST_BRANCHES])])
@@ -103,7 +103,7 @@ async def _branches(request: web.Request, project: Project, *chosen: str) -> Off
 
 
 async def _people(request: web.Request, project: Project, chosen: Iterable[dict[str, Any]] = ()) -> Offered:
-    """Return the chosen ones and the first members."""
+    """Return the chosen users and then the first members, as options."""
     members = await page.read_list(request, member_handlers.list_all_members, project, per_page=_MOST_PEOPLE)
     people = {
         each["id"]: (each["id"], each["name"], f"@{each['username']}") for each in [*chosen, *members.rows]
@@ -112,7 +112,7 @@ async def _people(request: web.Request, project: Project, chosen: Iterable[dict[
 
 
 def _suggestion(source: str, new: list[dict[str, Any]]) -> tuple[str, str]:
-    """Title and description: those of a single commit, or the words in the branch's name."""
+    """Return a title and a description: those of a single commit, otherwise the words of the branch's name and ""."""
     if len(new) == 1:
         return new[0]["title"], new[0]["message"].partition("\n")[2].strip()
     words = re.sub(r"[-_]+", " ", _BEFORE_WORDS.sub("", source)).strip() or source
@@ -120,7 +120,7 @@ def _suggestion(source: str, new: list[dict[str, Any]]) -> tuple[str, str]:
 
 
 async def _fields(request: web.Request, form: Form) -> dict[str, Any]:
-    """As the API takes them: whether it is a draft is said by the title, and people by their ids."""
+    """Return the form's fields as the API takes them: a draft is marked in the title, and users are given by ids."""
     title = str(form.get("title", ""))
     sent = {**form, "title": with_draft(title, draft="draft" in form) if title.strip() else ""}
     for kind in ("assignee", "reviewer"):
@@ -131,7 +131,7 @@ async def _fields(request: web.Request, form: Form) -> dict[str, Any]:
 
 
 async def _named(request: web.Request, field: str, typed: str) -> list[int]:
-    """Return the ids of users by their names. Raise 400 for a name that nobody has."""
+    """Return the ids of the users with the typed user names. Raise 400 for a name that nobody has."""
     ids = []
     for name in re.split(r"[\s,]+", typed)[:_MOST_PEOPLE]:
         users = await page.read(request, user_handlers.list_users, username=name.removeprefix("@"))
@@ -189,7 +189,7 @@ class Draft(OneMergeRequest):
 async def mark_as_draft(
     request: web.Request, visitor: Visitor, params: Draft, project: Project
 ) -> web.Response:
-    """Or as ready."""
+    """Mark the merge request as a draft, or as ready."""
     entity = await page.read(request, handlers.show_merge_request, project, merge_request_iid=params.iid)
     text = "It is a draft now." if params.draft else "It is ready now."
     title = with_draft(entity["title"], draft=params.draft)
@@ -210,7 +210,7 @@ async def _change(
 
 @attrs.frozen(kw_only=True)
 class Comment(ShowMergeRequest):
-    """`thread`: somebody has to resolve it."""
+    """A new comment. With `thread`, it starts a thread that somebody has to resolve."""
 
     body: str = ""
     thread: bool = False
@@ -281,7 +281,7 @@ async def reply(request: web.Request, visitor: Visitor, params: Reply, project: 
 
 @pages.post(f"{_ONE}/discussions/{{discussion_id}}/resolve", access=WRITE)
 async def resolve(request: web.Request, visitor: Visitor, params: Resolve, project: Project) -> web.Response:
-    """Or (`resolved=false`) open it again."""
+    """Resolve a thread, or open it again with `resolved=false`."""
     discussion = await page.read(
         request,
         note_handlers.resolve_discussion,
@@ -296,11 +296,11 @@ async def resolve(request: web.Request, visitor: Visitor, params: Resolve, proje
 def _at_note(
     request: web.Request, visitor: Visitor, project: Project, params: ShowMergeRequest, note_id: int
 ) -> web.Response:
-    """Send the browser to the note, on the same page of the threads."""
+    """Redirect the browser to the note, on the same page of the threads."""
     return page.see_other(request, visitor, f"{_address(project, params)}#note_{note_id}")
 
 
 def _address(project: Project, params: ShowMergeRequest) -> str:
-    """Of the page with the threads that the form was on."""
+    """Return the address of the page of threads that the form was on."""
     query = f"?page={params.page}" if params.page else ""
     return f"/{project.full_path}/-/merge_requests/{params.iid}{query}"

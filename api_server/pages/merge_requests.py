@@ -1,4 +1,4 @@
-"""`/<project>/-/merge_requests`: the list, the page of one, and what its buttons do, as the API does it."""
+"""`/<project>/-/merge_requests`: the list, the page of a merge request, and its buttons, which call the API."""
 
 from collections.abc import Mapping
 from typing import Any, Final, Literal
@@ -28,7 +28,7 @@ from api_server.web.errors import ApiError
 from api_server.web.pagination import Paginated, requested_page
 from api_server.web.routes import Handler, Role, ask
 
-#: By `detailed_merge_status`: what is so, and what to do.
+#: Why a merge request cannot be merged and what to do about it, by `detailed_merge_status`.
 OBSTACLES: Final = {
     "not_open": "It is not open.",
     "commits_status": "Its source branch has no commits that the target has not, or one of the branches is gone."
@@ -47,20 +47,20 @@ OBSTACLES: Final = {
 
 
 def obstacle(status: str) -> str:
-    """Return a sentence or two; "" for what can be merged."""
+    """Return one or two sentences about why it cannot be merged, or "" if it can."""
     if status == "mergeable":
         return ""
     return OBSTACLES.get(status, f"The service says: {status.replace('_', ' ')}.")
 
 
-#: Obstacles that are none any more if Maintainers change what a merge demands.
+#: Obstacles that Maintainers can remove by changing the project's settings for merges.
 _DEMANDS: Final = frozenset(
     {"discussions_not_resolved", "status_checks_must_pass", "need_rebase", "ci_still_running", "ci_must_pass"}
 )
 
 
 def ways(entity: Mapping[str, Any], project: Project) -> list[tuple[str, str]]:
-    """Where to go on from an obstacle: titles and addresses."""
+    """Return the titles and addresses of pages that help to remove the obstacle."""
     base, status = f"/{project.full_path}/-", entity["detailed_merge_status"]
     pipeline = entity["head_pipeline"]
     links = {
@@ -77,7 +77,7 @@ def ways(entity: Mapping[str, Any], project: Project) -> list[tuple[str, str]]:
 
 pages = Pages()
 
-#: What is shown of each list on the page of a merge request.
+#: Maximum number of entries of each list on the page of a merge request, and of threads.
 MOST = 20
 MOST_THREADS = 100
 
@@ -94,7 +94,7 @@ class OneMergeRequest:
 
 @attrs.frozen(kw_only=True)
 class ShowMergeRequest(OneMergeRequest):
-    """`page` is that of its threads; without one, the last."""
+    """A merge request and a `page` of its threads. None is the last page."""
 
     page: int | None = None
 
@@ -103,7 +103,7 @@ class ShowMergeRequest(OneMergeRequest):
 async def list_merge_requests(
     request: web.Request, visitor: Visitor, params: ListOfMergeRequests, project: Project
 ) -> web.Response:
-    """Newest first."""
+    """List the merge requests, the newest first."""
     part = requested_page(params, list_queries.OF_PROJECT)
     filters = filters_of(ListOfProject(id=str(project.id), state=params.state), visitor.user_id or 0)
     listed = await list_queries.list_of_project(context.services(request).database, part, project.id, filters)
@@ -169,7 +169,7 @@ async def show_merge_request(
 
 
 async def _threads(request: web.Request, params: ShowMergeRequest, ids: dict[str, Any]) -> page.List:
-    """Return a page of the discussions, oldest first; those of the service are among them."""
+    """Return a page of the threads, oldest first. The service's own notes about events are among them."""
     number, handler = params.page, note_handlers.list_discussions
     if number is None:
         counted = await ask(request, handler, **ids, per_page=1)
@@ -178,7 +178,7 @@ async def _threads(request: web.Request, params: ShowMergeRequest, ids: dict[str
 
 
 async def _if_open(request: web.Request, handler: Handler, **sent: Any) -> Any:
-    """Likewise; None where the visitor or the tier has it not."""
+    """Return the JSON of the API's answer, or None for 403, if the visitor's role or the license lacks the feature."""
     try:
         return await page.read(request, handler, **sent)
     except ApiError as refused:
@@ -192,7 +192,8 @@ _ONE = "/{project}/-/merge_requests/{iid}"
 
 @attrs.frozen(kw_only=True)
 class OfHead(OneMergeRequest):
-    """`sha` is the head that the page showed: what has been pushed since is neither merged nor approved."""
+    """The parameters of a form. `sha` is the head that the page showed: commits that have been pushed since then are
+    neither merged nor approved."""
 
     sha: str
 
@@ -215,7 +216,7 @@ class OneDelivery(OneCheck):
 
 @pages.post(f"{_ONE}/merge", access=CHANGE)
 async def merge(request: web.Request, visitor: Visitor, params: Merge, project: Project) -> web.Response:
-    """Now, or (`later`) when its pipeline has succeeded."""
+    """Merge it now, or with `later` when its pipeline has succeeded."""
     sent = {"should_remove_source_branch": params.remove_source_branch, "auto_merge": params.later}
     text = "It is merged when its pipeline has succeeded." if params.later else "It is merged."
     return await _do(
@@ -250,7 +251,7 @@ async def unapprove(
 async def retry_check(
     request: web.Request, visitor: Visitor, params: OneCheck, project: Project
 ) -> web.Response:
-    """The check is asked again."""
+    """Ask the status check again."""
     sent = {"external_status_check_id": params.check_id}
     return await _do(
         request, visitor, project, params, status_checks.retry, "The check is asked again.", **sent
@@ -261,7 +262,7 @@ async def retry_check(
 async def redeliver(
     request: web.Request, visitor: Visitor, params: OneDelivery, project: Project
 ) -> web.Response:
-    """Return the same message once more."""
+    """Send the same message to the status check once more."""
     await ask(
         request,
         status_checks.redeliver,

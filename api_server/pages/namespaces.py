@@ -1,4 +1,4 @@
-"""`/groups/<full path>`, and `/<full path>` of a project or user: what no other route has taken, last of all."""
+"""Pages of groups, projects and users by their full paths. Their routes are tried last."""
 
 import re
 
@@ -82,7 +82,7 @@ async def show_group(request: web.Request, visitor: Visitor, params: ShowGroup, 
 
 
 async def show_user(request: web.Request, visitor: Visitor, params: Paginated, username: str) -> web.Response:
-    """Raise `SignInFirst`, and 404."""
+    """Show a user's page. Raise `SignInFirst` and 404."""
     if visitor.user is None:
         raise SignInFirst
     database = context.services(request).database
@@ -120,7 +120,8 @@ _CLONED_FROM = ".git"
 
 @named_pages.get("/{full_path:(?s:.*)}")
 async def show_named(request: web.Request, visitor: Visitor) -> web.StreamResponse:
-    """Strangers are sent to sign in from whatever may be a private project, and told nothing of it."""
+    """Show the project, group or user with the path. Anonymous visitors are redirected to sign in from every path that
+    may be a private project's, so that they do not learn whether it exists."""
     path = request.match_info["full_path"].removesuffix("/").removesuffix(_CLONED_FROM)
     if git_http_handlers.is_go_get(request) and (project := _outermost_project(path)) is not None:
         return await git_http_handlers.answer_go_get(request, path, project)
@@ -146,13 +147,13 @@ async def show_named(request: web.Request, visitor: Visitor) -> web.StreamRespon
 
 
 def _outermost_project(path: str) -> str | None:
-    """Return the shortest beginning of a path that may be a project's."""
+    """Return the shortest prefix of a path that may be a project's path."""
     project = "/".join(path.split("/", 2)[:2])
     return project if "/" in project and _leads_somewhere(project) else None
 
 
 def _leads_somewhere(path: str) -> bool:
-    """Return whether something may have that full path."""
+    """Return whether a project, group or user may have that full path."""
     if path.count("/") >= MOST_SEGMENTS or not _FULL_PATH.fullmatch(path):
         return False
     first, *others = path.split("/")

@@ -1,4 +1,4 @@
-"""`/projects/new` and `/groups/new`: the forms that make projects and groups."""
+"""`/projects/new` and `/groups/new`: the forms that create projects and groups."""
 
 import attrs
 from aiohttp import web
@@ -19,13 +19,13 @@ from api_server.web.routes import SIGNED_IN
 
 pages = Pages()
 
-#: Namespaces that are offered; the pages of all others have a link to the form.
+#: Maximum number of namespaces offered. The page of each group has a link to the form that chooses its namespace.
 _MOST_NAMESPACES = 500
 
 
 @attrs.frozen(kw_only=True)
 class NewProject:
-    """`namespace_id` is chosen already; GitLab's address has it too."""
+    """The parameters of the form. `namespace_id`, which GitLab's address has too, is the namespace chosen at first."""
 
     namespace_id: int | None = None
 
@@ -49,7 +49,7 @@ async def show_new_project(request: web.Request, visitor: Visitor, params: NewPr
 
 @pages.post("/projects", form_page=show_new_project)
 async def create_project(request: web.Request, visitor: Visitor, form: Form) -> web.Response:
-    """Create the project, and show its page, which says what comes next."""
+    """Create the project and redirect to its page, which says what to do next."""
     made = await page.read(request, project_handlers.create_project, **form)
     return page.see_other(
         request, visitor, f"/{made['path_with_namespace']}", f"The project {made['name']} is created."
@@ -58,7 +58,7 @@ async def create_project(request: web.Request, visitor: Visitor, form: Form) -> 
 
 @attrs.frozen(kw_only=True)
 class NewGroup:
-    """`parent_id` is the group that the new one is in."""
+    """The parameters of the form. `parent_id` is the group in which the new one is created."""
 
     parent_id: int | None = None
 
@@ -86,7 +86,7 @@ async def create_group(request: web.Request, visitor: Visitor, form: Form) -> we
 
 
 async def may_create_groups(request: web.Request, visitor: Visitor) -> bool:
-    """Return whether the visitor may make groups at the top level."""
+    """Return whether the visitor may create groups at the top level."""
     return visitor.is_admin or (
         visitor.user is not None
         and await namespace_queries.may_create_group(context.services(request).database, visitor.user.id)
@@ -94,7 +94,7 @@ async def may_create_groups(request: web.Request, visitor: Visitor) -> bool:
 
 
 async def may_create_projects(request: web.Request, visitor: Visitor, group_id: int) -> bool:
-    """Return whether the visitor may make projects in the group."""
+    """Return whether the visitor may create projects in the group."""
     if visitor.user is None:
         return False
     namespace = await project_queries.find_namespace(

@@ -1,8 +1,8 @@
-"""How a page is answered: its template, headers, styles and scripts, forms that only our pages can send, and lists.
+"""Answering with a page: its template, headers, styles and scripts, protected forms, and lists.
 
-A template names a style, script or picture by `asset('pages.css')`; with its content its address changes, so browsers
-keep it for good. What the next page says once ("The token is revoked." after the form that revoked it) travels in a
-cookie that is signed for this browser, so that no address can make a page of ours say something.
+A template names a style, script or picture by `asset('pages.css')`. The address contains a digest of the content, so
+browsers may cache it forever. A message for the next page ("The token is revoked.") is kept in a cookie that is signed
+for this browser, so that no link can make our pages show a text.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
 def moment(value: datetime.datetime | str | None) -> markupsafe.Markup:
-    """`2026-11-22 17:16 UTC`, of a moment or of what the API shows for one; a dash for none."""
+    """Return a moment, or the API's text of one, as `2026-11-22 17:16 UTC`. Return a dash for None."""
     if value is None:
         return markupsafe.Markup("–")
     read = datetime.datetime.fromisoformat(value) if isinstance(value, str) else value
@@ -55,7 +55,7 @@ def moment(value: datetime.datetime | str | None) -> markupsafe.Markup:
 
 
 def size(count: float) -> str:
-    """`1.5 MiB`, of a number of bytes."""
+    """Return a number of bytes as text, such as `1.5 MiB`."""
     unit = 0
     while count >= 1024 and unit < len(_UNITS) - 1:
         count, unit = count / 1024, unit + 1
@@ -65,12 +65,12 @@ def size(count: float) -> str:
 
 
 def url_path(text: str) -> str:
-    """Return a path, a ref or a file's name as it stands in a URL; slashes stay."""
+    """Quote a path, a ref or a file name for a URL, except for slashes."""
     return quote(text, safe="/:@!$&'()*+,;=~")
 
 
 def plural(count: int, one: str, many: str | None = None) -> str:
-    """`1 commit`, `2 commits`."""
+    """Return a number with its noun: `1 commit`, `2 commits`."""
     return f"{count} {one if count == 1 else many or one + 's'}"
 
 
@@ -84,7 +84,7 @@ FILTERS: Mapping[str, Callable[..., str]] = {
 
 
 _KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
-#: Of what has another address when it has another content.
+#: For files whose address changes with their content.
 FOR_GOOD = {"Cache-Control": "public, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
 
 
@@ -101,7 +101,7 @@ _LOWEST = "pages.css"
 
 
 def _read_assets() -> dict[str, Asset]:
-    """Return all of them, by the names that templates use."""
+    """Return all assets by the names that templates use."""
     assets = {}
     for file in resources.files("api_server.pages").joinpath("assets").iterdir():
         name, _, ending = file.name.rpartition(".")
@@ -123,7 +123,7 @@ def setup_assets(app: web.Application) -> None:
 
 
 def asset_path(name: str) -> str:
-    """Where the asset is. Raise KeyError for one that does not exist."""
+    """Return the path of the asset. Raise KeyError for an unknown one."""
     return ASSETS[name].path
 
 
@@ -140,7 +140,7 @@ _LONGEST_FLASH = 500
 
 
 def leave_flash(request: web.Request, response: web.StreamResponse, visitor: Visitor, text: str) -> None:
-    """Have the next page that this browser is shown say `text`."""
+    """Have the next page that this browser opens show `text` once."""
     encoded = base64.urlsafe_b64encode(text[:_LONGEST_FLASH].encode()).decode()
     response.set_cookie(
         _FLASH_COOKIE,
@@ -154,7 +154,7 @@ def leave_flash(request: web.Request, response: web.StreamResponse, visitor: Vis
 
 
 def flash_text(request: web.Request, visitor: Visitor) -> str:
-    """Return the text that was left for this browser, or ""."""
+    """Return the text that `leave_flash` has left for this browser, or ""."""
     encoded, _, seal = cookie_value(request, _FLASH_COOKIE).partition(".")
     if not encoded or not hmac.compare_digest(seal.encode(), _flash_seal(request, visitor, encoded).encode()):
         return ""
@@ -165,7 +165,7 @@ def flash_text(request: web.Request, visitor: Visitor) -> str:
 
 
 def forget_flash(request: web.Request, response: web.StreamResponse) -> None:
-    """Nothing is left for the next page."""
+    """Remove the text that `leave_flash` has left."""
     if cookie_value(request, _FLASH_COOKIE):
         response.del_cookie(_FLASH_COOKIE, path="/", secure=is_secure(request), httponly=True)
 
@@ -174,10 +174,10 @@ def _flash_seal(request: web.Request, visitor: Visitor, encoded: str) -> str:
     return context.services(request).vault.derived_token("", f"flash: {visitor.cookie} {encoded}".encode())
 
 
-#: Answers a form of the page's visitor.
+#: A handler that answers a form of the visitor.
 FormHandler = Callable[[web.Request, Visitor, Form], Awaitable[web.StreamResponse]]
 
-#: Nothing is loaded but our own files, nothing frames us, no address of a page (which may hold a token) leaks.
+#: Only our own files are loaded, no other site frames our pages, and addresses (which may hold a token) do not leak.
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self';"
     " img-src 'self' data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
@@ -189,14 +189,14 @@ _HEADERS = {
 }
 
 
-#: Fields of forms in which people write nothing.
+#: Fields of forms that the page fills in, not the person.
 _UNWRITTEN = re.compile("sha$|^form_key$|^back$|return_to")
-#: What somebody has written into a form, to be shown on whatever page answers it.
+#: The content of a form that was sent, for the page that answers it.
 _WRITTEN = web.RequestKey("written", dict[str, Any])
 
 
 class _Compiled(jinja2.BytecodeCache):
-    """Templates that this process has compiled, for all of its applications."""
+    """Compiled templates, shared by all applications of this process."""
 
     def __init__(self) -> None:
         self._code: dict[str, bytes] = {}
@@ -213,8 +213,8 @@ _COMPILED = _Compiled()
 
 
 class Templates:
-    """The templates of an application. To compile them takes half a second of the processor's time: that waits for the
-    first page, and keeps only pages waiting."""
+    """The templates of an application. Compiling them takes half a second of processor time. It begins with the first
+    page, and only pages wait for it."""
 
     def __init__(self, environment: jinja2.Environment) -> None:
         self._environment = environment
@@ -254,11 +254,11 @@ def setup(app: web.Application) -> None:
 def answer(
     request: web.Request, visitor: Visitor, template: str, status: int = 200, **values: Any
 ) -> web.Response:
-    """Return the page. It sets the visitor's cookie where it has a form that needs one.
+    """Return the page. It sets the visitor's cookie if it has a form that needs it.
 
-    Templates find `visitor`, the request's `path`, `here` (its address as a value in another one), `csrf()` (the fields
-    that every form needs), `flash` (what the page before has left to be said), and what `forms.html` needs. A page that
-    shows a refused form again has the status of the refusal.
+    Templates can use `visitor`, the request's `path`, `here` (its address, quoted as a value for another one), `csrf()`
+    (the fields that every form needs), `flash` (the message that the page before has left), and what `forms.html`
+    needs. A page that shows a refused form again has the status of the refusal.
     """
     has_forms: list[None] = []
     form_key = secrets.token_urlsafe(16)
@@ -289,15 +289,15 @@ def answer(
 
 
 def address(request: web.Request) -> str:
-    """Path and query of the page, by which it can be opened again; the first page where a form was sent."""
+    """Return the path and query by which the page can be opened again, or those of the first page after a form."""
     return request.rel_url.raw_path_qs if request.method in ("GET", "HEAD") else "/"
 
 
 def say(
     request: web.Request, visitor: Visitor, title: str, text: str = "", status: int = 200
 ) -> web.Response:
-    """Return a page that only tells something, and show what was written into the form that it answers. From a page
-    that is not there, or not for this visitor, it leads on."""
+    """Return a page with only a message, and with the content of the form that it answers. For a missing or forbidden
+    page, it has links to other pages."""
     values = {
         "title": title,
         "text": text,
@@ -308,7 +308,7 @@ def say(
 
 
 def see_other(request: web.Request, visitor: Visitor, path: str, text: str = "") -> web.Response:
-    """Send the browser on to `path` of ours after a form; the page there says `text`."""
+    """Redirect the browser to `path` after a form. The page there shows `text`."""
     response = web.Response(status=303, headers={"Location": path, "Cache-Control": "no-store"})
     if text:
         leave_flash(request, response, visitor, text)
@@ -316,13 +316,13 @@ def see_other(request: web.Request, visitor: Visitor, path: str, text: str = "")
 
 
 def refused_form(request: web.Request, visitor: Visitor, text: str) -> web.Response:
-    """Say why a form is not accepted, and show what was written, so that nothing has to be thought of twice."""
+    """Return a page that says why a form is refused and shows its content, so that nothing has to be typed again."""
     written = request.get(_WRITTEN, {})
     return answer(request, visitor, "refused_form.html", 403, text=text, written=written)
 
 
 def has_written(request: web.Request) -> bool:
-    """Return whether the request is a form in which somebody has written something that should not be lost."""
+    """Return whether the request is a form with content that should not be lost."""
     return bool(request.get(_WRITTEN))
 
 
@@ -338,20 +338,20 @@ def _keep_written(request: web.Request, sent: Form) -> None:
 def form(
     handler: FormHandler, by_address: Key[RateLimiter] | None = None, *, is_long: bool = False
 ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    """Wraps what answers a form: one that this browser was not given by us is refused. With `by_address`, forms of one
-    address are counted before anything is read of them, and those beyond the limit are 429. `is_long`: people write
-    longer texts into it, and files."""
+    """Wrap the handler of a form. Refuse forms that this browser did not get from our pages. With `by_address`, count
+    the forms of each client address before reading them, and answer 429 above the limit. `is_long` allows long texts
+    and files."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         visitor, settings = await sessions.visitor(request), context.services(request).settings
         limit = settings.early_body_limit
-        if is_long:  # a stranger may be somebody whose session has ended
+        if is_long:  # an anonymous visitor may be a user whose session has ended
             limit = settings.body_limit if visitor.user else settings.runner_body_limit
         sent: Form = {}
-        with contextlib.suppress(ApiError):  # what cannot be read is as good as nothing
+        with contextlib.suppress(ApiError):  # an unreadable form counts as empty
             sent = await read_form(request, limit, files=is_long)
         if not visitor.wrote(sent):
-            # Not what another site made the browser send, which would speak with our voice.
+            # Do not show the content of a form that another site made the browser send.
             if request.headers.get("Sec-Fetch-Site") == "same-origin":
                 _keep_written(request, sent)
             return refused_form(request, visitor, "It was opened too long ago, or cookies are blocked.")
@@ -373,7 +373,7 @@ def form(
 
 @attrs.frozen
 class Pager:
-    """Addresses of the neighbours, where there are any, and where among them the page stands."""
+    """The addresses of the neighbouring pages, if there are any, and the position of this one."""
 
     previous: str | None
     next: str | None
@@ -381,14 +381,14 @@ class Pager:
 
 
 def pager(request: web.Request, page: Page, listed: ListPage) -> Pager:
-    """For the page of a list that was read by offset; every other parameter of the address stays."""
+    """Return the pager for a list that was read by offset. Other parameters of the address stay."""
     known = listed.total is not None and listed.total <= MOST_COUNTED
     number = page.offset // page.size + 1
     return _pager(request, number, page.size, more=listed.more, total=listed.total if known else None)
 
 
 def _pager(request: web.Request, number: int, size: int, *, more: bool, total: int | None) -> Pager:
-    """`total` is None for more entries than are counted."""
+    """Return the pager of page `number`. `total` is None if there are more entries than are counted."""
     where, previous = f"Page {number}", number - 1
     if total is not None:
         pages = max(1, -(-total // size))
@@ -410,14 +410,14 @@ async def read(request: web.Request, handler: Handler, resource: Any = None, /, 
 
 @attrs.frozen
 class List:
-    """One page of a list of the API."""
+    """One page of one of the API's lists."""
 
     rows: list[dict[str, Any]]
     pages: Pager
 
 
 async def read_list(request: web.Request, handler: Handler, resource: Any = None, /, **sent: Any) -> List:
-    """Ask a list of the API for the page that `sent` names, as `ask` does."""
+    """Ask one of the API's lists for the page that `sent` names, like `ask`."""
     answer = await ask(request, handler, resource, **sent)
     assert isinstance(answer, web.Response)  # noqa: S101 - a handler of JSON
     rows, head = orjson.loads(answer.body), answer.headers  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What went wrong, as a page: refusals of the rules that the API has too, and what is not there."""
+"""Errors as pages: refusals by the API's rules, and missing pages."""
 
 import asyncio
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from api_server.web.errors import (
 from common.concurrency import ShareTaken, TooBusy
 from common.connections import BodyTooSlow
 
-#: Titles and texts by status; a reason that a rule gives stands in the place of the text.
+#: Titles and texts by status. The reason that a rule gives replaces the text.
 _WORDS: Mapping[int, tuple[str, str]] = {
     400: (
         "This request cannot be understood",
@@ -49,11 +49,11 @@ _WORDS: Mapping[int, tuple[str, str]] = {
 
 
 class SignInFirst(Exception):
-    """A stranger is where only somebody who has signed in may be, or perhaps may be."""
+    """An anonymous visitor asked for a page that needs, or may need, a signed-in user."""
 
 
 def as_pages(handler: Handler) -> Handler:
-    """Answer what `handler` raises with pages."""
+    """Wrap a handler so that its errors are answered with pages."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         await context.services(request)[page.TEMPLATES].compiled()
@@ -86,7 +86,7 @@ def _answer_to(problem: Exception, request: web.Request) -> web.Response:
 
 
 def refusal_of(problem: Exception, request: web.Request) -> tuple[int, str, Mapping[str, str]]:
-    """Return the status of what was raised, a sentence or "", and headers. Logs what nobody expects."""
+    """Return the status of an error, a sentence or "", and headers. Log unexpected errors."""
     match problem:
         case ApiError():
             return problem.status, reason_of(problem), problem.headers
@@ -110,7 +110,7 @@ def refusal_of(problem: Exception, request: web.Request) -> tuple[int, str, Mapp
 
 
 def refuse_form(request: web.Request, form: Form, problem: Exception) -> Mapping[str, str]:
-    """Have the request's page show `form` again, with what is wrong with it. Returns further headers of the answer."""
+    """Have the request's page show `form` again with its problems. Return further headers for the answer."""
     status, text, headers = refusal_of(problem, request)
     problems = forms.problems_of(problem) if isinstance(problem, ApiError) else {}
     if not problems:
@@ -121,7 +121,7 @@ def refuse_form(request: web.Request, form: Form, problem: Exception) -> Mapping
 
 
 def sign_in_first(request: web.Request) -> web.Response:
-    """Send a stranger to sign in, and back to where she wanted to go; what she has written is shown to her first."""
+    """Redirect an anonymous visitor to sign in and then back. If she sent a form, show its content first."""
     if page.has_written(request):
         return page.refused_form(request, sessions.stranger(request), "Your session has ended.")
     location = f"/-/sign_in?return_to={quote(page.address(request), safe='/')}"

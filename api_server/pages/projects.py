@@ -1,4 +1,4 @@
-"""The page of a project (what it is, its clone addresses, last commit and README), and `/-/releases`."""
+"""The page of a project (its description, clone addresses, files and README), and `/-/releases`."""
 
 import asyncio
 
@@ -30,7 +30,7 @@ from api_server.web.pagination import Paginated, requested_page
 
 @attrs.frozen
 class Contents:
-    """What the repository has, as far as the page tells of it."""
+    """The contents of the repository that the page shows. `folder` is None if the default branch has no commit."""
 
     folder: Folder | None = None
     branches: int = 0
@@ -94,7 +94,7 @@ class ShowRelease:
 async def list_releases(
     request: web.Request, visitor: Visitor, params: ListReleases, project: Project
 ) -> web.Response:
-    """Return the newest first."""
+    """List the releases, the newest first."""
     services = context.services(request)
     part = requested_page(params, release_queries.LISTING, default_order="released_at")
     listed = await release_queries.list_releases(services.database, part, project.id, None, None)

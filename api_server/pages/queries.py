@@ -1,5 +1,5 @@
 # mypy: disable-error-code="empty-body"
-"""Statements about the accounts that sign in and their sessions, and about what was sent to status checks."""
+"""Statements about accounts and their sessions, sent forms, names in texts, and messages to status checks."""
 
 import datetime
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from api_server.state.statements import Query
 
 @attrs.frozen
 class Account(User):
-    """An account with what decides whether somebody may sign in with it."""
+    """An account with its state and password, which decide whether its user may sign in."""
 
     state: str
     password_hash: str | None = attrs.field(repr=False)
@@ -22,9 +22,9 @@ class Account(User):
 
 @attrs.frozen
 class SignedIn(User):
-    """Whoever has a session."""
+    """A user who has signed in."""
 
-    #: No reason to judge again what she does.
+    #: Not compared: a change of it is no reason to judge a request again.
     last_activity_on: datetime.date | None = attrs.field(eq=False)
 
 
@@ -62,7 +62,7 @@ async def create_session(
 
 @attrs.frozen
 class Session:
-    """Where somebody has signed in; `present` is the one that asks."""
+    """A session of a user. `present` says whether the request belongs to it."""
 
     id: int
     ip_address: str | None
@@ -84,7 +84,7 @@ LIST_SESSIONS = Query(
 
 
 async def list_sessions(database: Executor, user_id: int, digest: bytes, limit: int) -> Sequence[Session]:
-    """Return the present one first, then the newest."""
+    """Return the user's sessions, the present one first and then the newest."""
     return await database.rows(LIST_SESSIONS, user_id=user_id, digest=digest, limit=limit)
 
 
@@ -116,12 +116,12 @@ async def delete_expired_sessions(transaction: Transaction) -> None: ...
     INSERT INTO submitted_forms (digest, created_at) VALUES (%(digest)s, %(now)s) ON CONFLICT DO NOTHING
 """)
 async def claim_form(transaction: Transaction, digest: bytes) -> bool:
-    """Return whether the same form was not sent before."""
+    """Record the form. Return False if the same form was recorded before."""
 
 
 @attrs.frozen
 class SubmittedForm:
-    """`location` is None while the form is being answered."""
+    """A sent form. `location` is where its answer redirects to, or None while it is being answered."""
 
     location: str | None
 
@@ -156,7 +156,7 @@ async def delete_old_forms(transaction: Transaction) -> None: ...
     WHERE (lower(users.username) = lower(%(login)s) OR lower(users.email) = lower(%(login)s)) AND NOT users.bot
     """)
 async def find_account(database: Executor, login: str) -> Account | None:
-    """Return the account with that username or address; bots have tokens only."""
+    """Return the account with that user name or email address, or None. Bots never sign in: they have only tokens."""
 
 
 @attrs.frozen
@@ -180,18 +180,18 @@ class Username:
 
 @statement("SELECT users.id, users.username FROM users WHERE users.id = ANY (%(ids)s::bigint[])")
 async def usernames(database: Executor, ids: Sequence[int]) -> list[Username]:
-    """Return the user names of those of them that exist."""
+    """Return the ids and user names of the users with these ids, as far as they exist."""
 
 
 @statement("SELECT id FROM notes WHERE id = ANY (%(ids)s) AND edited_at IS NOT NULL")
 async def edited_notes(database: Executor, ids: list[int]) -> list[int]:
-    """Return those of the notes whose text somebody has changed."""
+    """Return the ids of those notes whose text has been changed."""
 
 
 @attrs.frozen(kw_only=True)
 class Delivery:
-    """A message to a status check, with its last attempt: `response_status` of an answer, or the `error` that none
-    came for."""
+    """A message to a status check with its last attempt, which has the `response_status` of the answer, or an `error`
+    if there was no answer."""
 
     id: int
     check_id: int
@@ -205,7 +205,7 @@ class Delivery:
     attempted_at: datetime.datetime | None
     created_at: datetime.datetime
     next_attempt_at: datetime.datetime | None
-    #: Nothing is sent to the check by itself.
+    #: Whether messages to the check are sent only on demand.
     paused: bool
 
 
@@ -224,12 +224,12 @@ class Delivery:
     ORDER BY deliveries.id DESC
     """)
 async def deliveries_of_merge_request(database: Executor, merge_request_id: int, most: int) -> list[Delivery]:
-    """Return the newest."""
+    """Return at most `most` deliveries about the merge request, the newest first."""
 
 
 @attrs.frozen
 class NamedMergeRequest:
-    """What a text names by its number."""
+    """A merge request that a text names by its number."""
 
     iid: int
     title: str
@@ -246,7 +246,7 @@ async def merge_requests_numbered(
 
 @attrs.frozen
 class NamedUser:
-    """Whom a text names."""
+    """A user whom a text names."""
 
     username: str
     name: str

@@ -1,4 +1,4 @@
-"""Making and deleting branches and tags, and making, editing and deleting releases."""
+"""Forms that create and delete branches and tags, and that create, edit and delete releases."""
 
 from typing import Any
 
@@ -17,13 +17,13 @@ from api_server.web.routes import ask
 
 pages = Pages()
 
-#: Links that the form of a new release has room for.
+#: Maximum number of links in the form of a new release.
 _MOST_LINKS = 3
 
 
 @attrs.frozen(kw_only=True)
 class NewRef:
-    """`ref` is where it begins."""
+    """The parameters of the form. `ref` is the branch, tag or commit at which the new branch or tag begins."""
 
     ref: str = ""
 
@@ -74,7 +74,7 @@ async def create_tag(request: web.Request, visitor: Visitor, form: Form, project
 
 @pages.post("/{project}/-/tags/delete", access=EDIT)
 async def delete_tag(request: web.Request, visitor: Visitor, params: Named, project: Project) -> web.Response:
-    """With its release, if it has one."""
+    """Delete the tag, and its release if it has one."""
     await ask(request, repository_handlers.delete_tag, project, name=params.name)
     path = f"/{project.full_path}/-/tags"
     return page.see_other(request, visitor, path, f"The tag {params.name} is deleted.")
@@ -108,7 +108,7 @@ async def show_new_release(
 async def create_release(
     request: web.Request, visitor: Visitor, form: Form, project: Project
 ) -> web.Response:
-    """Of a tag that is there, or of a new one at `ref`."""
+    """Create a release of an existing tag, or of a new tag at `ref`."""
     sent = {**form, "assets": {"links": _links(form)}}
     if not sent.get("released_at"):
         sent.pop("released_at", None)
@@ -117,7 +117,7 @@ async def create_release(
 
 
 def _links(form: Form) -> list[dict[str, Any]]:
-    """Return the links that something was written for."""
+    """Return the links whose fields are not both empty."""
     rows = [
         {"name": form.get(f"link_name_{number}", ""), "url": form.get(f"link_url_{number}", "")}
         for number in range(_MOST_LINKS)
@@ -139,7 +139,7 @@ async def update_release(
 ) -> web.Response:
     release = await page.read(request, releases.show_release, project, tag_name=params.tag)
     sent = {"name": form.get("name", ""), "description": form.get("description", "")}
-    # a field with whole seconds does not move the moment that nobody has changed
+    # The field has whole seconds only: if it was not changed, the stored moment must stay as it is.
     if (moment := str(form.get("released_at", ""))) not in ("", release["released_at"][: len(moment)]):
         sent["released_at"] = moment
     await ask(request, releases.update_release, project, tag_name=params.tag, **sent)
@@ -183,7 +183,7 @@ async def delete_link(
 async def delete_release(
     request: web.Request, visitor: Visitor, params: OneRelease, project: Project
 ) -> web.Response:
-    """The tag stays."""
+    """Delete the release, but not its tag."""
     await ask(request, releases.delete_release, project, tag_name=params.tag)
     path = f"/{project.full_path}/-/releases"
     return page.see_other(request, visitor, path, f"The release is deleted. Its tag {params.tag} stays.")

@@ -1,11 +1,11 @@
-"""Pages with their declarations: who may open them, what their addresses name, and what of it has to be open for that.
+"""Declarations of pages: their addresses, who may open them, and which project feature they need.
 
-A page is `async def show(request, visitor, params, project)`, and what answers a form is given the `form` too; it
-takes as many of these as it needs. `params` are the parameters in path and query (and form) as the class of its
-annotation (`web/params.py`), `project` or `group` (`resource` where it may be either) what that part of the path names,
-to which the route's rule has been applied: the rules are those of the API. A stranger whom one refuses is sent to sign
-in; everybody else is told on a page. The pages below `/<project>/-/` are one route of the router: that one tries its
-routes one after the other, also for git, files and archives, which should not wait for it.
+A page is `async def show(request, visitor, params, project)`, and the handler of a form gets the `form` too. Each takes
+only the arguments that it needs. `params` are the parameters of path and query (and form), parsed into the class of its
+annotation (`web/params.py`). `project` or `group` (`resource` if it may be either) is what the path names, after the
+route's rule has been applied. The rules are those of the API. If one refuses an anonymous visitor, she is redirected to
+sign in; other visitors get a page that says why. All pages below `/<project>/-/` are one route of aiohttp's router,
+which tries its routes one after the other: requests for git, files and archives should not wait for that.
 """
 
 import functools
@@ -38,26 +38,26 @@ from api_server.web.rate_limits import RateLimiter
 from api_server.web.request_data import in_url
 from api_server.web.routes import ANYONE, SIGNED_IN, Access
 
-#: How paths of such pages begin.
+#: The prefix of the paths of such pages.
 PREFIX = "/{project}/-/"
 _PARAMETER = re.compile(r"\{(\w+)(?::((?:[^{}]|\{[^{}]*\})*))?\}")
 
 
 class BelowProjects:
-    """Handlers by method and by what follows the prefix."""
+    """Handlers by method and by the path behind the prefix."""
 
     def __init__(self) -> None:
         self._by_word: dict[str, list[tuple[str, re.Pattern[str], Handler]]] = {}
 
     def add(self, method: str, path: str, handler: Handler) -> None:
-        """`path` is `jobs/{id}` or `tree/{rest:.+}`: a word, then names of parameters, which end at a slash unless a
-        pattern says otherwise. What was added first is tried first."""
+        """Add a route. `path` is like `jobs/{id}` or `tree/{rest:.+}`: a word and then parameters, which end at a slash
+        unless they have a pattern. Routes are tried in the order in which they were added."""
         pattern = _PARAMETER.sub(lambda match: f"(?P<{match[1]}>{match[2] or '[^/]+'})", path)
         word = path.partition("/")[0]
         self._by_word.setdefault(word, []).append((method, re.compile(pattern, re.DOTALL), handler))
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        """Return the page, with the parameters of its path in `match_info`; 404, 405 where there is none."""
+        """Return the page, whose handler finds the path's parameters in `match_info`. Return 404 or 405 without one."""
         below, method = request.match_info.pop("below"), request.method
         allowed = set()
         for known, pattern, handler in self._by_word.get(below.partition("/")[0], ()):
@@ -84,7 +84,7 @@ def setup(app: web.Application) -> None:
 
 
 def allows(access: ProjectAccess, project: Project, visitor: Visitor) -> bool:
-    """Return whether the visitor, who has to be signed in, may do in the project what routes with that rule do."""
+    """Return whether `access` lets the visitor, who has to be signed in, use its routes in the project."""
     try:
         access.check(project)
     except ApiError:
@@ -95,8 +95,8 @@ def allows(access: ProjectAccess, project: Project, visitor: Visitor) -> bool:
 async def project_in_path(
     request: web.Request, visitor: Visitor, path: str, access: ProjectAccess
 ) -> Project:
-    """Return the project with that full path, to which `access` lets the visitor. Raise 404, 403, and `SignInFirst` for
-    strangers, who are not told whether there is anything."""
+    """Return the project with that full path if `access` lets the visitor in. Raise 404, 403, and `SignInFirst` for
+    anonymous visitors, who do not learn whether it exists."""
     project = await visible_project(request, visitor, path)
     if project is None:
         raise SignInFirst if visitor.user is None else not_found("Project")
@@ -110,7 +110,7 @@ async def project_in_path(
 
 
 async def visible_project(request: web.Request, visitor: Visitor, path: str) -> Project | None:
-    """Return the project with that full path, where the visitor can see it."""
+    """Return the project with that full path, or None if the visitor cannot see it."""
     project = await resource_access.visible_project(
         context.services(request), path, user_id=visitor.user_id, admin=visitor.is_admin, job_project_id=None
     )
@@ -120,7 +120,7 @@ async def visible_project(request: web.Request, visitor: Visitor, path: str) -> 
 
 
 async def group_in_path(request: web.Request, visitor: Visitor, path: str, access: GroupAccess) -> Group:
-    """Return the group with that full path. Raise as `project`."""
+    """Return the group with that full path. Raise like `project_in_path`."""
     group = await visible_group(
         context.services(request), path, user_id=visitor.user_id, admin=visitor.is_admin
     )
@@ -133,11 +133,11 @@ async def group_in_path(request: web.Request, visitor: Visitor, path: str, acces
 
 
 def _redirect(request: web.Request, old: str, new: str) -> NoReturn:
-    """To the same page of what has another path now. Raise 404 for forms, which are not sent twice."""
+    """Redirect to the same page under the new path. Raise 404 for forms, which are not sent twice."""
     if request.method not in ("GET", "HEAD"):
         raise not_found("Project")
     moved = request.rel_url.raw_path_qs.replace(f"/{url_path(old)}", f"/{url_path(new)}", 1)
-    # Kept by nobody: another visitor may not see what has that path now.
+    # Not cached: another visitor may not see the project that has this path now.
     raise web.HTTPMovedPermanently(URL(moved, encoded=True), headers={"Cache-Control": "no-store"})
 
 
@@ -149,22 +149,22 @@ _GIVEN = frozenset({"visitor", "params", "project", "group", "resource", "form"}
 
 @attrs.frozen(kw_only=True)
 class PageRoute:
-    """One page, or what answers one form, as declared."""
+    """The declaration of one page or of one form's handler."""
 
     method: str
     path: str
     handler: Page
     access: Access
-    #: The attrs class of the handler's `params`.
+    #: The attrs class of the handler's `params`, if it takes them.
     parameters: type | None
     takes: frozenset[str]
-    #: Shows the form again where it is refused.
+    #: The page that shows a refused form again.
     form_page: "PageRoute | None" = None
-    #: What counts the forms of one address.
+    #: The limiter that counts the forms of each client address.
     by_address: Key[RateLimiter] | None = None
 
 
-#: The declarations of each page: two where it is one of projects and of groups.
+#: The declarations of each page: two if it belongs to both projects and groups.
 _ROUTES: dict[Page, list[PageRoute]] = {}
 
 
@@ -175,7 +175,7 @@ class Pages:
         self.routes: list[PageRoute] = []
 
     def get(self, path: str, *, access: Access = ANYONE) -> Callable[[PageT], PageT]:
-        """Also answers HEAD."""
+        """Declare a page, which also answers HEAD."""
         return self._declare("GET", path, access)
 
     def post(
@@ -186,9 +186,10 @@ class Pages:
         form_page: Page | None = None,
         by_address: Key[RateLimiter] | None = None,
     ) -> Callable[[PageT], PageT]:
-        """Return a form that only our pages can send; what it rests on holds when it writes (`state/preconditions.py`).
-        A form that is refused is shown again by `form_page`, a declared page: what the handler raises stands at its
-        fields (`forms.py`). With `by_address`, forms of one address are counted before anything is read of them."""
+        """Declare the handler of a form that only our pages can send. The caller's rights are checked again when it
+        writes (`state/preconditions.py`). A refused form is shown again by the declared page `form_page`, with the
+        errors at its fields (`forms.py`). With `by_address`, the forms of each client address are counted before they
+        are read."""
         return self._declare("POST", path, access, form_page, by_address)
 
     def _declare(
@@ -238,7 +239,7 @@ def _form_page(source_page: Page | None, access: Access) -> PageRoute | None:
 
 
 def endpoint(route: PageRoute) -> Page:
-    """`route`'s handler behind its declarations."""
+    """Wrap the handler of `route` in what it declares."""
     form_page = route.form_page
 
     async def show(request: web.Request) -> web.StreamResponse:
@@ -260,12 +261,12 @@ def endpoint(route: PageRoute) -> Page:
 
     if route.method == "GET":
         return problems.as_pages(show)
-    is_long = form_page is not None and route.access is not ANYONE  # strangers send little
+    is_long = form_page is not None and route.access is not ANYONE  # anonymous visitors send little
     return problems.as_pages(page.form(submit, route.by_address, is_long=is_long))
 
 
 async def _answer(request: web.Request, route: PageRoute, visitor: Visitor, form: Form) -> web.StreamResponse:
-    """Return the handler's answer, if the visitor may have it."""
+    """Return the handler's answer after checking the visitor's access."""
     given: dict[str, Any] = {"visitor": visitor, "form": form}
     given["project"] = given["group"] = given["resource"] = await _let_in(request, visitor, route.access)
     if route.parameters is not None:
@@ -274,7 +275,7 @@ async def _answer(request: web.Request, route: PageRoute, visitor: Visitor, form
 
 
 async def _let_in(request: web.Request, visitor: Visitor, access: Access) -> Any:
-    """Return what the path names, where the visitor may have it. Raise `SignInFirst`, 403, 404 and redirects."""
+    """Return the resource that the path names, or None. Raise `SignInFirst`, 403, 404 and redirects."""
     match access:
         case ProjectAccess():
             return await project_in_path(request, visitor, request.match_info["project"], access)

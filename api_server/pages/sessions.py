@@ -1,7 +1,7 @@
-"""Who is at the browser: the session cookie, signing in and out, and the proof that a form is ours.
+"""Sessions of browsers: the cookie, signing in and out, and the token that protects forms.
 
-The cookie's value is random; the database keeps its digest, where somebody has signed in. A visitor has a cookie too,
-because the token in each form (against cross-site requests) is derived from it. Signing in always gives a new one.
+The cookie's value is random. The database stores its digest once a user has signed in. Anonymous visitors have a cookie
+too, because the token in each form (against cross-site requests) is derived from it. Signing in always sets a new one.
 """
 
 import datetime
@@ -26,10 +26,10 @@ from api_server.web.auth import WRITE_SCOPES, Actor, note_activity
 from api_server.web.request_data import cookie_value
 from api_server.web.routes import CALLER
 
-#: The fields of a form that was sent.
+#: The fields of a sent form.
 Form = Mapping[str, Any]
 
-#: In the place of a stranger's id, where a statement wants one.
+#: Instead of the id of an anonymous visitor, for statements that need one.
 NOBODY = 0
 
 LIFETIME = datetime.timedelta(days=14)
@@ -40,13 +40,13 @@ _COOKIE = re.compile(r"[\w-]{43}", re.ASCII)
 
 @attrs.frozen
 class Visitor:
-    """Whoever sends a request to a page; `user` is None before signing in."""
+    """The sender of a request to a page. `user` is None before signing in."""
 
     cookie: str = attrs.field(repr=False)
     user: User | None
     csrf_token: str = attrs.field(repr=False)
     ip_address: str | None
-    #: The browser has not sent the cookie: pages with a form set it.
+    #: Whether the browser has sent no cookie yet. Pages with a form set it.
     is_new: bool = False
 
     @property
@@ -58,7 +58,7 @@ class Visitor:
         return self.user is not None and self.user.admin
 
     def author(self, name: str = "") -> Author:
-        """For audit events; `name` is for somebody who has not signed in."""
+        """Return the author for audit events. `name` is used for an anonymous visitor."""
         if self.user is None:
             return Author(id=-1, name=name, ip_address=self.ip_address)
         return Author(
@@ -70,7 +70,7 @@ class Visitor:
         )
 
     def wrote(self, form: Form) -> bool:
-        """Return whether a form that was sent is one that we gave to this browser."""
+        """Return whether the sent form came from one of our pages in this browser."""
         sent = form.get("csrf_token", "")
         return isinstance(sent, str) and hmac.compare_digest(sent.encode(), self.csrf_token.encode())
 
@@ -79,8 +79,8 @@ VISITOR = web.RequestKey("visitor", Visitor)
 
 
 async def visitor(request: web.Request) -> Visitor:
-    """Read the cookie, or draw a new one for somebody without. Who is signed in is the request's caller, as one who
-    sends a token of scope `api`."""
+    """Return the visitor of the cookie, or one with a new cookie. A signed-in user becomes the request's caller, with
+    the rights of a token of scope `api`."""
     services = context.services(request)
     sent = cookie_value(request, _cookie_name(request))
     known = _COOKIE.fullmatch(sent) is not None
@@ -99,12 +99,13 @@ async def visitor(request: web.Request) -> Visitor:
 
 
 async def signed_in_user(request: web.Request) -> int | None:
-    """The id of whoever is signed in with this browser, for what is no page; nothing is asked of one without cookie."""
+    """Return the id of the user who is signed in with this browser, for routes that are no pages. Query nothing without
+    a cookie."""
     return (await visitor(request)).user_id if cookie_value(request, _cookie_name(request)) else None
 
 
 def stranger(request: web.Request) -> Visitor:
-    """Somebody of whom nothing is known, where nothing can be asked."""
+    """Return an anonymous visitor, for answers that cannot use the database."""
     return request.get(VISITOR) or _visitor(request, _new_cookie(), None)
 
 
@@ -114,7 +115,7 @@ def _visitor(request: web.Request, cookie: str, user: User | None, *, is_new: bo
 
 
 async def begin(request: web.Request, transaction: Transaction, user: User) -> Visitor:
-    """Return a session of `user`; whatever the browser had before is worth nothing."""
+    """Begin a session of `user`, and end the one that the browser had."""
     await end(request, transaction)
     cookie = _new_cookie()
     await queries.create_session(
@@ -129,13 +130,13 @@ async def begin(request: web.Request, transaction: Transaction, user: User) -> V
 
 
 async def end(request: web.Request, transaction: Transaction) -> None:
-    """End the session that the request has, if it has one."""
+    """End the request's session, if it has one."""
     sent = cookie_value(request, _cookie_name(request))
     await queries.delete_session(transaction, digest(sent))
 
 
 def remember(request: web.Request, response: web.StreamResponse, visitor: Visitor) -> None:
-    """Set the cookie, for as long as the session lives, or until the browser is closed."""
+    """Set the cookie for as long as the session lasts, or until the browser is closed."""
     response.set_cookie(
         _cookie_name(request),
         visitor.cookie,
@@ -148,7 +149,7 @@ def remember(request: web.Request, response: web.StreamResponse, visitor: Visito
 
 
 def is_begun_by(response: web.StreamResponse) -> bool:
-    """Return whether the response gives the browser another session."""
+    """Return whether the response begins a new session of the browser."""
     return any(name.endswith(_COOKIE_NAME) for name in response.cookies)
 
 
@@ -157,7 +158,7 @@ def forget(request: web.Request, response: web.StreamResponse) -> None:
 
 
 def _user_agent(request: web.Request) -> str:
-    """Return what the browser calls itself, fit for the database."""
+    """Return the browser's `User-Agent`, made fit for the database."""
     return request.headers.get("User-Agent", "")[:_LONGEST_USER_AGENT].encode(errors="replace").decode()
 
 
@@ -166,10 +167,10 @@ def _new_cookie() -> str:
 
 
 def is_secure(request: web.Request) -> bool:
-    """Return whether browsers reach us over TLS."""
+    """Return whether browsers reach the service over TLS."""
     return context.services(request).settings.base_url.startswith("https://")
 
 
 def _cookie_name(request: web.Request) -> str:
-    # With this prefix browsers take the cookie from this very host only, and over TLS only.
+    # With this prefix, browsers accept the cookie only from this host itself, and only over TLS.
     return f"__Host-{_COOKIE_NAME}" if is_secure(request) else _COOKIE_NAME

@@ -1,7 +1,7 @@
-"""A token that was just made, shown on the page that its form leads to.
+"""A new token, shown once on the page to which its form redirects.
 
-The page's address has it encrypted, for this browser and for a minute, so that a form that is sent twice (a double
-click) makes one token and shows it all the same. Nothing else has it.
+The page's address holds the token encrypted, for this browser and for a minute. A form that is sent twice (a double
+click) therefore makes one token and still shows it. The token is stored nowhere else.
 """
 
 import base64
@@ -23,14 +23,14 @@ _LIFETIME = datetime.timedelta(minutes=1)
 
 @attrs.frozen
 class NewToken:
-    """`of` says which one it is: `of the runner laptop`."""
+    """A new token. `of` says which one it is, such as `of the runner laptop`."""
 
     of: str
     token: str = attrs.field(repr=False)
 
 
 def show(request: web.Request, visitor: Visitor, path: str, made: NewToken) -> web.Response:
-    """Send the browser on to the page at `path`, which shows the token."""
+    """Redirect the browser to the page at `path`, which shows the token."""
     services = context.services(request)
     until = (services.clock() + _LIFETIME).timestamp()
     text = orjson.dumps([digest(visitor.cookie).hex(), until, made.of, made.token]).decode()
@@ -39,7 +39,7 @@ def show(request: web.Request, visitor: Visitor, path: str, made: NewToken) -> w
 
 
 def shown(request: web.Request, visitor: Visitor) -> NewToken | None:
-    """Return the token that the page's address has, unless it is too old, of another browser, or none of ours."""
+    """Return the token in the page's address, or None if it is too old, for another browser, or not ours."""
     services = context.services(request)
     try:
         text = services.vault.decrypt(base64.urlsafe_b64decode(request.query.get("made", "")))

@@ -1,5 +1,7 @@
-"""`/-/sign_in` and `/-/sign_out`: a password opens a session in this browser, and so does a link that the operator has
-made. Both outcomes are audited."""
+"""`/-/sign_in` and `/-/sign_out`: sessions begin with a password, or with a link that the operator has created.
+
+Each sign-in and each failure with a password is audited, except for failures above the limits.
+"""
 
 import asyncio
 import functools
@@ -24,10 +26,10 @@ from api_server.web.errors import ApiError
 from api_server.web.rate_limits import RateLimiter
 from api_server.web.routes import ANYONE
 
-#: Attempts a minute, from one address and for one account; more are neither read nor recorded.
+#: Maximum number of attempts per minute, from one client address and for one account. More are refused and not audited.
 ATTEMPTS_BY_ADDRESS = 10
 ATTEMPTS_BY_LOGIN = 5
-#: Failures a minute with unknown logins that the audit trail tells of, so that nobody fills it from many addresses.
+#: Maximum number of audited failures with unknown logins per minute, so that many addresses cannot fill the trail.
 RECORDED_UNKNOWN = 60
 
 BY_ADDRESS = Key[RateLimiter]("sign_in_by_address")
@@ -35,7 +37,7 @@ BY_LOGIN = Key[RateLimiter]("sign_in_by_login")
 UNKNOWN = Key[RateLimiter]("sign_in_unknown")
 
 _LONGEST = 1024
-#: Where signing in may lead: our own pages only, so nothing that a browser takes for the name of a host.
+#: Paths to which signing in may redirect: only our own pages, so nothing that a browser takes for a host's name.
 _RETURN_TO = re.compile(r"/(?!/)[!-\[\]-~]{0,2000}", re.ASCII)
 
 
@@ -55,7 +57,7 @@ def setup(services: Services) -> None:
 
 @attrs.frozen(kw_only=True)
 class SignIn:
-    """`return_to` is the page that a stranger wanted to open."""
+    """The parameters of the form. `return_to` is the page that the visitor wanted to open."""
 
     return_to: Any = attrs.field(default="/", converter=_own_page)
 
@@ -74,7 +76,7 @@ async def sign_in(request: web.Request, visitor: Visitor, params: SignIn, form: 
     if wait := services[BY_LOGIN].retry_after(login.lower()):
         raise too_many_attempts(wait)
     account = await queries.find_account(services.database, login)
-    # Takes some 50 ms of computing, with or without an account.
+    # It takes about 50 ms of processor time, with or without an account.
     hashed = account.password_hash if account else None
     matches = await asyncio.to_thread(services.vault.password_matches, password, hashed)
     if account is None or not matches or account.password_hash is None or account.state != "active":
@@ -82,7 +84,7 @@ async def sign_in(request: web.Request, visitor: Visitor, params: SignIn, form: 
         blocked = matches and account is not None and account.state != "active"
         problem = "Your account has been blocked." if blocked else "Invalid login or password."
         raise ApiError(401, {"message": problem})
-    # A password that another one takes the place of meanwhile opens nothing.
+    # If the password is changed meanwhile, the old one must not begin a session.
     read = functools.partial(queries.find_account, login=login)
     services.require_unchanged(Precondition((f"user:{account.id}",), account, read))
     response = page.see_other(request, visitor, params.return_to)
@@ -97,7 +99,7 @@ class SignInLink:
 
 @pages.get("/-/sign_in/{token}")
 async def show_link(request: web.Request, visitor: Visitor, params: SignInLink) -> web.Response:
-    """Opening it changes nothing: programs that look at links are no visitors."""
+    """Show the form of a sign-in link. Opening the page does not use up the link, because programs open links too."""
     account = await _linked(request, params.token)
     if account is None:
         return _unknown_link(request, visitor)
@@ -111,7 +113,7 @@ async def use_link(request: web.Request, visitor: Visitor, params: SignInLink) -
         return _unknown_link(request, visitor)
     read = functools.partial(queries.find_counted_account, user_id=account.id)
     context.services(request).require_unchanged(Precondition((f"user:{account.id}",), account, read))
-    # Of two who use the link at once, one signs in first: the other is judged again.
+    # If the link is used twice at the same time, the second use waits for the first and is then judged again.
     context.services(request).revoke(f"user:{account.id}")
     response = page.see_other(request, visitor, "/")
     sessions.remember(request, response, await _begin(request, account, "link"))
@@ -119,7 +121,8 @@ async def use_link(request: web.Request, visitor: Visitor, params: SignInLink) -
 
 
 async def _linked(request: web.Request, token: str) -> CountedAccount | None:
-    """Return the account that the link signs in to, as long as it is good for something."""
+    """Return the account that the link signs in to, or None if the link is not (or no longer) valid or the account is
+    not active."""
     services = context.services(request)
     user_id = sign_in_links.user_named(token, services.database.now)
     account = user_id and await queries.find_counted_account(services.database, user_id)
@@ -147,7 +150,8 @@ async def sign_out(request: web.Request, visitor: Visitor) -> web.Response:
 
 @pages.get("/-/sign_out")
 async def ask_to_sign_out(request: web.Request, visitor: Visitor) -> web.Response:
-    """Only the form of this page signs out: an address alone could be opened by another site."""
+    """Show the form that signs out. Opening an address must not do it, because other sites can make a browser open
+    it."""
     return page.answer(request, visitor, "sign_out.html")
 
 
@@ -156,7 +160,7 @@ def _text(form: Form, name: str) -> str:
 
 
 async def _begin(request: web.Request, account: Account, proof: Literal["password", "link"]) -> Visitor:
-    """Return the account's new session, which rests on that proof."""
+    """Begin a session of the account, and audit which `proof` it was begun with. Return the signed-in visitor."""
     async with context.services(request).database.transaction() as transaction:
         signed_in = await sessions.begin(request, transaction, account)
         author = signed_in.author()
@@ -165,7 +169,7 @@ async def _begin(request: web.Request, account: Account, proof: Literal["passwor
 
 
 async def _record_failure(request: web.Request, account: Account | None, login: str) -> None:
-    """Of a known account in its own trail, of an unknown one in the instance's."""
+    """Audit a failed attempt: in the account's own trail, or in the instance's if the account is unknown."""
     services = context.services(request)
     if account is None and services[UNKNOWN].retry_after("all"):
         return

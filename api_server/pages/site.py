@@ -33,7 +33,7 @@ from api_server.pages.text import rendering
 from api_server.static_objects.access import SIGNED_IN_USER
 from api_server.web.context import SERVICES
 
-#: In the order in which their paths are tried.
+#: The pages of each module, in the order in which their paths are tried.
 PAGES = [
     sign_in.pages,
     mail_links.pages,
@@ -94,5 +94,5 @@ def setup(app: web.Application) -> None:
 
 
 def setup_named(app: web.Application) -> None:
-    """What all other routes have left over."""
+    """Add the pages for paths that no other route has taken."""
     namespaces.named_pages.register(app)

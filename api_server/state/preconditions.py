@@ -28,7 +28,8 @@ class ChangedMeanwhile(Exception):
 
 @attrs.frozen
 class Precondition:
-    """One read: the `value`, the function `read` that repeats it, and the names under which others may change it."""
+    """One read: the `value`, the function `read` that repeats it, and the names under which others may change
+    it."""
 
     names: tuple[str, ...]
     value: Any

@@ -20,7 +20,8 @@ _FILTERS = ("method", "path", "status", "user")
 
 
 def entry_filter(request: web.Request) -> Filter:
-    """Those that the query's `method`, `path`, `status` and `user` say, all of them without one. Raises 400."""
+    """Return the filter in the query's `method`, `path`, `status` and `user`; without these it matches every
+    entry. Raise 400."""
     sent = request.query
     _check_names(sent, _FILTERS)
     status = sent.get("status")

@@ -123,8 +123,9 @@ class Part:
 
 
 def requested_part(request: web.Request, size: int, etag: str | None = None) -> Part:
-    """What of `size` bytes to send: the whole, too, where several parts are asked for or `If-Range` names another
-    `etag` (the quoted, strong tag). Raise 416 where the range begins behind the end."""
+    """Return the part of `size` bytes that the request asks for: all of them, too, if it asks for several
+    ranges or its `If-Range` does not match `etag` (a quoted strong tag). Raise 416 if the range begins behind
+    the end."""
     whole = Part(0, size, size)
     if request.method != "GET" or not http_fields.range_applies(request.headers.get(hdrs.IF_RANGE), etag):
         return whole

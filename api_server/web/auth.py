@@ -255,7 +255,8 @@ async def note_activity(services: Services, user_id: int, last: datetime.date | 
 
 
 def basic_password(request: web.Request) -> str | None:
-    """Return the password of HTTP Basic authentication, if one was sent. Raise ValueError for what is no base64."""
+    """Return the password of HTTP Basic authentication, if one was sent. Raise ValueError for what is no
+    base64."""
     scheme, _, credentials = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() != "basic":
         return None

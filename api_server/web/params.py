@@ -375,7 +375,7 @@ def _default(field: "attrs.Attribute[Any] | Field") -> Any:
 
 @cache
 def _kind_of(annotation: Any) -> tuple[Any, bool]:
-    """The type without `None` and `Unset`, and whether null is accepted."""
+    """Return the type without `None` and `Unset`, and whether null is accepted."""
     if typing.get_origin(annotation) not in (typing.Union, types.UnionType):
         return annotation, False
     arms = typing.get_args(annotation)

@@ -129,10 +129,10 @@ def _check_length(request: web.Request, limit: int) -> None:
 
 
 def chunks(request: web.Request) -> AsyncIterator[bytes]:
-    """The body as it comes, decoded, in pieces of some hundred KiB at most.
+    """Return the body as it arrives, decoded, in chunks of at most some hundred KiB.
 
-    Raise 415 for a Content-Encoding that is not known here, 400 for a body that is not what it says, and 408 where the
-    client stops sending.
+    Raise 415 for an unknown Content-Encoding, 400 for a body that does not match it, and 408 if the client
+    stops sending.
     """
     hear = request.get(HEARD)
     return _decoded(request) if hear is None else _heard(_decoded(request), hear)
@@ -305,8 +305,8 @@ def media_type(request: web.Request) -> str:
 
 
 def cookie_value(request: web.Request, name: str) -> str:
-    """Return the value of a cookie, "" of one that was not sent. aiohttp's `cookies` makes objects of all, which takes
-    5 ms for 8 KB of them."""
+    """Return the value of a cookie, "" of one that was not sent. aiohttp's `cookies` makes objects of all,
+    which takes 5 ms for 8 KB of them."""
     found = re.search(rf'(?:^|;)\s*{re.escape(name)}="?([^;"\s]*)', request.headers.get(hdrs.COOKIE, ""))
     return found[1] if found else ""
 
@@ -441,8 +441,8 @@ def _parts(
 
 
 def _json(text: bytearray) -> dict[str, Any]:
-    # Each element stands behind one of these characters; those inside of strings do not count. Counting holds the
-    # interpreter's lock, so it is done in steps.
+    # Each element stands behind one of these characters; those inside of strings do not count. Counting holds
+    # the interpreter's lock, so it is done in steps.
     steps = range(0, len(text), _STEP)
     most = sum(text.count(mark, at, at + _STEP) for at in steps for mark in _BEFORE_ELEMENTS)
     if most > MAX_ELEMENTS and _elements(text) > MAX_ELEMENTS:

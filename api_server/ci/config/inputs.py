@@ -246,9 +246,11 @@ def _coerced(kind: str, value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        return orjson.loads(value)
+        parsed = orjson.loads(value)
     except orjson.JSONDecodeError:
         return value
+    # a whole number beyond 64 bits, of which a float would keep only the first digits
+    return value if isinstance(parsed, float) and value.strip().lstrip("-").isdigit() else parsed
 
 
 def _is_of_type(kind: str, value: Any) -> bool:

@@ -285,7 +285,8 @@ def _glob_matches(glob: str, paths: PathSet) -> bool:
 
 
 def allowed_by_refs(job: Mapping[str, Any], known: Mapping[str, str], context: Context) -> bool:
-    """Return whether `only` and `except` want a job without `rules`; `only:refs` are branches and tags by default."""
+    """Return whether `only` and `except` admit a job without `rules`; `only:refs` are branches and tags by
+    default."""
     only = job.get("only", {})
     if isinstance(only, dict):
         only = {"refs": ["branches", "tags"], **{key: part for key, part in only.items() if part is not None}}

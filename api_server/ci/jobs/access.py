@@ -77,8 +77,8 @@ class PlayJob(OneJob):
 
 
 def requested_jobs(parameters: Paginated, listing: ListQuery) -> Page:
-    """Return the page: jobs always come newest first. Offset pages ignore another order, keyset pages refuse it with
-    405."""
+    """Return the page: jobs are always sorted newest first. Offset pagination ignores another order, keyset
+    pagination refuses it with 405."""
     if parameters.pagination != "keyset":
         return requested_page(attrs.evolve(parameters, order_by=None, sort=None), listing)
     if (parameters.order_by or "id") != "id" or (parameters.sort or "desc").lower() != "desc":

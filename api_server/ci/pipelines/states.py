@@ -88,7 +88,7 @@ TRANSITIONS: Final[dict[Event, dict[Status, Status]]] = {
     "force_cancel": _to("canceled", "canceling"),
     "process": _to("created", "skipped", "manual"),
     # for a bridge: its downstream pipeline runs again; or it is manual or skipped, which `mirror` takes over
-    "reopen": _to("running", "success", "failed", "manual", "skipped"),
+    "reopen": _to("running", "success", "failed", "canceled", "manual", "skipped"),
     "mirror_manual": _to("manual", "running"),
     "mirror_skipped": _to("skipped", "running"),
 }

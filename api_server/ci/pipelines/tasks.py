@@ -122,9 +122,11 @@ async def follow_forgotten_bridges(database: Database) -> None:
         await follow_bridge(database, job_id)
 
 
-async def follow_bridge(database: Database, job_id: int) -> None:
-    """Give a bridge the status of the pipeline that it waits for or mirrors. It fails if the pipeline was
-    removed."""
+async def follow_bridge(database: Database, job_id: int, *, retried: bool = False) -> None:
+    """Give a bridge the status of the pipeline that it waits for or mirrors. It fails if the pipeline was removed.
+
+    A canceled bridge stays canceled unless somebody has `retried` its child pipeline.
+    """
     async with database.transaction() as transaction:
         await job_queries.lock_pipeline_of(transaction, job_id)
         bridge = await job_queries.find_bridge(transaction, job_id)
@@ -132,6 +134,9 @@ async def follow_bridge(database: Database, job_id: int) -> None:
             return
         find = job_queries.find_downstream if planned.upstream is None else job_queries.find_mirrored
         followed = await find(transaction, job_id)
+        revived = retried and followed is not None and followed.source == "parent_pipeline"
+        if bridge.status == "canceled" and not revived:
+            return
         if followed is not None:
             await _take_over(transaction, bridge, planned, followed.status)
         elif bridge.status == "running":
@@ -348,8 +353,8 @@ def setup(services: Services) -> None:
     async def start_downstream(job_id: int) -> None:
         await start_bridge(pipeline_maker(services), job_id)
 
-    async def follow_downstream(job_id: int) -> None:
-        await follow_bridge(services.database, job_id)
+    async def follow_downstream(job_id: int, retried: bool = False) -> None:
+        await follow_bridge(services.database, job_id, retried=retried)
 
     async def follow_mirrored_pipeline(pipeline_id: int) -> None:
         await follow_mirrored(services.database, pipeline_id)

@@ -101,8 +101,11 @@ async def start_job(
     return moved[0] if moved else None
 
 
-async def refresh(transaction: Transaction, pipeline_id: int) -> None:
-    """Move the pipeline's jobs on as far as possible, and update its status and times."""
+async def refresh(transaction: Transaction, pipeline_id: int, *, retried: bool = False) -> None:
+    """Move the pipeline's jobs on as far as possible, and update its status and times.
+
+    `retried`: somebody runs it again, so that its bridge waits for it again even if that was canceled.
+    """
     if not await queries.lock_pipeline(transaction, pipeline_id):
         return
     jobs = await job_queries.latest_jobs(transaction, pipeline_id)
@@ -117,7 +120,7 @@ async def refresh(transaction: Transaction, pipeline_id: int) -> None:
         transaction, pipeline_id, composite_status(jobs) or "created"
     )
     if pipeline is not None and pipeline.source_job_id is not None:
-        await enqueue(transaction, FOLLOW_DOWNSTREAM, job_id=pipeline.source_job_id)
+        await enqueue(transaction, FOLLOW_DOWNSTREAM, job_id=pipeline.source_job_id, retried=retried)
     if pipeline is not None and pipeline.is_mirrored:
         await enqueue(transaction, FOLLOW_MIRRORED, pipeline_id=pipeline_id)
     if pipeline is not None and pipeline.is_awaited:
@@ -208,7 +211,7 @@ async def reopen(transaction: Transaction, bridge: Bridge) -> bool:
     moved = await transit(transaction, [bridge.id], "reopen")
     if moved:
         await _reset_dependents(transaction, moved[0])
-        await refresh(transaction, bridge.pipeline_id)
+        await refresh(transaction, bridge.pipeline_id, retried=bridge.status == "canceled")
     return bool(moved)
 
 
@@ -259,7 +262,7 @@ async def retry_job(
     if variables is not None:
         await job_queries.set_job_variables(transaction, again.id, variables)
     await put_on_its_way(transaction, again)
-    await refresh(transaction, job.pipeline_id)
+    await refresh(transaction, job.pipeline_id, retried=True)
     return again
 
 
@@ -325,7 +328,7 @@ async def retry_pipeline(transaction: Transaction, pipeline_id: int, user_id: in
             await job_queries.clone_job(transaction, job.id, user_id=user_id)
         elif job.status == "skipped":
             await transit(transaction, [job.id], "process", user_id=user_id)
-    await refresh(transaction, pipeline_id)
+    await refresh(transaction, pipeline_id, retried=True)
 
 
 async def cancel_superseded(database: Database, pipeline_id: int, head: str | None) -> None:

@@ -175,7 +175,7 @@ def _start_of_range(request: web.Request) -> int:
 
 
 async def _chunks(request: web.Request) -> AsyncIterator[bytes]:
-    """Yield the body in chunks of at most CHUNK bytes, each as soon as it is there."""
+    """Yield the body in chunks of at most CHUNK bytes, each as soon as it has arrived."""
     piece = bytearray()
     async for data in request_data.chunks(request):
         piece += data

@@ -1,4 +1,4 @@
--- What lists of administrators show that no list of the API has.
+-- JSON of list entries that only pages of the admin area show, not the API.
 
 -- name: mirror
 SELECT page.id, page.position, json_build_object(

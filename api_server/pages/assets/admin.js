@@ -1,6 +1,6 @@
 "use strict";
-// Keeps the overview live: loads the page again every few seconds and puts in what has changed, so that the reader's
-// place, her focus and the tables that she has opened stay.
+// Keeps the overview up to date: it loads the page every few seconds and replaces only the parts that have changed, so
+// that the scroll position, the focus and opened tables stay.
 (() => {
   const live = document.getElementById("live");
   if (!live) return;

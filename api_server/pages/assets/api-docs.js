@@ -1,4 +1,4 @@
-// Swagger UI in the place of the list of operations.
+// Replaces the list of operations with Swagger UI.
 const description = document.getElementById('api-description')
 const dark = window.matchMedia('(prefers-color-scheme: dark)')
 const follow = () => document.documentElement.classList.toggle('dark-mode', dark.matches)

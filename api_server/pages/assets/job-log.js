@@ -1,5 +1,5 @@
-// Follows the log of a job that is not done: asks for what has been added, which the server renders, and appends it.
-// It keeps the end in view if that was in view, asks for nothing while nobody looks, and stops when all has come.
+// Follows the log of a job that is not done: requests the new part, which the server renders, and appends it. It keeps
+// the log's end in view if that was in view, pauses while the page is hidden, and stops when the log is complete.
 "use strict";
 (() => {
   const log = document.getElementById("log");
@@ -13,7 +13,7 @@
 
   const pause = () => Math.min(30000, (/^(running|canceling)$/.test(log.dataset.status) ? 1500 : 4000) * 2 ** failures);
 
-  // What goes on in a section that is open on the page comes as a <div data-continues>.
+  // A <div data-continues> holds the next content of a section that is still open on the page.
   function append(target, part) {
     for (const node of [...part.childNodes]) {
       if (node.nodeType === Node.ELEMENT_NODE && "continues" in node.dataset) {
@@ -38,7 +38,7 @@
     if (follows) end.scrollIntoView({ block: "end" });
   }
 
-  // Another status has other facts and other buttons.
+  // Facts and buttons of a job depend on its status.
   async function refreshFacts() {
     const answer = await fetch(location.pathname, { cache: "no-store" });
     if (!answer.ok || answer.redirected) return;

@@ -18,6 +18,7 @@ TABLES = tables_of(__file__)
 #: Declaration, given values, and the values or the one sentence that GitLab has for them.
 VALUES = [
     *TABLES["values"],
+    ({"foo": {"type": "number"}}, {"foo": "9" * 23}, "`foo` input: provided value is not a number"),
     ({"foo": None}, {"foo": Reference((".a", "b"))}, "`foo` input: provided value is not a string"),
     (
         {"foo": {"type": "number", "default": 1, "options": [1, 2]}},

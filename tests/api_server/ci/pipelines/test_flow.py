@@ -391,7 +391,6 @@ async def test_a_child_pipeline_is_started_and_its_outcome_taken_over(forge):
     assert (await project.statuses(pipeline))["next"] == "skipped"
     again = (await project.api.post(f"{project.url}/jobs/{inner['id']}/retry")).body
     await until(lambda: bridge_is("running"))
-    assert (await project.statuses(pipeline))["next"] == "created"
     await run(forge, again["id"])
     await happen(forge, again["id"], "success")
     await until(lambda: bridge_is("success"))
@@ -497,6 +496,8 @@ async def test_canceling_a_bridge_cancels_its_child_pipeline(forge):
         return await project.status(child) == "canceled"
 
     await until(is_canceled)
+    await project.api.post(f"{project.url}/pipelines/{child['id']}/retry")
+    await until(runs)
 
 
 async def test_a_pipeline_of_another_project_is_started_with_the_rights_of_the_bridges_user(forge):

@@ -49,7 +49,7 @@ ROWS = {
     "cancel_gracefully": (("running",), "canceling"),
     "force_cancel": ((), None),
     "process": (("skipped", "manual"), "created"),
-    "reopen": (("success", "failed", "manual", "skipped"), "running"),
+    "reopen": (("success", "failed", "canceled", "manual", "skipped"), "running"),
     "mirror_manual": (("running",), "manual"),
     "mirror_skipped": (("running",), "skipped"),
 }

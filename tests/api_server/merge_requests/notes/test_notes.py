@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
+from api_server.merge_requests.note_queries import LISTED_BODY
 from api_server.merge_requests.system_notes import _people, _renamed
 from api_server.web.routes import Role
 from tests.support.forge import Forge, Person
@@ -107,6 +108,25 @@ async def test_the_longest_note_is_kept(talk: Talk) -> None:
     note = await talk.guest.api.post(f"{talk.url}/notes", data=body, headers=headers)
     assert (note.status, note.body["body"] == longest) == (201, True)
     assert (await talk.owner.api.delete(f"{talk.url}/notes/{note.body['id']}")).status == 204
+
+
+async def test_nobodys_notes_are_too_large_for_a_list_that_others_read(forge: Forge, talk: Talk) -> None:
+    """They are cut there, where all together are large."""
+    made = [await talk.say(talk.stranger, "x") for _ in range(11)]
+    ids = [note["id"] for note in made]
+    longest = "UPDATE notes SET body = repeat(%(text)s, 1000000) WHERE id = ANY (%(ids)s)"
+    await forge.execute(longest, text="\x01", ids=ids)
+    listed = await talk.reporter.api.get(f"{talk.url}/notes?per_page=11")
+    assert [(note["id"], note["body"]) for note in listed.body] == [
+        (number, "\x01" * LISTED_BODY) for number in reversed(ids)
+    ]
+    threads = await talk.reporter.api.get(f"{talk.url}/discussions?per_page=100")
+    bodies = [note["body"] for thread in threads.body for note in thread["notes"]]
+    assert bodies[-11:] == ["\x01" * LISTED_BODY] * 11
+    alone = await talk.reporter.api.get(f"{talk.url}/notes/{ids[0]}")
+    assert alone.body["body"] == "\x01" * 1_000_000
+    for number in ids:
+        await talk.maintainer.api.delete(f"{talk.url}/notes/{number}", expect=204)
 
 
 async def test_who_wrote_a_note_and_maintainers_edit_and_delete_it(talk: Talk) -> None:
