@@ -223,14 +223,11 @@ async def test_a_delayed_job_starts_when_its_moment_has_come(project):
     assert set((await project.statuses(pipeline)).values()) == {"scheduled"}
     assert await project.status(pipeline) == "scheduled"
 
-    async def soon_is_pending() -> bool:
-        return (await project.statuses(pipeline))["soon"] == "pending"
+    async def has_run() -> bool:
+        statuses = await project.statuses(pipeline)
+        return (statuses["soon"], statuses["child"]) == ("pending", "failed")  # there is no such file
 
-    async def child_has_run() -> bool:
-        return (await project.statuses(pipeline))["child"] == "failed"  # there is no such file
-
-    await until(soon_is_pending, seconds=20)
-    await until(child_has_run, seconds=20)
+    await until(has_run)
     assert (await project.statuses(pipeline))["late"] == "scheduled"
 
 
