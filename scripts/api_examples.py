@@ -4,13 +4,12 @@ import json
 import re
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from forgelet.testing import starting
+from forgelet.testing.api import Api
 from scripts.harness.contents import commit_values
 
 #: What a service is called in examples.
@@ -19,11 +18,13 @@ _SECRET = re.compile(r"\b(flpat|fljob|flso|flptt|glrt)-[\w-]{6,}")
 
 
 class Recorder:
-    """`examples` are by operation: what was sent as JSON (null without a body), the status, and the JSON answered."""
+    """Asks a service; credentials are headers, with `_` for `-` in their names. `examples` are by operation: what was
+    sent as JSON (null without a body), the status, and the JSON answered."""
 
-    def __init__(self, api_url: str, url: str) -> None:
-        self._api_url = api_url
-        self._url = url
+    def __init__(self, api: Api) -> None:
+        """`api` is a stranger's."""
+        self._api = api
+        self._url = api.base_url
         self.examples: dict[str, dict[str, Any]] = {}
         described = self._ask("GET", "/openapi.json", {}, None)[1]
         self._operations = {
@@ -54,17 +55,13 @@ class Recorder:
         return answer
 
     def _ask(self, method: str, address: str, headers: Mapping[str, str], body: Any) -> tuple[int, Any]:
-        text = isinstance(body, str)
-        sent = body.encode() if text else None if body is None else json.dumps(body).encode()
-        headers_sent = {"Content-Type": "text/plain" if text else "application/json", **headers}
-        request = urllib.request.Request(self._api_url + address, sent, headers_sent, method=method)
-        try:
-            with urllib.request.urlopen(request) as answer:
-                found = answer.read().decode()
-                is_json = answer.headers.get_content_type() == "application/json"
-                return answer.status, json.loads(found) if is_json else found or None
-        except urllib.error.HTTPError as refusal:
-            raise SystemExit(f"{method} {address}: {refusal.code} {refusal.read().decode()}") from None
+        if isinstance(body, str):
+            headers, body = {"Content_Type": "text/plain", **headers}, body.encode()
+        answer = self._api.ask(method, address, body, **headers)
+        content = answer.content.decode() if isinstance(answer.content, bytes) else answer.content
+        if not 200 <= answer.status < 300:
+            raise SystemExit(f"{method} {address}: {answer.status} {content}")
+        return answer.status, content
 
     def _shown(self, value: Any) -> Any:
         text = json.dumps(value).replace(self._url, ADDRESS)
@@ -90,7 +87,7 @@ PACKAGES = "pack: {script: [make package]}\n"
 
 
 def play(service: Recorder, root_token: str) -> None:
-    root = {"PRIVATE-TOKEN": root_token}
+    root = {"PRIVATE_TOKEN": root_token}
     ada, group, project = _people(service, root)
     _jobs(service, ada, project)
     _checks(service, ada, project)
@@ -112,7 +109,7 @@ def _people(service: Recorder, root: Token) -> tuple[Token, int, int]:
     user = ask(root, "POST", "/users", account)
     body = {"name": "examples", "scopes": ["api"]}
     token = ask(root, "POST", "/users/{user_id}/personal_access_tokens", body, user_id=user["id"])
-    ada = {"PRIVATE-TOKEN": token["token"]}
+    ada = {"PRIVATE_TOKEN": token["token"]}
     ask(ada, "GET", "/user")
     ask(ada, "GET", "/version")
     group = ask(ada, "POST", "/groups", {"name": "Example Group", "path": "example-group"})
@@ -167,11 +164,11 @@ def _run(service: Recorder, ada: Token, project: int) -> int:
     runner = {"runner_type": "project_type", "project_id": project, "description": "example-runner"}
     made = ask(ada, "POST", "/user/runners", runner)
     job = ask({}, "POST", "/jobs/request", {"token": made["token"]}, keep=False)
-    own = {"JOB-TOKEN": job["token"]}
+    own = {"JOB_TOKEN": job["token"]}
     ask(own, "GET", "/job")
     ask(own, "GET", "/job/allowed_agents")
     log = "$ make\ncc -o app app.c\n"
-    begins = own | {"Content-Range": f"0-{len(log) - 1}"}
+    begins = own | {"Content_Range": f"0-{len(log) - 1}"}
     ask(begins, "PATCH", "/jobs/{id}/trace", log, id=job["id"], keep=False)
     ask({}, "PUT", "/jobs/{id}", {"token": job["token"], "state": "success"}, id=job["id"], keep=False)
     return int(job["id"])
@@ -236,7 +233,7 @@ def _audit(service: Recorder, root: Token, ada: Token, group: int, project: int)
 def main() -> None:
     try:
         with starting.running("--no-edge") as forgelet:
-            recorder = Recorder(forgelet.api_url, forgelet.url)
+            recorder = Recorder(forgelet.api_of(None))
             play(recorder, forgelet.root_token)
     except starting.CannotStart as problem:
         sys.exit(str(problem))

@@ -1,9 +1,10 @@
 -- name: event
--- As text, like jobs.
+-- As text, for the reason that ci/jobs/entities.sql gives.
 SELECT page.id, page.position, concat(
     '{"id":', page.id,
     ',"author_id":', page.author_id,
-    CASE WHEN page.entity_type = 'Service::Audit::InstanceScope' THEN concat(',"author_name":', to_json(page.author_name)) END,
+    CASE WHEN page.entity_type = 'Service::Audit::InstanceScope' THEN
+        concat(',"author_name":', to_json(page.author_name)) END,
     ',"entity_id":', page.entity_id,
     ',"entity_type":', to_json(page.entity_type),
     CASE WHEN page.entity_type = 'Service::Audit::InstanceScope' THEN concat(

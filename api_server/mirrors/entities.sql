@@ -1,5 +1,5 @@
 -- name: mirror
--- As text, like jobs.
+-- As text, for the reason that ci/jobs/entities.sql gives.
 SELECT page.id, page.position, concat(
     '{"id":', page.id,
     ',"enabled":', (page.enabled AND projects.repository_access_level <> 'disabled')::text,

@@ -170,6 +170,7 @@ def _listing(
     direction = "DESC" if descending else "ASC"
     by_id = f"id {direction}" if moment is None else f"{moment.split('.')[1]} {direction}, id {direction}"
     order = by_id if column == "id" else f"{column} {direction}, {by_id}"
+    # Rows are numbered as they come out of the sorted subquery. A window with an order would sort them again.
     return f"""
         WITH matching AS {"" if found_once else "NOT "}MATERIALIZED ({rows}),
         probe AS (

@@ -4,11 +4,12 @@ import datetime
 import sys
 from pathlib import Path
 
+import attrs
 import click
 
 from scripts.bench import measuring, report, runs
 from scripts.bench.rows import ALL_ROWS, GROUPS
-from scripts.bench.runs import FULL, TINY, Bench, Run, Size, with_rounds
+from scripts.bench.runs import FULL, TINY, Bench, Run, Size
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -49,10 +50,11 @@ def bench(
         return
     try:
         old = runs.read_run(compare) if compare else None
-        size = TINY if tiny else with_rounds(FULL, rounds)
+        size = TINY if tiny else attrs.evolve(FULL, rounds=rounds)
         run = runs.read_run(kept) if kept else _measured(chosen, size)
         if kept:
-            run = _only(run, chosen) if names else run
+            if names:
+                run = attrs.evolve(run, outcomes=[row for row in run.outcomes if row.name in chosen])
             click.echo(report.run_text(run))
         if keep:
             runs.write_run(run, keep)
@@ -83,10 +85,6 @@ def _measured(names: list[str], size: Size) -> Run:
             click.echo(report.row_text(found[-1]))
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     return Run(today, described, size.rounds, found)
-
-
-def _only(run: Run, names: list[str]) -> Run:
-    return Run(run.made, run.machine, run.rounds, [row for row in run.outcomes if row.name in names])
 
 
 def _report_slower(old: Run, new: Run) -> bool:

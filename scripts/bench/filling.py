@@ -6,12 +6,10 @@ import random
 import secrets
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
-
-import psycopg2
 
 from api_server.state.database import Executor
 from api_server.state.migrate import migrate
@@ -19,6 +17,7 @@ from api_server.state.secrets import KEY_FILE, STATIC_OBJECT_TOKEN, digest, open
 from forgelet.local import embedded_postgres
 from forgelet.local.embedded_postgres import SUPERUSER, Cluster
 from scripts.harness.contents import commit_head, data, git
+from scripts.harness.databases import autocommitting
 
 #: Events of the author, entity and type that are looked for; as many among few as among many.
 WANTED = 100
@@ -54,16 +53,13 @@ def fill_events(
 ) -> None:
     """Insert so many events. They are chained at a tenth of the speed, and only what verifies the chain looks at it."""
     values = {"total": total, "wanted": WANTED, "project_id": project_id, "group_id": group_id}
-    url = cluster.url(role=SUPERUSER)
-    with contextlib.closing(psycopg2.connect(url)) as connection, connection.cursor() as cursor:
+    with superuser(cluster) as cursor:
         cursor.execute(MONTHS)
         if not chained:
             cursor.execute("SET session_replication_role = replica")  # without triggers
         for first in range(1, total + 1, BATCH):
             last = min(first + BATCH - 1, total)
             cursor.execute(FILL_EVENTS, {"first": first, "last": last, **values})
-            connection.commit()
-        connection.autocommit = True
         cursor.execute("VACUUM (ANALYZE) audit_events, audit_chain")
 
 
@@ -167,13 +163,17 @@ def durable_cluster() -> Iterator[Cluster]:
             made.stop()
 
 
-@contextlib.contextmanager
-def superuser(cluster: Cluster) -> Iterator[Any]:
-    """Yield a cursor outside of transactions."""
-    with contextlib.closing(psycopg2.connect(cluster.url(role=SUPERUSER))) as connection:
-        connection.autocommit = True
-        with connection.cursor() as cursor:
-            yield cursor
+def superuser(cluster: Cluster) -> contextlib.AbstractContextManager[Any]:
+    """Return a cursor outside of transactions."""
+    return autocommitting(cluster.url(role=SUPERUSER))
+
+
+def row_of(cluster: Cluster, query: str, values: Mapping[str, object]) -> dict[str, Any]:
+    """Return the one row of a query."""
+    with superuser(cluster) as cursor:
+        cursor.execute(query, values)
+        names = [column.name for column in cursor.description]
+        return dict(zip(names, cursor.fetchone(), strict=True))
 
 
 def fill_everything(

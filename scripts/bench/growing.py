@@ -2,18 +2,15 @@
 
 import base64
 import contextlib
-import http.client
 import json
 import re
 import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
 import attrs
 import click
@@ -23,7 +20,7 @@ from forgelet.local.embedded_postgres import DATABASE, Cluster
 from scripts.bench import filling, measuring
 from scripts.bench.filling import superuser
 from scripts.bench.runs import NotMeasured, seconds_of
-from scripts.bench.service import HEADERS, Running, running
+from scripts.bench.service import TIMEOUT, Running, running
 
 #: Tables that grow, partitions of events among them.
 GROWING = r"(?:jobs|pipelines|job_logs|job_artifacts|audit_chain|audit_events\w*)"
@@ -142,41 +139,22 @@ MIDDLE = """
 
 def list_paths(cluster: Cluster, ids: Mapping[str, int], rows: int) -> dict[str, str]:
     """Return the path of each list, by its name."""
-    with superuser(cluster) as cursor:
-        cursor.execute(MIDDLE, {**ids, "jobs": rows // 20, "pipelines": rows // 200})
-        names = [column.name for column in cursor.description]
-        found: dict[str, Any] = dict(zip(names, cursor.fetchone(), strict=True))
+    found = filling.row_of(cluster, MIDDLE, {**ids, "jobs": rows // 20, "pipelines": rows // 200})
     for name in ("jobs", "pipelines", "events"):
         found[name] = base64.urlsafe_b64encode(b'{"id":"%d","_kd":"n"}' % found[name]).decode()
     return {name: path.format(**ids, **found) for name, path in LISTS.items()}
 
 
-@contextlib.contextmanager
-def asking(server: Running) -> Iterator[Callable[..., float]]:
-    """Yield what asks on one connection, and return the milliseconds of the answer."""
-    address = urlsplit(server.api.base_url)
-    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=900)
-    headers = {**HEADERS, "Content-Type": "application/json"}
-
-    def ask(path: str, method: str = "GET", body: Any = None, expected: int = 200) -> float:
-        begun = time.perf_counter()
-        connection.request(method, f"/api/v4/{path}", body and json.dumps(body), headers)
-        answer = connection.getresponse()
-        said = answer.read()
-        if answer.status != expected:
-            raise RuntimeError(f"{method} {path} was answered {answer.status}: {said[:200]!r}")
-        return (time.perf_counter() - begun) * 1000
-
-    with contextlib.closing(connection):
-        yield ask
+def ask(server: Running, path: str, method: str = "GET", body: object = None) -> float:
+    """Return the milliseconds of the answer, on a connection that is kept."""
+    return seconds_of(lambda: server.api.request(method, path, body)) * 1000
 
 
 def list_milliseconds(server: Running, path: str) -> float:
-    """Return the median of many requests, one after the other on one connection."""
-    with asking(server) as ask:
-        for _ in range(WARM_LISTS):
-            ask(path)
-        return statistics.median_high(ask(path) for _ in range(TIMES))
+    """Return the median of many requests, one after the other."""
+    for _ in range(WARM_LISTS):
+        ask(server, path)
+    return statistics.median_high(ask(server, path) for _ in range(TIMES))
 
 
 HANDED_OUT = 30
@@ -207,18 +185,16 @@ def give_token(cluster: Cluster, ids: Mapping[str, int]) -> None:
 
 
 def hand_out(server: Running) -> float:
-    """Return the milliseconds of an answer with a job, the median of many."""
-    body = {"token": TOKEN, "system_id": "s_1"}
-    with asking(server) as ask:
-        return statistics.median_high(ask("jobs/request", "POST", body, 201) for _ in range(HANDED_OUT))
+    """Return the milliseconds of an answer with a job."""
+    return ask(server, "jobs/request", "POST", {"token": TOKEN, "system_id": "s_1"})
 
 
 def remove_project(cluster: Cluster, server: Running, project_id: int) -> tuple[float, float]:
     """Return the milliseconds until the request is answered, and until nothing of the project is left in the
     database."""
     begun = time.perf_counter()
-    with asking(server) as ask, superuser(cluster) as cursor:
-        answered = ask(f"projects/{project_id}", "DELETE", expected=202)
+    with superuser(cluster) as cursor:
+        answered = ask(server, f"projects/{project_id}", "DELETE")
         while True:
             cursor.execute(LEFT_JOBS, [project_id])
             if not cursor.fetchone()[0]:
@@ -246,8 +222,6 @@ def sizes(cluster: Cluster) -> dict[str, str]:
         return dict(cursor.fetchall())
 
 
-#: Much longer than users have: what takes so long is to be measured, not to be refused.
-STATEMENT_TIMEOUT = "900"
 #: Requests after which each connection has run a statement often enough for PostgreSQL to decide upon a plan for good.
 WARM = 30
 
@@ -281,7 +255,8 @@ def measure_growth(rows: int, projects: int, report: Callable[[str], None]) -> M
             paths = list_paths(cluster, ids, rows)
             for name, path in paths.items():
                 found.milliseconds[name] = list_milliseconds(server, path)
-            found.milliseconds["a job handed out"] = hand_out(server)
+            times = (hand_out(server) for _ in range(HANDED_OUT))
+            found.milliseconds["a job handed out"] = statistics.median_high(times)
         report("  plans")
         _explained(cluster, Path(folder), paths, ids["tiny_id"], found)
         report("  removals and vacuum")
@@ -291,10 +266,8 @@ def measure_growth(rows: int, projects: int, report: Callable[[str], None]) -> M
     return found
 
 
-@contextlib.contextmanager
-def _server(cluster: Cluster, folder: Path) -> Iterator[Running]:
-    with running(cluster, folder, DATABASE_STATEMENT_TIMEOUT=STATEMENT_TIMEOUT) as server:
-        yield server
+def _server(cluster: Cluster, folder: Path) -> contextlib.AbstractContextManager[Running]:
+    return running(cluster, folder, DATABASE_STATEMENT_TIMEOUT=str(TIMEOUT))
 
 
 def _explained(
@@ -306,14 +279,13 @@ def _explained(
         found.why_no_plans = str(reason)
         return
     try:
-        with _server(cluster, folder) as server, asking(server) as ask:
-            ask(paths["jobs of a small project"])  # signs the token in
+        with _server(cluster, folder) as server:
+            ask(server, paths["jobs of a small project"])  # signs the token in
             for name, path in paths.items():
                 for _ in range(WARM):
-                    ask(path)
-                _note(found, name, plans_of(cluster.log, partial(ask, path)))
-            job = partial(ask, "jobs/request", "POST", {"token": TOKEN, "system_id": "s_1"}, 201)
-            _note(found, "a job handed out", plans_of(cluster.log, job))
+                    ask(server, path)
+                _note(found, name, plans_of(cluster.log, partial(ask, server, path)))
+            _note(found, "a job handed out", plans_of(cluster.log, partial(hand_out, server)))
             done = plans_of(cluster.log, lambda: remove_project(cluster, server, tiny_id))
             _note(found, "a tiny project removed", done)
     finally:
@@ -337,28 +309,26 @@ def _measure_removals(cluster: Cluster, server: Running, ids: Mapping[str, int],
 def growth_text(found: Sequence[Measured]) -> str:
     """Return a line for each thing: milliseconds at each size, their growth, and pages alike."""
     first, last = found[0], found[-1]
-    lines = [
-        _line("milliseconds", [f"{one.rows:,}" for one in found], "grew", "pages of 8 KiB", "read whole")
-    ]
-    for name in last.milliseconds:
-        figures = [f"{one.milliseconds[name]:,.1f}" for one in found]
-        grew = f"x {last.milliseconds[name] / first.milliseconds[name]:.1f}"
-        pages = " -> ".join(f"{one.pages[name]:,}" for one in found if name in one.pages)
+    sizes = [f"{measured.rows:,}" for measured in found]
+    lines = [_line("milliseconds", sizes, "grew", "pages of 8 KiB", "read whole")]
+    for name in {**last.milliseconds, **last.pages}:
+        figures, grew = ["" for _ in found], ""
+        if name in last.milliseconds:
+            figures = [f"{measured.milliseconds[name]:,.1f}" for measured in found]
+            grew = f"x {last.milliseconds[name] / first.milliseconds[name]:.1f}"
+        pages = " -> ".join(f"{measured.pages[name]:,}" for measured in found if name in measured.pages)
         lines.append(_line(name, figures, grew, pages, ", ".join(last.whole.get(name, []))))
-    for name in set(last.pages) - set(last.milliseconds):
-        pages = " -> ".join(f"{one.pages.get(name, 0):,}" for one in found)
-        lines.append(_line(name, ["" for _ in found], "", pages, ", ".join(last.whole.get(name, []))))
     lines += ["", "seconds of filling"]
-    lines += [_line(name, [f"{one.filling[name]:,.1f}" for one in found]) for name in last.filling]
+    lines += [_line(name, [f"{measured.filling[name]:,.1f}" for measured in found]) for name in last.filling]
     lines += ["", "with indexes"]
-    lines += [_line(name, [one.sizes[name] for one in found]) for name in last.sizes]
+    lines += [_line(name, [measured.sizes[name] for measured in found]) for name in last.sizes]
     if last.why_no_plans:
         lines += ["", f"No plans are shown: {last.why_no_plans}"]
     return "\n".join(lines)
 
 
 def _line(name: str, figures: Sequence[str], *more: str) -> str:
-    columns = [f"{name:<58}", *(f"{figure:>12}" for figure in figures), *(f"  {one:<16}" for one in more)]
+    columns = [f"{name:<58}", *(f"{figure:>12}" for figure in figures), *(f"  {cell:<16}" for cell in more)]
     return "".join(columns).rstrip()
 
 
@@ -395,10 +365,8 @@ def growth(rows: int, beside: int, projects: int, keep: Path | None, plans: Path
     found = [measure_growth(size, projects, report=_report) for size in sizes]
     click.echo(growth_text(found))
     if keep:
-        kept = {
-            "machine": measuring.describe_machine(),
-            "sizes": [attrs.asdict(one, filter=_figures) for one in found],
-        }
+        sizes_kept = [attrs.asdict(measured, filter=_is_figure) for measured in found]
+        kept = {"machine": measuring.describe_machine(), "sizes": sizes_kept}
         keep.write_text(json.dumps(kept, indent=1) + "\n")
     if plans:
         plans.write_text("\n".join(f"=== {name}\n{text}" for name, text in found[-1].plans.items()))
@@ -408,7 +376,7 @@ def _report(text: str) -> None:
     click.echo(text, err=True)
 
 
-def _figures(attribute: "attrs.Attribute[object]", _: object) -> bool:
+def _is_figure(attribute: "attrs.Attribute[object]", _: object) -> bool:
     return attribute.name != "plans"
 
 

@@ -1,25 +1,28 @@
 """Measures load with wrk and pgbench, and describes the machine."""
 
 import contextlib
+import itertools
 import os
 import platform
 import re
 import select
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from forgelet.local import embedded_postgres
-from forgelet.local.processes import reason_in_log
+from forgelet.local.processes import Child, reason_in_log
 from forgelet.testing.api import answers
 from scripts.bench.runs import NotMeasured, Sample
 from scripts.harness.processes import descendants
-from tests.support.ports import free_port
+from tests.support.ports import free_port, is_listened_on
 
 
 def describe_machine() -> dict[str, str]:
@@ -59,6 +62,7 @@ def _ticks(pid: int) -> int:
 
 #: Of a program, on a busy machine: the API server migrates its database first.
 START_SECONDS = 120.0
+STOP_SECONDS = 10.0
 
 
 def need(*programs: str) -> None:
@@ -69,44 +73,46 @@ def need(*programs: str) -> None:
 
 
 @contextlib.contextmanager
+def started(
+    command: list[str],
+    log: Path,
+    is_ready: Callable[[], bool],
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[int]:
+    """Run a program, and all that it starts, as long as the block lasts; yield its process id when it is ready."""
+    child = Child(Path(command[0]).name, command, log=log, environment=environment)
+    try:
+        deadline = time.monotonic() + START_SECONDS
+        while not is_ready():
+            if child.has_ended() or time.monotonic() > deadline:
+                raise NotMeasured(f"{child.name} does not start: {reason_in_log(log) or 'it says nothing'}")
+            time.sleep(0.02)
+        yield child.process.pid
+    finally:
+        child.stop(STOP_SECONDS)
+
+
 def listening(
     command: list[str],
     port: int,
     log: Path,
-    environment: dict[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
     *,
     path: str | None = None,
-) -> Iterator[int]:
-    """Run a program; yield its process id when it listens on `port`, or answers `path` with 200."""
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
-    try:
-        deadline = time.monotonic() + START_SECONDS
-        while not (_listens(port) if path is None else answers(f"http://127.0.0.1:{port}{path}")):
-            if process.poll() is not None or time.monotonic() > deadline:
-                reason = reason_in_log(log) or "it says nothing"
-                raise NotMeasured(f"{Path(command[0]).name} does not start: {reason}")
-            time.sleep(0.02)
-        yield process.pid
-    finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+) -> contextlib.AbstractContextManager[int]:
+    """As `started`: it is ready when it listens on `port`, or answers `path` with 200."""
+    url = f"http://127.0.0.1:{port}{path}"
+    is_ready = partial(is_listened_on, port) if path is None else partial(answers, url)
+    return started(command, log, is_ready, environment)
 
 
 @contextlib.contextmanager
 def small_server(*arguments: str) -> Iterator[tuple[int, int]]:
     """Run one of `small_servers.py`; yield its port and its process id."""
-    command = [sys.executable, "-m", "scripts.bench.small_servers", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        try:
-            assert process.stdout is not None
-            yield int(process.stdout.readline()), process.pid
-        finally:
-            process.terminate()
+    port = free_port()
+    command = [sys.executable, "-m", "scripts.bench.small_servers", str(port), *arguments]
+    with listening(command, port, Path(os.devnull)) as pid:
+        yield port, pid
 
 
 NGINX = """
@@ -134,17 +140,12 @@ def nginx(folder: Path, http: str, location: str, *, logs: bool = True) -> Itera
         yield port, pid
 
 
-def _listens(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-        return True
-    return False
-
-
 CONNECTIONS = 16
 #: Seconds in which a server must have answered once.
 SLOWEST = 10.0
 #: wrk takes whole seconds only: rounds are ended by a signal, after which it prints what it has counted.
 _LONGEST = 3600
+END_SECONDS = 60
 
 
 def http_requests(
@@ -178,9 +179,10 @@ def http_bytes(url: str, seconds: float, *, connections: int, pids: Sequence[int
     """Measure megabytes a second of a large body, answers that are cut off at the end included; processor time is that
     of a megabyte."""
     said, used = _wrk([url], connections, seconds, pids)
-    read, unit = re.search(r"([\d.]+)(KB|MB|GB) read", said).groups()  # type: ignore[union-attr]
-    megabytes = float(read) * {"KB": 2**10, "MB": 2**20, "GB": 2**30}[unit] / 1e6
-    return Sample(megabytes / seconds, used / megabytes * 1e6 if pids else None)
+    rate, read = (
+        _megabytes(pattern, said) for pattern in (r"Transfer/sec: +([\d.]+)(.)?B", r"([\d.]+)(.)?B read")
+    )
+    return Sample(rate, used / read * 1e6 if pids else None)
 
 
 def _wrk(arguments: list[str], connections: int, seconds: float, pids: Sequence[int]) -> tuple[str, float]:
@@ -255,16 +257,30 @@ def statements(script: str, connection: dict[str, str], seconds: float, clients:
 
 
 def _run_for(command: list[str], seconds: float) -> str:
-    """Run a program, interrupt it after so long, and return what it printed."""
+    """Run a program, interrupt it after so long, and return what it printed. wrk does not notice a signal that comes
+    before it has begun to wait, so it gets more than one; and it is run for longer if it did not expect one at all."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        try:
-            said, _ = process.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            process.send_signal(2)  # SIGINT
-            said, _ = process.communicate(timeout=60)
+        for timeout in (seconds, *itertools.repeat(1.0, END_SECONDS)):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                said, _ = process.communicate(timeout=timeout)
+                break
+            process.send_signal(signal.SIGINT)
+        else:
+            process.kill()
+            raise RuntimeError(f"{command[0]} does not end.")
+    if process.returncode == -signal.SIGINT and seconds < SLOWEST:
+        return _run_for(command, 4 * seconds)
     if process.returncode != 0:
         raise RuntimeError(f"{command[0]} failed: {said.strip()}")
     return said
+
+
+def _megabytes(pattern: str, text: str) -> float:
+    """Return a number of bytes that wrk has printed: `1.50G` and such are powers of 1,024."""
+    match = re.search(pattern, text)
+    if match is None:
+        raise RuntimeError(f"No bytes in: {text}")
+    return float(match[1]) * 1024.0 ** " KMGT".index(match[2] or " ") / 1e6
 
 
 def _figure(pattern: str, text: str) -> float:

@@ -90,11 +90,6 @@ class Bench(ExitStack):
 Make = Callable[[Bench], AbstractContextManager[T]]
 
 
-def with_rounds(size: Size, rounds: int) -> Size:
-    """Return the same size with another number of rounds."""
-    return attrs.evolve(size, rounds=rounds)
-
-
 class NotMeasured(Exception):
     """What is compared with is missing on this machine; the text is one sentence that says what."""
 
@@ -238,44 +233,34 @@ WARM_UP = 0.25
 def measure_row(row: Row, group: str, bench: Bench) -> Outcome:
     """Measure a row; each round begins with another side than the one before it. If it fails, the outcome says why, and
     the other rows are measured all the same."""
-    try:
-        return _measure(row, group, bench)
-    except Exception as problem:
-        first = (str(problem).splitlines() or [type(problem).__name__])[0]
-        return _outcome(row, group, {}, dict.fromkeys((OURS, *row.aims), f"it failed: {first}"))
-
-
-def _measure(row: Row, group: str, bench: Bench) -> Outcome:
+    sides: Sides = dict.fromkeys((OURS, *row.aims), NotMeasured())
+    found: dict[str, Side] = {}
+    problem = ""
     try:
         sides = row.sides(bench)
+        found = _rounds(row, sides, bench)
     except NotMeasured as reason:
-        return _outcome(row, group, {}, {name: str(reason) for name in (OURS, *row.aims)})
-    working = {name: side for name, side in sides.items() if not isinstance(side, NotMeasured)}
-    reasons = {name: str(side) for name, side in sides.items() if isinstance(side, NotMeasured)}
-    try:
-        return _outcome(row, group, _rounds(row, working, bench), reasons)
-    except NotMeasured as reason:
-        return _outcome(row, group, {}, reasons | dict.fromkeys(working, str(reason)))
+        problem = str(reason)
+    except Exception as failure:
+        problem = f"it failed: {(str(failure).splitlines() or [type(failure).__name__])[0]}"
+    ours, *others = (
+        found.get(name)
+        or Side(name, aim=row.aims.get(name), reason=(isinstance(side, NotMeasured) and str(side)) or problem)
+        for name, side in sides.items()
+    )
+    return Outcome(row.name, group, row.what, row.unit, row.less_is_better, row.most, ours, others)
 
 
-def _rounds(row: Row, sides: dict[str, Measure], bench: Bench) -> dict[str, Side]:
-    found = {name: Side(name, aim=row.aims.get(name)) for name in sides}
+def _rounds(row: Row, sides: Sides, bench: Bench) -> dict[str, Side]:
+    measures = {name: side for name, side in sides.items() if not isinstance(side, NotMeasured)}
     if row.warmed_up:
-        for measure in sides.values():
+        for measure in measures.values():
             measure(min(WARM_UP, bench.size.seconds))
+    found = {name: Side(name, aim=row.aims.get(name)) for name in measures}
     for number in range(min(bench.size.rounds, row.most_rounds or bench.size.rounds)):
-        for name in list(sides)[:: -1 if number % 2 else 1]:
-            sample = sides[name](bench.size.seconds)
+        for name in list(measures)[:: -1 if number % 2 else 1]:
+            sample = measures[name](bench.size.seconds)
             found[name].values.append(sample.value)
             if sample.cpu is not None:
                 found[name].cpu.append(sample.cpu)
     return found
-
-
-def _outcome(row: Row, group: str, found: dict[str, Side], reasons: dict[str, str]) -> Outcome:
-    missing = {name: Side(name, aim=row.aims.get(name), reason=text) for name, text in reasons.items()}
-    sides = {**found, **missing}
-    ours = sides.pop(OURS)
-    return Outcome(
-        row.name, group, row.what, row.unit, row.less_is_better, row.most, ours, list(sides.values())
-    )

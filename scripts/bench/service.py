@@ -18,18 +18,22 @@ import psycopg2
 from api_server.state.database import connect
 from api_server.state.migrate import migrate
 from common import logs
-from forgelet.local.embedded_postgres import DATABASE, ROLE, SUPERUSER, Cluster, temporary_cluster
+from forgelet.local.embedded_postgres import DATABASE, ROLE, Cluster, temporary_cluster
+from forgelet.local.variables import API
 from forgelet.testing.api import Api, Connections
 from scripts.bench import filling
 from scripts.bench.measuring import listening
 from scripts.bench.runs import Bench
 from scripts.harness.contents import commit_values, new_user
+from scripts.harness.processes import server_variables
 from tests.support.forge import Forge, running_forge
 from tests.support.ports import free_port
 
 POOL = 10
 TOKEN = "flpat-benchmark-token"  # of a database that lives as long as the measurement
 HEADERS = {"PRIVATE-TOKEN": TOKEN}
+#: Much longer than users wait, in seconds: what takes so long is to be measured, not to be refused.
+TIMEOUT = 900
 
 
 @attrs.frozen
@@ -57,11 +61,11 @@ def running(cluster: Cluster, folder: Path, **settings: str) -> Iterator[Running
         "DATABASE_POOL": str(POOL),
         "JOBS_RATE_LIMIT": "0",
     } | settings
-    environment = {**os.environ, **{f"FORGELET_API_{name}": value for name, value in values.items()}}
+    environment = server_variables(API, values)
     command = [sys.executable, "-m", "api_server"]
     with (
         listening(command, port, folder / "log", environment, path="/-/readiness") as pid,
-        contextlib.closing(Connections(f"http://127.0.0.1:{port}")) as connections,
+        contextlib.closing(Connections(f"http://127.0.0.1:{port}", timeout=TIMEOUT)) as connections,
     ):
         yield Running(Api(connections, TOKEN), pid, postmaster(cluster))
 
@@ -102,9 +106,8 @@ def prepared_script(log: str) -> str:
 
 def _set_logging(cluster: Cluster, which: str) -> None:
     """Set which statements new connections write to PostgreSQL's log."""
-    with contextlib.closing(psycopg2.connect(cluster.url(role=SUPERUSER))) as connection:
-        connection.autocommit = True
-        connection.cursor().execute(f"ALTER DATABASE {DATABASE} SET log_statement = '{which}'")
+    with filling.superuser(cluster) as cursor:
+        cursor.execute(f"ALTER DATABASE {DATABASE} SET log_statement = '{which}'")
 
 
 def connection(cluster: Cluster) -> dict[str, str]:
@@ -303,15 +306,7 @@ async def _fill_jobs(cluster: Cluster, ids: dict[str, int], jobs: int) -> None:
 def _furnish(cluster: Cluster, ids: dict[str, int], bench: Bench) -> dict[str, int]:
     filling.fill_events(cluster, bench.size.events, project_id=ids["project_id"], group_id=ids["group_id"])
     text = resources.files("scripts.bench").joinpath("service_data.sql").read_text()
-    with contextlib.closing(psycopg2.connect(cluster.url())) as connection, connection.cursor() as cursor:
+    with filling.superuser(cluster) as cursor:
         cursor.execute(text, {**ids, "projects": bench.size.projects})
-        connection.commit()
-        cursor.execute(IDS, ids)
-        found = cursor.fetchone()
-        assert found is not None
-        assert cursor.description is not None
-        names = [column.name for column in cursor.description]
-        connection.commit()
-        connection.autocommit = True
         cursor.execute("VACUUM (ANALYZE)")
-    return dict(zip(names, found, strict=True))
+    return filling.row_of(cluster, IDS, ids)

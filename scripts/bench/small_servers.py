@@ -1,10 +1,9 @@
 """Small servers that are measured with, each in a process of its own:
 
-- `python -m scripts.bench.small_servers origin` serves bodies of the sizes that their paths name, to edges and caches;
-- `... receiver` takes deliveries: `/fast` answers at once, `/hang` never;
-- `... bare FOLDER` answers `/NAME` with that file's bytes as JSON from memory: no log, no middleware.
-
-Each prints its port when it listens.
+- `python -m scripts.bench.small_servers PORT origin` serves bodies of the sizes that their paths name, to edges and
+  caches;
+- `... PORT receiver` takes deliveries: `/fast` answers at once, `/hang` never;
+- `... PORT bare FOLDER` answers `/NAME` with that file's bytes as JSON from memory: no log, no middleware.
 """
 
 import asyncio
@@ -95,21 +94,13 @@ def bare(folder: Path) -> web.Application:
     return app
 
 
-async def _serve(app: web.Application) -> None:
-    """Serve until the process is ended."""
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    print(runner.addresses[0][1], flush=True)
-    await asyncio.Event().wait()
-
-
 if __name__ == "__main__":
-    name, *arguments = sys.argv[1:]
+    port, name, *arguments = sys.argv[1:]
     servers: dict[str, Callable[..., web.Application]] = {
         "origin": origin,
         "receiver": receiver,
         "bare": bare,
     }
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:
-        loop.run(_serve(servers[name](*map(Path, arguments))))
+    app = servers[name](*map(Path, arguments))
+    loop = uvloop.new_event_loop()
+    web.run_app(app, host="127.0.0.1", port=int(port), access_log=None, print=None, loop=loop)

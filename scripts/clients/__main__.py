@@ -9,7 +9,6 @@ import click
 
 from common.config_errors import Command, ConfigError
 from forgelet.testing import starting
-from scripts.clients import outcomes as expected
 from scripts.clients import outcomes as report
 from scripts.clients.suites import SUITES
 
@@ -42,14 +41,13 @@ def clients(suite: str, folder: Path) -> None:
     try:
         with (
             tempfile.TemporaryDirectory(prefix="forgelet-clients-") as reports,
-            starting.running("--no-edge", *tests.options) as forgelet,
+            starting.running("--no-edge", *tests.written.options) as forgelet,
         ):
             outcomes = tests.run(folder, forgelet, Path(reports))
     except starting.CannotStart as problem:
         raise ConfigError(str(problem)) from None
-    written = expected.read(suite)
     click.echo(report.table(outcomes))
-    changes = report.changes(outcomes, written)
+    changes = report.changes(outcomes, tests.written)
     for change in changes:
         click.echo(change)
     click.echo(f"{len(changes)} changes." if changes else "As written down.")

@@ -152,8 +152,11 @@ class Reason:
 
 @attrs.frozen
 class Expected:
-    """`client` has its version; `passed` and `skipped` are numbers of tests by file. Of a program of ours, `calls` are
-    those that work, by their area."""
+    """What is known of a suite. `client` has its version; `passed` and `skipped` are numbers of tests by file. Of a
+    program of ours, `calls` are those that work, by their area, and `command` is how it is run.
+
+    `needs` are files below the folder that is named, or absolute ones, with what to do if one is missing; `program` has
+    to be installed; `options` are further ones of the server."""
 
     client: str
     tests: str
@@ -161,6 +164,10 @@ class Expected:
     skipped: dict[str, int]
     reasons: list[Reason]
     calls: dict[str, list[str]] = attrs.field(factory=dict)
+    command: list[str] = attrs.field(factory=list)
+    needs: dict[str, str] = attrs.field(factory=dict)
+    program: str | None = None
+    options: list[str] = attrs.field(factory=list)
 
     @property
     def failing(self) -> dict[str, Reason]:

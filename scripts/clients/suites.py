@@ -1,48 +1,55 @@
-"""How each suite is run: what has to be there, its command, and what its report says.
-
-A suite is the tests of a client's authors, in a checkout of it, or a program of ours that uses an installed client.
-"""
+"""How the suites of `expected/` are run, and what their reports say: the tests of a client's authors, in a checkout of
+it, or a program of ours that uses an installed client."""
 
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import attrs
 
 from common.config_errors import ConfigError
 from forgelet.testing.server import Forgelet
-from scripts.clients.outcomes import Outcome, from_calls, from_junit, from_playbook, from_tap, from_vitest
+from scripts.clients.outcomes import (
+    FOLDER,
+    Expected,
+    Outcome,
+    from_calls,
+    from_junit,
+    from_playbook,
+    from_tap,
+    from_vitest,
+    read,
+)
 
 PLUGINS = Path(__file__).with_name("plugins")
 PROGRAMS = Path(__file__).with_name("programs")
-#: Where Debian's packages have the sources of libraries for Go.
-GOPATH = Path("/usr/share/gocode")
 #: Longer than the longest suite takes on a small machine.
 TIMEOUT_SECONDS = 1800
 #: Set for the test that signs in on a page.
 ROOT_PASSWORD = "correct-horse-battery-9"
 
 
+Run = Callable[[Path, Forgelet, Path], list[Outcome]]
+
+
 @attrs.frozen
 class Suite:
-    """`needs` are files below the folder that is named (a checkout, or where a client is installed), or absolute ones,
-    with what to do where one is missing; `run` is given that folder, a server and a folder for reports. `options` are
-    further ones of the server."""
+    """`run` is given the folder that is named (a checkout, or where a client is installed), a server and a folder for
+    reports."""
 
-    title: str
-    needs: Mapping[str, str]
-    run: Callable[[Path, Forgelet, Path], list[Outcome]]
-    program: str | None = None
-    options: tuple[str, ...] = ()
+    written: Expected
+    run: Run
 
     def check(self, folder: Path) -> None:
-        """Raise `ConfigError` where something is missing."""
-        if self.program and shutil.which(self.program) is None:
-            raise ConfigError(f"The program {self.program} was not found; install it and try again")
-        for path, what_to_do in self.needs.items():
+        """Raise `ConfigError` if something is missing."""
+        program = self.written.program
+        if program and shutil.which(program) is None:
+            raise ConfigError(f"The program {program} was not found; install it and try again")
+        for path, what_to_do in self.written.needs.items():
             if not (folder / path).exists():
                 raise ConfigError(f"{folder} has no {path}: {what_to_do}")
 
@@ -101,15 +108,11 @@ def _perl(checkout: Path, forgelet: Forgelet, _folder: Path) -> list[Outcome]:
     return found
 
 
-def _program(*command: str) -> Callable[[Path, Forgelet, Path], list[Outcome]]:
-    """Run a program of ours; `{folder}` in its `command` is the folder that was named."""
-
-    def run(checkout: Path, forgelet: Forgelet, folder: Path) -> list[Outcome]:
-        words = [word.format(folder=checkout) for word in command]
-        done = _ran(words, PROGRAMS, TMPDIR=str(folder), GOCACHE=str(folder / "go"), **_server(forgelet))
-        return from_calls(done.stdout, done.returncode, done.stderr)
-
-    return run
+def _program(command: Sequence[str], checkout: Path, forgelet: Forgelet, folder: Path) -> list[Outcome]:
+    """Run a program of ours; `{folder}` in its `command` is the folder that was named, `{python}` our interpreter."""
+    words = [word.format(folder=checkout, python=sys.executable) for word in command]
+    done = _ran(words, PROGRAMS, TMPDIR=str(folder), GOCACHE=str(folder / "go"), **_server(forgelet))
+    return from_calls(done.stdout, done.returncode, done.stderr)
 
 
 def _ansible(checkout: Path, forgelet: Forgelet, folder: Path) -> list[Outcome]:
@@ -154,78 +157,14 @@ def _written(report: Path) -> Path:
     return report
 
 
-def _mcp(package: str) -> Suite:
-    return Suite(
-        package,
-        {f"node_modules/{package}": f"name a folder where npm has installed {package}"},
-        _program("node", "mcp.mjs", "{folder}", package),
-        "node",
-        _RUNNER,
-    )
-
-
-#: Jobs come to their end.
-_RUNNER = ("--runner",)
-
-SUITES = {
-    "python-gitlab": Suite(
-        "python-gitlab",
-        {
-            "tests/functional/conftest.py": "name a checkout of python-gitlab",
-            ".venv/bin/gitlab": "install it and its requirements-docker.txt into .venv there",
-        },
-        _python_gitlab,
-    ),
-    "gitbeaker": Suite(
-        "gitbeaker",
-        {
-            "packages/rest/test/e2e/nodejs": "name a checkout of gitbeaker",
-            "node_modules/vitest/vitest.mjs": "run pnpm install there",
-            "packages/cli/dist/index.mjs": "run pnpm build there",
-        },
-        _gitbeaker,
-        program="node",
-    ),
-    "perl": Suite(
-        "GitLab::API::v4", {"t/regression.t": "name a checkout of GitLab-API-v4"}, _perl, program="perl"
-    ),
-    "ruby-gitlab": Suite("Ruby's gitlab", {}, _program("ruby", "ruby_gitlab.rb"), "ruby", _RUNNER),
-    "go-gitlab": Suite(
-        "go-gitlab",
-        {f"{GOPATH}/src/github.com/xanzy/go-gitlab": "install golang-github-xanzy-go-gitlab-dev"},
-        _program("env", f"GOPATH={GOPATH}", "GO111MODULE=off", "go", "run", "go_gitlab.go"),
-        "go",
-        _RUNNER,
-    ),
-    "dulwich": Suite(
-        "dulwich",
-        {"bin/dulwich": "name a virtual environment with dulwich in it"},
-        _program("{folder}/bin/python", "dulwich_git.py"),
-    ),
-    "isomorphic-git": Suite(
-        "isomorphic-git",
-        {"node_modules/isomorphic-git": "name a folder where npm has installed isomorphic-git"},
-        _program("node", "isomorphic_git.mjs", "{folder}"),
-        "node",
-    ),
-    "git-lfs": Suite("git-lfs", {}, _program(sys.executable, "git_lfs.py"), "git-lfs"),
-    "semantic-release": Suite(
-        "semantic-release",
-        {
-            f"node_modules/{name}": f"name a folder where npm has installed {name}"
-            for name in ("semantic-release", "@semantic-release/gitlab")
-        },
-        _program("node", "semantic_release.mjs", "{folder}"),
-        "node",
-    ),
-    "mcp-gitlab": _mcp("@zereight/mcp-gitlab"),
-    "mcp-server-gitlab": _mcp("@modelcontextprotocol/server-gitlab"),
-    "ansible": Suite(
-        "Ansible's community.general",
-        {
-            "bin/ansible-playbook": "name a virtual environment with ansible in it",
-            "bin/gitlab": "install python-gitlab there too",
-        },
-        _ansible,
-    ),
+#: How suites are run that are no program of ours.
+_RUNS: Mapping[str, Run] = {
+    "python-gitlab": _python_gitlab,
+    "gitbeaker": _gitbeaker,
+    "perl": _perl,
+    "ansible": _ansible,
+}
+SUITES: Mapping[str, Suite] = {
+    name: Suite(written, _RUNS.get(name) or partial(_program, written.command))
+    for name, written in ((file.stem, read(file.stem)) for file in sorted(FOLDER.glob("*.toml")))
 }

@@ -44,7 +44,9 @@ class Options:
     "--kills", default=0, help="So many kills of the server's whole tree, and of the edge, instead."
 )
 @click.option("--soak", "soak_minutes", default=0.0, help="So many minutes of load without a fault, instead.")
-@click.option("--fleet", is_flag=True, help=f"On {FLEET}, as on several machines, whatever the fault needs.")
+@click.option(
+    "--fleet", is_flag=True, help=f"On {FLEET.title}, as on several machines, whatever the fault needs."
+)
 @click.option("--seed", type=int, help="Of an earlier run, for the same faults in the same order.")
 @click.option("--keep-logs", type=click.Path(path_type=Path), help="A folder for the logs of all processes.")
 def main(
@@ -75,7 +77,7 @@ async def _main(options: Options) -> bool:
     """Return whether something is wrong."""
     if options.soak or options.kills:
         if reason := options.shape.hindrance():
-            raise click.UsageError(f"{options.shape}: {reason}.")
+            raise click.UsageError(f"{options.shape.title}: {reason}.")
         return await _run_on(options.shape, options, [], 0)
     by_shape: dict[Shape, list[str]] = {}
     for shape in (ALONE, WITH_S3, FLEET):
@@ -100,8 +102,7 @@ async def _run_on(shape: Shape, options: Options, names: list[str], seconds: flo
             click.echo(f"\n{report}\n\n{report.findings(logs)}")
         finally:
             if options.keep_logs is not None:
-                name = {ALONE: "with-files", WITH_S3: "with-s3", FLEET: "fleet"}[shape]
-                shutil.copytree(logs, options.keep_logs / name, dirs_exist_ok=True)
+                shutil.copytree(logs, options.keep_logs / shape.name, dirs_exist_ok=True)
         return report.failed
 
 

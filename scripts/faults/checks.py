@@ -70,8 +70,8 @@ async def _replica_is_in_step(environment: Environment) -> None:
         return
     if not await replication.caught_up():
         environment.ledger.find("the replica does not catch up with the primary when all is over")
-    for api, url in zip(environment.apis, environment.urls, strict=False):
-        if not await _answers_by_replica(environment, url):
+    for api in environment.apis:
+        if not await _answers_by_replica(environment, api.url):
             environment.ledger.find(f"{api.name}: the replica has answered nothing since it started")
 
 

@@ -12,14 +12,14 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import attrs
-import psycopg2
 
 from forgelet.local.data_directory import DataDirectory
 from forgelet.local.embedded_postgres import DATABASE, ROLE, SUPERUSER, Cluster, make_folder
 from forgelet.local.processes import Account
 from scripts.faults import surroundings
 from scripts.faults.surroundings import Proxy, Shape
-from scripts.harness.processes import KeptPostgres, KeptProcess, KeptProgram, retry_until, wait_until
+from scripts.harness.databases import autocommitting
+from scripts.harness.processes import KeptProcess, KeptProgram, retry_until, wait_until
 from tests.support import pgbouncer, standbys
 from tests.support.ports import free_port
 
@@ -195,8 +195,12 @@ def _disk(data: DataDirectory, name: str, stack: contextlib.AsyncExitStack) -> P
 async def _primary(data: DataDirectory, stack: contextlib.AsyncExitStack) -> Server:
     folder, password = _disk(data, "postgres", stack), data.secret("postgres-password")
     cluster = Cluster(folder, password, durable=True)
+    # Its start blocks, and a child ends with the thread that has started it.
     thread = stack.enter_context(ThreadPoolExecutor(max_workers=1))
-    postgres = KeptPostgres(data.part("logs"), cluster, thread)
+    loop = asyncio.get_running_loop()
+    postgres = KeptProcess(
+        "postgresql", data.part("logs"), lambda log: loop.run_in_executor(thread, cluster.start, log)
+    )
     await stack.enter_async_context(postgres)
     if not await wait_until(lambda: postgres.pid, READY_SECONDS):
         raise RuntimeError(f"PostgreSQL did not start: {postgres.newest_log().read_text()}")
@@ -224,8 +228,7 @@ def _settings(replication: Replication, url: str, pooler: Pooler | None) -> dict
 
 def _bounded(cluster: Cluster) -> None:
     """Bound PostgreSQL's write-ahead log, so that it fits on its small disk."""
-    with contextlib.closing(psycopg2.connect(cluster.url("postgres", SUPERUSER))) as connection:
-        connection.autocommit = True
+    with autocommitting(cluster.url("postgres", SUPERUSER)) as cursor:
         for name, value in (("max_wal_size", "128MB"), ("min_wal_size", "32MB")):
-            connection.cursor().execute(f"ALTER SYSTEM SET {name} = '{value}'")
-        connection.cursor().execute("SELECT pg_reload_conf()")
+            cursor.execute(f"ALTER SYSTEM SET {name} = '{value}'")
+        cursor.execute("SELECT pg_reload_conf()")

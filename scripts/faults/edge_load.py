@@ -126,10 +126,8 @@ class Visibility(Worker):
 
     async def prepare(self) -> None:
         await self.create_project(PRIVATE, visibility="public")
-        commit = commit_values("main", {"secret.txt": "for members only\n" * 100})
-        await self.owner.ask(
-            "prepare", "POST", f"/projects/{OWNER}%2F{PRIVATE}/repository/commits", json=commit
-        )
+        files = {"secret.txt": "for members only\n" * 100}
+        await self.commit(f"/projects/{OWNER}%2F{PRIVATE}", "main", files)
 
     async def once(self) -> None:
         for _ in range(2):

@@ -4,7 +4,6 @@ import abc
 import asyncio
 import contextlib
 import itertools
-import os
 import sys
 import tempfile
 from collections import Counter
@@ -17,9 +16,10 @@ import aiohttp
 import attrs
 
 from forgelet.local.data_directory import DataDirectory
+from forgelet.local.variables import API, EDGE, Program
 from forgelet.testing.api import Api, Connections, answers
 from scripts.faults import surroundings
-from scripts.faults.client import TIMEOUT, Client, Ledger
+from scripts.faults.client import TIMEOUT, Answer, Client, Ledger
 from scripts.faults.databases import Databases, running_databases
 from scripts.faults.surroundings import (
     ALONE,
@@ -34,45 +34,56 @@ from scripts.faults.surroundings import (
     object_store_settings,
     running_outside,
 )
-from scripts.harness.contents import new_user
-from scripts.harness.processes import KeptProcess, KeptProgram, retry_until
+from scripts.harness.contents import commit_values, new_user
+from scripts.harness.processes import KeptProcess, KeptProgram, retry_until, server_variables
 from tests.support.ports import free_port
 
 #: After which a job whose runner never came back goes to another; a minute is long to wait for at the end of a run.
 HAND_OUT_SECONDS = 15
 
 
-@attrs.frozen
-class Ports:
-    """Ports of loopback. Everybody reaches the servers by the balancer, the edges too."""
+class Server(KeptProgram):
+    """An API server or an edge, on a port of loopback."""
 
-    balancer: int
-    apis: Sequence[int]
-    edges: Sequence[int]
-
-    @classmethod
-    def free(cls, shape: Shape) -> "Ports":
-        return cls(
-            free_port(), [free_port() for _ in shape.api_names], [free_port() for _ in shape.edge_names]
+    def __init__(
+        self, data: DataDirectory, name: str, module: str, program: Program[Any], settings: Mapping[str, str]
+    ) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        values = {"PORT": str(self.port), "LOG_FORMAT": "json", **settings}
+        super().__init__(
+            name,
+            data.part("logs"),
+            [sys.executable, "-P", "-m", module],
+            environment=server_variables(program, values) | {"PYTHONPATH": str(Path(__file__).parents[2])},
+            cwd=data.path,
         )
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.balancer}"
+
+def new_edge(data: DataDirectory, name: str, url: str) -> Server:
+    """Return an edge that has not been started. `url` is the balancer's, by which everybody reaches the API servers."""
+    settings = {
+        "DATA_DIR": str(data.part(name)),
+        "ORIGIN": url,
+        "STORAGE_TOKEN_FILE": data.file_with_secret("edge-storage-token"),
+        "PURGE_TOKEN_FILE": data.file_with_secret("edge-purge-token"),
+        "DISK_BYTES": str(surroundings.EDGE_BYTES),
+        "MEMORY_OBJECT_BYTES": str(surroundings.EDGE_MEMORY_OBJECT_BYTES),
+    }
+    return Server(data, name, "storage_edge", EDGE, settings)
 
 
-def programs_of(
-    data: DataDirectory, shape: Shape, ports: Ports, databases: Databases
-) -> tuple[list[KeptProgram], list[KeptProgram]]:
-    """Return the servers and the edges, none of which has been started."""
-    purging = data.file_with_secret("edge-purge-token")
-    api = {
+def new_api(
+    data: DataDirectory, name: str, url: str, databases: Databases, edges: Sequence[Server]
+) -> Server:
+    """Return an API server that has not been started."""
+    settings = {
         "DATA_DIR": str(data.part("api")),
         **databases.settings,
         "ROOT_TOKEN_FILE": data.file_with_secret("root-token", prefix="flpat-"),
-        "EXTERNAL_URL": ports.url,
-        "EDGE_URLS": ",".join(f"http://127.0.0.1:{port}" for port in ports.edges),
-        "EDGE_PURGE_TOKEN_FILE": purging,
+        "EXTERNAL_URL": url,
+        "EDGE_URLS": ",".join(edge.url for edge in edges),
+        "EDGE_PURGE_TOKEN_FILE": data.file_with_secret("edge-purge-token"),
         "ALLOW_LOCAL_REQUESTS": "true",
         "DISK_RESERVE": str(surroundings.RESERVE),
         # The load is one user's, from one address, and nobody's patience is tried.
@@ -80,40 +91,7 @@ def programs_of(
         "RUNNER_POLL_TIMEOUT": "2",
         "HAND_OUT_TIMEOUT": str(HAND_OUT_SECONDS),
     }
-    edge = {
-        "ORIGIN": ports.url,
-        "STORAGE_TOKEN_FILE": data.file_with_secret("edge-storage-token"),
-        "PURGE_TOKEN_FILE": purging,
-        "DISK_BYTES": str(surroundings.EDGE_BYTES),
-        "MEMORY_OBJECT_BYTES": str(surroundings.EDGE_MEMORY_OBJECT_BYTES),
-    }
-    servers = [
-        _program(data, name, "api_server", "API", port, api)
-        for name, port in zip(shape.api_names, ports.apis, strict=True)
-    ]
-    edges = [
-        _program(data, name, "storage_edge", "EDGE", port, {"DATA_DIR": str(data.part(name)), **edge})
-        for name, port in zip(shape.edge_names, ports.edges, strict=True)
-    ]
-    return servers, edges
-
-
-def _program(
-    data: DataDirectory, name: str, module: str, prefix: str, port: int, settings: Mapping[str, str]
-) -> KeptProgram:
-    values = {"PORT": str(port), "LOG_FORMAT": "json", **settings}
-    others = {name: value for name, value in os.environ.items() if not name.startswith("FORGELET_")}
-    return KeptProgram(
-        name,
-        data.part("logs"),
-        [sys.executable, "-P", "-m", module],
-        environment={
-            **others,
-            "PYTHONPATH": str(Path(__file__).parents[2]),
-            **{f"FORGELET_{prefix}_{setting}": value for setting, value in values.items()},
-        },
-        cwd=data.path,
-    )
+    return Server(data, name, "api_server", API, settings)
 
 
 READY_SECONDS = 60.0
@@ -128,8 +106,8 @@ class Environment:
     data: DataDirectory
     ledger: Ledger
     #: All of them on one folder and one database; a balancer spreads connections over those that listen.
-    apis: Sequence[KeptProgram]
-    edges: Sequence[KeptProgram]
+    apis: Sequence[Server]
+    edges: Sequence[Server]
     databases: Databases
     outside: Outside
     #: The API servers' own, where they could be given one.
@@ -141,8 +119,6 @@ class Environment:
     nobody: Client
     #: At each edge.
     strangers: Sequence[Client]
-    #: Of each process that says whether it is ready.
-    urls: Sequence[str]
 
     def git_url(self, project: str) -> str:
         """Return the URL of a project's repository for its owner."""
@@ -150,13 +126,9 @@ class Environment:
         return f"http://{OWNER}:{self.owner.token}@{host}/{OWNER}/{project}.git"
 
     @property
-    def api(self) -> KeptProgram:
+    def api(self) -> Server:
         """The first, or only, API server."""
         return self.apis[0]
-
-    @property
-    def edge(self) -> KeptProgram:
-        return self.edges[0]
 
     @property
     def stranger(self) -> Client:
@@ -166,18 +138,14 @@ class Environment:
     def kept(self) -> tuple[KeptProcess, ...]:
         return *self.apis, *self.edges, *self.databases.kept
 
-    async def serve(self) -> bool:
-        """Return whether all API servers become ready within a minute."""
-        return await _are_ready(self.urls[: len(self.apis)])
-
     async def ready(self) -> bool:
-        """Return whether the edges do, too."""
-        return await _are_ready(self.urls)
+        """Return whether all servers become ready within a minute."""
+        return await _are_ready([*self.apis, *self.edges])
 
 
-async def _are_ready(urls: Sequence[str]) -> bool:
+async def _are_ready(servers: Sequence[Server]) -> bool:
     async def look() -> bool:
-        return all([await asyncio.to_thread(answers, f"{url}/-/readiness") for url in urls])
+        return all([await asyncio.to_thread(answers, f"{server.url}/-/readiness") for server in servers])
 
     return await retry_until(look, READY_SECONDS, pause=0.2)
 
@@ -197,10 +165,12 @@ async def running_environment(
         names = await stack.enter_async_context(name_server())
         around = await stack.enter_async_context(running_outside(NAME if names else "127.0.0.1"))
         store = await stack.enter_async_context(object_store(data.part("logs"))) if shape.s3 else None
-        report(f"Starting {shape} ...")
+        report(f"Starting {shape.title} ...")
         databases = await stack.enter_async_context(running_databases(data, shape))
-        ports = Ports.free(shape)
-        apis, edges = programs_of(data, shape, ports, databases)
+        balancer = free_port()
+        url = f"http://127.0.0.1:{balancer}"
+        edges = [new_edge(data, name, url) for name in shape.edge_names]
+        apis = [new_api(data, name, url, databases, edges) for name in shape.api_names]
         for api in apis:
             if names is not None:
                 api.command = names.command(data.path.parent, api.command)
@@ -208,8 +178,8 @@ async def running_environment(
                 api.environment |= object_store_settings(store)
         for program in (*apis, *edges):
             await stack.enter_async_context(program)
-        await stack.enter_async_context(Proxy(ports.balancer, balanced(ports.apis)))
-        root = Client(http, "api", f"{ports.url}/api/v4", ledger, data.secret("root-token", prefix="flpat-"))
+        await stack.enter_async_context(Proxy(balancer, balanced([api.port for api in apis])))
+        root = Client(http, "api", f"{url}/api/v4", ledger, data.secret("root-token", prefix="flpat-"))
         environment = Environment(
             folder=data.path.parent,
             data=data,
@@ -223,21 +193,18 @@ async def running_environment(
             root=root,
             owner=root,
             nobody=attrs.evolve(root, token=""),
-            strangers=[
-                Client(http, edge.name, f"http://127.0.0.1:{port}", ledger, may_say={502, 504})
-                for edge, port in zip(edges, ports.edges, strict=True)
-            ],
-            urls=[f"http://127.0.0.1:{port}" for port in (*ports.apis, *ports.edges)],
+            strangers=[Client(http, edge.name, edge.url, ledger, may_say={502, 504}) for edge in edges],
         )
-        _started(apis, await environment.serve())
-        token = await asyncio.to_thread(_set_up, ports.url, root.token, environment.stranger.base, data)
-        _started(edges, await environment.ready())  # which they are once the service knows their token
+        await _wait_for_start(apis)
+        token = await asyncio.to_thread(_set_up, url, root.token, environment.stranger.base, data)
+        await _wait_for_start(edges)  # they are ready once the service knows their token
         yield attrs.evolve(environment, owner=attrs.evolve(root, token=token))
 
 
-def _started(kept: Sequence[KeptProcess], are_ready: bool) -> None:
-    if not are_ready:
-        logs = "\n".join(program.newest_log().read_text()[-3000:] for program in kept)
+async def _wait_for_start(servers: Sequence[Server]) -> None:
+    """Wait until they are ready. Raise RuntimeError if they are not within a minute."""
+    if not await _are_ready(servers):
+        logs = "\n".join(server.newest_log().read_text()[-3000:] for server in servers)
         raise RuntimeError(f"The service did not start: {logs}")
 
 
@@ -298,6 +265,13 @@ class Worker(abc.ABC):
     async def present(self) -> Present:
         """Count what is there after the last fault, when nobody else works any more."""
         return {}
+
+    async def commit(
+        self, project: str, branch: str, files: Mapping[str, str], kind: str = "prepare", **others: str
+    ) -> Answer | None:
+        """Ask for a commit with these files; the `others` are those of `commit_values`."""
+        path = f"{project}/repository/commits"
+        return await self.owner.ask(kind, "POST", path, json=commit_values(branch, files, **others))
 
     async def create_project(self, name: str, **values: object) -> Any:
         answer = await self.owner.ask("prepare", "POST", "/projects", json={"name": name, **values})

@@ -1,4 +1,4 @@
-"""The faults: each coroutine in `FAULTS` breaks something, holds it broken for a while, and mends it."""
+"""The faults: each in `FAULTS` breaks something, holds it broken for a while, and mends it."""
 
 import asyncio
 import signal
@@ -11,7 +11,7 @@ import attrs
 
 from scripts.faults import surroundings
 from scripts.faults.environment import Environment
-from scripts.faults.surroundings import ALONE, FLEET, MISBEHAVIOUR, NOBODY, WITH_S3, Shape
+from scripts.faults.surroundings import ALONE, FLEET, MISBEHAVIOUR, NOBODY, WITH_S3, Proxy, Shape
 
 
 async def _hold(thing: object, random: Random, least: float, most: float, **values: object) -> None:
@@ -25,22 +25,18 @@ async def _hold(thing: object, random: Random, least: float, most: float, **valu
 
 
 async def kill_server(environment: Environment, random: Random) -> None:
-    """kill -9 of an API server; its gits go on for a moment."""
-    random.choice(environment.apis).kill()
+    random.choice(environment.apis).kill()  # its gits go on for a moment
 
 
 async def kill_tree(environment: Environment, random: Random) -> None:
-    """kill -9 of an API server and everything below it in one moment."""
     random.choice(environment.apis).kill_tree()
 
 
 async def kill_edge(environment: Environment, random: Random) -> None:
-    """kill -9 of an edge."""
     random.choice(environment.edges).kill()
 
 
 async def kill_postgres(environment: Environment, _: Random) -> None:
-    """kill -9 of the postmaster and all of its backends."""
     environment.databases.postgres.kill_tree()
 
 
@@ -62,7 +58,6 @@ async def freeze_postgres(environment: Environment, random: Random) -> None:
 
 
 async def kill_pooler(environment: Environment, _: Random) -> None:
-    """kill -9 of PgBouncer."""
     assert environment.databases.pooler is not None
     environment.databases.pooler.kept.kill()
 
@@ -80,10 +75,6 @@ async def promote_replica(environment: Environment, _: Random) -> None:
 
 
 TOP_UP_SECONDS = 0.2
-
-
-def no_small_disk(_: Environment) -> str | None:
-    return None if surroundings.can_mount() else "needs root, to mount small disks"
 
 
 async def full_postgres(environment: Environment, random: Random) -> None:
@@ -120,7 +111,6 @@ async def cut_connections(environment: Environment, random: Random) -> None:
 
 
 async def slow_database(environment: Environment, random: Random) -> None:
-    """The database's connections delay everything."""
     await _hold(environment.databases.proxy, random, 1, 4, delay=random.uniform(0.02, 0.2))
 
 
@@ -132,10 +122,9 @@ async def bad_targets(environment: Environment, random: Random) -> None:
     await _misbehave(environment, random, "target")
 
 
-def no_names(environment: Environment) -> str | None:
-    return (
-        None if environment.names else "needs root and unshare, to give the server a name server of its own"
-    )
+async def _misbehave(environment: Environment, random: Random, part: str) -> None:
+    with environment.outside.misbehaving(part, random.choice(sorted(MISBEHAVIOUR))):
+        await asyncio.sleep(random.uniform(1, 4))
 
 
 async def bad_names(environment: Environment, random: Random) -> None:
@@ -146,20 +135,11 @@ async def bad_names(environment: Environment, random: Random) -> None:
     await _hold(environment.names, random, 1, 6, **how)
 
 
-async def _misbehave(environment: Environment, random: Random, part: str) -> None:
-    with environment.outside.misbehaving(part, random.choice(sorted(MISBEHAVIOUR))):
-        await asyncio.sleep(random.uniform(1, 4))
-
-
 JUMP_SECONDS = 45
 
 
-def library() -> Path | None:
+def _faketime() -> Path | None:
     return next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))), None)
-
-
-def no_clock_of_its_own(_: Environment) -> str | None:
-    return None if library() else "needs libfaketime (Debian: apt-get install libfaketime)"
 
 
 async def jump_clock(environment: Environment, random: Random) -> None:
@@ -169,7 +149,7 @@ async def jump_clock(environment: Environment, random: Random) -> None:
     _set(shift, 0)
     before = dict(server.environment)
     server.environment |= {
-        "LD_PRELOAD": str(library()),
+        "LD_PRELOAD": str(_faketime()),
         "FAKETIME_TIMESTAMP_FILE": str(shift),
         "FAKETIME_CACHE_DURATION": "1",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
@@ -195,48 +175,53 @@ def _set(file: Path, seconds: int) -> None:
     scratch.replace(file)
 
 
-_SLOW_DOWN = (
-    b"HTTP/1.1 503 Slow Down\r\nContent-Type: application/xml\r\nConnection: close\r\nContent-Length: 91\r\n\r\n"
-    b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>    "
+def _refusal(status: str, code: str, message: str) -> bytes:
+    """Return an answer of S3."""
+    body = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>"
+    head = f"HTTP/1.1 {status}\r\nContent-Type: application/xml\r\nConnection: close\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode()
+
+
+_REFUSALS = (
+    _refusal("503 Slow Down", "SlowDown", "Please reduce your request rate."),
+    _refusal("403 Forbidden", "AccessDenied", "Access Denied"),
 )
-_FORBIDDEN = (
-    b"HTTP/1.1 403 Forbidden\r\nContent-Type: application/xml\r\nConnection: close\r\nContent-Length: 73\r\n\r\n"
-    b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error> "
-)
+
+
+def _store(environment: Environment) -> Proxy:
+    assert environment.object_store is not None
+    return environment.object_store
 
 
 async def slow_store(environment: Environment, random: Random) -> None:
-    """The object store's connections delay everything."""
-    assert environment.object_store is not None
-    await _hold(environment.object_store, random, 2, 5, delay=random.uniform(0.1, 1.0))
+    await _hold(_store(environment), random, 2, 5, delay=random.uniform(0.1, 1.0))
 
 
 async def lost_store(environment: Environment, random: Random) -> None:
     """The object store's connections are reset, and new ones end at once."""
-    assert environment.object_store is not None
-    environment.object_store.refusing = True
-    environment.object_store.drop()
-    await asyncio.sleep(random.uniform(1, 4))
-    environment.object_store.refusing = False
+    _store(environment).drop()
+    await _hold(_store(environment), random, 1, 4, refusing=True)
 
 
 async def refusing_store(environment: Environment, random: Random) -> None:
     """The object store answers 503 Slow Down, or 403."""
-    assert environment.object_store is not None
-    await _hold(environment.object_store, random, 1, 4, instead=random.choice((_SLOW_DOWN, _FORBIDDEN)))
-    environment.object_store.drop()
-
-
-Inject = Callable[[Environment, Random], Awaitable[None]]
+    await _hold(_store(environment), random, 1, 4, instead=random.choice(_REFUSALS))
+    _store(environment).drop()
 
 
 @attrs.frozen
 class Fault:
-    inject: Inject
+    inject: Callable[[Environment, Random], Awaitable[None]]
     #: Of the service that it is made on, where the usual one does not do.
     shape: Shape = ALONE
-    #: Says why it cannot be made on this environment; None where it can.
-    hindrance: Callable[[Environment], str | None] = lambda _: None
+    #: Whether it can be made on this environment, and what it needs for that.
+    is_possible: Callable[[Environment], object] = lambda _: True
+    needs: str = ""
+
+
+def _full_disk(inject: Callable[[Environment, Random], Awaitable[None]]) -> Fault:
+    needs = "needs root, to mount small disks"
+    return Fault(inject, is_possible=lambda _: surroundings.can_mount(), needs=needs)
 
 
 FAULTS: dict[str, Fault] = {
@@ -247,21 +232,29 @@ FAULTS: dict[str, Fault] = {
     "stop-postgresql": Fault(stop_postgres),
     "crash-postgresql": Fault(crash_postgres),
     "freeze-postgresql": Fault(freeze_postgres),
-    "full-postgresql": Fault(full_postgres, hindrance=no_small_disk),
-    "full-data": Fault(full_data, hindrance=no_small_disk),
-    "full-edge": Fault(full_edge, hindrance=no_small_disk),
+    "full-postgresql": _full_disk(full_postgres),
+    "full-data": _full_disk(full_data),
+    "full-edge": _full_disk(full_edge),
     "cut-connections": Fault(cut_connections),
     "slow-database": Fault(slow_database),
     "bad-receivers": Fault(bad_receivers),
     "bad-mirror-targets": Fault(bad_targets),
-    "bad-names": Fault(bad_names, hindrance=no_names),
-    "clock-jumps": Fault(jump_clock, hindrance=no_clock_of_its_own),
-    "slow-s3": Fault(slow_store, shape=WITH_S3),
-    "lost-s3": Fault(lost_store, shape=WITH_S3),
-    "refusing-s3": Fault(refusing_store, shape=WITH_S3),
-    "kill-pgbouncer": Fault(kill_pooler, shape=FLEET),
-    "kill-replica": Fault(kill_replica, shape=FLEET),
-    "promote-replica": Fault(promote_replica, shape=FLEET),
+    "bad-names": Fault(
+        bad_names,
+        is_possible=lambda environment: environment.names,
+        needs="needs root and unshare, to give the server a name server of its own",
+    ),
+    "clock-jumps": Fault(
+        jump_clock,
+        is_possible=lambda _: _faketime(),
+        needs="needs libfaketime (Debian: apt-get install libfaketime)",
+    ),
+    "slow-s3": Fault(slow_store, WITH_S3),
+    "lost-s3": Fault(lost_store, WITH_S3),
+    "refusing-s3": Fault(refusing_store, WITH_S3),
+    "kill-pgbouncer": Fault(kill_pooler, FLEET),
+    "kill-replica": Fault(kill_replica, FLEET),
+    "promote-replica": Fault(promote_replica, FLEET),
 }
 
 
@@ -280,7 +273,8 @@ def shape(name: str) -> Shape:
 
 def hindrance(name: str, environment: Environment) -> str | None:
     """Return why this cannot be made on this environment, or None."""
-    return next(filter(None, (FAULTS[part].hindrance(environment) for part in parts(name))), None)
+    faults = (FAULTS[part] for part in parts(name))
+    return next((fault.needs for fault in faults if not fault.is_possible(environment)), None)
 
 
 async def inject(name: str, environment: Environment, random: Random) -> None:

@@ -12,7 +12,7 @@ import attrs
 
 from scripts.faults.client import Answer
 from scripts.faults.environment import HAND_OUT_SECONDS, OWNER, Environment, Present, Worker
-from scripts.harness.contents import archive, commit_values
+from scripts.harness.contents import archive
 
 PROJECT = "built"
 HERE = f"/projects/{OWNER}%2F{PROJECT}"
@@ -89,8 +89,7 @@ class Pipelines(Worker):
 
     async def prepare(self) -> None:
         project = await self.create_project(PROJECT)
-        commit = commit_values("main", {".gitlab-ci.yml": FILE}, message="Build [ci skip]")
-        await self.owner.ask("prepare", "POST", f"{HERE}/repository/commits", json=commit)
+        await self.commit(HERE, "main", {".gitlab-ci.yml": FILE}, message="Build [ci skip]")
         runner = {"runner_type": "project_type", "project_id": project["id"], "run_untagged": True}
         answer = await self.owner.ask("prepare", "POST", "/user/runners", json=runner)
         assert answer is not None

@@ -190,8 +190,8 @@ class MergeRequests(Worker):
     async def once(self) -> None:
         owner, number = self.owner, next(self.numbers)
         source = f"source-{number}"
-        commit = commit_values(source, {f"{source}.txt": source}, message=source, start_branch="main")
-        if await owner.ask("source", "POST", f"{HERE}/repository/commits", json=commit) is None:
+        files = {f"{source}.txt": source}
+        if not await self.commit(HERE, source, files, "source", message=source, start_branch="main"):
             return
         name, where = f"request {number}", f"{HERE}/merge_requests"
         title = {"title": name, "source_branch": source, "target_branch": "main"}

@@ -7,8 +7,6 @@ import re
 import shutil
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -18,14 +16,14 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import attrs
 import click
 import orjson
-import psycopg2
 
 from api_server.api import ROUTES
-from forgelet.testing.api import answers
+from forgelet.testing.api import Api, Connections, answers
 from scripts.faults import checks, job_load
 from scripts.faults.environment import Environment, running_environment
 from scripts.faults.repository_load import mirror_of
 from scripts.faults.scenario import Load
+from scripts.harness.databases import autocommitting
 from scripts.harness.processes import run_forgelet
 
 #: What differs between two readings of the same thing: that it was read, and how long it has run.
@@ -54,15 +52,13 @@ _QUERIES = {
 }
 _MOST_OF_EACH = 40
 _PAGES = 3
-_direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class Crawl:
     """The answers of one service to its administrator."""
 
-    def __init__(self, base: str, token: str) -> None:
-        self._base = f"{base}/api/v4"
-        self._token = token
+    def __init__(self, api: Api) -> None:
+        self._api = api
         self._lists: dict[str, list[Any]] = {}
 
     def answers(self) -> dict[str, tuple[int, str]]:
@@ -78,12 +74,12 @@ class Crawl:
         return found
 
     def _answer(self, path: str) -> tuple[int, str]:
-        status, kind, body = self._get(path)
-        if kind == "application/json":
-            return status, orjson.dumps(
-                without_moving(orjson.loads(body)), option=orjson.OPT_SORT_KEYS
-            ).decode()
-        return status, f"{len(body)} bytes, {hashlib.sha256(body).hexdigest()}"
+        answer = self._api.ask("GET", path)
+        if answer.headers.get_content_type() == "application/json":
+            body = orjson.dumps(without_moving(answer.content), option=orjson.OPT_SORT_KEYS)
+            return answer.status, body.decode()
+        body = answer.content or b""
+        return answer.status, f"{len(body)} bytes, {hashlib.sha256(body).hexdigest()}"
 
     def _paths(self, rest: str, done: str) -> Iterator[str]:
         """Yield all paths that the template `done` + `rest` can be, as far as `done` has been filled in."""
@@ -109,25 +105,16 @@ class Crawl:
 
     def _listed(self, path: str) -> list[Any]:
         if path not in self._lists:
-            found: list[Any] = []
+            self._lists[path] = []
             for page in range(1, _PAGES + 1):
-                status, kind, body = self._get(f"{path}?per_page=100&page={page}&order_by=id&sort=asc")
-                if status == 400:
-                    status, kind, body = self._get(f"{path}?per_page=100&page={page}")
-                more = orjson.loads(body) if status == 200 and kind == "application/json" else []
-                found += more if isinstance(more, list) else []
-                if not isinstance(more, list) or len(more) < 100:
+                answer = self._api.ask("GET", f"{path}?per_page=100&page={page}&order_by=id&sort=asc")
+                if answer.status == 400:
+                    answer = self._api.ask("GET", f"{path}?per_page=100&page={page}")
+                more = answer.content if answer.status == 200 and isinstance(answer.content, list) else []
+                self._lists[path] += more
+                if len(more) < 100:
                     break
-            self._lists[path] = found
         return self._lists[path]
-
-    def _get(self, path: str) -> tuple[int, str, bytes]:
-        request = urllib.request.Request(self._base + path, headers={"PRIVATE-TOKEN": self._token})
-        try:
-            with _direct.open(request, timeout=60) as answer:
-                return answer.status, answer.headers.get_content_type(), answer.read()
-        except urllib.error.HTTPError as refused:
-            return refused.code, refused.headers.get_content_type(), refused.read()
 
 
 def without_moving(body: Any) -> Any:
@@ -139,12 +126,11 @@ def without_moving(body: Any) -> Any:
 
 def differences(before: Mapping[str, tuple[int, str]], after: Mapping[str, tuple[int, str]]) -> list[str]:
     """Return one line for each path whose answer is not the same."""
-    changes = []
-    for path in sorted({*before, *after}):
-        one, other = before.get(path), after.get(path)
-        if one != other:
-            changes.append(f"{path}: {_short(one, other)}")
-    return changes
+    return [
+        f"{path}: {_short(before.get(path), after.get(path))}"
+        for path in sorted({*before, *after})
+        if before.get(path) != after.get(path)
+    ]
 
 
 def _short(one: tuple[int, str] | None, other: tuple[int, str] | None) -> str:
@@ -219,17 +205,16 @@ class Drill:
                 self.problems.append(str(problem))
 
     async def crawl(self) -> dict[str, tuple[int, str]]:
-        environment = self.environment
-        base = environment.root.base.removesuffix("/api/v4")
-        found = await asyncio.to_thread(Crawl(base, environment.root.token).answers)
+        root = self.environment.root
+        with contextlib.closing(Connections(root.base.removesuffix("/api/v4"))) as connections:
+            found = await asyncio.to_thread(Crawl(Api(connections, root.token)).answers)
         self.problems += [f"{path}: {status}" for path, (status, _) in found.items() if status >= 500]
         return found
 
 
 def new_database(url: str, name: str) -> str:
-    with contextlib.closing(psycopg2.connect(url)) as connection:
-        connection.autocommit = True
-        connection.cursor().execute(f"CREATE DATABASE {name}")
+    with autocommitting(url) as cursor:
+        cursor.execute(f"CREATE DATABASE {name}")
     return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
 
 

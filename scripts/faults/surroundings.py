@@ -11,7 +11,6 @@ import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import cast
 from urllib.parse import quote
 
@@ -20,6 +19,7 @@ import attrs
 from aiohttp import web
 
 from forgelet.local.processes import Child
+from scripts.harness.processes import retry_until
 from tests.api_server.mirrors.repositories import BareRepository
 from tests.api_server.mirrors.targets import PASSWORD, USER, HttpTarget, serve_http
 from tests.api_server.status_checks.receiver import Behaviour, Receiver, answer, reset, running_receiver
@@ -45,63 +45,53 @@ class Proxy:
     instead: bytes = b""
     #: Seconds that each piece waits, either way.
     delay: float = 0.0
-    _writers: set[asyncio.StreamWriter] = attrs.field(factory=set, init=False)
-    _tasks: set["asyncio.Task[None]"] = attrs.field(factory=set, init=False)
+    _connections: set["asyncio.Task[None]"] = attrs.field(factory=set, init=False)
     _server: asyncio.Server | None = attrs.field(default=None, init=False)
 
     async def __aenter__(self) -> "Proxy":
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
         return self
 
-    async def __aexit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
         self._server.close()
         self.drop()
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        if self._connections:
+            await asyncio.wait(self._connections)
 
     def drop(self) -> None:
         """Reset all connections at once."""
-        for writer in list(self._writers):
-            writer.transport.abort()
+        for connection in self._connections:
+            connection.cancel()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._tasks.add(task)
-        self._writers.add(writer)
+        self._connections.add(task)
         try:
-            await self._through(reader, writer)
+            if not self.refusing:
+                await self._through(reader, writer)
         except (OSError, asyncio.CancelledError):
             pass
         finally:
             writer.transport.abort()
-            self._writers.discard(writer)
-            self._tasks.discard(task)
+            self._connections.discard(task)
 
     async def _through(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self.refusing:
-            return
+        """Forward both ways until either end is closed."""
         to = self.upstream()
         if isinstance(to, str):
             behind, before = await asyncio.open_unix_connection(to)
         else:
             behind, before = await asyncio.open_connection("127.0.0.1", to)
-        self._writers.add(before)
         there = asyncio.create_task(self._forward(reader, before, asked_by=writer))
         back = asyncio.create_task(self._forward(behind, writer))
         try:
             await asyncio.wait({there, back}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (there, back):
-                task.cancel()
-            await asyncio.wait({there, back})
+            there.cancel()
+            back.cancel()
             before.transport.abort()
-            self._writers.discard(before)
 
     async def _forward(
         self,
@@ -118,12 +108,11 @@ class Proxy:
                     asked_by.write(self.instead)
                     await asked_by.drain()
                     return
-                if asked_by is not None and self.cutting:
-                    writer.write(piece[: len(piece) // 2])
-                    await writer.drain()
-                    return
-                writer.write(piece)
+                is_cut = asked_by is not None and self.cutting
+                writer.write(piece[: len(piece) // 2] if is_cut else piece)
                 await writer.drain()
+                if is_cut:
+                    return
 
 
 def balanced(ports: Sequence[int]) -> Callable[[], int]:
@@ -141,10 +130,6 @@ OBJECT_STORE_PROGRAM = "moto_server"
 OBJECT_STORE_SECONDS = 30.0
 
 
-def has_object_store() -> bool:
-    return shutil.which(OBJECT_STORE_PROGRAM) is not None
-
-
 @contextlib.asynccontextmanager
 async def object_store(logs: Path) -> AsyncIterator[Proxy]:
     """Run S3 with an empty bucket, which is not on disk and end with the block; yield the proxy before it."""
@@ -154,20 +139,19 @@ async def object_store(logs: Path) -> AsyncIterator[Proxy]:
     )
     try:
         async with Proxy(free_port(), lambda: port) as proxy, aiohttp.ClientSession() as http:
-            await _made(http, f"http://127.0.0.1:{proxy.port}/{BUCKET}")
+            bucket = f"http://127.0.0.1:{proxy.port}/{BUCKET}"
+            if not await retry_until(lambda: _made(http, bucket), OBJECT_STORE_SECONDS, pause=0.1):
+                raise RuntimeError(f"S3 did not start: {child.log.read_text()}")
             yield proxy
     finally:
         child.stop()
 
 
-async def _made(http: aiohttp.ClientSession, bucket: str) -> None:
-    async with asyncio.timeout(OBJECT_STORE_SECONDS):
-        while True:
-            with contextlib.suppress(aiohttp.ClientError):
-                async with http.put(bucket) as answer:
-                    if answer.status == 200:
-                        return
-            await asyncio.sleep(0.1)
+async def _made(http: aiohttp.ClientSession, bucket: str) -> bool:
+    with contextlib.suppress(aiohttp.ClientError):
+        async with http.put(bucket) as answer:
+            return answer.status == 200
+    return False
 
 
 def object_store_settings(proxy: Proxy) -> dict[str, str]:
@@ -264,10 +248,12 @@ async def running_outside(host: str) -> AsyncIterator[Outside]:
 
 @attrs.frozen
 class Shape:
-    """How many API servers and edges there are, and what else."""
+    """A service to break: what it consists of in words, its API servers and edges, and what else there is."""
 
-    servers: int = 1
-    edges: int = 1
+    name: str
+    title: str
+    api_names: Sequence[str] = ("api",)
+    edge_names: Sequence[str] = ("edge",)
     #: PgBouncer, in transaction mode, between the API servers and PostgreSQL.
     pooled: bool = False
     #: A standby follows PostgreSQL: commits wait for it, and the API servers read from it.
@@ -275,17 +261,9 @@ class Shape:
     #: Objects are in an S3 of moto's.
     s3: bool = False
 
-    @property
-    def api_names(self) -> Sequence[str]:
-        return _numbered("api", self.servers)
-
-    @property
-    def edge_names(self) -> Sequence[str]:
-        return _numbered("edge", self.edges)
-
     def hindrance(self) -> str | None:
         """Return why there can be no such service on this machine, or None."""
-        if self.s3 and not has_object_store():
+        if self.s3 and not shutil.which(OBJECT_STORE_PROGRAM):
             return f"needs {OBJECT_STORE_PROGRAM} on PATH (pip install 'moto[server]')"
         if self.pooled and not pgbouncer.program():
             return "needs PgBouncer (Debian: apt-get install pgbouncer)"
@@ -293,29 +271,18 @@ class Shape:
             return "needs pg_basebackup (Debian: apt-get install postgresql)"
         return None
 
-    def __str__(self) -> str:
-        parts = {
-            "PostgreSQL": True,
-            "a replica": self.replicated,
-            "PgBouncer": self.pooled,
-            "S3": self.s3,
-            _counted(self.servers, "API server"): True,
-            _counted(self.edges, "storage edge"): True,
-        }
-        return ", ".join(part for part, is_there in parts.items() if is_there)
 
-
-def _numbered(name: str, count: int) -> Sequence[str]:
-    return [name, *(f"{name}-{number}" for number in range(2, count + 1))]
-
-
-def _counted(count: int, what: str) -> str:
-    return f"one {what}" if count == 1 else f"{count} {what}s"
-
-
-ALONE = Shape()
-WITH_S3 = Shape(s3=True)
-FLEET = Shape(servers=2, edges=2, pooled=True, replicated=True, s3=True)
+ALONE = Shape("with-files", "PostgreSQL, one API server, one storage edge")
+WITH_S3 = Shape("with-s3", "PostgreSQL, S3, one API server, one storage edge", s3=True)
+FLEET = Shape(
+    "fleet",
+    "PostgreSQL, a replica, PgBouncer, S3, 2 API servers, 2 storage edges",
+    api_names=("api", "api-2"),
+    edge_names=("edge", "edge-2"),
+    pooled=True,
+    replicated=True,
+    s3=True,
+)
 
 
 MIB = 2**20

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -186,18 +185,18 @@ def _jobs(api: Api, project: str, values: dict[str, object]) -> tuple[str, dict[
         if done["job_info"]["name"] != "build":
             done = running
         running = api.post("jobs/request", {"token": runner["token"], "system_id": "s_1"})
-    _upload(api.base_url, done)
+    _upload(api, done)
     api.put(f"jobs/{done['id']}", {"token": done["token"], "state": "success"})
     values["{job_id}"] = done["id"]
     return runner["token"], running, manual, trigger["token"]
 
 
-def _upload(url: str, job: dict[str, Any]) -> None:
+def _upload(api: Api, job: dict[str, Any]) -> None:
     """Upload the artifacts of the job."""
     body, content_type = multipart(archive({"out.txt": "made\n"}))
-    headers = {"JOB-TOKEN": job["token"], "Content-Type": content_type}
-    path = f"/api/v4/jobs/{job['id']}/artifacts?artifact_type=archive&artifact_format=zip"
-    urllib.request.urlopen(urllib.request.Request(url + path, body, headers), timeout=30).close()
+    path = f"jobs/{job['id']}/artifacts?artifact_type=archive&artifact_format=zip"
+    answer = Api(api.connections).ask("POST", path, body, JOB_TOKEN=job["token"], Content_Type=content_type)
+    assert answer.status == 201, answer.content
 
 
 def _listed(api: Api, project: str, values: dict[str, object]) -> None:

@@ -1,25 +1,22 @@
 """Processes under test: what they hold and compute, and a process that is started again whenever it ends (Linux)."""
 
-import abc
 import asyncio
 import contextlib
 import os
-import re
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import aiohttp
 import attrs
 
-from forgelet.local.embedded_postgres import Cluster
 from forgelet.local.processes import Account, CannotStart, Child
+from forgelet.local.variables import Program, foreign
 
 SAMPLE_SECONDS = 0.05
 _PING_SECONDS = 0.02
@@ -121,11 +118,22 @@ def descendants(pid: int) -> set[int]:
 
 
 def resident_bytes(pid: int) -> int:
-    """Return the resident bytes that no file backs: what the process itself has asked for."""
+    """Return the resident bytes that no file backs: what the process itself has asked for. 0 if it has gone."""
     with contextlib.suppress(OSError):
-        status = Path(f"/proc/{pid}/status").read_text()
-        return sum(int(kilobytes) for kilobytes in re.findall(r"Rss(?:Anon|Shmem):\s+(\d+)", status)) * 1024
+        return memory_bytes(pid, "status", "RssAnon", "RssShmem")
     return 0
+
+
+def memory_bytes(pid: int, file: str, *names: str) -> int:
+    """Return the sum of these lines of a file about the process in /proc."""
+    lines = Path(f"/proc/{pid}/{file}").read_text().splitlines()
+    values = dict(line.split(":", 1) for line in lines if ":" in line)
+    return sum(int(values[name].removesuffix("kB")) * 1024 for name in names)
+
+
+def server_variables(program: Program[Any], settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of one of our servers; its settings are given without the prefix of its variables."""
+    return foreign(os.environ) | {f"{program.prefix}{name}": value for name, value in settings.items()}
 
 
 async def longest_step(http: aiohttp.ClientSession, url: str, pid: int) -> float:
@@ -162,12 +170,14 @@ RESTART_SECONDS = 0.2
 STOP_SECONDS = 40.0
 
 
-class KeptProcess(abc.ABC):
-    """A process that runs as long as its block lasts, whatever ends it. `pid` is 0 while there is none."""
+class KeptProcess:
+    """A process that runs as long as its block lasts, whatever ends it. `pid` is 0 while there is none. `start` is
+    given the file of its log, and raises `CannotStart`."""
 
-    def __init__(self, name: str, logs: Path) -> None:
+    def __init__(self, name: str, logs: Path, start: Callable[[Path], Awaitable[Child]]) -> None:
         self.name = name
         self.logs = logs
+        self._start = start
         self.starts = 0
         self._child: Child | None = None
         self._closing = False
@@ -247,17 +257,13 @@ class KeptProcess(abc.ABC):
         while not self._closing:
             self.starts += 1
             with contextlib.suppress(CannotStart):
-                self._child = await self._started(self.newest_log())
+                self._child = await self._start(self.newest_log())
                 while not self._child.has_ended():
                     if self._closing:
                         return
                     await asyncio.sleep(0.02)
             if not self._closing:
                 await asyncio.sleep(RESTART_SECONDS)
-
-    @abc.abstractmethod
-    async def _started(self, log: Path) -> Child:
-        """Start the process anew. Raise `CannotStart`."""
 
 
 class KeptProgram(KeptProcess):
@@ -274,14 +280,14 @@ class KeptProgram(KeptProcess):
         account: Account | None = None,
         stop_signal: signal.Signals = signal.SIGTERM,
     ) -> None:
-        super().__init__(name, logs)
+        super().__init__(name, logs, self._run)
         self.command = list(command)
         self.environment = dict(environment)
         self._cwd = cwd
         self._account = account
         self._stop_signal = stop_signal
 
-    async def _started(self, log: Path) -> Child:
+    async def _run(self, log: Path) -> Child:
         return Child(
             self.name,
             self.command,
@@ -291,18 +297,6 @@ class KeptProgram(KeptProcess):
             account=self._account,
             stop_signal=self._stop_signal,
         )
-
-
-class KeptPostgres(KeptProcess):
-    """PostgreSQL. It is started from a thread of its own, since that blocks, and a child ends with its thread."""
-
-    def __init__(self, logs: Path, cluster: Cluster, thread: ThreadPoolExecutor) -> None:
-        super().__init__("postgresql", logs)
-        self.cluster = cluster
-        self._thread = thread
-
-    async def _started(self, log: Path) -> Child:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self.cluster.start, log)
 
 
 def run_forgelet(arguments: Sequence[str], variables: Mapping[str, str]) -> str:

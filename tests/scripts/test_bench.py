@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scripts.bench import __main__, growing, report, runs
+from scripts.bench import __main__, growing, measuring, report, runs
 from scripts.bench.growing import Measured
 from scripts.bench.rows import ALL_ROWS, GROUPS
 from scripts.bench.rows.git import AT_ONCE, fcgiwrap
@@ -224,6 +224,16 @@ def _wait_for(count: int, socket: Path) -> None:
     while (found := _behind(socket)) != count:
         assert time.monotonic() < deadline, f"{found} and not {count}"
         time.sleep(0.01)
+
+
+def test_a_program_that_misses_the_signal_to_end_gets_another_one() -> None:
+    deaf_once = "trap 'trap \"echo ended; exit 0\" INT' INT; while :; do sleep 0.05; done"
+    assert measuring._run_for(["sh", "-c", deaf_once], 0.5) == "ended\n"
+
+
+def test_a_program_that_is_interrupted_too_early_is_run_for_longer() -> None:
+    slow_to_begin = "sleep 0.3; trap 'echo ended; exit 0' INT; while :; do sleep 0.05; done"
+    assert measuring._run_for(["sh", "-c", slow_to_begin], 0.2) == "ended\n"
 
 
 LOG = """LOG:  duration: 0.1 ms  plan:

@@ -58,14 +58,15 @@ class CiProject:
         """Writes a file to a branch that begins at the default branch; its push's pipeline is skipped, and is there."""
         where = f"{self.url}/repository/files/{path.replace('/', '%2F').replace('.', '%2E')}"
         body = {"branch": branch, "content": text, "commit_message": message}
+        begun = body | {"start_branch": "main"}
+        # Mostly the branch is new. What does not fit what there is is refused, and costs less than to ask before.
+        attempts = [("POST", body), ("PUT", body)]
         if branch != "main":
-            body["start_branch"] = "main"
-        known = await self.forge.root.get(f"{where}?ref={branch}")
-        if (await self.forge.root.get(f"{self.url}/repository/branches/{branch}")).status == 200:
-            body.pop("start_branch", None)
-        elif branch != "main":
-            known = await self.forge.root.get(f"{where}?ref=main")
-        answer = await self.forge.root.request("PUT" if known.status == 200 else "POST", where, json=body)
+            attempts = [("POST", begun), *reversed(attempts), ("PUT", begun)]
+        for method, wanted in attempts:
+            answer = await self.forge.root.request(method, where, json=wanted)
+            if answer.status != 400:
+                break
         assert answer.status in (200, 201), answer
         await self.settled()
 
@@ -123,9 +124,9 @@ class CiProject:
 async def ci_project(forge: Forge, **values: Any) -> CiProject:
     """With a first commit on the protected default branch `main`."""
     developer = await forge.user("developer")
-    made = await forge.project(members={Role.DEVELOPER: developer}, **values)
+    made = await forge.project(members={Role.DEVELOPER: developer}, initialize_with_readme=True, **values)
     project = CiProject(forge, made["id"], made["path_with_namespace"], developer)
-    await project.commit("", path="README.md", branch="main")
+    await project.settled()
     return project
 
 

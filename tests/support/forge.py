@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import functools
 import itertools
+import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,14 @@ from aiohttp.test_utils import TestServer
 from pygit2 import Repository
 from yarl import URL
 
+from api_server.accounts import tokens, users
+from api_server.accounts.instance_settings import current
 from api_server.app import create_app, endpoint, served
 from api_server.ci.identity.keys import new_key
 from api_server.git.repositories import REPOSITORIES
 from api_server.settings import Settings
 from api_server.state import driver, secrets
+from api_server.state.audit_trail import Author
 from api_server.state.database import Database
 from api_server.web.context import SERVICES
 from api_server.web.routes import Role
@@ -32,6 +36,8 @@ from tests.support import answered, costs
 from tests.support.ports import free_port
 
 ROOT_TOKEN = "flpat-root-of-the-tests"
+#: The administrator, on this machine.
+_ROOT = Author(id=1, name="Administrator", email="root@localhost", username="root", ip_address="127.0.0.1")
 _numbers = itertools.count(1)
 
 
@@ -164,22 +170,34 @@ class Forge:
     def anonymous(self) -> Client:
         return Client(self.session, self.base)
 
-    async def user(self, name: str = "user", *, scopes: tuple[str, ...] = ("api",), **values: Any) -> Person:
+    async def user(
+        self,
+        name: str = "user",
+        *,
+        scopes: tuple[str, ...] = ("api",),
+        password: str | None = None,
+        skip_confirmation: bool = True,
+        **profile: Any,
+    ) -> Person:
+        """Make an account and a token as root does, in one transaction: by two requests it takes twice as long, and
+        nearly every test begins with it."""
+        services = self.server.app[SERVICES]
         username = new_name(name)
-        email = f"{username}@example.org"
-        made = await self._made(
-            "/users",
-            {
-                "username": username,
-                "name": username.title(),
-                "email": email,
-                "force_random_password": True,
-                "skip_confirmation": True,
-            }
-            | values,
-        )
-        token = await self.token(made["id"], scopes)
-        return Person(made["id"], username, email, Client(self.session, self.base, token))
+        limit = (await current(services)).default_projects_limit
+        profile = {
+            "name": username.title(),
+            "email": f"{username}@example.org",
+            "projects_limit": limit,
+        } | profile
+        if password:
+            profile["password_hash"] = await asyncio.to_thread(services.vault.hash_password, password)
+        user = users.NewUser(username=username, confirmed=skip_confirmation, **profile)
+        async with services.database.transaction() as transaction:
+            user_id = await users.create(services, transaction, user, _ROOT)
+            token = tokens.NewToken(user_id=user_id, name="test", scopes=list(scopes))
+            made = await tokens.create(transaction, token, username, user.name, _ROOT)
+        api = Client(self.session, self.base, json.loads(made)["token"])
+        return Person(user_id, username, user.email, api)
 
     async def token(self, user_id: int, scopes: tuple[str, ...] = ("api",), **values: Any) -> str:
         made = await self._made(

@@ -23,6 +23,7 @@ from scripts.bench.measuring import (
     small_server,
 )
 from scripts.bench.runs import OURS, Bench, Make, Measure, Row, Sample, Sides, side
+from scripts.harness.processes import memory_bytes
 from tests.support.ports import free_port
 
 NGINX, VARNISH, ONE_WORKER = "nginx", "Varnish", "nginx, one worker"
@@ -192,8 +193,7 @@ def _crowd(bench: Bench) -> Iterator[tuple[int, float]]:
         before = int(urllib.request.urlopen(count).read())
         path = f"/g/app/-/archive/main/{time.perf_counter_ns()}/50MB"
         read_by_crowd(edge.port, path, bench.size.crowd, ARCHIVE)
-        status = Path(f"/proc/{edge.pid}/status").read_text(encoding="ascii").splitlines()
-        peak = next(int(line.split()[1]) * 1024 / 1e6 for line in status if line.startswith("VmHWM"))
+        peak = memory_bytes(edge.pid, "status", "VmHWM") / 1e6
         yield int(urllib.request.urlopen(count).read()) - before, peak
 
 

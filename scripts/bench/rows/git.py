@@ -5,9 +5,7 @@ import contextlib
 import os
 import secrets
 import shutil
-import signal
 import statistics
-import subprocess
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
@@ -21,7 +19,7 @@ from api_server.mirrors.configuration import all_branches
 from api_server.mirrors.pushing import Selection, Target, update_target
 from api_server.outbound.policy import Policy
 from scripts.bench.filling import grow
-from scripts.bench.measuring import need, nginx
+from scripts.bench.measuring import need, nginx, started
 from scripts.bench.runs import OURS, Bench, Measure, Row, Sample, Sides, seconds_of, side
 from scripts.bench.service import TOKEN, plain
 from scripts.harness.contents import git
@@ -87,20 +85,10 @@ def http_backend(bench: Bench) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
 
 
-@contextlib.contextmanager
-def fcgiwrap(socket: Path) -> Iterator[None]:
-    """Run it behind `socket`, and end it with the processes that it has made, which outlive it by themselves."""
+def fcgiwrap(socket: Path) -> contextlib.AbstractContextManager[int]:
+    """Run it behind `socket`."""
     command = ["fcgiwrap", "-c", str(AT_ONCE), "-s", f"unix:{socket}"]
-    nothing = subprocess.DEVNULL
-    with subprocess.Popen(command, stdout=nothing, stderr=nothing, start_new_session=True) as process:
-        try:
-            while not socket.exists():
-                if process.poll() is not None:
-                    raise RuntimeError("fcgiwrap does not start.")
-                time.sleep(0.01)
-            yield
-        finally:
-            os.killpg(process.pid, signal.SIGTERM)
+    return started(command, Path(os.devnull), socket.exists)
 
 
 def _both(measure: Callable[[str], Measure], bench: Bench) -> Sides:

@@ -1,14 +1,11 @@
 """How long servers take to start and to become clean again, and how much memory they have."""
 
 import contextlib
-import re
 import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
-
-import psycopg2
 
 from api_server.state.migrate import migrate
 from forgelet.local.embedded_postgres import SUPERUSER, Cluster, temporary_cluster
@@ -21,6 +18,8 @@ from scripts.bench.rows.reads import PRISM, prism_server
 from scripts.bench.runs import OURS, Bench, Measure, Row, Sample, Sides, seconds_of, side
 from scripts.bench.service import HEADERS, service
 from scripts.harness.contents import commit_values, user_values
+from scripts.harness.databases import autocommitting
+from scripts.harness.processes import memory_bytes
 
 MEGABYTE = 1e6
 
@@ -98,9 +97,7 @@ def _memory_after(url: str, headers: dict[str, str], pid: int, seconds: float) -
 
 def _memory(pid: int) -> int:
     """Return the bytes of its share of what is in memory (PSS: pages of several processes are divided among them)."""
-    match = re.search(r"^Pss: +(\d+) kB$", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
-    assert match is not None
-    return int(match[1]) * 1024
+    return memory_bytes(pid, "smaps_rollup", "Pss")
 
 
 _start, _memory_row = (partial(Row, unit=unit, less_is_better=True, warmed_up=False) for unit in ("s", "MB"))
@@ -173,15 +170,13 @@ def _reset(forgelet: Forgelet) -> Sample:
 def _copied(url: str, template: str) -> Sample:
     """Measure the milliseconds that it takes to replace a migrated database by a copy of another one, as quick as
     PostgreSQL is."""
-    with contextlib.closing(psycopg2.connect(url)) as connection:
-        connection.autocommit = True
-        with connection.cursor() as cursor:
+    with autocommitting(url) as cursor:
 
-            def copy() -> None:
-                cursor.execute(f"CREATE DATABASE copy TEMPLATE {template}")
-                cursor.execute("DROP DATABASE copy WITH (FORCE)")
+        def copy() -> None:
+            cursor.execute(f"CREATE DATABASE copy TEMPLATE {template}")
+            cursor.execute("DROP DATABASE copy WITH (FORCE)")
 
-            return Sample(seconds_of(copy) * 1000)
+        return Sample(seconds_of(copy) * 1000)
 
 
 _reset_row = partial(Row, unit="ms", most=MILLISECONDS, less_is_better=True)

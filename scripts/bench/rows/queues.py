@@ -10,7 +10,6 @@ from typing import Any
 
 import aiohttp
 import attrs
-import psycopg2
 
 from api_server.status_checks.dispatcher import CONNECTIONS_OF_ONE, DISPATCHER
 from api_server.web.context import SERVICES
@@ -26,6 +25,7 @@ from scripts.bench.service import (
     project_with_jobs,
     take_all,
 )
+from scripts.harness.databases import autocommitting
 from tests.support.forge import Forge, Person
 from tests.support.merge_requests import new_project, open_merge_request
 
@@ -68,8 +68,7 @@ def _running_jobs(bench: Bench) -> Iterator[Jobs]:
     api = served.running.api
     _, token = project_with_jobs(api, RUNNING_JOBS, "running")
     jobs = asyncio.run(take_all(api.base_url, token, RUNNING_JOBS))
-    url = served.cluster.url()
-    with contextlib.closing(psycopg2.connect(url)) as database, database, database.cursor() as cursor:
+    with autocommitting(served.cluster.url()) as cursor:
         cursor.execute(TABLES)
     yield Jobs(served, jobs)
 

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from api_server.invitations import changes
-from api_server.outbound import mail, mail_queries
+from api_server.outbound import mail, queries
 from api_server.web.errors import ApiError
 from tests.support.clock import MovedClock, shared_forge_with_clock
 from tests.support.forge import Forge, Person, SharedForges, new_name, running_forge
@@ -296,7 +296,7 @@ async def test_hours_that_are_over_are_forgotten(clocked: tuple[Forge, MovedCloc
         assert (await invite(owner.api, source, email=new_address())).body == {"status": "success"}
     clock.move(minutes=21)
     async with forge.database.transaction() as transaction:
-        await mail_queries.forget_emails(transaction, mail.RATE_WINDOW)
+        await queries.forget_emails(transaction, mail.RATE_WINDOW)
     assert await forge.database.value("SELECT count(*) FROM letter_counts") == 1
 
 

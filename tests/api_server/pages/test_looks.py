@@ -159,15 +159,16 @@ async def test_every_page_fits_without_scripts(
 ) -> None:
     context, things = await signed_in(chromium, scene, who, java_script_enabled=False), scene[1]
     page = await context.new_page()
-    problems = []
+    problems, sizes = [], [SMALL, LARGE]
     for look in [look for look in LOOKS if look.who == who and not look.refused]:
         path = look.path.format(**things)
         answer = await page.goto(path)
         problems += [] if answer is not None and answer.status == look.status else [f"{path}: {answer}"]
-        for size in (SMALL, LARGE):
+        for size in sizes:
             await page.set_viewport_size(size)
             if (sideways := await page.evaluate(TO_THE_SIDE)) > 0:
                 problems.append(f"{path}: {sideways} pixels too wide at {size['width']}")
+        sizes.reverse()  # the next page begins where this one ends
     await context.close()
     assert problems == []
 
@@ -180,8 +181,8 @@ async def _send(page: Page, action: str) -> Response | None:
 
 
 async def _problems(page: Page, look: Look) -> AsyncIterator[str]:
-    """What is wrong with the page at hand, in words."""
-    for size, scheme in ((LARGE, "dark"), *OTHERS, (SMALL, "light")):
+    """What is wrong with the page at hand, which is small and light before and after, in words."""
+    for size, scheme in ((SMALL, "light"), *OTHERS, (LARGE, "dark")):
         await _set(page, size, scheme)
         if (sideways := await page.evaluate(TO_THE_SIDE)) > 0:
             yield f"{sideways} pixels too wide at {size['width']}"
@@ -189,11 +190,11 @@ async def _problems(page: Page, look: Look) -> AsyncIterator[str]:
             yield "a table is cut off"
         await _leave_picture(page, look, f"{size['width']}-{scheme}")
     await page.evaluate(FEW_ROWS)
-    for problem in [*await _found_by_axe(page, RULES), *_out_of_order(await page.evaluate(HEADINGS))]:
-        yield problem
-    await _set(page, LARGE, "dark")
     for problem in await _found_by_axe(page, CONTRAST):
         yield f"in the dark {problem}"
+    await _set(page, SMALL, "light")
+    for problem in [*await _found_by_axe(page, RULES), *_out_of_order(await page.evaluate(HEADINGS))]:
+        yield problem
 
 
 async def _set(page: Page, size: ViewportSize, scheme: Literal["light", "dark"]) -> None:
