@@ -82,10 +82,8 @@ _SIGNATURES: Final = tuple(
         (rb"[\t\n\f\r ]*+<(?:(?i:%b)[ >]|\?xml)" % _HTML, _TEXT),
         (rb"%PDF-", "application/pdf"),
         (rb"%!PS-Adobe-", "application/postscript"),
-        (
-            rb"\xfe\xff..|\xff\xfe..|\xef\xbb\xbf.",
-            _TEXT,
-        ),  # byte order marks, which browsers interpret themselves
+        # Byte order marks, which browsers interpret themselves.
+        (rb"\xfe\xff..|\xff\xfe..|\xef\xbb\xbf.", _TEXT),
         (rb"\x00\x00[\x01\x02]\x00", "image/x-icon"),
         (rb"BM", "image/bmp"),
         (rb"GIF8[79]a", "image/gif"),
