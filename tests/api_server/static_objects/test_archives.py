@@ -29,10 +29,10 @@ from api_server.static_objects.archive_builds import (
 )
 from api_server.web.context import SERVICES
 from api_server.web.routes import Role
-from tests.api_server.static_objects.places import Place, new_place
-from tests.support.ci import eventually
+from tests.api_server.static_objects.conftest import Place, new_place
 from tests.support.folders import files_below
 from tests.support.forge import Answer, Forge, SharedForges
+from tests.support.waiting import until
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ class Stuck:
         async def begun() -> bool:
             return self.gits() == 1
 
-        await eventually(begun)
+        await until(begun)
 
     async def idle(self) -> None:
         """Once no git is left, and nothing of an archive."""
@@ -295,7 +295,7 @@ class Stuck:
         async def over() -> bool:
             return not self.gits() and not built(self.place.forge, self.place.project["id"])
 
-        await eventually(over)
+        await until(over)
 
 
 def _commands() -> list[bytes]:
@@ -359,7 +359,7 @@ async def waiting(forge: Forge, count: int) -> None:
     async def wait() -> bool:
         return forge.server.app[SERVICES][ARCHIVES].waiting == count
 
-    await eventually(wait)
+    await until(wait)
 
 
 async def test_a_build_ends_with_the_last_of_those_who_wait_for_it(forge: Forge, stick) -> None:
@@ -408,7 +408,7 @@ async def test_no_more_are_built_at_a_time_than_may_be(new_forge, stick) -> None
             """The place is free a moment after the git has gone."""
             return (await third.place.get("/-/archive/main/x.tar")).status == 200
 
-        await eventually(is_built)
+        await until(is_built)
         await left(second)
 
 
