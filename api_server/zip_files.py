@@ -49,7 +49,7 @@ class DamagedError(Exception):
 
 
 class TooMuchError(Exception):
-    """The archive contains more than the limits allow. The message says more than what."""
+    """The archive contains more than the limits allow. The message names the limit, such as "1000 files"."""
 
 
 @attrs.frozen
@@ -268,7 +268,7 @@ class Folder:
 
     folders: list[str]
     files: dict[str, int]
-    #: Whether the folder contains more than that.
+    #: Whether the folder contains more than these.
     is_cut: bool
 
 

@@ -289,8 +289,8 @@ async def show_diff(
 async def compare(
     services: Services, actor: Actor | Anonymous, params: Compare, project: Project
 ) -> web.Response:
-    """Compare `from` and `to`: show what `to` has changed since their merge base, or (`straight`) the difference
-    between the two."""
+    """Compare `from` and `to`: show the commits that only `to` has, and the files that differ since their merge base
+    or (`straight`) between the two."""
     repository = await opened(services, project)
     old, new = commit_named(repository, params.from_), commit_named(repository, params.to)
     async with reading(services, actor):

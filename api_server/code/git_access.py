@@ -124,8 +124,8 @@ def refusal_of_pushes(project: Project) -> str | None:
 async def readable_project(request: web.Request, services: Services) -> tuple[Project, Actor | Anonymous]:
     """Return the project at the request's `path`, and the caller, who may fetch from it.
 
-    A project that anonymous callers cannot see is 401 without credentials, and 404 for users who cannot see it. Raise
-    403 for guests of a private project and for tokens that may not read.
+    A project that the caller cannot see is 401 without credentials, and otherwise 404. Raise 403 for guests of a
+    private project and for tokens that may not read.
     """
     actor = await git_caller(request, services)
     path = request.match_info["path"]

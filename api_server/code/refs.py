@@ -195,8 +195,8 @@ async def follow(
 async def _note_activity(
     services: Services, transaction: Transaction, project_id: int, updates: Sequence[RefUpdate]
 ) -> MovedProject | None:
-    """Record the activity, and return the project after it, or None. If it was empty, its default branch is chosen and
-    protected."""
+    """Record the activity and return the changed project, or None if it no longer exists. If the project was empty,
+    its default branch is chosen and protected."""
     project = await queries.lock_project(transaction, project_id)
     if project is None:
         return None

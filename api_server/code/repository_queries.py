@@ -46,7 +46,7 @@ async def releases_of(database: Executor, project_id: int, tags: Sequence[str]) 
     return {row.tag_name: row for row in rows}
 
 
-#: An id that this database has never assigned comes from a newer one, before a restore, and is left alone.
+#: Ids that this database has never assigned are left out: they come from a newer database that a backup has replaced.
 @statement("""
     SELECT given.id FROM unnest(%(ids)s::bigint[]) AS given (id)
     WHERE NOT EXISTS (SELECT FROM projects WHERE projects.id = given.id)
