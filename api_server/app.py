@@ -91,7 +91,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
             log_requests,
             *testing.middlewares(settings),
             plain_errors,
-            edges.tell_edges,
+            edges.notify_edges,
             bounded_bodies,
         ],
         client_max_size=settings.body_limit,
@@ -115,7 +115,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
         site.setup_named,
     ):
         set_up_routes(app)
-    route_index.setup_with_spare_slashes(app, API)
+    route_index.setup_with_extra_slashes(app, API)
     return app
 
 
@@ -311,7 +311,7 @@ PARTS: tuple[Callable[[Services], None], ...] = (
 #: those of features and before the worker.
 RUNNING: tuple[Run, ...] = (
     _database,
-    context.hear_of_changed_rights,
+    context.follow_changed_rights,
     _edges,
     outgoing_session,
     _administrator,

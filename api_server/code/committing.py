@@ -317,7 +317,7 @@ async def move(services: Services, actor: Actor, project: Project, *updates: Ref
 
 
 @attrs.frozen(kw_only=True)
-class Deed:
+class Replay:
     """A way to use an existing commit on a branch: functions that return the new tree and the new commit, and verbs
     for refusals."""
 
@@ -339,15 +339,15 @@ def _undone(committer: Person, repository: Repository, sha: str) -> NewCommit:
     return NewCommit(f'Revert "{title}"\n\nThis reverts commit {sha}', committer, committer)
 
 
-CHERRY_PICK = Deed(tree=new_commits.cherry_picked, commit=_picked, verb="cherry-pick", done="cherry-picked")
-REVERT = Deed(tree=new_commits.reverted, commit=_undone, verb="revert", done="reverted")
+CHERRY_PICK = Replay(tree=new_commits.cherry_picked, commit=_picked, verb="cherry-pick", done="cherry-picked")
+REVERT = Replay(tree=new_commits.reverted, commit=_undone, verb="revert", done="reverted")
 
 
 async def pick(
     services: Services,
     actor: Actor,
     project: Project,
-    deed: Deed,
+    deed: Replay,
     named: str,
     branch_name: str,
     *,
@@ -381,7 +381,7 @@ async def pick(
     return made
 
 
-def _not_picked(deed: Deed, code: str, *, dry_run: bool) -> ApiError:
+def _not_picked(deed: Replay, code: str, *, dry_run: bool) -> ApiError:
     text = (
         f"Sorry, we cannot {deed.verb} this commit automatically. This commit may already have been {deed.done}, "
         "or a more recent commit may have updated some of its content."

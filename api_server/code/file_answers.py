@@ -24,7 +24,7 @@ from api_server.services import Key, Services
 from api_server.web import context
 from api_server.web.answers import attachment, cut_to, matches_etag, not_modified, requested_part, send_part
 from api_server.web.errors import ApiError, not_found
-from api_server.web.routes import caller_or_stranger
+from api_server.web.routes import caller_or_anonymous
 from common.concurrency import TooBusy
 from common.http_fields import rejoined
 
@@ -114,7 +114,7 @@ class FoundFile:
             with suppress(ApiError, TimeoutError, TooBusy):
                 async with (
                     asyncio.timeout(_HISTORY_SECONDS),
-                    reading(context.services(request), caller_or_stranger(request)),
+                    reading(context.services(request), caller_or_anonymous(request)),
                 ):
                     query = History(start=self.commit, path=self.entry.path)
                     (known[key],) = await history(repository, query, skip=0, limit=1)

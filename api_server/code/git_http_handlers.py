@@ -16,7 +16,7 @@ from api_server.code import push_judgement
 from api_server.code.git_access import git_caller, gone, readable_project, writable_project
 from api_server.code.reading import ensured
 from api_server.git import smart_http
-from api_server.git.errors import GitError, told_apart
+from api_server.git.errors import GitError, classified_errors
 from api_server.git.receive_pack import read_push, receive_pack
 from api_server.git.received_push import MalformedPushError
 from api_server.git.repositories import REPOSITORIES
@@ -63,7 +63,7 @@ async def streamed(
     """Answer with git's output. The status is sent after the first chunk, because git may fail before it. Raise
     `Unavailable`."""
     try:
-        with told_apart():
+        with classified_errors():
             first = await anext(chunks, b"")
     except MalformedRequestError as problem:
         raise web.HTTPBadRequest(text=f"{problem}\n") from problem
@@ -96,7 +96,7 @@ class GitSlots:
     def __init__(self, settings: Settings) -> None:
         each, timeout = settings.git_processes_each, settings.git_queue_timeout
         self._users = ConcurrencyLimiter(settings.git_processes, each, timeout=timeout, queue=SLOT_QUEUE)
-        self._strangers = ConcurrencyLimiter(
+        self._anonymous = ConcurrencyLimiter(
             settings.git_anonymous_processes, each, timeout=timeout, queue=SLOT_QUEUE
         )
 
@@ -104,7 +104,7 @@ class GitSlots:
     async def slot(self, project: Project, actor: Actor | Anonymous) -> AsyncIterator[None]:
         """Hold a slot during the block. Raise 429."""
         keys: tuple[Hashable, ...] = (("project", project.id), ("address", actor.address))
-        limiter = self._strangers
+        limiter = self._anonymous
         if isinstance(actor, Actor):
             keys, limiter = (("project", project.id), ("user", actor.user_id)), self._users
         try:

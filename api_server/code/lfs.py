@@ -18,7 +18,7 @@ from api_server.services import Services
 from api_server.state.errors import Unavailable
 from api_server.web import request_data
 from api_server.web.answers import send_stored
-from api_server.web.errors import BodyRefused, told_to_come_later
+from api_server.web.errors import BodyRefused, retry_later_headers
 from common.concurrency import TooBusy
 
 #: Maximum number of objects in one request; git-lfs names 100.
@@ -107,7 +107,7 @@ def lfs_errors(handler: Handler) -> Handler:
         except (Unavailable, TooBusy) as problem:
             if request.writer.output_size:  # the object has been sent in part
                 raise ConnectionResetError from problem
-            return lfs_json({"message": "503 Service Unavailable"}, 503, told_to_come_later(problem))
+            return lfs_json({"message": "503 Service Unavailable"}, 503, retry_later_headers(problem))
         except web.HTTPClientError as refusal:
             headers = {name: refusal.headers[name] for name in _TOLD if name in refusal.headers}
             if challenge := headers.get("WWW-Authenticate"):

@@ -22,7 +22,7 @@ from api_server.state import preconditions
 from api_server.state.database import Transaction
 from api_server.state.errors import LockNotAvailable, Unavailable
 from api_server.web.auth import Actor
-from api_server.web.errors import tell_unavailable
+from api_server.web.errors import log_unavailable
 from common.concurrency import ConcurrencyLimiter
 
 log = structlog.stdlib.get_logger(__name__)
@@ -68,7 +68,7 @@ async def judged(
         finally:
             remarks += await asyncio.shield(_settle(services, project, actor, push, accepted=accepted))
     except Unavailable as problem:
-        tell_unavailable(problem, "a push is settled later" if judged_yet else "a push could not be judged")
+        log_unavailable(problem, "a push is settled later" if judged_yet else "a push could not be judged")
         if not judged_yet:
             yield _LATER
     except Exception as problem:
@@ -158,5 +158,5 @@ async def _settle(
         remarks += (
             ["The server is busy: options of merge requests are not carried out."] if push.options else []
         )
-    await edges.tell_now(services)
+    await edges.notify_now(services)
     return remarks

@@ -27,7 +27,7 @@ from api_server.web import context
 from api_server.web.auth import Actor, Anonymous
 from api_server.web.errors import ApiError, bad_parameters, not_found
 from api_server.web.pagination import Paginated, offset_page, paginated
-from api_server.web.routes import caller_or_stranger
+from api_server.web.routes import caller_or_anonymous
 from common.concurrency import ConcurrencyLimiter
 
 READS = Key[ConcurrencyLimiter]("repository_reads")
@@ -164,7 +164,7 @@ async def listed_differences(
     """Answer with a page of the files that differ between two commits."""
     services = context.services(request)
     page = offset_page(params)
-    async with reading(services, caller_or_stranger(request)):
+    async with reading(services, caller_or_anonymous(request)):
         files, total = await differences(
             repository, old, new, _limits(services), skip=page.offset, limit=page.size
         )

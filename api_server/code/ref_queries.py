@@ -13,7 +13,7 @@ from api_server.state.declarations import statement
     INSERT INTO pushes (id, project_id, user_id, updates, options, created_at)
     VALUES (%(push_id)s, %(project_id)s, %(user_id)s, %(updates)s, %(options)s, %(now)s)
 """)
-async def write_down(
+async def record_push(
     transaction: Transaction,
     push_id: str,
     project_id: int,
@@ -28,7 +28,7 @@ async def write_down(
 @statement("""
     DELETE FROM pushes WHERE id = %(push_id)s
 """)
-async def strike_out(transaction: Transaction, push_id: str) -> None: ...
+async def delete_push(transaction: Transaction, push_id: str) -> None: ...
 
 
 @attrs.frozen

@@ -56,7 +56,7 @@ async def propose(services: Services, project_id: int, user_id: int | None, push
     options = services.vault.encrypt(orjson.dumps(push.options).decode()) if push.options else None
     updates = await asyncio.to_thread(text_of, push.updates)
     async with services.database.transaction() as transaction:
-        await queries.write_down(transaction, push.id, project_id, user_id, updates=updates, options=options)
+        await queries.record_push(transaction, push.id, project_id, user_id, updates=updates, options=options)
 
 
 async def move(services: Services, project_id: int, user_id: int | None, *updates: RefUpdate) -> None:
@@ -95,7 +95,7 @@ async def move_in(
 async def withdraw(services: Services, push: Push) -> None:
     """Delete the record of a push that has moved nothing."""
     async with services.database.transaction() as transaction:
-        await queries.strike_out(transaction, push.id)
+        await queries.delete_push(transaction, push.id)
 
 
 async def settle_push(
@@ -121,7 +121,7 @@ async def settle(
     repository = services[REPOSITORIES].path(project_id)
     applied, rest = await asyncio.to_thread(_done_and_waiting, repository, push, proposed.updates)
     if is_over or rest is None:
-        await queries.strike_out(transaction, push.id)
+        await queries.delete_push(transaction, push.id)
     elif applied:
         await queries.keep_waiting(transaction, push.id, rest)
     if applied:
