@@ -347,7 +347,7 @@ async def pick(
     services: Services,
     actor: Actor,
     project: Project,
-    deed: Replay,
+    replay: Replay,
     named: str,
     branch_name: str,
     *,
@@ -365,25 +365,25 @@ async def pick(
     for commit_sha in (branch.commit, sha):
         await check_files(repository, commit_sha, services.settings.commit_max_files)
     try:
-        tree = await deed.tree(repository, sha, branch.commit)
+        tree = await replay.tree(repository, sha, branch.commit)
         if dry_run:
             return None
-        commit = deed.commit(acting_person(services, actor), repository, sha)
+        commit = replay.commit(acting_person(services, actor), repository, sha)
         commit = attrs.evolve(commit, message=message or commit.message)
         made = await new_commits.commit_tree(repository, tree, commit, branch.commit)
         await move(services, actor, project, RefUpdate(branch.commit, made, BRANCHES + branch.name))
     except MergeConflictError:
-        raise _not_picked(deed, "conflict", dry_run=dry_run) from None
+        raise _not_picked(replay, "conflict", dry_run=dry_run) from None
     except NothingToMergeError:
-        raise _not_picked(deed, "empty", dry_run=dry_run) from None
+        raise _not_picked(replay, "empty", dry_run=dry_run) from None
     except BranchMovedError as moved:
         raise invalid(str(moved)) from None
     return made
 
 
-def _not_picked(deed: Replay, code: str, *, dry_run: bool) -> ApiError:
+def _not_picked(replay: Replay, code: str, *, dry_run: bool) -> ApiError:
     text = (
-        f"Sorry, we cannot {deed.verb} this commit automatically. This commit may already have been {deed.done}, "
+        f"Sorry, we cannot {replay.verb} this commit automatically. This commit may already have been {replay.done}, "
         "or a more recent commit may have updated some of its content."
     )
     return ApiError(400, {"message": text, "error_code": code, **({"dry_run": "error"} if dry_run else {})})
