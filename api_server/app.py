@@ -37,7 +37,7 @@ from api_server.code.quotas import QUOTAS, Quotas
 from api_server.description import handlers as description
 from api_server.git.repositories import REPOSITORIES, Repositories
 from api_server.git.spawning import ChildLimits, set_limits
-from api_server.invitations import changes as invitations
+from api_server.invitations import changes
 from api_server.merge_requests import merging, push_options, pushes, system_notes, version_handlers
 from api_server.mirrors import running as mirrors
 from api_server.namespaces import access_tokens, groups, member_endings, projects, removal
@@ -290,7 +290,7 @@ PARTS: tuple[Callable[[Services], None], ...] = (
     audit_chain.setup,
     emails.setup,
     passwords.setup,
-    invitations.setup,
+    changes.setup,
     pushes.setup,
     push_options.setup,
     merging.setup,

@@ -1,4 +1,4 @@
-"""What can go wrong in a repository, in words a caller can show; and with the git program, for the log."""
+"""Errors of repositories, with messages for users, and errors of the git program, with messages for the log."""
 
 import contextlib
 import re
@@ -11,7 +11,7 @@ from api_server.state.errors import Unavailable
 
 
 class RepositoryError(Exception):
-    """The common ancestor: the message is one sentence for the user."""
+    """The base class of errors in repositories. The message is one sentence for the user."""
 
 
 class RepositoryMissingError(RepositoryError):
@@ -27,30 +27,30 @@ class NotFoundError(RepositoryError):
 
 
 class InvalidNameError(RepositoryError):
-    """Not a name that git allows for a branch or tag."""
+    """The name is not allowed for a branch or tag."""
 
 
 class AmbiguousNameError(RepositoryError):
-    """A branch and a tag have this name, and nothing says which of them is meant."""
+    """A branch and a tag have this name, and it is not clear which one is meant."""
 
 
 class NameTakenError(RepositoryError):
-    """A branch or tag of this name, or one that would be its folder, exists already."""
+    """A branch or tag of this name exists already, or one whose name conflicts with it, as `a` does with `a/b`."""
 
 
 class BranchMovedError(RepositoryError):
-    """Somebody else moved the branch since it was read; read it again and repeat."""
+    """The branch was moved after it had been read. The caller has to read it again and repeat."""
 
 
 class RepositoryLockedError(RepositoryError, Unavailable):
-    """A lock file of somebody living is in the way of a ref, and stays there: nothing has moved, try again."""
+    """A process that still runs has locked a ref. Nothing has moved, and the caller may try again."""
 
     def __init__(self) -> None:
         super().__init__("a ref that somebody else is moving")
 
 
 class StorageUnavailableError(RepositoryError, Unavailable):
-    """The repositories' disk takes nothing: it is full, or over its quota, or cannot be written any more."""
+    """The disk of the repositories accepts no data: it is full, over its quota or no longer writable."""
 
     def __init__(self) -> None:
         super().__init__("the repositories' disk")
@@ -61,11 +61,11 @@ class InvalidActionError(RepositoryError):
 
 
 class InvalidPathError(InvalidActionError):
-    """git would refuse a file at this path, or this content of a file that it reads itself."""
+    """git would refuse a file at this path, or this content of a file that git itself interprets (`.gitmodules`)."""
 
 
 class MergeConflictError(RepositoryError):
-    """Both sides changed the same places. `paths` are the files in conflict."""
+    """Both sides changed the same places. `paths` lists the files in conflict."""
 
     def __init__(self, paths: list[str]) -> None:
         super().__init__(f"Merge conflict in {', '.join(paths)}.")
@@ -73,11 +73,11 @@ class MergeConflictError(RepositoryError):
 
 
 class TooManyCommitsError(RepositoryError):
-    """More commits than are made at once."""
+    """A rebase would create more commits than are allowed at once."""
 
 
 class TooManyFilesError(RepositoryError):
-    """More files and folders than are merged."""
+    """A merge or rebase would read more files and folders than are allowed."""
 
 
 class NothingToMergeError(RepositoryError):
@@ -86,7 +86,7 @@ class NothingToMergeError(RepositoryError):
 
 @attrs.define
 class GitError(Exception):
-    """git failed: `command` is the subcommand alone, because arguments may carry what must not be shown."""
+    """git failed. `command` is the subcommand alone, because arguments may contain secrets."""
 
     command: str
     returncode: int | None
@@ -99,7 +99,7 @@ class GitError(Exception):
 
 
 class GitLimitError(GitError):
-    """git reached one of its limits: what it was given is too large, or was made to be."""
+    """git reached one of its limits: its input is too large, perhaps on purpose."""
 
 
 class GitTimeoutError(GitLimitError):
@@ -107,29 +107,29 @@ class GitTimeoutError(GitLimitError):
 
 
 class OutputTooLargeError(GitLimitError):
-    """git printed more than the caller was ready to keep in memory."""
+    """git printed more than the caller is ready to keep in memory."""
 
 
 class OutOfMemoryError(GitLimitError):
-    """git wanted more memory than setting `git_memory_limit` gives it."""
+    """git needed more memory than the setting `git_memory_limit` allows."""
 
 
 _OUT_OF_MEMORY = re.compile("^fatal: .*(?:out of|cannot allocate) memory", re.IGNORECASE | re.MULTILINE)
 
 
 def git_error(command: str, returncode: int, stderr: str) -> GitError:
-    """Return the failure of a git that has ended, by what it said."""
+    """Return the error for a git that has failed, of the class that its message indicates."""
     kind = OutOfMemoryError if _OUT_OF_MEMORY.search(stderr) else GitError
     return kind(command, returncode, stderr)
 
 
-#: A lock file is in the way; `packed-refs.new` is one too. Of git, and of libgit2.
+#: What git and libgit2 print if a lock file is in the way. `packed-refs.new` is one too.
 _LOCKED = re.compile(
     r"Unable to create '[^\n]*\.lock': File exists"
     r"|unable to create file [^\n]*packed-refs\.new: File exists"
     r"|failed to lock file"
 )
-#: git has no reason for some of what it could not write.
+#: What git, libgit2 and the system print if data cannot be written. git sometimes gives no reason.
 _NO_STORAGE = re.compile(
     r"No space left on device|Disk quota exceeded|File too large|Read-only file system|Input/output error"
     r"|(?:couldn't|could not|cannot|unable to|failed to) (?:write|close|append)"
@@ -138,8 +138,8 @@ _NO_STORAGE = re.compile(
 
 @contextlib.contextmanager
 def told_apart() -> Iterator[None]:
-    """Raise `RepositoryLockedError` and `StorageUnavailableError` instead of what a block raises of that kind that
-    writes."""
+    """Raise `RepositoryLockedError` or `StorageUnavailableError` instead of an error in the block that has this cause.
+    Other errors stay as they are."""
     try:
         yield
     except (GitError, pygit2.GitError, OSError) as problem:
@@ -153,10 +153,11 @@ def told_apart() -> Iterator[None]:
 
 @contextlib.contextmanager
 def storing() -> Iterator[None]:
-    """Around libgit2 where it writes objects. Raise `StorageUnavailableError` where it could not.
+    """Raise `StorageUnavailableError` if libgit2 cannot write an object in the block.
 
-    It has no words and no class of error for that: pygit2 raises with those of what went wrong in this thread before,
-    or none at all. An object that a new one is to lead to and that is not there is told by its code, and goes through.
+    libgit2 has neither a message nor an error class for that: pygit2 raises an error with the message of an earlier
+    failure in this thread, or with none. If an object is missing that a new one refers to, pygit2's `NotFoundError` is
+    raised as it is.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Who has changed what: the last commits of a folder's entries, and the commit of each line of a file."""
+"""The history of files: the last commits of a folder's entries, and the commit of each line of a file."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Collection
@@ -12,13 +12,13 @@ from api_server.git.processes import run, start
 from api_server.git.repositories import Repository
 from api_server.git.trees import MarkedOutput
 
-#: Seconds that a folder's page waits for the commits of its entries.
+#: Maximum number of seconds that a folder's page waits for the commits of its entries.
 LOOKING_SECONDS = 2.0
-#: Seconds in which git has to find out where a file's lines come from.
+#: Time limit of git-blame, in seconds.
 BLAME_SECONDS = 10.0
-#: Paths that are looked at for one folder.
+#: Maximum number of changed paths that are examined for one folder.
 _MOST_PATHS = 200_000
-#: Stands before the SHA of a commit; no path has two slashes.
+#: What precedes the SHA of a commit in git's output. No path contains two slashes in a row.
 _MARK = b"//"
 
 
@@ -29,10 +29,11 @@ async def last_commits(
     names: Collection[str],
     time_limit: float = LOOKING_SECONDS,
 ) -> dict[str, str]:
-    """Return the full SHA of the newest commit up to `commit` that changed each entry of the folder ("" is the root),
-    and under the name "" that of the newest one that changed anything in it.
+    """Return the full SHA of the newest commit, up to `commit`, that changed each entry of the folder ("" is the
+    root). The name "" stands for the newest commit that changed anything in the folder.
 
-    One walk looks for all of them. What it has not found in time is not in the result.
+    A single walk through the history looks for all of them. Entries that it does not reach within `time_limit` seconds
+    are missing from the result.
     """
     prefix = f"{folder}/" if folder else ""
     left = {name.encode(): name for name in names}
@@ -54,7 +55,8 @@ async def last_commits(
 async def _changes(
     repository: Repository, commit: str, folder: str, time_limit: float
 ) -> AsyncGenerator[tuple[str, bytes], None]:
-    """Yield commits, newest first, each with every path that it changed; merges with what they changed themselves."""
+    """Yield the SHA of a commit and a path that it changed, newest commits first. A merge changes only those paths
+    that differ from all of its parents."""
     arguments = [
         "log",
         "-c",
@@ -79,8 +81,8 @@ async def _changes(
 
 @attrs.define
 class BlamedCommit:
-    """A commit that lines come from. `previous` is the commit before it with the path of the file then, if the file
-    was there."""
+    """A commit that lines come from. `previous` is the SHA of the commit before it, with the path of the file in that
+    commit, or None if the file was not in it. `time` is in seconds since 1970."""
 
     sha: str
     author: str = ""
@@ -91,7 +93,7 @@ class BlamedCommit:
 
 @attrs.frozen
 class BlamedLines:
-    """Lines of a file that follow each other and come from one commit; `first` counts from 1."""
+    """Consecutive lines of a file that come from one commit. `first` counts from 1."""
 
     commit: BlamedCommit
     first: int
@@ -99,9 +101,10 @@ class BlamedLines:
 
 
 async def blame(repository: Repository, commit: str, path: str, first: int, count: int) -> list[BlamedLines]:
-    """Return so many lines of the file at `path`, from the `first` on, by the commits that they come from.
+    """Return `count` lines of the file at `path`, beginning with line `first`, grouped by the commits that they come
+    from.
 
-    Raise `GitTimeoutError` after `BLAME_SECONDS`, and `GitError` without such a file or such lines.
+    Raise `GitTimeoutError` after `BLAME_SECONDS`, and `GitError` if there is no such file or no such line.
     """
     arguments = ["blame", "--porcelain", f"-L{first},+{count}", commit, "--", path]
     output = await run(
@@ -114,7 +117,7 @@ async def blame(repository: Repository, commit: str, path: str, first: int, coun
 
 
 def _blamed(porcelain: bytes) -> list[BlamedLines]:
-    """Read what git-blame(1) calls the porcelain format: of a commit it tells only once."""
+    """Parse the porcelain format of git-blame(1), which describes each commit only once."""
     commits: dict[str, BlamedCommit] = {}
     blamed: list[BlamedLines] = []
     commit = BlamedCommit("")
@@ -142,5 +145,5 @@ def _tell(commit: BlamedCommit, key: bytes, value: str) -> None:
             commit.title = value
         case b"previous":
             sha, _, path = value.partition(" ")
-            if not path.startswith('"'):  # git's quotation marks around what hardly anybody calls a file
+            if not path.startswith('"'):  # git quotes only unusual paths; they are left out
                 commit.previous = sha, path

@@ -1,4 +1,4 @@
-"""Git LFS pointers: the small files that stand in a repository for objects that are kept elsewhere."""
+"""Git LFS pointers: small files in a repository that stand for objects that are stored elsewhere."""
 
 import re
 from collections.abc import AsyncIterator, Collection
@@ -8,7 +8,7 @@ import attrs
 
 from api_server.git.processes import start
 
-#: Pointer files are smaller than this (the LFS specification).
+#: Pointer files have fewer bytes than this, according to the LFS specification.
 POINTER_BYTES = 1024
 OID = re.compile(r"[0-9a-f]{64}")
 _FIRST_LINE = re.compile(rb"version https?://[^\n]+/spec/v?1\n")
@@ -19,16 +19,16 @@ _TIME_LIMIT_SECONDS = 1800.0
 
 @attrs.frozen
 class Pointer:
-    """An object by the SHA-256 of its content (`oid`, in hex) and its size in bytes."""
+    """The object that a pointer file names: the SHA-256 of its content (`oid`, in hex) and its size in bytes."""
 
     oid: str
     size: int
 
 
 def parse_pointer(content: bytes) -> Pointer | None:
-    """Return what a file points to; None for a file that is no pointer.
+    """Return the object that a file points to, or None if the file is no pointer.
 
-    Read as generously as git-lfs does: any version of the first specification, and lines that extensions add.
+    This is as lenient as git-lfs: any version of the first specification is accepted, and so are lines of extensions.
     """
     if len(content) >= POINTER_BYTES or not _FIRST_LINE.match(content):
         return None
@@ -37,12 +37,12 @@ def parse_pointer(content: bytes) -> Pointer | None:
 
 
 async def pointers_in(repository: Path, tips: Collection[str], known: Collection[str]) -> set[Pointer]:
-    """Return the pointers that commits reachable from `tips`, and not from `known`, have brought.
+    """Return the pointers that were added by commits reachable from `tips` but not from `known`.
 
-    Both are full ids; what the repository lacks is passed over. What it costs grows with what these commits have
-    changed. Raise `GitError`.
+    Both contain full ids, and ids that the repository lacks are ignored. The cost grows with the amount of changes in
+    these commits. Raise `GitError`.
     """
-    if not tips:  # git would take HEAD
+    if not tips:  # without tips, git would begin at HEAD
         return set()
     changed = _changed_blobs(repository, tips, known)
     contents = _contents(repository, _small_blobs(repository, changed))
@@ -52,7 +52,8 @@ async def pointers_in(repository: Path, tips: Collection[str], known: Collection
 async def _changed_blobs(
     repository: Path, tips: Collection[str], known: Collection[str]
 ) -> AsyncIterator[bytes]:
-    """Files that a commit has added or changed, as lines of ids; of a merge, those that differ from all parents."""
+    """Yield the ids of files that commits have added or changed, one per line. Of a merge, only the files that differ
+    from all parents count."""
     command = ["log", "--format=", "--raw", "--root", "-c", "--no-renames", "--no-abbrev"]
     async with start(
         [*command, "--ignore-missing", "--stdin"],
@@ -70,8 +71,12 @@ async def _revisions(tips: Collection[str], known: Collection[str]) -> AsyncIter
 
 
 def _regular_file(line: bytes) -> bytes | None:
-    """Return the new content's id in a line of raw diff (`:old-mode new-mode old-id new-id status`, with several
-    parents `::mode mode new-mode id id new-id status`); None for what is deleted, symbolic links and submodules."""
+    """Return the id of the new content in a line of a raw diff, or None for deleted files, symbolic links and
+    submodules.
+
+    A line has the form `:old-mode new-mode old-id new-id status`, or with two parents `::mode mode new-mode id id
+    new-id status`.
+    """
     fields = line.partition(b"\t")[0].lstrip(b":").split(b" ")
     parents = len(line) - len(line.lstrip(b":"))
     if not parents or not fields[parents].startswith(b"100"):
@@ -80,7 +85,7 @@ def _regular_file(line: bytes) -> bytes | None:
 
 
 async def _small_blobs(repository: Path, blobs: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield those that are small enough for a pointer, as lines of ids."""
+    """Yield the ids of blobs that are small enough for a pointer, one per line."""
     async with start(
         ["cat-file", "--batch-check=%(objectsize) %(objectname)", "--buffer"],
         repository=repository,
@@ -117,7 +122,7 @@ async def _contents(repository: Path, blobs: AsyncIterator[bytes]) -> AsyncItera
 
 
 async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
-    """Lines without their ends, as many at a time as have come."""
+    """Yield lists of the lines that have arrived completely, without their ends."""
     waiting = b""
     async for chunk in chunks:
         *lines, waiting = (waiting + chunk).split(b"\n")

@@ -1,4 +1,5 @@
-"""Commits and tags that the server makes itself: of changed files, of merges, picked, reverted or rebased."""
+"""Commits and tags that the server itself creates: from changed files, and by merging, cherry-picking, reverting and
+rebasing."""
 
 import asyncio
 from bisect import bisect_left, insort
@@ -32,8 +33,8 @@ from api_server.git.trees import MOST_MERGED, TreeSizes, can_be_merged
 
 @attrs.frozen
 class FileAction:
-    """One change of one file; a move comes from `previous_path` and keeps the bytes if `content` is None.
-    `last_commit_id` is the newest commit that changed it, as far as who wants the change knows."""
+    """A change of one file. A move takes the file from `previous_path`, and keeps its content if `content` is None.
+    `last_commit_id` is the newest commit that changed the file, as far as the caller knows."""
 
     action: Literal["create", "update", "delete", "move"]
     path: str
@@ -43,9 +44,9 @@ class FileAction:
     last_commit_id: str | None = None
 
 
-#: The most that one of the files may have that git reads for itself: they are checked in memory.
+#: Maximum size in bytes of a file that git itself interprets, such as `.gitmodules`: it is checked in memory.
 READ_BY_GIT_BYTES = 2**20
-#: Folders of all paths of one commit together: each may become an object, which is a file.
+#: Maximum number of folders in all paths of one commit together: each may become an object, which is a file.
 MOST_FOLDERS = 20_000
 
 
@@ -59,10 +60,10 @@ class NewCommit:
 async def commit_files(
     repository: Repository, actions: Sequence[FileAction], commit: NewCommit, parent: str | None
 ) -> str:
-    """Return the SHA of a new commit that applies `actions` to the files of `parent` (None: there are none yet).
+    """Return the SHA of a new commit that applies `actions` to the files of the commit `parent`. If that is None,
+    there are no files yet.
 
-    No ref leads to it until one is moved there. Raise `InvalidActionError`, `InvalidPathError`,
-    `StorageUnavailableError`.
+    No ref points to the new commit yet. Raise `InvalidActionError`, `InvalidPathError`, `StorageUnavailableError`.
     """
     with told_apart():
         return await _committed(repository, actions, commit, parent)
@@ -85,18 +86,18 @@ async def _committed(
 
 
 async def merge(repository: Repository, source: str, target: str, commit: NewCommit) -> str:
-    """Return the SHA of a new commit that merges the commit `source` into the commit `target`, always one with two
-    parents.
+    """Return the SHA of a new commit that merges the commit `source` into the commit `target`. It has two parents even
+    if a fast-forward is possible.
 
-    No ref leads to it until one is moved there. Raise `MergeConflictError`, `NothingToMergeError`, `NotFoundError`,
+    No ref points to the new commit yet. Raise `MergeConflictError`, `NothingToMergeError`, `NotFoundError`,
     `StorageUnavailableError`.
     """
     return await _joined(repository, source, target, commit, [target, source])
 
 
 async def squash(repository: Repository, source: str, target: str, commit: NewCommit) -> str:
-    """Return the SHA of a new commit on top of `target` that brings all that merging `source` would bring. Otherwise as
-    `merge`."""
+    """Return the SHA of a new commit on top of `target` that contains all changes that merging `source` would bring.
+    No ref points to it yet. Raise the errors of `merge`."""
     return await _joined(repository, source, target, commit, [target])
 
 
@@ -112,7 +113,7 @@ async def _joined(
 
 
 async def merge_conflicts(repository: Repository, source: str, target: str) -> list[str]:
-    """Return the paths in which merging two commits would conflict; empty when it would not.
+    """Return the paths in which merging two commits would conflict, or an empty list if it would not.
 
     libgit2 stores the files that it merges. Raise `StorageUnavailableError`.
     """
@@ -144,20 +145,20 @@ def _merged_index(repository: Repository, source: str, target: str) -> pygit2.In
 
 
 def conflicts(index: pygit2.Index) -> list[str]:
-    """Return the paths in which a merge conflicts."""
+    """Return the paths in which a merge conflicts, sorted."""
     sides = [side for conflict in index.conflicts or () for side in conflict if side is not None]
     return sorted({side.path for side in sides})
 
 
 def create_commit(repository: Repository, commit: NewCommit, tree: pygit2.Oid, parents: Sequence[str]) -> str:
-    """Return the SHA of a new commit, to which no ref leads yet. Blocks; callers are `storing`."""
+    """Return the SHA of a new commit, to which no ref points yet. Blocks: call it in a thread, within `storing`."""
     author, committer = commit.author.signature(), commit.committer.signature()
     message = commit.message.replace("\0", "")
     return str(repository.create_commit(None, author, committer, message, tree, list(parents)))
 
 
 class _Files:
-    """The files of a commit while actions change them, in memory."""
+    """The files of a commit, in memory, while actions are applied to them."""
 
     def __init__(self, repository: Repository, commit: str | None) -> None:
         self.repository = repository
@@ -165,8 +166,8 @@ class _Files:
         if commit is not None:
             self.index.read_tree(repository[commit].peel(pygit2.Tree))
         self.modes: dict[str, int] = {entry.path: int(entry.mode) for entry in self.index}
-        #: In order, so that what is in a folder stands together: counting each path's folders would take time, and
-        #: memory, that grow with the square of its length.
+        #: Sorted, so that the files of a folder are neighbours: counting the folders of each path would take time and
+        #: memory that grow with the square of its length.
         self.paths = sorted(self.modes)
         self.changed: set[str] = set()
 
@@ -184,7 +185,8 @@ class _Files:
             self._move(action)
 
     def read_by_git(self) -> list[tuple[str, pygit2.Oid]]:
-        """Return the changed files that git reads for itself: what each may be taken for, and its content."""
+        """Return the changed files that git itself interprets: the name for which each may be taken, and the id of its
+        content."""
         named = [(read_by_git(path.rpartition("/")[2]), path) for path in sorted(self.changed)]
         return [(name, self.index[path].id) for name, path in named if name]
 
@@ -239,7 +241,7 @@ def _folders(path: str) -> Iterator[str]:
 def new_tag_target(
     repository: Repository, name: str, commit: str, message: str | None, tagger: Person
 ) -> str:
-    """Return the id at which a new tag is to stand: the commit's, or with a message that of an object made for it.
+    """Return the id to which a new tag is to point: the commit's, or that of a new tag object if there is a message.
 
     Raise `InvalidNameError`, `StorageUnavailableError`.
     """
@@ -257,28 +259,29 @@ def new_tag_target(
 
 
 async def cherry_picked(repository: Repository, picked: str, onto: str) -> str:
-    """Return the id of the tree that the commit `onto` becomes with what `picked` has changed against its first parent.
+    """Return the id of the tree of the commit `onto` with the changes that `picked` has made to its first parent.
 
-    Raise `MergeConflictError`, `NothingToMergeError` where that is there already, `StorageUnavailableError`.
+    Raise `MergeConflictError`, `StorageUnavailableError`, and `NothingToMergeError` if the changes are there already.
     """
     with storing():
         return await asyncio.to_thread(_cherry_picked, repository, picked, onto)
 
 
 async def reverted(repository: Repository, undone: str, onto: str) -> str:
-    """Likewise without what `undone` has changed."""
+    """Return the id of the tree of the commit `onto` without the changes that `undone` has made to its first parent.
+    Raise the errors of `cherry_picked`."""
     with storing():
         return await asyncio.to_thread(_reverted, repository, undone, onto)
 
 
 async def commit_tree(repository: Repository, tree: str, commit: NewCommit, parent: str) -> str:
-    """Return the SHA of a new commit, to which no ref leads yet. Raise `StorageUnavailableError`."""
+    """Return the SHA of a new commit with this tree, to which no ref points yet. Raise `StorageUnavailableError`."""
     with storing():
         return await asyncio.to_thread(create_commit, repository, commit, pygit2.Oid(hex=tree), [parent])
 
 
 def author_of(repository: Repository, sha: str) -> Person:
-    """Who has written a commit, and when."""
+    """Return the author of a commit, with the author date."""
     return read_text(repository, sha).author
 
 
@@ -293,7 +296,8 @@ def _reverted(repository: Repository, undone: str, onto: str) -> str:
 
 
 def _applied(repository: Repository, old: pygit2.Oid, new: pygit2.Oid, onto: str) -> str:
-    """Return the difference between two trees, on top of a commit."""
+    """Return the id of the tree of the commit `onto` after applying the difference between the trees `old` and
+    `new`."""
     tree = _commit(repository, onto).tree_id
     index = repository.merge_trees(old, tree, new)
     if paths := conflicts(index):
@@ -315,20 +319,22 @@ def _commit(repository: Repository, sha: str) -> pygit2.Commit:
     return repository[sha].peel(pygit2.Commit)
 
 
-#: More commits are not made anew at once.
+#: Maximum number of commits that are rebased at once.
 MOST_REBASED = 1000
 
 
 async def rebase(repository: Repository, head: str, onto: str, committer: Person) -> str:
-    """Rebase onto the commit `onto` what `head` has and `onto` has not. Return the SHA of the last new commit.
+    """Rebase the commits that `head` has and `onto` lacks onto the commit `onto`. Return the SHA of the last new
+    commit.
 
-    Merges are left out, and so is what `onto` has already in another commit. Authors, dates and messages stay. No ref
-    leads there until one is moved. Raise `MergeConflictError`, `TooManyCommitsError`, `TooManyFilesError`,
-    `StorageUnavailableError`.
+    Merge commits are left out, and so are commits whose change is already in `onto` under another SHA. Authors, author
+    dates and messages stay. No ref points to the new commits yet. Raise `MergeConflictError`, `TooManyCommitsError`,
+    `TooManyFilesError`, `StorageUnavailableError`.
     """
     if not await can_be_merged(repository, head, onto, await merge_base(repository, head, onto)):
         raise _too_many_files()
-    # What stands on the right of the three dots, but for what stands on their left as well under another SHA.
+    # Commits that only the right side of the three dots has, without those whose change the left side has under
+    # another SHA.
     selection = ["--cherry-pick", "--right-only", "--no-merges", "--topo-order", f"{onto}...{head}", "--"]
     completed = await run(
         ["rev-list", f"--max-count={MOST_REBASED + 1}", *selection], repository=Path(repository.path)
@@ -338,7 +344,8 @@ async def rebase(repository: Repository, head: str, onto: str, committer: Person
         raise TooManyCommitsError(f"More than {MOST_REBASED} commits are not rebased.")
     last, sizes = onto, TreeSizes(repository)
     with storing():
-        for sha in reversed(shas):  # a thread for each: others get their turn, and who is cancelled has ended
+        # A thread for each commit lets other tasks have their turn, and a cancelled rebase stop.
+        for sha in reversed(shas):
             last = await asyncio.to_thread(_rebased_commit, repository, sizes, sha, last, committer)
     return last
 
@@ -346,7 +353,8 @@ async def rebase(repository: Repository, head: str, onto: str, committer: Person
 def _rebased_commit(
     repository: Repository, sizes: TreeSizes, sha: str, parent: str, committer: Person
 ) -> str:
-    """Return the same change on top of `parent`; `parent` itself where nothing of it is left."""
+    """Return the SHA of a commit with the same change on top of `parent`, or `parent` if nothing of the change is
+    left."""
     commit = repository[sha].peel(pygit2.Commit)
     base = commit.parents[0].tree.id if commit.parents else repository.TreeBuilder().write()
     onto = repository[parent].peel(pygit2.Tree)

@@ -1,8 +1,8 @@
-"""What is checked of objects: which paths a commit may have, git-fsck(1), and whether a repository is whole.
+"""Checks of objects: paths that a commit may have, sizes of pushed objects, git-fsck(1), and missing commits.
 
 A tree with a path that git-fsck(1) refuses could still be committed here, but nobody could push to that branch any
-more. The check knows what file systems take for `.git`: HFS+ passes over some characters, NTFS over dots and spaces at
-the end and all behind a colon, and has short names (`git~1`).
+more. The checks consider what file systems take for `.git`: HFS+ ignores some characters, NTFS ignores dots and spaces
+at the end and everything from a colon on, and has short names (`git~1`).
 """
 
 import os
@@ -18,9 +18,9 @@ from api_server.git.errors import GitError, InvalidPathError, storing
 from api_server.git.processes import run, start
 
 _LONGEST_PATH = 4096
-#: What HFS+ passes over in names.
+#: Characters that HFS+ ignores in names.
 _IGNORED = dict.fromkeys([*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF])
-#: git's reader of UTF-8 stops here.
+#: Characters at which git's decoder of UTF-8 stops.
 _STOPS = re.compile("[\ufffe\uffff]")
 
 
@@ -29,17 +29,18 @@ def _taken_for(*names: str) -> re.Pattern[str]:
 
 
 def _short_names(start: str) -> list[str]:
-    """Return the short names that NTFS makes if the usual four are taken: six characters, and a tilde."""
+    """Return patterns of the short names that NTFS creates if the usual four are in use: the beginning of `start`, a
+    tilde and a number, with eight characters in all."""
     return [f"{start[:kept]}~[1-9][0-9]{{{6 - kept}}}" for kept in range(7)]
 
 
 _NTFS_GIT = _taken_for(r"\.git", "git~1")
-#: Files that git reads for itself, by what NTFS may call them.
+#: Files that git itself interprets, with patterns of the names that NTFS takes for them.
 _NTFS_READ = {
     ".gitmodules": _taken_for(r"\.gitmodules", "gitmod~[1-4]", *_short_names("gi7eba")),
     ".gitattributes": _taken_for(r"\.gitattributes", "gitatt~[1-4]", *_short_names("gi7d29")),
 }
-#: What they may be. A link of the second name is only passed over.
+#: Modes that these files may have. A symbolic link called `.gitattributes` is allowed, because git only ignores it.
 _MAY_BE = {
     ".gitmodules": {FileMode.BLOB, FileMode.BLOB_EXECUTABLE},
     ".gitattributes": {FileMode.BLOB, FileMode.BLOB_EXECUTABLE, FileMode.LINK},
@@ -47,7 +48,7 @@ _MAY_BE = {
 
 
 def check_path(path: str, mode: int) -> None:
-    """Raise `InvalidPathError` unless a file of this mode (a number of git's) may stand at `path` ("a/b")."""
+    """Raise `InvalidPathError` unless a file of this mode (one of git's numbers) may be at `path` ("a/b")."""
     parts = path.split("/")
     if "\0" in path or "\\" in path or any(part in ("", ".", "..") for part in parts):
         raise InvalidPathError(f"{path!r} is not a valid path for a file.")
@@ -65,7 +66,8 @@ def check_path(path: str, mode: int) -> None:
 
 
 def read_by_git(name: str) -> str | None:
-    """`.gitmodules` or `.gitattributes`, where a file called `name` (without folders) may be taken for it."""
+    """Return `.gitmodules` or `.gitattributes` if a file called `name` (without folders) may be taken for it,
+    otherwise None."""
     hfs = _on_hfs(name)
     for read, ntfs in _NTFS_READ.items():
         if hfs == read or ntfs.fullmatch(name):
@@ -85,16 +87,17 @@ def _on_hfs(name: str) -> str:
 _FAULT = re.compile(r"^error in [a-z]+ [0-9a-f]{40}: (.*)$", re.MULTILINE)
 
 
-#: Bytes that a commit, a tag, or a folder may have: libgit2 reads them whole, while it holds the interpreter's lock.
+#: Maximum size in bytes of a commit, a tag or a tree: libgit2 reads them whole, while it holds the interpreter's lock.
 MOST_OBJECT_BYTES = {b"commit": 10**6, b"tag": 10**6, b"tree": 10**7}
 _LARGE = re.compile(rb"^(commit|tag|tree) (\d{7,}) ([0-9a-f]{40})$", re.MULTILINE)
-#: A push of millions of objects is looked through in less.
+#: Time limit in seconds. Examining a push of millions of objects takes less.
 _LOOKING_SECONDS = 600.0
 
 
 async def refusal_of_objects(arrived: Path) -> str | None:
-    """Return why the objects in the folder `arrived` of a push are refused, or None if they are fine."""
-    with os.scandir(arrived / "pack") as entries:  # a push stays the pack that it came as
+    """Return one sentence that says why the objects in the folder `arrived` of a push are refused, or None if they are
+    fine."""
+    with os.scandir(arrived / "pack") as entries:  # pushed objects stay in the pack in which they came
         if not any(entry.name.endswith(".pack") for entry in entries):
             return None
     what = "%(objecttype) %(objectsize) %(objectname)"
@@ -114,7 +117,7 @@ async def refusal_of_objects(arrived: Path) -> str | None:
 
 
 async def check_content(name: str, content: bytes) -> None:
-    """Raise `InvalidPathError` for a `.gitmodules` or `.gitattributes` of which a push would be refused."""
+    """Raise `InvalidPathError` if git would refuse a push with this content of `.gitmodules` or `.gitattributes`."""
     with tempfile.TemporaryDirectory() as folder:
         _write_alone(Path(folder), name, content)
         try:
@@ -127,7 +130,7 @@ async def check_content(name: str, content: bytes) -> None:
 
 
 def _write_alone(folder: Path, name: str, content: bytes) -> None:
-    """Write a repository that contains only this file."""
+    """Create a repository that contains only this file."""
     repository = pygit2.init_repository(str(folder), bare=True)
     tree = repository.TreeBuilder()
     with storing():
@@ -136,14 +139,15 @@ def _write_alone(folder: Path, name: str, content: bytes) -> None:
 
 
 _LINES = 20
-#: Bits of git-fsck's status: what is missing or broken, of which it prints each.
+#: Statuses of git-fsck with which it prints each fault: none, missing or broken objects (bit 2), broken refs (bit 8).
 _FAULTS = (0, 2, 8, 10)
-#: What is no fault: git tells it by the way.
+#: Lines of git-fsck that report no fault.
 _HARMLESS = re.compile(r"^(?:notice|Checking|dangling|unreachable|warning)\b")
 
 
 async def repository_problems(repository: Path, time_limit: float) -> list[str]:
-    """Return the first few problems that git finds, one sentence each, or none for an intact repository."""
+    """Return the first problems that git finds, one sentence each and at most 20, or an empty list for an intact
+    repository."""
     if not (repository / "HEAD").is_file():
         return ["there is no repository"]
     try:
@@ -163,7 +167,7 @@ async def repository_problems(repository: Path, time_limit: float) -> list[str]:
 
 
 async def missing_commits(repository: Path, shas: Sequence[str]) -> set[str]:
-    """Return those of the commits that are not there. Raise `GitError`."""
+    """Return those of the commits that do not exist. Raise `GitError`."""
     if not shas:
         return set()
     asked = "".join(f"{sha}\n" for sha in shas).encode()

@@ -1,4 +1,5 @@
-"""The one place where git and other programs are started: process group, time limit, stderr, end; git's version."""
+"""The only place where git and other programs are started: process groups, time limits, stderr, termination, and the
+version of git."""
 
 import asyncio
 import os
@@ -31,17 +32,17 @@ CHUNK_BYTES = 128 * 1024
 STDERR_BYTES = 16 * 1024
 OUTPUT_BYTES = 64 * 1024 * 1024
 TIME_LIMIT_SECONDS = 60.0
-#: git removes its lock files on SIGTERM; SIGKILL follows when that takes longer.
+#: Seconds between SIGTERM, on which git removes its lock files, and SIGKILL.
 GRACE_SECONDS = 5.0
-#: How long a killed process may keep its output open. Only a process outside of git's group takes longer.
+#: Seconds for which a killed process may keep its output open. Only a process outside of git's group takes longer.
 KILLED_SECONDS = 1.0
-#: How long a body is still read to its end after git has closed its output.
+#: Seconds for which the rest of a body is read after git has closed its output.
 DRAIN_SECONDS = 30.0
 
 
 @attrs.frozen
 class Output:
-    """What a finished git printed."""
+    """The status and the output of a git that has ended."""
 
     returncode: int
     stdout: bytes
@@ -66,17 +67,17 @@ class Child:
         return redact(self._stderr.decode(errors="replace"))
 
     def feed(self, body: AsyncIterable[bytes]) -> None:
-        """Write `body` into git's stdin in a task, no faster than git reads it."""
+        """Write `body` to git's stdin in a task, no faster than git reads it."""
         self._feed_task = asyncio.create_task(self._pump(body))
 
     def write(self, data: bytes) -> None:
-        """Write a few bytes into git's stdin, which stays open."""
+        """Write a few bytes to git's stdin, which stays open."""
         cast("asyncio.StreamWriter", self.process.stdin).write(data)
 
     async def read_until(self, end: bytes, limit: int = OUTPUT_BYTES) -> bytes:
-        """Return git's stdout up to and with `end`, after which git waits for more input.
+        """Return git's stdout up to and including `end`, after which git waits for more input.
 
-        Raise `GitError` when git ends before, and `OutputTooLargeError` beyond `limit` bytes.
+        Raise `GitError` if git ends before that, and `OutputTooLargeError` beyond `limit` bytes.
         """
         stdout = self.process.stdout
         got = bytearray()
@@ -89,7 +90,7 @@ class Child:
         return bytes(got)
 
     async def whole_output(self, limit: int = OUTPUT_BYTES) -> bytes:
-        """Return all that git prints; raise `OutputTooLargeError` beyond `limit` bytes, and like `output`."""
+        """Return all that git prints. Raise `OutputTooLargeError` beyond `limit` bytes, and the errors of `output`."""
         kept = bytearray()
         async for chunk in self.output():
             kept += chunk
@@ -101,7 +102,7 @@ class Child:
             raise OutputTooLargeError(self.command, None, f"more than {limit} bytes of output")
 
     async def output(self) -> AsyncIterator[bytes]:
-        """Yield git's stdout as it arrives. Raise what reading the fed body raised, and `GitTimeoutError`."""
+        """Yield git's stdout as it arrives. Raise `GitTimeoutError`, and the error that reading the fed body raised."""
         stdout = self.process.stdout
         while chunk := await stdout.read(CHUNK_BYTES):
             yield chunk
@@ -113,13 +114,15 @@ class Child:
                 task.result()
 
     async def checked_output(self) -> AsyncIterator[bytes]:
-        """Yield like `output`. Raise `GitError` at the end unless git succeeded, so that a short output is an error."""
+        """Yield git's stdout like `output`. Raise `GitError` at the end unless git succeeded, so that an incomplete
+        output is an error."""
         async for chunk in self.output():
             yield chunk
         await self.check()
 
     async def end(self) -> int:
-        """Wait until git has ended and its stderr is closed. Return its status (negative: a signal)."""
+        """Wait until git has ended and its stderr is closed. Return its status (negative: a signal). Raise
+        `GitTimeoutError`."""
         status = await self.process.wait()
         await asyncio.wait({self._stderr_task})
         if self.timed_out:
@@ -127,18 +130,19 @@ class Child:
         return status
 
     async def check(self) -> None:
-        """Wait like `end` and raise `GitError` unless the status is 0."""
+        """Wait like `end`, and raise `GitError` unless the status is 0."""
         if status := await self.end():
             raise git_error(self.command, status, self.stderr)
 
     def signal_group(self, number: signal.Signals) -> None:
-        """Send a signal to git and to all that it started; do nothing once they have ended."""
+        """Send a signal to git and to all processes that it has started. Do nothing if they have ended."""
         if self._lives():
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
 
     def expire(self) -> None:
-        """Kill git, and processes that it has left behind, which may keep its output open."""
+        """Kill git, and processes that it has left behind, which may keep its output open. Reading the output then
+        raises `GitTimeoutError`."""
         if self._lives():
             self.timed_out = True
             self.signal_group(signal.SIGKILL)
@@ -153,7 +157,7 @@ class Child:
         return self.process.returncode is None or not self._stderr_task.done()
 
     async def stop(self) -> None:
-        """End git if it still runs. Afterwards none of its processes and tasks is left."""
+        """End git if it still runs. Afterwards none of its processes and tasks are left."""
         exited = asyncio.create_task(self.process.wait())
         tasks = {exited, self._stderr_task, asyncio.create_task(self._discard_output())}
         if self._feed_task is not None:
@@ -164,7 +168,7 @@ class Child:
                 await asyncio.wait({exited}, timeout=self.exit_timeout)
             self.signal_group(signal.SIGTERM)
             await asyncio.wait({exited}, timeout=GRACE_SECONDS)
-        finally:  # also when the waiting task is cancelled, however often
+        finally:  # also if the waiting task is cancelled, however often
             self.signal_group(signal.SIGKILL)
             await ended(asyncio.create_task(self._let_go(tasks)))
 
@@ -176,7 +180,7 @@ class Child:
             self.process.close()
 
     async def _discard_output(self) -> None:
-        """Read the output to its end: otherwise git would wait for a reader, and asyncio for the end."""
+        """Read the output to its end. Otherwise git would wait for a reader, and asyncio for the end of the output."""
         stdout = self.process.stdout
         while await stdout.read(CHUNK_BYTES):
             pass
@@ -188,7 +192,8 @@ class Child:
             async for chunk in body:
                 if not heard or stdin.is_closing():
                     heard = False
-                    continue  # git has closed its stdin, but the client listens only once it has sent all
+                    # git has closed its stdin, but many clients read the answer only after they have sent everything.
+                    continue
                 try:
                     stdin.write(chunk)
                     await stdin.drain()
@@ -201,7 +206,7 @@ class Child:
         finally:
             with suppress(BrokenPipeError, ConnectionResetError):
                 stdin.close()
-            if isinstance(body, AsyncGenerator):  # it may read from another git, which ends with it
+            if isinstance(body, AsyncGenerator):  # closing it ends another git that it may read from
                 await body.aclose()
 
     async def _keep_stderr(self) -> None:
@@ -224,14 +229,14 @@ async def start(
     pass_fds: Sequence[int] = (),
     background: bool = False,
 ) -> AsyncIterator[Child]:
-    """Run `git <arguments>` in a process group of its own for the length of the `with` block.
+    """Run `git <arguments>` in a process group of its own for the duration of the block.
 
-    `repository` becomes `--git-dir`; `configuration` follows (and so overrides) `CONFIGURATION`; secrets
-    belong into `extra_environment`, never into arguments, which every user of the machine can read.
-    `time_limit` is in seconds; when it is over, the whole group is killed and `GitTimeoutError` raised.
-    Leaving the block ends whatever still runs: at once, or after `exit_timeout` seconds in which git can notice
-    the end of its stdin. git and all that it starts inherit the descriptors `pass_fds`, and have its limits.
-    A `background` child has a lower priority from the beginning.
+    `repository` becomes `--git-dir`. `configuration` follows `CHILD_CONFIGURATION`, and so overrides it. Secrets
+    belong in `extra_environment`, never in arguments, which every user of the machine can read. After `time_limit`
+    seconds, the whole group is killed and `GitTimeoutError` is raised. At the end of the block, whatever still runs is
+    ended: at once, or after `exit_timeout` seconds in which git can notice the end of its stdin. git and all that it
+    starts inherit the descriptors `pass_fds`, and are subject to its limits (`ChildLimits`). A `background` child has
+    a lower priority from the beginning.
     """
     git_dir = [f"--git-dir={repository}"] if repository is not None else []
     async with start_program(
@@ -259,7 +264,7 @@ async def start_program(
     pass_fds: Sequence[int] = (),
     background: bool = False,
 ) -> AsyncIterator[Child]:
-    """Like `start`, for any program; `name` is what errors call it."""
+    """Run any program like `start`. Errors call it `name`."""
     loop = asyncio.get_running_loop()
     with priority_turn(background=background) as gives_way:
         starting = asyncio.create_task(
@@ -289,9 +294,10 @@ async def start_program(
 
 
 async def _completion(starting: asyncio.Task[Any]) -> asyncio.CancelledError | None:
-    """Wait for the start of a process, even if the caller is cancelled meanwhile. Then return the cancellation.
+    """Wait until the process has started, even if the caller is cancelled meanwhile. Return that cancellation, or
+    None.
 
-    A start that is interrupted would kill at most the process itself, and not what it has started.
+    Interrupting a start would kill at most the process itself, but not the processes that it has started.
     """
     cancelled = None
     while not starting.done():
@@ -315,7 +321,7 @@ async def run(
     pass_fds: Sequence[int] = (),
     background: bool = False,
 ) -> Output:
-    """Run git to its end and return what it printed.
+    """Run git to its end, and return its status and output.
 
     Raise `GitError` for a status that is not in `accept`, `GitTimeoutError` after `time_limit` seconds and
     `OutputTooLargeError` beyond `output_limit` bytes.
@@ -344,12 +350,13 @@ async def once(data: bytes) -> AsyncIterator[bytes]:
     yield data
 
 
-#: The first version with `core.fsync`, by which an acknowledged push survives a power cut.
+#: The oldest version that is supported: the first with `core.fsync`, by which an acknowledged push survives a power
+#: cut.
 OLDEST = (2, 36)
 
 
 def check_git() -> str:
-    """Return the version of the git on PATH, such as "2.39". Raise `ConfigError` where it is missing or too old."""
+    """Return the version of the git on PATH, such as "2.39". Raise `ConfigError` if it is missing or too old."""
     needed = f"git {'.'.join(map(str, OLDEST))} or newer is needed"
     try:
         said = subprocess.run(["git", "--version"], capture_output=True, text=True, check=False).stdout

@@ -1,8 +1,9 @@
-"""A push: git's receive-pack, and the verdict for which its pre-receive hook waits.
+"""Pushes: git's receive-pack, and the verdict for which its pre-receive hook waits.
 
-git runs the hook pre-receive when all objects have arrived and nothing has moved yet. A pipe has no bound on what it
-carries, as the environment has; and it ends with this process, which the hook takes for a refusal. For each of several
-refs git then asks its proc-receive hook, which hands on what follows in the same pipe, in the protocol of githooks(5).
+git runs the pre-receive hook when all objects have arrived and nothing has moved yet. The hook asks this process and
+gets its verdict through two pipes. A pipe has no limit on the amount of data, unlike the environment; and it ends with
+this process, which the hook treats as a refusal. If refs may be refused one by one, git then asks its proc-receive
+hook about each of them. This hook passes on the rest of the same pipe, in the protocol of githooks(5).
 """
 
 import asyncio
@@ -40,7 +41,8 @@ _PIECE = 4096
 
 
 class PushGate:
-    """Both pipes of one push. `environment` and `childs_ends` are for git, which hands them to the hook."""
+    """The two pipes between this process and the hooks of one push. git gets `environment` and `childs_ends`, and
+    hands them to the hooks."""
 
     def __init__(self) -> None:
         self._questions, question = os.pipe()
@@ -53,13 +55,13 @@ class PushGate:
         self._open = {self._questions, self._verdicts, *self.childs_ends}
 
     def let_go(self) -> None:
-        """Close the child's ends here: once git has them, or is not going to."""
+        """Close this process's copies of the child's ends. Call it once git has inherited them."""
         self._close(*self.childs_ends)
 
     async def question(self) -> Path | None:
-        """Wait until the hook asks: the folder of the objects that have arrived, `Path()` where there are none.
+        """Wait until the hook asks. Return the folder of the objects that have arrived, or `Path()` if there are none.
 
-        None where git has ended without asking, because what arrived was no use.
+        Return None if git has ended without asking, because it could not use what arrived.
         """
         os.set_blocking(self._questions, False)
         line = b""
@@ -72,15 +74,15 @@ class PushGate:
         return Path(os.fsdecode(line.removesuffix(b"\n")))
 
     async def refuse(self, sentence: str) -> None:
-        """Have git refuse the whole push; the user reads the sentence."""
+        """Make git refuse the whole push. The user reads the sentence."""
         await self._tell(b"refused\n%s\n" % _line(sentence))
 
     async def accept(self, report: bytes = b"") -> None:
-        """Have git go on; a push in parts needs the `report_of` its refs."""
+        """Let git continue. A push in parts needs a report on its refs (`report_of`)."""
         await self._tell(b"accepted\n" + report)
 
     async def _tell(self, text: bytes) -> None:
-        self._open.discard(self._verdicts)  # it is the thread's from here on
+        self._open.discard(self._verdicts)  # from here on, the thread closes it
         await asyncio.to_thread(_write, self._verdicts, text)
 
     def _close(self, *descriptors: int) -> None:
@@ -94,7 +96,8 @@ class PushGate:
 
 
 async def _readable(descriptor: int) -> None:
-    """Not by a transport of the loop: uvloop's closes a pipe twice, the second time perhaps what is somebody else's."""
+    """Wait until the descriptor can be read. This does not use a transport of the event loop: uvloop's transports
+    close a pipe twice, and the second time the descriptor may belong to another file."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
     loop.add_reader(descriptor, _settle, ready)
@@ -119,9 +122,10 @@ def _line(sentence: str) -> bytes:
 
 
 def report_of(updates: Iterable[RefUpdate], refused: Mapping[str, str]) -> bytes:
-    """Return what the proc-receive hook reports: of each ref its refusal, or that git is to move it.
+    """Return the report of the proc-receive hook, which says for each ref why it is refused, or that git is to move
+    it.
 
-    git refuses refs that are not reported: those of the server, and names that do not fit into a line.
+    git refuses refs that are missing from the report: those of the server, and names that do not fit into a line.
     """
     lines = [packet(b"version=1"), FLUSH]
     for update in updates:
@@ -137,7 +141,7 @@ def report_of(updates: Iterable[RefUpdate], refused: Mapping[str, str]) -> bytes
 
 @contextmanager
 def push_gate() -> Iterator[PushGate]:
-    """Yield a gate for the length of a block."""
+    """Yield a gate for the duration of the block."""
     gate = PushGate()
     try:
         yield gate
@@ -145,28 +149,30 @@ def push_gate() -> Iterator[PushGate]:
         gate.close()
 
 
-#: `async with judge(push, arrived) as verdict:` lasts until git has moved what it moves. `arrived` is the folder of the
-#: push's new objects, if it has brought any.
+#: `async with judge(push, arrived) as verdict:` lasts until git has moved the refs. `arrived` is the folder of the
+#: push's new objects, or None if it has brought none.
 Judge = Callable[[Push, Path | None], AbstractAsyncContextManager[Verdict]]
 
-#: When a client goes away, receive-pack sees its input end: it completes what it has wholly received (a pack
-#: has a checksum) or throws it away. Killed by a signal it would leave the quarantined objects on disk.
+#: Seconds in which receive-pack may finish after its client has gone. It sees the end of its input, and either
+#: completes a push that has arrived whole (a pack has a checksum) or discards it. Killed by a signal, it would leave
+#: the quarantined objects on disk.
 TIMEOUT_SECONDS = 10.0
-#: How long git may move refs after the verdict: what the verdict depends on is held meanwhile.
+#: Maximum number of seconds for which git may move refs after the verdict: what the verdict depends on is locked
+#: meanwhile.
 MOVING_SECONDS = 120.0
 
-#: Which git says of objects that are not there.
+#: Status of git-merge-base if an object does not exist.
 _NOT_THERE = 128
-#: The oldest side band has packets of 1,000 bytes.
+#: Maximum number of bytes of a remark: packets of the oldest side band have 1,000 bytes.
 _REMARK_BYTES = 900
-#: Some hundred commands.
+#: Bytes, some hundred commands. Larger pieces are parsed in a thread.
 _PARSED_AT_ONCE = 32 * 1024
 
 
 @attrs.frozen
 class PushRequest:
-    """A push whose head has been read. `body` is the request's, from its beginning; `remarks` are lines that the user
-    reads below git's answer, to which the judge adds."""
+    """A push whose head has been read. `body` is the request's body from its beginning. `remarks` are lines that the
+    user reads below git's answer; the judge adds to them."""
 
     push: Push
     body: AsyncIterator[bytes]
@@ -174,7 +180,7 @@ class PushRequest:
 
 
 async def read_push(body: AsyncIterable[bytes], bounds: Bounds = DEFAULTS) -> PushRequest:
-    """Read which refs `body` wants to move. Raise `MalformedPushError` for a body that is no push."""
+    """Read from `body` which refs the client wants to move. Raise `MalformedPushError` if the body is no push."""
     chunks = aiter(body)
     parser = PushParser(bounds.updates)
     while True:
@@ -190,9 +196,9 @@ async def receive_pack(
 ) -> AsyncIterator[AsyncIterator[bytes]]:
     """Answer `POST /git-receive-pack` (push).
 
-    `judge` is asked when all objects have arrived and before anything moves; not at all for a probe without updates,
-    for names that cannot be, and for a pack that git does not take. It is the place to store the push for
-    `received_push.applied_updates`, which says what has become of it.
+    `judge` is called when all objects have arrived and before anything moves. It is not called for a probe without
+    updates, for impossible names of refs, and for a pack that git rejects. The judge is the place to store the push
+    for `received_push.applied_updates`, which finds out which of its updates happened.
     """
     push = request.push
     if not push.updates:
@@ -202,7 +208,7 @@ async def receive_pack(
     configuration = (
         *WRITING,
         ("receive.maxInputSize", str(bounds.pack_bytes)),
-        # It stays the pack that it came as: less to move and to sync than loose objects.
+        # The objects stay in the pack in which they came: this is less to move and to sync than loose objects.
         ("transfer.unpackLimit", "1"),
         *((("receive.procReceiveRefs", "refs"),) if push.in_parts else ()),
     )
@@ -234,7 +240,8 @@ def _check_hooks() -> None:
 
 @attrs.frozen
 class _Receiving:
-    """A push that git is busy with. `moving` is inherited by git, which is at work on that once we join."""
+    """A push that git is working on. git inherits the descriptor `moving`, and so holds the lock for "moving" as soon
+    as this process joins it."""
 
     repository: Path
     request: PushRequest
@@ -245,7 +252,8 @@ class _Receiving:
 
 @asynccontextmanager
 async def _written(repository: Path) -> AsyncIterator[tuple[int, int]]:
-    """Is at work on "transferring", and gives that descriptor and the one for "moving"."""
+    """Hold the lock for "transferring" during the block, and mark the repository as written to. Yield the descriptor
+    of this lock, and that of the file for "moving", which is not locked yet."""
     with told_apart(), ExitStack() as stack:
         moving = at_work.open_file(repository, "moving")
         stack.callback(os.close, moving)
@@ -256,14 +264,14 @@ async def _written(repository: Path) -> AsyncIterator[tuple[int, int]]:
 
 @asynccontextmanager
 async def _judged(receiving: _Receiving, judge: Judge) -> AsyncIterator[AsyncIterator[bytes]]:
-    """git's answer. It is read whether the client listens or not: one that does not must not make others wait for what
-    the verdict holds."""
+    """Yield git's answer. It is read even if the client does not read: such a client must not make others wait for
+    what the verdict holds."""
     said: asyncio.Queue[bytes | None] = asyncio.Queue()
     listening = asyncio.create_task(_listen(receiving.child, said))
     judging = asyncio.create_task(_judge(receiving, judge, listening))
 
     async def chunks() -> AsyncIterator[bytes]:
-        rest = b""  # git's last word waits for the remarks
+        rest = b""  # the last four bytes: remarks go before the final flush packet
         while (chunk := await said.get()) is not None:
             whole = rest + chunk
             rest = whole[-len(FLUSH) :]
@@ -297,14 +305,14 @@ async def _listen(child: Child, said: "asyncio.Queue[bytes | None]") -> None:
 
 
 def _remark(text: str) -> bytes:
-    """Return a line of the side band, which git shows behind `remote:`."""
+    """Return a packet with a line of the side band, which git shows after `remote:`."""
     printable = "".join(character for character in text if character.isprintable())
     cut = printable.encode(errors="replace")[:_REMARK_BYTES].decode(errors="ignore")
     return packet(b"\2%s\n" % cut.encode())
 
 
 async def _judge(receiving: _Receiving, judge: Judge, listening: "asyncio.Task[None]") -> None:
-    """Wait for the hook's question and answer it; a hook that is not answered refuses."""
+    """Wait for the hook's question and answer it. A hook that gets no answer refuses the push."""
     push, gate = receiving.request.push, receiving.gate
     try:
         arrived = await gate.question()
@@ -315,7 +323,7 @@ async def _judge(receiving: _Receiving, judge: Judge, listening: "asyncio.Task[N
             await gate.refuse(refusal)
             return
         folders = await asyncio.to_thread(_folders, arrived) if arrived.parts else []
-        # Nobody is asked about names that cannot be: they may not even be text.
+        # The judge is not asked about impossible names, which may not even be text.
         possible = attrs.evolve(push, updates=tuple(u for u in push.updates if u.ref not in impossible))
         async with judge(possible, arrived if arrived.parts else None) as verdict:
             refused = impossible | await _refused(receiving.repository, possible, verdict, arrived)
@@ -328,7 +336,7 @@ async def _judge(receiving: _Receiving, judge: Judge, listening: "asyncio.Task[N
 
 
 async def _refused(repository: Path, push: Push, verdict: Verdict, arrived: Path) -> dict[str, str]:
-    """Return why refs of a push do not move, also those that would have to be forced."""
+    """Return the reason for each ref of a push that does not move, including those that would have to be forced."""
     refused = await asyncio.to_thread(refused_refs, push, verdict)
     if refusal_of(push, verdict, refused) is not None:
         return refused
@@ -348,7 +356,7 @@ async def _refused(repository: Path, push: Push, verdict: Verdict, arrived: Path
 
 
 def _folders(arrived: Path) -> list[str]:
-    """Where new objects will be, below `objects`."""
+    """Return the names of the folders below `objects` that get new objects."""
     return [entry.name for entry in os.scandir(arrived) if entry.is_dir()]
 
 
@@ -358,7 +366,7 @@ async def _accept(
     folders: Sequence[str],
     listening: "asyncio.Task[None]",
 ) -> None:
-    """Return when git moves no refs any more, and what it has moved is on the disk."""
+    """Accept the push. Return when git moves no refs any more, and those that it has moved are on the disk."""
     repository, push, child = receiving.repository, receiving.request.push, receiving.child
     refs = [update.ref for update in push.updates if update.ref not in refused]
     try:

@@ -1,4 +1,4 @@
-"""What a push asks for: the commands at the head of a receive-pack request, and what became of them."""
+"""What a push asks for, in the commands at the head of a receive-pack request, and which of it has happened."""
 
 import re
 import uuid
@@ -24,17 +24,18 @@ FLUSH = b"0000"
 
 
 def packet(line: bytes) -> bytes:
-    """Return a line of at most 65,516 bytes with its length before it."""
+    """Return a line, which may have at most 65,516 bytes, with its length before it."""
     return b"%04x%s" % (len(line) + 4, line)
 
 
-#: Refs that one push may move.
+#: Maximum number of refs that one push may move.
 MOST_UPDATES = 5_000
-#: Of the commands and options before the pack.
+#: Maximum number of bytes of the commands and options before the pack.
 MAX_COMMANDS_BYTES = 4 * 2**20
-#: Each is a git of its own that looks through history.
+#: Maximum number of updates of a push that have to be fast-forwards: for each, a git of its own walks through the
+#: history.
 MOST_FAST_FORWARDS = 1000
-#: git's configuration under which `applied_updates` finds the push again; bare repositories keep no reflogs else.
+#: git's configuration that lets `applied_updates` find the push again. Without it, bare repositories keep no reflogs.
 REFLOGS = (("core.logAllRefUpdates", "true"),)
 _LENGTH_DIGITS = 4
 _HEXADECIMAL = re.compile(rb"[0-9a-fA-F]{4}")
@@ -42,13 +43,13 @@ _SHA = re.compile(rb"[0-9a-f]{40}")
 
 
 class MalformedPushError(RepositoryError):
-    """The request does not begin as gitprotocol-pack(5) says ("Reference Update Request")."""
+    """The request does not begin as gitprotocol-pack(5) requires ("Reference Update Request")."""
 
 
 @attrs.frozen
 class RefUpdate:
-    """`ref` is to move from commit `old` to `new`; 40 zeros stand for "does not exist". `options` are what the pusher
-    said along with it."""
+    """A move of `ref` from the commit `old` to the commit `new`. 40 zeros mean that the ref does not exist. `options`
+    are those of the push."""
 
     old: str
     new: str
@@ -64,8 +65,9 @@ class RefUpdate:
 
 @attrs.frozen
 class Push:
-    """A push as proposed. `id` marks its updates in the reflogs; `options` are those of `git push -o`. An `atomic` push
-    moves all of its refs or none; where the client takes a side band, git's answer can say more than its report."""
+    """A push that a client proposes. `id` marks its updates in the reflogs; `options` are those of `git push -o`. An
+    `atomic` push moves all of its refs or none. If the client accepts a `sideband`, git's answer can contain more than
+    its report."""
 
     updates: tuple[RefUpdate, ...]
     id: str = attrs.field(factory=lambda: uuid.uuid4().hex)
@@ -75,14 +77,14 @@ class Push:
 
     @property
     def in_parts(self) -> bool:
-        """Whether some of its refs may move though others are refused."""
+        """Whether some of its refs may move although others are refused."""
         return len(self.updates) > 1 and not self.atomic
 
 
 @attrs.frozen
 class Verdict:
-    """What the service thinks of a push: refused as a whole with `refusal`, a sentence the user reads, or accepted but
-    for the refs in `refused`, each with its sentence.
+    """The service's decision about a push. With `refusal`, a sentence for the user, the whole push is refused.
+    Otherwise it is accepted except for the refs in `refused`, each with such a sentence.
 
     A ref in `fast_forward_only` may be created, but neither deleted nor moved to a commit that does not descend from
     the present one.
@@ -94,11 +96,11 @@ class Verdict:
 
 
 class PushParser:
-    """Reads commands and push options out of a request body that comes in pieces.
+    """A parser of the commands and push options in a request body that arrives in pieces.
 
-    `feed` until it returns True; `received` then has all bytes so far, which git needs as well. The body of
-    a probe (a lone flush packet) and an empty push give no updates. Certificates and unknown lines are
-    refused, so that nothing reaches git's ears that we did not hear.
+    Call `feed` until it returns True. `received` then has all bytes so far, which git needs as well. A probe (a lone
+    flush packet) and an empty push have no updates. Certificates and unknown lines are refused, so that git gets no
+    command that has not been parsed here.
     """
 
     def __init__(self, most_updates: int = MOST_UPDATES) -> None:
@@ -111,7 +113,7 @@ class PushParser:
         self._capabilities: set[bytes] = set()
 
     def feed(self, data: bytes) -> bool:
-        """Take the next piece and say whether the head is complete. Raise `MalformedPushError`."""
+        """Parse the next piece, and return whether the head is complete. Raise `MalformedPushError`."""
         self.received += data
         while self._section != "done" and self._take_packet():
             if self._position > MAX_COMMANDS_BYTES or len(self.updates) > self._most_updates:
@@ -166,11 +168,11 @@ class PushParser:
 
 
 def refused_names(push: Push) -> dict[str, str]:
-    """Return why refs of a push cannot be, whoever pushes them."""
+    """Return the reason for each ref of a push that nobody may push because of its name."""
     refused = {}
     for update in push.updates:
         name = short_name(update.ref)
-        if not is_valid_ref_name(update.ref):  # also what is not UTF-8
+        if not is_valid_ref_name(update.ref):  # including names that are not UTF-8
             refused[update.ref] = f"{update.ref!a} is not a valid name for a branch or tag."
         elif update.ref.startswith(INTERNAL):
             refused[update.ref] = f"{update.ref} is kept by the server and cannot be pushed."
@@ -180,7 +182,7 @@ def refused_names(push: Push) -> dict[str, str]:
 
 
 def refused_refs(push: Push, verdict: Verdict) -> dict[str, str]:
-    """Return why refs of a push must not move, as far as that is known without its objects."""
+    """Return the reason for each ref of a push that must not move, as far as this is known without its objects."""
     deleted = {
         update.ref: f"You are not allowed to delete the protected {update.ref}."
         for update in push.updates
@@ -190,7 +192,7 @@ def refused_refs(push: Push, verdict: Verdict) -> dict[str, str]:
 
 
 def refusal_of(push: Push, verdict: Verdict, refused: Mapping[str, str]) -> str | None:
-    """Return why nothing of a push may happen of which these refs are `refused`; None if some of it may."""
+    """Return why the whole push is refused if these of its refs are `refused`, or None if some of it may happen."""
     if verdict.refusal is not None:
         return verdict.refusal
     if refused and (push.atomic or all(update.ref in refused for update in push.updates)):
@@ -206,16 +208,16 @@ def fast_forwards(push: Push, verdict: Verdict) -> list[RefUpdate]:
 
 
 def reflog_identity(push: Push) -> dict[str, str]:
-    """Return the variables by which git names the push in the reflog of each branch that it moves."""
+    """Return the environment variables that make git record the push in the reflog of each branch that it moves."""
     return {"GIT_COMMITTER_NAME": "push", "GIT_COMMITTER_EMAIL": push.id}
 
 
 def applied_updates(repository: Path, push: Push) -> list[RefUpdate]:
-    """Return which updates of a push really happened. Right after it, or later from a stored `Push` after a crash.
+    """Return the updates of a push that have really happened. `push` may have been stored: this also works after a
+    crash.
 
-    A branch's reflog names the push that moved it, so a later push does not hide an earlier one. Deletions,
-    tags and other refs have no reflog: they count when the ref stands where the push wanted it. Blocks:
-    call it in a thread.
+    A branch's reflog names the push that moved it, so a later push does not hide an earlier one. Deletions, tags and
+    other refs have no reflog: they count if the ref is where the push wanted it. Blocks: call it in a thread.
     """
     opened = open_repository(repository)
     return [
@@ -231,7 +233,7 @@ def _happened(repository: pygit2.Repository, update: RefUpdate, push_id: str) ->
     except KeyError:
         return update.kind == "delete"
     except (pygit2.GitError, ValueError):
-        return False  # not a name that git takes
+        return False  # git does not accept the name
     if update.kind == "delete":
         return False
     if not update.ref.startswith(BRANCHES):

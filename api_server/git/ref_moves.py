@@ -1,8 +1,8 @@
-"""Moving refs: in spite of left lock files, all of a change or nothing, and those that only the server writes.
+"""Moves of refs: in spite of left lock files, all of a change or nothing, and refs that only the server writes.
 
-git and libgit2 lock a ref by making `<ref>.lock`, and killed they leave it. Here whoever moves refs is `at_work` on
-"moving" meanwhile, with its children. So a lock that is found while nobody is at it belongs to nobody living, and goes,
-however young it is.
+git and libgit2 lock a ref by creating `<ref>.lock`, which stays if they are killed. Here, everything that moves refs
+holds the lock of `at_work` for "moving" meanwhile, and so do its children. A lock file that exists while nobody holds
+that lock therefore belongs to no running process, and is removed, however young it is.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 _Result = TypeVar("_Result")
 
-#: How long a lock is waited for whose holder lives; most are held for milliseconds.
+#: Seconds to wait for a lock file whose process still runs. Most exist for milliseconds.
 LOCK_TIMEOUT_SECONDS = 2.0
 _PAUSE_SECONDS = 0.05
 
@@ -44,10 +44,10 @@ _AT_THE_TOP = ("HEAD.lock", "config.lock", "shallow.lock", *_PACKED)
 
 
 async def move_refs(repository: Path, attempt: Callable[[int], Awaitable[_Result]]) -> _Result:
-    """Return what `attempt(descriptor)` returns, which moves refs, all or none; its children are to inherit the
-    descriptor.
+    """Return what `attempt(descriptor)` returns. It moves all of its refs or none, and its children have to inherit
+    the descriptor.
 
-    It is repeated where a lock file was in its way. Raise `RepositoryLockedError` where that stays,
+    It is repeated if a lock file is in its way. Raise `RepositoryLockedError` if the lock file stays,
     `StorageUnavailableError`, `RepositoryMissingError`.
     """
     return await _in_spite_of_locks(repository, lambda: _attempted(repository, attempt))
@@ -61,7 +61,8 @@ async def _attempted(repository: Path, attempt: Callable[[int], Awaitable[_Resul
 
 
 async def make_way(repository: Path, refs: Iterable[str]) -> None:
-    """For git that moves these refs next: removes what is left in its way. A lock that is held is git's to tell of."""
+    """Remove left lock files of refs that git is going to move next. Wait a while for those of running processes: if
+    one stays, git itself reports it."""
     paths = [*(f"{ref}.lock" for ref in refs), "HEAD.lock", *_PACKED]
 
     async def look() -> None:
@@ -92,13 +93,15 @@ def _any_is_there(repository: Path, names: Iterable[str]) -> bool:
 
 
 def remove_left_locks(repository: Path) -> bool:
-    """Remove the lock files of refs that nobody living can hold; whether there was one. Blocks."""
+    """Remove the lock files of refs that no running process holds, and return whether there were any. Blocks: call it
+    in a thread."""
     with alone(repository, "moving") as descriptor:
         return descriptor is not None and remove_locks(repository)
 
 
 def remove_locks(repository: Path) -> bool:
-    """Remove all of them; to be called by whoever alone moves refs."""
+    """Remove all lock files of refs, and return whether there were any. The caller holds the lock for "moving"
+    alone."""
     locks = list(_locks(repository))
     for lock in locks:
         lock.unlink(missing_ok=True)
@@ -115,18 +118,20 @@ def _locks(repository: Path) -> Iterator[Path]:
             yield from (Path(folder, name) for name in names if name.endswith(".lock"))
 
 
-#: `move_refs` waits itself, and looks whether what is in the way is held by anybody.
+#: Configuration with which git does not wait for lock files: `move_refs` waits, and checks whether a running process
+#: holds them.
 _IMPATIENT = (("core.filesRefLockTimeout", "0"), ("core.packedRefsTimeout", "0"))
-#: What git says of a ref that does not stand where the update expects it, or that another one is in the way of.
+#: What git prints if a ref is not where the update expects it, or if another ref is in the way.
 _REFUSED = re.compile(r"exists|but expected|unable to resolve reference")
 
 
 async def apply_push(repository: Path, push: Push) -> None:
-    """Move each branch or tag from where `push` says that it stands.
+    """Move each branch or tag from where `push` expects it.
 
-    Raise `InvalidNameError` and `NameTakenError` for a new one that cannot be, or not beside those that exist,
-    `BranchMovedError` where somebody else was faster, `RepositoryLockedError` where somebody else is just moving one;
-    then nothing has moved. What it raises beside that, like `StorageUnavailableError`, leaves that open.
+    Raise `InvalidNameError` for a new name that is not allowed, `NameTakenError` for one that cannot exist beside the
+    others, `BranchMovedError` if a ref has been moved by somebody else, `RepositoryLockedError` if somebody else is
+    just moving one. Nothing has moved then. After other errors, such as `StorageUnavailableError`, refs may have
+    moved.
     """
     creates = [update for update in push.updates if update.kind == "create"]
     for update in creates:
@@ -154,52 +159,54 @@ async def _update_refs(repository: Path, push: Push, descriptor: int) -> None:
 
 
 def _sync_push(repository: Path, push: Push) -> None:
-    repositories.sync_objects(repository, ())  # libgit2 has made new folders there for the objects
+    repositories.sync_objects(repository, ())  # libgit2 has created folders there for new objects
     repositories.sync_refs(repository, [update.ref for update in push.updates])
 
 
 def _command(update: RefUpdate) -> str:
-    """git-update-ref(1), the form of `-z`."""
+    """Return a command for git-update-ref(1), in the form that its option `-z` expects."""
     if update.kind == "delete":
         return f"delete {update.ref}\0{update.old}\0"
     return f"update {update.ref}\0{update.new}\0{update.old}\0"
 
 
 async def set_default_branch(repository: Repository, name: str) -> None:
-    """Raise `NotFoundError` when there is no such branch, and as `move_refs`."""
+    """Make HEAD name the branch. Raise `NotFoundError` if it does not exist, and the errors of `move_refs`."""
     if branch(repository, name) is None:
         raise NotFoundError(f"The branch {name!r} does not exist.")
     await _write(repository, "HEAD", lambda: repository.set_head(BRANCHES + name))
 
 
 async def set_first_branch(repository: Repository, name: str, commit: str) -> None:
-    """Make the first branch of a repository that nobody knows yet, so that no push has to be found in its reflog.
+    """Create the first branch of a repository that nobody knows yet. No push has to be found in the reflog of this
+    branch.
 
-    Raise `InvalidNameError`, and as `move_refs`.
+    Raise `InvalidNameError`, and the errors of `move_refs`.
     """
     check_branch_name(name)
     await _write(repository, BRANCHES + name, lambda: repository.references.create(BRANCHES + name, commit))
-    # libgit2 has made new folders there for the commit
+    # libgit2 has created folders there for the commit
     await asyncio.to_thread(repositories.sync_objects, Path(repository.path), ())
 
 
 async def set_internal_ref(repository: Repository, ref: str, commit: str) -> None:
-    """Set or moves a ref that users cannot push, such as `refs/merge-requests/7/head`. Raise as `move_refs`."""
+    """Set or move a ref that users cannot push, such as `refs/merge-requests/7/head`. Raise the errors of
+    `move_refs`."""
     if not ref.startswith(INTERNAL) or not is_valid_ref_name(ref):
         raise ValueError(f"{ref!r} is not below one of {', '.join(INTERNAL)}")
     await _write(repository, ref, lambda: repository.references.create(ref, commit, force=True))
 
 
 async def remove_internal_ref(repository: Repository, ref: str) -> None:
-    """Do nothing where it is not there. Raise as `move_refs`."""
+    """Remove a ref that users cannot push. Do nothing if it does not exist. Raise the errors of `move_refs`."""
     if ref in repository.references:
         await _write(repository, ref, lambda: repository.references.delete(ref))
 
 
 async def keep_commit(repository: Repository, sha: str) -> None:
-    """Keep the commit for as long as the repository exists, whatever becomes of the branches that lead to it.
+    """Keep the commit for as long as the repository exists, even if no branch leads to it any more.
 
-    Raise `NotFoundError` where it is not there, and as `move_refs`.
+    Raise `NotFoundError` if it does not exist, and the errors of `move_refs`.
     """
     ref = KEEP_AROUND + sha
     if ref in repository.references:
@@ -210,11 +217,12 @@ async def keep_commit(repository: Repository, sha: str) -> None:
 
 
 async def _write(repository: Repository, ref: str, write: Callable[[], object]) -> None:
-    """libgit2 waits for no lock, and knows nothing of those who are at work."""
+    """Write a ref with libgit2, which neither waits for lock files nor takes the lock for "moving"."""
     folder = Path(repository.path)
 
     async def attempt(descriptor: int) -> None:
-        # A thread goes on when its request is cancelled, and is at work for so long.
+        # The thread continues if its request is cancelled. It has a descriptor of its own, and so holds the lock until
+        # its end.
         await asyncio.shield(asyncio.to_thread(_held, os.dup(descriptor), write))
 
     await move_refs(folder, attempt)

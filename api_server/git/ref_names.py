@@ -1,4 +1,4 @@
-"""Which names refs may have: git-check-ref-format, and what is the server's own."""
+"""Names that refs may have: the rules of git-check-ref-format(1), and the names that belong to the server."""
 
 import re
 
@@ -14,12 +14,12 @@ INTERNAL = (MERGE_REQUESTS, KEEP_AROUND)
 FULL_SHA = re.compile(r"[0-9a-f]{40}")
 NO_COMMIT = "0" * 40
 
-#: Of a full name, `refs/heads/` included: libgit2 looks up no longer ones.
+#: Maximum number of bytes of a full name, including `refs/heads/`: libgit2 looks up no longer ones.
 MAX_NAME_BYTES = 1023
-_MAX_COMPONENT_BYTES = 250  # a component is a file name, and while git writes it `<name>.lock` is another
+_MAX_COMPONENT_BYTES = 250  # a component is a file name, and so is its lock `<name>.lock`
 _FORBIDDEN = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]")
 _FORBIDDEN_WITHIN = ("..", "@{", "//", "/.", ".lock/")
-#: What git, or a URL in which a path follows, reads as something else than the branch or tag of that name.
+#: Beginnings of names that git, or a URL with a path after the name, would interpret as something else.
 _MISLEADING = re.compile(r"-|@\Z|refs/|(?:HEAD|[0-9a-fA-F]{40})(?:/|\Z)")
 
 
@@ -31,7 +31,8 @@ def is_valid_ref_name(name: str) -> bool:
         return False
     if not 0 < length <= MAX_NAME_BYTES or "/" not in name or _FORBIDDEN.search(name):
         return False
-    # Not part by part: an address may have hundreds of names that are tried one after the other.
+    # This does not check part by part, to be fast: a URL may contain hundreds of names that are tried one after the
+    # other.
     if name.startswith(("/", ".")) or name.endswith(("/", ".", ".lock")):
         return False
     if any(sequence in name for sequence in _FORBIDDEN_WITHIN):
@@ -44,21 +45,21 @@ def _longest_component(name: str) -> int:
 
 
 def is_branch_name(name: str) -> bool:
-    """Return whether a new branch or tag may have this name, however it is made (decision D11).
+    """Return whether a new branch or tag may have this name, however it is created (decision D11).
 
-    Stricter than `is_valid_ref_name`: a name that means something else to git (`HEAD`, `refs/...`, 40 hexadecimal
-    digits, an option) would take the place of that wherever a ref is asked for.
+    This is stricter than `is_valid_ref_name`: a name that has another meaning for git (`HEAD`, `refs/...`, 40
+    hexadecimal digits, an option) would replace that meaning wherever a ref is expected.
     """
     return is_valid_ref_name(BRANCHES + name) and not _MISLEADING.match(name)
 
 
 def is_hidden(ref: str) -> bool:
-    """Return whether git refuses to move the ref itself, since it is below a namespace of the server."""
+    """Return whether git itself refuses to move the ref, because it is in a namespace of the server."""
     return f"{ref}/".startswith(INTERNAL)
 
 
 def check_branch_name(name: str) -> None:
-    """Raise `InvalidNameError` unless `is_branch_name`."""
+    """Raise `InvalidNameError` unless `is_branch_name` accepts the name."""
     if not is_branch_name(name):
         raise InvalidNameError(f"{name!r} is not a valid name for a branch or tag.")
 

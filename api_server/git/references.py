@@ -1,4 +1,4 @@
-"""Branches, tags and what else names a commit."""
+"""Branches, tags and other names of commits."""
 
 import re
 from collections.abc import Iterator
@@ -24,9 +24,8 @@ _ABBREVIATED_SHA = re.compile(r"[0-9a-f]{7,39}")
 
 @attrs.frozen
 class Resolved:
-    """What a user's ref turned out to be. `name` is the branch's or tag's, or the commit's full SHA; `is_fixed` if the
-    user named it by all of that SHA, which never means anything else.
-    """
+    """The commit that a user's ref names. `name` is the name of the branch or tag, or the commit's full SHA.
+    `is_fixed` says that the user gave this full SHA, which never names another commit."""
 
     kind: Literal["branch", "tag", "commit"]
     name: str
@@ -40,13 +39,13 @@ class Branch:
     commit: str
 
 
-#: What is read of a tag's message: lists read those of all tags.
+#: Maximum number of bytes that are read of a tag's message: lists read the messages of all tags.
 _MESSAGE_BYTES = 16 * 1024
 
 
 @attrs.frozen
 class Tag:
-    """`message` is None for a lightweight tag; `target` is the tag object's id for an annotated one."""
+    """A tag. `message` is None for a lightweight tag; `target` is the tag object's id for an annotated one."""
 
     name: str
     commit: str
@@ -55,18 +54,18 @@ class Tag:
 
 
 def default_branch(repository: Repository) -> str:
-    """Return the branch that HEAD names; it need not exist, as in an empty repository."""
+    """Return the branch that HEAD names. It need not exist, for instance in an empty repository."""
     target = repository.lookup_reference("HEAD").raw_target
     return target.decode(errors="replace").removeprefix(BRANCHES) if isinstance(target, bytes) else ""
 
 
 def is_empty(repository: Repository) -> bool:
-    """Return whether it has no branch at all."""
+    """Return whether the repository has no branch at all."""
     return not repository.raw_listall_branches()
 
 
 def branches(repository: Repository) -> list[Branch]:
-    """Return all branches by name. Reads no commit: 50,000 branches take 0.1 s, so call it in a thread."""
+    """Return all branches by name. This reads no commits, but 50,000 branches take 0.1 s: call it in a thread."""
     return [Branch(name, commit) for name, commit in _named(repository, ReferenceFilter.BRANCHES, BRANCHES)]
 
 
@@ -76,7 +75,7 @@ def branch(repository: Repository, name: str) -> Branch | None:
 
 
 def tags(repository: Repository) -> list[Tag]:
-    """Return all tags of commits, by name. Reads each annotated tag's object: call it in a thread."""
+    """Return all tags of commits, by name. This reads the object of each annotated tag: call it in a thread."""
     resolved = (
         _tag(repository, name, target) for name, target in _named(repository, ReferenceFilter.TAGS, TAGS)
     )
@@ -84,7 +83,7 @@ def tags(repository: Repository) -> list[Tag]:
 
 
 def tag_names(repository: Repository) -> list[str]:
-    """Return the names of all tags. It reads no object, and takes as long as `branches`."""
+    """Return the names of all tags. This reads no objects, and takes as long as `branches`."""
     return [name for name, _ in _named(repository, ReferenceFilter.TAGS, TAGS)]
 
 
@@ -94,11 +93,11 @@ def tag(repository: Repository, name: str) -> Tag | None:
 
 
 def resolve(repository: Repository, revision: str) -> Resolved | None:
-    """Return the commit that a revision names: a full name (SHA, HEAD, `refs/heads/...`, `refs/tags/...`) or else a
-    branch, tag or abbreviated (7 digits) SHA, in this order.
+    """Return the commit that a revision names, or None: a full name (SHA, HEAD, `refs/heads/...`, `refs/tags/...`) or
+    else a branch, a tag or an abbreviated SHA (from 7 digits on), in this order.
 
-    A full name means just that, whatever branches and tags may be called. Of a branch and a tag of one name git would
-    take the tag; here it is the branch (decision D11).
+    A full name never means anything else, whatever names branches and tags have. If a branch and a tag have the same
+    name, git would use the tag, but this returns the branch (decision D11).
     """
     if _ANY_FULL_SHA.fullmatch(revision):
         return _resolve_sha(repository, revision.lower(), is_fixed=True)
@@ -116,14 +115,15 @@ def resolve(repository: Repository, revision: str) -> Resolved | None:
 
 
 def split_range(text: str) -> tuple[str, str, str] | None:
-    """Split `A..B` or `A...B` (gitrevisions(7)) into A, the dots and B; an end that is left out is HEAD. None for what
-    is no range: no name has two dots."""
+    """Split `A..B` or `A...B` (gitrevisions(7)) into A, the dots and B; an end that is left out is HEAD. Return None
+    if the text is no range: no name contains two dots."""
     first, dots, second = text.partition("...") if "..." in text else text.partition("..")
     return (first or "HEAD", dots, second or "HEAD") if dots and text != dots else None
 
 
 def resolve_history(repository: Repository, revision: str) -> str | None:
-    """Return which commits a revision or a range of two means, as `commits.History` takes it."""
+    """Return the commits that a revision or a range of two revisions names, in the form of `commits.History.start`, or
+    None if one of the revisions does not exist."""
     ends = split_range(revision)
     if ends is None:
         resolved = resolve(repository, revision)
@@ -134,7 +134,8 @@ def resolve_history(repository: Repository, revision: str) -> str | None:
 
 
 def resolve_unambiguous(repository: Repository, name: str) -> Resolved | None:
-    """As `resolve`, of branches and tags alone. Raise `AmbiguousNameError` for a short name that both have."""
+    """Return the branch or tag that a name stands for, as `resolve` does, or None. Raise `AmbiguousNameError` for a
+    short name that both a branch and a tag have."""
     resolved = resolve(repository, name)
     if resolved is None or resolved.kind == "commit":
         return None
@@ -146,10 +147,11 @@ def resolve_unambiguous(repository: Repository, name: str) -> Resolved | None:
 
 
 def split_ref_and_path(repository: Repository, text: str) -> tuple[Resolved, str] | None:
-    """Split `<ref>/<path>` where the longest existing ref ends; the path is "" when nothing follows it.
+    """Split `<ref>/<path>` where the longest existing ref ends; the path is "" if nothing follows it. Return None if
+    no such ref exists.
 
-    A full SHA and HEAD end at the first slash, whatever refs there are. Looks up each prefix (20 microseconds, with
-    any number of refs) and never lists the refs.
+    A full SHA and HEAD end at the first slash, whatever refs exist. Each prefix is looked up, which takes 20
+    microseconds with any number of refs; the refs are never listed.
     """
     first, _, rest = text.partition("/")
     if first == "HEAD" or _ANY_FULL_SHA.fullmatch(first):
@@ -165,7 +167,8 @@ def split_ref_and_path(repository: Repository, text: str) -> tuple[Resolved, str
 
 
 def commit_id(repository: Repository, sha: str) -> str | None:
-    """`sha`, full or abbreviated, as the full SHA of a commit; None for what is unknown or ambiguous."""
+    """Return the full SHA of the commit that `sha`, full or abbreviated, names, or None if it is unknown or
+    ambiguous."""
     try:
         peeled = repository[sha].peel(pygit2.Commit)
     except (KeyError, ValueError, pygit2.GitError):
@@ -203,7 +206,8 @@ def _target(repository: Repository, namespace: str, name: str) -> pygit2.Oid | N
 
 
 def _named(repository: Repository, kind: ReferenceFilter, namespace: str) -> Iterator[tuple[str, str]]:
-    """Name and targets in order; a name that is not UTF-8 fits no URL and no JSON, so it is left out."""
+    """Return pairs of name and target, sorted. A name that is not UTF-8 fits into no URL and no JSON, so it is left
+    out."""
     pairs = []
     for reference in repository.references.iterator(kind):
         try:

@@ -1,8 +1,8 @@
-"""Where the bare repositories live: one folder for each numeric project id, durable once it has its name.
+"""The folders of the bare repositories: one for each numeric project id, durable as soon as it has its name.
 
-git and libgit2 sync contents (`spawning.CHILD_CONFIGURATION`, `enable_fsync_gitdir`) and then rename, which a power cut
-undoes unless the folder is synced as well. libgit2 does so, but for new and deleted names of branches' folders and for
-HEAD; git never does.
+git and libgit2 sync contents (`spawning.CHILD_CONFIGURATION`, `enable_fsync_gitdir`) and then rename files, which a
+power cut undoes unless the folder is synced as well. libgit2 syncs folders, except for new and deleted folders of
+branches' names and for HEAD; git never does.
 """
 
 import asyncio
@@ -26,24 +26,26 @@ from api_server.services import Key
 
 
 def sync_refs(repository: Path, refs: Iterable[str]) -> None:
-    """Return when moved refs (`HEAD`, `refs/heads/main`) are on the disk as they are now. Blocks."""
+    """Sync refs that have moved (`HEAD`, `refs/heads/main`) to the disk, as they are now. Blocks: call it in a
+    thread."""
     _sync({folder for ref in refs for folder in _folders_up_to(repository, ref)} | {repository})
 
 
 def sync_objects(repository: Path, folders: Iterable[str]) -> None:
-    """Likewise the objects in these folders of `objects`: `pack`, `0a`. Blocks."""
+    """Sync the names of objects in these folders of `objects` (`pack`, `0a`) to the disk. Blocks: call it in a
+    thread."""
     objects = repository / "objects"
     _sync({objects, *(objects / name for name in folders)})
 
 
 def sync_tree(folder: Path) -> None:
-    """Sync all files and folders of a new repository to the disk. Blocks."""
+    """Sync all files and folders of a new repository to the disk. Blocks: call it in a thread."""
     for parent, _, names in os.walk(folder):
         _sync([*(Path(parent, name) for name in names), Path(parent)])
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync the names in one folder to the disk. Blocks."""
+    """Sync the names in one folder to the disk. Blocks: call it in a thread."""
     _sync([folder])
 
 
@@ -67,18 +69,19 @@ def _sync(paths: Iterable[Path]) -> None:
             os.close(descriptor)
 
 
-# libgit2 obeys the same isolation as our git children: nobody's configuration, and folders of any owner.
+# libgit2 is isolated like our git children: it reads no configuration of users or the system, and accepts folders of
+# any owner.
 pygit2.settings.owner_validation = False
 for _level in (ConfigLevel.SYSTEM, ConfigLevel.GLOBAL, ConfigLevel.XDG, ConfigLevel.PROGRAMDATA):
     pygit2.settings.search_path[_level] = ""
 pygit2.settings.enable_fsync_gitdir(True)
 
-#: Where git keeps the objects of a push until it is taken.
+#: Prefix of the folders in which git keeps the objects of a push until it is accepted.
 UNDER_WAY = "tmp_objdir-"
 
 
 class _OnDemand:
-    """Gives way to an attribute of the same name in the instance, as long as there is one."""
+    """An attribute that is created at each access, unless the instance has its own attribute of this name."""
 
     def __init__(self, collection: Callable[["Repository"], Any]) -> None:
         self._collection = collection
@@ -88,10 +91,11 @@ class _OnDemand:
 
 
 class Repository(pygit2.Repository):
-    """An open repository. Cheap to open (0.1 ms); use each from one thread at a time and keep none for long.
+    """An open repository. Opening it is cheap (0.1 ms). Use each in one thread at a time and keep none for long.
 
-    Its files are closed with the last reference to it. pygit2's own refers to itself by its collections, and keeps
-    packs open, which may long be replaced, until somebody looks for garbage: in a quiet server nobody does.
+    Its files are closed with the last reference to it. pygit2's own class refers to itself by its collections, and so
+    keeps packs open, which may have been replaced long ago, until the garbage collector runs: in an idle server it
+    never does.
     """
 
     references = _OnDemand(References)
@@ -115,27 +119,28 @@ class Repositories:
         return (self.path(project_id) / "HEAD").is_file()
 
     def open(self, project_id: int) -> Repository:
-        """Raise `RepositoryMissingError`."""
+        """Open the repository. Raise `RepositoryMissingError`."""
         try:
             return open_repository(self.path(project_id))
         except pygit2.GitError as problem:
             raise RepositoryMissingError("The repository does not exist.") from problem
 
     async def create(self, project_id: int, default_branch: str = "main") -> None:
-        """Make an empty one, complete or not at all. Raise `RepositoryExistsError`, `InvalidNameError`,
+        """Create an empty repository, completely or not at all. Raise `RepositoryExistsError`, `InvalidNameError`,
         `StorageUnavailableError`."""
         check_branch_name(default_branch)
         with told_apart():
             await asyncio.to_thread(self._create, project_id, default_branch)
 
     async def ensure(self, project_id: int, default_branch: str = "main") -> None:
-        """Make an empty one unless there is one, whoever else is making it. Raise `InvalidNameError`."""
+        """Create an empty repository unless there is one, even if somebody else is just creating it. Raise
+        `InvalidNameError`."""
         if not self.exists(project_id):
             with suppress(RepositoryExistsError):
                 await self.create(project_id, default_branch)
 
     async def delete(self, project_id: int) -> None:
-        """Take the repository away at once and then frees its space. Does nothing when there is none."""
+        """Remove the repository at once, and then free its space. Do nothing if there is none."""
         gone = self._unfinished()
         try:
             self.path(project_id).rename(gone)
@@ -144,7 +149,7 @@ class Repositories:
         await asyncio.to_thread(shutil.rmtree, gone, ignore_errors=True)
 
     async def size(self, project_id: int) -> int:
-        """Bytes of the objects that it has; what a push is still bringing is not among them."""
+        """Return the bytes of the repository's objects, without those of pushes that are still under way."""
         return await asyncio.to_thread(bytes_below, self.path(project_id) / "objects")
 
     def _create(self, project_id: int, default_branch: str) -> None:
@@ -162,12 +167,12 @@ class Repositories:
                 raise
             raise RepositoryExistsError("The repository exists already.") from problem
         finally:
-            shutil.rmtree(unfinished, ignore_errors=True)  # what is left where it failed
+            shutil.rmtree(unfinished, ignore_errors=True)  # leftovers if it has failed
         sync_folder(destination.parent)
         sync_folder(self.root)
 
     def _unfinished(self) -> Path:
-        """Return a name on the same disk for what is not yet, or no longer, a repository."""
+        """Return a new path on the same disk for a repository that is being created or deleted."""
         folder = self.root / "unfinished"
         folder.mkdir(parents=True, exist_ok=True)
         return folder / uuid.uuid4().hex
@@ -178,7 +183,8 @@ def open_repository(path: Path) -> Repository:
 
 
 def bytes_below(folder: Path) -> int:
-    """Bytes of all files in it, without those of pushes that are under way in a repository. Blocks."""
+    """Return the bytes of all files in the folder. In a repository, those of pushes that are still under way are left
+    out. Blocks: call it in a thread."""
     total = 0
     for parent, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(UNDER_WAY)]

@@ -24,14 +24,14 @@ Service = Literal["git-upload-pack", "git-receive-pack"]
 
 HOOKS = Path(__file__).with_name("hooks")
 _PROTOCOL = re.compile(r"[a-z0-9=:.-]{1,100}")
-#: What git says of a request that is not one.
+#: What git prints about a request that it does not understand.
 _NOT_UNDERSTOOD = re.compile(
     r"protocol error|hung up unexpectedly|no command requested|unknown capability|invalid command"
 )
 
 _READING = (
     ("uploadpack.allowFilter", "true"),
-    ("uploadpack.allowAnySHA1InWant", "true"),  # a job fetches its commit, wherever its branch is by now
+    ("uploadpack.allowAnySHA1InWant", "true"),  # a job fetches its commit even if its branch has moved
     ("uploadpack.hideRefs", KEEP_AROUND.rstrip("/")),
 )
 WRITING = (
@@ -42,7 +42,7 @@ WRITING = (
     ("receive.autogc", "false"),
     *REFLOGS,
     ("receive.fsckObjects", "true"),
-    # Harmless faults of old tools that live on in many histories.
+    # Harmless faults of old tools, which many histories contain.
     ("receive.fsck.badTimezone", "ignore"),
     ("receive.fsck.missingSpaceBeforeDate", "ignore"),
     ("receive.fsck.zeroPaddedFilemode", "ignore"),
@@ -50,12 +50,13 @@ WRITING = (
 
 
 class MalformedRequestError(RepositoryError):
-    """git could not make sense of what a client wants to fetch."""
+    """git does not understand a client's request to fetch."""
 
 
 @attrs.frozen(kw_only=True)
 class Bounds:
-    """Of one request: seconds from its beginning to its end, bytes of a pushed pack, refs that a push may move."""
+    """Limits of one request: seconds from its beginning to its end, bytes of a pushed pack, and refs that a push may
+    move."""
 
     time_limit: float = 7200.0
     pack_bytes: int = 2 * 2**30
@@ -66,7 +67,7 @@ DEFAULTS = Bounds()
 
 
 def content_type(service: Service, part: Literal["advertisement", "result"]) -> str:
-    """Return the media type of each kind of body, such as application/x-git-upload-pack-advertisement."""
+    """Return the media type of a kind of body, such as application/x-git-upload-pack-advertisement."""
     return f"application/x-{service}-{part}"
 
 
@@ -74,7 +75,7 @@ def content_type(service: Service, part: Literal["advertisement", "result"]) -> 
 async def info_refs(
     repository: Path, service: Service, protocol: str | None = None, bounds: Bounds = DEFAULTS
 ) -> AsyncIterator[AsyncIterator[bytes]]:
-    """Answer `GET /info/refs?service=...`; `protocol` is the Git-Protocol header."""
+    """Answer `GET /info/refs?service=...`. `protocol` is the value of the header Git-Protocol."""
     writing = service == "git-receive-pack"
     arguments = [service.removeprefix("git-"), "--stateless-rpc", "--advertise-refs", str(repository)]
     async with start(
@@ -83,7 +84,7 @@ async def info_refs(
         extra_environment=_protocol_environment(protocol),
         time_limit=bounds.time_limit,
     ) as child:
-        # Version 2 has no such line; receive-pack knows no version 2 and answers in version 0.
+        # Version 2 has no such line. receive-pack does not support version 2 and answers in version 0.
         heading = (
             b""
             if not writing and _is_version_2(protocol)
@@ -98,9 +99,9 @@ async def upload_pack(
 ) -> AsyncIterator[AsyncIterator[bytes]]:
     """Answer `POST /git-upload-pack` (clone, fetch): `async with upload_pack(...) as chunks: async for ...`.
 
-    Leaving the block, also by cancellation, ends git and all its children. Raise `GitError` when git fails
-    without an answer, `MalformedRequestError` where that is the request's fault; what git itself tells the client about
-    a failure is an answer.
+    At the end of the block, also by cancellation, git and all its children are ended. Raise `GitError` if git fails
+    without an answer, and `MalformedRequestError` if the request is the reason. A failure that git itself reports to
+    the client is an answer.
     """
     async with (
         transferring(repository) as inherited,
@@ -126,7 +127,7 @@ async def answer(child: Child, heading: bytes = b"") -> AsyncIterator[bytes]:
         answered = True
     status = await child.end()
     if status:
-        # Usual when a client hangs up or a shallow fetch ends its round; the client was told what matters.
+        # This is usual if a client hangs up or a shallow fetch ends its round. The client has got what matters.
         log.info("git ended with an error", command=child.command, status=status, stderr=child.stderr)
     if status > 0 and not answered and _NOT_UNDERSTOOD.search(child.stderr):
         raise MalformedRequestError("The request is not one of git's smart protocol.")

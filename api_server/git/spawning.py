@@ -1,16 +1,16 @@
-"""How a child process starts: what it sees and may use of this machine, and which children give way.
+"""The start of a child process: its environment, its limits, and its priority.
 
-Children are not started by the loop's own `subprocess_exec`: uvloop forks, and until Python 3.12 a child that is forked
-while another thread enters the interpreter waits for ever for a lock that this thread held, and the loop for the child.
-`subprocess.Popen` uses vfork(2): no Python runs in the child.
+Children are not started by the event loop's own `subprocess_exec`. uvloop forks, and until Python 3.12 a child that is
+forked while another thread enters the interpreter waits forever for a lock that this thread held, and the loop waits
+for the child. `subprocess.Popen` uses vfork(2), so no Python runs in the child.
 
-They are spoken with through sockets, not through pipes, which uvloop closes twice: the second time the number may be
-somebody else's.
+The standard streams of children are sockets and not pipes. uvloop closes a pipe twice, and the second time the
+descriptor may belong to another file.
 
-A git that somebody waits for has the priority of this process: one that gives way while the processors are busy takes
-three times as long, and spares others a few milliseconds a request. But more of them than there are processors would
-leave too little to the server, for whom everybody waits, and so would some that compute for minutes. What gives way
-does so until its end: only root gives a priority back.
+A git that somebody waits for has the priority of this process: with a lower one it takes three times as long while the
+processors are busy, and saves others only a few milliseconds per request. But more such children than there are
+processors would leave too little to the server, for which everybody waits, and so would children that compute for
+minutes. Their priority is lowered, and stays so until their end: only root can raise it again.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ from typing import Any
 
 import attrs
 
-#: The children of this process that run now.
+#: The children of this process that are running.
 RUNNING: set["Process"] = set()
 
 
 class Process:
-    """A running process: its standard streams (`stdin` only if asked for), and its end."""
+    """A running process: its standard streams (`stdin` only if requested), and its end."""
 
     def __init__(self, popen: "subprocess.Popen[bytes]") -> None:
         self.pid = popen.pid
@@ -48,7 +48,7 @@ class Process:
 
     @property
     def returncode(self) -> int | None:
-        """Its status (negative: the signal that has killed it); None while it runs."""
+        """The status (negative: the signal that has killed the process), or None while it runs."""
         return self._ended.result() if self._ended.done() else None
 
     async def wait(self) -> int:
@@ -59,13 +59,14 @@ class Process:
         """Close the streams, even if other processes hold the other ends. Unread output is lost."""
         for connection in self._connections:
             transport = connection.transport
-            if not transport.is_closing() or transport.get_write_buffer_size():  # which it waits to be rid of
+            # A closing transport waits until its buffer is written.
+            if not transport.is_closing() or transport.get_write_buffer_size():
                 transport.abort()
 
     async def connect(
         self, end: socket.socket, limit: int
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Open our end of one of its streams. About `limit` bytes of unread output are buffered."""
+        """Open this side of one of the child's streams. About `limit` bytes of unread output are buffered."""
         reader, writer = await asyncio.open_unix_connection(sock=end, limit=limit)
         self._connections.append(writer)
         return reader, writer
@@ -78,7 +79,7 @@ class Process:
 
 
 async def spawn(command: Sequence[str], *, with_stdin: bool, limit: int, **options: Any) -> Process:
-    """Start a process; `options` are those of `subprocess.Popen`. Raise OSError."""
+    """Start a process. `options` are those of `subprocess.Popen`. Raise `OSError`."""
     with ExitStack() as undone, ExitStack() as given:
         stdin = _pair(undone, given) if with_stdin else None
         stdout, stderr = _pair(undone, given), _pair(undone, given)
@@ -103,19 +104,20 @@ async def spawn(command: Sequence[str], *, with_stdin: bool, limit: int, **optio
 
 
 def _pair(undone: ExitStack, given: ExitStack) -> tuple[socket.socket, socket.socket]:
-    """Return our end, which `undone` closes if the start fails, and the process's end, which `given` closes."""
+    """Return two connected sockets: this side's, which `undone` closes if the start fails, and the child's, which
+    `given` closes."""
     ours, theirs = socket.socketpair()
     return undone.enter_context(ours), given.enter_context(theirs)
 
 
-#: Git and all that it starts inherit this variable, by which they are found.
+#: The variable by which git and all that it starts are found: they inherit it.
 _MARK_VARIABLE = "FORGELET_GIT_OF"
-#: git removes its lock files on SIGTERM; SIGKILL follows after this time.
+#: Seconds between SIGTERM, on which git removes its lock files, and SIGKILL.
 GRACE_SECONDS = 5.0
 
-# Reads a pipe that nobody writes to. Its other end closes with this process, whatever ends that; and with a
-# child that was just being started, which by then bears its mark: none is missed. Three rounds, because what is
-# found may be starting something.
+# A shell script that reads a pipe to which nobody writes. The pipe ends when this process has ended, for whatever
+# reason, and every child that was just being started has become its program, which by then has the variable: none is
+# missed. There are three rounds, because the processes that are found may be starting others.
 _WATCH = """
 while read -r _; do :; done
 for signal in TERM KILL KILL; do
@@ -132,12 +134,14 @@ done
 
 @functools.cache
 def orphan_mark() -> Mapping[str, str]:
-    """Return the variable by which git children are found and ended soon after this process, however it ends.
+    """Return the variable by which git children are found and ended soon after this process, however this process
+    ends.
 
-    The first call starts a small shell that waits for that. Needs /proc (Linux) and a `grep` that knows `-z`.
+    The first call starts a small shell that waits for that end. It needs /proc (Linux) and a `grep` that supports
+    `-z`.
     """
     value = uuid.uuid4().hex
-    read_end, _ = os.pipe()  # neither is inherited; the write end stays open as long as this process
+    read_end, _ = os.pipe()  # neither end is inherited; the write end stays open until this process ends
     command = ["sh", "-c", _WATCH, "forgelet-git-orphans", f"{_MARK_VARIABLE}={value}", str(GRACE_SECONDS)]
     os.posix_spawn(
         "/bin/sh",
@@ -154,9 +158,9 @@ def orphan_mark() -> Mapping[str, str]:
     return {_MARK_VARIABLE: value}
 
 
-#: Below this process's priority, as nice(1) counts.
+#: How much lower than this process's priority the lower priority is, as nice(1) counts.
 NICE_STEPS = 10
-#: Seconds after which a git gives way, and what it has started.
+#: Seconds after which the priority of a git is lowered, and of all that it has started.
 LONG_SECONDS = 10.0
 
 _MOST_FIRST = len(os.sched_getaffinity(0))
@@ -176,18 +180,18 @@ def priority_turn(*, background: bool) -> Iterator[bool]:
 
 
 def give_way(session: int) -> None:
-    """Lower the priority of the git that leads the session, and of all that it has started. Ignore an ended one."""
+    """Lower the priority of the git that leads the session, and of all that it has started. Do nothing if it has
+    ended."""
     with suppress(OSError):
-        Path(f"/proc/{session}/autogroup").write_text(
-            str(NICE_STEPS)
-        )  # Linux looks at sessions first: `child_limits`
+        # Linux compares sessions first: see `_GIVING_WAY`.
+        Path(f"/proc/{session}/autogroup").write_text(str(NICE_STEPS))
     with suppress(OSError):
         os.setpriority(os.PRIO_PGRP, session, os.getpriority(os.PRIO_PROCESS, 0) + NICE_STEPS)
 
 
 @attrs.frozen
 class ChildLimits:
-    """`memory` in bytes (of data: what is mapped from files does not count), `cpu` in seconds."""
+    """Limits of a child: `memory` is in bytes (of data: mapped files do not count), `cpu` in seconds."""
 
     memory: int = 512 * 2**20
     cpu: int = 900
@@ -197,50 +201,49 @@ _current = ChildLimits()
 
 
 def set_limits(limits: ChildLimits) -> None:
-    """Set the limits of all git children that are started from now on."""
+    """Set the limits of all children that are started from now on."""
     global _current  # noqa: PLW0603 (as rlimits are the process's)
     _current = limits
 
 
-#: A shell sets the limits and then execs git, so that they hold before git starts anything.
+#: A shell sets the limits and then becomes git, so that they hold before git starts anything.
 _SET = 'ulimit -c 0; ulimit -d "$1" && ulimit -t "$2" && shift 2 && '
 _LIMITED = _SET + 'exec "$@"'
-#: The same with a lower priority. Linux gives each session (each git is one) the same share of the
-#: processor whatever its `nice`, unless `autogroup` is set as well.
+#: The same with a lower priority. Linux gives each session (each git is one) the same share of the processor whatever
+#: its `nice` value is, unless `autogroup` is set as well.
 _GIVING_WAY = (
     _SET + f'{{ echo {NICE_STEPS} >/proc/$$/autogroup; }} 2>/dev/null; exec nice -n {NICE_STEPS} "$@"'
 )
 
 
 def limited(command: Sequence[str], *, gives_way: bool) -> list[str]:
-    """Return the command line that runs `command` under the limits, and with lower priority if `gives_way`."""
+    """Return the command line that runs `command` under the limits, and with a lower priority if `gives_way`."""
     script = _GIVING_WAY if gives_way else _LIMITED
     return ["sh", "-c", script, "sh", str(_current.memory // 1024), str(_current.cpu), *command]
 
 
-#: Configuration of every git child. It replaces the system's and the user's, which are never read.
+#: Configuration of every git child. It replaces the configuration of the system and of users, which is never read.
 CHILD_CONFIGURATION = (
-    ("safe.directory", "*"),  # our folders, whoever owns them
+    ("safe.directory", "*"),  # git accepts our folders, whoever owns them
     ("protocol.allow", "never"),  # no transport starts unless the caller allows one
     ("core.hooksPath", os.devnull),
     ("core.attributesFile", os.devnull),
-    # What a push or commit reported as done survives a power cut; `durable` syncs the folders.
+    # A push or commit that was reported as done survives a power cut. `repositories.sync_refs` and others sync the
+    # folders.
     ("core.fsync", "objects,derived-metadata,reference"),
     ("core.fsyncMethod", "fsync"),
-    (
-        "core.filesRefLockTimeout",
-        "1000",
-    ),  # ms, as long as git waits for packed-refs; locks are held for a moment
-    ("gc.auto", "0"),  # housekeeping is asked for, it never trails behind a request
+    # In milliseconds, as long as git waits for packed-refs. Locks last only for a moment.
+    ("core.filesRefLockTimeout", "1000"),
+    ("gc.auto", "0"),  # housekeeping is started explicitly, never as a side effect of a request
     ("maintenance.auto", "false"),
     ("advice.detachedHead", "false"),
-    # What one child may remember of objects: many run at once, each within `child_limits`.
-    ("core.bigFileThreshold", "32m"),  # above it, contents are streamed and never compared with each other
+    # Limits of a child's caches of objects: many children run at once, each within `ChildLimits`.
+    ("core.bigFileThreshold", "32m"),  # larger contents are streamed, and never compared with others
     ("core.deltaBaseCacheLimit", "32m"),
     ("core.packedGitWindowSize", "32m"),
     ("core.packedGitLimit", "256m"),
     ("pack.threads", "2"),
-    ("pack.windowMemory", "32m"),  # of each thread
+    ("pack.windowMemory", "32m"),  # per thread
     ("pack.deltaCacheSize", "32m"),
 )
 
@@ -248,7 +251,7 @@ CHILD_CONFIGURATION = (
 def child_environment(
     extra: Mapping[str, str] | None = None, configuration: Sequence[tuple[str, str]] = ()
 ) -> dict[str, str]:
-    """Return the whole environment of a git child: nothing is inherited but PATH and TMPDIR."""
+    """Return the whole environment of a git child. Only PATH and TMPDIR are inherited."""
     pairs = (*CHILD_CONFIGURATION, *configuration)
     numbered = {f"GIT_CONFIG_KEY_{n}": key for n, (key, _) in enumerate(pairs)}
     numbered |= {f"GIT_CONFIG_VALUE_{n}": value for n, (_, value) in enumerate(pairs)}
@@ -262,7 +265,7 @@ def child_environment(
         "GIT_CONFIG_GLOBAL": os.devnull,
         "GIT_ATTR_NOSYSTEM": "1",
         "GIT_NO_REPLACE_OBJECTS": "1",  # a pushed refs/replace/ must not change what a commit shows
-        "GIT_LITERAL_PATHSPECS": "1",  # a path is a path, even one with * or : in it
+        "GIT_LITERAL_PATHSPECS": "1",  # paths with * or : in them have no special meaning
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_CONFIG_COUNT": str(len(pairs)),
         **numbered,

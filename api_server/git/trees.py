@@ -1,4 +1,4 @@
-"""What a commit holds: its files and their bytes, its folders, which paths differ, and archives of all of it."""
+"""Contents of commits: files and their bytes, folders, paths that differ, and archives."""
 
 import asyncio
 import shlex
@@ -20,7 +20,7 @@ from api_server.git.ref_names import FULL_SHA
 from api_server.git.references import commit_id
 from api_server.git.repositories import Repository, open_repository
 
-#: No path and no shown difference is longer.
+#: Maximum number of bytes of a record. No path and no difference that is shown is longer.
 MOST_RECORD_BYTES = 16 * 1024 * 1024
 
 
@@ -33,9 +33,10 @@ class MarkedOutput:
         self._position = 0
 
     async def until(self, mark: bytes) -> bytes | None:
-        """Return the bytes up to the next `mark`, which is passed over, or up to the end; None behind that.
+        """Return the bytes up to the next `mark`, which is skipped, or up to the end of the output. Return None after
+        the end.
 
-        Raise `OutputTooLargeError` where the mark does not come, and what the output raises.
+        Raise `OutputTooLargeError` if no mark comes within `MOST_RECORD_BYTES`, and the errors of the output.
         """
         searched = self._position
         while (end := self._waiting.find(mark, searched)) < 0:
@@ -55,9 +56,9 @@ class MarkedOutput:
         return record
 
 
-#: Files up to this size are better read in process and at once, larger ones streamed by a child.
+#: Files up to this size are better read at once in this process, larger ones streamed by a child.
 IN_MEMORY_BYTES = 256 * 1024
-#: So that git need not have large files in memory either, where they are not kept as a difference to others.
+#: With this, git does not load large files into memory either, unless they are stored as a difference to others.
 _STREAMED = (("core.bigFileThreshold", "1m"),)
 
 EntryKind = Literal["file", "executable", "symlink", "folder", "submodule"]
@@ -72,7 +73,7 @@ _ENTRY_KINDS: dict[int, EntryKind] = {
 
 @attrs.frozen
 class Entry:
-    """What a tree has at a path. `size` is in bytes, None for folders and submodules."""
+    """An entry of a commit's tree. `size` is in bytes, and None for folders and submodules."""
 
     path: str
     kind: EntryKind
@@ -85,7 +86,8 @@ class Entry:
 
 
 def find_entry(repository: Repository, commit: str, path: str) -> Entry | None:
-    """Return the entry at `path` ("a/b", without leading or trailing slash) of the commit with this full SHA."""
+    """Return the entry at `path` ("a/b", without leading or trailing slash) of the commit with this full SHA, or
+    None."""
     if path.endswith("/") or "\0" in path:  # libgit2 would read "a" in "a/" and "a\0b"
         return None
     try:
@@ -100,34 +102,35 @@ def find_entry(repository: Repository, commit: str, path: str) -> Entry | None:
 
 
 def read_blob(repository: Repository, entry: Entry) -> bytes:
-    """Return a blob's bytes, all in memory: meant for files up to `IN_MEMORY_BYTES`."""
+    """Return a blob's bytes, all in memory. This is meant for files up to `IN_MEMORY_BYTES`."""
     return repository[entry.id].peel(pygit2.Blob).data
 
 
 def sizes(repository: Repository, ids: Iterable[str]) -> dict[str, int]:
-    """Sizes of blobs in bytes, by their ids. Blocks."""
+    """Return the sizes of blobs in bytes, by their ids. Blocks: call it in a thread."""
     return {each: repository.odb.read_header(pygit2.Oid(hex=each))[1] for each in ids}
 
 
 @asynccontextmanager
 async def stream_blob(repository: Repository, entry: Entry) -> AsyncIterator[AsyncIterator[bytes]]:
-    """Yield a blob's bytes in chunks, from a child: `async with stream(...) as chunks: async for ...`.
+    """Yield a blob's bytes in chunks, from a child: `async with stream_blob(...) as chunks: async for ...`.
 
-    The iteration raises `GitError` when git fails, so it never ends cleanly short of `entry.size`.
+    The iteration raises `GitError` if git fails, so it never ends normally with fewer than `entry.size` bytes.
     """
     command = ["cat-file", "blob", entry.id]
     async with start(command, repository=Path(repository.path), configuration=_STREAMED) as child:
         yield child.checked_output()
 
 
-#: In the order in which they are listed, with what makes git tell no more than is needed to find them.
+#: Kinds of nodes in the order in which they are listed, with options that make git print no more than is needed to
+#: find them.
 _KINDS = {b"tree": ["-d"], b"blob": [], b"commit": []}
 _ORDER = {kind: position for position, kind in enumerate(_KINDS)}
 
 
 @attrs.frozen
 class Node:
-    """What a folder has in it: `kind` is git's word, `mode` six octal digits, `raw_path` begins at the root."""
+    """An entry of a folder. `kind` is git's word, `mode` six octal digits. `raw_path` begins at the root."""
 
     raw_path: bytes
     kind: str
@@ -140,13 +143,13 @@ class Node:
 
     @property
     def key(self) -> bytes:
-        """Return where it stands among all: git sorts folders as if their names ended with a slash."""
+        """The key by which git sorts: folders are sorted as if their names ended with a slash."""
         return self.raw_path + b"/" if self.kind == "tree" else self.raw_path
 
 
 @attrs.frozen
 class Folder:
-    """A folder of a commit, with all below it where it is `recursive`. `open_folder` makes it."""
+    """A folder of a commit, with all that is below it if `recursive`. `open_folder` creates it."""
 
     repository: Path
     id: str
@@ -154,10 +157,10 @@ class Folder:
     recursive: bool
 
     async def page(self, skip: int, limit: int, counted: int) -> tuple[Sequence[Node], bool, int | None]:
-        """Return at most `limit` nodes after the first `skip`, folders first; whether more follow; and how many there
-        are in all, None where there are more than `counted`.
+        """Return at most `limit` nodes after the first `skip`, folders first; whether more follow; and the number of
+        all nodes, or None if there are more than `counted`.
 
-        No more is read than it takes to find them and to count so far.
+        No more is read than is necessary to find the nodes and to count that far.
         """
         some = await self._first(counted + 1)
         if len(some) <= counted:
@@ -175,11 +178,11 @@ class Folder:
         return self._as_nodes(collected), False, None
 
     async def after(self, key: bytes, limit: int) -> tuple[Sequence[Node], bool]:
-        """Return at most `limit` nodes behind the `key` of one, by path; and whether more follow."""
+        """Return at most `limit` nodes whose `key` is greater than this one, sorted by it; and whether more follow."""
         collected: list[bytes] = []
         async with self._listed(["-t"]) as listed:
             async for records in listed:
-                if not records or _key(records[-1], self.prefix) <= key:  # as none of these
+                if not records or _key(records[-1], self.prefix) <= key:  # none of these is greater
                     continue
                 collected += [record for record in records if _key(record, self.prefix) > key]
                 if len(collected) > limit:
@@ -196,7 +199,8 @@ class Folder:
         return collected[:most]
 
     def _listed(self, options: Sequence[str]) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
-        """git's records of what is in the folder: a node of each would cost ten times what git does."""
+        """Return git's records of the folder's entries: creating a `Node` of each would cost ten times what git
+        does."""
         arguments = ["ls-tree", "-z", *options, *(["-r"] if self.recursive else []), self.id]
         return _records(self.repository, arguments)
 
@@ -205,7 +209,7 @@ class Folder:
 
 
 def open_folder(repository: Repository, commit: str, folder: str = "", *, recursive: bool = False) -> Folder:
-    """Return the root without `folder`. Raise `NotFoundError` without that folder."""
+    """Return a folder of a commit ("" is the root). Raise `NotFoundError` if there is no such folder."""
     root = tree_of(repository, commit)
     tree: pygit2.Object = root
     if folder:
@@ -230,19 +234,19 @@ def _kind(record: bytes) -> bytes:
 
 
 def _key(record: bytes, prefix: bytes) -> bytes:
-    """Return where it stands among all: git sorts folders as if their names ended with a slash."""
+    """Return the key by which git sorts: folders are sorted as if their names ended with a slash."""
     path = prefix + record.partition(b"\t")[2]
     return path + b"/" if _kind(record) == b"tree" else path
 
 
 async def paths(repository: Repository, commit: str, most: int) -> list[str]:
-    """Return paths of all files. Raise `NotFoundError`, and `OutputTooLargeError` where there are more than `most`."""
+    """Return the paths of all files. Raise `NotFoundError`, and `OutputTooLargeError` if there are more than `most`."""
     tree = str(tree_of(repository, commit).id)
     return await _names(repository, ["ls-tree", "-r", "-z", "--name-only", tree], most)
 
 
 async def changed_paths(repository: Repository, old: str, new: str, most: int) -> list[str]:
-    """Return paths of what was added, changed or removed on the way from one commit to another. Raise like `paths`."""
+    """Return the paths that were added, changed or removed between two commits. Raise the errors of `paths`."""
     trees = [str(tree_of(repository, commit).id) for commit in (old, new)]
     return await _names(repository, ["diff-tree", "-r", "-z", "--name-only", "--no-renames", *trees], most)
 
@@ -259,7 +263,7 @@ async def _names(repository: Repository, arguments: Sequence[str], most: int) ->
 
 @asynccontextmanager
 async def _records(repository: Path, arguments: Sequence[str]) -> AsyncIterator[AsyncIterator[list[bytes]]]:
-    """Yield what git prints with a NUL after each, as many records at a time as come together."""
+    """Yield lists of the records that git prints, each with a NUL after it, as they arrive."""
     async with start(arguments, repository=repository, time_limit=TIME_LIMIT_SECONDS) as child:
 
         async def records() -> AsyncIterator[list[bytes]]:
@@ -275,19 +279,20 @@ async def _records(repository: Path, arguments: Sequence[str]) -> AsyncIterator[
         yield records()
 
 
-#: libgit2 reads all files and folders of what it merges; trees of more are not merged here.
+#: Maximum number of files and folders in a tree that is merged: libgit2 reads all of them.
 MOST_MERGED = 300_000
 
 
 class TreeSizes:
-    """Of the trees of one repository, each of which is counted once. Blocks."""
+    """The numbers of files and folders in the trees of one repository. Each tree is counted once. Blocks: use it in a
+    thread."""
 
     def __init__(self, repository: Repository) -> None:
         self._repository = repository
         self._known: dict[pygit2.Oid, int] = {}
 
     def of(self, tree: pygit2.Oid) -> int:
-        """How many files and folders it has, at all depths."""
+        """Return the number of files and folders in the tree, at all depths."""
         waiting = [tree]
         while waiting:
             oid = waiting[-1]
@@ -305,17 +310,17 @@ class TreeSizes:
 
 
 async def can_be_merged(repository: Repository, *commits: str | None) -> bool:
-    """Return whether none of the commits with these full SHAs has more than can be merged."""
+    """Return whether none of the commits with these full SHAs has more files and folders than can be merged."""
     trees = [repository[sha].peel(pygit2.Tree).id for sha in commits if sha is not None]
     return await asyncio.to_thread(TreeSizes(repository).can_be_merged, *trees)
 
 
 ArchiveFormat = Literal["zip", "tar", "tar.gz", "tar.bz2"]
 ARCHIVE_SECONDS = 3600.0
-#: Fixed, because bytes would change with it. The level of git's own zip deflate is fixed here as well.
+#: Fixed, because the bytes of archives depend on it. It fixes the level of git's own zip compression as well.
 _COMPRESSION_LEVEL = 6
-#: Filters of git's tar. Python's rather than the gzip and bzip2 programs: no name or time in the header, no program to
-#: miss. In a child, because threads that compress take the processors from the event loop.
+#: Filters of git's tar. They are in Python because the programs gzip and bzip2 may be missing, and write a name or a
+#: time into the header. They run in children, because threads that compress take the processors from the event loop.
 _FILTER = """
 import bz2, sys, zlib
 packer = {packer}
@@ -339,10 +344,11 @@ _CONFIGURATION = (
 
 @attrs.frozen
 class Archive:
-    """What to pack: `commit` is a full SHA, `prefix` the top folder, `path` a file or folder or "" for all.
+    """An archive to create. `commit` is a full SHA, `prefix` the top folder, `path` a file or folder or "" for
+    everything.
 
-    Equal archives have equal bytes, as long as git and the compression libraries stay the same and no file
-    asks for the names of refs by the attribute export-subst.
+    Equal archives have equal bytes, as long as git and the compression libraries stay the same and no file asks for
+    the names of refs by the attribute export-subst.
     """
 
     commit: str
@@ -355,10 +361,10 @@ class Archive:
 async def stream_archive(
     repository: Path, archive: Archive, *, time_limit: float = ARCHIVE_SECONDS
 ) -> AsyncIterator[AsyncIterator[bytes]]:
-    """Yield the archive's bytes: `async with stream(...) as chunks: async for chunk in chunks`.
+    """Yield the archive's bytes: `async with stream_archive(...) as chunks: async for chunk in chunks`.
 
-    Raise `NotFoundError` before the first byte when the commit or path does not exist, and `GitError` in the
-    iteration when git fails later: the bytes never end cleanly short. LFS pointers are packed as they are.
+    Raise `NotFoundError` before the first byte if the commit or path does not exist. The iteration raises `GitError`
+    if git fails later, so it never ends normally with an incomplete archive. LFS pointers are packed as they are.
     """
     _check_archive(repository, archive)
     paths = ["--", archive.path] if archive.path else []

@@ -1,9 +1,9 @@
-"""What killed gits and servers have left in a repository, and packing it into fewer files.
+"""Upkeep of repositories: removing leftovers of killed gits and servers, and packing into fewer files.
 
-Nothing has to wait for packing: git and libgit2 find what they read wherever it is packed meanwhile, and what is being
-pushed waits in a folder of its own. What no ref leads to is kept for two weeks (git's own time) in a pack of its own,
-and longer while the reflogs of branches know it: nothing that a request or a push is about to use is removed. Killed,
-it leaves temporary files and locks, which `look_after` removes.
+Nothing has to wait for packing: git and libgit2 find their objects wherever they are packed meanwhile, and the objects
+of a push under way are in a folder of their own. Objects to which no ref leads are kept for two weeks (git's own time)
+in a separate pack, and longer while reflogs of branches mention them: nothing that a request or a push is about to use
+is removed. Packing that is killed leaves temporary files and locks, which `look_after` removes.
 """
 
 import asyncio
@@ -25,7 +25,8 @@ from api_server.state import backups
 
 log = structlog.stdlib.get_logger(__name__)
 
-#: Objects that this process, or one like it, is writing itself are complete long before.
+#: Age in seconds from which temporary objects are leftovers. This process, and others like it, complete theirs long
+#: before.
 _OLD_SECONDS = 3600.0
 
 _LOCKS_OF_PACKING = (
@@ -39,7 +40,7 @@ _LOCKS_OF_PACKING = (
 
 @attrs.frozen(kw_only=True)
 class Thresholds:
-    """From how many on a repository is packed: loose objects, their bytes, packs, loose refs."""
+    """The numbers from which on a repository is packed: loose objects, their bytes, packs, loose refs."""
 
     loose_objects: int = 100
     loose_bytes: int = 64 * 2**20
@@ -49,8 +50,8 @@ class Thresholds:
 
 @attrs.frozen
 class RepositoryState:
-    """The state of a repository. `is_quiet`: nobody was at work. `since`: seconds since 1970 when it was first written
-    after the last check that found it quiet."""
+    """The state of a repository. `is_quiet` says that nobody was at work. `since` is when it was first written to
+    after the last check that found it quiet, in seconds since 1970."""
 
     is_quiet: bool
     wants_packing: bool
@@ -58,7 +59,8 @@ class RepositoryState:
 
 
 def written(root: Path) -> list[Path]:
-    """Return the repositories that have been written since somebody looked after them, longest ago first. Blocks."""
+    """Return the repositories that have been written to since they were last looked after, longest ago first. Blocks:
+    call it in a thread."""
     marks = []
     for mark in (root / "written").glob("*.git"):
         try:
@@ -73,11 +75,11 @@ def _repository(root: Path, name: str) -> Path:
 
 
 def look_after(repository: Path, thresholds: Thresholds, now: float) -> RepositoryState:
-    """Remove what nobody living can want, and take the mark off it where nobody is at work. Blocks; `now` is in
-    seconds since 1970.
+    """Remove what no running process can need, and remove the repository's mark if nobody is at work. Blocks: call it
+    in a thread. `now` is in seconds since 1970.
 
-    That is: locks of refs while nobody moves any, objects of pushes while nobody transfers any, whatever is temporary
-    in packing while nobody packs.
+    This removes locks of refs while nobody moves any, objects of pushes while nobody transfers any, and temporary
+    files of packing while nobody packs.
     """
     mark = written_mark(repository)
     try:
@@ -92,7 +94,8 @@ def look_after(repository: Path, thresholds: Thresholds, now: float) -> Reposito
 
 
 def _clean_up(repository: Path, mark: Path, now: float) -> bool:
-    """Return whether nobody was at work. What is large is only renamed while others have to wait."""
+    """Clean up, and return whether nobody was at work. Large folders are only renamed while others have to wait, and
+    deleted later."""
     gone: list[Path] = []
     with alone(repository, "packing") as packing:
         if packing is not None:
@@ -113,7 +116,7 @@ def _clean_up(repository: Path, mark: Path, now: float) -> bool:
 
 
 def _release_packs(repository: Path) -> None:
-    """git marks the pack of a push as not to be packed anew until refs lead to it."""
+    """Remove git's marks on packs of pushes, which protect them from being repacked until refs lead to them."""
     for file in (repository / "objects/pack").glob("*.keep"):
         if file.read_bytes().startswith(b"receive-pack "):
             file.unlink()
@@ -127,7 +130,8 @@ def _set_aside(repository: Path) -> list[Path]:
 
 
 def clean_up_packing(repository: Path, now: float) -> None:
-    """Remove what killed housekeeping has left. The caller holds the lock for packing alone. Blocks."""
+    """Remove leftovers of killed packing. The caller holds the lock for "packing" alone. Blocks: call it in a
+    thread."""
     for name in _LOCKS_OF_PACKING:
         (repository / name).unlink(missing_ok=True)
     objects = repository / "objects"
@@ -142,7 +146,7 @@ def clean_up_packing(repository: Path, now: float) -> None:
 
 
 def wants_packing(repository: Path, thresholds: Thresholds) -> bool:
-    """Return whether a threshold is reached, reading no more than necessary. Blocks."""
+    """Return whether a threshold is reached, reading no more than necessary. Blocks: call it in a thread."""
     return (
         _many_packs(repository, thresholds)
         or _many_loose_objects(repository, thresholds)
@@ -166,7 +170,7 @@ def _many_loose_objects(repository: Path, thresholds: Thresholds) -> bool:
 
 
 def _sizes(folder: Path) -> list[int]:
-    """Return the sizes of the folder's files, without those that vanish meanwhile."""
+    """Return the sizes of the folder's files, without those that are removed meanwhile."""
     try:
         return [entry.stat().st_size for entry in list(os.scandir(folder))]
     except FileNotFoundError:
@@ -183,16 +187,17 @@ def _many_loose_refs(repository: Path, thresholds: Thresholds) -> bool:
 
 
 _DAY_SECONDS = 86_400.0
-#: Says by its age when all of the repository was last packed anew.
+#: A file whose age tells when the whole repository was last packed.
 _STAMP = "at-work/packed-whole"
 _EXPIRY = "2.weeks.ago"
 
 
 @attrs.frozen(kw_only=True)
 class Style:
-    """From `large` objects on a repository gets bitmaps and a commit-graph. It is packed anew as a whole when the last
-    time is so many `days` ago, and while its objects have `whole` bytes or less also when it has doubled; else what is
-    small is put together, beside the large packs that it has. `time_limit` is in seconds, for each git."""
+    """How a repository is packed. From `large` objects on, it gets bitmaps and a commit-graph. The whole repository is
+    packed anew if the last time is so many `days` ago, and, if its objects have `whole` bytes or less, also if it has
+    doubled. Otherwise only what is small is packed together, and large packs stay. `time_limit` is in seconds, for
+    each git."""
 
     large: int = 1_000
     whole: int = 256 * 2**20
@@ -201,8 +206,8 @@ class Style:
 
 
 async def pack(repository: Path, style: Style, now: float) -> bool:
-    """Pack refs and objects; False where somebody else is just doing so, or a backup may still want what would go.
-    `now` is in seconds since 1970. Raise `GitError` and as `move_refs`."""
+    """Pack refs and objects. Return False if somebody else is just doing so, or if a backup may still need what would
+    be removed. `now` is in seconds since 1970. Raise `GitError` and the errors of `move_refs`."""
     with alone(repository, "packing") as descriptor:
         if descriptor is None or backups.is_under_way(repository.parent.parent):
             return False
@@ -225,7 +230,7 @@ async def pack(repository: Path, style: Style, now: float) -> bool:
 
 
 async def _pack_refs(repository: Path, style: Style, packing: int) -> None:
-    """Pack loose refs. This locks them, and moves none."""
+    """Pack loose refs. This locks them, but does not move any."""
 
     async def attempt(moving: int) -> None:
         await run(
@@ -256,11 +261,12 @@ async def _repack(
         await _expire_reflogs(repository, style, descriptor)
         bitmap = "--write-bitmap-index" if is_large else "--no-write-bitmap-index"
         await git(*_REPACK, "--cruft", f"--cruft-expiration={_EXPIRY}", bitmap)
-        await git("prune", f"--expire={_EXPIRY}")  # of loose objects, which no pack takes along
+        await git("prune", f"--expire={_EXPIRY}")  # of loose objects, which repacking leaves alone
         await asyncio.to_thread((repository / _STAMP).touch)
     else:
         await git(*_REPACK, "--geometric=2", "--no-write-bitmap-index")
-    if is_large or (repository / "objects/info/commit-graph").exists():  # which may tell of what is gone
+    # An old commit-graph may name objects that no longer exist.
+    if is_large or (repository / "objects/info/commit-graph").exists():
         await git("commit-graph", "write", "--reachable", "--no-progress")
 
 
@@ -283,7 +289,7 @@ async def _expire_reflogs(repository: Path, style: Style, packing: int) -> None:
 
 
 def _is_old(repository: Path, style: Style, now: float) -> bool:
-    """Return whether the last time that it was packed as a whole is long ago, or never was."""
+    """Return whether the last time that the whole repository was packed is long ago, or never was."""
     try:
         return (repository / _STAMP).stat().st_mtime < now - style.days * _DAY_SECONDS
     except FileNotFoundError:
@@ -292,7 +298,7 @@ def _is_old(repository: Path, style: Style, now: float) -> bool:
 
 @attrs.frozen
 class _Count:
-    """What git-count-objects(1) says, with the largest pack; sizes in bytes."""
+    """The numbers of git-count-objects(1), and the size of the largest pack. Sizes are in bytes."""
 
     loose: int
     packs: int
@@ -311,8 +317,8 @@ class _Count:
         return cls(counts["count"], counts["packs"], counts["count"] + counts["in-pack"], size, largest)
 
     def has_doubled(self, style: Style) -> bool:
-        """Return whether most of it is not in its largest pack: so all that is ever packed as a whole is twice what
-        there is at the end, however many pushes bring it."""
+        """Return whether most of the repository is outside of its largest pack. Because of this condition, all bytes
+        that are ever packed as a whole are at most twice the final size, however many pushes bring them."""
         return self.size <= style.whole and self.largest * 2 < self.size
 
 

@@ -1,4 +1,4 @@
-"""Making, changing, taking back and answering invitations, each in the caller's transaction; and reminding of them."""
+"""Invitations: changing and answering them, each in the caller's transaction, their mails and reminders."""
 
 import datetime
 import os
@@ -8,21 +8,99 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from api_server.accounts import member_roles
-from api_server.invitations import mails, queries
+from api_server.invitations import queries
 from api_server.invitations.queries import Invitation, KnownUser
 from api_server.namespaces import member_endings, members
 from api_server.namespaces.members import Person, Source, sentence
 from api_server.outbound import mail
-from api_server.outbound.mail import ATTEMPTS, is_address
+from api_server.outbound.mail import ATTEMPTS, Letter, is_address, queue_letter, send
 from api_server.services import Services
 from api_server.settings import Settings
 from api_server.state import audit_trail
 from api_server.state.audit_trail import SYSTEM, Author, Entity
 from api_server.state.database import Transaction
+from api_server.state.queue import enqueue
 from api_server.state.secrets import INVITATION_TOKEN, Vault, digest
 from api_server.web.errors import ApiError, bad_parameters, bad_request, forbidden, invalid
 from api_server.web.params import Unset
 from api_server.web.routes import Role
+
+TASK = "mail_invitation"
+_LONGEST_DESCRIPTION = 200
+_REMINDERS = (
+    "{inviter}'s invitation to forgelet is pending",
+    "{inviter} is waiting for you to join forgelet",
+    "{inviter} is still waiting for you to join forgelet",
+)
+
+
+async def queue_invitation(transaction: Transaction, invitation_id: int, reminder: int = 0) -> None:
+    """Mails the invitation once the transaction has committed; `reminder` counts from 1, 0 is the first mail.
+
+    The queue holds its id only: the token is made when the mail is.
+    """
+    await enqueue(transaction, TASK, invitation_id=invitation_id, reminder=reminder)
+
+
+async def invitation_mail(services: Services, invitation_id: int, reminder: int) -> None:
+    """Send the invitation's mail, as a queued task, unless it has been answered or withdrawn meanwhile."""
+    invitation = await queries.find(services.database, invitation_id)
+    if invitation is None:
+        return
+    token = services.vault.derived_token(INVITATION_TOKEN, invitation.token_seed)
+    await send(services, letter(invitation, f"{services.settings.base_url}/-/invites/{token}", reminder))
+
+
+def letter(invitation: Invitation, url: str, reminder: int) -> Letter:
+    inviter = invitation.inviter_name
+    paragraphs = [
+        f"{f'{inviter} invited you' if inviter else 'You are invited'} to join the {invitation.kind}"
+        f" {invitation.source_name} as {invitation.role.title.lower()}.",
+        _cut(invitation.source_description),
+        f"The membership ends on {invitation.expires_at}." if invitation.expires_at else "",
+        "Both links lead to a page where you choose; opening it answers nothing.",
+    ]
+    return Letter(
+        id=f"invitation-{invitation.id}-{reminder}",
+        to=invitation.email,
+        subject=_subject(inviter, f"{invitation.source_name} {invitation.kind}", reminder),
+        paragraphs=[paragraph for paragraph in paragraphs if paragraph],
+        links=[("Join now", url), ("Decline", f"{url}#decline")],
+    )
+
+
+def _subject(inviter: str | None, source: str, reminder: int) -> str:
+    if not inviter:
+        return f"Invitation to join the {source}"
+    if reminder:
+        return _REMINDERS[reminder - 1].format(inviter=inviter)
+    return f"{inviter} invited you to join forgelet"
+
+
+async def queue_answer(
+    transaction: Transaction, invitation: Invitation, name: str, *, accepted: bool
+) -> None:
+    """Tell the inviter, where she still is."""
+    if not invitation.inviter_email:
+        return
+    verb = "accepted" if accepted else "declined"
+    await queue_letter(
+        transaction,
+        Letter(
+            id=f"invitation-{invitation.id}-{verb}",
+            to=invitation.inviter_email,
+            subject=f"Invitation {verb}",
+            paragraphs=[
+                f"{name} {verb} your invitation to join the {invitation.kind} {invitation.source_name}"
+                f" ({invitation.source_path})."
+            ],
+        ),
+    )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_DESCRIPTION else f"{text[: _LONGEST_DESCRIPTION - 1]}…"
+
 
 MOST_RECIPIENTS = 100
 _LABEL = r"[^\W_](?:(?:[^\W_]|-){0,61}[^\W_])?"
@@ -186,7 +264,7 @@ async def _ask(
     if await mail.wait_for_address(transaction, means.settings, email):
         await queries.delete(transaction, invitation_id)
         return TOO_MANY_TO_ADDRESS
-    await mails.queue_invitation(transaction, invitation_id)
+    await queue_invitation(transaction, invitation_id)
     await _record(
         transaction,
         "member_created",
@@ -260,13 +338,13 @@ async def accept(transaction: Transaction, invitation: Invitation, user: Person,
     except ApiError:
         await _record_end(transaction, invitation, author, "Invitation accepted by a member")
         return
-    await mails.queue_answer(transaction, invitation, user.name, accepted=True)
+    await queue_answer(transaction, invitation, user.name, accepted=True)
 
 
 async def decline(transaction: Transaction, invitation: Invitation, author: Author) -> None:
     """Decline the invitation, and tell the inviter by mail."""
     await _end(transaction, invitation, author, "Invitation declined")
-    await mails.queue_answer(transaction, invitation, invitation.email, accepted=False)
+    await queue_answer(transaction, invitation, invitation.email, accepted=False)
 
 
 async def clear_away(transaction: Transaction, kept: datetime.timedelta) -> int:
@@ -360,7 +438,7 @@ def setup(services: Services) -> None:
     queue = services.queue
 
     async def mail_invitation(invitation_id: int, reminder: int) -> None:
-        await mails.mail_invitation(services, invitation_id, reminder)
+        await invitation_mail(services, invitation_id, reminder)
 
     async def remind() -> None:
         await queue_reminders(services)
@@ -369,7 +447,7 @@ def setup(services: Services) -> None:
         async with services.database.transaction() as transaction:
             await clear_away(transaction, KEPT_UNANSWERED)
 
-    queue.add(mails.TASK, mail_invitation, attempts=ATTEMPTS)
+    queue.add(TASK, mail_invitation, attempts=ATTEMPTS)
     queue.add_periodic("clear_away_invitations", "11 * * * *", clear_away_invitations)
     queue.add_periodic("remind_of_invitations", "23 * * * *", remind)
 
@@ -382,4 +460,4 @@ async def queue_reminders(services: Services) -> None:
             due = reminder_due(invitation.created_at.date(), invitation.expires_at, today)
             if due > invitation.reminders_sent:
                 await queries.note_reminder(transaction, invitation.id, due)
-                await mails.queue_invitation(transaction, invitation.id, due)
+                await queue_invitation(transaction, invitation.id, due)

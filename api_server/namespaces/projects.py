@@ -264,7 +264,8 @@ def with_newer_names(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _new_values(before: LockedProject, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the new `Settings`. Of the two parameters for who may set variables, the newer one wins."""
+    """Return the new `Settings`. Of the two names for the role that may give variables, the older one is less
+    precise and yields to the newer one."""
     values = {name: value for name, value in with_newer_names(changes).items() if value is not None}
     restricts = values.pop("restrict_user_defined_variables", None)
     if restricts is not None and restricts != (

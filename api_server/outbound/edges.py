@@ -24,9 +24,9 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from api_server.outbound import edge_queries as queries
+from api_server.outbound import queries
 from api_server.outbound.destinations import written_url
-from api_server.outbound.edge_queries import Debt, Edge, Owed
+from api_server.outbound.queries import Debt, Edge, Owed
 from api_server.services import Key, Services
 from api_server.settings import Settings
 from api_server.state.database import Database, Transaction

@@ -24,7 +24,7 @@ import aiosmtplib
 import attrs
 import structlog
 
-from api_server.outbound import mail_queries
+from api_server.outbound import queries
 from api_server.services import Key, Services
 from api_server.settings import Settings
 from api_server.state.database import Transaction
@@ -286,7 +286,7 @@ async def wait_for_user(transaction: Transaction, settings: Settings, user_id: i
 async def _seconds_to_wait(transaction: Transaction, counted: str, emails: int, most: int) -> int:
     if not most or not emails:
         return 0
-    hour = await mail_queries.count_emails(transaction, counted, emails, RATE_WINDOW)
+    hour = await queries.count_emails(transaction, counted, emails, RATE_WINDOW)
     if hour.emails <= most:
         return 0
     return max(1, round((hour.began_at + RATE_WINDOW - transaction.now).total_seconds()))
@@ -295,6 +295,6 @@ async def _seconds_to_wait(transaction: Transaction, counted: str, emails: int, 
 def setup_rates(services: Services) -> None:
     async def forget_letter_counts() -> None:
         async with services.database.transaction() as transaction:
-            await mail_queries.forget_emails(transaction, RATE_WINDOW)
+            await queries.forget_emails(transaction, RATE_WINDOW)
 
     services.queue.add_periodic("forget_letter_counts", "41 * * * *", forget_letter_counts)

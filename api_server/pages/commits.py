@@ -42,7 +42,7 @@ class Line:
 
 @attrs.frozen
 class FileDifference:
-    """A changed file. `note` says what happened to it as a whole, and why there are no `lines` if there are none."""
+    """A changed file. `note` says what happened to it as a whole, and the reason if `lines` is empty."""
 
     old_path: str
     new_path: str
@@ -71,7 +71,7 @@ def _file(diff: FileDiff) -> FileDifference:
 
 
 def _note(diff: FileDiff) -> str:
-    """Return what happened to the file as a whole, and why its changes are not shown if they are not."""
+    """Return what happened to the file as a whole, and the reason if its changes are not shown."""
     kinds = {"new": diff.added, "removed": diff.removed, "renamed": diff.renamed}
     words = [word for word, holds in kinds.items() if holds]
     if diff.old_mode != diff.new_mode and not (diff.added or diff.removed):

@@ -1,6 +1,7 @@
-"""`/-/blob`, `/-/images`, `/-/branches` and `/-/tags`: the files of a commit, and lists of branches and tags."""
+"""`/-/blob`, `/-/images`, `/-/blame`, `/-/branches` and `/-/tags`: files of a commit, branches and tags."""
 
 import asyncio
+import datetime
 from collections.abc import Sequence
 from typing import Literal
 
@@ -12,8 +13,9 @@ from api_server.code import entities, repository_queries
 from api_server.code.entities import tag_named
 from api_server.code.file_answers import send_raw
 from api_server.code.protection import protections_of, tag_protections_of
-from api_server.code.reading import opened, streaming, url_of
-from api_server.git import references, trees
+from api_server.code.reading import opened, reading, streaming, url_of
+from api_server.git import file_history, references, trees
+from api_server.git.file_history import BlamedCommit
 from api_server.git.repositories import Repository
 from api_server.git.trees import IN_MEMORY_BYTES, Entry
 from api_server.namespaces.access import project
@@ -24,10 +26,10 @@ from api_server.pages.routes import Pages, allows
 from api_server.pages.sessions import Visitor
 from api_server.pages.text import rendering
 from api_server.pages.text.rendering import MOST_MARKDOWN
-from api_server.state.listing import ListPage
+from api_server.state.listing import ListPage, Page
 from api_server.static_objects import raw
 from api_server.web import context
-from api_server.web.errors import not_found
+from api_server.web.errors import bad_parameters, not_found
 from api_server.web.pagination import Paginated, offset_page
 from api_server.web.routes import Role, caller_or_stranger
 
@@ -275,5 +277,58 @@ async def list_tags(
         may_edit=allows(EDIT, project, visitor),
         tags=await entities.tag_list(repository, tags, url, rules, releases),
         search=params.search or "",
+        pages=pager(request, part, listed),
+    )
+
+
+#: Lines on one page.
+MOST_BLAMED_LINES = 500
+_LAST_SECOND = 253402300799  # of the year 9999
+
+
+@attrs.frozen(kw_only=True)
+class ShowBlame:
+    rest: str
+    page: int = 1
+
+
+@attrs.frozen
+class Chunk:
+    """Consecutive lines that come from one commit, each with its number."""
+
+    commit: BlamedCommit
+    lines: Sequence[tuple[int, str]]
+
+    @property
+    def time(self) -> datetime.datetime:
+        return datetime.datetime.fromtimestamp(min(max(self.commit.time, 0), _LAST_SECOND), datetime.UTC)
+
+
+@pages.get("/{project}/-/blame/{rest:.+}", access=project(feature="repository"))
+async def show_blame(
+    request: web.Request, visitor: Visitor, params: ShowBlame, project: Project
+) -> web.Response:
+    """Show a page of the file's lines. A file that is no text or too large to be shown has none."""
+    at, entry = await entry_at(request, project, params.rest)
+    if params.page < 1:
+        raise bad_parameters("page does not have a valid value")
+    if not entry.is_blob:
+        return page.see_other(request, visitor, f"/{project.full_path}/-/tree/{page.url_path(params.rest)}")
+    file = await shown_file(request, visitor, project, at, entry, plain=True)
+    part = Page(MOST_BLAMED_LINES, (params.page - 1) * MOST_BLAMED_LINES)
+    lines = list(enumerate(file.lines, 1))[part.offset : part.offset + part.size] if entry.size else []
+    blamed = []
+    if lines:
+        async with reading(context.services(request), caller_or_stranger(request)):
+            blamed = await file_history.blame(at.repository, at.commit, at.path, lines[0][0], len(lines))
+    listed = ListPage("", part.offset + part.size < len(file.lines), None, len(file.lines))
+    return page.answer(
+        request,
+        visitor,
+        "projects/blame.html",
+        project=project,
+        at=at,
+        file=file,
+        chunks=[Chunk(each.commit, lines[each.first - lines[0][0] :][: each.count]) for each in blamed],
         pages=pager(request, part, listed),
     )

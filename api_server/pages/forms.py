@@ -196,10 +196,10 @@ def _problems_of_inputs(problems: Problems) -> Problems:
     texts = problems.get("", [])
     if not all(isinstance(text, str) and _OF_INPUT.match(text) for text in texts):
         return {}
-    found: Problems = {"": []} if texts else {}
-    for name, said in _OF_INPUT.findall(" ".join(texts)):
-        found.setdefault(f"inputs[{name}]", []).append(said[:1].upper() + said[1:])
-    return found
+    by_field: Problems = {"": []} if texts else {}
+    for name, sentence in _OF_INPUT.findall(" ".join(texts)):
+        by_field.setdefault(f"inputs[{name}]", []).append(sentence[:1].upper() + sentence[1:])
+    return by_field
 
 
 def _problems_of_parameters(text: str) -> Problems:

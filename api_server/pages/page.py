@@ -95,8 +95,8 @@ class Asset:
     media_type: str
 
 
-#: The style of all pages. In a layer of its own it gives way to every other one, also to that of somebody else's part
-#: of a page, which does not expect our rules for plain elements.
+#: The style of all pages. It has a layer of its own, so that every other style overrides it, also that of a third
+#: party's part of a page (Swagger UI), which does not expect our rules for plain elements.
 _LOWEST = "pages.css"
 
 

@@ -5,7 +5,6 @@ from aiohttp import web
 from api_server.pages import (
     account,
     api_docs,
-    blame,
     commits,
     editing_files,
     files,
@@ -28,7 +27,7 @@ from api_server.pages import (
 from api_server.pages.admin import audit_events, instance_lists, operating, overview, settings
 from api_server.pages.ci import jobs, pipelines, schedules
 from api_server.pages.settings import audit_events as settings_audit_events
-from api_server.pages.settings import ci_cd, general, members, repository, runners, status_checks, variables
+from api_server.pages.settings import ci_cd, general, members, repository, status_checks
 from api_server.pages.text import rendering
 from api_server.static_objects.access import SIGNED_IN_USER
 from api_server.web.context import SERVICES
@@ -51,7 +50,6 @@ PAGES = [
     ref_forms.pages,
     files.pages,
     folders.pages,
-    blame.pages,
     commits.pages,
     projects.pages,
     pipelines.pages,
@@ -65,8 +63,6 @@ PAGES = [
     repository.pages,
     status_checks.pages,
     ci_cd.pages,
-    runners.pages,
-    variables.pages,
     gitlab_addresses.pages,
 ]
 

@@ -303,8 +303,8 @@ def _release_entity(
     services: Services, project: Project, repository: Repository, url: str, row: dict[str, Any]
 ) -> dict[str, Any]:
     tag, sha = row["tag"], row["sha"]
-    sources = [{"format": one, "url": _archive(project, url, tag, one)} for one in _FORMATS]
-    links = [link_entity(services, project, tag, one) for one in row["links"]]
+    sources = [{"format": kind, "url": _archive(project, url, tag, kind)} for kind in _FORMATS]
+    links = [link_entity(services, project, tag, link) for link in row["links"]]
     path = urlsplit(url).path
     commit = None
     with suppress(NotFoundError):  # the tag has been moved since, and nothing else leads there

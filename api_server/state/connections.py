@@ -88,9 +88,9 @@ class Connections:
         return len(self._used)
 
     def release(self, connection: Connection) -> None:
-        """Return a connection to the pool. Close it if a statement or a transaction is still running on
-        it."""
-        if not connection.closed and not connection.idle:
+        """Return a connection to the pool. Close it if a statement or a transaction is still running on it, or
+        if it holds much memory."""
+        if not connection.closed and (connection.grown or not connection.idle):
             connection.close()
         self._used.discard(connection)
         if not connection.closed:

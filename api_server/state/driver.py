@@ -238,6 +238,10 @@ class Result:
     count: int
 
 
+#: Characters of a value, such as a page of a list, for which libpq takes so much memory that a connection is not kept.
+LARGE_VALUE = 4 * 2**20
+
+
 @attrs.define(eq=False)
 class Connection:
     """One connection, the names of the statements prepared on it (None if none may be), and the SQL of the
@@ -252,6 +256,8 @@ class Connection:
     _timeout: float
     _prepared: set[str] | None
     _settings: str = ""
+    #: It has received a large value: libpq keeps the memory for that until the connection is closed.
+    grown: bool = attrs.field(default=False, init=False)
 
     async def run(self, statement: str, parameters: Mapping[str, Any]) -> Result:
         return await self._execute(await self._sql(statement), parameters)
@@ -302,7 +308,11 @@ class Connection:
             if cursor.description is None:
                 return Result([], [], cursor.rowcount)
             names = [column.name for column in cursor.description]
-            return Result(names, cursor.fetchall(), cursor.rowcount)
+            rows = cursor.fetchall()
+            self.grown |= any(
+                isinstance(value, str) and len(value) > LARGE_VALUE for row in rows[:1] for value in row
+            )
+            return Result(names, rows, cursor.rowcount)
         except Exception as problem:
             self._raise_as_ours(problem)
         finally:

@@ -43,7 +43,7 @@ class NoRoomError(TooBusy):
 class Bounds:
     """Bytes of one archive, of all together, and of the disk that stay free (0: it is not looked at)."""
 
-    one: int
+    archive: int
     all: int
     disk_reserve: int = 0
     #: However small they are: whoever makes room looks at each.
@@ -95,11 +95,11 @@ class ArchiveFiles:
 
         Raise `TooLargeError` and `NoRoomError`.
         """
-        if size > self._bounds.one:
-            raise TooLargeError(f"The archive has more than {self._bounds.one} bytes")
+        if size > self._bounds.archive:
+            raise TooLargeError(f"The archive has more than {self._bounds.archive} bytes")
         step = min(max(_FIRST_STEP, reserved), _LAST_STEP)
         with self.locked():
-            for target in (min(max(size, reserved + step), self._bounds.one), size):
+            for target in (min(max(size, reserved + step), self._bounds.archive), size):
                 if self._make_room(target - reserved):
                     growing.truncate(target)
                     return target
@@ -347,7 +347,7 @@ ARCHIVES = Key[ArchiveStore]("archives")
 def setup(services: Services) -> None:
     settings = services.settings
     bounds = Bounds(
-        one=min(settings.archive_limit, settings.archive_cache_bytes),
+        archive=min(settings.archive_limit, settings.archive_cache_bytes),
         all=settings.archive_cache_bytes,
         disk_reserve=settings.disk_reserve,
     )

@@ -307,8 +307,8 @@ def media_type(request: web.Request) -> str:
 def cookie_value(request: web.Request, name: str) -> str:
     """Return the value of a cookie, "" of one that was not sent. aiohttp's `cookies` makes objects of all,
     which takes 5 ms for 8 KB of them."""
-    found = re.search(rf'(?:^|;)\s*{re.escape(name)}="?([^;"\s]*)', request.headers.get(hdrs.COOKIE, ""))
-    return found[1] if found else ""
+    match = re.search(rf'(?:^|;)\s*{re.escape(name)}="?([^;"\s]*)', request.headers.get(hdrs.COOKIE, ""))
+    return match[1] if match else ""
 
 
 async def _body(request: web.Request, limit: int) -> dict[str, Any]:

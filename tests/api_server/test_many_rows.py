@@ -13,25 +13,17 @@ from api_server.ci.runners import queries
 from api_server.merge_requests import list_queries
 from api_server.merge_requests.list_handlers import ListOfAll, filters_of
 from api_server.namespaces import member_queries, namespace_queries, project_queries
-from api_server.state import database
 from api_server.state.database import Database, Executor
 from api_server.state.listing import Page
+from tests.support.plans import loaded
 
 LOAD = (Path(__file__).parents[1] / "support/many_rows.sql").read_text()
 
 
 @pytest.fixture(scope="module")
 async def many(new_database: Callable[[], str]) -> AsyncIterator[Database]:
-    async with database.connect(
-        new_database(), base_url="http://forge.example.org", size=1, statement_timeout=60
-    ) as connected:
-        async with connected.transaction() as transaction:
-            for part in LOAD.split(";\n"):
-                if part.strip():
-                    await transaction.rows(part, users=2_000, projects=20_000)
-            # So few rows are read whole with good reason; what has no index is read whole even so.
-            await transaction.rows("SET enable_seqscan = off")
-        yield connected
+    async with loaded(new_database(), LOAD, users=2_000, projects=20_000) as database:
+        yield database
 
 
 class Explaining(Executor):

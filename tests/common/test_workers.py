@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from common import workers as worker_module
 from common.operations import _Added
 from common.workers import BUCKETS, WAYS, SharedWindows, make_shared_memory
 from tests.support.ports import free_port
+from tests.support.waiting import until
 
 
 def registry(requests: int, seconds: float, connections: int) -> CollectorRegistry:
@@ -102,18 +103,10 @@ class Supervised:
 
     async def until_answered(self) -> None:
         """Wait until a worker answers."""
-        async with asyncio.timeout(30):
-            while not await self.answered():
-                await asyncio.sleep(0.02)
+        await until(self.answered, 30)
 
     async def answering(self) -> set[str]:
         return {await self.answered() for _ in range(CONNECTIONS)}
-
-
-async def until(happened: Callable[[], object]) -> None:
-    async with asyncio.timeout(30):
-        while not happened():
-            await asyncio.sleep(0.02)
 
 
 @contextlib.asynccontextmanager

@@ -4,9 +4,10 @@ from typing import Any
 
 import attrs
 
-from tests.support.ci import CiProject, ci_project, eventually
+from tests.support.ci import CiProject, ci_project
 from tests.support.forge import Answer, Forge, Person
 from tests.support.runner import Runner, RunningJob, a_runner
+from tests.support.waiting import until
 from tests.support.zips import archive
 
 CONFIG = """
@@ -83,5 +84,5 @@ async def new_ci(forge: Forge) -> Ci:
         (bridge,) = (await project.bridges(pipeline)).values()
         return bridge["id"] if bridge["downstream_pipeline"] else None
 
-    jobs["downstream"] = await eventually(downstream)
+    jobs["downstream"] = await until(downstream)
     return Ci(project, runner, pipeline, jobs, by_name)

@@ -1,9 +1,11 @@
-"""The main job: what is pushed to the service comes out of the edge, to those who may read it, and to nobody else."""
+"""What is pushed comes out of the edge to those who may read it only, and strangers cost a process little."""
 
 import asyncio
 import hashlib
+import json
+import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -15,10 +17,12 @@ from common.serving import serving
 from storage_edge import app
 from storage_edge.app import served
 from storage_edge.settings import Settings as EdgeSettings
-from tests.support.ci import eventually
 from tests.support.forge import Answer, Forge, Person, running_forge
 from tests.support.git_client import Git, git_url, push_files
 from tests.support.ports import free_port
+from tests.support.server_process import ServerProcess, server_process
+from tests.support.waiting import until
+from tests.support.wire import request, talk
 
 STORAGE_TOKEN = "storage-token-of-the-tests"
 PURGE_TOKEN = "purge-token-of-the-tests"
@@ -185,7 +189,7 @@ async def test_200_requests_for_one_cold_archive_make_one_origin_request(
     await push_files(joined.forge, tmp_path / "w", project, alice, {"data": lines})
     path = f"/{project['path_with_namespace']}/-/archive/main/x.tar.gz"
     # A push purges once more from the queue, and who asks after a purge joins nobody who asked before it.
-    await eventually(lambda: _is_idle(joined.forge))
+    await until(lambda: _is_idle(joined.forge))
     before = await _archives(joined.forge)
 
     async def fetch() -> bytes:
@@ -235,3 +239,83 @@ async def _archives(forge: Forge) -> int:
     counts = 'forgelet_http_request_duration_seconds_count{method="GET"'
     lines = [line for line in metrics.splitlines() if line.startswith(counts) and "/-/archive/" in line]
     return sum(round(float(line.rsplit(" ", 1)[1])) for line in lines)
+
+
+MIB = 2**20
+BODY = 8 * MIB
+STRANGERS = 24
+#: What the process may grow by, where the bodies of all are 192 MiB.
+ALLOWED = 40 * MIB
+
+
+@pytest.fixture(scope="module")
+async def server(
+    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[ServerProcess]:
+    async with server_process(new_database(), tmp_path_factory.mktemp("strangers"), work=False) as server:
+        yield server
+
+
+async def test_bodies_of_strangers_are_not_held(server: ServerProcess) -> None:
+    port = int(server.base.rpartition(":")[2])
+    head = request("POST", "/api/v4/groups", "Content-Type: application/json", f"Content-Length: {BODY}")
+    before = server.peak_memory()
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(talk(port)) for _ in range(STRANGERS)]
+        for client in clients:
+            client.writer.write(head + b" " * (BODY - 1))
+        answers = await asyncio.gather(*(client.answer() for client in clients))
+        assert answers == [(401, {"message": "401 Unauthorized"})] * STRANGERS
+    assert server.peak_memory() - before < ALLOWED
+
+
+@pytest.mark.parametrize("asks", [True, False])
+async def test_curl_gets_its_answer_without_sending_all(
+    server: ServerProcess, tmp_path: Path, *, asks: bool
+) -> None:
+    """A file of 400 MiB: nothing of it where curl asks before, and not more than is under way where it does not."""
+    file = tmp_path / "large"
+    with file.open("wb") as opened:
+        opened.truncate(400 * MIB)
+    process = await asyncio.create_subprocess_exec(
+        "curl", "--silent", "--no-buffer", "--request", "POST", "--upload-file", str(file),
+        "--header", "Expect: 100-continue" if asks else "Expect:", "--expect100-timeout", "30",
+        "--write-out", '{"status": %{http_code}, "sent": %{size_upload}}', "--output", "/dev/null",
+        f"{server.base}/api/v4/groups",
+        stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    told, _ = await asyncio.wait_for(process.communicate(), 60)
+    outcome = json.loads(told)
+    assert outcome["status"] == 401
+    assert outcome["sent"] <= (0 if asks else 100 * MIB), outcome
+
+
+async def test_open_files_do_not_run_out() -> None:
+    """With 200 of them, half are for connections: the rest are refused, and those who are in are served."""
+    process = await asyncio.create_subprocess_exec(
+        "prlimit", "--nofile=200:200", sys.executable, "-m", "storage_edge", "--port", "0", "--log-format", "json",
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stderr is not None
+    try:
+        while "port" not in (event := json.loads(await process.stderr.readline())):
+            pass
+        async with AsyncExitStack() as stack:
+            clients = [await stack.enter_async_context(talk(event["port"])) for _ in range(150)]
+            for client in clients:
+                client.writer.write(request("GET", "/-/liveness"))
+            answers = [client.reader.readline() for client in clients]
+            statuses = sorted([line.split()[1] for line in await asyncio.gather(*answers)])
+            assert statuses == [b"200"] * 100 + [b"503"] * 50
+        async with asyncio.timeout(20):
+            while await _liveness(event["port"]) != 200:  # until it has noticed that they have gone
+                await asyncio.sleep(0.01)
+    finally:
+        process.kill()
+        await process.communicate()
+
+
+async def _liveness(port: int) -> int:
+    async with talk(port) as client:
+        await client.send(request("GET", "/-/liveness"))
+        return (await client.answer())[0]

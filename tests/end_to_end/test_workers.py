@@ -8,26 +8,15 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.support.processes import children_of, runs
 from tests.support.server_process import ServerProcess, server_process
 
 WORKERS = 2
 POOL = 10
 
 
-def workers_of(pid: int) -> set[int]:
-    return {int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
-
-
-def lives(pid: int) -> bool:
-    """Nobody may have asked yet for the status of one that has ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 async def until_there_are(server: ServerProcess, *, without: set[int]) -> None:
-    while len(found := workers_of(server.pid)) != WORKERS or found & without:
+    while len(found := set(children_of(server.pid))) != WORKERS or found & without:
         await asyncio.sleep(0.1)
 
 
@@ -65,12 +54,12 @@ async def test_workers_are_killed_replaced_and_ended(new_database: Any, tmp_path
         load = Load(server)
         writing = asyncio.create_task(load.write())
 
-        before = workers_of(server.pid)
+        before = set(children_of(server.pid))
         server.signal(signal.SIGHUP)
         await until_there_are(server, without=before)
         assert load.failed == [], "nothing is refused while workers are replaced"
 
-        killed = min(workers_of(server.pid))
+        killed = min(set(children_of(server.pid)))
         os.kill(killed, signal.SIGKILL)
         await until_there_are(server, without={killed})
         count = len(load.done)
@@ -80,10 +69,10 @@ async def test_workers_are_killed_replaced_and_ended(new_database: Any, tmp_path
         for name in load.done:
             assert (await server.root.get(f"/groups/{name}")).status == 200
 
-        left = workers_of(server.pid)
+        left = set(children_of(server.pid))
         server.signal(signal.SIGKILL)
         await server.wait()
-        while any(map(lives, left)):
+        while any(map(runs, left)):
             await asyncio.sleep(0.1)
 
 
@@ -102,7 +91,7 @@ async def test_limits_hold_for_all_workers_together(new_database: Any, tmp_path:
             return await server.root.request("GET", path, headers={"Connection": "close"})
 
         assert [(await jobs()).status for _ in range(limit + 1)] == [200] * limit + [429]
-        killed = min(workers_of(server.pid))
+        killed = min(set(children_of(server.pid)))
         os.kill(killed, signal.SIGKILL)
         await until_there_are(server, without={killed})
         assert {(await jobs()).status for _ in range(6)} == {429}
@@ -163,9 +152,9 @@ async def test_metrics_are_those_of_all_workers(new_database: Any, tmp_path: Pat
         await ask(20)
         assert [await counted(server, route) for _ in range(8)] == [20] * 8
 
-        before = workers_of(server.pid)
+        before = set(children_of(server.pid))
         server.signal(signal.SIGHUP)
-        while workers_of(server.pid) & before:
+        while set(children_of(server.pid)) & before:
             await ask(1)
         await until_there_are(server, without=before)
         assert await counted(server, route) == asked > 20, "those that were replaced have said all"
@@ -173,7 +162,7 @@ async def test_metrics_are_those_of_all_workers(new_database: Any, tmp_path: Pat
         assert [await counted(server, route) for _ in range(8)] == [asked] * 8
 
         for _ in range(2):
-            killed = min(workers_of(server.pid))
+            killed = min(set(children_of(server.pid)))
             os.kill(killed, signal.SIGKILL)
             await until_there_are(server, without={killed})
             assert [await counted(server, route) for _ in range(4)] == [asked] * 4

@@ -10,8 +10,7 @@ from api_server.state import migrate
 from forgelet.backup import form, restoring
 from forgelet.backup.contents import Places
 from forgelet.local.embedded_postgres import Cluster
-from tests.support.database_roles import as_role
-from tests.support.forge import new_name
+from tests.support.database_roles import as_role, empty_database
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +40,5 @@ def quick_schema(monkeypatch: pytest.MonkeyPatch, postgres: Cluster, template: s
 @pytest.fixture
 def empty(postgres: Cluster, tmp_path: Path) -> Iterator[Places]:
     """An empty database, and a folder that is not there yet."""
-    name = new_name("restored").replace("-", "_")
-    with as_role(postgres.url()) as owner:
-        owner.execute(f"CREATE DATABASE {name}")
-    yield Places(postgres.url(name), tmp_path / "restored")
-    with as_role(postgres.url()) as owner:
-        owner.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    with empty_database(postgres) as name:
+        yield Places(postgres.url(name), tmp_path / "restored")

@@ -28,8 +28,8 @@ from storage_edge import app
 from storage_edge.app import served
 from storage_edge.settings import Settings as EdgeSettings
 from tests.api_server.operations.scene import PURGE_TOKEN, SECRET, Scene, failing_scene
-from tests.storage_edge.stores import small_disk
 from tests.support.database_roles import as_role, with_another_role
+from tests.support.disks import small_disk
 from tests.support.forge import Forge, running_forge
 from tests.support.mailbox import Mailbox, running_mailbox
 from tests.support.mistakes import furnish

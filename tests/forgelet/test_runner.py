@@ -33,9 +33,10 @@ from forgelet.local.runner import (
 )
 from forgelet.testing.api import Api, Connections
 from tests.support.checkout import CHECKOUT
-from tests.support.ci import CiProject, ci_project, eventually
+from tests.support.ci import CiProject, ci_project
 from tests.support.clock import MovedClock, forge_with_clock
 from tests.support.forge import Forge
+from tests.support.waiting import until
 
 RULES = Rules(
     (
@@ -62,7 +63,7 @@ class Scene:
         async def there() -> bool:
             return await project.status(pipeline) in statuses
 
-        await eventually(there)
+        await until(there)
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +119,7 @@ ask: {stage: deploy, when: manual, script: ask}
     async def played() -> bool:
         return bool((await project.jobs({"id": jobs["ask"]["pipeline"]["id"]}))["ask"]["status"] == "success")
 
-    await eventually(played)
+    await until(played)
 
 
 async def test_variables_say_how_a_job_ends(scene: Scene, project: CiProject) -> None:
@@ -187,7 +188,7 @@ async def test_a_job_lasts_by_the_services_clock(scene: Scene, project: CiProjec
         jobs = await project.jobs(pipeline)
         return (jobs["sleep"]["status"], jobs["quick"]["status"]) == ("running", "success")
 
-    await eventually(quick_is_done)
+    await until(quick_is_done)
     scene.clock.move(seconds=599)
     assert (await project.jobs(pipeline))["sleep"]["status"] == "running"
     scene.clock.move(seconds=1)

@@ -1,12 +1,6 @@
-"""Stores of an edge as tests have them: a bucket in S3, and a small disk."""
+"""The bucket in S3 of an edge, as tests have it."""
 
 import asyncio
-import contextlib
-import errno
-import os
-import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
 import attrs
 import pytest
@@ -83,41 +77,3 @@ def aws_environment(patch: pytest.MonkeyPatch, endpoint: str) -> None:
         "ACCESS_KEY_ID": "made-up", "SECRET_ACCESS_KEY": "made-up", "REGION": "example-1", "ENDPOINT": endpoint,
     }.items():  # fmt: skip
         patch.setenv(f"AWS_{name}", value)
-
-
-@attrs.frozen
-class Disk:
-    """A file system of its own at `path`."""
-
-    path: Path
-
-    def fill(self) -> None:
-        """Takes all that is free, to the last byte."""
-        with (self.path / "filler").open("ab", buffering=0) as file:
-            for size in (1 << 16, 1):
-                try:
-                    while True:
-                        file.write(b"f" * size)
-                except OSError as error:
-                    if error.errno != errno.ENOSPC:
-                        raise
-
-    def empty(self) -> None:
-        """Gives it back."""
-        (self.path / "filler").unlink()
-
-
-@contextlib.contextmanager
-def small_disk(path: Path, megabytes: int = 16) -> Iterator[Disk]:
-    """Mounts one at `path`; skips the test of whoever may not."""
-    if os.geteuid() != 0:
-        pytest.skip("only root mounts a file system of its own to fill")
-    path.mkdir()
-    options = ["-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(path)]
-    mounted = subprocess.run(["mount", *options], capture_output=True, text=True, check=False)
-    if mounted.returncode:
-        pytest.skip(f"no file system could be mounted: {mounted.stderr.strip()}")
-    try:
-        yield Disk(path)
-    finally:
-        subprocess.run(["umount", "--lazy", str(path)], check=True)

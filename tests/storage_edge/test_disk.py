@@ -21,7 +21,7 @@ from storage_edge.client.handlers import STORE
 from tests.storage_edge.conftest import PURGE_TOKEN, RAW, Edge, Origin, StartEdge
 from tests.storage_edge.origins import head, talk
 from tests.storage_edge.processes import EdgeProcess, edge_process
-from tests.storage_edge.stores import Disk, small_disk
+from tests.support.disks import Disk, small_disk
 from tests.support.waiting import until
 
 LARGE = 700_000

@@ -17,6 +17,7 @@ from tests.storage_edge.conftest import PURGE_TOKEN, RAW, Origin
 from tests.storage_edge.processes import EdgeProcess, edge_process
 from tests.support.certificates import key_and_certificate
 from tests.support.ports import free_port, is_listened_on
+from tests.support.processes import children_of
 from tests.support.waiting import seconds_of, until
 from tests.support.wire import talk
 
@@ -212,12 +213,8 @@ WORKERS = 2
 #: New connections until both workers have surely been met.
 
 
-def workers_of(pid: int) -> set[int]:
-    return {int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
-
-
 async def _until_there_are(edge: EdgeProcess, *, without: set[int]) -> None:
-    while len(found := workers_of(edge.process.pid)) != WORKERS or found & without:
+    while len(found := set(children_of(edge.process.pid))) != WORKERS or found & without:
         await asyncio.sleep(0.05)
 
 
@@ -259,7 +256,7 @@ async def test_workers_are_replaced_and_killed_and_nobody_is_refused(origin: Ori
                 answered += 1
 
         asking = asyncio.create_task(ask())
-        before = workers_of(edge.process.pid)
+        before = set(children_of(edge.process.pid))
         edge.process.send_signal(signal.SIGHUP)
         await _until_there_are(edge, without=before)
         assert not asking.done()
@@ -267,7 +264,7 @@ async def test_workers_are_replaced_and_killed_and_nobody_is_refused(origin: Ori
         assert answered
         assert len(origin.requests) == 1, "what is stored stays"
 
-        killed = min(workers_of(edge.process.pid))
+        killed = min(set(children_of(edge.process.pid)))
         os.kill(killed, signal.SIGKILL)
         await _until_there_are(edge, without={killed})
         for _ in range(CONNECTIONS):

@@ -96,6 +96,11 @@ class Browser:
         return self
 
     @property
+    def words(self) -> str:
+        """What the page says, without its elements."""
+        return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", self.text)).split())
+
+    @property
     def title(self) -> str:
         found = re.search(r"<h1>(.*?)</h1>", self.text)
         return found[1] if found else ""

@@ -189,12 +189,3 @@ async def give_log(forge: Forge, job_id: int, size: int = 5) -> None:
             id=job_id,
             size=size,
         )
-
-
-async def eventually(question: Any, seconds: float = 30) -> Any:
-    """Asks until the answer is true; queued work takes its time."""
-    for _ in range(int(seconds / 0.05)):
-        if found := await question():
-            return found
-        await asyncio.sleep(0.05)
-    raise AssertionError(f"not within {seconds} s")

@@ -28,6 +28,17 @@ def as_role(url: str) -> Iterator[psycopg2.extensions.cursor]:
             yield cursor
 
 
+@contextlib.contextmanager
+def empty_database(postgres: Cluster) -> Iterator[str]:
+    """The name of a database with nothing in it, which goes at the end of the block."""
+    name = new_name("empty").replace("-", "_")
+    with as_role(postgres.url()) as owner:
+        owner.execute(f"CREATE DATABASE {name}")
+    yield name
+    with as_role(postgres.url()) as owner:
+        owner.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
 def with_another_role(postgres: Cluster, owner: str) -> Roles:
     """Makes a role that nothing has been granted to yet."""
     name, parts = new_name("serving").replace("-", "_"), urlsplit(owner)

@@ -1,43 +1,8 @@
-"""The mistakes that operators make: what is given to which programs, and the sentence that they say.
+"""A folder with what operators may name by mistake: files, keys, programs that are not what they should be."""
 
-`{place}` is the folder that `furnish` has filled, `{port}` one that is taken, `{database}` and so on are URLs.
-"""
-
-from collections.abc import Mapping
 from pathlib import Path
 
-import attrs
-
 from tests.support.certificates import key_and_certificate
-
-
-@attrs.frozen
-class Mistaken:
-    """One mistake; `program` is `api`, `edge`, `commands` (which take no flags), or both of the former two."""
-
-    program: str
-    flags: str
-    sentence: str
-    environment: Mapping[str, str | None] = attrs.field(factory=dict, kw_only=True)
-    file: str | None = attrs.field(default=None, kw_only=True)
-    unprivileged: bool = attrs.field(default=False, kw_only=True)
-
-    def __str__(self) -> str:
-        return " ".join(
-            filter(None, [self.program, self.flags, *map("=".join, _texts(self.environment)), self.file])
-        )
-
-
-def _texts(environment: Mapping[str, str | None]) -> list[tuple[str, str]]:
-    return [(name, value or "") for name, value in environment.items()]
-
-
-def variable(program: str, name: str, value: str | None, sentence: str, *, flags: str = "") -> Mistaken:
-    return Mistaken(program, flags, sentence, environment={name: value})
-
-
-def file(program: str, text: str, sentence: str) -> Mistaken:
-    return Mistaken(program, "", sentence, file=text)
 
 
 def furnish(place: Path) -> None:

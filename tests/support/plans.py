@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 
+from api_server.state import database
 from api_server.state.database import Database, Transaction
 
 
@@ -20,6 +21,18 @@ async def undone(database: Database) -> AsyncIterator[Transaction]:
         async with database.transaction() as transaction:
             yield transaction
             raise _Undone
+
+
+@contextlib.asynccontextmanager
+async def loaded(url: str, statements: str, **parameters: Any) -> AsyncIterator[Database]:
+    """A database with many rows, which are read whole only where there is no index."""
+    base_url = "http://forge.example.org"
+    async with database.connect(url, base_url=base_url, size=1, statement_timeout=600) as connected:
+        async with connected.transaction() as transaction:
+            for statement in filter(str.strip, statements.split(";\n")):
+                await transaction.rows(statement, **parameters)
+            await transaction.rows("SET enable_seqscan = off")
+        yield connected
 
 
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -16,6 +16,7 @@ import psycopg2
 
 from forgelet.local import embedded_postgres
 from forgelet.local.processes import Account, Child
+from tests.support.processes import children_of
 
 SECONDS = 60.0
 
@@ -64,7 +65,7 @@ class Standby:
         """Has all of its processes do nothing any more, or go on."""
         assert self.child is not None
         if not self.child.has_ended():
-            for pid in [*_children(self.child.process.pid), self.child.process.pid]:
+            for pid in [*children_of(self.child.process.pid), self.child.process.pid]:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGSTOP if stopped else signal.SIGCONT)
 
@@ -143,10 +144,6 @@ def run(url: str, statement: str) -> object:
             return row[0] if row else None
 
 
-def _children(pid: int) -> list[int]:
-    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
 @contextlib.contextmanager
 def standby_of(primary: embedded_postgres.Cluster) -> Iterator[Standby]:
     """One that follows `primary`, with the name `standby`."""
@@ -175,7 +172,7 @@ def kill(primary: embedded_postgres.Cluster) -> None:
     """As if its machine had lost its power: nothing is written down or said any more."""
     assert primary._server is not None
     pid = primary._server.process.pid
-    for one in [pid, *_children(pid)]:
+    for one in [pid, *children_of(pid)]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(one, signal.SIGKILL)
     primary._server.process.wait()

@@ -2,7 +2,9 @@
 others."""
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from api_server.state.database import Executor
 
@@ -18,11 +20,12 @@ async def until_somebody_waits(database: Executor, *, count: int = 1, seconds: f
             await asyncio.sleep(0.01)
 
 
-async def until(condition: Callable[[], object], seconds: float = 20) -> None:
-    """Until something has come true that nobody tells of."""
+async def until(condition: Callable[[], Any], seconds: float = 30) -> Any:
+    """Until something has come true that nobody tells of, and what the condition, which may be awaited, says then."""
     async with asyncio.timeout(seconds):
-        while not condition():
+        while not (found := (await said) if inspect.isawaitable(said := condition()) else said):
             await asyncio.sleep(0.01)
+    return found
 
 
 async def seconds_of(work: Callable[[], Awaitable[object]]) -> float:

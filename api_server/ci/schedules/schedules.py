@@ -1,15 +1,20 @@
-"""Pipeline schedules: changing them and their variables in the caller's transaction, and running them.
+"""Pipeline schedules: when they run next, changing them and their variables in the caller's transaction, running them.
 
-Every minute the due schedules are queued in the transaction that stores their next run. So with any number of
-processes each runs once, and a schedule that was missed several times during an outage runs once.
+Cron expressions have five fields, in the time zones that Rails and IANA name. Every minute the schedules that are due
+are queued, in the transaction that stores their next run. So any number of processes run each once, and a schedule that
+was missed several times runs once.
 """
 
+import datetime
+import re
 import uuid
+import zoneinfo
 from typing import Any
 
 import attrs
 import orjson
 import structlog
+from croniter import croniter
 
 from api_server.ci.config.inputs import MAX_GIVEN
 from api_server.ci.config.variables import Variable
@@ -22,7 +27,7 @@ from api_server.ci.pipelines.creation import (
     PipelineRequest,
     pipeline_maker,
 )
-from api_server.ci.schedules import cron, queries
+from api_server.ci.schedules import queries
 from api_server.ci.schedules.queries import Schedule, StoredVariable
 from api_server.services import Services
 from api_server.state import audit_trail
@@ -34,6 +39,207 @@ from api_server.state.secrets import Vault
 from api_server.web.errors import bad_parameters, invalid
 from api_server.web.params import Name
 
+#: Rails' names of time zones, which GitLab's clients use, with their IANA names.
+RAILS_TIME_ZONES = {
+    "International Date Line West": "Etc/GMT+12",
+    "Midway Island": "Pacific/Midway",
+    "American Samoa": "Pacific/Pago_Pago",
+    "Hawaii": "Pacific/Honolulu",
+    "Alaska": "America/Juneau",
+    "Pacific Time (US & Canada)": "America/Los_Angeles",
+    "Tijuana": "America/Tijuana",
+    "Mountain Time (US & Canada)": "America/Denver",
+    "Arizona": "America/Phoenix",
+    "Chihuahua": "America/Chihuahua",
+    "Mazatlan": "America/Mazatlan",
+    "Central Time (US & Canada)": "America/Chicago",
+    "Saskatchewan": "America/Regina",
+    "Guadalajara": "America/Mexico_City",
+    "Mexico City": "America/Mexico_City",
+    "Monterrey": "America/Monterrey",
+    "Central America": "America/Guatemala",
+    "Eastern Time (US & Canada)": "America/New_York",
+    "Indiana (East)": "America/Indiana/Indianapolis",
+    "Bogota": "America/Bogota",
+    "Lima": "America/Lima",
+    "Quito": "America/Lima",
+    "Atlantic Time (Canada)": "America/Halifax",
+    "Caracas": "America/Caracas",
+    "La Paz": "America/La_Paz",
+    "Santiago": "America/Santiago",
+    "Asuncion": "America/Asuncion",
+    "Newfoundland": "America/St_Johns",
+    "Brasilia": "America/Sao_Paulo",
+    "Buenos Aires": "America/Argentina/Buenos_Aires",
+    "Montevideo": "America/Montevideo",
+    "Georgetown": "America/Guyana",
+    "Puerto Rico": "America/Puerto_Rico",
+    "Greenland": "America/Nuuk",
+    "Mid-Atlantic": "Atlantic/South_Georgia",
+    "Azores": "Atlantic/Azores",
+    "Cape Verde Is.": "Atlantic/Cape_Verde",
+    "Dublin": "Europe/Dublin",
+    "Edinburgh": "Europe/London",
+    "Lisbon": "Europe/Lisbon",
+    "London": "Europe/London",
+    "Casablanca": "Africa/Casablanca",
+    "Monrovia": "Africa/Monrovia",
+    "UTC": "Etc/UTC",
+    "Belgrade": "Europe/Belgrade",
+    "Bratislava": "Europe/Bratislava",
+    "Budapest": "Europe/Budapest",
+    "Ljubljana": "Europe/Ljubljana",
+    "Prague": "Europe/Prague",
+    "Sarajevo": "Europe/Sarajevo",
+    "Skopje": "Europe/Skopje",
+    "Warsaw": "Europe/Warsaw",
+    "Zagreb": "Europe/Zagreb",
+    "Brussels": "Europe/Brussels",
+    "Copenhagen": "Europe/Copenhagen",
+    "Madrid": "Europe/Madrid",
+    "Paris": "Europe/Paris",
+    "Amsterdam": "Europe/Amsterdam",
+    "Berlin": "Europe/Berlin",
+    "Bern": "Europe/Zurich",
+    "Zurich": "Europe/Zurich",
+    "Rome": "Europe/Rome",
+    "Stockholm": "Europe/Stockholm",
+    "Vienna": "Europe/Vienna",
+    "West Central Africa": "Africa/Algiers",
+    "Bucharest": "Europe/Bucharest",
+    "Cairo": "Africa/Cairo",
+    "Helsinki": "Europe/Helsinki",
+    "Kyiv": "Europe/Kiev",
+    "Riga": "Europe/Riga",
+    "Sofia": "Europe/Sofia",
+    "Tallinn": "Europe/Tallinn",
+    "Vilnius": "Europe/Vilnius",
+    "Athens": "Europe/Athens",
+    "Istanbul": "Europe/Istanbul",
+    "Minsk": "Europe/Minsk",
+    "Jerusalem": "Asia/Jerusalem",
+    "Harare": "Africa/Harare",
+    "Pretoria": "Africa/Johannesburg",
+    "Kaliningrad": "Europe/Kaliningrad",
+    "Moscow": "Europe/Moscow",
+    "St. Petersburg": "Europe/Moscow",
+    "Volgograd": "Europe/Volgograd",
+    "Samara": "Europe/Samara",
+    "Kuwait": "Asia/Kuwait",
+    "Riyadh": "Asia/Riyadh",
+    "Nairobi": "Africa/Nairobi",
+    "Baghdad": "Asia/Baghdad",
+    "Tehran": "Asia/Tehran",
+    "Abu Dhabi": "Asia/Muscat",
+    "Muscat": "Asia/Muscat",
+    "Baku": "Asia/Baku",
+    "Tbilisi": "Asia/Tbilisi",
+    "Yerevan": "Asia/Yerevan",
+    "Kabul": "Asia/Kabul",
+    "Ekaterinburg": "Asia/Yekaterinburg",
+    "Islamabad": "Asia/Karachi",
+    "Karachi": "Asia/Karachi",
+    "Tashkent": "Asia/Tashkent",
+    "Chennai": "Asia/Kolkata",
+    "Kolkata": "Asia/Kolkata",
+    "Mumbai": "Asia/Kolkata",
+    "New Delhi": "Asia/Kolkata",
+    "Kathmandu": "Asia/Kathmandu",
+    "Dhaka": "Asia/Dhaka",
+    "Sri Jayawardenepura": "Asia/Colombo",
+    "Almaty": "Asia/Almaty",
+    "Astana": "Asia/Almaty",
+    "Novosibirsk": "Asia/Novosibirsk",
+    "Rangoon": "Asia/Rangoon",
+    "Bangkok": "Asia/Bangkok",
+    "Hanoi": "Asia/Bangkok",
+    "Jakarta": "Asia/Jakarta",
+    "Krasnoyarsk": "Asia/Krasnoyarsk",
+    "Beijing": "Asia/Shanghai",
+    "Chongqing": "Asia/Chongqing",
+    "Hong Kong": "Asia/Hong_Kong",
+    "Urumqi": "Asia/Urumqi",
+    "Kuala Lumpur": "Asia/Kuala_Lumpur",
+    "Singapore": "Asia/Singapore",
+    "Taipei": "Asia/Taipei",
+    "Perth": "Australia/Perth",
+    "Irkutsk": "Asia/Irkutsk",
+    "Ulaanbaatar": "Asia/Ulaanbaatar",
+    "Seoul": "Asia/Seoul",
+    "Osaka": "Asia/Tokyo",
+    "Sapporo": "Asia/Tokyo",
+    "Tokyo": "Asia/Tokyo",
+    "Yakutsk": "Asia/Yakutsk",
+    "Darwin": "Australia/Darwin",
+    "Adelaide": "Australia/Adelaide",
+    "Canberra": "Australia/Canberra",
+    "Melbourne": "Australia/Melbourne",
+    "Sydney": "Australia/Sydney",
+    "Brisbane": "Australia/Brisbane",
+    "Hobart": "Australia/Hobart",
+    "Vladivostok": "Asia/Vladivostok",
+    "Guam": "Pacific/Guam",
+    "Port Moresby": "Pacific/Port_Moresby",
+    "Magadan": "Asia/Magadan",
+    "Srednekolymsk": "Asia/Srednekolymsk",
+    "Solomon Is.": "Pacific/Guadalcanal",
+    "New Caledonia": "Pacific/Noumea",
+    "Fiji": "Pacific/Fiji",
+    "Kamchatka": "Asia/Kamchatka",
+    "Marshall Is.": "Pacific/Majuro",
+    "Auckland": "Pacific/Auckland",
+    "Wellington": "Pacific/Auckland",
+    "Nuku'alofa": "Pacific/Tongatapu",
+    "Tokelau Is.": "Pacific/Fakaofo",
+    "Chatham Is.": "Pacific/Chatham",
+    "Samoa": "Pacific/Apia",
+}
+
+
+#: Fields that croniter would fill with random numbers.
+_CHOSEN_BY_CHANCE = re.compile(r"(?<![a-z])[rh](?![a-z])", re.IGNORECASE)
+_FIELDS = 5
+_HOURS = 1
+
+
+def cron_problems(cron: str, time_zone: str) -> dict[str, list[str]]:
+    """Return the errors of the expression and the time zone, by attribute, in GitLab's words."""
+    errors = {}
+    if _zone(time_zone) is None:
+        errors["cron_timezone"] = [" is invalid syntax"]
+    try:
+        next_run(cron, "UTC", datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC))
+    except ValueError:
+        errors["cron"] = [" is invalid syntax"]
+    return errors
+
+
+def next_run(cron: str, time_zone: str, after: datetime.datetime) -> datetime.datetime:
+    """Return the first run after `after`, in UTC. Raise ValueError if the expression is invalid or matches no
+    moment.
+
+    When clocks are put back, a schedule for a particular hour runs in the first of the two hours. When they
+    are put forward, a schedule for the missing hour runs when that hour has passed.
+    """
+    fields = cron.split()
+    zone = _zone(time_zone)
+    if len(fields) != _FIELDS or _CHOSEN_BY_CHANCE.search(cron) or zone is None:
+        raise ValueError(f"{cron!r} in {time_zone!r} has no moments")
+    moments = croniter(" ".join(fields), after.astimezone(zone))
+    while True:
+        moment: datetime.datetime = moments.get_next(datetime.datetime).astimezone(datetime.UTC)
+        is_repeated = moment.astimezone(zone).fold == 1
+        if not is_repeated or fields[_HOURS].startswith("*"):
+            return moment
+
+
+def _zone(name: str) -> zoneinfo.ZoneInfo | None:
+    try:
+        return zoneinfo.ZoneInfo(RAILS_TIME_ZONES.get(name, name))
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):  # OSError: a folder, or a name too long
+        return None
+
+
 #: Fields whose changes are recorded as audit events.
 _AUDITED = ("owner_id", "description", "ref", "cron", "cron_timezone", "active")
 
@@ -42,7 +248,7 @@ async def create(transaction: Transaction, author: Author, most: int, values: di
     """Create a schedule and return its id; the project may have up to `most` (0: no limit). Raise 400 in
     GitLab's words."""
     _refuse_problems(values["cron"], values["cron_timezone"])
-    runs = cron.next_run(values["cron"], values["cron_timezone"], transaction.now)
+    runs = next_run(values["cron"], values["cron_timezone"], transaction.now)
     made = await queries.create(transaction, **values, next_run_at=runs)
     if await queries.QUOTA.is_exceeded(transaction, values["project_id"], most):
         raise invalid({"base": [f"Maximum number of pipeline schedules ({most}) exceeded"]})
@@ -55,7 +261,7 @@ async def update(transaction: Transaction, author: Author, before: Schedule, cha
     """Change the attributes that are not None. The next run is the first one from now on. Raise 400."""
     after = attrs.evolve(before, **{name: new for name, new in changes.items() if new is not None})
     _refuse_problems(after.cron, after.cron_timezone)
-    runs = cron.next_run(after.cron, after.cron_timezone, transaction.now)
+    runs = next_run(after.cron, after.cron_timezone, transaction.now)
     await queries.update(transaction, attrs.evolve(after, next_run_at=runs))
     for change in audit_trail.changes(before, after, _AUDITED):
         change["change"] = change["change"].removesuffix("_id")
@@ -145,7 +351,7 @@ def _written(change: ScheduleInput) -> str:
 
 
 def _refuse_problems(expression: str, time_zone: str) -> None:
-    if problems := cron.problems(expression, time_zone):
+    if problems := cron_problems(expression, time_zone):
         raise invalid(problems)
 
 
@@ -182,7 +388,7 @@ async def queue_due_schedules(database: Database) -> None:
 
 async def _queue_due(transaction: Transaction, schedule: Schedule) -> None:
     try:
-        next_run_at = cron.next_run(schedule.cron, schedule.cron_timezone, transaction.now)
+        next_run_at = next_run(schedule.cron, schedule.cron_timezone, transaction.now)
     except ValueError:  # its time zone no longer exists
         await deactivate(transaction, schedule)
         return

@@ -1,1 +1,1 @@
-"""Other people's repositories: how git reaches one, lists what it has and pushes to it. Nothing is ever fetched."""
+"""Access to remote repositories: listing their refs and pushing to them. Nothing is ever fetched."""

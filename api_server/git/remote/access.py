@@ -1,7 +1,7 @@
-"""How git reaches a remote repository: configuration, secret files and ssh, and errors without credentials.
+"""Access of git to a remote repository: configuration, files with secrets, ssh, and errors without credentials.
 
-Whoever uses a folder of secrets holds a lock on it (flock), which ends with its process, however that ends: so
-leftovers can be told from what is needed.
+A process that uses a folder of secrets holds a lock on it (flock), which ends with the process, for whatever reason.
+Leftovers can therefore be distinguished from folders in use.
 """
 
 import asyncio
@@ -26,22 +26,22 @@ from api_server.git.processes import Child, start
 
 
 class RemoteError(Exception):
-    """Git could not do it."""
+    """git failed to do what was asked at a remote repository."""
 
 
 class RemoteTimeoutError(RemoteError):
-    """The time limit was over; git and all that it had started were killed."""
+    """The time limit was reached, and git was killed with all that it had started."""
 
 
 class AuthenticationFailedError(RemoteError):
-    """The target refuses the credentials, or wants some where there are none."""
+    """The target refuses the credentials, or requires some and got none."""
 
 
 class HostKeyRefusedError(RemoteError):
     """The SSH server's key is not one of the expected keys."""
 
 
-#: What git and ssh say, in the C locale.
+#: What git and ssh print in the C locale, with the error that it means.
 _ERROR_KINDS: tuple[tuple[re.Pattern[str], type[RemoteError]], ...] = (
     (re.compile(r"Host key verification failed|HOST IDENTIFICATION HAS CHANGED"), HostKeyRefusedError),
     (
@@ -55,19 +55,20 @@ _ERROR_KINDS: tuple[tuple[re.Pattern[str], type[RemoteError]], ...] = (
 
 
 def remote_error(failure: str, said: str) -> RemoteError:
-    """Return the error for what git `said` when it failed with what the sentence `failure` names."""
+    """Return the error for a git that printed `said` when it failed. Its sentence begins with `failure`."""
     kind = next((kind for pattern, kind in _ERROR_KINDS if pattern.search(said)), RemoteError)
     return kind(f"{failure}: {said or 'git gave no reason'}")
 
 
 _SECRETS_PREFIX = "forgelet-secrets-"
-#: Between making a folder and holding it lies no more than that.
+#: Maximum number of seconds between creating a folder and locking it.
 _SECONDS_TO_LOCK = 10
 
 
 @contextmanager
 def secret_folder(parent: Path | None = None) -> Iterator[Path]:
-    """Yield a new folder of mode 700 below `parent` (default: the temporary folder), removed at the end."""
+    """Yield a new folder of mode 700 below `parent` (default: the temporary folder). It is removed at the end of the
+    block."""
     folder = Path(tempfile.mkdtemp(prefix=_SECRETS_PREFIX, dir=parent))
     held = os.open(folder, os.O_RDONLY)
     try:
@@ -79,22 +80,22 @@ def secret_folder(parent: Path | None = None) -> Iterator[Path]:
 
 
 def write_secret(path: Path, text: str, mode: int = 0o600) -> Path:
-    """Return a new file that nobody else can read, not even for a moment."""
+    """Create a file that nobody else can read, not even for a moment, and return its path."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
         file.write(text)
     return path
 
 
 def remove_leftovers(parent: Path | None) -> None:
-    """Remove what killed processes have left below `parent`: folders that nobody holds.
+    """Remove what killed processes have left below `parent`: folders that nobody has locked.
 
-    One that is a few seconds old may be about to be held. The file system dates them, whose clock need not be the
-    application's: so a new folder tells what time it is.
+    A folder that is a few seconds old may be about to be locked. The dates of folders are the file system's, whose
+    clock may differ from ours: a new folder shows what its time is.
     """
     with secret_folder(parent) as new:
         before = new.stat().st_mtime - _SECONDS_TO_LOCK
     for folder in Path(parent or tempfile.gettempdir()).glob(f"{_SECRETS_PREFIX}*"):
-        with suppress(FileNotFoundError):  # another process was done with it
+        with suppress(FileNotFoundError):  # another process has removed it
             status = folder.lstat()
             if status.st_uid == os.getuid() and status.st_mtime < before and not _is_held(folder):
                 shutil.rmtree(folder, ignore_errors=True)
@@ -112,14 +113,14 @@ def _is_held(folder: Path) -> bool:
 
 
 MASK = "*****"
-#: User names that name a service, not a person, and stay visible.
+#: Names of users that stand for a service and not for a person. They stay visible.
 VISIBLE_USERS = frozenset({"git"})
 
 _USERINFO_IN_TEXT = re.compile(r"\b((?:https?|ssh|git)://)([^\s/?#'\"<>]*)@", re.IGNORECASE)
 
 
 def mask_url(url: str) -> str | None:
-    """`url` with user name and password replaced by asterisks; None when it cannot be parsed."""
+    """Return `url` with asterisks instead of user name and password, or None if it cannot be parsed."""
     try:
         parts = urlsplit(url)
         _ = parts.port
@@ -130,10 +131,10 @@ def mask_url(url: str) -> str | None:
 
 
 def sanitize(text: str, *, user: str | None = None, password: str | None = None) -> str:
-    """`text` without credentials: those in URLs, and this `user` and `password` wherever they appear.
+    """Return `text` without credentials: those in URLs, and this `user` and `password` wherever they appear.
 
-    Looks for the strings themselves, their percent-encoded forms, and base64 of either and of `user:password`
-    (the Basic scheme, RFC 7617). A bare `ssh://` becomes empty, as GitLab has it.
+    This replaces the strings themselves, their percent-encoded forms, and base64 of either and of `user:password` (the
+    Basic scheme, RFC 7617). A bare `ssh://` becomes empty, as in GitLab.
     """
     if text == "ssh://":
         return ""
@@ -174,11 +175,12 @@ def _base64_forms(secret: str) -> set[str]:
     }
 
 
-#: Who to be where the URL names nobody.
+#: The user name if the URL has none.
 DEFAULT_USER = "git"
 
 _LEARNT = "learnt_hosts"
-#: Values go into ssh's configuration in quotes; it knows no escapes there, and expands `%` and `$`.
+#: Values that can be written into ssh's configuration in quotes. There are no escapes there, and ssh expands `%` and
+#: `$`.
 _WRITABLE = re.compile(r'[^"\\%$\x00-\x20\x7f]+')
 
 _CLOSED = """\
@@ -209,9 +211,9 @@ UpdateHostKeys no
 
 @attrs.frozen
 class SshServer:
-    """The server to reach: `name` as in known_hosts, the `address` to connect to (None: ask DNS), its keys.
+    """The server to reach: its `name` as in known_hosts, the `address` to connect to (None: ask DNS), and its keys.
 
-    `host_keys` are known_hosts lines. Without any, the first key seen is trusted and kept.
+    `host_keys` are known_hosts lines. If there are none, the first key that the server shows is trusted and kept.
     """
 
     name: str
@@ -221,7 +223,7 @@ class SshServer:
 
 @attrs.frozen
 class SshLogin:
-    """Who to be there: by `private_key` (OpenSSH's format) if there is one, otherwise by `password`."""
+    """The credentials for a server: `private_key` (in OpenSSH's format) if there is one, otherwise `password`."""
 
     user: str | None
     password: str | None = attrs.field(repr=False)
@@ -229,15 +231,15 @@ class SshLogin:
 
 
 def known_hosts_name(host: str, port: int | None) -> str:
-    """How known_hosts names a server: the host alone at port 22, `[host]:port` elsewhere (sshd(8))."""
+    """Return the server's name in known_hosts: the host alone for port 22, otherwise `[host]:port` (sshd(8))."""
     return host if port in (None, 22) else f"[{host}]:{port}"
 
 
 def write_ssh_files(folder: Path, server: SshServer, login: SshLogin) -> dict[str, str]:
-    """Write what ssh needs into `folder`; the result is the environment that makes git use it.
+    """Write ssh's files into `folder`. Return the environment variables that make git use them.
 
-    The user name and all secrets are in files, so that no process list shows them. Raise RemoteError for a
-    user name that cannot be written into an ssh configuration.
+    The user name and all secrets are in files, so that no list of processes shows them. Raise `RemoteError` for a user
+    name that cannot be written into ssh's configuration.
     """
     user = login.user or DEFAULT_USER
     if not _WRITABLE.fullmatch(user):
@@ -261,7 +263,7 @@ def write_ssh_files(folder: Path, server: SshServer, login: SshLogin) -> dict[st
 
 
 def learnt_host_keys(folder: Path) -> tuple[str, ...]:
-    """Return the known_hosts lines that ssh has written; none when keys were pinned."""
+    """Return the known_hosts lines that ssh has written, or none if keys were pinned."""
     learnt = folder / _LEARNT
     return tuple(learnt.read_text().splitlines()) if learnt.exists() else ()
 
@@ -274,25 +276,27 @@ def _host_key_options(folder: Path, host_keys: Sequence[str]) -> dict[str, str]:
 
 
 def _askpass(folder: Path, password: str) -> dict[str, str]:
-    """ssh takes a password from a program only; this one reads a file. The folder must allow execution."""
+    """Return the environment variables for a program that prints the password, which ssh reads in no other way. The
+    folder must allow execution."""
     secret = write_secret(folder / "password", password + "\n")
     program = write_secret(folder / "askpass", f"#!/bin/sh\nexec cat {shlex.quote(str(secret))}\n", 0o700)
     return {"SSH_ASKPASS": str(program), "SSH_ASKPASS_REQUIRE": "force"}
 
 
-#: Of the schemes whose programs take one address; curl takes them all.
+#: Default ports of the schemes whose programs accept one address only. curl accepts several.
 DEFAULT_PORTS = {"ssh": 22, "git": 9418}
-#: A target that neither takes nor gives a byte for this long has gone; git's servers speak every 5 s at work.
+#: Seconds without a byte in either direction after which a target counts as gone. While git's servers work, they send
+#: something every 5 seconds.
 SILENCE_SECONDS = 300
 
 
 @attrs.frozen
 class Remote:
-    """A remote repository and all that it takes to reach it.
+    """A remote repository and all that is needed to reach it.
 
-    `url` is `http`, `https`, `ssh` or `git`, has been checked, and carries no user name and no password.
-    `private_key` is in OpenSSH's format. `host_keys` are known_hosts lines; without any, the first key seen
-    is trusted and reported. `addresses` are the host's checked addresses: git connects to no other.
+    `url` is `http`, `https`, `ssh` or `git`, has been checked, and contains no user name and no password.
+    `private_key` is in OpenSSH's format. `host_keys` are known_hosts lines; if there are none, the first key that the
+    server shows is trusted and reported. `addresses` are the host's checked addresses: git connects to no other.
     """
 
     url: str
@@ -305,7 +309,8 @@ class Remote:
 
 @attrs.frozen
 class Access:
-    """What a git child has to be given; `folder` holds the secrets and vanishes when the access ends."""
+    """The URL, configuration and environment of a git child. `folder` contains the secrets and is removed when the
+    access ends."""
 
     url: str
     configuration: Sequence[tuple[str, str]]
@@ -313,13 +318,14 @@ class Access:
     folder: Path
 
     def learnt_host_keys(self) -> tuple[str, ...]:
-        """Return the known_hosts lines of a server that had no pinned key."""
+        """Return the known_hosts lines of a server that had no pinned key, otherwise none."""
         return learnt_host_keys(self.folder)
 
 
 @contextmanager
 def prepare_access(remote: Remote, parent: Path | None = None) -> Iterator[Access]:
-    """Write the files that git needs into a secret folder below `parent`."""
+    """Write the files that git needs into a secret folder below `parent`, and yield the access for the duration of the
+    block."""
     with secret_folder(parent) as folder:
         parts = urlsplit(remote.url)
         url, configuration, environment = _BY_SCHEME[parts.scheme](remote, parts, folder)
@@ -332,17 +338,17 @@ _Prepared = tuple[str, Sequence[tuple[str, str]], dict[str, str]]
 
 
 def _http(remote: Remote, parts: SplitResult, folder: Path) -> _Prepared:
-    """No redirects, no proxy; curl is told the addresses.
+    """Prepare access over HTTP: without redirects and without a proxy. curl gets the addresses.
 
-    Credentials are sent with the first request (RFC 7617 2.2), by a header in an included file: asking first
-    would cost a request for each connection. Git also gets them from a credential helper, so that a refusal is
-    told as one and not as a missing password; unlike git's own `store` it forgets nothing that was refused, as
-    another git may be asking at the same time.
+    Credentials are sent with the first request (RFC 7617 section 2.2), by a header in an included file: waiting for a
+    challenge would cost a request for each connection. git also gets them from a credential helper, so that a refusal
+    is reported as one and not as a missing password. Unlike git's own `store`, this helper does not erase credentials
+    that were refused, because another git may be asking for them at the same time.
     """
     configuration = [
         ("http.followRedirects", "false"),
         ("http.proxy", ""),
-        ("http.lowSpeedLimit", "1"),  # bytes a second
+        ("http.lowSpeedLimit", "1"),  # bytes per second
         ("http.lowSpeedTime", str(SILENCE_SECONDS)),
     ]
     user, password = remote.user or "", remote.password or ""
@@ -371,7 +377,8 @@ def _ssh(remote: Remote, parts: SplitResult, folder: Path) -> _Prepared:
 
 
 def _git(remote: Remote, parts: SplitResult, _folder: Path) -> _Prepared:
-    """There are no credentials; the address stands in the URL, the name is sent as the virtual host."""
+    """Prepare access over git://, which has no credentials. The URL gets the address, and the name is sent as the
+    virtual host."""
     if not remote.addresses:
         return remote.url, [], {}
     netloc = f"{_bracketed(remote.addresses[0])}:{parts.port or DEFAULT_PORTS['git']}"
@@ -391,7 +398,8 @@ def _bracketed(address: str) -> str:
 
 
 class RemoteGit:
-    """What `git` needs to reach `remote`; `time_limit` is in seconds from now, for all that is started."""
+    """A starter of git children with access to `remote`. `time_limit` is in seconds from now, for all of them
+    together."""
 
     def __init__(self, remote: Remote, access: Access, time_limit: float) -> None:
         self.access = access
@@ -401,7 +409,7 @@ class RemoteGit:
     def start(
         self, arguments: Sequence[str], *, repository: Path | None = None, with_stdin: bool = False
     ) -> AbstractAsyncContextManager[Child]:
-        """Return a git child for the length of a block; it gives way to what users wait for."""
+        """Return a git child for the duration of a block. It has a lower priority than what users wait for."""
         return start(
             arguments,
             repository=repository,
@@ -413,13 +421,13 @@ class RemoteGit:
         )
 
     def clean(self, text: str) -> str:
-        """Return what git or the target said, without credentials and control characters."""
+        """Return what git or the target has printed, without credentials and control characters."""
         printable = "".join(character for character in text if character.isprintable() or character == "\n")
         return sanitize(printable, user=self._remote.user, password=self._remote.password).strip()
 
     @contextmanager
     def errors_as(self, failure: str) -> Iterator[None]:
-        """Turn errors of git into `RemoteError`; its sentence begins with `failure`."""
+        """Convert errors of git in the block to `RemoteError`, with a sentence that begins with `failure`."""
         try:
             yield
         except GitTimeoutError as problem:

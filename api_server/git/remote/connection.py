@@ -1,4 +1,4 @@
-"""Listing, pushing and changing the refs of a remote repository; nothing is ever fetched."""
+"""Lists, pushes and changes of a remote repository's refs. Nothing is ever fetched."""
 
 import ast
 import asyncio
@@ -23,14 +23,14 @@ from api_server.git.remote.access import (
 )
 
 FAILURE = "The push to the target failed"
-#: Of leases on one command line; Linux takes 2 MiB with the usual stack limit.
+#: Maximum number of bytes of leases on one command line. Linux allows 2 MiB with the usual stack limit.
 ARGUMENT_BYTES = 128 * 1024
 _OPTIONS = (b"option verbosity 0\n", b"option progress false\n")
 
 
 @attrs.frozen
 class Change:
-    """One ref of the target to move from `old` (None: it must not exist) to `new` (None: it goes away)."""
+    """A move of one of the target's refs from `old` (None: it must not exist) to `new` (None: it is deleted)."""
 
     name: str
     old: str | None
@@ -38,13 +38,13 @@ class Change:
 
     @property
     def refspec(self) -> str:
-        """By object id, so that nothing is pushed that was not compared."""
+        """The refspec. It names an object id, so that nothing is pushed that was not compared."""
         return f"{self.new or ''}:{self.name}"
 
 
 @attrs.frozen
 class Result:
-    """What became of one change. `stale`: the ref was not at `old` any more and has been left as it is."""
+    """The result of one change. `stale` means that the ref was not at `old` any more and has been left as it is."""
 
     name: str
     status: Literal["done", "stale", "rejected"]
@@ -53,26 +53,27 @@ class Result:
 
 @attrs.frozen
 class PushReport:
-    """One result for each change, and what the target and git said beside that."""
+    """One result for each change, and what else the target and git have printed."""
 
     results: tuple[Result, ...]
     messages: str
 
     @property
     def takes_nothing(self) -> bool:
-        """Whether the target refused whatever it was asked for."""
+        """Whether the target refused all that it was asked for."""
         statuses = {result.status for result in self.results}
         return "rejected" in statuses and "done" not in statuses
 
 
-#: Makes changes, independently of each other. Raises `RemoteError` when the target could not be reached, or
-#: has not said what became of each of them.
+#: A function that makes changes, independently of each other. It raises `RemoteError` if the target could not be
+#: reached or has not reported the result of each change.
 Push = Callable[[Sequence[Change]], Awaitable[PushReport]]
 
 
 @asynccontextmanager
 async def pushing(git: RemoteGit, repository: Path) -> AsyncIterator[Push]:
-    """How to push from `repository`. Over HTTP a first connection is made at once, for the first push to use."""
+    """Yield a function that pushes from `repository`. Over HTTP, a first connection is opened at once, and used by the
+    first push."""
     if urlsplit(git.access.url).scheme in ("http", "https"):
         async with _helper(git, repository) as child:
             yield _HelperPushes(git, repository, child).push
@@ -81,10 +82,10 @@ async def pushing(git: RemoteGit, repository: Path) -> AsyncIterator[Push]:
 
 
 class _HelperPushes:
-    """Pushes by git's remote helper for HTTP, which `git push` would start (gitremote-helpers(7)).
+    """Pushes with git's remote helper for HTTP, which `git push` would start as well (gitremote-helpers(7)).
 
-    The helper lists the target's refs when it connects, and pushes upon that list: the target itself refuses
-    a change of a ref that has moved since (its `old-id`, gitprotocol-pack(5)), so no lease has to be sent.
+    The helper lists the target's refs when it connects, and its pushes are based on that list: the target itself
+    refuses to change a ref that has moved since (its `old-id`, gitprotocol-pack(5)), so no lease has to be sent.
     """
 
     def __init__(self, git: RemoteGit, repository: Path, connected: Child) -> None:
@@ -116,7 +117,7 @@ class _HelperPushes:
 
 @asynccontextmanager
 async def _helper(git: RemoteGit, repository: Path) -> AsyncIterator[Child]:
-    """Yield a helper that is connecting; `_advertised` reads what it lists then."""
+    """Yield a helper that is connecting. `_advertised` reads the list that it prints then."""
     url = git.access.url
     command = [f"remote-{urlsplit(url).scheme}", url, url]
     async with git.start(command, repository=repository, with_stdin=True) as child:
@@ -127,23 +128,23 @@ async def _helper(git: RemoteGit, repository: Path) -> AsyncIterator[Child]:
 async def _advertised(child: Child) -> dict[str, str]:
     """Return the target's refs and the objects that they point to."""
     output = (await child.read_until(b"\n\n")).decode(errors="surrogateescape")
-    pairs = [
-        line.split(" ") for line in output.split("\n")[len(_OPTIONS) : -2]
-    ]  # an answer to each option first
+    # The list begins after an answer to each option.
+    pairs = [line.split(" ") for line in output.split("\n")[len(_OPTIONS) : -2]]
     return {name: sha for sha, name in pairs}
 
 
 def _before_push(change: Change, at: str | None) -> Result | None:
-    """Return the result of a change that need not or must not be tried any more: somebody else has moved the ref."""
+    """Return the result of a change that is not needed or, because somebody else has moved the ref, not allowed any
+    more. Return None if the change has to be tried."""
     if at == change.new:
         return Result(change.name, "done")
     return None if at == change.old else Result(change.name, "stale")
 
 
 class _SendPackPushes:
-    """Pushes by `git send-pack`, for ssh and git://; a lease for each ref says where it was listed.
+    """Pushes with `git send-pack`, for ssh and git://. A lease for each ref says where it was when it was listed.
 
-    A refspec that is forced (`+`) would override its lease, and with its lease needs no force.
+    A forced refspec (`+`) would override its lease; with a lease, it needs no force.
     """
 
     def __init__(self, git: RemoteGit, repository: Path) -> None:
@@ -173,7 +174,7 @@ def _lease(change: Change) -> str:
 
 
 def _parts(changes: Sequence[Change]) -> Iterator[Sequence[Change]]:
-    """Yield the changes in pieces whose leases a command line takes."""
+    """Yield the changes in parts whose leases fit on a command line."""
     start = size = 0
     for number, change in enumerate(changes):
         size += len(_lease(change))
@@ -193,9 +194,9 @@ def _report(
 
 
 def parse_statuses(output: bytes, clean: Callable[[str], str] = str) -> dict[str, Result]:
-    """Read what `git send-pack --helper-status` says of each of the target's refs after a push.
+    """Parse what `git send-pack --helper-status` prints about each of the target's refs after a push.
 
-    That is `ok <ref>` or `error <ref> <why>`, and `no match` for those that were not to be pushed.
+    These are lines `ok <ref>` or `error <ref> <reason>`, and `no match` for refs that were not to be pushed.
     """
     lines = output.decode(errors="surrogateescape").split("\n")
     words = [line.split(" ", 2) for line in lines if " " in line and not line.endswith(" no match")]
@@ -212,25 +213,25 @@ def _refusal(name: str, why: str) -> Result:
 
 
 def _unquoted(text: str) -> str:
-    """Without the quotes and escapes of a C string, which git puts around a text with special characters."""
+    """Return the text without the quotes and escapes of a C string, which git uses for special characters."""
     if not text.startswith('"'):
         return text
     return cast("bytes", ast.literal_eval(f"b{text}")).decode(errors="replace")
 
 
 LISTING_FAILURE = "The refs of the target could not be listed"
-#: A target that lists more than this (about 500,000 refs) is not a mirror.
+#: Maximum number of bytes of a list, about 500,000 refs. A target with more is no mirror.
 LISTING_BYTES = 64 * 1024 * 1024
-#: How long each of several addresses has to take a connection.
+#: Seconds in which each of several addresses has to accept a connection.
 ANSWER_SECONDS = 10.0
 _LISTING = re.compile(rb"(?:(?:[0-9a-f]{40}(?:[0-9a-f]{24})?|ref: [^\t\n]+)\t[^\t\n]+\n)*+")
 
 
 @attrs.frozen
 class Refs:
-    """Branches and tags of a repository by full name (`refs/heads/x`); bytes beyond UTF-8 as surrogate escapes.
+    """Branches and tags of a repository by full name (`refs/heads/x`). Bytes that are not UTF-8 are surrogate escapes.
 
-    `ids` are the objects they are at, `peeled` the commits of annotated tags as far as they are known, and
+    `ids` are the objects to which they point, `peeled` the commits of annotated tags as far as they are known, and
     `symbolic` the names of those that stand for another ref.
     """
 
@@ -239,12 +240,12 @@ class Refs:
     symbolic: frozenset[str] = frozenset()
 
     def commit(self, name: str) -> str:
-        """Return what the ref peels to, or where it is when that is not known."""
+        """Return the commit to which the ref peels, or the object to which it points if that is not known."""
         return self.peeled.get(name) or self.ids[name]
 
 
 class Connection:
-    """A remote repository that git can reach for a while. Made by `connect`."""
+    """A remote repository that git can reach for a while. `connect` creates it."""
 
     def __init__(self, git: RemoteGit) -> None:
         self._git = git
@@ -259,11 +260,12 @@ class Connection:
         return parse_listing(listing)
 
     def pushing(self, repository: Path) -> AbstractAsyncContextManager[Push]:
-        """How to push from `repository`, for the length of a block; to be entered early, as it connects."""
+        """Return a context manager that yields a function that pushes from `repository`. Enter it early, because it
+        connects."""
         return pushing(self._git, repository)
 
     def learnt_host_keys(self) -> tuple[str, ...]:
-        """Return the known_hosts lines learnt from the server, which had no pinned key; to be pinned from now on."""
+        """Return the known_hosts lines of a server that had no pinned key. They are to be pinned from now on."""
         return self._git.access.learnt_host_keys()
 
 
@@ -271,17 +273,17 @@ class Connection:
 async def connect(
     remote: Remote, *, time_limit: float, folder: Path | None = None
 ) -> AsyncIterator[Connection]:
-    """Git's access to `remote` for the length of the block, `time_limit` seconds for all of it together.
+    """Yield git's access to `remote` for the duration of the block. `time_limit` is in seconds for all of it together.
 
-    Credentials lie in files that only this user can read, in a new folder below `folder` (default: the
-    temporary folder; better one in memory), and are gone afterwards.
+    Credentials are in files that only this user can read, in a new folder below `folder` (default: the temporary
+    folder; one in memory is better). They are removed at the end.
     """
     with prepare_access(await _with_one_address(remote), folder) as access:
         yield Connection(RemoteGit(remote, access, time_limit))
 
 
 async def _with_one_address(remote: Remote) -> Remote:
-    """`remote` at the first of its addresses that answers, for the programs that are told one only (ssh, git://)."""
+    """Return `remote` with the first of its addresses that answers, for programs that accept one only (ssh, git://)."""
     parts = urlsplit(remote.url)
     port = parts.port or DEFAULT_PORTS.get(parts.scheme)
     if port is None or len(remote.addresses) < 2:
@@ -296,7 +298,7 @@ async def _with_one_address(remote: Remote) -> Remote:
 
 
 def parse_listing(output: bytes) -> Refs:
-    """Read `git ls-remote --symref`; raise RemoteError for what is not such a list."""
+    """Parse the output of `git ls-remote --symref`. Raise `RemoteError` for anything else."""
     if not _LISTING.fullmatch(output):
         raise RemoteError(f"{LISTING_FAILURE}: the answer is not a list of refs.")
     pairs = [line.split("\t") for line in output.decode(errors="surrogateescape").split("\n")[:-1]]
@@ -307,20 +309,21 @@ def parse_listing(output: bytes) -> Refs:
     )
 
 
-#: The last field is a blank for most refs, an asterisk for the default branch, and longer for symbolic refs.
+#: Format of git-for-each-ref. The last field is a blank for most refs, an asterisk for the default branch, and longer
+#: for symbolic refs.
 _FORMAT = "%(objectname) %(refname) %(HEAD)%(symref)"
 
 
 @attrs.frozen
 class Source:
-    """Branches and tags, and the default branch's full name if it has a commit."""
+    """Branches and tags, and the full name of the default branch if that has a commit."""
 
     refs: Refs
     default_branch: str | None
 
 
 async def read_source(repository: Path) -> Source:
-    """Return all branches and tags of a bare repository, with one `git for-each-ref`; none where there is no
+    """Return all branches and tags of a bare repository, by one `git for-each-ref`. There are none if there is no
     repository."""
     if not (repository / "HEAD").is_file():
         return Source(Refs({}), None)
@@ -338,9 +341,9 @@ async def read_source(repository: Path) -> Source:
 
 
 async def descents_that_hold(repository: Path, questions: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Return those of the pairs (old, new) where `new` is `old` or descends from it.
+    """Return those of the pairs (old, new) in which `new` is `old` or descends from it.
 
-    Both may be tags of commits. A pair does not hold when the repository lacks the old commit.
+    Both may be tags of commits. A pair with an old commit that the repository lacks is left out.
     """
     asked = set(questions)
     if not asked:

@@ -1,4 +1,4 @@
-"""SSH keys: the pair that the service makes for a mirror, and the host keys that a user pins."""
+"""SSH keys: the key pairs that the service creates for mirrors, and the host keys that users pin."""
 
 import base64
 import hashlib
@@ -21,7 +21,8 @@ _SHOWN_CHARACTERS = 60
 
 @attrs.frozen
 class KeyPair:
-    """`private` in OpenSSH's format, to be encrypted at rest; `public` as one authorized_keys line."""
+    """A key pair. `private` is in OpenSSH's format and is to be encrypted at rest; `public` is a line of
+    authorized_keys."""
 
     private: str = attrs.field(repr=False)
     public: str
@@ -36,11 +37,11 @@ class HostKey:
 
 
 class InvalidHostKeysError(ValueError):
-    """The text is GitLab's, for the user."""
+    """A user has entered invalid host keys. The message is GitLab's."""
 
 
 def make_key_pair(comment: str) -> KeyPair:
-    """Return a new Ed25519 pair (RFC 8709); the comment ends the public line."""
+    """Return a new Ed25519 key pair (RFC 8709). The comment ends the public line."""
     private = Ed25519PrivateKey.generate()
     public = private.public_key().public_bytes(
         serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
@@ -54,9 +55,10 @@ def make_key_pair(comment: str) -> KeyPair:
 
 
 def parse_host_keys(entries: Iterable[str], host: str, port: int | None) -> tuple[HostKey, ...]:
-    """Read keys as users enter them: `ssh-ed25519 AAAA...` for the mirror's own host, or a known_hosts line.
+    """Parse keys as users enter them: `ssh-ed25519 AAAA...` for the mirror's own host, or a known_hosts line.
 
-    Spaces within the base64 part are pluses that a form has decoded. One bad key refuses all.
+    Spaces within the base64 part are pluses that a form has decoded. Raise `InvalidHostKeysError` if one key is
+    invalid or there are too many.
     """
     texts = list(entries)
     if len(texts) > MAX_HOST_KEYS:
@@ -70,7 +72,7 @@ def parse_host_keys(entries: Iterable[str], host: str, port: int | None) -> tupl
 def _host_key(text: str, own_name: str) -> HostKey | None:
     if not text.strip().isprintable():
         return None
-    # Every single space counts: two of them may be `++`, and one at the end of the key a plus.
+    # Every single space counts: two of them may stand for `++`, and one at the end of the key for a plus.
     names, first, rest = _parts(text.strip("\r\n").lstrip(" ").split(" "))
     key_type = first if _KEY_TYPE.fullmatch(first) else ""
     if not key_type or not _HOST_NAMES.fullmatch(names or own_name):
@@ -84,7 +86,7 @@ def _host_key(text: str, own_name: str) -> HostKey | None:
 
 
 def _parts(words: Sequence[str]) -> tuple[str, str, Sequence[str]]:
-    """Host names (empty for the bare form), key type, and the words of key and comment."""
+    """Return the host names (empty if only the key is given), the key type, and the words of key and comment."""
     if words and _KEY_TYPE.fullmatch(words[0]):
         return "", words[0], words[1:]
     return (words[0], words[1], words[2:]) if len(words) > 2 else ("", "", ())

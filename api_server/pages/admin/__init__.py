@@ -1,1 +1,1 @@
-"""Pages for administrators, below /admin."""
+"""The admin area: pages for administrators below `/admin`."""

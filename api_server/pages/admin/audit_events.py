@@ -1,4 +1,4 @@
-"""`/admin/audit_events`: the events of the whole instance, and whether the trail is as it was written."""
+"""`/admin/audit_events`: the audit events of the whole instance, and the verification of the trail."""
 
 import asyncio
 
@@ -18,7 +18,7 @@ from api_server.web.routes import ADMINISTRATOR
 
 pages = Pages()
 
-#: Seconds after which a long trail is better verified by the command.
+#: Time limit of a verification, in seconds. For longer trails there is a command.
 _TIMEOUT = 60
 
 
@@ -49,7 +49,7 @@ async def export(request: web.Request, params: Export) -> web.StreamResponse:
 
 @pages.post("/admin/audit_events/verify", access=ADMINISTRATOR)
 async def verify(request: web.Request, visitor: Visitor, form: Form) -> web.Response:
-    """Read the whole chain, and compares it with the heads that are kept in the object store."""
+    """Verify the whole chain, and compare it with the heads that are kept in the object store."""
     return await attempted(request, visitor, form, _verified(request))
 
 
@@ -58,7 +58,8 @@ async def _verified(request: web.Request) -> str:
     kept = await chain.kept_heads(services.objects)
     try:
         async with asyncio.timeout(_TIMEOUT):
-            # its snapshot begins before any other statement, and for as long as it reads no rights are held
+            # Not the request's own database: that would check and lock the caller's rights in the transaction. But the
+            # snapshot has to be its first statement, and the locks would last for the whole verification.
             verdict = await chain.verify(services.shared.database, kept)
     except TimeoutError:
         raise Refused(

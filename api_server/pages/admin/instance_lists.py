@@ -37,7 +37,7 @@ class ListTokens(Filters):
 
 @pages.get("/admin/users", access=ADMINISTRATOR)
 async def list_users(request: web.Request, visitor: Visitor, params: ListUsers) -> web.Response:
-    """Everybody, the newest first; found by name, username or address."""
+    """List all users, the newest first. They can be searched by name, user name or email address."""
     listed = await user_queries.list_users(
         context.services(request).database,
         params.page,
@@ -57,7 +57,7 @@ act(pages, "/admin/users/{id}/unblock", user_handlers.unblock_user, "The user is
 
 @pages.get("/admin/tokens", access=ADMINISTRATOR)
 async def list_tokens(request: web.Request, visitor: Visitor, params: ListTokens) -> web.Response:
-    """Personal access tokens, the newest first."""
+    """List personal access tokens, the newest first."""
     listed = await queries.list_tokens(
         context.services(request).database, params.page, username=params.username, state=params.state
     )
@@ -110,7 +110,7 @@ class ListProjects(Filters):
 
 @pages.get("/admin/projects", access=ADMINISTRATOR)
 async def list_projects(request: web.Request, visitor: Visitor, params: ListProjects) -> web.Response:
-    """Return the newest first; found by name or path."""
+    """List all projects, the newest first. They can be searched by name or path."""
     listed = await project_queries.list_projects(
         context.services(request).database,
         params.page,
@@ -154,14 +154,14 @@ act(
 
 @pages.get("/admin/deliveries", access=ADMINISTRATOR)
 async def list_deliveries(request: web.Request, visitor: Visitor, params: ListDeliveries) -> web.Response:
-    """To the services of external status checks."""
+    """List the deliveries to the services of external status checks."""
     listed = await queries.list_deliveries(context.services(request).database, params.page, params.state)
     return lists.answer(request, visitor, "admin/deliveries.html", params, listed)
 
 
 @pages.get("/admin/deliveries/{delivery_id}", access=ADMINISTRATOR)
 async def show_delivery(request: web.Request, visitor: Visitor, params: OneDelivery) -> web.Response:
-    """With every attempt."""
+    """Show a delivery with all its attempts."""
     database = context.services(request).database
     check = await queries.check_of_delivery(database, params.delivery_id)
     delivery = orjson.loads(await delivery_queries.show(database, check.check_id, params.delivery_id))

@@ -1,4 +1,4 @@
-"""`/admin/background_tasks` and `/admin/edges`: queued and failed tasks, and the edges that are told of changes."""
+"""`/admin/background_tasks` and `/admin/edges`: queued and failed tasks, and the configured edges."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -29,7 +29,7 @@ _SHOWN_TASKS = 50
 
 @attrs.frozen(kw_only=True)
 class ListTasks:
-    """`beyond` is the id of the last task that was seen."""
+    """The parameters of the list. `beyond` is the id of the last task on the previous page."""
 
     status: Status = "failed"
     name: str | None = attrs.field(default=None, metadata=EMPTY_IS_ALL)
@@ -43,7 +43,7 @@ class OneTask:
 
 @pages.get("/admin/background_tasks", access=ADMINISTRATOR)
 async def list_tasks(request: web.Request, visitor: Visitor, params: ListTasks) -> web.Response:
-    """Failed ones the newest first, others the oldest."""
+    """List tasks of one status: failed ones with the newest first, others with the oldest first."""
     services = context.services(request)
     database, queue = services.database, services.queue
     rows = await tasks.list_tasks(
@@ -90,14 +90,15 @@ async def _done(
     return f"Task {task_id} ({name}) {said}."
 
 
-#: Of what an edge has stored so many are shown at a time.
+#: Maximum number of stored responses of an edge on one page.
 _SHOWN_EDGES = 50
 _PROBLEMS = (EdgeRefuses, aiohttp.ClientError, OSError, ValueError)  # TimeoutError is an OSError
 
 
 @attrs.frozen(kw_only=True)
 class ListEdges:
-    """`edge` is the number of the edge whose store is shown, from 0 on; `prefix` the beginning of the paths in it."""
+    """The parameters of the page. `edge` is the number (from 0) of the edge whose stored responses are shown, namely
+    those whose paths begin with `prefix`."""
 
     edge: int | None = attrs.field(default=None, metadata=EMPTY_IS_ALL)
     prefix: str = ""
@@ -106,7 +107,8 @@ class ListEdges:
 
 @attrs.frozen(kw_only=True)
 class PurgeEdges:
-    """`edge` is the number of one; without it, all. Forgotten is what is below `prefix`, everything below `/`."""
+    """The parameters of a purge. `edge` is the number of one edge, None for all. Responses whose paths begin with
+    `prefix` are purged."""
 
     edge: int | None = attrs.field(default=None, metadata=EMPTY_IS_ALL)
     prefix: str = "/"
@@ -114,7 +116,7 @@ class PurgeEdges:
 
 @attrs.frozen
 class Asked:
-    """An edge and what it says of itself, or why it says nothing."""
+    """An edge with its status, or with the reason why it has returned none."""
 
     url: str
     status: dict[str, Any] | None
@@ -151,8 +153,8 @@ async def purge_edges(request: web.Request, visitor: Visitor, params: PurgeEdges
 async def purge(
     request: web.Request, document: dict[str, Any], edge: int | None = None
 ) -> tuple[int, list[str]]:
-    """Have one edge, or all, forget what the document names: how many responses that were together, and why some have
-    not, each in a sentence."""
+    """Have one edge or all of them purge what `document` names. Return the total number of purged responses, and a
+    sentence about each edge that has failed."""
     known = await context.services(request)[EDGES].apis()
     apis = [api for number, api in enumerate(known) if edge in (None, number)]
     if not apis:
@@ -177,7 +179,7 @@ async def _asked(api: EdgeApi) -> Asked:
 
 
 def why(problem: Exception) -> str:
-    """Why an edge has not done what it was asked for, in one sentence."""
+    """Return in one sentence why an edge has not done what it was asked for."""
     match problem:
         case EdgeRefuses(status=401):
             return "It refuses our token: give it as purge_token the edge_purge_token of this service."

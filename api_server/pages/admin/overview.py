@@ -1,4 +1,4 @@
-"""`/admin`: what fails, first; then how much there is of everything, now and over the last hours, as small drawings."""
+"""`/admin`: first what fails, then figures about the instance, now and as small charts of the last hours."""
 
 import datetime
 import functools
@@ -19,12 +19,12 @@ from api_server.pages.sessions import Visitor
 from api_server.web import context
 from api_server.web.routes import ADMINISTRATOR
 
-#: Of the drawing, in its own units; it is scaled to the width that the page has for it.
+#: The size of a drawing in its own units. The page scales it to the available width.
 WIDTH, HEIGHT = 320, 120
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 8, 8, 20
-#: Rows of the table: the newest figures, and as many before them at equal distances.
+#: Maximum number of rows in a chart's table: the newest figures, and earlier ones at equal distances.
 MOST_ROWS = 12
-#: Kinds of lines that the style tells apart, by colour and by dashes.
+#: Number of line styles, which differ in colour and dashes.
 LINES = 6
 
 Point = tuple[datetime.datetime, float]
@@ -32,7 +32,7 @@ Point = tuple[datetime.datetime, float]
 
 @attrs.frozen
 class Series:
-    """One line: what it is called, and its points, oldest first. Moments are in UTC."""
+    """A line of a chart: its label, and its points with the oldest first. Moments are in UTC."""
 
     label: str
     points: Sequence[Point]
@@ -40,8 +40,8 @@ class Series:
 
 @attrs.frozen
 class Chart:
-    """Lines that share their axes. `unit` is what is counted: a word after the number, `B` for bytes, `s` for seconds,
-    `%` for shares of one hundred, or nothing."""
+    """Lines that share their axes. `unit` is `B` for bytes, `s` for seconds, `%` for percent, another word that is
+    written after the numbers, or "" for plain numbers."""
 
     title: str
     series: Sequence[Series]
@@ -49,7 +49,7 @@ class Chart:
 
     @functools.cached_property
     def begin(self) -> datetime.datetime | None:
-        """The moment of the oldest point, None without any."""
+        """The moment of the oldest point, or None if there are no points."""
         return min((line.points[0][0] for line in self.series if line.points), default=None)
 
     @functools.cached_property
@@ -58,7 +58,7 @@ class Chart:
 
     @functools.cached_property
     def top(self) -> float:
-        """Where the axis of values ends: a round number that is not below any value."""
+        """The upper end of the axis of values: a round number that is not below any value."""
         if self.unit == "%":
             return 100.0
         highest = max((value for line in self.series for _, value in line.points), default=0.0)
@@ -67,7 +67,7 @@ class Chart:
 
 
 def rounded_up(value: float) -> float:
-    """Return the next number of the form 1, 2 or 5 times a power of ten; 1 for what is not above 0."""
+    """Return the next number that is 1, 2 or 5 times a power of ten, or 1 if `value` is not positive."""
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
@@ -75,7 +75,7 @@ def rounded_up(value: float) -> float:
 
 
 def amount(value: float, unit: str = "") -> str:
-    """As people read it: `1.5 MiB`, `12 s`, `34 %`, `1,234`."""
+    """Return a value as people read it, such as `1.5 MiB`, `12 s`, `34 %` or `1,234`."""
     if unit == "B":
         for name in ("B", "KiB", "MiB", "GiB"):
             if abs(value) < 1024:
@@ -94,7 +94,7 @@ def _plain(value: float) -> str:
 
 
 def drawing(chart: Chart, name: str) -> Markup:
-    """Return the SVG with its title and description; `name` makes ids that no other drawing of the page has."""
+    """Return the chart as SVG with a title and a description. `name` makes its ids unique on the page."""
     parts = [
         Markup(
             '<svg class="chart" viewBox="0 0 {} {}" role="img" aria-labelledby="{}-title {}-desc" focusable="false">'
@@ -109,7 +109,7 @@ def drawing(chart: Chart, name: str) -> Markup:
 
 
 def described(chart: Chart) -> str:
-    """One sentence: between which moments, and what each line is at its end and at most."""
+    """Return a sentence with the period of the chart, and with the last and the highest value of each line."""
     if chart.begin is None or chart.end is None:
         return "No figures yet."
     totals = ", ".join(
@@ -122,7 +122,8 @@ def described(chart: Chart) -> str:
 
 
 def rows(chart: Chart) -> list[tuple[str, list[str]]]:
-    """Return the table, newest first: a moment, and the value of each line then (a dash where it has none)."""
+    """Return the rows of the chart's table, the newest first: a moment, and the value of each line at that moment, or a
+    dash if it has none."""
     moments = sorted({moment for line in chart.series for moment, _ in line.points}, reverse=True)
     step = max(1, math.ceil(len(moments) / MOST_ROWS))
     values = [dict(line.points) for line in chart.series]
@@ -164,7 +165,8 @@ def _text(x: float, y: float, anchor: str, text: str) -> Markup:
 
 
 def _line(chart: Chart, line: Series, number: int) -> Markup:
-    """Broken where figures are missing: nobody drew them while the service was down."""
+    """Return a line. It is interrupted where figures are missing, because none were taken while the service was
+    down."""
     if not line.points or chart.begin is None or chart.end is None:
         return Markup("")
     moments = [moment.timestamp() for moment, _ in line.points]
@@ -175,28 +177,28 @@ def _line(chart: Chart, line: Series, number: int) -> Markup:
     commands, last = [], -math.inf
     for moment, (_, value) in zip(moments, line.points, strict=True):
         x, y = _LEFT + (moment - begin) * across, lowest - min(max(value, 0.0), top) * up
-        # A lone point is a line of no length, which round ends make a dot.
+        # A lone point is a line of length zero, which is visible as a dot because lines have round ends.
         commands.append(f"L{x:.1f} {y:.1f}" if moment - last <= gap else f"M{x:.1f} {y:.1f}l0 0")
         last = moment
     return Markup('<path class="line line-{}" d="{}"/>').format(number % LINES, "".join(commands))
 
 
 def _usual_distance(moments: Sequence[float]) -> float:
-    """Seconds between two neighbours: the one in the middle."""
+    """Return the median of the seconds between neighbouring moments."""
     distances = sorted(after - before for before, after in pairwise(moments))
     return distances[len(distances) // 2] if distances else 0.0
 
 
 pages = Pages()
 
-#: Points of a line; of longer times every other one is drawn, and so on.
+#: Maximum number of points of a line. For longer periods only every second or third (and so on) point is drawn.
 _MOST_POINTS = 180
 
 
 @attrs.frozen
 class Plan:
-    """A chart to be: the names of its samples with what their lines are called, and what their values are times
-    `factor`."""
+    """The definition of a chart. `lines` has the labels of its lines by the names of their samples, whose values are
+    multiplied by `factor`."""
 
     title: str
     lines: Mapping[str, str]
@@ -233,7 +235,7 @@ class Overview:
 
 @attrs.frozen
 class Figure:
-    """One number of the present moment, and the page that has more about it."""
+    """A number about the present, and the page that has more about it."""
 
     label: str
     value: str
@@ -265,7 +267,7 @@ async def show(request: web.Request, visitor: Visitor, params: Overview) -> web.
 async def _figures(request: web.Request) -> list[Figure]:
     try:
         figures = await context.services(request)[FIGURES].get()
-    except TimeoutError:  # the database takes long: what fails is worth more than how much there is
+    except TimeoutError:  # the database is slow: the page still has to show what fails
         return []
     mirrors = {row.status: row.count for row in figures.mirrors}
     return [
@@ -288,9 +290,9 @@ async def _figures(request: web.Request) -> list[Figure]:
 
 
 def _marked(text: str) -> Markup:
-    """Return a sentence in which `this` is a name or a command."""
+    """Return a sentence as HTML, with the parts between backticks as code."""
     parts = text.split("`")
-    if len(parts) % 2 == 0:  # one of them stands for itself
+    if len(parts) % 2 == 0:  # a backtick without a partner stands for itself
         return escape(text)
     return Markup("").join(
         Markup("<code>{}</code>").format(part) if number % 2 else escape(part)
@@ -307,7 +309,7 @@ def _chart(plan: Plan, samples: Mapping[str, Sequence[Point]]) -> Chart:
 
 
 def _drawn(points: Sequence[Point], factor: float) -> list[Point]:
-    """Every so many of them, so that all is drawn in a bounded number; the newest is among them."""
+    """Return at most `_MOST_POINTS` of the points at equal distances, with the newest among them, times `factor`."""
     step = -(-len(points) // _MOST_POINTS) or 1
     chosen = points[(len(points) - 1) % step :: step]
     return [(moment, value * factor) for moment, value in chosen]

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="empty-body"
-"""Statements of administrators' pages that no route of the API has: lists over the whole instance, periodic tasks."""
+"""Statements of the admin area that no API route needs: lists over the whole instance, and periodic tasks."""
 
 import datetime
 from typing import Any, Literal
@@ -26,7 +26,7 @@ MIRRORS = {
 
 
 async def list_mirrors(database: Executor, page: Page, state: Literal["failing"] | None) -> ListPage:
-    """Return all of the instance, or those whose last run has failed."""
+    """List all mirrors of the instance, or with `failing` those that are enabled and whose last run has failed."""
     return await MIRRORS[state].read(database, page, lock_prefix=LOCK_PREFIX)
 
 
@@ -46,7 +46,7 @@ async def list_deliveries(database: Executor, page: Page, state: DeliveryState |
 
 @attrs.frozen
 class DeliveryCheck:
-    """Where a delivery belongs."""
+    """The status check of a delivery, and its project."""
 
     project_id: int
     check_id: int
@@ -58,7 +58,7 @@ class DeliveryCheck:
     WHERE deliveries.id = %(delivery_id)s
     """)
 async def check_of_delivery(database: Executor, delivery_id: int) -> DeliveryCheck:
-    """Raise NotFound."""
+    """Return the check of the delivery. Raise NotFound if there is no such delivery."""
 
 
 TokenState = Literal["active", "expired", "revoked"]
@@ -84,7 +84,7 @@ TOKENS = {
 async def list_tokens(
     database: Executor, page: Page, *, username: str | None, state: TokenState | None
 ) -> ListPage:
-    """Personal access tokens with their owners, of all users or of one."""
+    """List personal access tokens with their owners, of all users or of one."""
     given = {"username": username} if username is not None else {}
     return await TOKENS[username is not None, state].read(database, page, **given)
 
@@ -103,13 +103,13 @@ RUNNERS_IN_DETAIL = ListQuery(
 
 
 async def list_runners(database: Executor, page: Page, **filters: Any) -> ListPage:
-    """Return all runners with their details. `filters` are runner_type, paused and status; None is any."""
+    """List runners with their details. `filters` are runner_type, paused and status; None accepts any."""
     return await RUNNERS_IN_DETAIL.read(database, page, **filters)
 
 
 @attrs.frozen
 class Holder:
-    """A project with files, perhaps."""
+    """A project that may have files."""
 
     id: int
     full_path: str
@@ -130,7 +130,7 @@ async def holders(database: Executor, visibility: str, most: int) -> list[Holder
 
 @attrs.frozen
 class Deferred:
-    """When a periodic task was queued last, in seconds since 1970."""
+    """The time at which a periodic task was last queued, in seconds since 1970."""
 
     name: str
     timestamp: int
@@ -152,5 +152,5 @@ LAST_DEFERRED = Query(
 
 
 async def last_deferred(database: Executor, names: list[str]) -> dict[str, datetime.datetime]:
-    """When each of the tasks was queued last by its clock; those that never were are missing."""
+    """Return when each of the periodic tasks was last queued. Tasks that never were are missing."""
     return {row.name: row.moment for row in await database.rows(LAST_DEFERRED, names=names)}

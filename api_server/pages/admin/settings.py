@@ -1,4 +1,4 @@
-"""What administrators set for the instance, what its operator has set, and the external storage of static objects."""
+"""Settings that administrators change, settings of the process, and the external storage of static objects."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -29,7 +29,7 @@ _LIST = "outbound_local_requests_whitelist"
 
 @attrs.frozen
 class ProcessSetting:
-    """A setting of the process as a page shows it: a secret's value is not in it."""
+    """A setting of the process as the page shows it, without the values of secrets."""
 
     name: str
     variable: str
@@ -54,7 +54,7 @@ async def show_settings(request: web.Request, visitor: Visitor) -> web.Response:
 
 @pages.post(SETTINGS_PATH, access=ADMINISTRATOR, form_page=show_settings)
 async def save_settings(request: web.Request, visitor: Visitor, form: Form) -> web.Response:
-    """Entries of the allow list stand in lines, or have commas between them."""
+    """Save the settings. Entries of the allow list are separated by line breaks or commas."""
     entries = str(form.get(_LIST, "")).replace(",", "\n").splitlines()
     sent = {**form, _LIST: [entry.strip() for entry in entries if entry.strip()]}
     await ask(request, instance_handlers.update_settings, **sent)
@@ -110,7 +110,7 @@ async def save_repository_settings(request: web.Request, visitor: Visitor, form:
 
 @pages.post(f"{REPOSITORY_SETTINGS}/check", access=ADMINISTRATOR, form_page=show_repository_settings)
 async def check_storage(request: web.Request, visitor: Visitor, form: Form) -> web.Response:
-    """Ask through the storage for a real object, twice, purges it, and tell what was seen."""
+    """Request a real object through the storage twice, purge it, and show the findings."""
     services = context.services(request)
     named = str(form.get("object", "")).strip()
     settings = await instance_settings.current(services)
@@ -130,9 +130,9 @@ async def check_storage(request: web.Request, visitor: Visitor, form: Form) -> w
 
 
 def _session(request: web.Request) -> aiohttp.ClientSession:
-    """Of its own, so that each check makes its own connections, under the policy for what the service sends out: the
-    storage is an administrator's choice, and so is that policy. The edges that the operator has named may be called
-    wherever they are."""
+    """Return a client session for one check, which opens its own connections. It obeys the policy for outgoing
+    requests: administrators choose the storage, and also that policy. It may call the edges that the operator has
+    named, wherever they are."""
     services = context.services(request)
     policy, named = services[OUTGOING_POLICY], _places(services.settings.edge_urls)
 
@@ -148,7 +148,7 @@ def _session(request: web.Request) -> aiohttp.ClientSession:
 
 
 def _places(urls: list[str]) -> AllowList:
-    """Host and port of each."""
+    """Return an allow list with the host and port of each URL."""
     destinations = [parse_destination(url, HTTP_SCHEMES) for url in urls]
     return AllowList.parse(
         f"[{at.host}]:{at.port}" if ":" in at.host else f"{at.host}:{at.port}" for at in destinations
@@ -177,7 +177,7 @@ async def _repository_page(
     findings: Sequence[Finding] = (),
     asked: str = "",
 ) -> web.Response:
-    """`asked` is the path whose check has the `findings`."""
+    """Return the page. `findings` are those of the check with the object at the path `asked`."""
     services = context.services(request)
     settings = await instance_settings.current(services)
     return page.answer(

@@ -1,4 +1,4 @@
-"""The check of the external storage of static objects: which object is asked for, real requests, and why one failed."""
+"""A check of the external storage of static objects: it sends real requests, and explains why one has failed."""
 
 import asyncio
 import hashlib
@@ -27,16 +27,16 @@ from api_server.web.routes import caller
 from common import static_paths
 from common.static_paths import EXTERNAL_STORAGE_TOKEN_HEADER, TOKEN_PARAMETER
 
-#: Seconds for one request, its body included.
+#: Time limit of one request with its body, in seconds.
 TIMEOUT = 10.0
-#: Of an answer no more is read: the object that is asked for is far smaller.
+#: Maximum number of bytes read of an answer. The requested object is far smaller.
 MOST_BYTES = 2 * 2**20
 _TEXT = 300
 
 
 @attrs.frozen
 class Seen:
-    """An answer: `begin` is how its body begins, as text; `seconds` it took, to its end."""
+    """An answer. `begin` is the beginning of its body as text; `seconds` is the time until its end."""
 
     status: int
     headers: Mapping[str, str]
@@ -47,12 +47,12 @@ class Seen:
 
     @property
     def cache_status(self) -> str:
-        """What caches on the way say they did (RFC 9211), or what common ones say in its place."""
+        """The `Cache-Status` of caches on the way (RFC 9211), or the `X-Cache` that some send instead."""
         return self.headers.get("Cache-Status") or self.headers.get("X-Cache", "")
 
     @property
     def is_hit(self) -> bool:
-        """Whether a cache answered out of its store."""
+        """Whether a cache answered from its store."""
         parts = [part.strip().lower() for part in self.cache_status.replace(",", ";").split(";")]
         return (
             "hit" in parts
@@ -63,7 +63,7 @@ class Seen:
 
 @attrs.frozen
 class Unreachable:
-    """Why there is no answer, in one sentence, and what to do about it."""
+    """The reason why there is no answer, in one sentence, and what to do about it."""
 
     reason: str
     remedy: str
@@ -72,7 +72,8 @@ class Unreachable:
 async def ask(
     session: aiohttp.ClientSession, url: str, headers: Mapping[str, str] | None = None
 ) -> Seen | Unreachable:
-    """GET of `url`, whose path and query are encoded; redirects are not followed."""
+    """Send a GET request for `url`, whose path and query are already encoded, and follow no redirects. Return the
+    answer, or why there is none."""
     begun = time.monotonic()
     digest, size, begin = hashlib.sha256(), 0, b""
     try:
@@ -154,7 +155,7 @@ _WRONG_TOKEN = "external storage token is not the configured one"
 
 @attrs.frozen
 class Finding:
-    """One thing that was looked at: what was seen, and where that is not right, what to do."""
+    """The result of one step of the check: what was seen, and what to do if that is not right."""
 
     title: str
     state: State
@@ -164,7 +165,8 @@ class Finding:
 
 @attrs.frozen
 class StaticObject:
-    """What is asked for: a path of the service, encoded; `token` opens what strangers may not read."""
+    """The object to request. `path` is a path of the service, encoded. `token` is needed if anonymous callers may not
+    read it."""
 
     path: str
     surrogate_key: str
@@ -177,8 +179,8 @@ class StaticObject:
 
 @attrs.frozen
 class Storage:
-    """As it is configured: where users are sent, the token that it has to send, and the service's own URL. `purge` has
-    the storage forget what has a surrogate key; None where nobody tells it."""
+    """The configured storage: the URL to which users are redirected, the URL of this service, and the token that the
+    storage has to send. `purge` purges a surrogate key at the edges; it is None if no edges are configured."""
 
     url: str
     service: str
@@ -187,8 +189,8 @@ class Storage:
 
 
 async def check(session: aiohttp.ClientSession, storage: Storage, params: StaticObject) -> list[Finding]:
-    """Return all findings, in the order in which they were made. Nothing of the storage is changed but that it has the
-    object afterwards."""
+    """Return all findings, in the order in which they were made. The check changes nothing in the storage, except that
+    it stores the object, and purges the object's project if it can."""
     itself, refused, through = await asyncio.gather(
         _ask_service(session, storage, params, storage.token),
         _ask_service(session, storage, params, f"not-{storage.token[::-1]}"),
@@ -206,7 +208,7 @@ async def check(session: aiohttp.ClientSession, storage: Storage, params: Static
     return [*findings, purged]
 
 
-#: What a storage has kept says nothing about its token, nor whether it reaches the service.
+#: An answer from the storage's own copy would show neither whether its token is right nor whether it reaches us.
 _NOT_OUT_OF_A_STORE = {"Cache-Control": "no-cache"}
 _UNTOLD = Finding(
     "Purge",
@@ -285,7 +287,7 @@ def _through(seen: Seen | Unreachable, itself: Seen | Unreachable, storage: Stor
 
 
 def _wrong_status(seen: Seen, itself: Seen | Unreachable, storage: Storage) -> tuple[str, str]:
-    """What the storage's answer means, and what to do."""
+    """Return what the storage's answer means, and what to do about it."""
     location = seen.headers.get("Location", "").partition("?")[0]
     match seen.status:
         case 400:
@@ -343,7 +345,7 @@ def _again(seen: Seen | Unreachable, first: Seen) -> Finding:
 def _forgotten(
     seen: Seen | Unreachable, purged: Finding, itself: Seen | Unreachable, storage: Storage
 ) -> Finding:
-    """Return whether what is asked for after a purge comes from the service."""
+    """Return the finding about the first answer after a purge, which has to come from the service."""
     if isinstance(seen, Unreachable) or seen.status != 200:
         return attrs.evolve(_through(seen, itself, storage), title="An object that the storage has not kept")
     if _is_kept(seen):
@@ -357,7 +359,7 @@ def _forgotten(
 
 
 def _is_kept(seen: Seen) -> bool:
-    """Return whether a store answered alone, without having asked the service."""
+    """Return whether a cache answered from its store without asking the service."""
     return seen.is_hit and "fwd=" not in seen.cache_status
 
 
@@ -367,18 +369,18 @@ def _described(seen: Seen) -> str:
     return f"{seen.status} in {took}: {seen.size} bytes, SHA-256 {seen.sha256[:16]}…{from_cache}"
 
 
-#: Projects and files of each that are looked at.
+#: Maximum number of projects of each visibility that are searched, and of files in each project.
 _PROJECTS, _FILES = 20, 50
 _LARGEST = 2**20
 
 
 def no_object(text: str) -> ApiError:
-    """400 for what cannot be asked for."""
+    """Return the 400 error about the object to request."""
     return invalid({"object": [text]})
 
 
 async def find_object(request: web.Request) -> StaticObject:
-    """Return a small file of a public project, else of one that the caller opens. Raise 400 where there is none."""
+    """Return a small file of a public project or, if there is none, of another one. Raise 400 if no project has one."""
     services = context.services(request)
     database = services.database
     for visibility in ("public", "internal", "private"):
@@ -392,7 +394,8 @@ async def find_object(request: web.Request) -> StaticObject:
 
 
 async def named_object(request: web.Request, text: str) -> StaticObject:
-    """Return the object at a path or URL of this service. Raise 400 for what names none."""
+    """Return the object at a path or URL of this service. Raise 400 if it is no such path, or the caller does not see
+    the project."""
     try:
         path = urlsplit(text).path
         parsed = static_paths.parse(quote(unquote(path if path.startswith("/") else f"/{path}")))
@@ -413,14 +416,14 @@ async def named_object(request: web.Request, text: str) -> StaticObject:
 
 
 async def _token(request: web.Request) -> str:
-    """Return the caller's own, which opens what she may read."""
+    """Return the caller's token for static objects, which has access to all that she may read."""
     services = context.services(request)
     user = await static_objects.user(services.database, caller(request).user_id)
     return services.vault.derived_token(STATIC_OBJECT_TOKEN, user.static_object_seed if user else b"")
 
 
 def _a_file(repositories: Repositories, project_id: int, branch: str) -> str | None:
-    """Return a small one in the topmost folder of the branch."""
+    """Return the name of a small file in the root folder of the branch, or None."""
     if not repositories.exists(project_id):
         return None
     repository = repositories.open(project_id)

@@ -1,4 +1,4 @@
-"""`/<project>/-/jobs`: the list, the page of one, whose log is followed while it runs, its buttons, its artifacts."""
+"""`/<project>/-/jobs`: the list, the page of a job with its buttons and its growing log, and its artifacts."""
 
 import re
 from typing import Any
@@ -37,16 +37,16 @@ from api_server.zip_files import ZIP_FILES
 
 pages = Pages()
 
-#: Jobs of one name in one pipeline.
+#: Maximum number of jobs of one name in one pipeline that are shown.
 MOST_ATTEMPTS = 50
-#: What the API shows of builds and not of bridges.
+#: Fields that the API shows for builds but not for bridges.
 _OF_BUILDS: dict[str, Any] = {
     "tag_list": [],
     "runner": None,
     "runner_manager": None,
     "artifacts_expire_at": None,
 }
-#: `Range` in bytes of the log as it is stored, of which the answer is a rendering.
+#: The request's `Range` in bytes of the stored log. The answer is that part as HTML.
 _RANGE = re.compile(r"log=(\d{1,18})-", re.ASCII)
 
 
@@ -62,7 +62,7 @@ class OneJob:
 
 @attrs.frozen(kw_only=True)
 class FollowedLog(OneJob):
-    #: `State.text` of the part before.
+    #: The `State.text` of the part before.
     state: str
 
 
@@ -75,7 +75,7 @@ class Sight:
     details: JobDetails
     attempts: list[PipelineJob]
     actions: pipelines.JobActions
-    #: None where it may not be read, and of bridges, which have none.
+    #: None for bridges, which have no log, and if the visitor may not read it.
     log: LogPart | None
 
 
@@ -83,7 +83,7 @@ class Sight:
 async def list_jobs(
     request: web.Request, visitor: Visitor, params: ListOfJobs, project: Project
 ) -> web.Response:
-    """Newest first."""
+    """List the jobs, the newest first."""
     services = context.services(request)
     part = requested_page(params, jobs.JOBS_OF_PROJECT)
     scope: list[str] | None = [params.status] if params.status else None
@@ -125,8 +125,8 @@ async def show_job(request: web.Request, visitor: Visitor, params: OneJob, proje
 
 @pages.get("/{project}/-/jobs/{id}/log", access=project(feature="builds"))
 async def follow_log(request: web.Request, params: FollowedLog, project: Project) -> web.StreamResponse:
-    """What has been added to the log, for the script on the page: 206 from `Range: log=<byte>-` on, where a line
-    begins; 304 where nothing has; 416 where the log is not that long any more."""
+    """Return what has been added to the log, for the script of the page. Answer 206 with the part that begins at
+    `Range: log=<byte>-`, which is the beginning of a line; 304 if nothing was added; 416 if the log is shorter now."""
     services = context.services(request)
     job = await find_job(services, project, params.id)
     if not may_read_log(project, job):
@@ -155,7 +155,7 @@ async def follow_log(request: web.Request, params: FollowedLog, project: Project
 
 @pages.get("/{project}/-/jobs/{id}/raw", access=project(feature="builds"))
 async def show_raw_log(request: web.Request, params: OneJob, project: Project) -> web.StreamResponse:
-    """Return all of it, as text."""
+    """Return the whole log as text."""
     return await ask(request, handlers.show_log, id=str(project.id), job_id=params.id)
 
 
@@ -201,7 +201,7 @@ class CancelJob(OneJob):
 
 @attrs.frozen(kw_only=True)
 class PlayJob(OneJob):
-    #: `NAME=value`, one in each line.
+    #: One `NAME=value` in each line.
     variables: str = ""
 
 
@@ -239,7 +239,7 @@ async def play(request: web.Request, visitor: Visitor, params: PlayJob, project:
 
 
 def _id(answer: web.StreamResponse) -> int:
-    """Of the job that the API has answered."""
+    """Return the id of the job in the API's answer."""
     assert isinstance(answer, web.Response)  # noqa: S101  # a handler of JSON
     return int(orjson.loads(answer.text or "")["id"])
 
@@ -248,7 +248,7 @@ def _to(request: web.Request, visitor: Visitor, project: Project, job_id: int, t
     return page.see_other(request, visitor, f"/{project.full_path}/-/jobs/{job_id}", text)
 
 
-#: Files and folders that are listed at once.
+#: Maximum number of files and folders listed at once.
 MOST_ENTRIES = 1_000
 
 _ONE = "/{project}/-/jobs/{id}/artifacts"
@@ -264,7 +264,7 @@ class ArtifactPath(OneJob):
 async def browse(
     request: web.Request, visitor: Visitor, params: ArtifactPath, project: Project
 ) -> web.Response:
-    """Return a folder of the archive."""
+    """List a folder of the artifacts archive."""
     services = context.services(request)
     job = await find_job(services, project, params.id)
     archive = await archive_of(services, job.id)
@@ -293,14 +293,14 @@ async def browse(
 
 @pages.get(f"{_ONE}/download", access=project(feature="builds"))
 async def download(request: web.Request, params: OneJob, project: Project) -> web.StreamResponse:
-    """Return the archive."""
+    """Return the artifacts archive."""
     return await ask(request, artifact_handlers.download, id=str(project.id), job_id=params.id)
 
 
 @pages.get(f"{_ONE}/file/{{path:.+}}", access=project(feature="builds"))
 @pages.get(f"{_ONE}/raw/{{path:.+}}", access=project(feature="builds"))
 async def download_file(request: web.Request, params: ArtifactPath, project: Project) -> web.StreamResponse:
-    """One file of the archive."""
+    """Return one file of the artifacts archive."""
     return await ask(
         request, artifact_handlers.download_file, id=str(project.id), job_id=params.id, path=params.path
     )

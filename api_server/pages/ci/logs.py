@@ -1,8 +1,8 @@
-"""The log of a job as HTML: the part of it that a page shows, and then what is added.
+"""The log of a job as HTML: the end of it that a page shows first, and the parts that are added later.
 
-Lines are numbered from 1, sections are folded. What a part has to know of the log before it is its `State`: the part
-before ends with it. So a log that grows is shown part by part, each rendered here: a section that goes on is a
-`<div data-continues>`, whose content the script on the page moves into the section that is open there.
+Lines are numbered from 1, and sections can be folded. A growing log is rendered part by part. `State` is what a part
+needs to know about the log before it, and the part before returns it. If a part continues a section that began in an
+earlier one, it contains a `<div data-continues>`, whose content the script of the page moves into that section.
 """
 
 import asyncio
@@ -20,15 +20,15 @@ from api_server.pages.ci import terminal
 from api_server.pages.ci.terminal import PLAIN, Begin, End, Part, Spans, Style
 from api_server.web import context
 
-#: Bytes of one line; what is longer goes on in a line without a number.
+#: Maximum number of bytes of one line. The rest of a longer line is shown as a line without a number.
 LONGEST_LINE = 64 * 1024
-#: Sections within sections; the marks of more are passed over.
+#: Maximum depth of nested sections. The marks of deeper ones are ignored.
 _DEEPEST = 10
 
 
 @attrs.frozen
 class Open:
-    """A section that has not ended; it began at `at`, in seconds since 1970."""
+    """A section that has not ended. `at` is when it began, in seconds since 1970."""
 
     name: str = field(validator=validators.instance_of(str))
     at: int = field(validator=validators.instance_of(int))
@@ -36,8 +36,8 @@ class Open:
 
 @attrs.frozen
 class State:
-    """What a part of a log has to know of what is before it: the number of its first line (0: nobody has counted, and
-    none is shown), the style that it begins in and the sections that it begins in, the outermost first."""
+    """The state of a log at the beginning of a part: the number of its first line (0 if lines have not been counted and
+    get no numbers), the style, and the sections that are open, the outermost first."""
 
     number: int = field(default=1, validator=validators.instance_of(int))
     style: Style = PLAIN
@@ -45,13 +45,13 @@ class State:
 
     @property
     def text(self) -> str:
-        """For the page, which brings it back."""
+        """The state as text, which the page sends with its next request."""
         sections = [[section.name, section.at] for section in self.sections]
         return orjson.dumps([self.number, attrs.astuple(self.style), sections]).decode()
 
 
 def state_of(text: str) -> State:
-    """Return what `State.text` gave. Raise ValueError for anything else."""
+    """Return the state with this `State.text`. Raise ValueError for any other text."""
     try:
         number, style, sections = orjson.loads(text)
         state = State(number, Style(*style), tuple(Open(name, at) for name, at in sections))
@@ -64,7 +64,7 @@ def state_of(text: str) -> State:
 
 @attrs.frozen
 class Rendered:
-    """A part of a log as HTML; the next one begins `read` bytes further on, in `state`."""
+    """A part of a log as HTML. The next part begins `read` bytes further on, in `state`."""
 
     html: str
     read: int
@@ -73,8 +73,8 @@ class Rendered:
 
 @attrs.define
 class _Section:
-    """A section while it is rendered: the one that everything is in (`begun` is None), one that begins here (`title`)
-    or one that goes on."""
+    """A section while it is rendered: the outermost one around everything (`begun` is None), one that begins in this
+    part (with a `title`), or one that began in an earlier part."""
 
     begun: Open | None = None
     title: str | None = None
@@ -83,8 +83,8 @@ class _Section:
 
 
 def render(log: bytes, state: State) -> Rendered:
-    """`log` from a line's beginning on. A line at its end that has not ended is shown, but the next part begins with
-    it; unless it is too long to go on."""
+    """Render `log`, which starts at the beginning of a line. An unfinished line at its end is shown, but the next part
+    begins with it again. A line longer than `LONGEST_LINE` is cut, so that at most so many bytes are rendered twice."""
     page = _Page(state)
     position = 0
     while (end := log.find(b"\n", position)) >= 0 or len(log) - position > LONGEST_LINE:
@@ -101,7 +101,7 @@ def render(log: bytes, state: State) -> Rendered:
 
 
 def _cut(log: bytes, position: int) -> int:
-    """Where a line that is too long goes on: not within a character."""
+    """Return the position at which a line that is too long is cut: not within a character."""
     end = position + LONGEST_LINE
     while end > position + LONGEST_LINE - 4 and log[end] & 0xC0 == 0x80:
         end -= 1
@@ -112,7 +112,7 @@ class _Page:
     def __init__(self, state: State) -> None:
         self._number, self._style = state.number, state.style
         self._stack = [_Section(), *(_Section(section) for section in state.sections)]
-        #: The present line has been given its number, or is the rest of one that was too long.
+        #: Whether the present line has its number already, and whether it is the rest of one that was too long.
         self._numbered = False
         self._cut = False
 
@@ -122,7 +122,7 @@ class _Page:
         return State(self._number, self._style, opened)
 
     def add(self, line: bytes, *, continues: bool = False) -> None:
-        """A line; `continues` where the next one is still the same."""
+        """Add a line. `continues` says that the next call adds more of the same line."""
         parts, self._style = terminal.read_line(line.decode(errors="replace"), self._style)
         self._numbered = self._cut
         if not parts and not self._cut:
@@ -134,7 +134,7 @@ class _Page:
             self._number += 1
 
     def add_unfinished(self, line: bytes) -> None:
-        """Text alone: what sections it belongs to is seen when it has ended."""
+        """Add only the text of an unfinished line. Marks of sections in it take effect when it is complete."""
         parts, _ = terminal.read_line(line.decode(errors="replace"), self._style)
         texts = [part for part in parts if isinstance(part, tuple)]
         if texts:
@@ -175,7 +175,7 @@ class _Page:
         self._stack.append(_Section(opened, fold))
 
     def _end(self, ended: End) -> None:
-        """Sections that have not ended within it end with it; the end of what has not begun is none."""
+        """End the section and the open sections within it. Ignore the end of a section that has not begun."""
         names = [section.begun.name if section.begun else None for section in self._stack]
         while ended.name in names:
             begun = self._stack[-1].begun
@@ -192,7 +192,7 @@ class _Page:
         self._stack[-1].content.append(whole)
 
     def _number_of_row(self) -> tuple[str, str]:
-        """Return the attribute and the link of the present line's number; nothing where it has been given already."""
+        """Return the attribute and the link for the present line's number, or "" for both if it already has them."""
         if self._numbered:
             return "", ""
         self._numbered = True
@@ -214,18 +214,18 @@ def _span(span: terminal.Span) -> str:
 
 
 def _duration(seconds: int) -> str:
-    """`01:05`, `1:00:05`; clocks that were set back make no negative ones."""
+    """Return a duration such as `01:05` or `1:00:05`. A negative one, of a clock that was set back, counts as 0."""
     minutes, seconds = divmod(max(seconds, 0), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes:02}:{seconds:02}"
 
 
-#: Bytes and lines that are shown at once; a browser has some hundred bytes of its own for each line.
+#: Maximum number of bytes and of lines shown at once. Browsers need some hundred bytes more for each line.
 WINDOW = 256 * 1024
 MOST_LINES = 5_000
-#: Bytes whose lines are counted; further on lines have no numbers.
+#: Maximum number of bytes in which lines are counted. Behind these, lines have no numbers.
 COUNTED = 32 * 2**20
-#: Bytes that are rendered here and now; more takes a thread.
+#: Maximum number of bytes that are rendered in the event loop. More are rendered in a thread.
 _AT_ONCE = 8 * 1024
 
 
@@ -242,7 +242,8 @@ class LogPart:
 
 
 async def last_part(request: web.Request, job_id: int) -> LogPart:
-    """The end of the log, from a line's beginning on, as much as is shown at once; of size 0 without a log."""
+    """Return the end of the log, from the beginning of a line: as much as is shown at once. Without a log, its size is
+    0."""
     size = await _size(request, job_id)
     logs = logs_of(context.services(request))
     start = max(0, size - WINDOW)
@@ -256,8 +257,8 @@ async def last_part(request: web.Request, job_id: int) -> LogPart:
 
 
 async def part_from(request: web.Request, job_id: int, start: int, state: State) -> LogPart | None:
-    """Return what follows `start`, where a line begins, as much as is shown at once. None where the log is not that
-    long (any more)."""
+    """Return what follows `start`, where a line begins: as much as is shown at once. Return None if the log is not (or
+    no longer) that long."""
     size = await _size(request, job_id)
     if start > size:
         return None
@@ -273,7 +274,7 @@ def _part(start: int, end: int, size: int, rendered: Rendered) -> LogPart:
 
 
 async def _size(request: web.Request, job_id: int) -> int:
-    """Bytes that may be shown; the runner is told that somebody looks."""
+    """Return how many bytes of the log may be shown, and record that somebody is watching it."""
     log = await watched_log(context.services(request), job_id)
     return 0 if log is None else log.size - log.held_size
 
@@ -283,7 +284,7 @@ async def _read(logs: Logs, job_id: int, start: int, end: int) -> bytes:
 
 
 async def _lines_before(logs: Logs, job_id: int, start: int, skipped: bytes) -> int:
-    """Return the number of the line behind the first `start` bytes and what is `skipped`; 0 where counting would take
+    """Return the number of the line after the first `start` bytes and the `skipped` ones, or 0 if counting would take
     long."""
     if start > COUNTED:
         return 0

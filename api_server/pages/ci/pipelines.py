@@ -1,4 +1,4 @@
-"""`/<project>/-/pipelines`: the list, the page of one with its stages and jobs, which buttons a visitor is shown."""
+"""`/<project>/-/pipelines`: the list, and the page of a pipeline with its stages, jobs and buttons."""
 
 import datetime
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ from api_server.web.routes import Role, ask, caller
 
 @attrs.frozen(kw_only=True)
 class JobActions:
-    """`force`: the job is being canceled already, and does not end."""
+    """The actions that a job's page offers. `force` is for a job that is already being canceled but does not end."""
 
     cancel: bool = False
     force: bool = False
@@ -75,7 +75,8 @@ async def actions_on_job(
 
 
 def _waits(row: PipelineJob) -> bool:
-    """Return whether the job can be played; a manual bridge that is not `when: manual` mirrors a pipeline."""
+    """Return whether the job can be played. A bridge without `when: manual` can have the status manual if it mirrors a
+    pipeline: it cannot be played."""
     if row.kind == "build":
         return row.status in ("manual", "scheduled")
     return (row.status, row.when_run) == ("manual", "manual")
@@ -112,14 +113,14 @@ pages = Pages()
 #: The rule for pages that run pipelines.
 RUN = project(Role.DEVELOPER, feature="builds")
 
-#: Jobs on the page of one pipeline, those that were tried before among them.
+#: Maximum number of jobs on the page of a pipeline, including retried ones.
 MOST_JOBS = 500
-#: Pending jobs of which is said why they wait.
+#: Maximum number of pending jobs for which the page explains why they wait.
 MOST_EXPLAINED = 20
 
 
 def chosen_status(value: Any) -> Status | None:
-    """Return what a filter's form sends; its empty choice is all of them."""
+    """Return the status that a filter's form sends, or None for its empty choice. Raise ValueError for any other."""
     if value and value not in STATUSES:
         raise ValueError("status does not have a valid value")
     return value or None
@@ -139,16 +140,16 @@ class OnePipeline:
 @attrs.frozen(kw_only=True)
 class NewPipeline:
     ref: str = ""
-    #: `NAME=value`, one in each line.
+    #: One `NAME=value` in each line.
     variables: str = ""
     inputs: dict[str, str] = attrs.field(factory=dict)
-    #: Whether only to show the form for another branch or tag.
+    #: Whether to run nothing yet, and show the form for another branch or tag.
     shows: bool = False
 
 
 @attrs.frozen
 class Stage:
-    """A column: the jobs that count, by name, and those that others have taken the place of."""
+    """A stage: its jobs by name, and separately those that have been retried since."""
 
     name: str
     jobs: list[PipelineJob]
@@ -159,7 +160,7 @@ class Stage:
 async def list_pipelines(
     request: web.Request, visitor: Visitor, params: ListOfPipelines, project: Project
 ) -> web.Response:
-    """Newest first."""
+    """List the pipelines, the newest first."""
     asked = api.ListPipelines(id=str(project.id), status=params.status, ref=params.ref or None)
     part = requested_page(params, pipelines.LISTING)
     listed = await pipelines.list_pipelines(
@@ -201,7 +202,7 @@ async def show_new_pipeline(
 
 
 async def inputs_of(request: web.Request, visitor: Visitor, project: Project, ref: str) -> dict[str, Any]:
-    """Return the `inputs` of the file on the branch or tag, or the `problem` with it."""
+    """Return the `inputs` that the CI file on the branch or tag declares, and the `problem` with the file, or ""."""
     try:
         inputs = await _declared_inputs(request, visitor, project, ref)
     except PipelineRefused as refused:
@@ -230,7 +231,8 @@ async def run_pipeline(
 
 
 def chosen_inputs(sent: Mapping[str, str], declared: Mapping[str, Input]) -> dict[str, str]:
-    """Return what a form gives that shows all inputs with their defaults: only some of many may be given."""
+    """Return the inputs that differ from their defaults: the form sends all of them, but only a limited number may be
+    given to a pipeline."""
     values = {name: value.replace("\r\n", "\n") for name, value in sent.items()}
     return {
         name: value
@@ -240,7 +242,7 @@ def chosen_inputs(sent: Mapping[str, str], declared: Mapping[str, Input]) -> dic
 
 
 def read_variables(text: str) -> list[dict[str, str]]:
-    """Return the variables of a form's field. Raise 400 for a line that gives none."""
+    """Return the variables of a form's field. Raise 400 for a line that is neither empty nor `NAME=value`."""
     given = []
     for number, line in enumerate(text.splitlines(), 1):
         name, equals, value = line.partition("=")
@@ -313,7 +315,7 @@ def url(project: Project, pipeline_id: int | str) -> str:
 
 
 def stages_of(jobs: Sequence[PipelineJob]) -> list[Stage]:
-    """In their order; within one, jobs by name."""
+    """Return the stages in their order, each with its jobs by name."""
     stages: dict[tuple[int, str], Stage] = {}
     for job in sorted(jobs, key=lambda job: (job.stage_index, job.name, job.id)):
         stage = stages.setdefault((job.stage_index, job.stage), Stage(job.stage, [], []))

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="empty-body"
-"""Statements of the pages of pipelines and jobs: what those show and the API does not."""
+"""Statements of the pages of pipelines and jobs, for facts that the API does not show."""
 
 import datetime
 
@@ -12,8 +12,8 @@ from api_server.state.declarations import statement
 
 @attrs.frozen(kw_only=True)
 class PipelineJob:
-    """A job on its pipeline's page: a build, a bridge (`downstream_*`: the pipeline that it has started) or what
-    another system says (`target_url`, `description`)."""
+    """A job on its pipeline's page: a build, a bridge (`downstream_*` is the pipeline that it has started) or a status
+    set by another system (`target_url`, `description`)."""
 
     id: int
     kind: str
@@ -21,9 +21,9 @@ class PipelineJob:
     name: str
     stage: str
     stage_index: int
-    #: Names; None: it waits for all earlier stages.
+    #: The names of the jobs that it waits for, or None if it waits for all earlier stages.
     needs: list[str] | None
-    #: Jobs of other pipelines whose artifacts it gets, as the file names them.
+    #: The jobs of other pipelines whose artifacts it gets, as the CI file names them.
     gets: list[str]
     #: The project whose pipeline the bridge mirrors.
     upstream: str | None
@@ -64,7 +64,7 @@ _DOWNSTREAM = """
     ORDER BY jobs.retried, jobs.id LIMIT %(most)s
     """)
 async def jobs_of_pipeline(database: Executor, pipeline_id: int, most: int) -> list[PipelineJob]:
-    """Return the first `most`, those that count before those that others have taken the place of."""
+    """Return the first `most` jobs of the pipeline by id, with retried ones after all others."""
 
 
 @statement(f"""
@@ -74,28 +74,28 @@ async def jobs_of_pipeline(database: Executor, pipeline_id: int, most: int) -> l
     ORDER BY jobs.id DESC LIMIT %(most)s
     """)
 async def attempts(database: Executor, job_id: int, most: int) -> list[PipelineJob]:
-    """Return the job and those of its name in its pipeline, newest first: what it was tried with before and after."""
+    """Return the newest attempts at the job: itself and the jobs of the same name in its pipeline, the newest first."""
 
 
 @statement(f"SELECT {_COLUMNS} FROM jobs {_DOWNSTREAM} WHERE jobs.id = %(job_id)s")
 async def find_job(database: Executor, job_id: int) -> PipelineJob:
-    """Raise NotFound where the job has gone."""
+    """Return the job. Raise NotFound if it no longer exists."""
 
 
 @attrs.frozen(kw_only=True)
 class JobDetails:
-    """What the page of a job says beside what the API shows of it."""
+    """Facts that the page of a job shows in addition to those of the API."""
 
-    #: Seconds.
+    #: In seconds.
     timeout: int
     exit_code: int | None
     resource_group: str | None
     environment: str | None
     scheduled_at: datetime.datetime | None
-    #: What a person is asked before she starts it.
+    #: The question that a person is asked before starting it.
     manual_confirmation: str | None
     erased_by: str | None
-    #: Nothing is added to its log any more; None without one.
+    #: Whether nothing is added to its log any more. None if it has no log.
     log_closed: bool | None
     has_artifacts: bool
 
@@ -110,12 +110,12 @@ class JobDetails:
     WHERE jobs.id = %(job_id)s
     """)
 async def job_details(database: Executor, job_id: int) -> JobDetails:
-    """Raise NotFound where the job has gone."""
+    """Return the facts about the job. Raise NotFound if it no longer exists."""
 
 
 @attrs.frozen
 class Parent:
-    """The pipeline that has started a child, and by which of its jobs."""
+    """The pipeline that has started a child pipeline, and the job by which it did so."""
 
     id: int
     job_id: int
@@ -128,13 +128,14 @@ class Parent:
     WHERE pipelines.id = %(pipeline_id)s AND parent.project_id = pipelines.project_id
     """)
 async def parent_of(database: Executor, pipeline_id: int) -> Parent | None:
-    """None for one that no other of the same project has started."""
+    """Return the parent, or None if no pipeline of the same project has started this one."""
 
 
 @attrs.frozen(kw_only=True)
 class WaitingJob:
-    """A pending job with the runners of its project: how many there are, how many of those have its tags, take jobs of
-    its ref too, are not paused, and have been heard of lately; each number counts some of those before it."""
+    """A pending job with the numbers of runners of its project: of all, of those that also have its tags, also take
+    jobs of its ref, also are not paused, and also have been heard of lately. Each number counts some of those before
+    it."""
 
     job_id: int
     ref: str
@@ -146,7 +147,7 @@ class WaitingJob:
     of_ref: int
     active: int
     online: int
-    #: When one of the active ones was heard of last.
+    #: When any of the `active` ones was last heard of.
     last_seen: datetime.datetime | None
 
 
@@ -171,4 +172,4 @@ class WaitingJob:
     WHERE kinds.id = ANY (%(job_ids)s::bigint[]) AND kinds.kind = 'build' AND kinds.status = 'pending'
     """)
 async def waiting_jobs(database: Executor, job_ids: list[int], *, star_is_any: bool) -> list[WaitingJob]:
-    """Return those of the jobs that are pending."""
+    """Return those of the jobs that are pending builds."""

@@ -1,4 +1,4 @@
-"""`/<project>/-/pipeline_schedules`: pipelines that run by the clock: the list, making and changing them."""
+"""`/<project>/-/pipeline_schedules`: the list of scheduled pipelines, and forms that create and change them."""
 
 from typing import Any
 

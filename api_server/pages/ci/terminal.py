@@ -1,10 +1,10 @@
-"""What a runner's terminal would show of one line of a log: spans of one style each, in readable colours; sections.
+"""A line of a job's log as a terminal shows it: spans of text, each with one style and readable, and marks of sections.
 
-Colours and styles are kept; a carriage return begins the line anew, as progress bars do; all other control characters
-and sequences are dropped. Programs choose colours for terminals of all kinds; here they stand on a dark background. So
-a colour of text is made lighter until it has the contrast that people need, and a background that a program chose gets
-black or white text if the chosen colour cannot be read on it. The policy of our pages allows no styles within the page:
-hence classes, and hence the nearest of the 256 where a program asks for one of 16 million.
+Colours and styles are kept. A carriage return starts the line anew, which progress bars need. All other control
+characters and sequences are dropped. Programs choose colours for terminals of all kinds, but here the background is
+dark. So a colour of text is made lighter until its contrast suffices, and on a background that a program chose, text
+becomes black or white if its own colour cannot be read there. The content security policy of our pages forbids styles
+within the page: hence classes, and hence the nearest of 256 colours if a program chooses one of 16 million.
 """
 
 import itertools
@@ -17,9 +17,9 @@ from attrs import field, validators
 
 RGB = tuple[int, int, int]
 
-#: What all logs stand on, in light and in dark windows, as pages.css has it.
+#: The background of all logs in both colour schemes, as in ci.css.
 BACKGROUND: RGB = (0x1B, 0x1F, 0x24)
-#: The contrast of text that WCAG 2.2 asks for (1.4.3).
+#: The minimum contrast of text by WCAG 2.2 (1.4.3).
 READABLE = 4.5
 
 _BASE = (
@@ -31,7 +31,7 @@ _BLACK, _WHITE = (0, 0, 0), (255, 255, 255)
 
 
 def _palette() -> tuple[RGB, ...]:
-    """Return the 16 that have names, a cube of 6 x 6 x 6, and 24 greys, as xterm numbers them."""
+    """Return the 16 colours that have names, a cube of 6 x 6 x 6 colours, and 24 greys, numbered as in xterm."""
     base = [_rgb(text) for row in _BASE for text in row.split()]
     cube = [(red, green, blue) for red in _STEPS for green in _STEPS for blue in _STEPS]
     greys = [(grey, grey, grey) for grey in range(8, 248, 10)]
@@ -51,13 +51,13 @@ def _luminance(colour: RGB) -> float:
 
 
 def contrast(first: RGB, second: RGB) -> float:
-    """From 1 (the same) to 21 (black and white), as WCAG computes it."""
+    """Return the contrast from 1 (the same colour) to 21 (black and white), as WCAG defines it."""
     darker, lighter = sorted((_luminance(first), _luminance(second)))
     return (lighter + 0.05) / (darker + 0.05)
 
 
 def _lightened(colour: RGB) -> RGB:
-    """Return the colour, with as much white as it takes to be read on `BACKGROUND`."""
+    """Return the colour with as much white added as it needs to be readable on `BACKGROUND`."""
     lightened = colour
     for tenth in range(11):
         red, green, blue = (part + (255 - part) * tenth // 10 for part in colour)
@@ -68,19 +68,18 @@ def _lightened(colour: RGB) -> RGB:
 
 
 PALETTE = _palette()
-#: By the value of a part of a colour: which step of the cube is nearest, the darker of two.
+#: The nearest step of the cube (the darker one of two), by the value of red, green or blue.
 _NEAREST_STEP = [min(range(6), key=lambda step: abs(_STEPS[step] - value)) for value in range(256)]
-#: Of text on `BACKGROUND`.
+#: The colours of text on `BACKGROUND`, by their numbers in the palette.
 TEXT = tuple(_lightened(colour) for colour in PALETTE)
-#: Of text on each of the palette's colours.
+#: The colour of text on each colour of the palette: black or white, whichever has more contrast.
 ON = tuple(max((_BLACK, _WHITE), key=lambda text: contrast(text, background)) for background in PALETTE)
 
 
 def nearest(red: int, green: int, blue: int) -> int:
-    """Return the number of the colour of the cube or of the greys that is like this one; parts beyond 255 count as
-    that.
+    """Return the number of the nearest colour in the cube or among the greys. Values above 255 count as 255.
 
-    Computed and not searched for: a log may choose another colour for each of its characters.
+    It is computed and not searched for, because a log may choose another colour for each of its characters.
     """
     colour = [min(part, 255) for part in (red, green, blue)]
     steps = [_NEAREST_STEP[part] for part in colour]
@@ -94,7 +93,7 @@ def _distance(first: Iterable[int], second: RGB) -> int:
 
 
 def classes(text: int | None, background: int | None) -> list[str]:
-    """Classes of text in these colours of the palette (None: as the log has it)."""
+    """Return the CSS classes of text in these colours of the palette. None is the colour of the log itself."""
     if background is None:
         return [] if text is None else [f"f{text}"]
     keeps = text is not None and contrast(TEXT[text], PALETTE[background]) >= READABLE
@@ -102,7 +101,7 @@ def classes(text: int | None, background: int | None) -> list[str]:
 
 
 def stylesheet() -> str:
-    """Return the rules of all these classes; those of text come last, so that they win."""
+    """Return the CSS rules of all these classes. Those of text come last, so that they win."""
     grounds = [
         f".log .b{number}{{background:{_hex(colour)};color:{_hex(ON[number])}}}"
         for number, colour in enumerate(PALETTE)
@@ -121,7 +120,7 @@ _COLOUR = validators.optional(validators.and_(validators.instance_of(int), valid
 
 @attrs.frozen
 class Style:
-    """How text is shown; colours are numbers of the palette, None as the log has them."""
+    """The style of text. Colours are numbers of the palette, or None for those of the log itself."""
 
     text: int | None = field(default=None, validator=_COLOUR)
     background: int | None = field(default=None, validator=_COLOUR)
@@ -135,7 +134,7 @@ class Style:
     @property
     def classes(self) -> list[str]:
         text, background = self.text, self.background
-        if self.bold and text is not None and text < 8:  # as terminals do
+        if self.bold and text is not None and text < 8:  # terminals make bold text bright
             text += 8
         if self.inverse:
             text, background = (0 if background is None else background), (7 if text is None else text)
@@ -157,7 +156,7 @@ Spans = tuple[Span, ...]
 
 @attrs.frozen
 class Begin:
-    """A section begins; `at` is in seconds since 1970. What follows in the line is its title."""
+    """The beginning of a section. `at` is in seconds since 1970. The text that follows in the line is its title."""
 
     name: str
     at: int
@@ -170,7 +169,7 @@ class End:
     at: int
 
 
-#: In the order of a line: text, and marks of sections.
+#: A part of a line: text, or the mark of a section.
 Part = Spans | Begin | End
 
 _SECTION = (
@@ -185,9 +184,9 @@ _TOKEN = re.compile(
     r"|(?P<control>[\x00-\x08\x0a-\x1f\x7f-\x9f])",
     re.ASCII,
 )
-#: `38:2:<colour space>:r:g:b`, of which the space says nothing to us.
+#: `38:2:<colour space>:r:g:b`. The colour space is ignored.
 _COLOUR_SPACE = re.compile(r"\b([34]8:2):\d*:(?=\d*:\d*:\d)")
-#: Characters that are split off the end of a span that is taken back, one after the other.
+#: Number of characters that a backspace splits off the end of a long span, so that the next ones copy no long texts.
 _SPLIT = 64
 _SWITCHES: dict[int, dict[str, Any]] = {
     1: {"bold": True},
@@ -207,7 +206,7 @@ _SWITCHES: dict[int, dict[str, Any]] = {
 
 
 def read_line(line: str, style: Style) -> tuple[list[Part], Style]:
-    """The parts of a line (without its end) that begins in `style`, and the style that the next one begins in."""
+    """Return the parts of a line (without its line end) that begins in `style`, and the style after it."""
     reader = _Line(style)
     position = 0
     for token in _TOKEN.finditer(line):
@@ -220,7 +219,7 @@ def read_line(line: str, style: Style) -> tuple[list[Part], Style]:
 
 
 def restyled(style: Style, parameters: str) -> Style:
-    """After the sequence that selects styles by these `parameters` (SGR, ECMA-48 8.3.117)."""
+    """Return the style after a sequence that selects styles by these `parameters` (SGR, ECMA-48 8.3.117)."""
     codes = (int(code[:4] or 0) for code in re.split("[;:]", _COLOUR_SPACE.sub(r"\1:", parameters)))
     for code in codes:
         if code == 0:
@@ -241,14 +240,14 @@ def _coloured(style: Style, which: str, number: int | None) -> Style:
 
 
 def _named(code: int) -> int | None:
-    """Return the number of a colour that has a code of its own."""
+    """Return the number of the colour that has this code of its own, or None."""
     if code in range(30, 38) or code in range(40, 48):
         return code % 10
     return code % 10 + 8 if code in range(90, 98) or code in range(100, 108) else None
 
 
 def _chosen(codes: Iterator[int], present: int | None) -> int | None:
-    """Return the colour that the codes after 38 or 48 choose; the present one where they choose none."""
+    """Return the colour that the codes after 38 or 48 choose, or the present one if they choose none."""
     kind = next(codes, None)
     if kind == 5:
         number = next(codes, 256)
@@ -264,7 +263,7 @@ class _Line:
     style: Style
     parts: list[Part] = attrs.field(factory=list)
     _spans: list[Span] = attrs.field(factory=list)
-    #: A carriage return: what comes next takes the place of what is there.
+    #: Whether there was a carriage return, so that the next text replaces what has been written.
     _returned: bool = False
 
     def write(self, text: str) -> None:
@@ -293,7 +292,7 @@ class _Line:
         self._spans, self._returned = [], False
 
     def _step_back(self) -> None:
-        """Take one character away; of a long span the end is split off first, for the next ones."""
+        """Remove the last character. The end of a long span is split off first, for further backspaces."""
         last = self._spans.pop()
         cut = max(0, len(last.text) - _SPLIT)
         for text in (last.text[:cut], last.text[cut:-1]):

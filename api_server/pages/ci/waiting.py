@@ -1,4 +1,4 @@
-"""Why a pending job waits, in one sentence, with the address where that can be changed."""
+"""The reason why a pending job waits, in one sentence, with the page on which that can be changed."""
 
 import attrs
 from aiohttp import web
@@ -12,8 +12,8 @@ from api_server.web.routes import Role
 
 @attrs.frozen
 class Reason:
-    """`is_stuck` is a job that no runner takes unless somebody does something; `link` is a title and an address, None
-    for those who cannot change anything."""
+    """The reason why a job waits. `is_stuck` says that no runner takes it until somebody does something. `link` is a
+    title and an address, or None if there is nothing that the visitor can change."""
 
     text: str
     is_stuck: bool = True
@@ -21,7 +21,7 @@ class Reason:
 
 
 async def reasons(request: web.Request, project: Project, job_ids: list[int]) -> dict[int, Reason]:
-    """Why those of the jobs wait that are pending, by their ids."""
+    """Return the reasons why jobs wait, by id, for those of the jobs that are pending."""
     if not job_ids:
         return {}
     services = context.services(request)
@@ -30,7 +30,7 @@ async def reasons(request: web.Request, project: Project, job_ids: list[int]) ->
 
 
 def reason(job: WaitingJob, project: Project) -> Reason:
-    """Why a pending job waits: the first that is missing of what a runner needs to take it."""
+    """Return the reason why a pending job waits: the first obstacle for runners that could take it."""
     settings = f"/{project.full_path}/-/settings"
     runners = ("Runners of this project", f"{settings}/ci_cd#runners")
     text, link = _first_obstacle(job, project, runners)
@@ -42,7 +42,7 @@ def reason(job: WaitingJob, project: Project) -> Reason:
 def _first_obstacle(
     job: WaitingJob, project: Project, runners: tuple[str, str]
 ) -> tuple[str, tuple[str, str] | None]:
-    """Return a sentence, or "" for a job that a runner may take; and where to change what is so."""
+    """Return a sentence and a link to the page on which to change it, or "" and None if a runner may take the job."""
     base = f"/{project.full_path}/-"
     if project.archived:
         return "Its project is archived: no runner gets its jobs.", ("General settings", f"{base}/edit")

@@ -1,13 +1,13 @@
-"""How states, reasons and durations are told to people."""
+"""Words for the states, reasons and durations of jobs and pipelines."""
 
 from typing import Final
 
-#: Of pipelines that go on by themselves, or as soon as a runner takes their jobs.
+#: States of pipelines that go on by themselves, or as soon as a runner takes their jobs.
 GOING_ON: Final = frozenset(
     {"created", "waiting_for_resource", "preparing", "waiting_for_callback", "pending", "running"}
 )
 
-#: Why a job failed, by the reason that its runner or the service gave.
+#: Sentences about why a job failed, by the reason that its runner or the service has given.
 FAILURES: Final = {
     "unknown_failure": "It failed for an unknown reason.",
     "script_failure": "Its script failed: a command ended with a status other than 0.",
@@ -42,7 +42,7 @@ FAILURES: Final = {
     " seen.",
     "insufficient_upstream_permissions": "Who ran it may not read the pipelines of that project.",
 }
-#: What a job that has not begun waits for.
+#: Sentences about why a job has not begun, by its status.
 WAITS: Final = {
     "created": "It waits for jobs before it.",
     "waiting_for_resource": "It waits until nobody else uses its resource group.",
@@ -53,7 +53,7 @@ WAITS: Final = {
     "scheduled": "It waits for its moment.",
     "skipped": "It was not run, because of how jobs before it ended.",
 }
-#: Sources of pipelines.
+#: The names of what started a pipeline, by its source.
 SOURCES: Final = {
     "push": "a push",
     "web": "the pages",
@@ -68,12 +68,12 @@ SOURCES: Final = {
 
 
 def failure(reason: str | None) -> str:
-    """Return a sentence."""
+    """Return a sentence about why a job failed."""
     return FAILURES.get(reason or "", f"It failed: {(reason or 'unknown failure').replace('_', ' ')}.")
 
 
 def duration(seconds: float | None) -> str:
-    """`1 h 2 min`, `5 min 3 s`, `12 s`; a dash for none."""
+    """Return a duration such as `1 h 2 min`, `5 min 3 s` or `12 s`, or a dash for None."""
     if seconds is None:
         return "–"
     minutes, rest = divmod(round(max(seconds, 0)), 60)

@@ -1,1 +1,1 @@
-"""Settings of projects and groups, at GitLab's addresses, for those who may change them."""
+"""Pages of the settings of projects and groups, at GitLab's addresses."""

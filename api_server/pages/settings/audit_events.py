@@ -1,5 +1,7 @@
-"""Audit events as a list and as a file: `/<project>/-/audit_events`, `/groups/<group>/-/audit_events`. Administrators'
-pages list those of the whole instance in the same way."""
+"""`/<project>/-/audit_events` and `/groups/<group>/-/audit_events`: audit events as a list and as files.
+
+The admin area shows those of the whole instance by the same functions.
+"""
 
 import csv
 import datetime
@@ -30,21 +32,21 @@ from api_server.web.routes import Role, caller
 
 pages = Pages()
 
-#: Events that are read at a time for a file.
+#: Number of events that are read at a time for a file.
 _BATCH = 500
 _COLUMNS = (
     "id", "created_at", "event_name", "author_id", "author_name", "entity_type", "entity_id", "entity_path",
     "target_type", "target_id", "target_details", "ip_address", "custom_message",
 )  # fmt: skip
 
-#: Filters of the statement; None lets everything through.
+#: Filters of the statement. None matches everything.
 Conditions = Mapping[str, Any]
 Format = Literal["ndjson", "csv"]
 
 
 @attrs.frozen(kw_only=True)
 class EventFilters(Filters):
-    """Times are inclusive, in UTC."""
+    """The filters of a list of audit events. Times are inclusive and in UTC."""
 
     author_username: str | None = attrs.field(default=None, metadata=EMPTY_IS_ALL)
     event_type: str | None = attrs.field(default=None, metadata=EMPTY_IS_ALL)
@@ -70,7 +72,7 @@ _OF_GROUP = group(Role.DEVELOPER)
 async def list_events(
     request: web.Request, visitor: Visitor, params: EventFilters, resource: Project | Group
 ) -> web.Response:
-    """Maintainers of a project and Owners of a group see all of its events, others their own ones."""
+    """List the audit events: for Maintainers of the project or Owners of the group all, for others their own ones."""
     scope = _scope(request, resource)
     return await show_list(
         request,
@@ -92,7 +94,8 @@ async def export_events(
 
 
 def _scope(request: web.Request, resource: Project | Group) -> dict[str, Any]:
-    """What the visitor may see, as the API's lists have it. Raise 403 where the licence has no audit events."""
+    """Return the conditions of events that the visitor may see, as in the API. Raise 403 if the license has no audit
+    events."""
     routes.require_license(AUDIT_EVENTS, context.services(request).settings)
     return scope_of(caller(request), resource)
 
@@ -105,7 +108,7 @@ async def show_list(
     scope: Conditions,
     **values: Any,
 ) -> web.Response:
-    """Return the page with the events of `scope` that the filters let through, newest first."""
+    """Return the page with the events of `scope` that match the filters, the newest first."""
     database = context.services(request).database
     listed = await queries.list_events(database, params.page, {**params.conditions, **scope})
     authors = {event["author_id"] for event in orjson.loads(listed.body)}
@@ -126,7 +129,8 @@ async def show_list(
 
 
 async def export(request: web.Request, conditions: Conditions, form: Format) -> web.StreamResponse:
-    """Return all events that the filters let through, newest first, as the API shows them; read as they are sent."""
+    """Return a file of all events that match `conditions`, the newest first, as the API shows them. They are read while
+    they are sent."""
     media_type = "text/csv" if form == "csv" else "application/x-ndjson"
     response = web.StreamResponse(
         headers={
@@ -173,7 +177,8 @@ def _row(cells: Any) -> str:
 
 
 def _cell(value: Any) -> str:
-    """Spreadsheets compute what begins like a formula; users give such names."""
+    """Return the text of a cell. One that begins like a formula gets an apostrophe, because spreadsheets would compute
+    it and users can choose such names."""
     text = "" if value is None else str(value)
     return (
         f"'{text}"

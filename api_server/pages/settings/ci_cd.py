@@ -1,5 +1,7 @@
-"""`/<project>/-/settings/ci_cd` and `/groups/<group>/-/settings/ci_cd`: how pipelines run, runners, variables, trigger
-tokens, and which jobs of other projects are let in."""
+"""`/<project>/-/settings/ci_cd` and `/groups/<group>/-/settings/ci_cd`: pipelines, runners, variables and tokens.
+
+Only projects have trigger tokens, and a list of the projects and groups whose jobs are let in.
+"""
 
 from typing import Any
 
@@ -8,6 +10,7 @@ import orjson
 from aiohttp import web
 
 from api_server.accounts.path_rules import FULL_PATH
+from api_server.ci.runners import handlers as runner_handlers
 from api_server.ci.triggers import handlers as triggers
 from api_server.ci.variables import handlers as variables
 from api_server.namespaces import job_token_scope_handlers as job_tokens
@@ -64,7 +67,7 @@ async def show_ci_settings(
 
 
 async def _of_project(request: web.Request, project: Project) -> dict[str, Any]:
-    """What groups do not have."""
+    """Return the values that only projects have."""
     everything = {"per_page": MAX_PER_PAGE}
     listed: list[dict[str, Any]] = []
     if project.shows_pipelines:
@@ -79,7 +82,7 @@ async def _of_project(request: web.Request, project: Project) -> dict[str, Any]:
 
 
 def _beginning(token: str) -> str:
-    """As much of a trigger's token as those see who do not own it."""
+    """Return the part of a trigger's token that everybody but its owner sees."""
     return token.removeprefix(TRIGGER_TOKEN)[: triggers.SHOWN_CHARACTERS]
 
 
@@ -126,7 +129,7 @@ act(
 
 @pages.post(f"{OF_PROJECT}/job_token_scope/allow", access=MAINTAINER, form_page=show_ci_settings)
 async def allow_jobs(request: web.Request, visitor: Visitor, form: Form, project: Project) -> web.Response:
-    """Of the project or the group with that full path. Raise 422 if the visitor sees neither."""
+    """Let in the jobs of the project or group with the typed full path. Raise 422 if the visitor sees neither."""
     path = str(form.get("path", "")).strip().strip("/")
     other = await visible_project(request, visitor, path)
     if other is not None:
@@ -158,3 +161,126 @@ act(
     access=MAINTAINER,
     home=OF_PROJECT,
 )
+
+
+@pages.post(f"{OF_PROJECT}/runners", access=MAINTAINER, form_page=show_ci_settings)
+@pages.post(f"{OF_GROUP}/runners", access=OWNER, form_page=show_ci_settings)
+async def create_runner(
+    request: web.Request, visitor: Visitor, form: Form, resource: Project | Group
+) -> web.Response:
+    """Create a runner and show its token once."""
+    owner: dict[str, Any] = (
+        {"runner_type": "project_type", "project_id": resource.id}
+        if isinstance(resource, Project)
+        else {"runner_type": "group_type", "group_id": resource.id}
+    )
+    made = await page.read(request, runner_handlers.create_runner, **{**form, **owner})
+    name = form.get("description") or f"no. {made['id']}"
+    address = f"{frame.home(resource)}/-/settings/ci_cd"
+    return shown_once.show(request, visitor, address, NewToken(f"of the runner {name}", made["token"]))
+
+
+for _path, _home, _access in ((OF_PROJECT, OF_PROJECT, MAINTAINER), (OF_GROUP, GROUP_HOME, OWNER)):
+    act(
+        pages,
+        f"{_path}/runners/{{id}}/update",
+        runner_handlers.update_runner,
+        "The runner is changed.",
+        access=_access,
+        home=_home,
+        form_page=show_ci_settings,
+    )
+    act(
+        pages,
+        f"{_path}/runners/{{id}}/pause",
+        runner_handlers.update_runner,
+        "The runner gets no more jobs.",
+        access=_access,
+        home=_home,
+        paused="true",
+    )
+    act(
+        pages,
+        f"{_path}/runners/{{id}}/resume",
+        runner_handlers.update_runner,
+        "The runner gets jobs again.",
+        access=_access,
+        home=_home,
+        paused="false",
+    )
+    act(
+        pages,
+        f"{_path}/runners/{{id}}/remove",
+        runner_handlers.delete_runner,
+        "The runner is removed.",
+        access=_access,
+        home=_home,
+    )
+
+
+#: Variables of one name differ in their environment scopes, which may have slashes.
+_ONE = "variables/{key}/{scope:.+}"
+
+
+@attrs.frozen(kw_only=True)
+class OneVariable:
+    key: str
+    scope: str
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """The parameters that name the variable in the API."""
+        return {"key": self.key, "filter": {"environment_scope": self.scope}}
+
+
+@pages.post(f"{OF_PROJECT}/variables", access=MAINTAINER, form_page=show_ci_settings)
+@pages.post(f"{OF_GROUP}/variables", access=OWNER, form_page=show_ci_settings)
+async def create_variable(
+    request: web.Request, visitor: Visitor, form: Form, resource: Project | Group
+) -> web.Response:
+    sent = _sent(form) | {"value": form.get("secret_value", ""), **_visibility(form)}
+    await ask(request, variables.create_variable, resource, key=form.get("key", ""), **sent)
+    return _back(request, visitor, resource, "The variable is made.")
+
+
+@pages.post(f"{OF_PROJECT}/{_ONE}/update", access=MAINTAINER, form_page=show_ci_settings)
+@pages.post(f"{OF_GROUP}/{_ONE}/update", access=OWNER, form_page=show_ci_settings)
+async def update_variable(
+    request: web.Request, visitor: Visitor, params: OneVariable, form: Form, resource: Project | Group
+) -> web.Response:
+    """Change a variable. If the form has no value, the stored one stays, unless it was shown and has been emptied."""
+    value = form.get("secret_value", "")
+    sent = _sent(form) | {"masked": form.get("masked", "false")}
+    if value or form.get("value_shown"):
+        sent["value"] = value
+    await ask(request, variables.update_variable, resource, **params.named, **sent)
+    return _back(request, visitor, resource, "The variable is changed.")
+
+
+@pages.post(f"{OF_PROJECT}/{_ONE}/delete", access=MAINTAINER)
+@pages.post(f"{OF_GROUP}/{_ONE}/delete", access=OWNER)
+async def delete_variable(
+    request: web.Request, visitor: Visitor, params: OneVariable, resource: Project | Group
+) -> web.Response:
+    await ask(request, variables.delete_variable, resource, **params.named)
+    return _back(request, visitor, resource, "The variable is deleted.")
+
+
+def _sent(form: Form) -> dict[str, Any]:
+    """Return the parameters that creating and changing a variable share. References in a raw value are not expanded."""
+    return {
+        "variable_type": form.get("variable_type"),
+        "environment_scope": form.get("environment_scope") or "*",
+        "protected": form.get("protected", "false"),
+        "raw": "false" if form.get("expanded") == "true" else "true",
+        "description": form.get("description", ""),
+    }
+
+
+def _visibility(form: Form) -> dict[str, bool]:
+    visibility = form.get("visibility", "visible")
+    return {"masked": visibility == "masked", "masked_and_hidden": visibility == "hidden"}
+
+
+def _back(request: web.Request, visitor: Visitor, resource: Project | Group, text: str) -> web.Response:
+    return page.see_other(request, visitor, f"{frame.home(resource)}/-/settings/ci_cd#variables", text)

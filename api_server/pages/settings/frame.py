@@ -1,4 +1,4 @@
-"""The frame of the pages of settings: which sections a project or a group has for the visitor, and how one is shown."""
+"""The frame of the pages of settings, with a navigation of the sections that the visitor may open."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from api_server.web.routes import Role
 
 @attrs.frozen
 class Section:
-    """One page of settings; `path` follows the address of the project or the group."""
+    """A page of settings. `path` is appended to the address of the project or group."""
 
     title: str
     path: str
@@ -40,8 +40,8 @@ def home(resource: Project | Group) -> str:
 
 
 def values(request: web.Request, resource: Project | Group) -> dict[str, Any]:
-    """Return what the template of a page of settings finds: `frame`, which it extends, `resource`, `home`, its address,
-    and the `sections` that the visitor may open."""
+    """Return the values for the template of a page of settings: `frame`, the template that it extends; the `resource`
+    and `home`, its address; and the `sections` that the visitor may open."""
     is_project = isinstance(resource, Project)
     base = home(resource)
     sections = [
@@ -67,6 +67,6 @@ def answer(
     status: int = 200,
     **page_values: Any,
 ) -> web.Response:
-    """Return a page of settings, or with another `tab` one beside them."""
+    """Return a page of settings or, with another `tab`, a page with the same frame, such as the members."""
     common = values(request, resource) | {"back": page.address(request)}
     return page.answer(request, visitor, f"settings/{template}", status, **common | page_values)

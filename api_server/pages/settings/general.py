@@ -1,5 +1,4 @@
-"""`/<project>/-/edit` and `/groups/<group>/-/edit`: what a project or a group is called and who may see it; archiving,
-moving and deleting."""
+"""`/<project>/-/edit` and `/groups/<group>/-/edit`: name and visibility, archiving, moving and deleting."""
 
 from typing import Any
 
@@ -75,19 +74,19 @@ act(
 
 @attrs.frozen(kw_only=True)
 class Confirmed:
-    """`confirmation` is the full path, typed once more."""
+    """The parameters of a form that has to be confirmed: `confirmation` is the full path, typed once more."""
 
     confirmation: str = ""
 
     def check(self, resource: Project | Group) -> None:
-        """Raise 422 if it is not the path."""
+        """Raise 422 if the typed text is not the path of `resource`."""
         if self.confirmation.strip() != resource.full_path:
             raise invalid({"confirmation": [f"Type {resource.full_path} to confirm."]}, status=422)
 
 
 @pages.post(f"{OF_PROJECT}/path", access=OWNER, form_page=show_project_settings)
 async def move_project(request: web.Request, visitor: Visitor, form: Form, project: Project) -> web.Response:
-    """To another last part of the path."""
+    """Change the last part of the project's path."""
     handler = project_handlers.update_project
     moved = await page.read(request, handler, project, path=form.get("path"))
     return _moved(request, visitor, moved)
@@ -97,7 +96,7 @@ async def move_project(request: web.Request, visitor: Visitor, form: Form, proje
 async def transfer_project(
     request: web.Request, visitor: Visitor, form: Form, project: Project
 ) -> web.Response:
-    """Into another group, or one's own namespace."""
+    """Transfer the project to another group, or to the visitor's own namespace."""
     handler = project_handlers.transfer_project
     moved = await page.read(request, handler, project, namespace=form.get("namespace"))
     return _moved(request, visitor, moved)
@@ -126,7 +125,7 @@ async def show_group_settings(request: web.Request, visitor: Visitor, group: Gro
 
 @pages.post(f"{OF_GROUP}/update", access=OWNER_OF_GROUP, form_page=show_group_settings)
 async def update_group(request: web.Request, visitor: Visitor, form: Form, group: Group) -> web.Response:
-    """Its path may be another one afterwards."""
+    """Change the group, and redirect to its settings, whose address changes with its path."""
     entity = await page.read(request, group_handlers.update_group, group, **form)
     address = f"/groups/{entity['full_path']}/-/edit"
     return page.see_other(request, visitor, address, "The settings are saved.")
@@ -136,7 +135,7 @@ async def update_group(request: web.Request, visitor: Visitor, form: Form, group
 async def delete_group(
     request: web.Request, visitor: Visitor, params: Confirmed, group: Group
 ) -> web.Response:
-    """With everything in it."""
+    """Delete the group with everything in it."""
     params.check(group)
     await ask(request, group_handlers.delete_group, group)
     return page.see_other(request, visitor, "/", f"The group {group.full_path} is deleted.")

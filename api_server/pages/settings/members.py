@@ -1,4 +1,4 @@
-"""`/<project>/-/project_members` and `/groups/<group>/-/group_members`: who has which role, and who is invited."""
+"""`/<project>/-/project_members` and `/groups/<group>/-/group_members`: members, their roles, and invitations."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -43,7 +43,7 @@ class ListMembers:
 async def show_members(
     request: web.Request, visitor: Visitor, params: ListMembers, resource: Project | Group
 ) -> web.Response:
-    """Direct and inherited members, by their ids; for those who manage them also the invitations."""
+    """List direct and inherited members by id, and for visitors who manage them also the invitations."""
     query = {"page": params.page, "query": params.search or None}
     members = await page.read_list(request, member_handlers.list_all_members, resource, **query)
     ids = ",".join(str(member["id"]) for member in members.rows)
@@ -99,7 +99,7 @@ async def invite(
 
 
 async def _ids_of(request: web.Request, usernames: list[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """User names by their ids, and what is wrong with the others."""
+    """Return the user names by the ids of their users, and the problems by the names that nobody has."""
     known: dict[str, str] = {}
     problems: dict[str, str] = {}
     for name in usernames:
@@ -114,7 +114,7 @@ async def _ids_of(request: web.Request, usernames: list[str]) -> tuple[dict[str,
 async def _invited(
     request: web.Request, resource: Project | Group, sent: Mapping[str, Any], known: Mapping[str, str]
 ) -> dict[str, str]:
-    """Invite, and returns what is wrong by recipient. Raise 422 for refusals of all of them."""
+    """Invite the recipients, and return the problems by recipient. Raise 422 if all are refused."""
     try:
         answer = await page.read(request, invitations.invite, resource, **sent)
     except ApiError as refusal:

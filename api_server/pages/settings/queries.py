@@ -1,5 +1,5 @@
 # mypy: disable-error-code="empty-body"
-"""Statements of the pages of settings: what those show and the API does not."""
+"""Statements of the pages of settings, for facts that the API does not show."""
 
 import datetime
 
@@ -15,7 +15,7 @@ from api_server.state.listing import ListPage, ListQuery, Page
 
 @attrs.frozen
 class QueuedRun:
-    """A run of a mirror that waits; `scheduled_at` is None for one that begins as soon as there is room."""
+    """A queued run of a mirror. `scheduled_at` is None if it begins as soon as a worker is free."""
 
     mirror_id: int
     scheduled_at: datetime.datetime | None
@@ -28,7 +28,7 @@ class QueuedRun:
     WHERE mirrors.project_id = %(project_id)s
     """)
 async def queued_runs(database: Executor, project_id: int) -> list[QueuedRun]:
-    """The runs of the project's mirrors that wait."""
+    """Return the queued runs of the project's mirrors."""
 
 
 _DETAILS, _RUNNERS = RUNNERS["runner_details"], "SELECT runners.* FROM runners WHERE"
@@ -39,7 +39,7 @@ RUNNERS_OF_GROUP = ListQuery(_DETAILS, f"{_RUNNERS} {OF_GROUP}")
 async def list_runners(
     database: Executor, page: Page, *, project_id: int | None = None, namespace_id: int | None = None
 ) -> ListPage:
-    """Return the runners that may run the jobs of the project, or of all projects of the group, with their details."""
+    """List the runners that may run jobs of the project, or of all projects in the group, with their details."""
     if project_id is not None:
         return await RUNNERS_OF_PROJECT.read(database, page, project_id=project_id)
     return await RUNNERS_OF_GROUP.read(database, page, namespace_id=namespace_id)

@@ -1,4 +1,4 @@
-"""`/<project>/-/settings/repository`: mirrors, and which branches and tags are protected."""
+"""`/<project>/-/settings/repository`: mirrors, and the protection of branches and tags."""
 
 import re
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ pages = Pages()
 PAGE = "/{project}/-/settings/repository"
 MAINTAINER = project(Role.MAINTAINER)
 
-#: What to do about the last error of a mirror, by what its text has.
+#: What to do about the last error of a mirror, by regular expressions that its text matches.
 _REMEDIES: Final = {
     "authentication failed|permission denied|could not read username|access denied|\\b401\\b|\\b403\\b": "The target"
     " refuses the credentials: change them, or let its account write to the repository.",
@@ -47,13 +47,13 @@ _USUAL_REMEDY = "Correct the target, its address or the credentials, then sync."
 
 
 def remedy(last_error: str) -> str:
-    """One sentence or two."""
+    """Return one or two sentences about what to do."""
     text = last_error.lower()
     return next((advice for pattern, advice in _REMEDIES.items() if re.search(pattern, text)), _USUAL_REMEDY)
 
 
 def why_it_waits(mirror: Mapping[str, Any], run: QueuedRun | None) -> str:
-    """Return what happens next with a mirror, in a sentence."""
+    """Return in a sentence what happens next with the mirror."""
     if not mirror["enabled"]:
         return "It is switched off: nothing is pushed until it is switched on under Change."
     if mirror["update_status"] == "started":
@@ -88,7 +88,7 @@ async def show_repository_settings(request: web.Request, visitor: Visitor, proje
 
 
 async def _public_key(request: web.Request, project: Project, mirror: Mapping[str, Any]) -> str | None:
-    """What the target has to accept; None for a mirror that has no key."""
+    """Return the key that the target has to accept, or None if the mirror has no key."""
     if mirror["auth_method"] != "ssh_public_key":
         return None
     entity = await page.read(request, mirrors.show_public_key, project, mirror_id=str(mirror["id"]))
@@ -109,8 +109,8 @@ async def update_mirror(request: web.Request, visitor: Visitor, form: Form, proj
 
 
 def _mirror(form: Form) -> dict[str, Any]:
-    """Return the API's parameters. The API takes user name and password as a part of the URL; the form has fields for
-    them. Raise 422."""
+    """Return the API's parameters. The API takes user name and password as part of the URL, but the form has fields for
+    them. Raise 422 if the URL has no place for them, or a chosen expression is missing."""
     branches, url = form.get("branches"), str(form.get("url", "")).strip()
     sent = {
         "url": _with_credentials(url, str(form.get("user", "")), str(form.get("password", ""))),
@@ -131,7 +131,7 @@ def _mirror(form: Form) -> dict[str, Any]:
 
 
 def _with_credentials(url: str, user: str, password: str) -> str:
-    """Return the URL with the user name and the password that were typed; as it is without them. Raise 422 if it has no
+    """Return the URL with the typed user name and password, or unchanged if there are none. Raise 422 if it has no
     place for them."""
     if not (user or password):
         return url

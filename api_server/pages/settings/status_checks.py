@@ -1,5 +1,4 @@
-"""`/<project>/-/settings/merge_requests`: how merge requests are merged, and the external status checks with what was
-delivered to them."""
+"""`/<project>/-/settings/merge_requests`: rules for merging, and external status checks with their deliveries."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -47,7 +46,7 @@ async def show_merge_request_settings(
 
 
 async def _checks(request: web.Request, project: Project) -> tuple[list[dict[str, Any]], str]:
-    """Return the project's checks; without a licence for them none, and the sentence that says so."""
+    """Return the project's checks and "". If the license has no checks, return none, and a sentence that says so."""
     try:
         return await page.read(request, handlers.list_services, project, per_page=MAX_PER_PAGE), ""
     except ApiError as refusal:
@@ -57,7 +56,7 @@ async def _checks(request: web.Request, project: Project) -> tuple[list[dict[str
 
 
 async def _protected_branches(request: web.Request, project: Project) -> list[dict[str, Any]]:
-    """What a check can be limited to."""
+    """Return the branches to which a check can be limited."""
     handler = protected_ref_handlers.list_protected_branches
     branches: list[dict[str, Any]] = await page.read(request, handler, project, per_page=MAX_PER_PAGE)
     return branches
@@ -91,7 +90,7 @@ class ShowDelivery:
 async def show_check(
     request: web.Request, visitor: Visitor, params: ShowCheck, project: Project
 ) -> web.Response:
-    """One check and its deliveries, newest first."""
+    """Show a check and its deliveries, the newest first."""
     check = await page.read(request, handlers.show_service, project, check_id=params.check_id)
     query = attrs.asdict(params)
     deliveries = await page.read_list(request, handlers.list_deliveries, project, **query)
@@ -109,7 +108,7 @@ async def show_check(
 
 
 def why_it_waits(delivery: Mapping[str, Any], check: Mapping[str, Any]) -> str:
-    """Return what happens next with a delivery, in a sentence; "" for one that has arrived."""
+    """Return in a sentence what happens next with the delivery, or "" if it has arrived."""
     if delivery["status"] == "delivered":
         return ""
     if check["paused"]:
@@ -123,7 +122,7 @@ def why_it_waits(delivery: Mapping[str, Any], check: Mapping[str, Any]) -> str:
 async def show_delivery(
     request: web.Request, visitor: Visitor, params: ShowDelivery, project: Project
 ) -> web.Response:
-    """Every attempt, and what is sent."""
+    """Show a delivery with its message and all its attempts."""
     check = await page.read(request, handlers.show_service, project, check_id=params.check_id)
     ids = {"check_id": params.check_id, "delivery_id": params.delivery_id}
     delivery = await page.read(request, handlers.show_delivery, project, **ids)
@@ -146,7 +145,8 @@ async def create_check(request: web.Request, visitor: Visitor, form: Form, proje
 
 @pages.post(f"{CHECK}/update", access=MAINTAINER, form_page=show_check)
 async def update_check(request: web.Request, visitor: Visitor, form: Form, project: Project) -> web.Response:
-    """The secret stays where none is typed, and the address where its asterisks are left."""
+    """Change a check. Its secret stays if none is typed, and its address if that still has the asterisks that hide the
+    credentials."""
     check_id, sent = request.match_info["check_id"], _configuration(form)
     check = await page.read(request, handlers.show_service, project, check_id=check_id)
     if sent["external_url"] == mask_url(check["external_url"]):
@@ -156,7 +156,8 @@ async def update_check(request: web.Request, visitor: Visitor, form: Form, proje
 
 
 def _configuration(form: Form) -> dict[str, Any]:
-    """Return the API's parameters. An empty secret is none that is sent."""
+    """Return the API's parameters. An empty secret is not among them, unless the form asks to forget the present
+    one."""
     limited = form.get("applies_to") == "some"
     sent: dict[str, Any] = {
         "name": form.get("name", ""),

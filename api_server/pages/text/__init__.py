@@ -1,1 +1,1 @@
-"""Texts that people wrote, as HTML: Markdown, and source with colours, made by a child process within limits."""
+"""Texts that people wrote as HTML: Markdown and source with colours, rendered by a child process within limits."""

@@ -1,6 +1,6 @@
-"""What the child process does: read a list of tasks as JSON, and write one line of JSON for each as soon as it is done.
+"""The child process: it reads a list of tasks as JSON, and writes a line of JSON for each as soon as it is done.
 
-A text that takes too much ends the process, which leaves its line and those that follow unwritten.
+A text that exceeds the limits ends the process. The lines for this text and for those after it are then missing.
 """
 
 import resource
@@ -13,12 +13,12 @@ from api_server.pages.text import colours, markdown
 from api_server.pages.text.colours import Budget
 from api_server.pages.text.markdown import Surroundings, TooNested
 
-#: Seconds of the processor, and bytes, for all tasks together.
+#: Limits of processor time, in seconds, and of memory, in bytes, for all tasks together.
 CPU_SECONDS = 5
 MEMORY_BYTES = 384 * 2**20
-#: Of a text as HTML, in characters; what becomes longer is shown as it was written.
+#: Maximum number of characters of a text as HTML. A longer one is shown as it was written.
 MOST_HTML = 4 * 2**20
-#: What colours may take of that: seconds, and characters of source.
+#: The share of syntax colours in these limits: seconds of processor time, and characters of source.
 _COLOURS = (1.5, 512 * 1024)
 
 
@@ -32,14 +32,15 @@ def main() -> None:
 
 
 def _limit(which: int, most: int) -> None:
-    """What it was started with may be less, as a setting for all children says."""
+    """Lower a limit of the process, unless it is lower already because of the setting for all child processes."""
     _, hard = resource.getrlimit(which)
     limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
     resource.setrlimit(which, (limit, limit))
 
 
 def _done(task: dict[str, Any], budget: Budget) -> list[Any] | None:
-    """Return parts of HTML (strings, and references as lists), or the lines of a source. None: it stays as it is."""
+    """Return the parts of a text as HTML (strings, and references as lists) or the lines of a source. Return None if it
+    has to be shown as it was written."""
     if "name" in task:
         coloured = budget.coloured(task["text"], colours.lexer_of_file(task["name"], task["text"]))
         parts: list[Any] = [] if coloured is None else coloured.removesuffix("\n").split("\n")

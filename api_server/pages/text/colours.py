@@ -1,4 +1,7 @@
-"""Source with syntax colours, by Pygments. Some of its lexers take quadratic time, so what they may take is limited."""
+"""Source with syntax colours, by Pygments.
+
+Some of its lexers take quadratic time, so their time is limited.
+"""
 
 import functools
 import html
@@ -15,7 +18,7 @@ from pygments import lexers, token
 from pygments.lexer import Lexer
 from pygments.lexers.special import TextLexer
 
-#: Classes of text.css by kinds of tokens; a kind that is not here is shown as the kind that it belongs to.
+#: Classes of text.css by kinds of tokens. A kind that is not listed has the class of its parent.
 _CLASSES = {
     **dict.fromkeys([token.Keyword, token.Operator.Word, token.Name.Tag], "keyword"),
     **dict.fromkeys(
@@ -49,9 +52,9 @@ _CLASSES = {
 _OPTIONS = {"stripnl": False, "ensurenl": False}
 #: The program of `#!/usr/bin/env python3.11` is `python`.
 _INTERPRETER = re.compile(r"#![ \t]*(?:\S*/)?(?:env[ \t]+)?(?:\S*/)?([a-zA-Z]+)")
-#: Characters by which one of several languages with the same file names is chosen.
+#: Number of characters by which one of several languages with the same file names is chosen.
 _ANALYSED = 1000
-#: How often the signal comes again, if a lexer has caught the first.
+#: The interval, in seconds, at which the signal is repeated in case a lexer has caught the first one.
 _AGAIN_SECONDS = 0.05
 
 
@@ -60,14 +63,15 @@ class OutOfTime(Exception):
 
 
 class Budget:
-    """What all colours together may cost a process: seconds of the processor, and characters."""
+    """A limit for all colours of a process together: seconds of processor time, and characters."""
 
     def __init__(self, seconds: float, characters: int) -> None:
         self._seconds = seconds
         self._characters = characters
 
     def coloured(self, source: str, lexer: Lexer | None) -> str | None:
-        """Return the source as HTML, line by line. None if its language is not known or the budget does not suffice."""
+        """Return the source as HTML, with the same lines, or None if its language is not known or the budget does not
+        suffice."""
         if lexer is None or len(source) > self._characters or self._seconds <= 0:
             return None
         self._characters -= len(source)
@@ -75,7 +79,7 @@ class Budget:
             with self._timed():
                 tokens = groupby(lexer.get_tokens(source), lambda token: _class(token[0]))
                 coloured = "".join(_span(name, "".join(text for _, text in same)) for name, same in tokens)
-        except Exception:  # of any lexer with any source: then there are no colours
+        except Exception:  # any lexer may fail on some source: then there are no colours
             return None
         return coloured if coloured.count("\n") == source.count("\n") else None
 
@@ -97,7 +101,7 @@ def _class(kind: Any) -> str:
 
 
 def _span(name: str, text: str) -> str:
-    """Each line has its own element, so that the lines can be taken apart."""
+    """Return the text with its class. Each line has an element of its own, so that lines can be separated."""
     escaped = html.escape(text, quote=False)
     if not name:
         return escaped
@@ -110,7 +114,7 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
 
 @functools.cache
 def _aliases() -> dict[str, str]:
-    """Return the names of lexers by what a fence or a shebang may call them."""
+    """Return the names of lexers by all names that a fence or a shebang may use."""
     names: dict[str, str] = {}
     for _, aliases, _, _ in lexers.get_all_lexers(plugins=False):
         names |= {alias.lower(): aliases[0] for alias in aliases if alias.lower() not in names}
@@ -118,14 +122,15 @@ def _aliases() -> dict[str, str]:
 
 
 def lexer_named(language: str) -> Lexer | None:
-    """Return the lexer for the first word behind a fence, such as `python` or `yaml:.gitlab-ci.yml`."""
+    """Return the lexer for the first word after a fence, such as `python` or `yaml:.gitlab-ci.yml`, or None."""
     word = re.split(r"[\s:,;{]", language.strip().lower(), maxsplit=1)[0]
     alias = _aliases().get(word)
     return None if alias is None or alias == "text" else lexers.get_lexer_by_name(alias, **_OPTIONS)
 
 
 def lexer_of_file(name: str, source: str) -> Lexer | None:
-    """Return the lexer that fits the file's name best, then its beginning; without one, the one for its shebang."""
+    """Return the lexer whose pattern fits the file's name best; of several, the one that fits the source best. If no
+    pattern fits, return the one for the shebang, or None."""
     matching = [
         (len(pattern), aliases[0])
         for _, aliases, patterns, _ in lexers.get_all_lexers(plugins=False)

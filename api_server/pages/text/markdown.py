@@ -1,7 +1,8 @@
-"""GitLab Flavored Markdown as HTML that is safe to be shown: cmark parses it, nh3 leaves only what is allowed, and one
-pass over the result gives links and images their addresses, headings their anchors and code its colours.
+"""GitLab Flavored Markdown as HTML that is safe to show.
 
-It runs in a child process (`child.py`): some texts are made to take long, or to break what is written in C.
+cmark parses the text, and nh3 removes everything that is not allowed. Then code gets its colours, and one pass over the
+result gives links and images their addresses, and headings their anchors. All of it runs in a child process
+(`child.py`), because some texts are made to take long, or to break libraries that are written in C.
 """
 
 import html
@@ -22,9 +23,9 @@ from api_server.pages.text.colours import Budget
 
 _OPTIONS = Options.CMARK_OPT_UNSAFE | Options.CMARK_OPT_GITHUB_PRE_LANG | Options.CMARK_OPT_FOOTNOTES
 _EXTENSIONS = ("table", "autolink", "strikethrough", "tasklist")
-#: Elements within each other. nh3 takes quadratic time for them, and browsers know no more than 512.
+#: Maximum depth of nested elements. nh3 takes quadratic time for them, and browsers accept no more than 512.
 MOST_NESTED = 100
-#: Elements that end by themselves.
+#: Elements that end by themselves, and therefore do not count as nested.
 _UNNESTED = frozenset([
     "a", "p", "li", "dt", "dd", "tr", "td", "th", "thead", "tbody", "tfoot", "rt", "rp", "br", "hr", "img", "input",
     "wbr", "area", "base", "col", "embed", "link", "meta", "param", "source", "track",
@@ -38,7 +39,7 @@ _TAGS = frozenset([
     "th", "a", "img", "div", "span", "section", "details", "summary", "figure", "figcaption", "ruby", "rt", "rp",
     "wbr", "input",
 ])  # fmt: skip
-#: Elements whose content is not text of the document.
+#: Elements that are removed with their content, because that is not text of the document.
 _REMOVED = frozenset([
     "script", "style", "title", "template", "textarea", "select", "option", "iframe", "object", "embed", "applet",
     "noscript", "noembed", "noframes", "svg", "math", "audio", "video", "canvas",
@@ -59,7 +60,7 @@ _VALUES = {
     "input": {"type": {"checkbox"}},
 }
 _SCHEMES = {"http", "https", "mailto"}
-#: Of ids that people chose: no id and no name of ours begins so.
+#: The prefix of ids that people chose. No id and no name of ours begins with it.
 _ID_PREFIX = "user-content-"
 _CLEANER = nh3.Cleaner(
     tags=set(_TAGS),
@@ -71,15 +72,15 @@ _CLEANER = nh3.Cleaner(
     link_rel=None,
 )
 
-#: As nh3 writes them: attributes in double quotes, and no `<` in texts.
+#: A tag as nh3 writes it: attributes are in double quotes, and texts contain no `<`.
 _TAG = re.compile(r'<(/?)([a-z0-9]+)((?:[^"<>]++|"[^"]*+")*+)>')
 _ATTRIBUTE = re.compile(r'([a-z]+)="([^"]*)"')
 _FENCE = re.compile(r'<pre lang="([^"]*)"><code>([^<]*)</code></pre>')
-#: In these nothing is taken for a reference.
+#: Elements in whose text nothing is taken for a reference.
 _LITERAL = frozenset(["a", "code", "pre", "tt", "kbd", "samp"])
-#: Headings, and what they become: the first one of a page is the page's own.
+#: The elements that headings become. They are one level lower, because the `h1` of a page is the page's own.
 _HEADINGS = {"h1": "h2", "h2": "h3", "h3": "h4", "h4": "h5", "h5": "h6", "h6": "h6"}
-#: What may have an anchor as its first child.
+#: Elements that may have an anchor as their first child.
 _ANCHORED = frozenset(
     ["p", "li", "div", "span", "td", "th", "dd", "dt", "sup", "sub", "blockquote", "section", *_HEADINGS]
 )
@@ -88,7 +89,7 @@ _REFERENCE = re.compile(
     r"(?<![\w/!@.:-])(?:!(?P<merge_request>[1-9][0-9]{0,9})"
     r"|@(?P<user>[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,253}[A-Za-z0-9_-])?)|(?P<commit>[0-9a-f]{7,40}))(?![\w/-]|\.\w)"
 )
-#: Of one text; the others stay text.
+#: Maximum number of possible references in one text. Further ones stay plain text.
 MOST_REFERENCES = 300
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
 _OWN_RAW = re.compile(r"(.+?)/-/raw/(.+)", re.DOTALL)
@@ -98,8 +99,8 @@ _FRONT_MATTER_LIMIT = 64 * 1024
 
 @attrs.frozen
 class Surroundings:
-    """Where a text is: `project` is a full path ("" outside of projects), and relative links start in `folder` at
-    `ref`. `base_url` is the service's own."""
+    """The place of a text. `project` is a full path, or "" outside of projects. Relative links start in `folder` at
+    `ref`. `base_url` is that of the service."""
 
     base_url: str
     project: str = ""
@@ -109,20 +110,20 @@ class Surroundings:
 
 @attrs.frozen
 class Reference:
-    """What may name something: `kind` is `merge_request`, `user` or `commit`, `text` is as written, `name` without its
-    sign."""
+    """A possible reference. `kind` is `merge_request`, `user` or `commit`. `text` is as it was written, `name` is the
+    text without its sign."""
 
     kind: str
     name: str
     text: str
 
 
-#: HTML, and between it what may be references: whether they are depends on the viewer.
+#: HTML, or a possible reference: whether it becomes a link depends on the viewer.
 Part = str | Reference
 
 
 class TooNested(Exception):
-    """The elements are within each other more deeply than texts for people are."""
+    """Elements are nested more deeply than in texts for people."""
 
 
 def to_parts(text: str, at: Surroundings, budget: Budget) -> list[Part]:
@@ -134,7 +135,7 @@ def to_parts(text: str, at: Surroundings, budget: Budget) -> list[Part]:
 
 
 def _with_front_matter(text: str) -> str:
-    """GitLab shows what static sites keep in front of a text as YAML."""
+    """Return the text with its front matter (the YAML of static sites) as a block of code, as GitLab shows it."""
     if not text.startswith(("---\n", "---\r\n")):
         return text
     head = text[:_FRONT_MATTER_LIMIT]
@@ -167,20 +168,20 @@ def _coloured(fence: re.Match[str], budget: Budget) -> str:
 
 
 def anchor_of(heading: str) -> str:
-    """Return the name by which links reach a heading, as GitLab makes it from its text."""
+    """Return the name by which links reach a heading. It is derived from the heading's text as in GitLab."""
     kept = "".join(character for character in heading.strip().lower() if _in_anchor(character))
     name = re.sub("-+", "-", kept.replace(" ", "-"))
     return f"anchor-{name}" if name.isdigit() else name
 
 
 def _in_anchor(character: str) -> bool:
-    """Return whether it is `[\\p{Word}\\- ]`."""
+    """Return whether the character matches `[\\p{Word}\\- ]`."""
     category = unicodedata.category(character)
     return category[0] in "LM" or category in ("Nd", "Pc") or character in "- "
 
 
 class _Writer:
-    """Goes once through HTML that is safe, and writes it as it is shown."""
+    """One pass over safe HTML, which writes it as it is shown."""
 
     def __init__(self, at: Surroundings) -> None:
         self._at = at
@@ -189,7 +190,7 @@ class _Writer:
         self._links = 0
         self._references = 0
         self._heading: str | None = None
-        self._heading_begins = 0  # where in `_parts` its anchor comes
+        self._heading_begins = 0  # the position of its anchor in `_parts`
         self._anchors: Counter[str] = Counter()
 
     def write(self, safe: str) -> list[Part]:
@@ -248,7 +249,7 @@ class _Writer:
         self._parts.append(f"</{_HEADINGS.get(name, name)}>" + ("</div>" if name == "table" else ""))
 
     def _end_heading(self) -> None:
-        """Give the heading, whose text is known only now, its anchor."""
+        """Give the heading its anchor, which depends on its complete text."""
         self._heading = None
         parts = self._parts[self._heading_begins :]
         visible = [part.text if isinstance(part, Reference) else part for part in parts]
@@ -259,7 +260,7 @@ class _Writer:
         if self._anchors[name] > 1:
             name = f"{name}-{self._anchors[name] - 1}"
         label = f"Link to {text.strip()[:200]}"
-        # `name` is reached by links but by no script and no label, so it cannot stand in for an id of the page.
+        # Links find a `name`, but scripts and labels do not, so it cannot pose as an id of the page.
         link = _tag("a", {"class": "anchor", "name": name, "href": f"#{quote(name)}", "aria-label": label})
         self._parts[self._heading_begins] = f"{link}</a>"
 
@@ -275,7 +276,7 @@ class _Writer:
         return _tag("a", allowed)
 
     def _image(self, attributes: dict[str, str]) -> str:
-        """Return an image of a repository here, or a link to another one: pages load nothing from elsewhere."""
+        """Return an image if it is in a repository here, otherwise a link to it: pages load nothing from elsewhere."""
         source = attributes.get("src", "")
         name = unquote(posixpath.basename(re.split("[?#]", source)[0]))[:200]
         text = attributes.get("alt", "").strip() or name or "image"
@@ -294,7 +295,7 @@ class _Writer:
         return f"{_tag('a', {'href': target} | rel)}{html.escape(text)}</a>"
 
     def _image_address(self, source: str) -> str | None:
-        """Return where the service itself answers with the image; None for one elsewhere, and for SVG."""
+        """Return the address of an image on this service, or None if it is elsewhere or SVG."""
         source = _without_controls(source)
         if not source:
             return None
@@ -309,7 +310,7 @@ class _Writer:
         return f"/{_quoted(f'{project}/-/images/{self._at.ref}/{path}')}" if project else None
 
     def _target(self, url: str) -> tuple[str | None, bool]:
-        """Return the address that a link leads to (None: nowhere), and whether it is one of this service."""
+        """Return the address of a link, or None if it leads nowhere, and whether it is one of this service."""
         url = _without_controls(url)
         if not url or url.startswith("#"):
             return url.replace(f"#{_ID_PREFIX}", "#", 1) or None, True
@@ -324,7 +325,7 @@ class _Writer:
         return f"/{_quoted(f'{self._at.project}/-/{kind}/{self._at.ref}/{path}'.rstrip('/'))}{fragment}", True
 
     def _path(self, url: str) -> tuple[str, str]:
-        """Return the path that a relative URL means, without a slash at its ends, and the URL's fragment."""
+        """Return the path that a relative URL means, without slashes at its ends, and the URL's fragment with `#`."""
         before, sign, fragment = url.partition("#")
         path = unquote(before.partition("?")[0])
         start = "" if path.startswith("/") else self._at.folder
@@ -341,7 +342,7 @@ def _tag(name: str, attributes: dict[str, str]) -> str:
 
 
 def _check_box(attributes: dict[str, str]) -> str:
-    """Return a task of a list, which nobody can tick here; nothing for other fields."""
+    """Return the disabled check box of a task in a list, or "" for any other field."""
     if attributes.get("type") != "checkbox":
         return ""
     done = "checked" in attributes
@@ -350,12 +351,12 @@ def _check_box(attributes: dict[str, str]) -> str:
 
 
 def _without_controls(url: str) -> str:
-    """As browsers read it: without spaces around it, and without control characters."""
+    """Return a URL as browsers read it: without control characters, and without spaces around it."""
     return re.sub(r"[\x00-\x1f\x7f]", "", url).strip()
 
 
 def _is_elsewhere(url: str) -> bool:
-    """Return whether it has a scheme or a host; browsers take `\\` for `/`."""
+    """Return whether a URL has a scheme or a host. Browsers take `\\` for `/`."""
     return _SCHEME.match(url) is not None or url.replace("\\", "/").startswith("//")
 
 
@@ -369,7 +370,7 @@ def _quoted(path: str) -> str:
 
 
 def joined(parts: Sequence[Part]) -> list[str | list[str]]:
-    """Return the parts for JSON: as few strings as there can be, and references as lists."""
+    """Return the parts for JSON: as few strings as possible, and references as lists."""
     result: list[str | list[str]] = []
     strings: list[str] = []
     for part in parts:

@@ -1,5 +1,7 @@
-"""Markdown and source as pages show them: made once by a child process, kept by content, and joined with links to what
-this viewer may see. What takes too much, of time, memory or size, is shown as it was written.
+"""Markdown and source as pages show them.
+
+A child process renders each text once. The result is cached by content, and completed with links to whatever the text
+names and this viewer may see. A text that takes too much time or memory, or is too large, is shown as it was written.
 """
 
 import asyncio
@@ -33,23 +35,23 @@ from api_server.web.errors import ApiError
 from api_server.web.routes import caller_or_stranger
 from common.concurrency import TooBusy
 
-#: Bytes of a text that is shown as Markdown, and of a source with colours.
+#: Maximum size of a text that is shown as Markdown, and of a source that is shown with colours.
 MOST_MARKDOWN = 2**20
 MOST_SOURCE = 256 * 1024
-#: Of the results that are kept, in characters.
+#: Size of the cache of results, in characters.
 _KEPT = 16 * 2**20
-#: Seconds that a page waits for a child, on however busy a machine; its processor time is limited by itself.
+#: Seconds that a page waits for a child, however busy the machine is. The child's processor time has its own limit.
 _TIMEOUT = 15.0
-#: So often a child is started anew behind a text that has ended one.
+#: Maximum number of children for one page: after a text that ends its child, another one goes on with the next text.
 _MOST_CHILDREN = 3
-#: How many things of each kind the texts of a page may name, for one statement or walk each.
+#: Maximum number of users, of merge requests and of commits that the texts of a page can link to.
 _MOST_NAMED = 100
 _ROOT = str(Path(__file__).parents[3])
 _PROGRAM = (
     "import sys; sys.path.insert(0, sys.argv[1]); from api_server.pages.text import child; child.main()"
 )
 
-#: Strings of HTML, and `[kind, name, text]` of what may be references. None: the text stays as it is.
+#: Strings of HTML, and `[kind, name, text]` for possible references. None: the text is shown as it was written.
 Parts = list[str | list[str]] | None
 
 RENDERED = Key[LRUCache[bytes, Parts]]("rendered_texts")
@@ -71,10 +73,11 @@ async def markdown(
     ref: str = "",
     folder: str = "",
 ) -> list[markupsafe.Markup]:
-    """Return each of the texts as HTML, with its own element around it; "" for one that is empty.
+    """Return each of the texts as HTML, with its own element around it, or "" if it is empty.
 
-    They are texts of `project`, in whose default branch (or `folder` at `ref`) their relative links start. What they
-    name is linked if the visitor may see it. Call it once for all texts of a page.
+    The texts belong to `project`. Their relative links start in `folder` at `ref`, or at the root of the default
+    branch. Users, merge requests and commits that they name are linked if the visitor may see them. Call this once for
+    all texts of a page.
     """
     base_url = context.services(request).settings.base_url
     at = Surroundings(base_url)
@@ -88,7 +91,7 @@ async def markdown(
 
 
 async def coloured_lines(request: web.Request, name: str, source: str) -> list[markupsafe.Markup] | None:
-    """Return the lines of a file as HTML with syntax colours; None if there are none for it."""
+    """Return the lines of a file as HTML with syntax colours, or None if there are no colours for it."""
     (parts,) = await _done(request, [{"text": source, "name": name}], MOST_SOURCE)
     return None if parts is None else [markupsafe.Markup(part) for part in parts]  # noqa: S704 (of the child)
 
@@ -96,7 +99,8 @@ async def coloured_lines(request: web.Request, name: str, source: str) -> list[m
 def _rendered(
     text: str, parts: Parts, links: Mapping[tuple[str, str], markupsafe.Markup]
 ) -> markupsafe.Markup:
-    """A section ends whatever the text has begun: an `<li>` in it is none of a list around it."""
+    """Return a text as HTML in a section, at whose end all elements of the text end: an `<li>` in it cannot belong to a
+    list around it."""
     if not text.strip():
         return markupsafe.Markup("")
     if parts is None:
@@ -111,7 +115,7 @@ def _rendered(
 
 
 async def _done(request: web.Request, tasks: Sequence[Mapping[str, Any]], most: int) -> list[Parts]:
-    """Return what each task gives, as far as possible what is kept of it."""
+    """Return the result of each task, from the cache if it is there."""
     services = context.services(request)
     kept = services[RENDERED]
     keys = [hashlib.sha256(orjson.dumps(task)).digest() for task in tasks]
@@ -121,7 +125,7 @@ async def _done(request: web.Request, tasks: Sequence[Mapping[str, Any]], most: 
         for key, task in zip(keys, tasks, strict=True)
         if key not in done and task["text"].strip() and len(task["text"]) <= most
     }
-    with suppress(TooBusy, ApiError):  # of a server that has no time for it now
+    with suppress(TooBusy, ApiError):  # if the service is too busy, the texts are shown as they were written
         for _ in range(_MOST_CHILDREN):
             if not new:
                 break
@@ -129,7 +133,7 @@ async def _done(request: web.Request, tasks: Sequence[Mapping[str, Any]], most: 
                 results, in_time = await _run_child(list(new.values()))
             fresh = dict(zip(new, results, strict=False))
             if len(fresh) < len(new) and in_time:
-                fresh[list(new)[len(fresh)]] = None  # at which the child has ended
+                fresh[list(new)[len(fresh)]] = None  # the text that has ended the child
             done |= fresh
             kept.update(fresh)
             new = {key: task for key, task in new.items() if key not in fresh} if in_time else {}
@@ -137,8 +141,8 @@ async def _done(request: web.Request, tasks: Sequence[Mapping[str, Any]], most: 
 
 
 async def _run_child(tasks: Sequence[Mapping[str, Any]]) -> tuple[list[Parts], bool]:
-    """Return the results of the first tasks, of all that were done before one used up what there was for them; and
-    whether that was so, and not that this machine is too busy."""
+    """Return the results of the tasks that were done before the child ended, and whether it ended in time. If it did
+    and results are missing, the first task without one has exceeded the limits; otherwise this machine is too busy."""
     output = bytearray()
     command = [sys.executable, "-I", "-c", _PROGRAM, _ROOT]
     async with start_program(
@@ -155,7 +159,7 @@ async def _run_child(tasks: Sequence[Mapping[str, Any]]) -> tuple[list[Parts], b
 async def _links(
     request: web.Request, visitor: Visitor, project: Project | None, named: Iterable[list[str]]
 ) -> dict[tuple[str, str], markupsafe.Markup]:
-    """Return links to those that exist and that the visitor may see: by one statement for each kind."""
+    """Return links to those of the named things that exist and that the visitor may see, by kind and name."""
     names: dict[str, dict[str, str]] = {"merge_request": {}, "user": {}, "commit": {}}
     for kind, name, text in named:
         if len(names[kind]) < _MOST_NAMED:

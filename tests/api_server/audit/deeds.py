@@ -16,8 +16,8 @@ from api_server.state.secrets import digest
 from api_server.status_checks.dispatcher import DISPATCHER
 from api_server.web.context import SERVICES
 from forgelet.command_line import forgelet
+from tests.api_server.audit.conftest import MAKE_OLD_MONTH
 from tests.api_server.audit.things import Things
-from tests.api_server.audit.trail import MAKE_OLD_MONTH
 from tests.api_server.status_checks.receiver import answer, running_receiver
 from tests.support.browser import PASSWORD, Browser, browsing
 

@@ -16,8 +16,7 @@ import pytest
 from api_server.audit import queries
 from api_server.state.audit_trail import INSTANCE, Entity
 from api_server.state.listing import Page
-from tests.api_server.audit.conftest import RecordEvent
-from tests.api_server.audit.trail import new_group
+from tests.api_server.audit.conftest import RecordEvent, new_group
 from tests.support.forge import Forge, Person, SharedForges, new_name
 from tests.support.plans import nodes
 

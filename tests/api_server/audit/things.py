@@ -1,16 +1,21 @@
-"""What a change in the table needs, made when it is asked for by its name: the `{project}` of a path."""
+"""The changes of changes.yml, and what they need, made when it is asked for by its name: the `{project}` of a path."""
 
+import json
 import re
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import attrs
+import yaml
 
 from tests.support.browser import PASSWORD
-from tests.support.ci import CiProject, ci_project, eventually, give_log
+from tests.support.ci import CiProject, ci_project, give_log
 from tests.support.forge import Client, Forge, Person, new_name
 from tests.support.invitations import page_of
 from tests.support.merge_requests import new_project, open_merge_request
 from tests.support.runner import Runner, RunningJob, a_runner
+from tests.support.waiting import until
 
 _NAME = re.compile(r"{(\w+)}")
 ARTIFACTS = "build:\n  script: echo\n  artifacts: {paths: [out.txt]}\n"
@@ -134,7 +139,7 @@ class Things:
             await self.forge.execute(HURRY)
             return bool(await self.forge.database.value(IS_RECORDED, event_type=event_type))
 
-        await eventually(is_recorded, seconds=20)
+        await until(is_recorded, seconds=20)
 
     async def make_project_bot(self) -> Client:
         return await self._bot("/projects/{project}/access_tokens")
@@ -289,3 +294,38 @@ class Things:
     async def make_delivery(self) -> int:
         path = await self.fill("/projects/{repository}/external_status_checks/{asked}/deliveries")
         return int((await self.forge.root.get(path)).body[0]["id"])
+
+
+@attrs.frozen
+class Change:
+    """A row of changes.yml: a request of `by`, or of root, and the types of exactly those events that it writes."""
+
+    request: str
+    events: tuple[str, ...] = attrs.field(converter=lambda names: tuple(sorted(names.split())))
+    body: dict[str, Any] = attrs.Factory(dict)
+    case: str = ""
+    by: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.request}: {self.case}" if self.case else self.request
+
+    async def made(self, things: Things) -> AsyncIterator[None]:
+        """Yields once, when all is there and only the request itself has not been made."""
+        client: Client = await things.get(self.by) if self.by else things.forge.root
+        method, _, path = (await things.fill(self.request)).partition(" ")
+        body = await things.fill(self.body)
+        yield
+        answer = await client.request(method, path, json=body)
+        assert answer.status in (200, 201, 202, 204), answer
+
+
+CHANGES = [
+    Change(*json.loads(row.replace("<source>", source)))
+    for row in map(json.dumps, yaml.safe_load(Path(__file__).with_name("changes.yml").read_text()))
+    for source in (("group", "project") if "<source>" in row else ("",))
+]
+
+
+def shape(route: str) -> str:
+    """A route or a request, without the names of its parameters."""
+    return re.sub(r"{[^{}]*(?:{[^{}]*}[^{}]*)?}", "{}", route)

@@ -4,9 +4,8 @@ import contextlib
 import os
 import re
 import shutil
-import subprocess
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 from api_server.git.errors import StorageUnavailableError, storing
 from api_server.git.processes import run
 from api_server.git.repositories import open_repository
+from tests.support.disks import small_disk
 from tests.support.folders import files_below
 from tests.support.forge import Client, Forge, Person, running_forge
 from tests.support.git_client import Git, git_url
@@ -24,19 +24,6 @@ from tests.support.server_process import ServerProcess, server_process
 
 Json = dict[str, Any]
 FULL = (503, {"message": "503 Service Unavailable"}, "5")
-
-
-@contextlib.contextmanager
-def small_disk(folder: Path) -> Iterator[Path]:
-    """Of 4 MiB."""
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m,mode=700", "tmpfs", str(folder)]
-    if os.geteuid() or subprocess.run(mount, check=False, capture_output=True).returncode:
-        pytest.skip("only root may mount a small disk, where mounting is allowed")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 @attrs.frozen
@@ -75,8 +62,8 @@ class Full:
 async def on_small_disk(
     database_of_module: str, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Forge]:
-    with small_disk(tmp_path_factory.mktemp("small") / "disk") as disk:
-        data = disk / "data"
+    with small_disk(tmp_path_factory.mktemp("small") / "disk", 4) as disk:
+        data = disk.path / "data"
         data.mkdir()
         async with running_forge(database_of_module, data, disk_reserve=0, work=False) as forge:
             yield forge

@@ -18,6 +18,7 @@ from api_server.web.context import SERVICES
 from api_server.web.routes import Role
 from tests.support.forge import Forge, Person
 from tests.support.git_client import Git, git_url, push_files
+from tests.support.processes import children_of, runs
 from tests.support.raw_push import NO_COMMIT, commands, pack_of, processes, send_push, until_git_runs
 from tests.support.waiting import until, until_somebody_waits
 
@@ -195,18 +196,7 @@ async def hold_alone(transaction: Transaction, name: str) -> None:
 
 async def _until_no_hook_of(git: int) -> None:
     """Until the hook has heard the verdict, and ended."""
-    await until(lambda: all(_state(child) == "Z" for child in _children(git)))
-
-
-def _children(process: int) -> list[str]:
-    return Path(f"/proc/{process}/task/{process}/children").read_text().split()
-
-
-def _state(process: str) -> str:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return "Z"
+    await until(lambda: not any(map(runs, children_of(git))))
 
 
 async def test_a_push_is_refused_where_the_server_cannot_judge_it(pushing: Pushing) -> None:

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api_server.invitations import changes
-from api_server.invitations.changes import KEPT_UNANSWERED, clear_away, queue_reminders
-from api_server.invitations.mails import mail_invitation
+from api_server.invitations.changes import KEPT_UNANSWERED, clear_away, invitation_mail, queue_reminders
 from api_server.outbound import mail
 from api_server.outbound.mail import Letter, compose_message, is_address
 from api_server.settings import Settings
@@ -201,7 +200,7 @@ def test_texts_that_are_no_address(text: str) -> None:
 
 
 async def test_an_invitation_taken_back_is_not_mailed(postal_forge: Forge, mailbox: Mailbox) -> None:
-    await mail_invitation(postal_forge.server.app[SERVICES], 987654321, 0)
+    await invitation_mail(postal_forge.server.app[SERVICES], 987654321, 0)
     assert not [message for message in mailbox.messages if "987654321" in message["Message-ID"]]
 
 

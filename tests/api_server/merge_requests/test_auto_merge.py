@@ -14,11 +14,11 @@ from api_server.merge_requests import merging as merge
 from api_server.web.context import SERVICES
 from api_server.web.routes import Role
 from tests.api_server.merge_requests.conftest import Proposed
-from tests.support.ci import ONE_JOB, eventually, happen, run
+from tests.support.ci import ONE_JOB, happen, run
 from tests.support.forge import Forge, Person, SharedForges
 from tests.support.merge_requests import commit, head_of, new_project, open_merge_request
 from tests.support.rights import stopped_before_acting
-from tests.support.waiting import until_somebody_waits
+from tests.support.waiting import until, until_somebody_waits
 
 ALL_ARE_MADE = """
     SELECT NOT EXISTS (SELECT FROM procrastinate_jobs
@@ -29,7 +29,7 @@ ALL_ARE_MADE = """
 async def under_way(proposed: Proposed) -> int:
     """The id of the one job of the head's pipeline, where no other one is still to be made."""
     pipeline = await proposed.project.pipeline(ONE_JOB)
-    await eventually(lambda: proposed.project.forge.database.value(ALL_ARE_MADE))
+    await until(lambda: proposed.project.forge.database.value(ALL_ARE_MADE))
     return int((await proposed.project.jobs(pipeline))["build"]["id"])
 
 

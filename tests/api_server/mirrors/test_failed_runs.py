@@ -4,11 +4,9 @@ tried again."""
 import asyncio
 import copy
 import os
-import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +23,7 @@ from tests.api_server.mirrors.repositories import MAIN, BareRepository
 from tests.api_server.mirrors.service import Mirrored, failures, mails, text_of, with_credentials
 from tests.api_server.mirrors.targets import Http, command_lines_with, hold_answers
 from tests.support.clock import MovedClock
+from tests.support.disks import small_disk
 from tests.support.forge import Forge, running_forge
 from tests.support.server_process import server_process
 from tests.support.waiting import until
@@ -136,10 +135,8 @@ async def test_a_failure_of_the_service_itself_fails_the_mirror_at_once(
 async def test_a_target_whose_disk_is_full_is_told_in_its_words(
     working: Forge, tmp_path: Path, http_target: Http
 ) -> None:
-    with _small_disk(http_target[0].root / "full") as mounted:
-        if isinstance(mounted, str):
-            pytest.skip(mounted)
-        target = BareRepository.create(mounted / "target.git")
+    with small_disk(http_target[0].root / "full", 1) as disk:
+        target = BareRepository.create(disk.path / "target.git")
         mirrored = await Mirrored.create(
             working, with_credentials(http_target[1].replace("/target.git", "/full/target.git"))
         )
@@ -154,20 +151,6 @@ async def test_a_target_whose_disk_is_full_is_told_in_its_words(
         assert shown["update_status"] == "to_retry"
         assert "No space left on device" in shown["last_error"]
         assert target.refs() == {}
-
-
-@contextmanager
-def _small_disk(folder: Path) -> Iterator[Path | str]:
-    """A file system of one megabyte; a word instead where this user cannot mount one."""
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
-    if shutil.which("mount") is None or subprocess.run(command, capture_output=True).returncode:
-        yield "only somebody who may mount file systems can try a full disk"
-        return
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 async def test_a_run_that_was_cut_off_is_made_again(

@@ -46,9 +46,9 @@ from tests.api_server.mirrors.lfs_servers import (
 from tests.api_server.mirrors.repositories import BareRepository
 from tests.api_server.mirrors.service import new_mirror, with_credentials
 from tests.api_server.mirrors.targets import BASIC, PASSWORD, Http
-from tests.support.ci import eventually
 from tests.support.forge import Forge
 from tests.support.git_client import git_url
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -184,7 +184,7 @@ async def test_what_git_lfs_pushes_here_git_lfs_fetches_from_the_mirror(
         path = f"/projects/{here['id']}/remote_mirrors/{mirror['id']}"
         return bool((await alice.api.get(path)).body["update_status"] == "finished")
 
-    assert await eventually(finished)
+    assert await until(finished)
     copy = await clone(forge, tmp_path / "copy", there["path_with_namespace"], bob)
     await copy("pull", "--quiet", "origin", "main")
     assert (tmp_path / "copy" / "a.bin").read_bytes() == TWO

@@ -13,7 +13,7 @@ import pytest
 from api_server.accounts import user_queries
 from api_server.invitations import queries
 from api_server.namespaces.access_tokens import KEPT_DAYS
-from tests.api_server.namespaces.scene import WANTED, Scene, events, refused
+from tests.api_server.namespaces.conftest import WANTED, Scene, events, refused
 from tests.support.browser import browsing
 from tests.support.clock import forge_with_clock
 from tests.support.forge import Forge, new_name

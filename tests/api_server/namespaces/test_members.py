@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from api_server.namespaces import members
 from api_server.web.routes import Role
-from tests.api_server.namespaces.scene import events
+from tests.api_server.namespaces.conftest import events
 from tests.support.forge import Client, Forge, Person, new_name
 
 YESTERDAY = str(datetime.datetime.now(datetime.UTC).date() - datetime.timedelta(days=1))

@@ -18,11 +18,12 @@ from api_server.state.database import Database, Transaction
 from api_server.web.context import SERVICES
 from api_server.web.routes import Role
 from scripts.bench.filling import fill_jobs as fill
-from tests.support.ci import ci_project, eventually
+from tests.support.ci import ci_project
 from tests.support.forge import Answer, Client, Forge, Person, new_name
 from tests.support.git_client import Git, git_url
 from tests.support.merge_requests import open_merge_request
 from tests.support.purges import Told
+from tests.support.waiting import until
 
 Json = dict[str, Any]
 #: The three ways in which a project is removed.
@@ -70,7 +71,7 @@ async def test_a_project_leaves_an_event_and_nothing_on_disk(forge: Forge, way: 
     async def is_gone() -> bool:
         return not repositories.exists(project["id"])
 
-    await eventually(is_gone)
+    await until(is_gone)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -188,7 +189,7 @@ async def test_a_removal_waits_for_none_of_the_jobs_that_have_finished(forge: Fo
     async def nothing_is_left() -> bool:
         return not await forge.database.value(LEFT, id=project_id)
 
-    await eventually(nothing_is_left)
+    await until(nothing_is_left)
 
 
 async def test_a_running_job_ends_with_its_project(forge: Forge) -> None:

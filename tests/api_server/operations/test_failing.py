@@ -4,7 +4,7 @@ and in metrics."""
 import asyncio
 import html
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Callable, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from tests.support.ci import ci_project
 from tests.support.clock import MovedClock
 from tests.support.forge import Forge
 from tests.support.runner import a_runner
+from tests.support.waiting import until
 
 OF_DATABASE = {"forgelet_jobs", "forgelet_queue_tasks", "forgelet_failing", "forgelet_mirrors"}
 
@@ -119,12 +120,6 @@ async def test_tasks_of_another_version_are_counted(new_forge: Any) -> None:
         assert metrics["forgelet_queue_failed_tasks", "send_mail"] == 0
 
 
-async def eventually(look: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(20):
-        while not await look():
-            await asyncio.sleep(0.05)
-
-
 @pytest.fixture
 async def scene(new_forge: Callable[..., Any], tmp_path: Path) -> AsyncIterator[Scene]:
     async with failing_scene(new_forge, tmp_path) as scene:
@@ -140,13 +135,13 @@ async def test_each_part_that_fails_is_seen_with_its_reason(scene: Scene) -> Non
         found = {one.kind: one.reason for one in await scene.failing()}
         return expected <= found.keys() and found["task"].startswith("2 ")
 
-    await eventually(are_seen)
+    await until(are_seen)
 
     async def are_counted() -> bool:
         shown = await metrics_of(scene.forge)
         return {kind for kind in KINDS if shown["forgelet_failing", kind]} == expected
 
-    await eventually(are_counted)
+    await until(are_counted)
     found = {one.kind: one for one in await scene.failing()}
     assert list(found) == [kind for kind in KINDS if kind in expected], "what stops most comes first"
     assert (found["store"].name.split(" ")[0], found["store"].reason) == (
@@ -182,7 +177,7 @@ async def test_each_failure_is_one_line_that_says_what_and_why(scene: Scene) -> 
             and tasks == {"send_mail", "of_another_version"}
         )
 
-    await eventually(are_told)
+    await until(are_told)
     delivery = _deliveries(scene)[0]
     assert (delivery["host"], delivery["attempt"]) == ("127.0.0.1", 1)
     assert delivery["reason"] == "No connection: Connection refused"
@@ -215,9 +210,9 @@ async def test_what_works_again_is_not_listed_any_more(scene: Scene) -> None:
         return not await fails()
 
     scene.store.rename(elsewhere)
-    await eventually(fails)
+    await until(fails)
     elsewhere.rename(scene.store)
-    await eventually(works)
+    await until(works)
     assert "a part works again" in [line["event"] for line in scene.lines]
 
 
@@ -231,7 +226,7 @@ async def test_work_that_keeps_ending_is_listed(scene: Scene) -> None:
     background = scene.forge.server.app[SERVICES].background
     background.start("tape", ends)
     await ended.wait()
-    await eventually(lambda: _is_down(scene, "tape"))
+    await until(lambda: _is_down(scene, "tape"))
     await background.finish("tape", 0)
 
 
@@ -304,13 +299,13 @@ async def test_what_fails_is_told_everywhere_and_what_works_again_nowhere(
         async def all_fail() -> bool:
             return {one.kind for one in await scene.failing()} == kinds
 
-        await eventually(all_fail)
+        await until(all_fail)
 
         async def are_counted() -> bool:  # figures are as good as new for five seconds
             metrics = await metrics_of(scene.forge)
             return all(metrics["forgelet_failing", kind] for kind in kinds)
 
-        await eventually(are_counted)
+        await until(are_counted)
         page, told = await _page(browser), await _doctor(scene)
         for one in await scene.failing():
             assert one.reason in page, one
@@ -328,7 +323,7 @@ async def test_what_fails_is_told_everywhere_and_what_works_again_nowhere(
                 SEEN_KINDS
             )
 
-        await eventually(are_gone)
+        await until(are_gone)
         page, told = await _page(browser), await _doctor(scene)
         assert "its folder is gone" not in page + "".join(told)
         assert "of_another_version" not in page + "".join(told)

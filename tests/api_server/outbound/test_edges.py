@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from api_server.outbound import edge_queries, edges
+from api_server.outbound import edges, queries
 from api_server.outbound.edges import EDGES, EdgeApi
 from api_server.settings import Settings
 from api_server.state.database import connect
@@ -266,7 +266,7 @@ async def test_servers_that_start_at_the_same_moment_know_all_edges(new_database
             for _ in range(2)
         ]
         async with one._database.transaction() as transaction:
-            await edge_queries.list_them(transaction, [edge.url], one._database.now)
+            await queries.list_them(transaction, [edge.url], one._database.now)
             starting = asyncio.ensure_future(other.list_own())
             await until_somebody_waits(one._database)
         await starting

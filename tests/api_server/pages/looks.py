@@ -1,4 +1,4 @@
-"""The pages that are looked at in a browser: each part enters its own, and makes in a scene what they show."""
+"""The pages that are looked at in a browser, and what makes in a scene what they show."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal
@@ -6,17 +6,115 @@ from typing import Any, Literal
 import attrs
 
 from api_server.accounts import email_queries, emails, password_queries, passwords
+from api_server.operations import figures
+from api_server.state.queue import enqueue
 from api_server.state.secrets import PASSWORD_RESET_TOKEN, digest, new_token
 from api_server.web.context import SERVICES
-from tests.api_server.pages.admin import looked_at
+from api_server.web.routes import Role
 from tests.api_server.pages.ci.conftest import CONFIG, LOG, handed_out
-from tests.api_server.pages.settings import looked_at as settings_looked_at
 from tests.support.browser import PASSWORD, sign_in_link
 from tests.support.ci import CiProject, bring
 from tests.support.forge import Forge, Person
 from tests.support.invitations import page_of
-from tests.support.merge_requests import open_merge_request
+from tests.support.merge_requests import new_project, open_merge_request
+from tests.support.ports import free_port
 from tests.support.zips import archive
+
+ADMINISTRATORS_PATHS = [
+    "/admin", "/admin/users", "/admin/users?search=nobody-is-called-so", "/admin/tokens", "/admin/runners",
+    "/admin/projects", "/admin/mirrors", "/admin/deliveries", "/admin/deliveries/{delivery}", "/admin/edges",
+    "/admin/audit_events", "/admin/background_tasks", "/admin/background_tasks?status=todo", "/admin/settings",
+]  # fmt: skip
+_DELIVERIES = "SELECT max(id) FROM status_check_deliveries"
+
+
+async def administrators_things(forge: Forge, things: dict[str, Any]) -> None:
+    """A mirror and a receiver that do not answer, a runner that was never there, a task that nobody knows, figures of
+    three minutes. Nothing waits until all of that has failed: pages have to be readable in all states."""
+    owner, nobody = things["_owner"], f"http://127.0.0.1:{free_port()}"
+    project = await new_project(forge, owner)
+    allowed = {"outbound_local_requests_whitelist": ["127.0.0.1"]}
+    assert (await forge.root.put("/application/settings", allowed)).status == 200
+    mirror = {"url": f"{nobody}/a-target-with-quite-a-long-name/and-a-path-of-its-own.git", "enabled": True}
+    assert (await owner.api.post(f"/projects/{project['id']}/remote_mirrors", mirror)).status == 201
+    check = {"name": "Quality assurance", "external_url": nobody}
+    assert (await owner.api.post(f"/projects/{project['id']}/external_status_checks", check)).status == 201
+    await open_merge_request(owner, project)
+    things["delivery"] = await forge.database.value(_DELIVERIES)
+    runner = {"runner_type": "instance_type", "description": "builder", "tag_list": "linux,docker"}
+    assert (await forge.root.post("/user/runners", runner)).status == 201
+    async with forge.database.transaction() as transaction:
+        await enqueue(transaction, "of_another_version", words="x" * 300)
+    await figures.keep_sample(forge.database, dict.fromkeys(figures.SAMPLE_NAMES, 3.0))
+
+
+SETTINGS_PATHS = [
+    "/{project}/-/audit_events",
+    "/{project}/-/audit_events?event_type=none",
+    "/groups/{group}/-/audit_events",
+    "/{project}/-/project_members",
+    "/groups/{group}/-/group_members",
+    "/{project}/-/edit",
+    "/groups/{group}/-/edit",
+    "/{project}/-/settings/repository",
+    "/{project}/-/settings/ci_cd",
+    "/{project}/-/settings/ci_cd?reveal=true",
+    "/groups/{group}/-/settings/ci_cd",
+    "/{project}/-/jobs/{stuck_job}",
+    "/{project}/-/pipelines/{stuck_pipeline}",
+    "/{project}/-/settings/merge_requests",
+    "/{project}/-/settings/merge_requests/status_checks/{check}",
+    "/{project}/-/settings/merge_requests/status_checks/{check}/deliveries/{check_delivery}",
+]
+_DELIVERY = "SELECT max(id) FROM status_check_deliveries WHERE check_id = %(check_id)s"
+
+
+async def settings(forge: Forge, things: dict[str, Any]) -> None:
+    """Members and invitations, mirrors of both kinds, protected refs."""
+    owner = things["_owner"]
+    project = (await owner.api.get(f"/projects/{things['project'].replace('/', '%2F')}")).body
+    url = f"/projects/{project['id']}"
+    await forge.new_member(project["id"], Role.DEVELOPER, "devon")
+    await forge.new_member(project["id"], Role.MAINTAINER, "mary-with-quite-a-long-user-name")
+    for path in (f"{url}/invitations", f"/groups/{project['namespace']['id']}/invitations"):
+        invited = {"email": "someone.new@example.org", "access_level": 30, "expires_at": "2999-12-31"}
+        assert (await owner.api.post(path, invited)).status == 201
+    nobody = f"http://127.0.0.1:{free_port()}"
+    for target in (
+        {"url": f"{nobody}/target.git", "enabled": True},
+        {"url": "ssh://git@198.51.100.7/team/copy.git", "auth_method": "ssh_public_key", "enabled": False},
+    ):
+        assert (await owner.api.post(f"{url}/remote_mirrors", target)).status == 201
+    for branch in ("main", "release/*"):
+        assert (await owner.api.post(f"{url}/protected_branches", {"name": branch})).status in (201, 409)
+    assert (await owner.api.post(f"{url}/protected_tags", {"name": "v*"})).status == 201
+    variables = [
+        {"key": "DEPLOY_TOKEN", "value": "not-to-be-seen", "masked": True, "protected": True},
+        {"key": "A_FILE", "value": "x" * 300, "variable_type": "file", "environment_scope": "review/*"},
+        {
+            "key": "NEVER",
+            "value": "shown-to-nobody",
+            "masked_and_hidden": True,
+            "description": "Of the registry",
+        },
+    ]
+    for path in (f"{url}/variables", f"/groups/{project['namespace']['id']}/variables"):
+        for variable in variables:
+            assert (await owner.api.post(path, variable)).status == 201
+    assert (await owner.api.post(f"{url}/triggers", {"description": "Nightly"})).status == 201
+    other = (await owner.api.get(f"/projects/{things['empty'].replace('/', '%2F')}")).body
+    allowed = {"target_project_id": other["id"]}
+    assert (await owner.api.post(f"{url}/job_token_scope/allowlist", allowed)).status == 201
+    allowed = {"target_group_id": project["namespace"]["id"]}
+    assert (await owner.api.post(f"{url}/job_token_scope/groups_allowlist", allowed)).status == 201
+    waits = "build:\n  script: make\n  tags: [macos]\n"
+    waiting = CiProject(forge, project["id"], project["path_with_namespace"], owner)
+    things["stuck_pipeline"] = (pipeline := await waiting.pipeline(waits, branch="stuck"))["id"]
+    things["stuck_job"] = (await waiting.jobs(pipeline))["build"]["id"]
+    checks = (await owner.api.get(f"{url}/external_status_checks")).body
+    things["check"] = checks[0]["id"]
+    things["check_delivery"] = await forge.database.value(_DELIVERY, check_id=things["check"])
+
 
 #: What the addresses of pages name: `{project}` is the full path of a project, and so on.
 Things = dict[str, Any]
@@ -162,8 +260,8 @@ LOOKS: list[Look] = [
     Look("/nobody-has-this", "owner", 404),
     Look("/admin/application_settings/repository", "owner", 403),
     Look("/admin/application_settings/repository", "boss"),
-    *(Look(path, "boss") for path in looked_at.PATHS),
-    *(Look(path) for path in settings_looked_at.PATHS),
+    *(Look(path, "boss") for path in ADMINISTRATORS_PATHS),
+    *(Look(path) for path in SETTINGS_PATHS),
     Look("/{project}/-/settings/repository", status=400, refused="/{project}/-/settings/repository/mirrors"),
     Look("/{project}/-/project_members", status=422, refused="/{project}/-/project_members/invite"),
 ]
@@ -298,6 +396,6 @@ async def mailed_links(forge: Forge, things: Things) -> None:
 _JOBS = {"job": "compile", "failed_job": "lint", "manual_job": "release"}
 #: In the order in which they are made.
 SCENES: list[Scene] = [
-    people, repositories, pipelines, long_names, looked_at.administrators_things, settings_looked_at.settings,
+    people, repositories, pipelines, long_names, administrators_things, settings,
     mailed_links,
 ]  # fmt: skip

@@ -3,7 +3,6 @@
 import base64
 import re
 from collections.abc import AsyncIterator
-from html import unescape
 from typing import Any
 from urllib.parse import quote
 
@@ -62,10 +61,6 @@ async def browser(scene: Scene) -> AsyncIterator[Browser]:
         yield opened
 
 
-def words(browser: Browser) -> str:
-    return " ".join(unescape(re.sub(r"<[^>]+>", " ", browser.text)).split())
-
-
 async def test_a_file_is_written_and_stands_on_the_branch(browser: Browser, scene: Scene) -> None:
     await browser.get(f"{scene.path}/tree/main")
     assert f'href="{scene.path}/new/main"' in browser.text
@@ -77,7 +72,7 @@ async def test_a_file_is_written_and_stands_on_the_branch(browser: Browser, scen
     assert await scene.last_message() == "Add ü & b.md"
     await browser.get(f"{scene.path}/new/main/docs")
     await browser.send(f"{scene.path}/create/main/docs", **sent | {"content": "other <text>"})
-    assert (browser.status, "already exists" in words(browser)) == (400, True)
+    assert (browser.status, "already exists" in browser.words) == (400, True)
     assert ">\nother &lt;text&gt;</textarea>" in browser.text
     await browser.send(f"{scene.path}/create/main/docs", **sent | {"file_name": "../x"})
     assert browser.status == 400
@@ -126,7 +121,7 @@ async def test_whoever_was_slower_keeps_her_text_and_decides(scene: Scene, brows
     await scene.write("shared", b"second\n", "PUT")
     sent = {"content": "my <own> text", "branch_name": "main", "file_path": "shared"}
     await browser.send(f"{scene.path}/update/main/shared", **sent)
-    assert (browser.status, "The file has changed since you started editing it" in words(browser)) == (
+    assert (browser.status, "The file has changed since you started editing it" in browser.words) == (
         400,
         True,
     )
@@ -161,7 +156,7 @@ async def test_a_new_branch_leads_to_its_merge_request(scene: Scene) -> None:
         await browser.send(f"{scene.path}/update/main/README.md", **sent)
         assert (
             browser.status,
-            "Branch exists already: leave main, or name a new one." in words(browser),
+            "Branch exists already: leave main, or name a new one." in browser.words,
         ) == (400, True)
 
 
@@ -175,13 +170,13 @@ async def test_a_file_is_uploaded_and_replaced_on_demand(scene: Scene, browser: 
     await upload(b"\0\xff\r\n1")
     assert (browser.status, browser.path) == (200, f"{scene.path}/blob/main/files/a b.bin")
     await upload(b"2")
-    assert (browser.status, "Check the box to replace it." in words(browser)) == (400, True)
+    assert (browser.status, "Check the box to replace it." in browser.words) == (400, True)
     assert await scene.read("files/a b.bin") == b"\0\xff\r\n1"
     await upload(b"2", replace="true")
     assert (browser.status, await scene.read("files/a b.bin")) == (200, b"2")
     await browser.get(f"{scene.path}/upload/main/files")
     await browser.send(f"{scene.path}/upload/main/files", branch_name="main", file="")
-    assert (browser.status, "File is missing: choose one." in words(browser)) == (400, True)
+    assert (browser.status, "File is missing: choose one." in browser.words) == (400, True)
 
 
 async def test_a_file_is_deleted_by_a_commit(scene: Scene, browser: Browser) -> None:
@@ -199,7 +194,7 @@ async def test_what_cannot_be_edited_says_why(scene: Scene, browser: Browser) ->
     await scene.write("latin", "ü".encode("latin-1"))
     for name in ("binary", "latin"):
         await browser.get(f"{scene.path}/edit/main/{name}")
-        assert (browser.status, "no text in UTF-8" in words(browser)) == (422, True)
+        assert (browser.status, "no text in UTF-8" in browser.words) == (422, True)
     for path in ("edit/main/nothing", "edit/main", "new/nothing", "delete/main/nothing"):
         assert (await browser.get(f"{scene.path}/{path}")).status == 404
     sha = (await scene.owner.api.get(f"{scene.repository}/commits/main")).body["id"]

@@ -1,8 +1,6 @@
 """Branches, tags and releases that are made, edited and deleted in the browser."""
 
-import re
 from collections.abc import AsyncIterator
-from html import unescape
 from typing import Any
 
 import attrs
@@ -39,10 +37,6 @@ async def browser(scene: Scene) -> AsyncIterator[Browser]:
         yield opened
 
 
-def words(browser: Browser) -> str:
-    return " ".join(unescape(re.sub(r"<[^>]+>", " ", browser.text)).split())
-
-
 async def test_a_branch_is_made_and_deleted(browser: Browser, scene: Scene) -> None:
     await browser.get(f"{scene.path}/branches")
     assert f'href="{scene.path}/branches/new"' in browser.text
@@ -53,7 +47,7 @@ async def test_a_branch_is_made_and_deleted(browser: Browser, scene: Scene) -> N
         ("new", "nothing", "Invalid reference name: nothing."),
     ):
         await browser.send(f"{scene.path}/branches", branch=branch, ref=ref)
-        assert (browser.status, told in words(browser), f'value="{branch}"' in browser.text) == (
+        assert (browser.status, told in browser.words, f'value="{branch}"' in browser.text) == (
             400,
             True,
             True,
@@ -74,7 +68,7 @@ async def test_a_branch_is_made_and_deleted(browser: Browser, scene: Scene) -> N
 async def test_a_tag_is_made_and_deleted(browser: Browser, scene: Scene) -> None:
     await browser.get(f"{scene.path}/tags/new")
     await browser.send(f"{scene.path}/tags", tag_name="v0.1", ref="nothing", message="Kept")
-    assert (browser.status, "Target nothing is invalid." in words(browser)) == (400, True)
+    assert (browser.status, "Target nothing is invalid." in browser.words) == (400, True)
     assert ">\nKept</textarea>" in browser.text
     await browser.send(f"{scene.path}/tags", tag_name="v0.1", ref="main", message="First")
     assert (browser.status, browser.path) == (200, f"{scene.path}/tags")
@@ -99,7 +93,7 @@ async def test_a_release_is_made_edited_and_deleted(browser: Browser, scene: Sce
     )
     await browser.get(f"{scene.path}/releases/new")
     await browser.send(f"{scene.path}/releases", **sent)
-    assert (browser.status, "Release already exists." in words(browser)) == (409, True)
+    assert (browser.status, "Release already exists." in browser.words) == (409, True)
     await browser.get(f"{scene.path}/releases/v1/edit")
     await browser.send(f"{scene.path}/releases/v1/edit", name="x" * 256, description="Kept")
     assert (browser.status, ">\nKept</textarea>" in browser.text) == (400, True)
@@ -122,7 +116,7 @@ async def test_a_release_gets_another_date_and_other_links(browser: Browser, sce
     await browser.get(f"{scene.path}/releases/new")
     sent = {"tag_name": "dated", "ref": "main", "description": ""}
     await browser.send(f"{scene.path}/releases", **sent, released_at="2999-12-31T10:20")
-    assert (browser.status, "upcoming" in words(browser)) == (200, True)
+    assert (browser.status, "upcoming" in browser.words) == (200, True)
     assert (await scene.api("releases/dated"))["released_at"] == "2999-12-31T10:20:00.000Z"
     moved = {"released_at": "2026-11-01T10:20:30.456Z"}
     await scene.owner.api.put(f"/projects/{scene.project['id']}/releases/dated", moved, expect=200)

@@ -9,7 +9,7 @@ import psycopg2
 import pytest
 
 from api_server.state.database import Database, connect
-from api_server.state.driver import Connection, each_host, listening_connection
+from api_server.state.driver import LARGE_VALUE, Connection, each_host, listening_connection
 from api_server.state.errors import ConnectionLost, OutcomeUnknown, Unavailable, UnsuitableDatabase
 from api_server.state.migrate import migrate, unsuitable_database
 from api_server.state.statements import Statement
@@ -40,6 +40,14 @@ async def test_the_connection_used_last_is_used_next(database: Database) -> None
     both = await asyncio.gather(database.value(HELD), database.value(HELD))
     assert len(set(both)) == SIZE
     assert len({await database.value(BACKEND) for _ in range(5)}) == 1
+
+
+async def test_a_connection_that_holds_much_memory_is_not_kept(database: Database) -> None:
+    large = Statement("SELECT repeat('a', %(size)s) || pg_backend_pid()")
+    first = await database.value(large, size=LARGE_VALUE - 100)
+    assert first.endswith(f"a{await database.value(BACKEND)}")
+    second = await database.value(large, size=LARGE_VALUE)
+    assert not second.endswith(f"a{await database.value(BACKEND)}")
 
 
 async def test_more_work_than_connections_waits_its_turn(database: Database) -> None:

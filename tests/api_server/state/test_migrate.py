@@ -35,8 +35,8 @@ from forgelet.command_line import forgelet
 from forgelet.local.embedded_postgres import Cluster, temporary_cluster
 from scripts.harness.processes import descendants
 from tests.support import pgbouncer
-from tests.support.ci import ONE_JOB, CiProject, ci_project, eventually
-from tests.support.database_roles import Roles, as_role, with_another_role
+from tests.support.ci import ONE_JOB, CiProject, ci_project
+from tests.support.database_roles import Roles, as_role, empty_database, with_another_role
 from tests.support.forge import Forge, new_name, running_forge
 from tests.support.invitations import invite, new_address
 from tests.support.runner import a_runner
@@ -84,12 +84,8 @@ NAME_MIGRATIONS = """
 @pytest.fixture
 def empty(postgres: Cluster) -> Iterator[tuple[str, str]]:
     """URLs of a database with nothing in it: as its owner, and as the superuser."""
-    name = new_name("empty").replace("-", "_")
-    with as_role(postgres.url()) as owner:
-        owner.execute(f"CREATE DATABASE {name}")
-    yield postgres.url(name), postgres.url(name, "postgres")
-    with as_role(postgres.url()) as owner:
-        owner.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    with empty_database(postgres) as name:
+        yield postgres.url(name), postgres.url(name, "postgres")
 
 
 def _schema(url: str) -> str:
@@ -288,12 +284,12 @@ async def test_everything_works_again_by_itself(
     waiting = asyncio.create_task(runner.poll(last_update="1"))
     await until(lambda: forge.server.app[SERVICES][PENDING_JOBS]._waiting)
     await restart(cluster, how, tmp_path)
-    await eventually(lambda: answers(forge, project))
+    await until(lambda: answers(forge, project))
     # A commit's pipeline is made by the queue, and the runner is woken by a notification.
     await project.commit("build: {script: echo}", message="Build")
     async with asyncio.timeout(20):  # the poll itself would take 30
         assert (await waiting).status == 201
-    readiness = await eventually(lambda: _ready(forge))
+    readiness = await until(lambda: _ready(forge))
     assert readiness["status"] == "ok"
     pool = forge.database._connections
     await until(lambda: (len(pool._used), pool._room._value) == (0, 3))
@@ -325,14 +321,14 @@ async def test_a_frozen_one_is_given_up_in_time_and_taken_up_again(
     finally:
         for pid in pids:
             _send(pid, signal.SIGCONT)
-    await eventually(lambda: answers(forge, project))
+    await until(lambda: answers(forge, project))
     pool = forge.database._connections
     await until(lambda: (len(pool._used), pool._room._value) == (0, 3))
 
     async def nothing_left() -> bool:
         return await asyncio.to_thread(ask, cluster, IN_TRANSACTIONS) == 0
 
-    assert await eventually(nothing_left), "no transaction stays open"
+    assert await until(nothing_left), "no transaction stays open"
 
 
 def run_migrate(url: str, *arguments: str):
@@ -377,7 +373,7 @@ async def test_everything_works_for_a_role_that_owns_nothing(served: Forge, role
             "SELECT EXISTS (SELECT FROM procrastinate_jobs WHERE status <> 'failed')"
         )
 
-    await eventually(is_done)
+    await until(is_done)
     assert await served.database.value("SELECT count(*) FROM procrastinate_jobs") == 0, "no task has failed"
     events = (await served.root.get("/audit_events?per_page=100")).body
     assert {"project_created", "project_destroyed", "group_destroyed", "user_created"} <= {

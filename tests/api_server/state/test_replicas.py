@@ -14,6 +14,7 @@ from forgelet.local import embedded_postgres
 from tests.support import standbys
 from tests.support.forge import running_forge
 from tests.support.standbys import Standby
+from tests.support.waiting import until
 
 pytestmark = [
     pytest.mark.skipif(not standbys.program(), reason="pg_basebackup is not installed"),
@@ -60,9 +61,7 @@ def the_one(database: Database) -> Replica:
 
 
 async def ready(database: Database, *, wanted: bool = True) -> None:
-    async with asyncio.timeout(standbys.SECONDS):
-        while the_one(database).is_ready is not wanted:
-            await asyncio.sleep(0.02)
+    await until(lambda: the_one(database).is_ready is wanted, standbys.SECONDS)
 
 
 async def add(database: Database, word: str) -> None:

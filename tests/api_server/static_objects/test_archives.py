@@ -29,10 +29,10 @@ from api_server.static_objects.archive_builds import (
 )
 from api_server.web.context import SERVICES
 from api_server.web.routes import Role
-from tests.api_server.static_objects.places import Place, new_place
-from tests.support.ci import eventually
+from tests.api_server.static_objects.conftest import Place, new_place
 from tests.support.folders import files_below
 from tests.support.forge import Answer, Forge, SharedForges
+from tests.support.waiting import until
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def growing(files: ArchiveFiles, name: str = "new") -> Iterator[GrowingFile]:
 
 
 def test_what_was_not_asked_for_the_longest_makes_room_at_once(tmp_path: Path) -> None:
-    files = ArchiveFiles(tmp_path, Bounds(one=2 * MIB, all=3 * MIB))
+    files = ArchiveFiles(tmp_path, Bounds(archive=2 * MIB, all=3 * MIB))
     for number, age in enumerate((300, 100, 200)):
         write(tmp_path / "1" / f"{number}", MIB, age)
     with growing(files) as file:
@@ -163,7 +163,7 @@ def test_what_was_not_asked_for_the_longest_makes_room_at_once(tmp_path: Path) -
 
 
 def test_at_no_moment_do_they_take_more_than_they_may(tmp_path: Path) -> None:
-    files = ArchiveFiles(tmp_path, Bounds(one=4 * MIB, all=5 * MIB))
+    files = ArchiveFiles(tmp_path, Bounds(archive=4 * MIB, all=5 * MIB))
     write(tmp_path / "1" / "old", MIB, 1)
     totals, refused = [], []
     with growing(files, "one") as one, growing(files, "two") as two:
@@ -182,7 +182,7 @@ def test_at_no_moment_do_they_take_more_than_they_may(tmp_path: Path) -> None:
 
 
 def test_what_is_sent_or_built_is_not_removed(tmp_path: Path) -> None:
-    files = ArchiveFiles(tmp_path, Bounds(one=MIB, all=2 * MIB))
+    files = ArchiveFiles(tmp_path, Bounds(archive=MIB, all=2 * MIB))
     sent = files.open(write(tmp_path / "1" / "sent", MIB, 300))
     assert sent is not None
     with growing(files) as file:
@@ -199,7 +199,7 @@ def test_what_is_sent_or_built_is_not_removed(tmp_path: Path) -> None:
 
 
 def test_an_archive_has_a_limit_of_its_own(tmp_path: Path) -> None:
-    files = ArchiveFiles(tmp_path, Bounds(one=1000, all=MIB))
+    files = ArchiveFiles(tmp_path, Bounds(archive=1000, all=MIB))
     with growing(files) as file:
         file.write(bytes(1000))
         with pytest.raises(TooLargeError, match="The archive has more than 1000 bytes"):
@@ -211,7 +211,7 @@ def test_an_archive_has_a_limit_of_its_own(tmp_path: Path) -> None:
 def test_the_disk_keeps_its_reserve(tmp_path: Path) -> None:
     old = write(tmp_path / "1" / "old", 1000, 1)
     with (
-        growing(ArchiveFiles(tmp_path, Bounds(one=1000, all=MIB, disk_reserve=2**60))) as file,
+        growing(ArchiveFiles(tmp_path, Bounds(archive=1000, all=MIB, disk_reserve=2**60))) as file,
         pytest.raises(NoRoomError),
     ):
         file.write(b"x")
@@ -219,7 +219,7 @@ def test_the_disk_keeps_its_reserve(tmp_path: Path) -> None:
 
 
 def test_many_small_ones_make_room_too(tmp_path: Path) -> None:
-    files = ArchiveFiles(tmp_path, Bounds(one=1000, all=MIB, files=3))
+    files = ArchiveFiles(tmp_path, Bounds(archive=1000, all=MIB, files=3))
     for number in range(5):
         write(tmp_path / "1" / f"{number}", 1, 100 - number)
     files.shrink()
@@ -227,7 +227,7 @@ def test_many_small_ones_make_room_too(tmp_path: Path) -> None:
 
 
 def test_what_a_crash_has_left_unfinished_goes_and_what_is_being_built_stays(tmp_path: Path) -> None:
-    files = ArchiveFiles(tmp_path / "archives", Bounds(one=1000, all=MIB))
+    files = ArchiveFiles(tmp_path / "archives", Bounds(archive=1000, all=MIB))
     files.shrink()  # nothing is there yet
     with growing(files) as file:
         file.write(b"x")
@@ -241,12 +241,12 @@ def test_what_a_crash_has_left_unfinished_goes_and_what_is_being_built_stays(tmp
 def test_what_vanishes_during_the_look_is_passed_over(tmp_path: Path) -> None:
     write(tmp_path / "1" / "there", 10, 1)
     (tmp_path / "1" / "vanished").symlink_to("nothing")
-    ArchiveFiles(tmp_path, Bounds(one=10, all=10)).shrink()
+    ArchiveFiles(tmp_path, Bounds(archive=10, all=10)).shrink()
     assert (tmp_path / "1" / "there").exists()
 
 
 def test_a_removed_project_takes_its_archives_with_it(tmp_path: Path) -> None:
-    files = ArchiveFiles(tmp_path, Bounds(one=MIB, all=MIB))
+    files = ArchiveFiles(tmp_path, Bounds(archive=MIB, all=MIB))
     with growing(files) as file:
         file.write(b"x")
         files.remove_project(7)
@@ -287,7 +287,7 @@ class Stuck:
         async def begun() -> bool:
             return self.gits() == 1
 
-        await eventually(begun)
+        await until(begun)
 
     async def idle(self) -> None:
         """Once no git is left, and nothing of an archive."""
@@ -295,7 +295,7 @@ class Stuck:
         async def over() -> bool:
             return not self.gits() and not built(self.place.forge, self.place.project["id"])
 
-        await eventually(over)
+        await until(over)
 
 
 def _commands() -> list[bytes]:
@@ -359,7 +359,7 @@ async def waiting(forge: Forge, count: int) -> None:
     async def wait() -> bool:
         return forge.server.app[SERVICES][ARCHIVES].waiting == count
 
-    await eventually(wait)
+    await until(wait)
 
 
 async def test_a_build_ends_with_the_last_of_those_who_wait_for_it(forge: Forge, stick) -> None:
@@ -408,7 +408,7 @@ async def test_no_more_are_built_at_a_time_than_may_be(new_forge, stick) -> None
             """The place is free a moment after the git has gone."""
             return (await third.place.get("/-/archive/main/x.tar")).status == 200
 
-        await eventually(is_built)
+        await until(is_built)
         await left(second)
 
 

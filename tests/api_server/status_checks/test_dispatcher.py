@@ -22,12 +22,7 @@ from tests.api_server.status_checks.receiver import Receiver, answer, hang, runn
 from tests.support.background import watched
 from tests.support.forge import SharedForges
 from tests.support.merge_requests import new_project, open_merge_request
-
-
-async def until(condition: Any, seconds: float = 20) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)
+from tests.support.waiting import until
 
 
 async def queue(lab: Lab, check: dict[str, Any], count: int) -> None:

@@ -45,7 +45,7 @@ SET_UP = {
 }  # fmt: skip
 #: What is under way is counted there, and over when the state changes.
 UNDER_WAY = {
-    "held_bodies", "git_places", "moving", "repository_reads", "file_streams", "report_readers",
+    "held_bodies", "git_slots", "moving", "repository_reads", "file_streams", "report_readers",
     "arriving_artifacts", "pending_jobs", "hand_out_turns", "requests",
 }  # fmt: skip
 #: Of commits by their SHA and of texts by their content, which are what they are in every state.

@@ -110,7 +110,7 @@ async def _has_to_fit_and_is_refused(strict: Forge, route: Any) -> None:
     fields = list(route.ignores)
     for start in range(0, len(fields), 20):  # the text of an error has a bound
         some = fields[start : start + 20]
-        names = {public_name(field) for field in some if not _is_mapping(field.type)}
+        names = {public_name(field) for field in some if typing.get_origin(field.type) is not dict}
         unfit = dict.fromkeys(names - KEPT_WITHOUT_EFFECT, _UNFIT)
         if unfit:
             status, error = await _ask(strict, route, unfit)
@@ -120,10 +120,6 @@ async def _has_to_fit_and_is_refused(strict: Forge, route: Any) -> None:
         fitting = {public_name(field): example(field.type) for field in some}
         refused = ", ".join(f"{name} is not supported by this service" for name in fitting)
         assert await _ask(strict, route, fitting) == (400, refused)
-
-
-def _is_mapping(annotation: Any) -> bool:
-    return typing.get_origin(annotation) is dict
 
 
 async def _ask(forge: Forge, route: Any, ignored: dict[str, Any]) -> tuple[int, str]:

@@ -27,10 +27,6 @@ def killed(up: Up, role: str) -> str:
     return line
 
 
-def postgres_of(up: Up) -> int:
-    return int((up.data / "postgres/data/postmaster.pid").read_text().split()[0])
-
-
 def test_what_is_killed_is_started_again_until_it_is_too_often(start_up: StartUp, place: Path) -> None:
     """One line for each end, with the last words of that process itself. The others run on, and PostgreSQL is where it
     was: also where its socket could not be in the data directory, whose path is too long."""
@@ -50,7 +46,7 @@ def test_what_is_killed_is_started_again_until_it_is_too_often(start_up: StartUp
     assert up.wait_for("SIGHUP") == "SIGHUP was handed on to the API server and the storage edge.\n"
     come_true(lambda: all((up.data / role / "hangup").exists() for role in ("api", "edge")))
 
-    before, children = postgres_of(up), up.children()
+    before, children = (int((up.data / "postgres/data/postmaster.pid").read_text().split()[0])), up.children()
     os.kill(before, signal.SIGKILL)
     line = up.wait_for("started again")
     assert line.startswith("PostgreSQL ended with SIGKILL: ")

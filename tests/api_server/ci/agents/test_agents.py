@@ -4,8 +4,9 @@ import pytest
 
 from api_server.ci.agents.agents import grants_in, path_of, refresh_grants
 from api_server.web.routes import Role
-from tests.support.ci import ci_project, eventually, run
+from tests.support.ci import ci_project, run
 from tests.support.forge import SharedForges
+from tests.support.waiting import until
 
 CONFIG_PROJECT = (
     "id", "description", "name", "name_with_namespace", "path", "path_with_namespace", "created_at"
@@ -39,7 +40,7 @@ async def granted(forge, agent_id: int, count: int) -> None:
         sql = "SELECT count(*) FROM cluster_agent_grants WHERE agent_id = %(id)s"
         return await forge.database.value(sql, id=agent_id) == count
 
-    await eventually(is_so)
+    await until(is_so)
 
 
 async def test_the_answer_has_the_documents_shape_with_gitlabs_keys_beside(forge):

@@ -9,10 +9,11 @@ from gitlab.exceptions import GitlabCreateError
 
 from api_server.ci.jobs import upkeep
 from api_server.web.routes import Role
-from tests.support.ci import CiProject, eventually, happen, run
+from tests.support.ci import CiProject, happen, run
 from tests.support.commit_statuses import a_commit, pipeline_of, said, say
 from tests.support.forge import new_name
 from tests.support.merge_requests import commit
+from tests.support.waiting import until
 
 KEYS = [
     "id", "sha", "ref", "status", "name", "target_url", "description", "created_at", "started_at", "finished_at",
@@ -269,7 +270,7 @@ async def test_a_merge_waits_for_the_statuses_of_its_head(project: CiProject) ->
     async def detailed() -> str:
         return str((await root.get(f"{url}/{iid}")).body["detailed_merge_status"])
 
-    await eventually(lambda: _is(detailed, "ci_must_pass"))
+    await until(lambda: _is(detailed, "ci_must_pass"))
     for state, then in (
         ("running", "ci_still_running"),
         ("failed", "ci_must_pass"),
@@ -291,11 +292,11 @@ async def test_a_status_is_what_a_merge_by_itself_may_wait_for(project: CiProjec
     async def shown(key: str) -> Any:
         return (await root.get(f"{url}/{iid}")).body[key]
 
-    await eventually(lambda: _is(lambda: shown("merge_status"), "can_be_merged"))
+    await until(lambda: _is(lambda: shown("merge_status"), "can_be_merged"))
     waiting = await root.put(f"{url}/{iid}/merge", {"merge_when_pipeline_succeeds": True})
     assert (waiting.status, waiting.body["state"]) == (200, "opened"), waiting
     assert (await say(project, sha, "success", name="gate")).status == 201
-    await eventually(lambda: _is(lambda: shown("state"), "merged"))
+    await until(lambda: _is(lambda: shown("state"), "merged"))
 
 
 async def _is(asked: Any, wanted: str) -> bool:
@@ -329,7 +330,7 @@ async def test_nobody_waits_for_the_runner_of_a_status_or_a_bridge(project: CiPr
     await project.commit("inner: {script: echo, when: manual, allow_failure: false}", path="child.yml")
     pipeline = await project.pipeline("child: {trigger: {include: child.yml, strategy: depend}}")
     bridge = (await project.bridges(pipeline))["child"]["id"]
-    await eventually(lambda: _is(lambda: _status_of(project, pipeline), "running"))
+    await until(lambda: _is(lambda: _status_of(project, pipeline), "running"))
     async with project.forge.database.transaction() as transaction:
         for job_id in (status["id"], bridge):
             await transaction.run(MAKE_OLD, id=job_id)

@@ -1,57 +1,21 @@
 """Short ways to plan a text for the tests of the configuration language."""
 
+from pathlib import Path
+
 from api_server.ci.config.context import Context, OtherProject, Repository
 from api_server.ci.config.errors import CiConfigError
 from api_server.ci.config.pipeline import plan_pipeline
 from api_server.ci.config.plan import Plan, PlannedJob
 from api_server.ci.config.variables import Variable
 
+
+def text_of(name: str) -> str:
+    """A CI file of the folder `texts`."""
+    return (Path(__file__).parent / "texts" / f"{name}.yml").read_text()
+
+
 #: A job with every keyword.
-FULL = """
-default:
-  after_script: [clean]
-variables: {GREETING: 'hello $NAME', NAME: file}
-build:
-  image: {name: 'python:3.11', entrypoint: [''], pull_policy: if-not-present, docker: {user: app}}
-  services:
-    - postgres:15
-    - {name: redis, alias: cache, command: [redis-server], variables: {X: 1}}
-  before_script: [setup]
-  script: |
-    make
-    make check
-  timeout: 2h
-  retry: {max: 2, when: [script_failure], exit_codes: [137]}
-  hooks: {pre_get_sources_script: [echo before]}
-  manual_confirmation: Really?
-  id_tokens: {VAULT: {aud: 'https://$HOST'}, CLOUD: {aud: [one, two]}}
-  coverage: '/TOTAL.*?(\\d+)%/i'
-  allow_failure: {exit_codes: [3, 4]}
-  interruptible: true
-  tags: [linux]
-  resource_group: one
-  artifacts:
-    name: $CI_JOB_NAME
-    paths: [out/]
-    exclude: [out/tmp]
-    expire_in: 1 week
-    when: always
-    access: developer
-    expose_as: the build
-    reports: {junit: r.xml, coverage_report: {coverage_format: cobertura, path: c.xml}}
-  cache: [{key: pip, paths: [.pip], policy: pull}, {paths: [x], unprotect: true}]
-  environment:
-    name: staging
-    url: 'https://$CI_ENVIRONMENT_SLUG.example.org/$NAME'
-    action: start
-    auto_stop_in: 1 week
-  release:
-    tag_name: $CI_COMMIT_TAG
-    description: 'The "first" one'
-    milestones: [m1]
-    released_at: '2026-01-02T03:04:05Z'
-    assets: {links: [{name: a, url: 'https://example.org/a', link_type: package}]}
-"""
+FULL = text_of("full")
 
 BRANCH = {
     "CI_COMMIT_BRANCH": "main",

@@ -19,7 +19,7 @@ from api_server.ci.config.keywords import DIFFERS, IGNORED, Keyword, reference
 from api_server.ci.config.pipeline import plan_pipeline
 from api_server.ci.config.plan import Plan
 
-from .planning import BRANCH, FULL, context, errors
+from .planning import BRANCH, FULL, context, errors, text_of
 
 SCHEMA = get_builtin_schema("vendor.gitlab-ci")
 TABLE = {keyword.name: keyword for keyword in reference()}
@@ -108,113 +108,9 @@ def test_what_the_table_says_is_not_supported_is_refused_by_its_name(name: str) 
 #: Rules that do not match have `when: never`, and what `only` and `except` keep out would be there without them.
 FILES = [
     FULL,
-    """
-workflow:
-  name: named
-  rules:
-    - {if: $NO, when: never}
-    - {changes: {paths: [changed.md], compare_to: base}, when: never}
-    - {exists: {paths: [none]}, when: never}
-    - {if: $CI_COMMIT_BRANCH, variables: {A: {value: a$B, expand: false}},
-       auto_cancel: {on_new_commit: none, on_job_failure: none}}
-include:
-  - local: local.yml
-    rules:
-      - {if: $NO, when: never}
-      - {changes: {paths: [changed.md], compare_to: base}, when: never}
-      - {exists: {paths: [none]}, when: never}
-      - {if: $CI_COMMIT_BRANCH}
-  - {local: none.yml, rules: [{if: $CI_COMMIT_BRANCH, when: never}]}
-  - {project: group/other, file: other.yml, ref: v1}
-  - {remote: 'https://example.org/remote.yml', integrity: sha256-DIGEST}
-  - {component: forge.example.org/group/other/component@1}
-  - {template: Template.gitlab-ci.yml}
-stages: [first, second]
-default: {image: ruby, tags: [linux]}
-variables: {C: {value: c$D, expand: false, description: Why, options: [c$D, e]}}
-one:
-  extends: .base
-  rules:
-    - {if: $NO, when: never}
-    - {changes: {paths: [changed.md], compare_to: base}, when: never}
-    - {exists: {paths: [none]}, when: never}
-    - if: $CI_COMMIT_BRANCH
-      when: delayed
-      start_in: 1 hour
-      allow_failure: true
-      interruptible: true
-      variables: {E: {value: e$F, expand: false}}
-      needs: [{job: two, artifacts: false, parallel: {matrix: [{X: [x]}]}}, {job: none, optional: true}]
-two:
-  stage: first
-  script: two
-  when: manual
-  manual_confirmation: Sure?
-  parallel: {matrix: [{X: [x, y]}]}
-  inherit: {default: [tags], variables: false}
-three:
-  stage: second
-  script: three
-  needs: [{job: two, artifacts: false, parallel: {matrix: [{X: [x]}]}}, {job: none, optional: true}]
-.base: {stage: second, script: base}
-refs: {stage: first, script: x, only: {refs: [tags]}}
-conditions: {stage: first, script: x, only: {variables: [$NO]}}
-changed: {stage: first, script: x, only: {changes: [none]}}
-not-refs: {stage: first, script: x, except: {refs: [main]}}
-not-conditions: {stage: first, script: x, except: {variables: [$CI_COMMIT_BRANCH]}}
-not-changed: {stage: first, script: x, except: {changes: [changed.md]}}
-""",
-    """
-workflow: {auto_cancel: {on_new_commit: interruptible, on_job_failure: all}}
-start:
-  trigger:
-    project: group/other
-    branch: topic
-    strategy: depend
-    forward: {yaml_variables: false, pipeline_variables: true}
-children:
-  trigger:
-    include:
-      - {local: local.yml}
-      - {project: group/other, file: other.yml, ref: v1}
-      - {remote: 'https://example.org/remote.yml', integrity: sha256-DIGEST}
-others:
-  trigger: {include: [{component: forge.example.org/group/other/component@1}, {template: T.gitlab-ci.yml}]}
-""",
-    """
-default:
-  tags: [a]
-later:
-  script: x
-  when: delayed
-  start_in: 1 hour
-  artifacts:
-    untracked: true
-    public: false
-    reports: REPORTS
-  services:
-    - name: redis
-      entrypoint: [run]
-      pull_policy: always
-      docker: {platform: arm64, user: redis}
-      variables: {A: {value: a$B, expand: false}}
-  image: {name: ruby, docker: {platform: arm64}}
-  cache:
-    - {key: {files: [a.lock], prefix: a}, paths: [a], when: always, untracked: true, fallback_keys: [b]}
-  environment: {name: review, action: stop, deployment_tier: other}
-  release:
-    tag_name: v1
-    tag_message: first
-    name: First
-    description: The first one
-    ref: main
-    assets: {links: [{name: a, url: 'https://example.org/a', filepath: /a}]}
-deploy:
-  stage: deploy
-  script: x
-  dependencies: []
-  environment: {name: review, on_stop: later}
-""",
+    text_of("includes-and-rules"),
+    text_of("jobs-and-triggers"),
+    text_of("other-keywords"),
     "{workflow: {rules: [{if: $CI_COMMIT_BRANCH, when: never}]}, a: {script: x}}",
     """
 spec:

@@ -22,7 +22,7 @@ from api_server.ci.config.variables import Variable
 from api_server.ci.config.yaml_text import Reference, load, load_file
 from tests.support.deviations import Deviations
 
-from .planning import context
+from .planning import context, text_of
 
 
 def merged(text, values=None, *, files=None, variables=()):
@@ -34,32 +34,7 @@ def merged(text, values=None, *, files=None, variables=()):
         return error.errors
 
 
-SCAN = """
-spec:
-  inputs:
-    job-prefix:     # Mandatory string input
-      description: "Define a prefix for the job name"
-    job-stage:      # Optional string input with a default value when not provided
-      default: test
-    environment:    # Mandatory input that must match one of the options
-      options: ['test', 'staging', 'production']
-    concurrency:
-      type: number  # Optional numeric input with a default value when not provided
-      default: 1
-    version:        # Mandatory string input that must match the regular expression
-      type: string
-      regex: ^v\\d\\.\\d+(\\.\\d+)$
-    export_results: # Optional boolean input with a default value when not provided
-      type: boolean
-      default: true
----
-
-"$[[ inputs.job-prefix ]]-scan-website":
-  stage: $[[ inputs.job-stage ]]
-  script:
-    - echo "scanning website -e $[[ inputs.environment ]] -c $[[ inputs.concurrency ]] -v $[[ inputs.version ]]"
-    - if $[[ inputs.export_results ]]; then echo "export results"; fi
-"""
+SCAN = text_of("scan-website")
 
 
 def test_the_example_of_gitlabs_documentation():
@@ -132,35 +107,7 @@ test_job:
     }
 
 
-CLOUD = """
-spec:
-  inputs:
-    instance_type:
-      description: 'VM instance type'
-      rules:
-        - if: $[[ inputs.cloud_provider ]] == 'aws' && $[[ inputs.environment ]] == 'development'
-          options: ['t3.micro', 't3.small']
-          default: 't3.micro'
-        - if: $[[ inputs.cloud_provider ]] == 'aws' && $[[ inputs.environment ]] == 'production'
-          options: ['t3.xlarge', 't3.2xlarge', 'm5.xlarge']
-          default: 't3.xlarge'
-        - if: $[[ inputs.cloud_provider ]] == 'gcp'
-          options: ['e2-micro', 'e2-small', 'e2-standard-4']
-          default: 'e2-micro'
-        - options: ['small', 'medium', 'large']  # Fallback for any other case
-          default: 'small'
-    cloud_provider: {options: ['aws', 'gcp', 'azure'], default: 'aws'}
-    environment: {options: ['development', 'staging', 'production'], default: 'development'}
-    publish: {type: boolean, default: true}
-    publish_stage:
-      rules:
-        - {if: '$[[ inputs.publish ]] == true', default: publish}
-        - {if: '$[[ inputs.publish ]] == false', default: test}
-    custom:
-      rules: [{if: "$[[ inputs.environment ]] == 'staging'", default: null}]
----
-job: {script: '$[[ inputs.instance_type ]] $[[ inputs.publish_stage ]] $[[ inputs.custom ]]'}
-"""
+CLOUD = text_of("cloud")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api_server.ci.config import checks, predefined
-from api_server.ci.config.plan import AutoCancel, Environment, Retry
+from api_server.ci.config.plan import AutoCancel, Environment, IdToken, Retry
 from api_server.ci.config.variables import (
     MAX_EXPANDED,
     Variable,
@@ -17,7 +17,7 @@ from api_server.ci.config.variables import (
     values,
 )
 
-from .planning import MERGE_REQUEST, TAG, errors, job, jobs, plan
+from .planning import MERGE_REQUEST, TAG, errors, job, jobs, plan, text_of
 
 STOP = "stop: {script: x, when: manual, environment: {name: %s}}"
 
@@ -300,55 +300,7 @@ def test_the_tier_of_an_environment_is_guessed_from_its_name(name, tier):
     assert predefined.tier(name) == tier
 
 
-PYTHON = """
-default:
-  image: python:3.12
-  cache:
-    key: {files: [requirements.txt]}
-    paths: [.cache/pip]
-  before_script:
-    - python -m venv venv && . venv/bin/activate
-
-variables:
-  PIP_CACHE_DIR: "$CI_PROJECT_DIR/.cache/pip"
-
-workflow:
-  rules:
-    - if: $CI_PIPELINE_SOURCE == "merge_request_event"
-    - if: $CI_COMMIT_TAG
-    - if: $CI_COMMIT_BRANCH == $CI_DEFAULT_BRANCH
-
-stages: [lint, test, release]
-
-ruff:
-  stage: lint
-  needs: []
-  script: [pip install ruff, ruff check .]
-
-pytest:
-  stage: test
-  parallel:
-    matrix:
-      - PYTHON: ["3.11", "3.12"]
-  image: python:$PYTHON
-  script:
-    - pip install -e '.[test]'
-    - pytest --junitxml=report.xml --cov
-  coverage: '/^TOTAL.+?(\\d+\\%)$/'
-  artifacts:
-    when: always
-    expire_in: 1 week
-    reports:
-      junit: report.xml
-      coverage_report: {coverage_format: cobertura, path: coverage.xml}
-
-publish:
-  stage: release
-  rules:
-    - if: $CI_COMMIT_TAG =~ /^v\\d+\\.\\d+/
-  environment: {name: pypi, url: https://example.org/app}
-  script: [python -m build, twine upload dist/*]
-"""
+PYTHON = text_of("python-project")
 
 
 def test_a_python_package():
@@ -360,60 +312,7 @@ def test_a_python_package():
     assert plan(PYTHON, predefined={"CI_COMMIT_BRANCH": "topic", "CI_DEFAULT_BRANCH": "main"}).jobs == ()
 
 
-CONTAINERS = """
-include:
-  - local: /ci/templates.yml
-
-.deploy: &deploy
-  stage: deploy
-  image: {name: example.org/kubectl, entrypoint: [""]}
-  script:
-    - !reference [.login, script]
-    - kubectl set image deployment/app app="$IMAGE"
-
-build:
-  extends: [.container, .on-default-branch]
-  script:
-    - !reference [.login, script]
-    - |
-      docker build -t "$IMAGE" .
-      docker push "$IMAGE"
-
-smoke:
-  stage: test
-  services: [{name: "$IMAGE", alias: app}]
-  script: curl --fail http://app:8080/health
-  needs: [{job: build, optional: true}]
-  retry: {max: 2, when: [runner_system_failure, stuck_or_timeout_failure]}
-
-staging:
-  <<: *deploy
-  environment: {name: staging, url: "https://staging.example.org"}
-  resource_group: staging
-
-production:
-  <<: *deploy
-  when: manual
-  allow_failure: false
-  environment: {name: production, deployment_tier: production}
-  only: [main]
-
-rollout:
-  stage: deploy
-  when: delayed
-  start_in: 30 minutes
-  script: ./rollout 50
-
-downstream:
-  stage: deploy
-  variables: {UPSTREAM_REF: $CI_COMMIT_REF_NAME}
-  trigger: {project: group/e2e, branch: main, strategy: depend}
-
-docs:
-  trigger: {include: docs/.gitlab-ci.yml}
-  rules:
-    - changes: ["docs/**/*"]
-"""
+CONTAINERS = text_of("containers-project")
 TEMPLATES = """
 variables:
   IMAGE: "registry.example.org/$CI_PROJECT_PATH:$CI_COMMIT_SHORT_SHA"
@@ -453,3 +352,67 @@ def test_a_branch_without_the_image_still_runs_what_needs_it_optionally():
     found = jobs(CONTAINERS, predefined=topic, files={"ci/templates.yml": TEMPLATES}, changed=[])
     assert list(found) == ["smoke", "staging", "rollout", "downstream"]
     assert found["smoke"].needs == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("[a]", "jobs:test:id_tokens config should be a hash"),
+        ("{T: }", "jobs:test:id_tokens:T config should be a hash"),
+        ("{T: x}", "jobs:test:id_tokens:T config should be a hash"),
+        ("{T: {}}", "jobs:test:id_tokens:T config missing required keys: aud"),
+        ("{T: {aud: x, sub: y}}", "jobs:test:id_tokens:T config contains unknown keys: sub"),
+        ("{T: {aud: 1}}", "jobs:test:id_tokens:T aud should be an array of strings or a string"),
+        ("{T: {aud: {a: b}}}", "jobs:test:id_tokens:T aud should be an array of strings or a string"),
+        ("{T: {aud: [a, 1]}}", "jobs:test:id_tokens:T aud should be an array of strings"),
+        (
+            f"{{T: {{aud: [{', '.join('a' * 21)}]}}}}",
+            "jobs:test:id_tokens:T aud has too many entries (maximum 20)",
+        ),
+        (
+            f"{{{', '.join(f'T{number}: {{aud: a}}' for number in range(21))}}}",
+            "jobs:test:id_tokens config has too many entries (maximum 20)",
+        ),
+    ],
+)
+def test_what_is_wrong_with_them_is_said_in_gitlabs_words(text: str, error: str) -> None:
+    assert errors(f"test: {{script: x, id_tokens: {text}}}") == (error,)
+
+
+def test_an_audience_is_a_text_or_a_list() -> None:
+    found = job(
+        "test: {script: x, id_tokens: {A: {aud: '$X'}, B: {aud: [a, b]}, C: {aud: [a]}, D: {aud: []}}}"
+    )
+    assert found.id_tokens == {
+        "A": IdToken(aud=("$X",)),
+        "B": IdToken(aud=("a", "b"), listed=True),
+        "C": IdToken(aud=("a",), listed=True),
+        "D": IdToken(aud=(), listed=True),
+    }
+
+
+def test_jobs_have_those_of_default_unless_they_have_their_own() -> None:
+    found = jobs("""
+        default: {id_tokens: {A: {aud: a}}}
+        inheriting: {script: x}
+        own: {script: x, id_tokens: {B: {aud: b}}}
+        none: {script: x, inherit: {default: false}}
+        some: {script: x, inherit: {default: [id_tokens]}}
+        others: {script: x, inherit: {default: [image]}}
+        extending: {extends: own, script: x, id_tokens: {C: {aud: c}}}
+        """)
+    assert {name: sorted(one.id_tokens) for name, one in found.items()} == {
+        "inheriting": ["A"],
+        "own": ["B"],
+        "none": [],
+        "some": ["A"],
+        "others": [],
+        "extending": ["B", "C"],
+    }
+
+
+def test_a_job_that_starts_a_pipeline_has_none() -> None:
+    assert errors("test: {trigger: {project: a/b}, id_tokens: {A: {aud: a}}}") == (
+        "jobs:test config contains unknown keys: id_tokens",
+    )
+    assert job("default: {id_tokens: {A: {aud: a}}}\ntest: {trigger: {project: a/b}}").id_tokens == {}

@@ -10,8 +10,11 @@ from api_server.ci.config.configuration import read
 from api_server.ci.config.context import Repository
 from api_server.ci.config.errors import CiConfigError
 from api_server.ci.config.pipeline import MAX_JOBS_BYTES, plan_pipeline
+from tests.support.tables import tables_of
 
 from .planning import context, errors, job, jobs, only, plan
+
+TABLES = tables_of(__file__)
 
 SCRIPT = "script: make"
 
@@ -19,153 +22,8 @@ SCRIPT = "script: make"
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", "Please provide content of .gitlab-ci.yml"),
-        ("stages: [a]", "jobs config should contain at least one visible job"),
-        ("invalid: yaml", "jobs invalid config should implement a script: or a trigger: keyword"),
-        ("test: {script: x, something: wrong}", "jobs:test config contains unknown keys: something"),
-        ("test: {script: x, a: 1, b: 2}", "jobs:test config contains unknown keys: a, b"),
-        (
-            "test: {script: x, release: {tag_name: v1}}",
-            "jobs:test:release config missing required keys: description",
-        ),
-        ("test: {trigger: a/b, script: x}", "jobs:test config contains unknown keys: script"),
-        ("test: {trigger: a/b, tags: [x]}", "jobs:test config contains unknown keys: tags"),
-        ("default: {script: x}\ntest: {script: x}", "default config contains unknown keys: script"),
-        (
-            "workflow: {auto_cancel: {on_new_commit: all}}\ntest: {script: x}",
-            "workflow:auto_cancel on new commit should be one of: conservative, interruptible, none",
-        ),
-        ("test: {script: x, artifacts: {expose_as: x}}", "jobs:test:artifacts paths can't be blank"),
-        (
-            "test: {script: x, artifacts: {reports: {load: x}}}",
-            "jobs:test:artifacts:reports config contains unknown keys: load",
-        ),
-        (
-            "test: {script: x, rules: [{if: $A, foo: 1}]}",
-            "jobs:test:rules:rule config contains unknown keys: foo",
-        ),
-        (
-            "test: {trigger: {include: [{artifact: a.yml}]}}",
-            "jobs:test:trigger:include config must specify the job where to fetch the artifact from",
-        ),
-        (
-            "include: {artifact: a.yml, job: made}\ntest: {script: x}",
-            "Including configs from artifacts is only allowed when triggering child pipelines",
-        ),
-        ("include: {local: a.yml, remote: b}", "include config is of one kind only: local, remote"),
-        ("include: {project: a/b}", "include config missing required keys: file"),
-        ("include: {remote: 'https://a.org/a.yml', integrity: x}", "include:integrity should start with"),
-        (
-            "test: {script: x, only: ['/(/']}",
-            "jobs:test:only config should be an array of strings or regular",
-        ),
-        (
-            "test: {script: [{echo: x}]}",
-            "jobs:test:script config should be a string or a nested array of strings",
-        ),
-        ("test: {script: [true]}", "jobs:test:script config should be a string or a nested array of strings"),
-        ("test: {script: []}", "jobs:test script can't be blank"),
-        ("test: {script: x, stage: 1}", "jobs:test:stage config should be a string"),
-        (
-            "test: {script: x, stage: nope}",
-            "test job: chosen stage nope does not exist; available stages are .pre,",
-        ),
-        (
-            "test: {script: x, when: sometimes}",
-            "jobs:test when should be one of: on_success, on_failure, always,",
-        ),
-        ("test: {script: x, when: never}", "jobs:test when should be one of: on_success, on_failure,"),
-        ("test: {script: x, when: delayed}", "jobs:test start_in should be given with when: delayed"),
-        ("test: {script: x, start_in: 1 day}", "jobs:test start_in should be given with when: delayed"),
-        (
-            "test: {script: x, when: delayed, start_in: 2 weeks}",
-            "start in should not exceed the limit of 1 week",
-        ),
-        (
-            "test: {script: x, artifacts: {paths: [a], expire_in: 9000 years}}",
-            "expire in should not exceed the limit of 52000 weeks",
-        ),
-        (
-            "test: {script: x, timeout: 100 years}",
-            "timeout config should not exceed the limit of 4 weeks 2 days",
-        ),
-        ("test: {script: x, timeout: soon}", "jobs:test:timeout config should be a duration"),
-        ("test: {script: x, timeout: never}", "jobs:test:timeout config should be a duration"),
-        ("test: {script: x, retry: 3}", "jobs:test:retry config should be an integer between 0 and 2"),
-        ("test: {script: x, retry: true}", "jobs:test:retry config should be an integer or a hash"),
-        ("test: {script: x, retry: {max: 1, when: luck}}", "jobs:test:retry when should be one of: always"),
-        ("test: {script: x, coverage: TOTAL}", "jobs:test:coverage config must be a regular expression"),
-        ("test: {script: x, coverage: '/(/'}", "jobs:test:coverage config must be a regular expression"),
-        ("test: {script: x, rules: [{if: '$A =='}]}", "jobs:test:rules:rule if invalid expression syntax"),
-        (
-            "test: {script: x, rules: [], only: [main]}",
-            "jobs:test config key may not be used with `rules`: only",
-        ),
-        (
-            "test: {script: x, only: {kubernetes: active}}",
-            "jobs:test:only:kubernetes is not supported by this service",
-        ),
-        (
-            "test: {script: x, variables: {A: [x]}}",
-            "jobs:test:variables:A variable definition must be either a string or a hash",
-        ),
-        (
-            "variables: {A: {value: x, options: [y]}}\ntest: {script: x}",
-            "variables:A config value must be present in options",
-        ),
-        ("test: {script: x, image: {entrypoint: [a]}}", "jobs:test:image config missing required keys: name"),
-        (
-            "test: {script: x, cache: [{}, {}, {}, {}, {}]}",
-            "jobs:test:cache config no more than 4 caches can be created",
-        ),
-        (
-            "test: {script: x, parallel: 500}",
-            "jobs:test:parallel config should be an integer between 1 and 200",
-        ),
-        (
-            "test: {trigger: {branch: x}}",
-            "jobs:test trigger config should contain either a project: or an include:",
-        ),
-        ("test: {trigger: a/b, when: delayed}", "jobs:test when should be one of"),
-        (
-            "image: a\ndefault: {image: b}\ntest: {script: x}",
-            "image is defined in top-level and `default:` entry",
-        ),
+        *TABLES["every_refusal_names_the_job_and_the_key"],
         ("x" * 300 + ": {script: x}", "name should be between 1 and 255 characters long"),
-        # needs and dependencies
-        ("test: {script: x, needs: [gone]}", "test job: undefined need: gone"),
-        ("test: {script: x, dependencies: [gone]}", "test job: undefined dependency: gone"),
-        (
-            "a: {script: x, stage: build, needs: [b]}\nb: {script: x, stage: test}",
-            "a job: need b is not defined in current or prior stages",
-        ),
-        (
-            "a: {script: x, stage: build, dependencies: [b]}\nb: {script: x}",
-            "a job: dependency b is not defined in current or prior stages",
-        ),
-        (
-            "a: {script: x, stage: build}\nb: {script: x, needs: [c], dependencies: [a]}\nc: {script: x}",
-            "jobs:b dependencies the a should be part of needs",
-        ),
-        ("a: {script: x}\nb: {script: x, needs: [a, a]}", "b has the following needs duplicated: a."),
-        (
-            "a: {script: x, needs: [b]}\nb: {script: x, needs: [c]}\nc: {script: x, needs: [a]}",
-            "The pipeline has circular dependencies:",
-        ),
-        ("a: {script: x, needs: [a]}", "The pipeline has circular dependencies: a -> a"),
-        # extends and references
-        ("test: {extends: .gone, script: x}", "test: unknown keys in `extends` (.gone)"),
-        (
-            ".a: {extends: .b}\n.b: {extends: .a}\nt: {extends: .a, script: x}",
-            "circular dependency detected in `extends`",
-        ),
-        ("stages: [a]\nt: {extends: stages, script: x}", "t: invalid base hash in `extends` (stages)"),
-        ("t: {extends: 1, script: x}", "jobs:t:extends config should be an array of strings or a string"),
-        ("t: {script: !reference [.gone, script]}", '!reference [".gone", "script"] could not be found'),
-        (
-            ".a: {script: !reference [.a, script]}\nt: {script: x}",
-            '!reference [".a", "script"] is part of a circular',
-        ),
     ],
 )
 def test_every_refusal_names_the_job_and_the_key(text, expected):
@@ -320,50 +178,12 @@ def test_what_stands_in_nested_lists_counts():
 @pytest.mark.parametrize(
     ("job", "complaint"),
     [
-        ("tags: [1]", ":tags config should be an array of strings"),
-        ("tags: x", ":tags config should be an array"),
-        ("artifacts: {paths: [[x]]}", ":artifacts paths should be an array of strings"),
-        ("artifacts: {paths: [1, 2]}", ":artifacts paths should be an array of strings"),
-        (
-            "artifacts: {reports: {junit: [1]}}",
-            ":artifacts:reports:junit config should be an array of strings",
-        ),
-        (
-            "artifacts: {reports: {junit: 1}}",
-            ":artifacts:reports:junit config should be an array of strings or a string",
-        ),
-        ("cache: x", ":cache config can only be a Hash or an Array"),
-        ("cache: [x]", ":cache config should be an array of hashes"),
-        ("cache: {key: {files: [a, b, c]}}", ":cache:key:files config has too many items (maximum is 2)"),
-        ("services: [1]", ":services config should be an array of hashes or strings"),
-        ("rules: x", f" {RULES}"),
-        ("rules: {if: $A}", f" {RULES}"),
-        ("rules: [x]", f" {RULES}"),
-        ("rules: [{changes: [1]}]", ":rules:rule:changes config should be an array of strings"),
+        *TABLES["what_lists_are_of_and_how_many"],
         (
             f"rules: [{{changes: [{'x, ' * 51}]}}]",
             ":rules:rule:changes config has too many entries (maximum 50)",
         ),
-        (
-            "allow_failure: {exit_codes: x}",
-            ":allow_failure:exit_codes config should be an array of integers or",
-        ),
-        (
-            "allow_failure: {exit_codes: [x]}",
-            ":allow_failure:exit_codes config should be an array of integers",
-        ),
-        ("parallel: {matrix: {A: b}}", ":parallel:matrix config should be an array of hashes"),
-        ("parallel: {matrix: [x]}", ":parallel:matrix config should be an array of hashes"),
-        ("parallel: {matrix: [{}]}", ":parallel:matrix:variables config requires at least 1 items"),
-        *(
-            (
-                f"parallel: {{matrix: [{{A: {value}}}]}}",
-                ":parallel:matrix:variables config should be a hash of key value pairs, value can be an array",
-            )
-            for value in ("[]", "''", "", "[[x]]", "1.5", "[3.10, 3.11]", "true", "{b: c}")
-        ),
         (f"tags: [{'x, ' * 50}]", ":tags config must be less than the limit of 50 tags"),
-        ("trigger: {include: [a, b, c, d]}", ":trigger:include config is too long (maximum is 3)"),
     ],
 )
 def test_what_lists_are_of_and_how_many(job, complaint):

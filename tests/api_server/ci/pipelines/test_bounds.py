@@ -23,7 +23,7 @@ from api_server.state.errors import Unavailable
 from api_server.web.context import SERVICES
 from common import interpreter
 from common.concurrency import ConcurrencyLimiter
-from tests.support.ci import MANUAL_JOB, ONE_JOB, CiProject, ci_project, eventually
+from tests.support.ci import MANUAL_JOB, ONE_JOB, CiProject, ci_project
 from tests.support.forge import Forge, SharedForges
 from tests.support.git_client import Git, git_url
 from tests.support.waiting import until
@@ -61,7 +61,7 @@ async def outcomes(project: CiProject) -> dict[str, int]:
         return not await project.forge.database.value(UNFINISHED, id=project.id)
 
     if project.forge.settings.work:
-        await eventually(is_done, 30)
+        await until(is_done, 30)
     return {row.outcome: row.count for row in await project.forge.database.rows(REASONS, id=project.id)}
 
 

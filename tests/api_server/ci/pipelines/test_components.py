@@ -14,8 +14,9 @@ from api_server.ci.pipelines.other_files import newest, templates
 from api_server.git.repositories import REPOSITORIES
 from api_server.web.context import SERVICES
 from api_server.web.routes import Role
-from tests.support.ci import CiProject, ci_project, eventually
+from tests.support.ci import CiProject, ci_project
 from tests.support.forge import Client, Forge
+from tests.support.waiting import until
 
 TAGS = ("1.0.0", "v1.2.0", "1.10.1", "1.10.0", "2.0.0-rc1", "2.0.0+build", "0.9", "1", "latest", "１.99.0")
 
@@ -235,5 +236,5 @@ async def test_child_pipelines_are_made_of_components_and_templates(
         async def downstream() -> Any:
             return (await project.bridges(pipeline))["start"]["downstream_pipeline"]
 
-        child = await eventually(downstream)
+        child = await until(downstream)
     assert set(await project.jobs(child)) == {"say", "check"}

@@ -9,8 +9,9 @@ from api_server.ci.pipelines import tasks, transitions
 from api_server.ci.pipelines.creation import PipelineMaker, PipelineRequest, pipeline_maker
 from api_server.web.context import SERVICES
 from api_server.web.routes import Role
-from tests.support.ci import MANUAL_JOB, CiProject, bring, ci_project, eventually, happen, run
+from tests.support.ci import MANUAL_JOB, CiProject, bring, ci_project, happen, run
 from tests.support.forge import Forge, new_name
+from tests.support.waiting import until
 
 THREE_STAGES = """
 stages: [build, test, deploy]
@@ -184,19 +185,19 @@ async def test_jobs_of_a_resource_group_run_one_after_the_other_in_their_order(p
     pipelines = [await project.pipeline(text) for _ in range(3)]
     first, second, third = [(await ids(project, pipeline))["deploy"] for pipeline in pipelines]
 
-    await eventually(lambda: is_pending(project, first))
+    await until(lambda: is_pending(project, first))
     assert await project.status(pipelines[1]) == "waiting_for_resource"
     await finish(project, first, "drop")
-    await eventually(lambda: is_pending(project, second))
+    await until(lambda: is_pending(project, second))
     assert not await is_pending(project, third)
     await project.api.post(f"{project.url}/jobs/{second}/cancel")
-    await eventually(lambda: is_pending(project, third))
+    await until(lambda: is_pending(project, third))
 
 
 async def test_a_job_that_runs_its_after_script_still_holds_its_resource(project):
     text = "deploy:\n  script: echo\n  resource_group: canceling\n"
     first, second = [await project.job(text) for _ in range(2)]
-    await eventually(lambda: is_pending(project, first["id"]))
+    await until(lambda: is_pending(project, first["id"]))
     await bring(project.forge, first["id"], "canceling")
     async with project.forge.database.transaction() as transaction:
         await transitions.assign_resource(transaction, project.id, "canceling")
@@ -207,10 +208,10 @@ async def test_a_deleted_pipeline_gives_back_what_its_jobs_held(project):
     text = "deploy:\n  script: echo\n  resource_group: staging\n"
     first = await project.pipeline(text)
     holder = (await ids(project, first))["deploy"]
-    await eventually(lambda: is_pending(project, holder))
+    await until(lambda: is_pending(project, holder))
     waiting = await project.job(text)
     assert (await project.forge.root.delete(f"{project.url}/pipelines/{first['id']}")).status == 204
-    await eventually(lambda: is_pending(project, waiting["id"]))
+    await until(lambda: is_pending(project, waiting["id"]))
 
 
 async def test_a_delayed_job_starts_when_its_moment_has_come(project):
@@ -222,14 +223,11 @@ async def test_a_delayed_job_starts_when_its_moment_has_come(project):
     assert set((await project.statuses(pipeline)).values()) == {"scheduled"}
     assert await project.status(pipeline) == "scheduled"
 
-    async def soon_is_pending() -> bool:
-        return (await project.statuses(pipeline))["soon"] == "pending"
+    async def has_run() -> bool:
+        statuses = await project.statuses(pipeline)
+        return (statuses["soon"], statuses["child"]) == ("pending", "failed")  # there is no such file
 
-    async def child_has_run() -> bool:
-        return (await project.statuses(pipeline))["child"] == "failed"  # there is no such file
-
-    await eventually(soon_is_pending, seconds=20)
-    await eventually(child_has_run, seconds=20)
+    await until(has_run)
     assert (await project.statuses(pipeline))["late"] == "scheduled"
 
 
@@ -364,7 +362,7 @@ async def test_a_child_pipeline_is_started_and_its_outcome_taken_over(forge):
     async def downstream():
         return (await project.bridges(pipeline))["child"]["downstream_pipeline"]
 
-    child = await eventually(downstream)
+    child = await until(downstream)
     found = (child["project_id"], child["source"], child["sha"])
     assert found == (project.id, "parent_pipeline", pipeline["sha"])
     variables = await project.api.get(f"{project.url}/pipelines/{child['id']}/variables")
@@ -382,17 +380,17 @@ async def test_a_child_pipeline_is_started_and_its_outcome_taken_over(forge):
     async def bridge_is(status: str) -> bool:
         return (await project.statuses(pipeline))["child"] == status
 
-    await eventually(lambda: bridge_is("running"))
+    await until(lambda: bridge_is("running"))
     inner = (await project.jobs(child))["inner"]
     await run(forge, inner["id"])
     await happen(forge, inner["id"], "drop", failure_reason="script_failure")
-    await eventually(lambda: bridge_is("failed"))
+    await until(lambda: bridge_is("failed"))
     assert (await project.statuses(pipeline))["next"] == "skipped"
     again = (await project.api.post(f"{project.url}/jobs/{inner['id']}/retry")).body
-    await eventually(lambda: bridge_is("running"))
+    await until(lambda: bridge_is("running"))
     await run(forge, again["id"])
     await happen(forge, again["id"], "success")
-    await eventually(lambda: bridge_is("success"))
+    await until(lambda: bridge_is("success"))
     assert await project.statuses(pipeline) == {"child": "success", "next": "pending"}
 
 
@@ -419,7 +417,7 @@ async def test_variables_of_a_bridge_are_expanded_where_it_is(forge: Forge) -> N
     async def downstream() -> Any:
         return (await here.bridges(pipeline))["start"]["downstream_pipeline"]
 
-    started = await eventually(downstream)
+    started = await until(downstream)
     found = await forge.root.get(f"{there.url}/pipelines/{started['id']}/variables")
     assert {one["key"]: one["value"] for one in found.body} == {
         "TOP": "start",
@@ -452,7 +450,7 @@ async def test_a_bridge_may_mirror_the_status_of_its_child_pipeline_at_each_mome
         async def are() -> bool:
             return await project.statuses(pipeline) == wanted
 
-        await eventually(are)
+        await until(are)
         assert await project.status(pipeline) == of_pipeline
 
     await become("manual", "running")
@@ -483,20 +481,20 @@ async def test_canceling_a_bridge_cancels_its_child_pipeline(forge):
     async def downstream():
         return (await project.bridges(pipeline))["child"]["downstream_pipeline"]
 
-    child = await eventually(downstream)
+    child = await until(downstream)
 
     async def runs() -> bool:
         return (await project.statuses(pipeline))["child"] == "running"
 
-    await eventually(runs)
+    await until(runs)
     await project.api.post(f"{project.url}/pipelines/{pipeline['id']}/cancel")
 
     async def is_canceled() -> bool:
         return await project.status(child) == "canceled"
 
-    await eventually(is_canceled)
+    await until(is_canceled)
     await project.api.post(f"{project.url}/pipelines/{child['id']}/retry")
-    await eventually(runs)
+    await until(runs)
 
 
 async def test_a_pipeline_of_another_project_is_started_with_the_rights_of_the_bridges_user(forge):
@@ -511,7 +509,7 @@ async def test_a_pipeline_of_another_project_is_started_with_the_rights_of_the_b
     async def are_done() -> bool:
         return set((await here.statuses(pipeline)).values()) <= {"success", "failed"}
 
-    await eventually(are_done)
+    await until(are_done)
     assert await here.statuses(pipeline) == {"good": "success", "hidden": "failed", "no branch": "failed"}
     bridges = await here.bridges(pipeline)
     assert bridges["good"]["downstream_pipeline"]["project_id"] == there.id
@@ -536,7 +534,7 @@ async def test_pipelines_that_start_each_other_come_to_an_end(forge):
         reason = "pipeline_loop_detected"
         return bool(await forge.database.value(found, id=project.id, reason=reason))
 
-    await eventually(is_refused)
+    await until(is_refused)
 
 
 async def _with_child(forge: Forge) -> tuple[CiProject, dict[str, Any], int]:
@@ -578,7 +576,7 @@ async def test_a_bridge_whose_pipeline_was_removed_does_not_wait_for_ever(forge)
         bridge = (await project.bridges(pipeline))["child"]
         return bridge["status"] == "running" and bridge["downstream_pipeline"]
 
-    child = await eventually(runs)
+    child = await until(runs)
     await tasks.follow_forgotten_bridges(forge.database)
     assert (await project.statuses(pipeline))["child"] == "running"
     assert (await forge.root.delete(f"{project.url}/pipelines/{child['id']}")).status == 204

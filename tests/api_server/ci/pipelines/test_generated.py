@@ -6,9 +6,10 @@ import attrs
 import pytest
 
 from api_server.ci.config.yaml_text import MAX_BYTES
-from tests.support.ci import CiProject, ci_project, eventually
+from tests.support.ci import CiProject, ci_project
 from tests.support.forge import Forge
 from tests.support.runner import Runner, RunningJob, a_runner
+from tests.support.waiting import until
 from tests.support.zips import archive
 
 PARENT = """
@@ -41,7 +42,7 @@ class Scene:
             found = (await self.project.bridges(pipeline))["child"]
             return found if found["status"] in ("running", "failed", "success") else None
 
-        started: dict[str, Any] = (await eventually(bridge))["downstream_pipeline"]
+        started: dict[str, Any] = (await until(bridge))["downstream_pipeline"]
         return started and dict(
             (await self.project.api.get(f"{self.project.url}/pipelines/{started['id']}")).body
         )
@@ -148,6 +149,6 @@ async def test_expired_artifacts_are_gone(forge: Forge, scene: Scene) -> None:
     async def child() -> Any:
         return (await scene.project.bridges(pipeline))["child"]["downstream_pipeline"]
 
-    started = await eventually(child)
+    started = await until(child)
     shown = (await scene.project.api.get(f"{scene.project.url}/pipelines/{started['id']}")).body
     assert shown["yaml_errors"] == "Job `generate` not found in parent pipeline or does not have artifacts!"

@@ -7,8 +7,9 @@ import pytest
 
 from api_server.ci.pipelines import tasks
 from api_server.web.routes import Role
-from tests.support.ci import MANUAL_JOB, ONE_JOB, CiProject, ci_project, eventually, happen, run
+from tests.support.ci import MANUAL_JOB, ONE_JOB, CiProject, ci_project, happen, run
 from tests.support.forge import Forge
+from tests.support.waiting import until
 
 
 @attrs.frozen
@@ -31,7 +32,7 @@ class Scene:
         async def reached() -> bool:
             return (await self.here.statuses(pipeline))["status"] == status
 
-        await eventually(reached)
+        await until(reached)
         bridge = (await self.here.bridges(pipeline))["status"]
         reason = await self.here.forge.database.value(
             "SELECT failure_reason FROM jobs WHERE id = %(id)s", id=bridge["id"]

@@ -17,14 +17,14 @@ from api_server.ci.pipelines.tasks import PushOptions, push_options
 from api_server.code import refs
 from api_server.git.received_push import Push, RefUpdate
 from api_server.git.ref_names import NO_COMMIT
-from api_server.git.repositories import REPOSITORIES, Repository
+from api_server.git.repositories import REPOSITORIES
 from api_server.web.context import SERVICES
 from api_server.web.routes import Role
-from tests.support.ci import MANUAL_JOB, ONE_JOB, CiProject, ci_project, eventually, give_log
+from tests.support.ci import MANUAL_JOB, ONE_JOB, CiProject, ci_project, give_log
 from tests.support.forge import Client, Forge
 from tests.support.git_client import Git, git_url
 from tests.support.merge_requests import head_of
-from tests.support.waiting import until_somebody_waits
+from tests.support.waiting import until, until_somebody_waits
 
 SHOWING_RULES = """
 on push: {script: echo, rules: [{if: $CI_PIPELINE_SOURCE == "push"}]}
@@ -61,7 +61,7 @@ async def test_a_push_makes_a_pipeline_of_the_pushed_commit_by_its_pusher(forge,
     async def both():
         return len(found := await pushed(project)) == 2 and found
 
-    found = await eventually(both)
+    found = await until(both)
     assert {(one["ref"], one["status"]) for one in found} == {("feature/one", "pending"), ("v1", "pending")}
     assert {one["sha"] for one in found} == {
         (await project.api.get(f"{project.url}/repository/branches/feature%2Fone")).body["commit"]["id"]
@@ -80,7 +80,7 @@ async def test_a_commit_through_the_api_makes_a_pipeline_unless_it_says_ci_skip(
     async def both():
         return len(found := await pushed(project, ref="topic")) == 2 and found
 
-    found = await eventually(both)
+    found = await until(both)
     assert sorted(one["status"] for one in found) == ["pending", "skipped"]
 
 
@@ -88,7 +88,7 @@ async def test_a_pushed_file_that_cannot_be_used_makes_a_failed_pipeline_that_sa
     project = await ci_project(forge)
     await project.commit("build:\n  skript: echo\n", message="Typo")
 
-    (found,) = await eventually(lambda: pushed(project, ref="topic", status="failed"))
+    (found,) = await until(lambda: pushed(project, ref="topic", status="failed"))
     shown = (await project.api.get(f"{project.url}/pipelines/{found['id']}")).body
     assert "jobs build config should implement a script: or a trigger: keyword" in shown["yaml_errors"]
     assert (await pushed(project, yaml_errors="true"))[0]["id"] == found["id"]
@@ -104,7 +104,7 @@ async def test_a_pushed_file_that_is_too_large_makes_a_failed_pipeline_too(forge
     text = ONE_JOB + "#" * 100
     await project.commit(text, message="Much")
 
-    (found,) = await eventually(lambda: pushed(project, ref="topic", status="failed"))
+    (found,) = await until(lambda: pushed(project, ref="topic", status="failed"))
     shown = (await project.api.get(f"{project.url}/pipelines/{found['id']}")).body
     said = f"The YAML file is too big: {len(text)} bytes of at most 100"
     assert shown["yaml_errors"] == said
@@ -238,7 +238,7 @@ async def test_pipelines_are_filtered_and_ordered(forge):
     async def pushes_are_settled() -> bool:
         return len(await pushed(project)) == 3
 
-    await eventually(pushes_are_settled)
+    await until(pushes_are_settled)
     second = await project.pipeline(ONE_JOB)
     third = await project.pipeline(ONE_JOB, branch="other")
 
@@ -421,16 +421,12 @@ async def there(forge: Forge) -> CiProject:
     variable = {"key": "SECRET", "value": "swordfish", "protected": True}
     assert (await forge.root.post(f"{project.url}/variables", variable)).status == 201
     assert (await forge.root.post(f"{project.url}/protected_branches", {"name": "v*"})).status == 201
-    repository = repository_of(forge, project)
+    repository = forge.repository(project.id)
     for tag in ("v1", "topic"):
         repository.references.create(
             f"refs/tags/{tag}", repository.lookup_reference("refs/heads/main").target
         )
     return project
-
-
-def repository_of(forge: Forge, project: CiProject) -> Repository:
-    return forge.repository(project.id)
 
 
 async def _triggered(forge: Forge, there: CiProject, branch: str, role: Role) -> tuple[str | None, Any]:
@@ -442,7 +438,7 @@ async def _triggered(forge: Forge, there: CiProject, branch: str, role: Role) ->
     async def is_done() -> bool:
         return (await here.statuses(pipeline))["call"] in ("success", "failed")
 
-    await eventually(is_done)
+    await until(is_done)
     (row,) = await forge.database.rows(
         "SELECT failure_reason FROM jobs WHERE pipeline_id = %(id)s", id=pipeline["id"]
     )

@@ -23,7 +23,7 @@ from api_server.ci.runners.uploads import _Parts
 from api_server.git.repositories import REPOSITORIES
 from api_server.web.context import SERVICES
 from tests.api_server.ci.runners.test_artifacts import ZIP, archive, artifacts_of, read
-from tests.support.ci import ONE_JOB, CiProject, ci_project, eventually
+from tests.support.ci import ONE_JOB, CiProject, ci_project
 from tests.support.folders import files_below
 from tests.support.forge import Answer, Forge, SharedForges
 from tests.support.runner import Runner, RunningJob, a_runner
@@ -151,7 +151,7 @@ async def test_what_is_arriving_counts_and_is_let_go_of(forge: Forge) -> None:
         async def taken() -> bool:
             return (await other.upload(bytes(6 * MIB))).status == 201
 
-        await eventually(taken)
+        await until(taken)
 
 
 async def _until_refused(job: RunningJob) -> Answer:
@@ -406,7 +406,7 @@ async def test_python_gitlab_has_them_deleted_with_their_bytes(forge: Forge) -> 
 
     log = await scene.project.api.get(f"{scene.project.url}/jobs/{old}/trace")
     await asyncio.to_thread(use)
-    await eventually(is_done)
+    await until(is_done)
     assert (await scene.project.api.get(f"{scene.project.url}/jobs/{old}/trace")).body == log.body == "a log"
 
 

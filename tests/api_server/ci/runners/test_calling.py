@@ -21,7 +21,7 @@ from api_server.state.database import Database, connect
 from api_server.state.errors import Unavailable
 from api_server.web.context import SERVICES
 from common.lifecycle import BackgroundTasks
-from tests.support.ci import ci_project, eventually
+from tests.support.ci import ci_project
 from tests.support.forge import Forge
 from tests.support.runner import a_runner, until_waiting
 from tests.support.waiting import until
@@ -247,7 +247,7 @@ async def test_it_survives_what_no_driver_raises(new_forge, monkeypatch: pytest.
             await listen(url)
 
         monkeypatch.setattr(pending, "_listen", odd)
-        await eventually(lambda: forge.database.value(CUT_LISTENERS))
+        await until(lambda: forge.database.value(CUT_LISTENERS))
         generation = pending.generation
         while problems or pending.generation == generation:
             await asyncio.sleep(0.01)
@@ -266,7 +266,7 @@ async def test_readiness_says_that_it_is_down(new_forge, monkeypatch: pytest.Mon
             raise RuntimeError
 
         monkeypatch.setattr(forge.server.app[SERVICES][PENDING_JOBS], "_listen", fails)
-        await eventually(lambda: forge.database.value(CUT_LISTENERS))
+        await until(lambda: forge.database.value(CUT_LISTENERS))
         down = {"status": "degraded", "message": f"Waits to be started again: {LISTENER}"}
         while await _readiness(forge) != ("degraded", down):
             await asyncio.sleep(0.05)

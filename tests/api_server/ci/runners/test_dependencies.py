@@ -6,9 +6,10 @@ import attrs
 import pytest
 
 from api_server.web.routes import Role
-from tests.support.ci import CiProject, ci_project, eventually
+from tests.support.ci import CiProject, ci_project
 from tests.support.forge import Forge
 from tests.support.runner import Runner, RunningJob, a_runner
+from tests.support.waiting import until
 from tests.support.zips import archive
 
 ZIP = archive(out=b"made there\n")
@@ -214,16 +215,16 @@ async def test_administrators_have_no_more_rights_than_others(
 
 
 @pytest.mark.parametrize(
-    "takes_away",
+    ("takes_away", "reason"),
     [
-        "DELETE FROM members WHERE project_id = %(there)s AND user_id = %(user)s",
-        "DELETE FROM job_token_allowed_projects WHERE project_id = %(there)s",
-        "UPDATE users SET state = 'blocked' WHERE id = %(user)s",
-        "UPDATE projects SET builds_access_level = 'disabled' WHERE id = %(there)s",
+        ("DELETE FROM members WHERE project_id = %(there)s AND user_id = %(user)s", MISSING),
+        ("DELETE FROM job_token_allowed_projects WHERE project_id = %(there)s", MISSING),
+        ("UPDATE users SET state = 'blocked' WHERE id = %(user)s", "user_blocked"),
+        ("UPDATE projects SET builds_access_level = 'disabled' WHERE id = %(there)s", MISSING),
     ],
 )
 async def test_a_right_that_is_taken_away_is_gone_at_once(
-    forge: Forge, here: Worker, known: Worker, takes_away: str
+    forge: Forge, here: Worker, known: Worker, takes_away: str, reason: str
 ) -> None:
     made = await known.makes()
     job = await here.asks(of(known.project))
@@ -233,7 +234,7 @@ async def test_a_right_that_is_taken_away_is_gone_at_once(
     await forge.execute(takes_away, there=known.project.id, user=here.project.developer.id)
     assert (await download(job, made))[0] == 403
     pipelines = (await forge.root.get(f"{here.project.url}/pipelines")).body
-    assert handed_over(await here.next(pipelines[0])) == MISSING
+    assert handed_over(await here.next(pipelines[0])) == reason
 
 
 async def test_a_removed_project_has_nothing(forge: Forge, here: Worker, known: Worker) -> None:
@@ -279,7 +280,7 @@ async def children(project: CiProject, pipeline: dict[str, Any]) -> dict[str, di
         found = {name: one["downstream_pipeline"] for name, one in bridges.items()}
         return found if all(found.values()) else {}
 
-    return dict(await eventually(all_started))
+    return dict(await until(all_started))
 
 
 async def test_child_pipelines_get_artifacts_of_their_parent_and_of_each_other(

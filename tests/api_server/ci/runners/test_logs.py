@@ -14,7 +14,7 @@ from api_server.ci.jobs import logs
 from api_server.ci.jobs.logs import MAX_SECRETS, Logs, coverage_of, last_figure, logs_of, mask
 from api_server.expressions import compile_expression
 from api_server.web.context import SERVICES
-from tests.support.ci import CiProject, ci_project, eventually
+from tests.support.ci import CiProject, ci_project
 from tests.support.folders import files_below
 from tests.support.forge import Forge
 from tests.support.runner import Runner, RunningJob, a_runner
@@ -223,7 +223,7 @@ async def test_coverage_is_read_from_the_log(forge: Forge, project: CiProject, r
     async def coverage() -> float | None:
         return (await project.api.get(f"{project.url}/jobs/{job.id}")).body["coverage"]
 
-    assert await eventually(coverage) == 97.5
+    assert await until(coverage) == 97.5
 
 
 async def test_sealing_twice_and_erasing_leave_nothing_behind(

@@ -18,7 +18,7 @@ from aiohttp.test_utils import TestServer
 
 from api_server.web.routes import Role
 from tests.api_server.ci.identity.verifying import Consumer
-from tests.support.ci import CiProject, ci_project, eventually
+from tests.support.ci import CiProject, ci_project
 from tests.support.forge import ROOT_TOKEN, Client, Forge
 from tests.support.git_client import Git, git_url
 from tests.support.runner import INFO, Runner, RunningJob, a_runner, checksum
@@ -103,13 +103,13 @@ async def test_a_pushed_pipeline_is_worked_off_by_a_real_runner(
     await git("clone", "--quiet", git_url(forge, project.path, owner), ".")
     await git.commit_files({".gitlab-ci.yml": CONFIG.replace("$OTHER_PROJECT", other.path)})
     await git("push", "--quiet", "origin", "HEAD:main")
-    pipeline = (await eventually(lambda: _pipelines(project)))[0]
+    pipeline = (await until(lambda: _pipelines(project)))[0]
 
     assert await run_one_job(runner_program, tmp_path / "builds", runner) == 0
     assert await run_one_job(runner_program, tmp_path / "builds", runner) == 0
     statuses = await project.statuses(pipeline)
     assert (statuses["build"], statuses["test"], statuses["release"]) == ("success", "success", "manual")
-    await eventually(lambda: _pipelines(other, "source=pipeline"))
+    await until(lambda: _pipelines(other, "source=pipeline"))
 
     client = gitlab.Gitlab(forge.base, private_token=owner.token)
     jobs = await project.jobs(pipeline)
@@ -254,7 +254,7 @@ async def test_components_of_three_projects_are_jobs_that_a_real_runner_runs(
     async def child() -> Any:
         return (await project.bridges(parent))["child"]["downstream_pipeline"]
 
-    pipeline = await eventually(child)
+    pipeline = await until(child)
     jobs = await project.jobs(pipeline)
     assert set(jobs) == {"greet", "list"}
 

@@ -12,8 +12,13 @@ import orjson
 import pytest
 
 from api_server.ci.schedules import queries, schedules
-from api_server.ci.schedules.cron import RAILS_TIME_ZONES, next_run, problems
-from api_server.ci.schedules.schedules import queue_due_schedules, run_schedule
+from api_server.ci.schedules.schedules import (
+    RAILS_TIME_ZONES,
+    cron_problems,
+    next_run,
+    queue_due_schedules,
+    run_schedule,
+)
 from api_server.web.context import SERVICES
 from api_server.web.routes import Role
 from tests.support.ci import CiProject, ci_project
@@ -489,8 +494,8 @@ def test_a_leap_day_is_waited_for() -> None:
 
 def test_rails_names_are_time_zones_and_those_of_iana_are_taken_too() -> None:
     assert len(RAILS_TIME_ZONES) > 150
-    assert {name for name in RAILS_TIME_ZONES if problems("* * * * *", name)} == set()
-    assert {name for name in zoneinfo.available_timezones() if problems("* * * * *", name)} == set()
+    assert {name for name in RAILS_TIME_ZONES if cron_problems("* * * * *", name)} == set()
+    assert {name for name in zoneinfo.available_timezones() if cron_problems("* * * * *", name)} == set()
 
 
 @pytest.mark.parametrize(
@@ -499,11 +504,11 @@ def test_rails_names_are_time_zones_and_those_of_iana_are_taken_too() -> None:
      "*/0 * * * *", "0 0 30 2 *", "H * * * *", "R * * * *", "a b c d e", "0 4 * * * UTC", "-1 * * * *", "* * * * *\0"],
 )  # fmt: skip
 def test_what_is_no_expression_of_five_fields_or_never_comes_is_refused(cron: str) -> None:
-    assert problems(cron, "UTC") == {"cron": [" is invalid syntax"]}
+    assert cron_problems(cron, "UTC") == {"cron": [" is invalid syntax"]}
     with pytest.raises(ValueError, match=r"acceptable|columns|moments|next date|hash_id"):
         next_run(cron, "UTC", datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC))
 
 
 @pytest.mark.parametrize("zone", ["", "Nowhere", "../etc/passwd", "/etc/passwd", "Europe", "x" * 255, "\0"])
 def test_what_is_no_time_zone_is_refused(zone: str) -> None:
-    assert problems("* * * * *", zone) == {"cron_timezone": [" is invalid syntax"]}
+    assert cron_problems("* * * * *", zone) == {"cron_timezone": [" is invalid syntax"]}

@@ -6,10 +6,11 @@ import pytest
 
 from api_server.ci.variables.queries import TooManyBytes, applicable
 from api_server.web.routes import Role
-from tests.support.ci import MANUAL_JOB, CiProject, ci_project, eventually
+from tests.support.ci import MANUAL_JOB, CiProject, ci_project
 from tests.support.forge import Client, Forge, Person
 from tests.support.git_client import Git, git_url
 from tests.support.runner import Runner, a_runner
+from tests.support.waiting import until
 
 
 async def made(client: Client, where: str, **values: Any) -> dict[str, Any]:
@@ -283,7 +284,7 @@ async def test_a_push_with_variables_says_why_its_pipeline_does_not_run(
     async def pipelines() -> list[Any]:
         return list((await forge.root.get(f"{project.url}/pipelines?ref=pushed")).body)
 
-    (made,) = await eventually(pipelines)
+    (made,) = await until(pipelines)
     shown = (await forge.root.get(f"{project.url}/pipelines/{made['id']}")).body
     assert (shown["status"], shown["yaml_errors"]) == ("failed", REFUSED[1]["message"]["base"][0])
 
@@ -307,7 +308,7 @@ async def test_a_bridge_gives_variables_where_its_user_may_and_to_its_own_childr
             found = await here.statuses(pipeline)
             return None if {"created", "pending"} & set(found.values()) else found
 
-        assert await eventually(statuses) == {"there": ends, "child": "running"}
+        assert await until(statuses) == {"there": ends, "child": "running"}
         there = (await here.bridges(pipeline))["there"]["downstream_pipeline"]["id"]
         shown = (await forge.root.get(f"{project.url}/pipelines/{there}")).body
         assert shown["yaml_errors"] == (REFUSED[1]["message"]["base"][0] if ends == "failed" else None)

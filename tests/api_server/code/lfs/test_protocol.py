@@ -15,8 +15,9 @@ from yarl import URL
 from api_server.code.lfs import Refusal, read_batch
 from api_server.git.lfs_pointers import Pointer
 from tests.api_server.code.lfs.client import CONTENT, LfsClient, Place, named, oid_of
-from tests.support.ci import ci_project, eventually, run
+from tests.support.ci import ci_project, run
 from tests.support.forge import Forge
+from tests.support.waiting import until
 
 
 async def stored_keys(forge: Forge, project_id: int) -> list[str]:
@@ -133,10 +134,10 @@ async def test_nothing_stays_of_an_upload_that_breaks_off(place: Place, forge: F
     async def kept(count: int) -> bool:
         return len(await stored_keys(forge, place.project["id"])) == count
 
-    assert await eventually(lambda: kept(2))  # the first, and what has come of this one
+    assert await until(lambda: kept(2))  # the first, and what has come of this one
     sending.cancel()
     await asyncio.gather(sending, return_exceptions=True)
-    assert await eventually(lambda: kept(1))
+    assert await until(lambda: kept(1))
     assert (
         "error"
         in (await place.client.batch("download", {"oid": "0" * 64, "size": 16_000_000})).body["objects"][0]
@@ -248,7 +249,7 @@ async def test_deleting_a_project_deletes_its_objects(forge: Forge) -> None:
     async def gone() -> bool:
         return not await stored_keys(forge, project["id"])
 
-    assert await eventually(gone)
+    assert await until(gone)
     count = "SELECT count(*) FROM lfs_objects WHERE project_id = %(id)s"
     assert await forge.database.value(count, id=project["id"]) == 0
 

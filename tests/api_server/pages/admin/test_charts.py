@@ -11,10 +11,10 @@ import pytest
 
 from api_server.pages.admin import queries
 from api_server.pages.admin.overview import Chart, Series, amount, described, drawing, rounded_up, rows
-from api_server.state import database
 from api_server.state.database import Database, Executor
 from api_server.state.listing import Page
 from tests.api_server.test_many_rows import Explaining
+from tests.support.plans import loaded
 
 NOON = datetime.datetime(2026, 1, 2, 12, tzinfo=datetime.UTC)
 SVG = "{http://www.w3.org/2000/svg}"
@@ -159,15 +159,8 @@ CHEAP: dict[str, tuple[str, Callable[[Executor], Awaitable[Any]]]] = {
 
 @pytest.fixture(scope="module")
 async def many(new_database: Callable[[], str]) -> AsyncIterator[Database]:
-    async with database.connect(
-        new_database(), base_url="http://forge.example.org", size=1, statement_timeout=600
-    ) as connected:
-        async with connected.transaction() as transaction:
-            for part in LOAD.split(";\n"):
-                await transaction.rows(part, rows=ROWS)
-            # So few rows are read whole with good reason; what has no index is read whole even so.
-            await transaction.rows("SET enable_seqscan = off")
-        yield connected
+    async with loaded(new_database(), LOAD, rows=ROWS) as database:
+        yield database
 
 
 @pytest.mark.parametrize("name", CHEAP)

@@ -41,6 +41,7 @@ release:
   when: manual
   tags: [linux]
 """
+ONE_JOB = "build:\n  script: echo\n  tags: [linux]\n"
 LOG = (
     b"Running on a machine\n"
     b"section_start:1700000000:prepare\r\x1b[0K\x1b[36;1mPreparing\x1b[0;m\n"
@@ -72,6 +73,16 @@ async def handed_out(project: CiProject, **values: Any) -> RunningJob:
     """The oldest job that waits, in the hands of a runner of the project's own."""
     runner = await a_runner(project.forge, project_id=project.id, tag_list=["linux"])
     return await runner.job(**values)
+
+
+async def running(scene: Scene, branch: str, config: str = ONE_JOB) -> tuple[RunningJob, str]:
+    """A job in a runner's hands, and the path of its page."""
+    wanted = await scene.project.job(config, branch=branch)
+    job = await handed_out(scene.project)
+    while job.id != wanted["id"]:
+        await job.finish()
+        job = await handed_out(scene.project)
+    return job, scene.page(f"jobs/{job.id}")
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,10 @@ from collections.abc import AsyncIterator
 import pytest
 from playwright.async_api import Browser, BrowserContext, Locator, Page, expect
 
-from tests.api_server.pages.ci.conftest import Scene, handed_out
+from tests.api_server.pages.ci.conftest import Scene, running
 from tests.api_server.pages.conftest import complaints_of
 from tests.support.browser import COOKIE, new_session
-from tests.support.runner import RunningJob
 
-CONFIG = "build:\n  script: echo\n  tags: [linux]\n"
 BEGINNING = (
     b"first line\nsection_start:1700000000:build\r\x1b[0K\x1b[36;1mBuilding\x1b[0;m\n\x1b[31mred\x1b[0m\n"
 )
@@ -35,16 +33,6 @@ async def page(chromium: Browser, scene: Scene) -> AsyncIterator[Page]:
     yield opened
     await context.close()
     assert complaints == []
-
-
-async def running(scene: Scene, branch: str) -> tuple[RunningJob, str]:
-    """A job in a runner's hands, and the path of its page."""
-    wanted = await scene.project.job(CONFIG, branch=branch)
-    job = await handed_out(scene.project)
-    while job.id != wanted["id"]:
-        await job.finish()
-        job = await handed_out(scene.project)
-    return job, scene.page(f"jobs/{job.id}")
 
 
 async def _in_view(page: Page) -> bool:

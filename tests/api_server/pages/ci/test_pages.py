@@ -7,21 +7,15 @@ import pytest
 
 from api_server.pages.ci import logs
 from api_server.web.routes import Role
-from tests.api_server.pages.ci.conftest import LOG, Scene, handed_out
+from tests.api_server.pages.ci.conftest import LOG, ONE_JOB, Scene, handed_out, running
 from tests.support.browser import Browser, browsing
 from tests.support.ci import MANUAL_JOB, bring
 from tests.support.forge import Forge
-from tests.support.runner import RunningJob
 
 PATHS = (
     *("pipelines", "jobs", "jobs/{id}", "jobs/{id}/raw"),
     *("jobs/{id}/artifacts/browse", "jobs/{id}/artifacts/file/top.txt"),
 )
-
-
-def words(browser: Browser) -> str:
-    """What the page says, without its elements."""
-    return " ".join(unescape(re.sub(r"<[^>]+>", " ", browser.text)).split())
 
 
 async def test_every_url_that_the_api_names_opens(browser: Browser, scene: Scene) -> None:
@@ -43,7 +37,7 @@ async def test_a_pipeline_shows_stages_in_their_order_with_needs_and_why_it_fail
 ) -> None:
     await browser.get(scene.page(f"pipelines/{scene.pipeline['id']}"))
     assert re.findall(r"<h3>(\w+)</h3>", browser.text) == ["build", "test", "deploy"]
-    text = words(browser)
+    text = browser.words
     assert "unit needs compile" in text
     assert "child needs nothing started pipeline" in text
     assert "lint (allowed to fail): Its script failed" in text
@@ -57,20 +51,20 @@ async def test_needs_of_other_projects_and_pipelines_are_named(browser: Browser,
     )
     pipeline = await scene.project.pipeline(text, branch="across")
     await browser.get(scene.page(f"pipelines/{pipeline['id']}"))
-    assert "needs made of a/b (main), built of pipeline $ID" in words(browser)
-    assert "follows a pipeline of c/d" in words(browser)
+    assert "needs made of a/b (main), built of pipeline $ID" in browser.words
+    assert "follows a pipeline of c/d" in browser.words
     (job,) = (await scene.project.jobs(pipeline)).values()
     await browser.get(scene.page(f"jobs/{job['id']}"))
-    assert "Needs made of a/b (main), built of pipeline $ID" in words(browser)
+    assert "Needs made of a/b (main), built of pipeline $ID" in browser.words
     (bridge,) = (await scene.project.bridges(pipeline)).values()
     await browser.get(scene.page(f"jobs/{bridge['id']}"))
-    assert "Follows a pipeline of c/d" in words(browser)
+    assert "Follows a pipeline of c/d" in browser.words
 
 
 async def test_a_child_pipeline_names_its_parent(browser: Browser, scene: Scene) -> None:
     (bridge,) = (await scene.project.bridges(scene.pipeline)).values()
     await browser.get(scene.page(f"pipelines/{bridge['downstream_pipeline']['id']}"))
-    assert f"Child of Pipeline {scene.pipeline['id']} , by its job child" in words(browser)
+    assert f"Child of Pipeline {scene.pipeline['id']} , by its job child" in browser.words
 
 
 async def test_a_pipeline_tells_what_is_wrong_with_its_file(browser: Browser, scene: Scene) -> None:
@@ -84,7 +78,7 @@ async def test_a_pipeline_tells_what_is_wrong_with_its_file(browser: Browser, sc
 
 async def test_lists_are_filtered_and_paged(browser: Browser, scene: Scene) -> None:
     await browser.get(scene.page("jobs?status=failed"))
-    assert (words(browser).count(" job "), "lint" in browser.text) == (1, True)
+    assert (browser.words.count(" job "), "lint" in browser.text) == (1, True)
     await browser.get(scene.page("pipelines?status=canceled&ref=topic"))
     assert "No pipeline is like that." in browser.text
     await browser.get(scene.page("pipelines?status=&ref=topic&per_page=1"))
@@ -101,7 +95,7 @@ async def test_a_job_shows_its_log_and_what_it_left(browser: Browser, scene: Sce
     assert '<span class="took">01:05</span>' in browser.text
     assert 'id="L4"' in browser.text
     assert "style=" not in browser.text
-    assert "Browse" in words(browser)
+    assert "Browse" in browser.words
     await browser.get(scene.page(f"jobs/{job['id']}/raw"))
     assert browser.text.encode() == LOG
     assert browser.headers["Content-Type"].startswith("text/plain")
@@ -109,7 +103,7 @@ async def test_a_job_shows_its_log_and_what_it_left(browser: Browser, scene: Sce
 
 async def test_a_failed_job_says_why(browser: Browser, scene: Scene) -> None:
     await browser.get(scene.page(f"jobs/{scene.jobs['lint']['id']}"))
-    text = words(browser)
+    text = browser.words
     assert "Its script failed: a command ended with a status other than 0. Its exit status was 3." in text
     assert "It has none." in text
 
@@ -117,10 +111,10 @@ async def test_a_failed_job_says_why(browser: Browser, scene: Scene) -> None:
 async def test_artifacts_are_browsed_and_downloaded(browser: Browser, scene: Scene) -> None:
     archive = scene.page(f"jobs/{scene.jobs['compile']['id']}/artifacts")
     await browser.get(f"{archive}/browse")
-    assert "out/" in words(browser)
-    assert "top.txt 1 byte" in words(browser)
+    assert "out/" in browser.words
+    assert "top.txt 1 byte" in browser.words
     await browser.get(f"{archive}/browse/out")
-    assert "1 folder, 1 file" in words(browser)
+    assert "1 folder, 1 file" in browser.words
     await browser.get(f"{archive}/file/out/a.txt")
     assert (browser.text, browser.headers["Content-Disposition"][:10]) == ("hello", "attachment")
     await browser.get(f"{archive}/browse/nowhere")
@@ -298,19 +292,6 @@ async def _shown(scene: Scene, job_id: int) -> dict[str, object]:
     return dict((await scene.forge.root.get(f"{scene.project.url}/jobs/{job_id}")).body)
 
 
-CONFIG = "build:\n  script: echo\n  tags: [linux]\n"
-
-
-async def running(scene: Scene, branch: str, config: str = CONFIG) -> tuple[RunningJob, str]:
-    """A job in a runner's hands, and the path of its page."""
-    wanted = await scene.project.job(config, branch=branch)
-    job = await handed_out(scene.project)
-    while job.id != wanted["id"]:
-        await job.finish()
-        job = await handed_out(scene.project)
-    return job, scene.page(f"jobs/{job.id}")
-
-
 async def ask(browser: Browser, path: str, start: int, state: str, **headers: str) -> Browser:
     return await browser.get(
         f"{path}/log", params={"state": state}, headers={"Range": f"log={start}-"} | headers
@@ -390,7 +371,7 @@ async def test_of_a_long_log_the_end_is_shown_with_its_numbers(
 async def test_a_log_that_may_show_secrets_is_for_who_could_run_the_job(scene: Scene, forge: Forge) -> None:
     reporter = await forge.user("reporter")
     await forge.member("projects", scene.project.id, reporter, Role.REPORTER)
-    job, path = await running(scene, "debug", CONFIG + "  variables: {CI_DEBUG_TRACE: 'true'}\n")
+    job, path = await running(scene, "debug", ONE_JOB + "  variables: {CI_DEBUG_TRACE: 'true'}\n")
     await job.log(b"+ secret=1\n")
     async with browsing(forge, reporter) as reading, browsing(forge, scene.project.developer) as developing:
         await reading.get(path)

@@ -1,15 +1,16 @@
-"""Pipelines that are run by hand with variables, and schedules, in the browser."""
+"""Pipelines that are run by hand, schedules, and why a pending job waits."""
 
 import re
 from collections.abc import AsyncIterator
-from html import unescape
+from typing import Any
 
+import attrs
 import pytest
 
 from api_server.web.routes import Role
 from tests.support.browser import Browser, browsing
 from tests.support.ci import ONE_JOB, CiProject, ci_project
-from tests.support.forge import Forge
+from tests.support.forge import Forge, Person, new_name
 
 
 @pytest.fixture
@@ -26,10 +27,6 @@ async def browser(project: CiProject) -> AsyncIterator[Browser]:
         yield opened
 
 
-def words(browser: Browser) -> str:
-    return " ".join(unescape(re.sub(r"<[^>]+>", " ", browser.text)).split())
-
-
 async def test_a_pipeline_runs_with_variables(browser: Browser, project: CiProject) -> None:
     base = f"/{project.path}/-/pipelines"
     assert f'href="{base}/new"' in (await browser.get(base)).text
@@ -39,7 +36,7 @@ async def test_a_pipeline_runs_with_variables(browser: Browser, project: CiProje
         ("A=1", "nothing", "Reference not found"),
     ):
         await browser.send(base, ref=ref, variables=variables)
-        assert (browser.status, told in words(browser)) == (400, True)
+        assert (browser.status, told in browser.words) == (400, True)
         assert f">\n{variables}</textarea>" in browser.text
         assert f'value="{ref}"' in browser.text
     await browser.send(base, ref="topic", variables="WORD=se=cret\r\n\r\nEMPTY=")
@@ -59,7 +56,7 @@ async def test_who_lacks_the_file_is_led_to_where_it_is_written(browser: Browser
 
 async def test_a_schedule_is_made_changed_played_and_deleted(browser: Browser, project: CiProject) -> None:
     base, url = f"/{project.path}/-/pipeline_schedules", f"{project.url}/pipeline_schedules"
-    assert "There are none yet." in words(await browser.get(base))
+    assert "There are none yet." in (await browser.get(base)).words
     await browser.get(f"{base}/new")
     sent = {
         "description": "Every <night>",
@@ -68,7 +65,7 @@ async def test_a_schedule_is_made_changed_played_and_deleted(browser: Browser, p
         "cron_timezone": "Europe/Berlin",
     }
     await browser.send(base, **sent | {"cron": "at night"})
-    assert (browser.status, "Cron expression is invalid syntax." in words(browser)) == (400, True)
+    assert (browser.status, "Cron expression is invalid syntax." in browser.words) == (400, True)
     assert 'value="Every &lt;night&gt;"' in browser.text
     assert 'value="Europe/Berlin"' in browser.text
     await browser.send(base, **sent, active="true")
@@ -125,7 +122,7 @@ async def test_others_see_schedules_and_maintainers_take_them_over(project: CiPr
             actions[role] = [path.removeprefix(f"{made['id']}/") for path in found]
             await browser.get(f"{one}/edit")
             if role == Role.MAINTAINER:
-                assert "Take ownership of it" in words(browser)
+                assert "Take ownership of it" in browser.words
                 await browser.send(f"{one}/take_ownership")
                 assert "It runs with your rights now." in browser.text
                 owner = (await project.api.get(f"{url}/{made['id']}")).body["owner"]
@@ -182,7 +179,7 @@ async def test_a_pipeline_is_run_with_the_inputs_of_its_file(browser: Browser, p
         "",
     ]
     for hint in ("Where to deploy", "How many A number.", "A list as JSON", "Has to match ^v\\d."):
-        assert hint in words(browser)
+        assert hint in browser.words
     sent = {
         "ref": "inputs",
         "inputs[environment]": "production",
@@ -202,7 +199,7 @@ async def test_a_pipeline_is_run_with_the_inputs_of_its_file(browser: Browser, p
     assert 'value="[&#34;a&#34;]"' in browser.text
     assert "x\r\ny</textarea>" in browser.text
     await browser.send(base, **sent, **{"inputs[replicas]": "3", "inputs[steps]": '["a"]'})
-    assert (browser.status, "production 3 true l" in words(browser)) == (200, True)
+    assert (browser.status, "production 3 true l" in browser.words) == (200, True)
     group = "SELECT resource_group FROM jobs WHERE project_id = %(id)s"
     assert await project.forge.database.value(group, id=project.id) == "<x\ny>"
 
@@ -217,7 +214,7 @@ async def test_a_refused_run_shows_the_inputs_of_the_branch_that_was_written(
     assert (browser.status, 'name="inputs[replicas]"' in browser.text) == (400, True)
     assert 'value="v1"' in browser.text
     await browser.send(base, ref="nowhere")
-    assert "Reference not found" in words(browser)
+    assert "Reference not found" in browser.words
 
 
 async def test_only_what_differs_from_the_defaults_counts_as_given(
@@ -236,7 +233,7 @@ async def test_only_what_differs_from_the_defaults_counts_as_given(
     assert job["tag_list"] == ["mine"]
     await browser.get(f"{base}/new?ref=many")
     await browser.send(base, ref="many", **dict.fromkeys(sent, "other"))
-    assert (browser.status, "A pipeline can take up to 20 inputs" in words(browser)) == (400, True)
+    assert (browser.status, "A pipeline can take up to 20 inputs" in browser.words) == (400, True)
 
 
 async def test_a_schedule_has_inputs(browser: Browser, project: CiProject) -> None:
@@ -244,14 +241,14 @@ async def test_a_schedule_has_inputs(browser: Browser, project: CiProject) -> No
     made = (await project.api.post(url, {"description": "Nightly", "ref": "topic", "cron": "0 4 * * *"})).body
     one = f"{base}/{made['id']}"
     await browser.get(f"{one}/edit")
-    assert "The file on this branch or tag declares none." in words(browser)
+    assert "The file on this branch or tag declares none." in browser.words
     await project.commit(INPUTS)
     await browser.get(f"{one}/edit")
     assert re.findall(r'<option value="(\w+)"', browser.text) == [
         "environment", "replicas", "dry", "steps", "note", "size", "pattern"
     ]  # fmt: skip
     await browser.send(f"{one}/inputs", name="replicas", value="x" * 1023)
-    assert (browser.status, "exceeds max serialized size: 1024 characters" in words(browser)) == (400, True)
+    assert (browser.status, "exceeds max serialized size: 1024 characters" in browser.words) == (400, True)
     await browser.send(f"{one}/inputs", name="note", value="a\r\nb")
     await browser.send(f"{one}/inputs/delete", name="gone")
     assert (await project.api.get(f"{url}/{made['id']}")).body["inputs"] == [
@@ -260,12 +257,112 @@ async def test_a_schedule_has_inputs(browser: Browser, project: CiProject) -> No
     await browser.send(f"{one}/inputs/delete", name="note")
     await browser.send(f"{one}/inputs", name="replicas", value="3")
     await browser.send(f"{one}/inputs", name="environment", value="production")
-    assert "replicas 3" in words(browser)
+    assert "replicas 3" in browser.words
     shown = (await project.api.get(f"{url}/{made['id']}")).body["inputs"]
     assert shown == [{"name": "replicas", "value": "3"}, {"name": "environment", "value": "production"}]
     await browser.send(f"{one}/inputs/delete", name="replicas")
     assert (await project.api.get(f"{url}/{made['id']}")).body["inputs"] == shown[1:]
-    assert "not in the file" not in words(browser)
+    assert "not in the file" not in browser.words
     await project.commit(ONE_JOB)
     await browser.get(f"{one}/edit")
-    assert "not in the file: no pipeline is made" in words(browser)
+    assert "not in the file: no pipeline is made" in browser.words
+
+
+FREE = "It waits for a runner that is free."
+
+
+@attrs.frozen
+class Scene:
+    """A job that waits for a runner with two tags, and the only runner of its project."""
+
+    forge: Forge
+    project: CiProject
+    owner: Person
+    pipeline: dict[str, Any]
+    job: dict[str, Any]
+    runner: dict[str, Any]
+
+    @property
+    def page(self) -> str:
+        return f"/{self.project.path}/-/jobs/{self.job['id']}"
+
+    @property
+    def runners(self) -> str:
+        return f'<a href="/{self.project.path}/-/settings/ci_cd#runners">Runners of this project</a>'
+
+    async def change(self, **values: object) -> None:
+        assert (await self.forge.root.put(f"/runners/{self.runner['id']}", values)).status == 200
+
+
+@pytest.fixture
+async def scene(forge: Forge) -> Scene:
+    project, owner, tag = await ci_project(forge), await forge.user("owner"), new_name("tag")
+    await forge.member("projects", project.id, owner, Role.OWNER)
+    pipeline = await project.pipeline(f"build:\n  script: echo\n  tags: [{tag}, other-{tag}]\n")
+    (job,) = (await project.jobs(pipeline)).values()
+    made = {"runner_type": "project_type", "project_id": project.id, "tag_list": "linux"}
+    runner = (await forge.root.post("/user/runners", made)).body
+    return Scene(forge, project, owner, pipeline, job, runner)
+
+
+async def test_the_first_thing_that_is_missing_is_said_and_where_it_is_changed(scene: Scene) -> None:
+    tags, project = scene.job["tag_list"], scene.project
+    branches = f'<a href="/{project.path}/-/settings/repository#branches">Protected branches</a>'
+    async with browsing(scene.forge, scene.owner) as browser:
+        for values, text, link in (
+            (
+                {"tag_list": tags[:1]},
+                f"No runner of its project has the tags {', '.join(tags)}.",
+                scene.runners,
+            ),
+            (
+                {"tag_list": [*tags, "linux"], "access_level": "ref_protected", "paused": True},
+                "take jobs of protected branches and tags only, and topic is none.",
+                branches,
+            ),
+            ({"access_level": "not_protected"}, "All runners that could take it are paused.", scene.runners),
+            (
+                {"paused": False},
+                "The only runner that could take it has not been started yet: start it with its token.",
+                scene.runners,
+            ),
+        ):
+            await scene.change(**values)
+            await browser.get(scene.page)
+            assert (text in browser.text, link in browser.text, "stuck" in browser.text) == (True, True, True)
+            await browser.get(f"/{project.path}/-/pipelines/{scene.pipeline['id']}")
+            assert (text in browser.text, link in browser.text) == (True, True)
+    async with browsing(scene.forge, project.developer) as developer:
+        await developer.get(scene.page)
+        assert ("has not been started yet" in developer.text, scene.runners in developer.text) == (
+            True,
+            False,
+        )
+
+
+async def test_a_runner_that_is_there_will_take_it_until_it_falls_silent(scene: Scene) -> None:
+    await scene.change(tag_list=scene.job["tag_list"])
+    verified = await scene.forge.anonymous.post("/runners/verify", {"token": scene.runner["token"]})
+    assert verified.status == 200
+    async with browsing(scene.forge, scene.owner) as browser:
+        await browser.get(scene.page)
+        assert (FREE in browser.text, "stuck" in browser.text) == (True, False)
+        lately = "UPDATE runners SET contacted_at = contacted_at - interval '3 hours' WHERE id = %(id)s"
+        await scene.forge.execute(lately, id=scene.runner["id"])
+        await browser.get(scene.page)
+        assert "The only runner that could take it was last heard of 20" in browser.text
+
+
+async def test_a_job_without_tags_and_one_of_an_archived_project(forge: Forge) -> None:
+    project = await ci_project(forge)
+    owner = await forge.user("owner")
+    await forge.member("projects", project.id, owner, Role.OWNER)
+    job = await project.job()
+    await forge.execute("UPDATE jobs SET tag_list = ARRAY['no-one-has-this'] WHERE id = %(id)s", id=job["id"])
+    async with browsing(forge, owner) as browser:
+        await browser.get(f"/{project.path}/-/jobs/{job['id']}")
+        assert "Its project has no runner." in browser.text or "has the tag no-one-has-this." in browser.text
+        assert (await owner.api.post(f"/projects/{project.id}/archive")).status == 201
+        await browser.get(f"/{project.path}/-/jobs/{job['id']}")
+        assert "Its project is archived: no runner gets its jobs." in browser.text
+        assert f'<a href="/{project.path}/-/edit">General settings</a>' in browser.text

@@ -39,9 +39,13 @@ class Scene:
         """The browser of somebody with that role in the project."""
         return browsing(self.forge, self.owner if role == "owner" else self.people[role])
 
+    async def read(self, below: str = "", api: str = "") -> Any:
+        """What the API says of the project (or what has the path `api`), or of what is below it, to its owner."""
+        return (await self.owner.api.get(f"{api or self.api}{below}")).body
+
     async def events(self, event_type: str) -> list[dict[str, Any]]:
         """The project's audit events of that type, newest first: author and details."""
-        events = (await self.owner.api.get(f"{self.api}/audit_events?event_type={event_type}")).body
+        events = await self.read(f"/audit_events?event_type={event_type}")
         return [event["details"] | {"author_id": event["author_id"]} for event in events]
 
 
@@ -52,7 +56,7 @@ async def new_scene(forge: Forge) -> Scene:
     return Scene(forge, owner, group, project, await forge.people(project["id"]))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 async def scene(forge: Forge) -> Scene:
     return await new_scene(forge)
 

@@ -6,9 +6,14 @@ import io
 import orjson
 import pytest
 
-from tests.api_server.pages.settings.conftest import Scene
+from tests.api_server.pages.settings.conftest import Scene, new_scene
 from tests.support.browser import Browser, browsing
-from tests.support.forge import SharedForges
+from tests.support.forge import Forge, SharedForges
+
+
+@pytest.fixture(scope="module")
+async def scene(forge: Forge) -> Scene:
+    return await new_scene(forge)
 
 
 @pytest.fixture(scope="module")

@@ -2,22 +2,14 @@
 
 import datetime
 import re
-from typing import Any
 
 import pytest
 
 from api_server.web.routes import Role
-from tests.api_server.pages.settings.conftest import Scene, new_scene
+from tests.api_server.pages.settings.conftest import Scene
 from tests.support.browser import Browser, browsing
-from tests.support.forge import Forge
 
 VALUE = "value-of-the-tests"
-
-
-@pytest.fixture
-async def scene(forge: Forge) -> Scene:
-    """One of the test's own."""
-    return await new_scene(forge)
 
 
 def page_of(scene: Scene) -> str:
@@ -28,10 +20,6 @@ def shown_token(browser: Browser) -> str:
     found = re.search(r'<code class="token">(\S+)</code>', browser.text)
     assert found, browser.text
     return found[1]
-
-
-async def variables_of(scene: Scene, api: str = "") -> list[dict[str, Any]]:
-    return list((await scene.owner.api.get(f"{api or scene.api}/variables")).body)
 
 
 async def test_only_maintainers_open_it_and_owners_that_of_a_group(scene: Scene) -> None:
@@ -60,7 +48,7 @@ async def test_how_pipelines_run_is_saved(scene: Scene, maintainer: Browser) -> 
     }
     await maintainer.send(f"{page_of(scene)}/update", **fields)
     assert (maintainer.status, maintainer.path) == (200, page_of(scene))
-    saved = (await scene.owner.api.get(scene.api)).body
+    saved = await scene.read()
     numbers = {"ci_default_git_depth": 5, "build_timeout": 1200, "public_jobs": False}
     assert (fields | numbers).items() <= saved.items()
     await maintainer.send(f"{page_of(scene)}/update", **fields | {"build_timeout": "1"})
@@ -79,7 +67,7 @@ async def test_values_of_variables_are_shown_to_who_asks_only(scene: Scene, main
         expanded="true",
     )
     assert (maintainer.status, maintainer.path, VALUE in maintainer.text) == (200, page_of(scene), False)
-    (made,) = await variables_of(scene)
+    (made,) = await scene.read("/variables")
     flags = {"value": VALUE, "masked": True, "hidden": False, "protected": True, "raw": False}
     assert (fields | flags).items() <= made.items()
     await maintainer.get(f"{page_of(scene)}?reveal=true")
@@ -88,13 +76,13 @@ async def test_values_of_variables_are_shown_to_who_asks_only(scene: Scene, main
     await maintainer.send(
         f"{one}/update", secret_value="", environment_scope="review/*", masked="false", value_shown=""
     )
-    (changed,) = await variables_of(scene)
+    (changed,) = await scene.read("/variables")
     assert (changed["value"], changed["masked"], changed["protected"]) == (VALUE, False, False)
     await maintainer.send(f"{one}/update", secret_value="another", environment_scope="*")
-    (changed,) = await variables_of(scene)
+    (changed,) = await scene.read("/variables")
     assert (changed["value"], changed["environment_scope"]) == ("another", "*")
     await maintainer.send(f"{page_of(scene)}/variables/KEY/*/delete")
-    assert await variables_of(scene) == []
+    assert await scene.read("/variables") == []
 
 
 async def test_a_hidden_variable_is_read_by_nobody(scene: Scene, maintainer: Browser) -> None:
@@ -121,7 +109,7 @@ async def test_a_refused_variable_comes_back_without_its_value(scene: Scene, mai
             False,
         )
         assert "Type it again: it is not shown." in maintainer.text
-    assert await variables_of(scene) == []
+    assert await scene.read("/variables") == []
 
 
 async def test_a_runner_is_made_and_its_token_shown_once(scene: Scene, maintainer: Browser) -> None:
@@ -181,7 +169,7 @@ async def test_a_trigger_token_is_shown_once_and_revoked(scene: Scene, maintaine
     assert (token in maintainer.text, "Nightly" in maintainer.text) == (False, True)
     await maintainer.send(f"{page_of(scene)}/triggers/{trigger['id']}/delete")
     assert "its token starts nothing any more" in maintainer.text
-    assert (await scene.owner.api.get(f"{scene.api}/triggers")).body == []
+    assert await scene.read("/triggers") == []
 
 
 async def test_a_form_sent_twice_makes_one_runner_and_shows_its_token_for_a_minute(
@@ -196,7 +184,7 @@ async def test_a_form_sent_twice_makes_one_runner_and_shows_its_token_for_a_minu
         async with maintainer.session.post(url, data=sent, allow_redirects=False) as answer:
             assert answer.status == 303
             location = answer.headers["Location"]
-    runners = (await scene.owner.api.get(f"{scene.api}/runners?type=project_type")).body
+    runners = await scene.read("/runners?type=project_type")
     assert [each["description"] for each in runners] == ["twice"]
     await maintainer.get(location)
     token = shown_token(maintainer)
@@ -245,9 +233,9 @@ async def test_a_group_has_variables_and_runners(scene: Scene, owner: Browser) -
     assert ("Pipeline trigger tokens" in owner.text, "Jobs of other projects" in owner.text) == (False, False)
     await owner.send(f"{page}/variables", key="OF_GROUP", secret_value=VALUE)
     assert (owner.status, owner.path) == (200, page)
-    assert [each["key"] for each in await variables_of(scene, api)] == ["OF_GROUP"]
+    assert [each["key"] for each in await scene.read("/variables", api)] == ["OF_GROUP"]
     await owner.send(f"{page}/variables/OF_GROUP/*/delete")
-    assert await variables_of(scene, api) == []
+    assert await scene.read("/variables", api) == []
     await owner.send(f"{page}/runners", description="of the group", run_untagged="true")
     verified = await scene.forge.anonymous.post("/runners/verify", {"token": shown_token(owner)})
     runner = (await scene.owner.api.get(f"/runners/{verified.body['id']}")).body
@@ -261,5 +249,5 @@ async def test_forms_that_are_not_ours_do_nothing(scene: Scene, maintainer: Brow
     await maintainer.get(page_of(scene))
     fields = {"key": "KEY", "secret_value": VALUE, "description": "x", "enabled": "false"}
     await maintainer.send(f"{page_of(scene)}/{path}", csrf_token="another", **fields)
-    assert (maintainer.status, await variables_of(scene)) == (403, [])
-    assert (await scene.owner.api.get(f"{scene.api}/job_token_scope")).body["inbound_enabled"]
+    assert (maintainer.status, await scene.read("/variables")) == (403, [])
+    assert (await scene.read("/job_token_scope"))["inbound_enabled"]

@@ -55,7 +55,7 @@ async def test_somebody_is_invited_and_withdrawn_by_the_keyboard_alone(page: Pag
     await page.keyboard.press("Tab")
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("status")).to_contain_text("The invitation is withdrawn")
-    assert (await scene.owner.api.get(f"{scene.api}/invitations")).body == []
+    assert await scene.read("/invitations") == []
 
 
 async def test_a_refused_mirror_is_open_with_the_focus_where_it_is_wrong(page: Page, scene: Scene) -> None:
@@ -85,7 +85,7 @@ async def test_a_double_click_makes_one_variable_and_a_value_is_shown_on_demand(
     await page.locator("#new-variable-secret_value").fill("to be seen on demand")
     await page.get_by_role("button", name="Create the variable").dblclick()
     await expect(page.get_by_role("cell", name="KEY", exact=True)).to_be_visible()
-    assert [each["key"] for each in (await scene.owner.api.get(f"{scene.api}/variables")).body] == ["KEY"]
+    assert [each["key"] for each in await scene.read("/variables")] == ["KEY"]
     await expect(page.get_by_text("to be seen on demand")).to_have_count(0)
     await page.get_by_role("link", name="Show the values").click()
     await expect(page.get_by_role("region", name="Value of KEY")).to_have_text("to be seen on demand")

@@ -1,18 +1,32 @@
-"""Markdown becomes what GitLab shows, nothing that a browser would run or load, and never takes long."""
+"""Texts on pages: what becomes of Markdown, what texts name is linked, and no text keeps anybody waiting."""
 
+import base64
+import io
+import json
 import re
 import tomllib
+from collections.abc import AsyncIterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from playwright.async_api import Browser as Chromium
 
-from api_server.pages.text import markdown
+from api_server.pages import files
+from api_server.pages.text import markdown, rendering
 from api_server.pages.text.colours import Budget, lexer_named, lexer_of_file
 from api_server.pages.text.markdown import MOST_NESTED, MOST_REFERENCES, Reference, Surroundings, TooNested
+from api_server.web.context import SERVICES
+from api_server.web.routes import Role
+from tests.api_server.pages.conftest import complaints_of
+from tests.support.browser import COOKIE, Browser, browsing, new_session
+from tests.support.forge import Forge, Person
+from tests.support.merge_requests import open_merge_request
 
 FOLDER = Path(__file__).parent
 HOSTILE = tomllib.loads((FOLDER / "hostile.toml").read_text())
@@ -189,3 +203,318 @@ def test_lines_stay_lines() -> None:
 def test_the_language_of_a_file(name: str, source: str, language: str | None) -> None:
     lexer = lexer_of_file(name, source)
     assert (lexer.aliases[0] if lexer else None) == language
+
+
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
+#: The end of this one takes more memory or time than a child has.
+DEADLY = "".join(f"<b x={number}><p>" for number in range(95)) + "<p>x" * 200_000
+
+
+@attrs.frozen
+class Scene:
+    forge: Forge
+    owner: Person
+    project: dict[str, Any]
+
+    @property
+    def path(self) -> str:
+        return f"/{self.project['path_with_namespace']}"
+
+    async def commit(self, files: dict[str, bytes | str], branch: str = "main") -> str:
+        actions = [
+            {
+                "action": "create",
+                "file_path": name,
+                "content": base64.b64encode(
+                    content.encode() if isinstance(content, str) else content
+                ).decode(),
+                "encoding": "base64",
+            }
+            for name, content in files.items()
+        ]
+        body = {"branch": branch, "start_branch": "main", "commit_message": "Add <files>", "actions": actions}
+        url = f"/projects/{self.project['id']}/repository/commits"
+        sent = io.BytesIO(json.dumps(body).encode())
+        kind = {"Content-Type": "application/json"}
+        made = await self.owner.api.request("POST", url, data=sent, headers=kind, expect=201)
+        return str(made.body["id"])
+
+    async def note(self, body: str) -> None:
+        await self.owner.api.post(
+            f"/projects/{self.project['id']}/merge_requests/1/notes", {"body": body}, expect=201
+        )
+
+
+@pytest.fixture(scope="module")
+async def scene(forge: Forge) -> Scene:
+    owner = await forge.user("owner")
+    project = await forge.project(owner, visibility="public", initialize_with_readme=True)
+    made = Scene(forge, owner, project)
+    await open_merge_request(owner, project, title="The <first> one")
+    return made
+
+
+@pytest.fixture
+async def browser(scene: Scene) -> AsyncIterator[Browser]:
+    async with browsing(scene.forge, scene.owner) as opened:
+        yield opened
+
+
+def text_of(browser: Browser) -> str:
+    """The text that the page shows as HTML."""
+    found = re.search(r'<section class="markdown">(.*?)</section>', browser.text, re.DOTALL)
+    return found[1] if found else ""
+
+
+async def test_the_description_of_a_group_is_markdown(scene: Scene, browser: Browser) -> None:
+    group = await scene.forge.group(scene.owner, description="**Bold** <script>x</script>")
+    await browser.get(f"/groups/{group['full_path']}")
+    assert text_of(browser).strip() == "<p><strong>Bold</strong> </p>"
+
+
+async def test_what_a_text_names_is_linked_if_it_exists(scene: Scene, browser: Browser) -> None:
+    sha = await scene.commit({"one.txt": "1"}, "one")
+    name = scene.owner.username
+    await scene.commit(
+        {"named.md": f"!1 !2 @{name} @{name.title()} @nobody-at-all {sha} {sha[:9]} 0123456"}, "named"
+    )
+    await browser.get(f"{scene.path}/-/blob/named/named.md")
+    person = f'<a href="/{name}" title="{name.title()}">'
+    commit = f'<a href="{scene.path}/-/commit/{sha}" title="Add &lt;files&gt;" class="mono">{sha[:8]}</a>'
+    assert text_of(browser) == (
+        f'<p><a href="{scene.path}/-/merge_requests/1" title="The &lt;first&gt; one">!1</a> !2 {person}@{name}</a>'
+        f" {person}@{name.title()}</a> @nobody-at-all {commit} {commit} 0123456</p>\n"
+    )
+    async with browsing(scene.forge) as stranger:
+        await stranger.get(f"{scene.path}/-/blob/named/named.md")
+        assert f"@{name} @{name.title()}" in text_of(stranger), "strangers are not told who is here"
+        assert commit in text_of(stranger)
+
+
+async def test_what_a_guest_may_not_see_is_not_named(scene: Scene) -> None:
+    guest = await scene.forge.user("guest")
+    project = await scene.forge.project(
+        scene.owner, visibility="private", initialize_with_readme=True, description="!1 and more"
+    )
+    await scene.forge.member("projects", project["id"], guest, Role.GUEST)
+    await open_merge_request(scene.owner, project, title="A secret title")
+    for person, link in ((scene.owner, True), (guest, False)):
+        async with browsing(scene.forge, person) as looking:
+            await looking.get(f"/{project['path_with_namespace']}")
+            assert ("A secret title" in looking.text, "!1" in text_of(looking)) == (link, True)
+
+
+async def test_a_text_that_ends_the_child_is_shown_as_written(
+    scene: Scene, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = ["**before**", DEADLY[: 2**20 - 1], "**behind**"]
+    for text in texts:
+        await scene.note(text)
+    await browser.get(f"{scene.path}/-/merge_requests/1")
+    shown = re.findall(r'<section class="markdown">(.*?)</section>', browser.text, re.DOTALL)[-3:]
+    assert shown[0] == "<p><strong>before</strong></p>\n"
+    assert shown[1].startswith('<pre class="prose">&lt;b x=0&gt;')
+    assert shown[2] == "<p><strong>behind</strong></p>\n"
+
+    async def fail(_: object) -> None:
+        raise AssertionError("all of them are known")
+
+    monkeypatch.setattr(rendering, "_run_child", fail)
+    await browser.get(f"{scene.path}/-/merge_requests/1")
+    assert re.findall(r'<section class="markdown">(.*?)</section>', browser.text, re.DOTALL)[-3:] == shown
+
+
+async def test_what_a_busy_machine_does_not_do_in_time_is_tried_again(
+    scene: Scene, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await scene.commit({"slow.md": "**strong**"}, "slow")
+    with monkeypatch.context() as patched:
+        patched.setattr(rendering, "_TIMEOUT", 0.0)
+        await browser.get(f"{scene.path}/-/blob/slow/slow.md")
+        assert text_of(browser) == '<pre class="prose">**strong**</pre>'
+    await browser.get(f"{scene.path}/-/blob/slow/slow.md")
+    assert text_of(browser) == "<p><strong>strong</strong></p>\n"
+
+
+async def test_a_large_readme_is_rendered_and_a_larger_one_is_not(scene: Scene, browser: Browser) -> None:
+    """The watchdog of the tests sees to it that no step takes long."""
+    line = "- [ ] *one* `two` [three](four.md) !1 and 0123456, as far as a line goes that somebody writes\n"
+    large = "# Large\n\n```python\n" + "x = 1\n" * 1000 + "```\n\n" + line * 11_000
+    await scene.commit({"large.md": large[: 2**20], "larger.md": large + line * 3_000}, "large")
+    await browser.get(f"{scene.path}/-/blob/large/large.md")
+    assert browser.text.count('type="checkbox"') == large[: 2**20].count("- [ ]")
+    assert "too large to be shown" in (await browser.get(f"{scene.path}/-/blob/large/larger.md")).text
+
+
+async def test_markdown_has_its_source_beside_it(scene: Scene, browser: Browser) -> None:
+    await scene.commit({"docs/a.md": "# A\n\n[b](b.md) ![c](../c.png)\n"}, "docs")
+    await browser.get(f"{scene.path}/-/blob/docs/docs/a.md")
+    assert f'<a href="{scene.path}/-/blob/docs/docs/b.md">b</a>' in text_of(browser)
+    assert f'<img src="{scene.path}/-/images/docs/c.png" alt="c" loading="lazy">' in text_of(browser)
+    assert f'href="{scene.path}/-/blob/docs/docs/a.md?plain=1">Source</a>' in browser.text
+    await browser.get(f"{scene.path}/-/blob/docs/docs/a.md?plain=1")
+    assert text_of(browser) == ""
+    assert 'id="L3"' in browser.text
+    assert f'href="{scene.path}/-/blob/docs/docs/a.md">Rendered</a>' in browser.text
+
+
+async def test_source_has_colours_and_lines(scene: Scene, browser: Browser) -> None:
+    await scene.commit(
+        {"a.py": "def f():\r\n    return '<b>'\n", "b.txt": "<b>\n", "c.md": b"\xff\xfe \xe9\n"}, "source"
+    )
+    await browser.get(f"{scene.path}/-/blob/source/a.py")
+    assert (
+        '<a class="number" id="L2" href="#L2" tabindex="-1">2</a>    <span class="s-keyword">return</span>'
+        " <span class=\"s-string\">'&lt;b&gt;'</span>\n"
+    ) in browser.text
+    assert 'tabindex="-1">1</a>&lt;b&gt;\n' in (await browser.get(f"{scene.path}/-/blob/source/b.txt")).text
+    assert "<p>\ufffd\ufffd \ufffd</p>" in (await browser.get(f"{scene.path}/-/blob/source/c.md")).text
+
+
+async def test_texts_are_kept_up_to_a_size(scene: Scene) -> None:
+    kept = scene.forge.server.app[SERVICES][rendering.RENDERED]
+    assert kept.getsizeof(["ab", ["user", "ada", "@ada"]]) == 105
+    assert kept.getsizeof(None) == 100
+    assert kept.maxsize == 16 * 2**20
+
+
+IMAGES = {
+    "p.png": (PIXEL, 200, "image/png"),
+    "renamed.txt": (b"GIF89a" + b"\0" * 10, 200, "image/gif"),
+    "w.webp": (b"RIFF\0\0\0\0WEBPVP8 ", 200, "image/webp"),
+    "j.jpeg": (b"\xff\xd8\xff\xe0", 200, "image/jpeg"),
+    "s.svg": (SVG, 404, "text/html"),
+    "s.png": (SVG, 404, "text/html"),
+    "page.png": (b"<html><script>alert(1)</script>", 404, "text/html"),
+    "text.png": (b"text", 404, "text/html"),
+    "doc.png": (b"%PDF-1.4", 404, "text/html"),
+    "large.png": (PIXEL + b"\0" * 2**20, 404, "text/html"),
+    "streamed.png": (PIXEL + b"\0" * 2**19, 200, "image/png"),
+}
+
+
+async def test_images_of_the_repository_come_from_the_pages_own_origin(
+    scene: Scene, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "MOST_IMAGE", 2**20)
+    await scene.commit({name: content for name, (content, _, _) in IMAGES.items()}, "images")
+    for name, (content, status, media_type) in IMAGES.items():
+        url = f"{browser.base}{scene.path}/-/images/images/{name}"
+        async with browser.session.get(url) as answer:
+            found = answer.status, answer.headers["Content-Type"].partition(";")[0]
+            assert found == (status, media_type), name
+            assert answer.headers["X-Content-Type-Options"] == "nosniff"
+            if status == 200:
+                assert await answer.read() == content
+                assert answer.headers["Content-Security-Policy"] == "default-src 'none'; sandbox"
+        if status == 200:
+            known = {"If-None-Match": answer.headers["ETag"]}
+            async with browser.session.get(url, headers=known) as answer:
+                assert answer.status == 304
+    await browser.get(f"{scene.path}/-/blob/images/p.png")
+    assert f'<img class="shown" src="{scene.path}/-/images/images/p.png" alt="p.png">' in browser.text
+
+
+async def test_images_are_shown_to_those_who_may_read_the_repository(scene: Scene) -> None:
+    project = await scene.forge.project(scene.owner, visibility="private", initialize_with_readme=True)
+    people = await scene.forge.people(project["id"])
+    private = attrs.evolve(scene, project=project)
+    await private.commit({"p.png": PIXEL}, "images")
+    for role, status in (("guest", 403), ("reporter", 200), ("stranger", 404)):
+        async with browsing(scene.forge, people[role]) as looking:
+            answer = await looking.session.get(f"{looking.base}{private.path}/-/images/images/p.png")
+            assert answer.status == status, role
+            answer.release()
+    async with browsing(scene.forge) as nobody:
+        assert (await nobody.get(f"{private.path}/-/images/images/p.png")).path == "/-/sign_in"
+
+
+async def test_a_document_is_offered(scene: Scene, browser: Browser) -> None:
+    await scene.commit({"a.pdf": b"%PDF-1.4\n" + b"\0" * 300_000, "b.pdf": b"%PDF-1.4\n"}, "documents")
+    for name in ("a.pdf", "b.pdf"):
+        await browser.get(f"{scene.path}/-/blob/documents/{name}")
+        link = f'This file is a PDF document: <a href="{scene.path}/-/raw/documents/{name}">open it</a>'
+        assert link in browser.text
+
+
+#: What Chromium has made of the text: elements with the names of their attributes, and whether the page is still whole.
+_LOOK = """() => {
+    const text = document.querySelector('main > section.markdown');
+    const elements = [...text.querySelectorAll('*')].map(
+        each => [each.localName, [...each.attributes].map(attribute => attribute.name)]
+    );
+    const whole = document.querySelector('footer').parentElement === document.body
+        && document.querySelectorAll('form').length;
+    return {elements, whole, ran: window.ran === undefined, title: document.title};
+}"""
+
+
+async def test_chromium_runs_and_loads_nothing_of_hostile_texts(scene: Scene, chromium: Chromium) -> None:
+    names = [
+        name for name, case in HOSTILE.items() if "\0" not in case["text"]
+    ]  # a file with that is no text
+    texts = [HOSTILE[name]["text"].replace("alert(", "ran=(") for name in names]
+    await scene.commit({f"docs/{number}.md": text for number, text in enumerate(texts)}, "hostile")
+    context = await chromium.new_context(base_url=scene.forge.base)
+    cookie = await new_session(scene.forge, scene.owner.id)
+    await context.add_cookies([{"name": COOKIE, "value": cookie, "url": scene.forge.base}])
+    page = await context.new_page()
+    complaints = complaints_of(page)
+    requested: list[str] = []
+    page.on("request", lambda request: requested.append(request.url))
+    page.on("dialog", lambda dialog: complaints.append(dialog.message))
+    problems: list[str] = []
+    for number, name in enumerate(names):
+        path = f"{scene.path}/-/blob/hostile/docs/{number}.md"
+        await page.goto(path)
+        await page.evaluate(
+            "document.querySelectorAll('main details').forEach(each => each.open = !each.open)"
+        )
+        seen = await page.evaluate(_LOOK)
+        problems += [
+            f"{name}: {element} {attributes}"
+            for element, attributes in seen["elements"]
+            if element not in ALLOWED or set(attributes) - ALLOWED[element] - {"align"}
+        ]
+        if (seen["whole"], seen["ran"], page.url) != (1, True, f"{scene.forge.base}{quote(path)}"):
+            problems.append(f"{name}: {seen} {page.url}")
+    await context.close()
+    assert problems == []
+    assert [url for url in requested if not url.startswith(f"{scene.forge.base}/")] == []
+    assert [text for text in complaints if "status of 404" not in text] == [], (
+        "images that are not there are missed"
+    )
+
+
+async def test_an_address_names_lines(scene: Scene, chromium: Chromium) -> None:
+    """One line by the style sheet alone; several with the script, as a click with the shift key makes them."""
+    await scene.commit({"long.txt": "line\n" * 300}, "lines")
+    url = f"{scene.forge.base}{scene.path}/-/blob/lines/long.txt"
+    chosen = """() => [...document.querySelectorAll('.row')].filter(
+        row => getComputedStyle(row).backgroundColor !== 'rgba(0, 0, 0, 0)').map(row => row.firstChild.textContent)"""
+    for scripts, hash_, lines in (
+        (False, "#L7", [7]),
+        (True, "#L7", [7]),
+        (True, "#L200-198", [198, 199, 200]),
+    ):
+        context = await chromium.new_context(
+            java_script_enabled=scripts, viewport={"width": 800, "height": 600}
+        )
+        page = await context.new_page()
+        await page.goto(f"{url}{hash_}")
+        assert await page.locator(".row").count() == 300
+        if scripts:
+            assert await page.evaluate(chosen) == [str(line) for line in lines]
+            await page.locator("#L203").click(modifiers=["Shift"])
+            assert page.url == f"{url}#L{lines[0]}-203"
+            await page.wait_for_function("document.querySelectorAll('.chosen').length > 3")
+            assert await page.evaluate(chosen) == [str(line) for line in range(lines[0], 204)]
+        else:
+            colour = await page.locator(".row", has=page.locator("#L7")).evaluate(
+                "e => getComputedStyle(e).backgroundColor"
+            )
+            assert colour == "rgb(255, 246, 214)"
+        await context.close()
