@@ -1,1 +1,1 @@
-"""What a developer or operator runs from a checkout; nothing of it is installed."""
+"""Programs that a developer or operator runs from a checkout; none of them is installed."""

@@ -1,4 +1,5 @@
-"""Asks a service, and keeps what was said: for the description, with another address and without secrets."""
+"""Examples of requests and answers for the API's description, recorded from a running service, with another address
+and without secrets."""
 
 import json
 import re
@@ -12,17 +13,17 @@ from forgelet.testing import starting
 from forgelet.testing.api import Api
 from scripts.harness.contents import commit_values
 
-#: What a service is called in examples.
+#: The address of the service in examples.
 ADDRESS = "https://forgelet.example.org"
 _SECRET = re.compile(r"\b(flpat|fljob|flso|flptt|glrt)-[\w-]{6,}")
 
 
 class Recorder:
-    """Asks a service; credentials are headers, with `_` for `-` in their names. `examples` are by operation: what was
-    sent as JSON (null without a body), the status, and the JSON answered."""
+    """A client that records examples. Credentials are headers, with `_` for `-` in their names. `examples` has for
+    each operation the JSON that was sent (null without a body), the status, and the JSON of the answer."""
 
     def __init__(self, api: Api) -> None:
-        """`api` is a stranger's."""
+        """Read the operations from the description; `api` is anonymous."""
         self._api = api
         self._url = api.base_url
         self.examples: dict[str, dict[str, Any]] = {}
@@ -44,8 +45,8 @@ class Recorder:
         query: Mapping[str, str] | None = None,
         **values: Any,
     ) -> Any:
-        """Return what `method` of `path`, with `values` for the parameters in it, answers; kept as the operation's
-        example. Exits where that is no success."""
+        """Return the answer to `method` of `path`, with `values` for the parameters in it. With `keep`, it becomes the
+        operation's example. Exit if the request does not succeed."""
         filled = re.sub(r"{(\w+)}", lambda name: quote(str(values[name[1]]), safe=""), path)
         address = filled + (f"?{urlencode(query)}" if query else "")
         status, answer = self._ask(method, address, token, body)
@@ -145,7 +146,7 @@ def _jobs(service: Recorder, ada: Token, project: int) -> None:
 
 
 def _pipeline(service: Recorder, ada: Token, project: int) -> int:
-    """Return the first pipeline of the project, when its child has been made too."""
+    """Return the id of the project's first pipeline once its child pipeline exists too."""
     for _ in range(600):
         found = service.ask(ada, "GET", f"{PROJECT}/pipelines", id=project)
         if found:

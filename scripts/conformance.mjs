@@ -1,4 +1,4 @@
-// Runs the tests of a checkout of http-tests/cache-tests against an edge, and their origin server beside it.
+// Run the tests of a checkout of http-tests/cache-tests against an edge, together with their origin server.
 // Usage: node conformance.mjs <checkout> <prefix> ; started by scripts/conformance, which reads the two JSON lines
 // that it prints: {"origin": port} when the origin listens, then the results.
 import http from 'node:http'
@@ -16,7 +16,7 @@ const handlers = {
   test: (await load('test-engine/server/handle-test.mjs')).default
 }
 
-// The suite's own server, behind the prefix that makes its paths those of raw files.
+// The suite's own server, below the prefix that makes its paths those of raw files.
 const server = http.createServer((request, response) => {
   const path = request.url.startsWith(prefix) ? request.url.slice(prefix.length) : request.url
   const [, name, ...segments] = new URL(path, 'http://origin').pathname.split('/')
@@ -29,7 +29,7 @@ report({ origin })
 
 const [edge] = await new Promise(resolve => createInterface(process.stdin).once('line', line => resolve([line])))
 const base = `${edge}${prefix}`
-// Tests are set up at the origin itself: an edge forwards neither PUT nor other paths.
+// Tests are set up directly at the origin, because an edge forwards neither PUT nor other paths.
 const { fetch } = globalThis
 globalThis.fetch = (url, options) =>
   fetch(/\/(config|state)\/[^/]+$/.test(url) ? String(url).replace(base, origin) : url, options)

@@ -1,8 +1,7 @@
-"""Runs the public HTTP cache conformance suite against the edge and counts what it passes.
+"""Run the public HTTP cache conformance suite against the edge and count the tests that pass.
 
-The suite is not part of this project. Get a checkout of github.com/http-tests/cache-tests, run `npm install`
-in it (Node 20 or newer), and give its directory: `scripts/conformance ../cache-tests`. A run takes
-about a minute.
+The suite is not part of this project. Get a checkout of github.com/http-tests/cache-tests, run `npm install` in it
+(Node 20 or newer), and give its directory: `scripts/conformance ../cache-tests`. A run takes about a minute.
 """
 
 import argparse
@@ -22,12 +21,12 @@ from storage_edge.settings import Settings
 
 #: Makes the suite's paths those of raw files.
 PREFIX: Final = "/conformance/suite/-/raw/main"
-#: What these ask for is not what this edge is for: other methods than GET, HEAD and OPTIONS, arbitrary query
-#: parameters, and cookies in what is stored.
+#: Tests of features that this edge does not have by design: methods other than GET, HEAD and OPTIONS, arbitrary query
+#: parameters, and cookies in stored answers.
 NOT_APPLICABLE: Final = re.compile(r"invalidate-.*|method-POST|query-args-.*|other-set-cookie|.*-Set-Cookie")
 KINDS: Final = ("required", "optimal", "check")
 PASSED: Final = frozenset({"✅", "Y"})
-#: Why a test did not pass, by the suite's symbol.
+#: The reason why a test did not pass, by the suite's symbol.
 REASONS: Final = {
     "⚪️": "needs another one that failed",
     "🔹": "setup failed",
@@ -37,7 +36,7 @@ REASONS: Final = {
 
 
 def is_applicable(test: dict[str, Any]) -> bool:
-    """Return whether the test asks for something that an edge for static objects does at all."""
+    """Return whether the test is about a feature that an edge for static objects has."""
     return NOT_APPLICABLE.fullmatch(test["id"]) is None
 
 
@@ -76,7 +75,7 @@ async def run(checkout: Path) -> list[dict[str, Any]]:
 
 
 def summary(results: list[dict[str, Any]]) -> str:
-    """Pass of the applicable tests by suite and kind, then every test that did not pass."""
+    """Return how many of the applicable tests passed, by suite and kind, and then every test that did not pass."""
     applicable = [test for test in results if is_applicable(test)]
     lines = [f"{len(applicable)} of {len(results)} tests are applicable.", ""]
     counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
@@ -96,7 +95,7 @@ def summary(results: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

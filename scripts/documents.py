@@ -1,7 +1,5 @@
-"""Writes the parts of docs/ that are made from the code, between `<!-- generated: NAME -->` and `<!-- end -->`:
-
-python -m scripts.documents
-"""
+"""Write the parts of docs/ that are made from the code, between `<!-- generated: NAME -->` and `<!-- end -->`: `python
+-m scripts.documents`."""
 
 import functools
 import inspect
@@ -43,7 +41,7 @@ def document(name: str) -> str:
 
 
 def settings(settings_class: type[ClientSettings]) -> str:
-    """Return the table of the settings that this class has of its own."""
+    """Return the table of the settings that this class has in addition to the shared ones."""
     shared = set() if settings_class is ClientSettings else set(attrs.fields_dict(ClientSettings))
     fields = [field for field in attrs.fields(settings_class) if field.name not in shared]
     rows = [_setting(field, field.name in settings_class.reloaded) for field in fields]
@@ -57,7 +55,7 @@ def _setting(field: "attrs.Attribute[Any]", is_reloaded: bool) -> Sequence[str]:
 
 
 def _uncapitalised(text: str) -> str:
-    """Return the text without its first capital, unless that belongs to a name such as PEM or PostgreSQL."""
+    """Return the text with a small first letter, unless the first word is a name such as PEM or PostgreSQL."""
     word = text.split(maxsplit=1)[0].rstrip(",")
     return text if any(letter.isupper() for letter in word[1:]) else text[0].lower() + text[1:]
 
@@ -162,8 +160,8 @@ SUITES = (
 
 @functools.cache
 def comparison() -> Mapping[str, Any]:
-    """Return docs/compatibility.toml: `endpoints` by heading and name, what is `absent` with a path of it, `tests` by
-    endpoint."""
+    """Return docs/compatibility.toml: `endpoints` by heading and name, `absent` features with an example of a path,
+    and `tests` by endpoint."""
     return tomllib.loads((DOCS / "compatibility.toml").read_text(encoding="utf-8"))
 
 
@@ -178,7 +176,7 @@ def _shown(route: Route) -> str:
 
 
 def endpoints() -> str:
-    """Return a table for each heading. Raise `ConfigError` if no test is named for a line."""
+    """Return a table for each heading. Raise `ConfigError` if a line has no test."""
     if problem := next(untested(comparison()), None):
         raise ConfigError(problem)
     parts = []
@@ -189,8 +187,8 @@ def endpoints() -> str:
 
 
 def untested(notes: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a sentence for each line for which no test is named, or one that is missing or does not name the
-    endpoint."""
+    """Yield a sentence for each line without a test, and for each test that does not exist or whose file does not name
+    the endpoint."""
     for name in (name for lines in notes["endpoints"].values() for name in lines):
         if not (named := notes["tests"].get(name)):
             yield f"{name}: name a test of it below [tests] in docs/compatibility.toml"
@@ -203,7 +201,7 @@ def untested(notes: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _last_word(name: str) -> str:
-    """Return the last word of an endpoint's path, in the singular: `triggers` and `trigger` are one."""
+    """Return the last word of an endpoint's path in the singular, so that `triggers` and `trigger` are the same."""
     return str(re.findall(r"/([a-z_]+)", name)[-1]).removesuffix("s")
 
 
@@ -214,7 +212,7 @@ def _text(file: Path) -> str:
 
 @functools.cache
 def _shared_text(folder: Path) -> str:
-    """Return what the tests of a folder share."""
+    """Return the text of the modules of a folder that its tests share."""
     return "".join(_text(file) for file in sorted(folder.glob("*.py")) if not file.name.startswith("test_"))
 
 
@@ -229,7 +227,7 @@ def _who(route: Route) -> str:
 
 
 def ignored() -> str:
-    """Return the parameters that endpoints ignore; endpoints that ignore the same are one row."""
+    """Return the table of the parameters that endpoints ignore; endpoints that ignore the same ones share a row."""
     names = {name: _parameters(route.ignores) for name, route in routes().items() if route.ignores}
     rows = []
     for parameters in dict.fromkeys(names.values()):
@@ -250,7 +248,7 @@ def absent() -> str:
     return markdown_table("What", "For example", rows=rows)
 
 
-#: By page of docs/: the function that makes each generated part, by the part's name.
+#: The function that makes each generated part, by page of docs/ and name of the part.
 PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "settings.md": {
         "both": partial(settings, ClientSettings),

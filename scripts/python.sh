@@ -1,5 +1,5 @@
-# Sourced by the commands in scripts/: finds the checkout and a Python, keeps a virtual environment for each version.
-# Sets $checkout, $base (the Python that was found), $venv and $python. The caller's folder stays the working directory.
+# Find the checkout and a Python, and keep a virtual environment for each version. The commands in scripts/ source it.
+# It sets $checkout, $base (the Python that was found), $venv and $python, and keeps the caller's working directory.
 
 checkout=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && { [ -f pyproject.toml ] || cd ..; } && pwd -P) || exit 1
 
@@ -8,12 +8,12 @@ fail() {
     exit 1
 }
 
-# Prints what the command says of itself: the comment that it begins with.
+# Print the help of the command, which is the comment at its beginning.
 help() {
     sed -n '2,${/^#/!q;s/^# \{0,1\}//p;}' "$0"
 }
 
-# Prints the version of a Python that is new enough.
+# Print the version of a Python; fail if it is too old.
 version_of() {
     "$1" -I -S -c 'import sys; sys.version_info < (3, 11) and sys.exit(1); print("%d.%d.%d" % sys.version_info[:3])' \
         2>/dev/null
@@ -35,14 +35,14 @@ find_python
 venv=$checkout/.venv/$version
 python=$venv/bin/python
 
-# What the installation depends on: this folder's place and two files. Not the commit, after which a checkout's version
-# is named: it is that of the day of the installation, and a new one for each commit would cost more than it tells.
+# Print what the installation depends on: the path of this folder, and two files. The commit is part of a checkout's
+# version but does not count: an installation for each commit would cost more than the right version is worth.
 fingerprint() {
     printf '%s\n' "$checkout" && cksum <"$checkout/pyproject.toml" && cksum <"$checkout/constraints.txt"
 }
 
-# have EXTRAS [EXTRAS...]: makes sure that the checkout is installed in $venv with the first extras. The others hold
-# at least as much, and having one of them is enough; '' stands for the run-time dependencies alone.
+# have EXTRAS [EXTRAS...]: install the checkout in $venv with the first extras, unless it is installed with any of the
+# extras, since the others contain the first; '' stands for only the run-time dependencies.
 have() {
     is_installed "$@" && return
     mkdir -p "$checkout/.venv" || exit 1
@@ -59,7 +59,7 @@ is_installed() {
     return 1
 }
 
-# Waits for another command that installs, and keeps others waiting until file 9 is closed.
+# Wait for another command that installs, and let others wait until file 9 is closed.
 alone() {
     "$base" -I -S -c 'import fcntl, sys
 try:
@@ -76,7 +76,7 @@ install_into_venv() {
         echo "Installing forgelet into $venv; this takes one to two minutes the first time." >&2
     fi
     now=$(fingerprint)
-    for stamp in "$venv"/installed-*; do # others with the same versions stay: pip adds, and removes nothing
+    for stamp in "$venv"/installed-*; do # stamps of the same versions stay valid, since pip does not remove packages
         [ -r "$stamp" ] && [ "$(cat "$stamp")" != "$now" ] && rm -f "$stamp"
     done
     said=
@@ -94,7 +94,7 @@ has_pip() {
     [ -x "$python" ] && "$python" -m pip --version >/dev/null 2>&1
 }
 
-# Says in $said why it cannot make $venv.
+# Create $venv and install into it; $said is the reason if $venv cannot be created.
 build() {
     has_pip || said=$("$base" -m venv --clear "$venv" 2>&1) || return
     said=
@@ -102,7 +102,7 @@ build() {
         --editable "$1" >&2)
 }
 
-# counted COMMAND...: runs it, and shows the seconds that pass on a terminal.
+# counted COMMAND...: run the command, and show the seconds that pass if there is a terminal.
 counted() {
     [ -t 2 ] || { "$@"; return; }
     seconds=0
@@ -117,8 +117,8 @@ counted() {
     return "$status"
 }
 
-# beside EXTRA: as `have`, in an environment of its own, whose Python it prints: for what does not go together with the
-# plug-ins of the tests.
+# beside EXTRA: install as `have` does, but in a separate environment, and print its Python. It is for packages that are
+# not compatible with the plug-ins of the tests.
 beside() (
     venv=$venv-$1
     python=$venv/bin/python
@@ -126,9 +126,9 @@ beside() (
     printf '%s' "$python"
 )
 
-# run MODULE ARGUMENTS...: becomes that module of the checkout.
+# run MODULE ARGUMENTS...: replace this process with that module of the checkout.
 run() {
-    # Set in images of containers, it has each process compile the sources anew, which takes longer than all else.
+    # Images of containers set this variable; each process would compile the sources anew, which takes very long.
     unset PYTHONDONTWRITEBYTECODE
     PYTHONPATH=$checkout${PYTHONPATH:+:$PYTHONPATH}
     export PYTHONPATH

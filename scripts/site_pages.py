@@ -1,4 +1,4 @@
-"""Pages of the site that stand at the top of the repository, where people look for them; used by mkdocs.yml."""
+"""Pages of the site that lie at the top of the repository, where people look for them; used by mkdocs.yml."""
 
 import re
 from pathlib import Path
@@ -27,5 +27,5 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
-    """Link between the top of the repository and docs/, which lie side by side here."""
+    """Adapt links between the top of the repository and docs/, which are one folder in the site."""
     return _LINK.sub(lambda link: f"]({PAGES.get(link[1], link[1])}{link[2] or ''})", markdown)

@@ -1,4 +1,4 @@
-"""What all tests share: a PostgreSQL of their own, a migrated database, and a running server."""
+"""Fixtures that all tests share: a PostgreSQL of their own, a migrated database, and a running server."""
 
 import contextlib
 import os
@@ -34,7 +34,7 @@ __all__ = [
     "pytest_testnodedown",
 ]
 
-# As the server logs it: a traceback that shows the values of variables is slow, and shows secrets.
+# Tracebacks as the server logs them: with the values of variables they would be slow, and would show secrets.
 structlog.configure(
     processors=[
         logs._add_request_id,
@@ -45,12 +45,12 @@ structlog.configure(
 )
 
 
-# On a busy machine what takes long is not therefore wrong.
+# On a busy machine, slow tests are not necessarily wrong.
 _PATIENT = hypothesis.settings(
     deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
 )
-# Every day other examples are looked for. What a whole run judges must not depend on chance, nor on what the run before
-# has left in the checkout. A function that needs more or fewer examples takes a multiple of `settings().max_examples`.
+# The everyday profile tries other examples each day. The result of a whole run must not depend on chance, nor on data
+# of an earlier run. A function that needs more or fewer examples uses a multiple of `settings().max_examples`.
 hypothesis.settings.register_profile("everyday", _PATIENT, max_examples=25)
 hypothesis.settings.register_profile("ci", _PATIENT, max_examples=100, derandomize=True, database=None)
 
@@ -59,8 +59,8 @@ LONGEST_CALLBACK = 0.05
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Ctrl-C means something to what tests start, also where a shell has started them in the background, with these
-    signals ignored. Temporary files are in memory where there is room, unless TMPDIR says where they are."""
+    """Let Ctrl-C end the processes that tests start, even if a shell has started the tests in the background with
+    these signals ignored. Store temporary files in memory if there is room, unless TMPDIR is set."""
     for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
@@ -75,15 +75,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def watchdog() -> Iterator[Watchdog]:
-    watchdog = Watchdog(LONGEST_CALLBACK / 2)  # what is allowed is noted too, from where it is seen at work
+    watchdog = Watchdog(
+        LONGEST_CALLBACK / 2
+    )  # shorter callbacks are noted too, for the longest step of the run
     with watchdog.watching():
         yield watchdog
 
 
 @pytest.fixture(autouse=True)
 def nobody_holds_the_loop(watchdog: Watchdog, request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fails a test in which the service keeps everybody waiting."""
-    watchdog.taken()  # of what started before
+    """Fail a test if the service blocks the event loop in it."""
+    watchdog.taken()  # callbacks before the test
     yield
     held = watchdog.taken()
     if held:
@@ -92,33 +94,33 @@ def nobody_holds_the_loop(watchdog: Watchdog, request: pytest.FixtureRequest) ->
     if held:
         longest = LONGEST_CALLBACK * max(
             slowness() for _ in range(5)
-        )  # it is slower at some moments than at others
+        )  # the machine is slower at some moments than at others
         held = [one for one in held if one.seconds > longest]
     assert not held, "\n".join(map(str, held))
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[embedded_postgres.Cluster]:
-    """A PostgreSQL server of this test process. Nothing is vacuumed or analysed at moments that nobody has chosen: with
-    hundreds of databases that takes a core, and changes plans."""
+    """A PostgreSQL server of this test process. Autovacuum is off: with hundreds of databases it uses a whole core,
+    and changes plans at random moments."""
     with embedded_postgres.temporary_cluster() as cluster:
         superuser = cluster.url("postgres", "postgres")
         _as(superuser, "ALTER SYSTEM SET autovacuum = off", "ALTER SYSTEM SET max_connections = 250")
         log = cluster.log
         cluster.stop()
-        cluster.start(log)  # servers of modules stand beside those that are shared: a hundred are not enough
+        cluster.start(log)  # servers of modules run beside the shared ones: 100 connections are not enough
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def postgres_url(postgres: embedded_postgres.Cluster) -> str:
-    """An empty database that others are made beside."""
+    """The URL of an empty database, beside which other databases are created."""
     return postgres.url()
 
 
 @pytest.fixture(scope="session")
 def template(postgres: embedded_postgres.Cluster) -> str:
-    """The name of a migrated database without data, which others are copied from; nothing connects to it."""
+    """The name of a migrated database without data, from which others are copied; nothing connects to it."""
     name = "template_forge"
     _as(postgres.url(), f"CREATE DATABASE {name}")
     migrate(postgres.url(name))
@@ -129,8 +131,8 @@ def template(postgres: embedded_postgres.Cluster) -> str:
 def passing_database(
     postgres: embedded_postgres.Cluster, template: str
 ) -> Callable[[], contextlib.AbstractContextManager[str]]:
-    """Makes another migrated database without data, which is dropped at the end of the block, and gives its URL.
-    Hundreds of them would fill a disk in memory."""
+    """A function that creates a migrated database without data for the duration of a block, and yields its URL.
+    Without the removal, hundreds of databases would fill a disk in memory."""
 
     @contextlib.contextmanager
     def database() -> Iterator[str]:
@@ -149,7 +151,8 @@ def passing_database(
 def new_database(
     passing_database: Callable[[], contextlib.AbstractContextManager[str]],
 ) -> Iterator[Callable[[], str]]:
-    """Makes another migrated database without data, which is there until the module's end, and gives its URL."""
+    """A function that creates a migrated database without data, which exists until the module's end, and returns its
+    URL."""
     with contextlib.ExitStack() as databases:
         yield lambda: databases.enter_context(passing_database())
 
@@ -158,7 +161,7 @@ def new_database(
 def database_of_module(
     passing_database: Callable[[], contextlib.AbstractContextManager[str]],
 ) -> Iterator[str]:
-    """A migrated database whose data all tests of the module see."""
+    """A migrated database whose data all tests of the module share."""
     with passing_database() as url:
         yield url
 
@@ -175,9 +178,9 @@ async def shared_forges(
 
 @pytest.fixture(scope="module")
 def shared_forge(shared_forges: SharedForges) -> Iterator[SharedForges]:
-    """Gives a running server with certain settings, which tests share: `forge = await shared_forge(tier="free")`. It
-    runs at least until the module's end. Who changes what concerns all of it changes that back, or has a server of its
-    own by `new_forge`."""
+    """Running servers by settings, which tests share: `forge = await shared_forge(tier="free")`. A server runs at
+    least until the module's end. A test that changes global state of a server has to restore it, or use its own server
+    from `new_forge`."""
     yield shared_forges
     shared_forges.release()
 
@@ -197,7 +200,7 @@ async def forge(
 async def two_forges(
     new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[tuple[Forge, Forge]]:
-    """Two servers on one database and one data directory, as two processes would be."""
+    """Two servers with one database and one data directory, as two processes would be."""
     url, data_dir = new_database(), tmp_path_factory.mktemp("two_forges")
     async with running_forge(url, data_dir) as one, running_forge(url, data_dir) as other:
         yield one, other
@@ -207,8 +210,8 @@ async def two_forges(
 def new_forge(
     passing_database: Callable[[], contextlib.AbstractContextManager[str]], tmp_path: Path
 ) -> Callable[..., contextlib.AbstractAsyncContextManager[Forge]]:
-    """Runs a server of the test's own: `async with new_forge(tier="free") as forge`. It does background work only with
-    `work=True`. Its database goes with it, unless it is one that was given."""
+    """A function that runs a server for one test: `async with new_forge(tier="free") as forge`. It does background
+    work only with `work=True`. Its database is dropped at the end, unless the test has given one."""
 
     @contextlib.asynccontextmanager
     async def running(**settings: Any) -> AsyncIterator[Forge]:
@@ -222,7 +225,7 @@ def new_forge(
 
 
 def _as(url: str, *statements: str) -> None:
-    """Runs statements outside of transactions, as the role in the URL."""
+    """Run statements outside of transactions, as the role in the URL."""
     with contextlib.closing(psycopg2.connect(url)) as connection:
         connection.autocommit = True
         with connection.cursor() as cursor:
@@ -232,7 +235,7 @@ def _as(url: str, *statements: str) -> None:
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A folder with a space in its name, open to PostgreSQL's account as pytest's own are not."""
+    """A folder with a space in its name, which PostgreSQL's account may enter, unlike pytest's own folders."""
     path = Path(tempfile.mkdtemp(prefix="forge let ", dir="/tmp"))
     path.chmod(0o711)
     yield path

@@ -407,7 +407,7 @@ class LfsTransfer:
             log.exception("LFS pointers could not be searched for", mirror=self.mirror.id)
             report.problems.append(NOT_SEARCHED)
         await self._note(new, report)
-        return self._told(report)
+        return self._summary(report)
 
     async def _pointers(self, tips: Collection[str], known: Collection[str]) -> set[str]:
         repository = self.services[REPOSITORIES].path(self.mirror.project_id)
@@ -436,7 +436,7 @@ class LfsTransfer:
                     transaction, self.mirror, arrived=report.arrived, owed=new - report.arrived
                 )
 
-    def _told(self, report: Report) -> str | None:
+    def _summary(self, report: Report) -> str | None:
         if not report.problems:
             return None
         problems = report.problems[:REPORTED_PROBLEMS]

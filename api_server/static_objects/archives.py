@@ -32,7 +32,7 @@ from api_server.web.answers import (
     send_part,
 )
 from api_server.web.errors import REASONS, ApiError, not_found
-from api_server.web.routes import caller_or_stranger
+from api_server.web.routes import caller_or_anonymous
 from common import static_paths
 from common.static_paths import ARCHIVE_FORMATS, StaticPath
 
@@ -56,7 +56,7 @@ async def serve(
     """Answer with the archive (200 or 206), with 304 before anything is packed, or with an uncacheable 413 if it is too
     large. Raise 404 for an unknown ref, path or format, and `TooBusy`."""
     try:
-        askers = counted_for(caller_or_stranger(request), user_id, from_storage=from_storage)
+        askers = counted_for(caller_or_anonymous(request), user_id, from_storage=from_storage)
         return await _sent(request, project, _asked_for(context.services(request), path, project), askers)
     except NotFoundError:
         raise web.HTTPNotFound(text="404 Not Found\n") from None
@@ -74,7 +74,7 @@ async def serve_to_client(
         archive = _named(
             project, resolved, _format(ending), folder, appends_sha=resolved.name != resolved.commit
         )
-        return await _sent(request, project, archive, counted_for(caller_or_stranger(request), user_id))
+        return await _sent(request, project, archive, counted_for(caller_or_anonymous(request), user_id))
     except NotFoundError:
         raise not_found("File") from None
     except TooLargeError as problem:

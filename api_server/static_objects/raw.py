@@ -20,7 +20,7 @@ from api_server.services import Services
 from api_server.static_objects.access import Reader
 from api_server.web import context
 from api_server.web.answers import attachment
-from api_server.web.routes import caller_or_stranger
+from api_server.web.routes import caller_or_anonymous
 from common.static_paths import StaticPath
 
 #: Lifetime in seconds of an object that is named by a branch or tag, which can move (purges notify the edge of moves),
@@ -157,7 +157,7 @@ async def serve(
     digest = hashlib.sha256(f"raw {entry.id}".encode()).hexdigest()
     headers = SAFETY | freshness(project, ref) | {hdrs.ETAG: f'"{digest[:32]}"'}
     inline = dict(path.query).get("inline") != "false"
-    slot = streaming(services, caller_or_stranger(request), user_id=reader.id, from_storage=from_storage)
+    slot = streaming(services, caller_or_anonymous(request), user_id=reader.id, from_storage=from_storage)
     return await file_answers.send_raw(
         request, repository, entry, headers, slot, lambda head: _labelled(label(head), entry, inline)
     )

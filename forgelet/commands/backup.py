@@ -80,7 +80,7 @@ class Telling:
         if self._is_due():
             self._show(f"{what}: {done:,} of {of:,} ({100 * done // of} %)" if of else what)
 
-    def tell_bytes(self, what: str, done: int) -> None:
+    def print_bytes(self, what: str, done: int) -> None:
         """Show the present step, and how many bytes are done."""
         if self._is_due():
             self._show(f"{what}: {done / 2**20:,.1f} MiB")
@@ -263,7 +263,7 @@ def restore_command(
         chosen = passphrase(passphrase_file, is_new=False)
         with _places(Path(data_dir).absolute(), database_url) as places:
             check_is_empty(places)
-            made = restore(places, chosen, stream, telling.tell_bytes)
+            made = restore(places, chosen, stream, telling.print_bytes)
     _say_restored(made, Path(data_dir), database_url)
 
 

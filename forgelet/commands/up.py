@@ -386,9 +386,9 @@ def run(
                     with contextlib.suppress(OSError):
                         answer(places_of(plan), what_next(plan, with_demo=with_demo))
                     if not plan.testing:  # in a thread, because its imports take longer than all the rest
-                        link = functools.partial(tell_sign_in_link, plan, forgelet.api())
+                        link = functools.partial(print_sign_in_link, plan, forgelet.api())
                         threading.Thread(target=link, daemon=True).start()
-                    story = demo_data.told(forgelet.api(), plan.data, tell)
+                    story = demo_data.story_in_background(forgelet.api(), plan.data, tell)
                     with story if with_demo else contextlib.nullcontext():
                         forgelet.watch()
     sys.exit(0)
@@ -491,7 +491,7 @@ def what_next(plan: Plan, *, with_demo: bool) -> str:
     return "\n".join(lines)
 
 
-def tell_sign_in_link(plan: Plan, administrator: "Api") -> None:
+def print_sign_in_link(plan: Plan, administrator: "Api") -> None:
     """Print a link with which the administrator can sign in, or nothing if it cannot be created."""
     from api_server.accounts import sign_in_links
     from api_server.state.secrets import UnusableKey, open_vault

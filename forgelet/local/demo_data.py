@@ -355,14 +355,16 @@ _SECONDS = 2.0
 
 
 @contextlib.contextmanager
-def told(administrator: Api, data: DataDirectory, tell: Callable[[str], None]) -> Iterator[None]:
+def story_in_background(
+    administrator: Api, data: DataDirectory, tell: Callable[[str], None]
+) -> Iterator[None]:
     """Create the missing rest of the demo, and play jobs, in a thread for the duration of the block. Errors are
     reported by `tell` and do not end the service."""
     over = threading.Event()
 
     def run() -> None:
         try:
-            _tell_story(administrator, data, over)
+            _create_story(administrator, data, over)
         except (ApiError, CannotStart, OSError) as problem:
             if not over.is_set():
                 tell(f"Some of the demo data cannot be made: {problem}")
@@ -376,7 +378,7 @@ def told(administrator: Api, data: DataDirectory, tell: Callable[[str], None]) -
         thread.join(_SECONDS)
 
 
-def _tell_story(administrator: Api, data: DataDirectory, over: threading.Event) -> None:
+def _create_story(administrator: Api, data: DataDirectory, over: threading.Event) -> None:
     owner = _api_of(OWNER, administrator, data)
     before = data.recall(_RECEIVER)
     port = int(before.rpartition(":")[2]) if before else 0

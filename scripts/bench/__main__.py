@@ -1,4 +1,4 @@
-"""Measures rows, or reads what was measured; prints a table, compares it, writes the page."""
+"""Measure rows or read measurements; print a table, compare it with another run, and write the page."""
 
 import datetime
 import sys
@@ -16,20 +16,26 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 @click.command()
 @click.argument("names", metavar="[ROW]...", nargs=-1)
-@click.option("--list", "listed", is_flag=True, help="Says which rows there are, and measures none.")
+@click.option("--list", "listed", is_flag=True, help="List the rows without measuring them.")
 @click.option(
-    "--rounds", type=click.IntRange(1), default=FULL.rounds, show_default=True, help="How often each side."
+    "--rounds",
+    type=click.IntRange(1),
+    default=FULL.rounds,
+    show_default=True,
+    help="Number of rounds of each side.",
+)
+@click.option("--json", "keep", type=click.Path(path_type=Path), help="Write the measurements to this file.")
+@click.option("--from", "kept", type=FILE, help="Read a file that --json has written instead of measuring.")
+@click.option(
+    "--compare",
+    type=FILE,
+    help="Report rows that got slower since this --json file, beyond noise; exit status 1 if any did.",
 )
 @click.option(
-    "--json", "keep", type=click.Path(path_type=Path), help="Writes what was measured to this file."
+    "--page", "writes_page", is_flag=True, help="Write the table and the charts of docs/performance.md."
 )
-@click.option("--from", "kept", type=FILE, help="Measures nothing: reads what --json has written.")
 @click.option(
-    "--compare", type=FILE, help="Says what got slower since this --json file, beyond noise; exit status 1."
-)
-@click.option("--page", "writes_page", is_flag=True, help="Writes table and charts of docs/performance.md.")
-@click.option(
-    "--tiny", is_flag=True, help="Only whether each row can be measured: few data, one short round."
+    "--tiny", is_flag=True, help="Only check that each row can be measured: little data, one short round."
 )
 def bench(
     names: tuple[str, ...],
@@ -41,7 +47,8 @@ def bench(
     writes_page: bool,
     tiny: bool,
 ) -> None:
-    """Measures speed against known programs. ROW names rows, or groups of them; without any, all are measured."""
+    """Measure speed against known programs. ROW is the name of a row or of a group of rows; without any, all rows are
+    measured."""
     chosen = _chosen(names)
     if listed:
         for name in chosen:
@@ -88,7 +95,7 @@ def _measured(names: list[str], size: Size) -> Run:
 
 
 def _report_slower(old: Run, new: Run) -> bool:
-    """Say what got slower; return whether anything did."""
+    """Print the rows that got slower; return whether there are any."""
     found = report.slower(old, new)
     for sentence in found:
         click.echo(f"slower: {sentence}")

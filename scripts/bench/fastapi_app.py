@@ -1,4 +1,4 @@
-"""The same lists by FastAPI, SQLAlchemy and asyncpg: what most people would write."""
+"""The same lists with FastAPI, SQLAlchemy and asyncpg, as most people would write them."""
 
 import os
 import secrets
@@ -24,7 +24,7 @@ from scripts.bench.fastapi_models import (
     UserRow,
 )
 
-#: As far as ours counts.
+#: Our service counts as far as this.
 MOST_COUNTED = 10_000
 
 engine = create_async_engine(
@@ -57,7 +57,7 @@ async def page(
     counted: bool = True,
     size: int = 20,
 ) -> list[Any]:
-    """Return the rows of a page; set the headers that go with it."""
+    """Return the rows of a page, and set the headers for it."""
     found = (await session.execute(rows.limit(size + 1))).unique().all()
     response.headers["X-Per-Page"] = str(size)
     response.headers["X-Next-Page"] = "2" if len(found) > size else ""

@@ -1,5 +1,5 @@
-"""The tables as SQLAlchemy maps them, the answers as pydantic describes them (in the shapes of ours), and the way from
-the one to the other."""
+"""The tables in SQLAlchemy, the answers in pydantic (in the same shapes as ours), and functions that convert rows to
+answers."""
 
 import datetime
 import functools
@@ -20,7 +20,7 @@ Base: Any = declarative_base(metadata=MetaData())
 
 
 def table(name: str, columns: str) -> Table:
-    """Return these columns of a table, as the database describes them."""
+    """Return a table with these columns, as the database describes them."""
     return Table(
         name,
         Base.metadata,
@@ -137,7 +137,7 @@ class Shape(BaseModel):
 
     @classmethod
     def of(cls, row: Any, **others: object) -> Self:
-        """Return the shape with the row's columns of the same names, and with these others."""
+        """Return the shape with the row's columns of the same names, and with these other values."""
         names, values = _columns(cls, row.__class__)
         return cls(**(dict(zip(names, values(row), strict=True)) | others))
 

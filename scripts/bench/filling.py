@@ -1,4 +1,4 @@
-"""Fills databases with very many jobs and audit events, and repositories with files."""
+"""Fill databases with very many jobs and audit events, and repositories with files."""
 
 import contextlib
 import datetime
@@ -19,11 +19,11 @@ from forgelet.local.embedded_postgres import SUPERUSER, Cluster
 from scripts.harness.contents import commit_head, data, git
 from scripts.harness.databases import autocommitting
 
-#: Events of the author, entity and type that are looked for; as many among few as among many.
+#: Number of events of the author, entity and type that the measured lists show; it is the same for each total.
 WANTED = 100
 BATCH = 50_000
 
-#: A year has a partition for each month.
+#: Partitions for each month of a year.
 MONTHS = """
     ALTER TABLE audit_events DETACH PARTITION audit_events_past;
     DROP TABLE audit_events_past;
@@ -33,7 +33,8 @@ MONTHS = """
         date_trunc('month', now()) - interval '1 month', interval '1 month') month;
 """
 
-#: Spread evenly, with the wanted ones among them, and of the others each tenth of the project and of the group.
+#: Events spread evenly over a year, with the wanted ones among them; of the others, a tenth is the project's and a
+#: tenth the group's.
 FILL_EVENTS = """
     INSERT INTO audit_events (created_at, author_id, author_name, entity_type, entity_id, entity_path, event_type,
         target_type, target_id, target_details, details)
@@ -51,7 +52,8 @@ FILL_EVENTS = """
 def fill_events(
     cluster: Cluster, total: int, *, project_id: int = 1, group_id: int = 1, chained: bool = False
 ) -> None:
-    """Insert so many events. They are chained at a tenth of the speed, and only what verifies the chain looks at it."""
+    """Insert this many events. Chained events are inserted at a tenth of the speed, and only the verification of the
+    chain needs them."""
     values = {"total": total, "wanted": WANTED, "project_id": project_id, "group_id": group_id}
     with superuser(cluster) as cursor:
         cursor.execute(MONTHS)
@@ -65,7 +67,8 @@ def fill_events(
 
 JOBS_PER_PIPELINE = 100
 
-#: Pipelines of 100 jobs each; of 1,000 jobs one has failed, one is running and one is canceled, the others succeeded.
+#: Pipelines of 100 jobs each. Of 1,000 jobs, one has failed, one is running, one is canceled, and the others
+#: succeeded.
 FILL_JOBS = """
     WITH owner AS (
         INSERT INTO pipelines (project_id, iid, user_id, status, source, ref, sha, before_sha, commit,
@@ -93,7 +96,7 @@ FILL_JOBS = """
 async def fill_jobs(
     database: Executor, *, project_id: int, user_id: int, runner_id: int | None, jobs: int = 200_000
 ) -> None:
-    """Insert so many jobs of the project."""
+    """Insert this many jobs of the project."""
     await database.run(
         FILL_JOBS,
         project_id=project_id,
@@ -108,7 +111,8 @@ _BLOB = 100_000
 
 
 def grow(repository: Path, branch: str, size: int) -> None:
-    """Commit on top of `branch`, or its first one, files of so many bytes in all that cannot be compressed."""
+    """Create a commit on `branch`, its first one if necessary, with files of `size` bytes altogether that cannot be
+    compressed."""
     if not repository.exists():
         git(repository, "init", "--quiet", "--bare", "--initial-branch=main")
     exists = git(repository, "for-each-ref", f"refs/heads/{branch}")
@@ -122,11 +126,11 @@ def grow(repository: Path, branch: str, size: int) -> None:
 
 PER_PIPELINE = 10
 RUNNERS = 100
-#: Pipelines that run, and those of the small project.
+#: Number of running pipelines, and number of pipelines of the small project.
 YOUNG = FEW = 200
 PIPELINE_BATCH = 20_000  # pipelines
 
-#: As one would set a machine of 8 GB; otherwise PostgreSQL's defaults, with its writes flushed.
+#: Usual settings for a machine of 8 GB; the other settings are PostgreSQL's defaults, and writes are flushed.
 SETTINGS = {
     "shared_buffers": "512MB",
     "max_wal_size": "4GB",
@@ -142,7 +146,7 @@ INDEXES = """
 
 @contextlib.contextmanager
 def durable_cluster() -> Iterator[Cluster]:
-    """Run a durable PostgreSQL, which leaves nothing behind."""
+    """Run a durable PostgreSQL in a temporary folder for the duration of the block."""
     with tempfile.TemporaryDirectory(
         prefix="forgelet-growth-", dir=embedded_postgres.temporary_root()
     ) as name:
@@ -169,7 +173,7 @@ def superuser(cluster: Cluster) -> contextlib.AbstractContextManager[Any]:
 
 
 def row_of(cluster: Cluster, query: str, values: Mapping[str, object]) -> dict[str, Any]:
-    """Return the one row of a query."""
+    """Return the only row of a query."""
     with superuser(cluster) as cursor:
         cursor.execute(query, values)
         names = [column.name for column in cursor.description]
@@ -179,8 +183,8 @@ def row_of(cluster: Cluster, query: str, values: Mapping[str, object]) -> dict[s
 def fill_everything(
     cluster: Cluster, folder: Path, rows: int, projects: int
 ) -> tuple[dict[str, int], dict[str, float]]:
-    """So many jobs and so many events: the ids that paths name, and the seconds that each step took. `folder`
-    becomes that of a server's data, with the key that the owner's secrets are made with."""
+    """Insert `rows` jobs and as many events; return the ids that paths use, and the seconds of each step. `folder`
+    becomes the folder of a server's data, with the key that encrypts the owner's secrets."""
     migrate(cluster.url())
     owner = _owner(folder)
     parts, seconds = _parts(), {}
@@ -218,7 +222,7 @@ def _without_indexes(cursor: Any) -> list[str]:
 
 
 def _owner(folder: Path) -> dict[str, bytes]:
-    """Make a key and, under it, the secrets of the owner of everything; return these."""
+    """Create a key, and the encrypted secrets of the user who owns everything; return the secrets."""
     folder.mkdir(mode=0o700)
     (folder / KEY_FILE).write_text(secrets.token_hex(32))
     seed = secrets.token_bytes(20)

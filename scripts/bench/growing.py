@@ -1,4 +1,4 @@
-"""How much longer lists, hand-outs, removals and vacuum take over many rows."""
+"""How much longer lists, hand-outs, removals and vacuum take with many rows."""
 
 import base64
 import contextlib
@@ -22,9 +22,10 @@ from scripts.bench.filling import superuser
 from scripts.bench.runs import NotMeasured, seconds_of
 from scripts.bench.service import TIMEOUT, Running, running
 
-#: Tables that grow, partitions of events among them.
+#: Tables that grow, with the partitions of events.
 GROWING = r"(?:jobs|pipelines|job_logs|job_artifacts|audit_chain|audit_events\w*)"
-#: A node, and how many rows it has left out. Tables, and partitions, that are small are read so with reason.
+#: A sequential scan, its rows, and the number of rows that its filter removed. PostgreSQL rightly reads small tables
+#: and partitions in this way.
 _WHOLE = re.compile(
     rf"Seq Scan on ({GROWING})\b.*\(actual rows=(\d+)(?:.*\n(?:\t +Filter.*\n)?\t +Rows Removed by Filter: (\d+))?"
 )
@@ -34,7 +35,8 @@ _BUFFERS = re.compile(r"Buffers: shared(?: hit=(\d+))?(?: read=(\d+))?")
 
 @attrs.frozen
 class Plan:
-    """`pages`: of 8 KiB, read from memory or disk; `whole`: tables that grow, and that it read from end to end."""
+    """A query plan. `pages` are the pages of 8 KiB that were read from memory or disk; `whole` are the growing tables
+    that were read completely."""
 
     text: str
     pages: int
@@ -49,7 +51,8 @@ class Plan:
 
 
 def explain(cluster: Cluster, *, on: bool) -> None:
-    """Have connections from now on write the plans of all that they run to PostgreSQL's log, or no longer."""
+    """Turn on or off that new connections write the plans of all their statements to PostgreSQL's log. Raise
+    `NotMeasured` if the server does not have auto_explain."""
     with superuser(cluster) as cursor:
         if not on:
             cursor.execute(f"ALTER DATABASE {DATABASE} RESET ALL")
@@ -71,7 +74,7 @@ def explain(cluster: Cluster, *, on: bool) -> None:
 
 
 def plans_of(log: Path, work: Callable[[], object]) -> list[Plan]:
-    """Return the plans of all that is run during the work."""
+    """Return the plans of all statements that run during the work."""
     before = log.stat().st_size
     work()
     with log.open("rb") as file:
@@ -81,13 +84,14 @@ def plans_of(log: Path, work: Callable[[], object]) -> list[Plan]:
 
 
 def read_plans(log: str) -> list[Plan]:
-    """Return the plans in PostgreSQL's log, statement included."""
+    """Return the plans in PostgreSQL's log, with their statements."""
     found = re.findall(r"LOG:  duration: [\d.]+ ms  plan:\n((?:\t.*\n)*)", log)
     return [Plan(text, _pages(text)) for text in found]
 
 
 def _pages(text: str) -> int:
-    """Return the pages of a plan: the first line about buffers is that of the uppermost node, with all below it."""
+    """Return the pages of a plan. The first line about buffers is that of the uppermost node, which includes all nodes
+    below it."""
     first = _BUFFERS.search(text)
     return sum(int(number or 0) for number in first.groups()) if first else 0
 
@@ -95,7 +99,7 @@ def _pages(text: str) -> int:
 WARM_LISTS = 6
 TIMES = 20
 
-#: What follows /api/v4/, by its name; {jobs}, {pipelines} and {events} are keyset cursors in the middle of the list.
+#: Paths below /api/v4/ by name; {jobs}, {pipelines} and {events} are keyset cursors in the middle of the list.
 LISTS = {
     "jobs of a project": "projects/{busy_id}/jobs?pagination=keyset",
     "jobs of a project, deep": "projects/{busy_id}/jobs?pagination=keyset&cursor={jobs}",
@@ -138,7 +142,7 @@ MIDDLE = """
 
 
 def list_paths(cluster: Cluster, ids: Mapping[str, int], rows: int) -> dict[str, str]:
-    """Return the path of each list, by its name."""
+    """Return the path of each list by its name."""
     found = filling.row_of(cluster, MIDDLE, {**ids, "jobs": rows // 20, "pipelines": rows // 200})
     for name in ("jobs", "pipelines", "events"):
         found[name] = base64.urlsafe_b64encode(b'{"id":"%d","_kd":"n"}' % found[name]).decode()
@@ -146,7 +150,7 @@ def list_paths(cluster: Cluster, ids: Mapping[str, int], rows: int) -> dict[str,
 
 
 def ask(server: Running, path: str, method: str = "GET", body: object = None) -> float:
-    """Return the milliseconds of the answer, on a connection that is kept."""
+    """Return the milliseconds of an answer on a kept-alive connection."""
     return seconds_of(lambda: server.api.request(method, path, body)) * 1000
 
 
@@ -159,7 +163,7 @@ def list_milliseconds(server: Running, path: str) -> float:
 
 HANDED_OUT = 30
 TOKEN = "glrt-growth"
-#: The tables that are vacuumed, and how many of their rows are made dead before.
+#: The tables that are vacuumed, and the number of their rows that are updated before.
 VACUUMED = ("jobs", "audit_events")
 DEAD = 2_000
 UPDATE_JOBS = "UPDATE jobs SET exit_code = 1 WHERE id IN (SELECT id FROM jobs ORDER BY id LIMIT %s)"
@@ -177,7 +181,7 @@ SIZES = """
 
 
 def give_token(cluster: Cluster, ids: Mapping[str, int]) -> None:
-    """Give the first runner its token."""
+    """Set the token of the first runner."""
     with superuser(cluster) as cursor:
         cursor.execute(
             "UPDATE runners SET token_digest = %s WHERE id = %s", [digest(TOKEN), ids["runner_id"]]
@@ -190,8 +194,8 @@ def hand_out(server: Running) -> float:
 
 
 def remove_project(cluster: Cluster, server: Running, project_id: int) -> tuple[float, float]:
-    """Return the milliseconds until the request is answered, and until nothing of the project is left in the
-    database."""
+    """Return the milliseconds until the request is answered, and until the database has no jobs of the project any
+    more."""
     begun = time.perf_counter()
     with superuser(cluster) as cursor:
         answered = ask(server, f"projects/{project_id}", "DELETE")
@@ -203,10 +207,11 @@ def remove_project(cluster: Cluster, server: Running, project_id: int) -> tuple[
 
 
 def measure_vacuum(cluster: Cluster) -> dict[str, float]:
-    """Return the milliseconds of each, after a few jobs were written anew; with the tables as warm as they are."""
+    """Return the milliseconds of each command, after some jobs were updated. The tables stay in the caches as they
+    are."""
     found = {}
     with superuser(cluster) as cursor:
-        cursor.execute("VACUUM jobs")  # what removals have left
+        cursor.execute("VACUUM jobs")  # of removed projects' rows
         cursor.execute(UPDATE_JOBS, [DEAD])
         for table in VACUUMED:
             for what in ("VACUUM", "ANALYZE"):
@@ -216,20 +221,21 @@ def measure_vacuum(cluster: Cluster) -> dict[str, float]:
 
 
 def sizes(cluster: Cluster) -> dict[str, str]:
-    """Return the sizes of tables with their indexes, in words."""
+    """Return the sizes of tables with their indexes, as texts."""
     with superuser(cluster) as cursor:
         cursor.execute(SIZES)
         return dict(cursor.fetchall())
 
 
-#: Requests after which each connection has run a statement often enough for PostgreSQL to decide upon a plan for good.
+#: Number of requests after which each connection has run a statement often enough for PostgreSQL to choose its final
+#: plan.
 WARM = 30
 
 
 @attrs.define
 class Measured:
-    """Milliseconds by what was done; `filling` is in seconds. `pages` (of 8 KiB) and `whole` (tables
-    read from end to end) are those of one request, where PostgreSQL can tell. `plans` are texts."""
+    """The results at one size: milliseconds by action; `filling` is in seconds. `pages` (of 8 KiB) and `whole` (tables
+    that were read completely) are those of one request, if plans are available. `plans` are texts."""
 
     rows: int
     filling: dict[str, float]
@@ -242,7 +248,7 @@ class Measured:
 
 
 def measure_growth(rows: int, projects: int, report: Callable[[str], None]) -> Measured:
-    """Measure everything in a new database with so many jobs and events."""
+    """Measure everything in a new database with this many jobs and events."""
     with filling.durable_cluster() as cluster, tempfile.TemporaryDirectory(dir="/tmp") as folder:
         report(f"{rows:,} jobs and events: filling")
         ids, seconds = filling.fill_everything(cluster, Path(folder, "data"), rows, projects)
@@ -307,7 +313,7 @@ def _measure_removals(cluster: Cluster, server: Running, ids: Mapping[str, int],
 
 
 def growth_text(found: Sequence[Measured]) -> str:
-    """Return a line for each thing: milliseconds at each size, their growth, and pages alike."""
+    """Return a line for each action: the milliseconds at each size, their growth, and the pages."""
     first, last = found[0], found[-1]
     sizes = [f"{measured.rows:,}" for measured in found]
     lines = [_line("milliseconds", sizes, "grew", "pages of 8 KiB", "read whole")]
@@ -332,30 +338,35 @@ def _line(name: str, figures: Sequence[str], *more: str) -> str:
     return "".join(columns).rstrip()
 
 
-#: What a job and an event take, with their pipeline and chain, all indexes, and what is written meanwhile.
+#: Bytes of a job and an event, with their shares of pipeline and chain, all indexes, and the write-ahead log
+#: meanwhile.
 BYTES_A_ROW = 3_000
-LEFT = 10 << 30  # bytes, for everybody else
+LEFT = 10 << 30  # bytes that stay free for other programs
 
 
 @click.command()
 @click.option(
-    "--rows", type=click.IntRange(1000), default=10_000_000, show_default=True, help="Jobs, and events."
+    "--rows",
+    type=click.IntRange(1000),
+    default=10_000_000,
+    show_default=True,
+    help="Number of jobs, and of events.",
 )
 @click.option(
     "--beside",
     type=click.IntRange(1000),
     default=200_000,
     show_default=True,
-    help="And first so many, for the ratio.",
+    help="Smaller number that is measured first, to compare with.",
 )
 @click.option("--projects", type=click.IntRange(4), default=10_000, show_default=True)
-@click.option("--json", "keep", type=click.Path(path_type=Path), help="Writes all figures to this file.")
+@click.option("--json", "keep", type=click.Path(path_type=Path), help="Write all figures to this file.")
 @click.option(
-    "--plans", type=click.Path(path_type=Path), help="Writes the plans of the larger one to this file."
+    "--plans", type=click.Path(path_type=Path), help="Write the plans of the larger size to this file."
 )
 def growth(rows: int, beside: int, projects: int, keep: Path | None, plans: Path | None) -> None:
-    """What lists, hand-outs, removals and vacuum take over many jobs and audit events, and how much more than over
-    fewer."""
+    """Measure lists, hand-outs, removals and vacuum with many jobs and audit events, and compare the times with those
+    of fewer."""
     free = shutil.disk_usage(tempfile.gettempdir()).free
     if free < rows * BYTES_A_ROW + LEFT:
         raise click.ClickException(

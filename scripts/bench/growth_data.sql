@@ -1,7 +1,7 @@
--- Jobs in the order of time over a year, ten to a pipeline. Project %(busy_id)s has a tenth of them, %(doomed_id)s
--- another, %(small_id)s the jobs of %(few)s pipelines however many there are; the others have fewer and fewer, by the
--- cube of an even chance. The jobs of the last %(young)s pipelines are running (two of each ten) or pending; of all
--- others 85 %% succeeded, 10 %% failed, 3 %% were canceled, 1 %% were skipped and 1 %% wait for somebody by hand.
+-- Jobs in the order of time over a year, ten in each pipeline. Project %(busy_id)s has a tenth of them, %(doomed_id)s
+-- another tenth, and %(small_id)s the jobs of %(few)s pipelines, whatever the total is; the other projects have fewer
+-- and fewer, by the cube of an even chance. The jobs of the last %(young)s pipelines are running (two in ten) or
+-- pending. Of all others 85 %% succeeded, 10 %% failed, 3 %% were canceled, 1 %% were skipped and 1 %% are manual.
 
 -- name: places
 WITH owner AS (
@@ -70,7 +70,7 @@ WHERE pipelines.id BETWEEN %(first)s AND %(last)s
 ORDER BY pipelines.id, k;
 
 -- name: left_behind
--- Of the large projects and of the small one: a log of each job that ran, and an archive of three in ten.
+-- The large projects and the small one have a log of each job that ran, and an archive of three jobs in ten.
 WITH ran AS (
     SELECT jobs.id, jobs.project_id FROM jobs
     WHERE jobs.pipeline_id BETWEEN %(first)s AND %(last)s
@@ -90,7 +90,7 @@ SELECT setval(pg_get_serial_sequence('pipelines', 'id'), (SELECT max(id) FROM pi
 INSERT INTO pipeline_iids (project_id, last) SELECT project_id, max(iid) FROM pipelines GROUP BY project_id;
 
 -- name: chain
--- A row for each event, as long as the real ones; their digests are none.
+-- A row for each event, as long as a real one but with a digest that is not valid.
 INSERT INTO audit_chain (position, event_id, created_at, digest, hash)
 SELECT row_number() OVER (ORDER BY created_at, id), id, created_at, sha256(id::text::bytea), sha256(id::text::bytea)
 FROM audit_events;

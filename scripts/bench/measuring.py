@@ -1,4 +1,4 @@
-"""Measures load with wrk and pgbench, and describes the machine."""
+"""Measure load with wrk and pgbench, and describe the machine."""
 
 import contextlib
 import itertools
@@ -26,7 +26,7 @@ from tests.support.ports import free_port, is_listened_on
 
 
 def describe_machine() -> dict[str, str]:
-    """Return processor, Python, PostgreSQL and git; no names of hosts."""
+    """Return processor, Python, PostgreSQL and git, but no names of hosts."""
     match = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     return {
         "processor": f"{len(os.sched_getaffinity(0))} x {match[1].strip() if match else platform.machine()}",
@@ -47,7 +47,8 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def processor_seconds(pids: Iterable[int]) -> float:
-    """Return what these processes, those below them that still run, and those that they have waited for have used."""
+    """Return the processor time of these processes, of their running descendants, and of the children that they have
+    waited for."""
     return sum(_ticks(process) for pid in pids for process in {pid, *descendants(pid)}) / _TICKS
 
 
@@ -60,13 +61,13 @@ def _ticks(pid: int) -> int:
     return sum(int(field) for field in fields[11:15])
 
 
-#: Of a program, on a busy machine: the API server migrates its database first.
+#: Seconds within which a program has to start on a busy machine; the API server migrates its database first.
 START_SECONDS = 120.0
 STOP_SECONDS = 10.0
 
 
 def need(*programs: str) -> None:
-    """Raise `NotMeasured` if one of them is not installed."""
+    """Raise `NotMeasured` if one of the programs is not installed."""
     missing = [program for program in programs if shutil.which(program) is None]
     if missing:
         raise NotMeasured(f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed.")
@@ -79,7 +80,8 @@ def started(
     is_ready: Callable[[], bool],
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[int]:
-    """Run a program, and all that it starts, as long as the block lasts; yield its process id when it is ready."""
+    """Run a program, with all processes that it starts, for the duration of the block; yield its process id when it is
+    ready."""
     child = Child(Path(command[0]).name, command, log=log, environment=environment)
     try:
         deadline = time.monotonic() + START_SECONDS
@@ -100,7 +102,7 @@ def listening(
     *,
     path: str | None = None,
 ) -> contextlib.AbstractContextManager[int]:
-    """As `started`: it is ready when it listens on `port`, or answers `path` with 200."""
+    """Run a program as `started` does. It is ready when it listens on `port`, or answers `path` with 200."""
     url = f"http://127.0.0.1:{port}{path}"
     is_ready = partial(is_listened_on, port) if path is None else partial(answers, url)
     return started(command, log, is_ready, environment)
@@ -141,9 +143,9 @@ def nginx(folder: Path, http: str, location: str, *, logs: bool = True) -> Itera
 
 
 CONNECTIONS = 16
-#: Seconds in which a server must have answered once.
+#: Seconds within which a server has to answer a first request.
 SLOWEST = 10.0
-#: wrk takes whole seconds only: rounds are ended by a signal, after which it prints what it has counted.
+#: wrk accepts only whole seconds, so a signal ends each round, after which wrk prints its results.
 _LONGEST = 3600
 END_SECONDS = 60
 
@@ -156,9 +158,9 @@ def http_requests(
     script: Path | None = None,
     pids: Sequence[int] = (),
 ) -> Sample:
-    """Measure requests a second that `url` answers with 2xx or 3xx, over kept-alive connections.
+    """Measure the requests per second that `url` answers with 2xx or 3xx, on kept-alive connections.
 
-    `script` is Lua that makes the requests, in wrk's manner; `pids` are the processes whose processor time counts.
+    `script` is Lua that creates the requests, as wrk defines it; `pids` are the processes whose processor time counts.
     """
     options = [option for name, value in (headers or {}).items() for option in ("-H", f"{name}: {value}")]
     if script is not None:
@@ -176,8 +178,8 @@ def http_requests(
 
 
 def http_bytes(url: str, seconds: float, *, connections: int, pids: Sequence[int] = ()) -> Sample:
-    """Measure megabytes a second of a large body, answers that are cut off at the end included; processor time is that
-    of a megabyte."""
+    """Measure megabytes per second of a large body, including answers that are cut off at the end. The processor time
+    is that of one megabyte."""
     said, used = _wrk([url], connections, seconds, pids)
     rate, read = (
         _megabytes(pattern, said) for pattern in (r"Transfer/sec: +([\d.]+)(.)?B", r"([\d.]+)(.)?B read")
@@ -186,7 +188,7 @@ def http_bytes(url: str, seconds: float, *, connections: int, pids: Sequence[int
 
 
 def _wrk(arguments: list[str], connections: int, seconds: float, pids: Sequence[int]) -> tuple[str, float]:
-    """Run wrk for so long; return what it printed, and the processor time of these processes."""
+    """Run wrk for this many seconds; return its output, and the processor time of these processes."""
     need("wrk")
     limits = [f"-c{connections}", f"-d{_LONGEST}s", f"--timeout={SLOWEST:.0f}s"]
     before = processor_seconds(pids)
@@ -199,7 +201,8 @@ _PIECE = 1 << 20
 
 
 def read_by_crowd(port: int, path: str, clients: int, length: int) -> None:
-    """Have so many clients read a body of so many bytes to its end; raise `RuntimeError` if one of them does not."""
+    """Let `clients` clients read a body of `length` bytes to its end; raise `RuntimeError` if one of them does not
+    succeed."""
     head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode()
     connections = {}
     poller = select.epoll()
@@ -221,7 +224,7 @@ def read_by_crowd(port: int, path: str, clients: int, length: int) -> None:
 
 
 def _drain(poller: select.epoll, connections: dict[int, socket.socket], received: dict[int, int]) -> None:
-    """Read everything. The kernel throws the bytes away (MSG_TRUNC): nothing is copied."""
+    """Read all bodies to their ends. The kernel discards the bytes without copying them (MSG_TRUNC)."""
     nowhere, left, deadline = bytearray(_PIECE), len(connections), time.monotonic() + CROWD_SECONDS
     while left:
         if time.monotonic() > deadline:
@@ -238,7 +241,7 @@ def _drain(poller: select.epoll, connections: dict[int, socket.socket], received
 
 
 def statements(script: str, connection: dict[str, str], seconds: float, clients: int) -> Sample:
-    """Measure how often a second pgbench gets through `script`, whose variable `prepared` is 0 at first."""
+    """Measure how often per second pgbench runs `script`, whose variable `prepared` is 0 at first."""
     pgbench = embedded_postgres.preferred().directory / "pgbench"
     if not pgbench.exists():
         raise NotMeasured("pgbench does not belong to the PostgreSQL that is used.")
@@ -257,8 +260,8 @@ def statements(script: str, connection: dict[str, str], seconds: float, clients:
 
 
 def _run_for(command: list[str], seconds: float) -> str:
-    """Run a program, interrupt it after so long, and return what it printed. wrk does not notice a signal that comes
-    before it has begun to wait, so it gets more than one; and it is run for longer if it did not expect one at all."""
+    """Run a program, interrupt it after this many seconds, and return its output. wrk misses a signal that comes
+    before it has begun to wait, so the signal is repeated; if the first one has killed it, run it again for longer."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         for timeout in (seconds, *itertools.repeat(1.0, END_SECONDS)):
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -276,7 +279,7 @@ def _run_for(command: list[str], seconds: float) -> str:
 
 
 def _megabytes(pattern: str, text: str) -> float:
-    """Return a number of bytes that wrk has printed: `1.50G` and such are powers of 1,024."""
+    """Return a number of bytes that wrk has printed, in megabytes: units such as in `1.50G` are powers of 1,024."""
     match = re.search(pattern, text)
     if match is None:
         raise RuntimeError(f"No bytes in: {text}")

@@ -1,4 +1,4 @@
-"""What a run says: a table, a comparison with another run, and docs/performance.md with its charts."""
+"""Reports of a run: a table, a comparison with another run, and docs/performance.md with its charts."""
 
 import re
 import statistics
@@ -13,7 +13,7 @@ from scripts.harness.report import filled, markdown_table
 
 
 def figure(value: float) -> str:
-    """Return three significant digits, or all before the point."""
+    """Return a number with three significant digits, or all digits before the point."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
@@ -26,7 +26,7 @@ def row_description(title: str, row: Row) -> str:
 
 
 def row_text(outcome: Outcome) -> str:
-    """Return one row: our figure and its spread, then each peer's with the share of it."""
+    """Return the text of one row: our figure with its spread, and then our share of each peer's figure."""
     lines = [f"{outcome.name}: {_ours(outcome, '  MISSED')}"]
     if outcome.ours.values:
         lines += [f"    {_peer_text(outcome, other)}" for other in outcome.others]
@@ -34,7 +34,8 @@ def row_text(outcome: Outcome) -> str:
 
 
 def _ours(outcome: Outcome, missed: str) -> str:
-    """Return our figure with its spread and its limit, marked if that is `missed`; or why there is no figure."""
+    """Return our figure with its spread and its limit, followed by `missed` if it is above the limit; without a
+    figure, return the reason."""
     values = outcome.ours.values
     if not values:
         return f"not measured: {outcome.ours.reason}"
@@ -45,7 +46,8 @@ def _ours(outcome: Outcome, missed: str) -> str:
 
 
 def _share(outcome: Outcome, other: Side, missed: str) -> str:
-    """Return the share of a peer with its spread, marked if its aim is `missed`; or why there is none."""
+    """Return our share of a peer's figure with its spread, followed by `missed` if its aim is missed; without a share,
+    return the reason."""
     if not (other.values and outcome.ours.values):
         return f"not measured: {other.reason or outcome.ours.reason}"
     shares = outcome.shares(other)
@@ -54,7 +56,7 @@ def _share(outcome: Outcome, other: Side, missed: str) -> str:
 
 
 def _processor_times(outcome: Outcome, other: Side) -> str:
-    """Return the least of the rounds of both, which others disturbed least: `theirs : ours µs`."""
+    """Return the lowest processor times of both sides' rounds, which were disturbed least: `theirs : ours µs`."""
     if not (outcome.ours.cpu and other.cpu):
         return ""
     return f"{figure(min(other.cpu))} : {figure(min(outcome.ours.cpu))} µs"
@@ -76,13 +78,13 @@ def run_text(run: Run) -> str:
     )
 
 
-#: Less is within what two runs of the same code differ by on a quiet machine.
+#: Two runs of the same code differ by up to this share on a quiet machine.
 LEAST = 0.05
 
 
 def slower(old: Run, new: Run) -> list[str]:
-    """Return a sentence for each. Rows with peers are compared by their shares, which another machine changes less;
-    those that have none, by our own figures. What one of the runs has not measured is left out."""
+    """Return a sentence for each slower row. Rows with peers are compared by their shares, which depend less on the
+    machine; other rows by our own figures. Rows that one of the runs has not measured are left out."""
     return [
         sentence
         for outcome in new.outcomes
@@ -92,7 +94,7 @@ def slower(old: Run, new: Run) -> list[str]:
 
 
 def not_compared(old: Run, new: Run) -> list[str]:
-    """Return the rows of the new run that the old one does not have, or has not measured."""
+    """Return the rows of the new run that the old run does not have or has not measured."""
     return [
         outcome.name
         for outcome in new.outcomes
@@ -114,22 +116,19 @@ def _of_row(old: Outcome, new: Outcome) -> Iterator[str]:
 
 
 def _worse(what: str, before: list[float], after: list[float]) -> Iterator[str]:
-    """Yield a sentence if no round of the new run was as good as the worst one of the old."""
+    """Yield a sentence if no round of the new run was as good as the worst round of the old one."""
     was, is_now = statistics.median(before), statistics.median(after)
     if max(after) < min(before) and is_now < was * (1 - LEAST):
         yield f"{what} fell from {was:.3g} to {is_now:.3g} ({1 - is_now / was:.0%})"
 
 
-#: Inches: of a chart, of one bar.
+#: Inches: width of a chart, height of one bar.
 _WIDTH, _HEIGHT = 8.0, 0.32
 
 
 def draw(run: Run, folder: Path) -> dict[str, str]:
-    """Return a file in `folder` for each group that has shares; their paths from the folder above, by the groups'
-    titles.
-
-    Raise `ValueError` where matplotlib is not installed.
-    """
+    """Draw a file in `folder` for each group that has shares; return the files' paths, relative to the folder above,
+    by the groups' titles. Raise `ValueError` if matplotlib is not installed."""
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure
@@ -156,7 +155,7 @@ def draw(run: Run, folder: Path) -> dict[str, str]:
 
 
 def _bars(axes: Any, bars: list[tuple[Outcome, Side]]) -> None:
-    """Draw one bar for each share, a line from the least to the greatest round over it, and a mark at the aim."""
+    """Draw one bar for each share, a line over it from the lowest to the highest round, and a mark at the aim."""
     for place, (outcome, other) in enumerate(bars):
         share, shares = outcome.share(other), outcome.shares(other)
         missed = other.name in outcome.missed
@@ -176,12 +175,12 @@ PAGE = CHECKOUT / "docs" / "performance.md"
 EXPLAINED = Path(__file__).with_name("explained.toml")
 _COLUMNS = ("Row", "What", "forgelet", "Beside", "Share", "Aim", "Processor's time, theirs : ours")
 
-#: Row -> whose aim is missed (our own name: the limit) -> the sentence that explains it.
+#: Row -> side whose aim is missed (our own name stands for the limit) -> the sentence that explains it.
 Explanations = dict[str, dict[str, str]]
 
 
 def explanations(path: Path = EXPLAINED) -> Explanations:
-    """Return what is known of aims that are missed."""
+    """Return the explanations of missed aims."""
     return tomllib.loads(path.read_text())
 
 
@@ -192,7 +191,7 @@ def write_page(run: Run, page: Path = PAGE) -> None:
 
 
 def figures(run: Run, explained: Explanations, drawn: dict[str, str]) -> str:
-    """Return all that comes from one run, as Markdown; `drawn` are the charts' paths by the titles of groups."""
+    """Return everything that comes from one run, as Markdown; `drawn` are the charts' paths by the titles of groups."""
     machine = ", ".join(f"{name} {value}" for name, value in run.machine.items())
     parts = [f"Measured on {run.made}, {run.rounds} rounds: {machine}.", _verdict(run, explained)]
     for group, outcomes in run.by_group().items():
@@ -215,7 +214,7 @@ def _cells(outcome: Outcome) -> Iterator[tuple[str, ...]]:
 
 
 def _verdict(run: Run, explained: Explanations) -> str:
-    """Return the aims that are missed, each with its explanation if there is one."""
+    """Return the missed aims, each with its explanation if there is one."""
     lines = [
         f"- `{outcome.name}`, {'limit' if name == OURS else f'share of {name}'}: "
         f"{explained.get(outcome.name, {}).get(name, 'missed, and not explained.')}"

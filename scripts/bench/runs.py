@@ -1,4 +1,4 @@
-"""One run of the bench: the size of its data, its rows, measured by turns, and what came out."""
+"""A run of the bench: the size of its data, its rows, which are measured in turn, and the results."""
 
 import statistics
 import time
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @attrs.frozen
 class Size:
-    """Numbers of rows, and what a round takes."""
+    """Numbers of rows, and the length and number of rounds."""
 
     jobs: int = 200_000
     events: int = 1_000_000
@@ -36,7 +36,7 @@ class Size:
 
 
 FULL = Size()
-#: What the tests run, to see that each row can be measured.
+#: The size with which tests check that each row can be measured.
 TINY = Size(
     jobs=300,
     events=400,
@@ -56,7 +56,7 @@ TINY = Size(
 
 
 class Bench(ExitStack):
-    """`with Bench(FULL) as bench:`, which ends what rows have set up."""
+    """The context of a run (`with Bench(FULL) as bench:`). Its end ends everything that rows have set up."""
 
     def __init__(self, size: Size = FULL) -> None:
         super().__init__()
@@ -66,8 +66,8 @@ class Bench(ExitStack):
         self._folders = 0
 
     def use(self, make: Callable[["Bench"], AbstractContextManager[T]]) -> T:
-        """Return what `make` sets up, the same for all who ask; it ends with the bench. A failure is raised to all who
-        ask."""
+        """Return what `make` yields. All callers get the same object, which ends with the bench; if `make` fails, all
+        callers get its exception."""
         if make not in self._used:
             try:
                 self._used[make] = self.enter_context(make(self))
@@ -79,40 +79,40 @@ class Bench(ExitStack):
         return made  # type: ignore[no-any-return]
 
     def new_folder(self) -> Path:
-        """Make an empty folder, which goes with the bench."""
+        """Create an empty folder, which is deleted with the bench."""
         self._folders += 1
         folder = self.folder / str(self._folders)
         folder.mkdir()
         return folder
 
 
-#: Sets up what rows share, for `Bench.use`.
+#: A function for `Bench.use` that sets up what rows share.
 Make = Callable[[Bench], AbstractContextManager[T]]
 
 
 class NotMeasured(Exception):
-    """What is compared with is missing on this machine; the text is one sentence that says what."""
+    """The error that a program to compare with is missing on this machine; its text is one sentence that names it."""
 
 
 @attrs.frozen
 class Sample:
-    """One round: a `value` in the row's unit, and the processor's microseconds that a unit of work took on the side of
-    the server, where that is known."""
+    """One round: a `value` in the row's unit, and the microseconds of the processor that the server used for a unit of
+    work, if known."""
 
     value: float
     cpu: float | None = None
 
 
-#: Measures for about so many seconds; what counts work instead of time does not look at them.
+#: A function that measures for about this many seconds. Functions that measure the time of fixed work ignore them.
 Measure = Callable[[float], Sample]
-#: By name, ours first under OURS; one that cannot be measured is the reason in its place.
+#: Functions by the names of sides, ours first under OURS; for a side that cannot be measured, the reason.
 Sides = Mapping[str, Measure | NotMeasured]
 
 OURS = "forgelet"
 
 
 def side(make: Callable[[], Measure]) -> Measure | NotMeasured:
-    """Return what `make` returns, or the reason why that cannot be measured."""
+    """Return the result of `make`, or the reason why the side cannot be measured."""
     try:
         return make()
     except NotMeasured as reason:
@@ -128,8 +128,8 @@ def seconds_of(work: Callable[[], object]) -> float:
 
 @attrs.frozen
 class Row:
-    """`aims` are the least shares of the others' figures that are wanted, by their names; `most` is the greatest value
-    of our own. A share is ours / theirs where more is better, and theirs / ours where less is."""
+    """A row of the table. `aims` are the lowest acceptable shares of the other sides' figures, by their names; `most`
+    is the maximum of our own value. A share is ours / theirs if more is better, and theirs / ours if less is better."""
 
     name: str
     what: str
@@ -138,14 +138,14 @@ class Row:
     aims: Mapping[str, float] = attrs.field(factory=dict)
     most: float | None = None
     less_is_better: bool = False
-    #: Rounds of rows that take long; fewer than are asked for.
+    #: Maximum number of rounds of a row that takes long.
     most_rounds: int | None = None
     warmed_up: bool = True
 
 
 @attrs.frozen
 class Side:
-    """The figures of one program, a value each round; without any, `reason` says why."""
+    """The figures of one program, a value for each round; without values, `reason` says why."""
 
     name: str
     values: list[float] = attrs.field(factory=list)
@@ -156,7 +156,7 @@ class Side:
 
 @attrs.frozen
 class Outcome:
-    """A row as it was measured: ours, and the others in the same rounds."""
+    """The result of a row: our side, and the others in the same rounds."""
 
     name: str
     group: str
@@ -173,7 +173,7 @@ class Outcome:
         return statistics.median(self.ours.values)
 
     def shares(self, other: Side) -> list[float]:
-        """Return a share for each round: above 1, ours is the better one."""
+        """Return a share for each round; above 1, our side is better."""
         pairs = zip(self.ours.values, other.values, strict=True)
         return [theirs / ours if self.less_is_better else ours / theirs for ours, theirs in pairs]
 
@@ -182,7 +182,7 @@ class Outcome:
 
     @property
     def missed(self) -> list[str]:
-        """The sides whose aims were not reached; our own name stands for the limit."""
+        """The sides whose aims were missed; our own name stands for the limit."""
         missed = [
             other.name
             for other in self.others
@@ -195,7 +195,7 @@ class Outcome:
 
 @attrs.frozen
 class Run:
-    """All rows of one run, and where it was."""
+    """All rows of one run, its date and its machine."""
 
     made: str  # the day, ISO 8601
     machine: dict[str, str]
@@ -226,13 +226,13 @@ def read_run(path: Path) -> Run:
         raise ValueError(f"{path} was not written by --json.") from problem
 
 
-#: Before the first round, for caches, plans and connections.
+#: Maximum number of seconds of a measurement before the first round, which fills caches, plans and connections.
 WARM_UP = 0.25
 
 
 def measure_row(row: Row, group: str, bench: Bench) -> Outcome:
-    """Measure a row; each round begins with another side than the one before it. If it fails, the outcome says why, and
-    the other rows are measured all the same."""
+    """Measure a row; each round begins with another side than the one before it. If the row fails, the outcome has the
+    reason, and the other rows are still measured."""
     sides: Sides = dict.fromkeys((OURS, *row.aims), NotMeasured())
     found: dict[str, Side] = {}
     problem = ""

@@ -30,15 +30,15 @@ from tests.support.forge import Forge, running_forge
 from tests.support.ports import free_port
 
 POOL = 10
-TOKEN = "flpat-benchmark-token"  # of a database that lives as long as the measurement
+TOKEN = "flpat-benchmark-token"  # for a database that exists only during the measurement
 HEADERS = {"PRIVATE-TOKEN": TOKEN}
-#: Much longer than users wait, in seconds: what takes so long is to be measured, not to be refused.
+#: Seconds, much longer than users wait: a slow answer has to be measured instead of refused.
 TIMEOUT = 900
 
 
 @attrs.frozen
 class Running:
-    """The server's process with its database's, whose processor time counts together."""
+    """The server's process and its database's, whose processor times are added."""
 
     api: Api
     pid: int
@@ -51,7 +51,8 @@ class Running:
 
 @contextlib.contextmanager
 def running(cluster: Cluster, folder: Path, **settings: str) -> Iterator[Running]:
-    """Run the API server over the cluster's database as users do, access log included, with its administrator."""
+    """Run the API server with the cluster's database as users do, with an access log; yield a client for its
+    administrator."""
     port = free_port()
     values = {
         "PORT": str(port),
@@ -76,7 +77,8 @@ def postmaster(cluster: Cluster) -> int:
 
 
 def list_statements(cluster: Cluster, folder: Path, paths: Iterable[str]) -> dict[str, str]:
-    """Return, for the list at each path, a pgbench script of what the server prepares and runs for it."""
+    """Return, for the list at each path, a pgbench script with the statements that the server prepares and runs for
+    it."""
     scripts = {}
     _set_logging(cluster, "all")
     try:
@@ -90,14 +92,14 @@ def list_statements(cluster: Cluster, folder: Path, paths: Iterable[str]) -> dic
 
 
 def prepared_script(log: str) -> str:
-    """Make a pgbench script out of PostgreSQL's log: the last list that was prepared, once, then its execution."""
+    """Create a pgbench script from PostgreSQL's log: it prepares the last list once, and then executes it."""
     logged = re.findall(r"LOG:  statement: (.*(?:\n\t.*)*)", log)
     prepared = {text.split()[1]: text for text in logged if text.startswith("PREPARE")}
     for text in reversed(logged):
         executed = re.match(r"(SET LOCAL [^;]*; )?EXECUTE (\w+)", text)
         if executed and "AS last_id" in prepared.get(executed[2], ""):
-            # pgbench reads one backslash command a line, takes a statement to its semicolon, and sends two together
-            # where there is a backslash before it.
+            # pgbench reads one backslash command per line and a statement to its semicolon; with a backslash before
+            # the semicolon it sends two statements together.
             execute = text.replace("; EXECUTE", "\\; EXECUTE", 1)
             prepare = prepared[executed[2]]
             return f"\\if :prepared\n\\else\n{prepare};\n\\set prepared 1\n\\endif\n{execute};\n"
@@ -124,7 +126,7 @@ def connection(cluster: Cluster) -> dict[str, str]:
 
 @attrs.frozen
 class Plain:
-    """The process, and its database."""
+    """The API server in a process of its own, and its database."""
 
     cluster: Cluster
     running: Running
@@ -143,7 +145,7 @@ def plain(_: Bench) -> Iterator[Plain]:
 
 @attrs.frozen
 class InProcess:
-    """`runner` runs coroutines on the loop of `forge`, which rests between them."""
+    """The API server in this process. `runner` runs coroutines on the loop of `forge`, which stops between them."""
 
     runner: asyncio.Runner
     forge: Forge
@@ -151,7 +153,7 @@ class InProcess:
 
 @contextlib.contextmanager
 def in_process(_: Bench) -> Iterator[InProcess]:
-    """Run the API server in this process, so that a part of it can be left out. Nobody reads its log."""
+    """Run the API server in this process, so that a part of it can be replaced. Its log is discarded."""
     with (
         temporary_cluster() as cluster,
         tempfile.TemporaryDirectory(dir="/tmp") as folder,
@@ -174,7 +176,7 @@ LINE = b"a line of a log, as long as it takes\n"
 
 
 def project_with_jobs(api: Api, number: int, name: str) -> tuple[int, str]:
-    """Make a project with so many pending jobs; return its id, and the token of a runner for it."""
+    """Create a project with this many pending jobs; return its id, and the token of a runner for it."""
     project = int(api.post("projects", {"name": name})["id"])
     text = "".join(f"job{index}: {{script: make}}\n" for index in range(number))
     commit = commit_values("main", {".gitlab-ci.yml": text}, message="Begin [ci skip]")
@@ -185,7 +187,7 @@ def project_with_jobs(api: Api, number: int, name: str) -> tuple[int, str]:
 
 
 async def take_all(base_url: str, token: str, number: int) -> list[dict[str, Any]]:
-    """Take all jobs, by POLLING runners that ask at the same time."""
+    """Take all jobs with POLLING runners that ask at the same time."""
     taken: list[dict[str, Any]] = []
 
     async def poll(session: aiohttp.ClientSession, system: int) -> None:
@@ -204,7 +206,7 @@ async def take_all(base_url: str, token: str, number: int) -> list[dict[str, Any
 
 
 async def append(base_url: str, job: dict[str, Any], size: int) -> None:
-    """Send so many bytes at the beginning of a job's log."""
+    """Send this many bytes at the beginning of a job's log."""
     headers = {"JOB-TOKEN": job["token"], "Content-Range": f"0-{size - 1}"}
     piece = (LINE * (size // len(LINE) + 1))[:size]
     url = f"{base_url}/api/v4/jobs/{job['id']}/trace"
@@ -222,9 +224,9 @@ def job_with_log(api: Api, size: int = 4096) -> dict[str, Any]:
     return {"id": job["id"], "token": job["token"], "project_id": project}
 
 
-#: The keyset page of the job list that is read as "deep", in pages of 20.
+#: The keyset page of the job list that is measured as "deep", in pages of 20.
 DEEP = 5_000
-#: Lists whose statements are run without a server around them too.
+#: Lists whose statements are also run without a server.
 STATED = (
     "projects/{project_id}/jobs?pagination=keyset",
     "projects/{project_id}/jobs",
@@ -248,8 +250,9 @@ IDS = """
 
 @attrs.frozen
 class Service:
-    """`ids` are what paths name; `traced` is a running job with a log, and its token; `member` is the token of a
-    Developer of the group; `statements` are pgbench scripts of the lists STATED, by their paths."""
+    """A running server with much data. `ids` are the ids in paths; `traced` is a running job with a log, and its
+    token; `member` is the token of a Developer of the group; `statements` are pgbench scripts of the lists STATED, by
+    their paths."""
 
     cluster: Cluster
     running: Running
@@ -265,10 +268,10 @@ class Service:
 
 @contextlib.contextmanager
 def service(bench: Bench) -> Iterator[Service]:
-    """Run the API server with as many rows as the bench is large."""
+    """Run the API server with as many rows as the size of the bench says."""
     with temporary_cluster() as cluster, tempfile.TemporaryDirectory(dir="/tmp") as name:
         folder = Path(name)
-        with running(cluster, folder) as first:  # which migrates
+        with running(cluster, folder) as first:  # this start migrates the database
             ids = _places(first.api)
             traced = job_with_log(first.api)
             member = _member(first.api, ids["group_id"])

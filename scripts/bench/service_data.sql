@@ -1,4 +1,4 @@
--- What the other lists show, of project %(project_id)s in group %(group_id)s, by user %(user_id)s.
+-- Content of the other lists, of project %(project_id)s in group %(group_id)s, by user %(user_id)s.
 INSERT INTO projects (namespace_id, creator_id, name, path, full_path, visibility, last_activity_at)
 SELECT %(group_id)s, %(user_id)s, 'Project ' || n, 'project-' || n, 'bench/project-' || n, 'private',
     now() - n * interval '1 second'

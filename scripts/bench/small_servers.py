@@ -1,4 +1,4 @@
-"""Small servers that are measured with, each in a process of its own:
+"""Small servers for measurements, each in a process of its own:
 
 - `python -m scripts.bench.small_servers PORT origin` serves bodies of the sizes that their paths name, to edges and
   caches;
@@ -17,12 +17,12 @@ import uvloop
 from aiohttp import web
 
 SIZES = {"4KiB": 4 << 10, "64KiB": 64 << 10, "1MiB": 1 << 20, "64MiB": 64 << 20, "50MB": 50_000_000}
-#: How often each size has been asked for.
+#: Number of requests for each size.
 REQUESTS = web.AppKey("requests", collections.Counter[str])
 
 
 def origin() -> web.Application:
-    """Return the origin of the edge's measurements; `/count/{size}` says how often a size has been asked for."""
+    """Return the origin of the edge's measurements; `/count/{size}` answers with the number of requests for a size."""
     app = web.Application()
     app[REQUESTS] = collections.Counter()
     app.router.add_get("/count/{size}", _count)
@@ -32,7 +32,7 @@ def origin() -> web.Application:
 
 
 async def _static_object(request: web.Request) -> web.Response:
-    """`/<group>/<project>/-/raw/main/<anything>/<size>`; projects named `secret` are private."""
+    """Answer `/<group>/<project>/-/raw/main/<anything>/<size>`; projects named `secret` are private."""
     size = request.path.rsplit("/", 1)[1]
     request.app[REQUESTS][size] += 1
     private = "/secret/" in request.path
@@ -47,13 +47,13 @@ async def _static_object(request: web.Request) -> web.Response:
 
 
 def _body(path: str, size: int) -> bytes:
-    """Return a different body for each path: a cache may store equal bodies once."""
+    """Return a different body for each path, because a cache may store equal bodies once."""
     repeated = hashlib.sha256(path.encode()).digest()
     return (repeated * (size // len(repeated) + 1))[:size]
 
 
 async def _liveness(_: web.Request) -> web.Response:
-    """Edges ask for this when they have not been answered."""
+    """Answer edges, which ask for this after a request has failed."""
     return web.Response(text="OK")
 
 

@@ -1,5 +1,5 @@
-"""Runs the tests of a public GitLab client, or a program of ours that uses one, against a forgelet of its own, and
-compares with what was written down."""
+"""Run the tests of a public GitLab client, or a program of ours that uses one, against a forgelet of its own, and
+compare the outcome with the recorded one."""
 
 import sys
 import tempfile
@@ -19,22 +19,23 @@ from scripts.clients.suites import SUITES
     "folder", default=".", type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path)
 )
 def clients(suite: str, folder: Path) -> None:
-    """Run the tests of SUITE in FOLDER, a checkout of that client with what its tests need installed in it.
+    """Run the tests of SUITE against a forgelet of its own. FOLDER is a checkout of that client in which the
+    requirements of its tests are installed.
 
     \b
     python-gitlab  its functional tests; installed, with requirements-docker.txt, into .venv of the checkout
     gitbeaker      its end-to-end tests with Node; `pnpm install` and `pnpm build` done in the checkout
-    perl           the live tests of GitLab::API::v4; Perl with what its cpanfile names
+    perl           the live tests of GitLab::API::v4; Perl with the modules of its cpanfile
 
-    Or a program of ours, which makes the calls of a client that is installed in FOLDER, or on the machine.
+    Other suites are programs of ours that make the calls of a client, which is installed in FOLDER or on the machine.
 
     \b
-    ruby-gitlab, go-gitlab, git-lfs                        of Debian's packages; without FOLDER
+    ruby-gitlab, go-gitlab, git-lfs                        from Debian's packages; without FOLDER
     dulwich, ansible (with python-gitlab)                  in a virtual environment
     isomorphic-git, semantic-release,
     mcp-gitlab, mcp-server-gitlab                          in a folder of npm
 
-    Ends with status 1 where the outcome is not what scripts/clients/expected/SUITE.toml says.
+    The exit status is 1 if the outcome differs from scripts/clients/expected/SUITE.toml.
     """
     tests = SUITES[suite]
     tests.check(folder)

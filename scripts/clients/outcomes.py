@@ -1,4 +1,4 @@
-"""The outcome of a suite's tests, read from what its test runner reports, and compared with what was written down."""
+"""Outcomes of a suite's tests, read from the report of its test runner, and compared with the recorded ones."""
 
 import json
 import re
@@ -18,7 +18,7 @@ Result = Literal["passed", "failed", "skipped"]
 
 @attrs.frozen
 class Outcome:
-    """Of one test; `file` is below the suite's folder."""
+    """The outcome of one test; `file` is relative to the suite's folder."""
 
     file: str
     test: str
@@ -31,8 +31,8 @@ class Outcome:
 
 
 def from_junit(report: Path, below: str) -> list[Outcome]:
-    """Of pytest's report in the form xunit1; `below` is what files' paths begin with. A test whose clean-up failed too
-    is one test."""
+    """Return the outcomes in a report of pytest in the format xunit1; `below` is removed from the beginning of files'
+    paths. A test whose clean-up failed too counts once."""
     found: dict[str, Outcome] = {}
     for case in ElementTree.parse(report).iter("testcase"):
         outcome = _of_case(case, below)
@@ -52,7 +52,7 @@ def _of_case(case: ElementTree.Element, below: str) -> Outcome:
 
 
 def from_vitest(report: Path, below: Path) -> list[Outcome]:
-    """Of vitest's JSON. Where what a file sets up failed, all of its tests have."""
+    """Return the outcomes in vitest's JSON. If the set-up of a file failed, all of its tests count as failed."""
     found: list[Outcome] = []
     for file in json.loads(report.read_bytes())["testResults"]:
         tests = file["assertionResults"]
@@ -77,8 +77,8 @@ _TAP = re.compile(r"(?P<indent> *)(?P<no>not )?ok \d+ - (?P<name>.*?)(?P<skip> #
 
 
 def from_tap(file: str, text: str, status: int) -> list[Outcome]:
-    """Of what one test program printed, subtests in braces; `status` is that with which it ended. A subtest counts
-    where it has none below it: such as one that was cut short by an exception."""
+    """Return the outcomes in the output of one test program, with subtests in braces; `status` is its exit status.
+    Only a subtest without subtests of its own counts, for example one that an exception has cut short."""
     found = list(_leaves(file, text.splitlines()))
     if status and not any(one.result == "failed" for one in found):
         found.append(Outcome(file, "the whole file", "failed", f"ended with {status}"))
@@ -102,8 +102,9 @@ def _leaves(file: str, lines: list[str]) -> Iterator[Outcome]:
 
 
 def from_calls(printed: str, status: int, said: str) -> list[Outcome]:
-    """Of what one of our programs printed: a line for each call, with its fields between tabs: `ok` or `failed`, area,
-    call, and where it failed why. `status` is that with which it ended, `said` what it wrote to its standard error."""
+    """Return the outcomes in the output of one of our programs. It has a line for each call with fields between tabs:
+    `ok` or `failed`, the area, the call, and the reason of a failure. `status` is the exit status, `said` the standard
+    error."""
     found = []
     for line in printed.splitlines():
         word, area, call, *message = line.split("\t", 3)
@@ -116,8 +117,8 @@ def from_calls(printed: str, status: int, said: str) -> list[Outcome]:
 
 
 def from_playbook(printed: str, said: str, *, changes_nothing: bool) -> list[Outcome]:
-    """Of what Ansible's callback `json` printed: an outcome for each task, whose name is its area and what it does.
-    Where it `changes_nothing`, a change is a failure."""
+    """Return the outcomes in the output of Ansible's callback `json`, one for each task, whose name is its area and
+    the call. With `changes_nothing`, a change counts as a failure."""
     try:
         (play,) = json.loads(printed)["plays"]
     except ValueError:
@@ -143,7 +144,7 @@ FOLDER = Path(__file__).with_name("expected")
 
 @attrs.frozen
 class Reason:
-    """Why tests fail. Where `may_pass`, they do so by chance only."""
+    """Why tests fail. With `may_pass`, they fail only sometimes."""
 
     why: str
     tests: list[str]
@@ -152,11 +153,12 @@ class Reason:
 
 @attrs.frozen
 class Expected:
-    """What is known of a suite. `client` has its version; `passed` and `skipped` are numbers of tests by file. Of a
-    program of ours, `calls` are those that work, by their area, and `command` is how it is run.
+    """The recorded outcome of a suite. `client` includes the client's version; `passed` and `skipped` are numbers of
+    tests by file. For a program of ours, `calls` are the working calls by area, and `command` runs it.
 
-    `needs` are files below the folder that is named, or absolute ones, with what to do if one is missing; `program` has
-    to be installed; `options` are further ones of the server."""
+    `needs` maps files (relative to FOLDER, or absolute) to what the user has to do if one is missing; `program` has to
+    be installed; `options` are additional options of the server.
+    """
 
     client: str
     tests: str
@@ -171,7 +173,7 @@ class Expected:
 
     @property
     def failing(self) -> dict[str, Reason]:
-        """By name of the test."""
+        """The reasons by the name of the failing test."""
         return {test: reason for reason in self.reasons for test in reason.tests}
 
 
@@ -208,7 +210,7 @@ _RESULTS: tuple[Result, ...] = ("passed", "failed", "skipped")
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """How many tests of each file passed, failed, and were skipped."""
+    """Return a table of how many tests of each file passed, failed, and were skipped."""
     counts = Counter((outcome.file, outcome.result) for outcome in outcomes)
     files = sorted({outcome.file for outcome in outcomes})
     totals = Counter(outcome.result for outcome in outcomes)
@@ -218,9 +220,9 @@ def table(outcomes: Sequence[Outcome]) -> str:
 
 
 def changes(outcomes: Sequence[Outcome], written: Expected) -> list[str]:
-    """Return a line for each test that fails and is not known to, or is known to and do not, and for each file of
-    which more or fewer tests pass or are skipped than was written down; of a program of ours, for each call that is new
-    or gone."""
+    """Return a line for each test whose failure is not recorded, each recorded failure that does not happen, and each
+    file with another number of passed or skipped tests than recorded; for a program of ours, for each new or missing
+    call."""
     others = _changed_calls if written.calls else _changed_files
     return [*_changed_tests(outcomes, written), *others(outcomes, written)]
 

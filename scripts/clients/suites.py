@@ -1,5 +1,5 @@
-"""How the suites of `expected/` are run, and what their reports say: the tests of a client's authors, in a checkout of
-it, or a program of ours that uses an installed client."""
+"""How the suites of `expected/` run, and how their reports are read. A suite is the tests of a client's authors, in a
+checkout of it, or a program of ours that uses an installed client."""
 
 import os
 import shutil
@@ -27,9 +27,9 @@ from scripts.clients.outcomes import (
 
 PLUGINS = Path(__file__).with_name("plugins")
 PROGRAMS = Path(__file__).with_name("programs")
-#: Longer than the longest suite takes on a small machine.
+#: Seconds; longer than the longest suite takes on a small machine.
 TIMEOUT_SECONDS = 1800
-#: Set for the test that signs in on a page.
+#: The administrator's password for the test that signs in on a page.
 ROOT_PASSWORD = "correct-horse-battery-9"
 
 
@@ -38,14 +38,14 @@ Run = Callable[[Path, Forgelet, Path], list[Outcome]]
 
 @attrs.frozen
 class Suite:
-    """`run` is given the folder that is named (a checkout, or where a client is installed), a server and a folder for
-    reports."""
+    """A suite. `run` takes the folder of the command line (a checkout, or where a client is installed), a server, and
+    a folder for reports."""
 
     written: Expected
     run: Run
 
     def check(self, folder: Path) -> None:
-        """Raise `ConfigError` if something is missing."""
+        """Raise `ConfigError` if something that the suite needs is missing."""
         program = self.written.program
         if program and shutil.which(program) is None:
             raise ConfigError(f"The program {program} was not found; install it and try again")
@@ -62,7 +62,7 @@ def _python_gitlab(checkout: Path, forgelet: Forgelet, folder: Path) -> list[Out
     _ran(
         [f"{programs}/python", *command.split(), f"--basetemp={folder}/pytest", f"--junitxml={report}"],
         checkout,
-        # the suite starts `gitlab`, and `python`, by their names
+        # the suite starts `gitlab` and `python` by their names
         PATH=f"{programs}{os.pathsep}{os.environ['PATH']}",
         PYTHONPATH=str(PLUGINS),
         TMPDIR=str(folder),
@@ -109,7 +109,8 @@ def _perl(checkout: Path, forgelet: Forgelet, _folder: Path) -> list[Outcome]:
 
 
 def _program(command: Sequence[str], checkout: Path, forgelet: Forgelet, folder: Path) -> list[Outcome]:
-    """Run a program of ours; `{folder}` in its `command` is the folder that was named, `{python}` our interpreter."""
+    """Run a program of ours. In `command`, `{folder}` stands for the folder of the command line and `{python}` for our
+    interpreter."""
     words = [word.format(folder=checkout, python=sys.executable) for word in command]
     done = _ran(words, PROGRAMS, TMPDIR=str(folder), GOCACHE=str(folder / "go"), **_server(forgelet))
     return from_calls(done.stdout, done.returncode, done.stderr)
@@ -157,7 +158,7 @@ def _written(report: Path) -> Path:
     return report
 
 
-#: How suites are run that are no program of ours.
+#: The functions that run suites other than programs of ours.
 _RUNS: Mapping[str, Run] = {
     "python-gitlab": _python_gitlab,
     "gitbeaker": _gitbeaker,

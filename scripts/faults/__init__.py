@@ -1,1 +1,1 @@
-"""Faults of a whole forgelet on this machine, and what becomes of the work that goes on meanwhile."""
+"""Faults of a whole forgelet on this machine, and their effect on the work that goes on meanwhile."""

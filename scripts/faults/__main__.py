@@ -1,4 +1,4 @@
-"""Breaks a service of its own under load, and tells what was lost, done twice or did not heal."""
+"""Break a service of its own under load, and report what was lost, done twice or did not heal."""
 
 import asyncio
 import secrets
@@ -18,7 +18,7 @@ from scripts.faults.faults import shape as shape_for
 from scripts.faults.scenario import InjectedFault, Load, Report, run_faults, soak
 from scripts.faults.surroundings import ALONE, FLEET, WITH_S3, Shape
 
-#: What is killed again and again, and what has to succeed before the next kill.
+#: The faults of `--kills`, and the kinds of operations that have to succeed before the next one.
 KILLS = ("kill-tree", "kill-edge")
 KILLS_PAUSE_FACTOR = 4.0
 QUICK_PULSE = ("read", "commit", "edge read")
@@ -26,7 +26,8 @@ QUICK_PULSE = ("read", "commit", "edge read")
 
 @attrs.frozen
 class Options:
-    """The options of the command. `shapes`: the service that each fault is made on; `shape`: that of the load alone."""
+    """The options of the command. `shapes` has the service for each fault; `shape` is the service for a load without
+    faults or with kills."""
 
     shapes: Mapping[str, Shape]
     shape: Shape
@@ -39,16 +40,18 @@ class Options:
 
 @click.command()
 @click.argument("faults", nargs=-1)
-@click.option("--minutes", default=7.0, show_default=True, help="How long faults are made.")
+@click.option("--minutes", default=7.0, show_default=True, help="Minutes in which faults are made.")
 @click.option(
-    "--kills", default=0, help="So many kills of the server's whole tree, and of the edge, instead."
+    "--kills", default=0, help="Instead, kill the server's process tree and the edge this many times each."
 )
-@click.option("--soak", "soak_minutes", default=0.0, help="So many minutes of load without a fault, instead.")
 @click.option(
-    "--fleet", is_flag=True, help=f"On {FLEET.title}, as on several machines, whatever the fault needs."
+    "--soak", "soak_minutes", default=0.0, help="Instead, run the load without faults for this many minutes."
 )
-@click.option("--seed", type=int, help="Of an earlier run, for the same faults in the same order.")
-@click.option("--keep-logs", type=click.Path(path_type=Path), help="A folder for the logs of all processes.")
+@click.option("--fleet", is_flag=True, help=f"Use {FLEET.title} for all faults, as on several machines.")
+@click.option("--seed", type=int, help="Seed of an earlier run, for the same faults in the same order.")
+@click.option(
+    "--keep-logs", type=click.Path(path_type=Path), help="Copy the logs of all processes to this folder."
+)
 def main(
     faults: tuple[str, ...],
     minutes: float,
@@ -58,9 +61,9 @@ def main(
     seed: int | None,
     keep_logs: Path | None,
 ) -> None:
-    """Breaks a forgelet of its own on this machine. FAULTS name some (kill-tree+full-edge: both at the same moment);
-    without any, all are made, at random. Ends with status 1 where anything was lost, done twice, not healed or
-    answered as it may not be."""
+    """Break a forgelet of its own on this machine. FAULTS are names of faults (kill-tree+full-edge: both at the same
+    moment); without any, all faults are made, in random order. The exit status is 1 if anything was lost, done twice,
+    did not heal, or if an answer was not allowed."""
     try:
         shapes = {name: FLEET if fleet else shape_for(name) for name in faults or FAULTS}
     except ValueError as problem:
@@ -74,7 +77,7 @@ def main(
 
 
 async def _main(options: Options) -> bool:
-    """Return whether something is wrong."""
+    """Return whether anything failed."""
     if options.soak or options.kills:
         if reason := options.shape.hindrance():
             raise click.UsageError(f"{options.shape.title}: {reason}.")
@@ -92,7 +95,7 @@ async def _main(options: Options) -> bool:
 
 
 async def _run_on(shape: Shape, options: Options, names: list[str], seconds: float) -> bool:
-    """Make the faults on a service of this shape; return whether something is wrong."""
+    """Make the faults on a service of this shape; return whether anything failed."""
     async with running_environment(click.echo, shape) as environment:
         load = Load(environment, pause_factor=KILLS_PAUSE_FACTOR if options.kills else 1.0)
         await load.prepare()
@@ -124,7 +127,7 @@ async def _injected(
 
 
 def _by_chance(names: list[str], seconds: float, random: Random) -> Iterator[str]:
-    """Yield all of them in random order, again and again, for so long."""
+    """Yield all names in random order, again and again, for this many seconds."""
     until = time.monotonic() + seconds
     while names:
         for name in random.sample(names, len(names)):

@@ -1,4 +1,4 @@
-"""What has to hold when all faults are over and nobody works any more."""
+"""Invariants that are checked when all faults are over and no load runs any more."""
 
 import asyncio
 import contextlib
@@ -12,13 +12,13 @@ from scripts.harness.contents import commit_values
 from scripts.harness.processes import descendants, retry_until, run_forgelet
 from tests.support.git_client import Git
 
-#: Locks that nobody holds are looked for every minute.
+#: Seconds to wait for clean-up: the service looks for abandoned locks every minute.
 SETTLE_SECONDS = 75.0
 REPLICA_READS = "forgelet_database_replica_reads_total"
 
 
 async def check_all(environment: Environment) -> None:
-    """Look at all invariants; what does not hold is a finding of the ledger."""
+    """Check all invariants; record each violation as a finding of the ledger."""
     await _branches_can_be_written(environment)
     await _audit_is_sound(environment)
     await check_repositories(environment)
@@ -27,7 +27,7 @@ async def check_all(environment: Environment) -> None:
 
 
 async def _branches_can_be_written(environment: Environment) -> None:
-    """Push to all branches at once, and commit through the API to those that faults hit."""
+    """Push to all branches at once, and commit through the API to those that faults affected."""
     for project in (repository_load.WRITES_PROJECT, repository_load.MERGE_PROJECT):
         clone = await mirror_of(
             environment.folder / "scratch" / f"all-of-{project}", environment.git_url(project)
@@ -64,7 +64,7 @@ async def _audit_is_sound(environment: Environment) -> None:
 
 
 async def _replica_is_in_step(environment: Environment) -> None:
-    """A replica, if there is one, has what the primary has, and the API servers read from it."""
+    """Check that the replica, if there is one, catches up with the primary, and that the API servers read from it."""
     replication = environment.databases.replication
     if replication.standby is None:
         return
@@ -76,7 +76,7 @@ async def _replica_is_in_step(environment: Environment) -> None:
 
 
 async def _answers_by_replica(environment: Environment, url: str) -> bool:
-    """Return whether this API server shows what it reads from the replica."""
+    """Return whether this API server answers reads from the replica."""
     http, headers = environment.owner.http, {"PRIVATE-TOKEN": environment.owner.token}
     async with http.get(f"{url}/api/v4{repository_load.APP}/variables", headers=headers) as shown:
         await shown.read()
@@ -95,7 +95,7 @@ async def check_repositories(environment: Environment) -> None:
 
 
 async def _nothing_is_left(environment: Environment) -> None:
-    """Lock that no git holds, processes that no server knows, descriptors of what is no more."""
+    """Check that no lock without git, no unknown process, and no descriptor of a deleted file is left."""
 
     async def look() -> list[str]:
         return [*_locks(environment), *_strays(environment), *_held_files(environment)]
@@ -112,7 +112,7 @@ def _locks(environment: Environment) -> list[str]:
 
 
 def _held_files(environment: Environment) -> list[str]:
-    """Files that a server holds open though they have gone."""
+    """Return the deleted files that a server still holds open."""
     found = []
     for kept in (*environment.apis, *environment.edges):
         for entry in Path(f"/proc/{kept.pid}/fd").iterdir():
@@ -124,7 +124,7 @@ def _held_files(environment: Environment) -> list[str]:
 
 
 def _strays(environment: Environment) -> list[str]:
-    """Processes that work in the folders of the service, or were started by one that has gone."""
+    """Return the processes that work in the folders of the service, or were started by one that has ended."""
     known = {pid for kept in environment.kept if kept.pid for pid in (kept.pid, *descendants(kept.pid))}
     mark = str(environment.folder).encode()
     found = []

@@ -1,4 +1,4 @@
-"""HTTP as the load speaks it, and the account of every answer: one that may not be given is a finding."""
+"""The HTTP client of the load, and the ledger of all answers: an answer that is not allowed becomes a finding."""
 
 import asyncio
 import itertools
@@ -11,13 +11,14 @@ from urllib.parse import urlsplit
 import aiohttp
 import attrs
 
-#: `unknown`: nobody can say whether it was done (cut, 503). `refused`: the service said that it was not.
+#: `unknown`: it is not known whether the operation was done (connection cut, 503). `refused`: the service has answered
+#: that it was not done.
 Outcome = Literal["acknowledged", "unknown", "refused"]
 
 
 @attrs.frozen
 class Operation:
-    """One write. `identity` is found again afterwards; `fault` is the number of the fault that was the newest then."""
+    """One write. `identity` is searched for afterwards; `fault` is the number of the newest fault at that time."""
 
     kind: str
     identity: str
@@ -27,32 +28,32 @@ class Operation:
 
 @attrs.define
 class Ledger:
-    """Operations by kind, answers by fault, and what was wrong with any of them."""
+    """Operations by kind, answers by fault, and findings about both."""
 
     #: Number of the newest fault, from 1 on; 0 before the first.
     fault: int = 0
     operations: list[Operation] = attrs.field(factory=list)
     answers: "Counter[tuple[int, str]]" = attrs.field(factory=Counter)
-    #: One text for each answer that may not be given, and each invariant that does not hold, by fault.
+    #: The number of the fault and a text for each answer that is not allowed and each violated invariant.
     findings: list[tuple[int, str]] = attrs.field(factory=list)
-    #: What was found of each kind when all was over, by identity.
+    #: For each kind, how often each identity was present at the end.
     present: dict[str, "Counter[str]"] = attrs.field(factory=dict)
-    #: For each kind, when successes began and ended, on the monotonic clock.
+    #: For each kind, the beginnings and ends of successes on the monotonic clock.
     _successes: dict[str, list[tuple[float, float]]] = attrs.field(factory=lambda: defaultdict(list))
 
     def record(self, kind: str, identity: object, outcome: Outcome) -> None:
         self.operations.append(Operation(kind, str(identity), outcome, self.fault))
 
     def succeeded(self, kind: str, began: float) -> None:
-        """Something of this kind that began then has just succeeded."""
+        """Record that an operation of this kind, which began at this time, has just succeeded."""
         self._successes[kind].append((began, time.monotonic()))
 
     def find(self, text: str) -> None:
-        """Something that may not be, as long as or after the newest fault lasted."""
+        """Record a violation under the newest fault."""
         self.findings.append((self.fault, text))
 
     def first_success(self, kind: str, since: float) -> float | None:
-        """Return when the first success of this kind ended that began after `since`."""
+        """Return the end of the first success of this kind that began after `since`, or None."""
         ended = None
         for began, end in reversed(self._successes[kind]):
             if end < since:
@@ -62,7 +63,7 @@ class Ledger:
         return ended
 
     def lost(self) -> list[Operation]:
-        """What was acknowledged and is not there."""
+        """Return the operations that were acknowledged and are missing."""
         return [
             operation
             for operation in self._judged()
@@ -70,7 +71,7 @@ class Ledger:
         ]
 
     def doubled(self) -> list[Operation]:
-        """What was done more than once."""
+        """Return the operations that were done more than once."""
         return [operation for operation in self._judged() if self._times(operation) > 1]
 
     def _judged(self) -> list[Operation]:
@@ -80,7 +81,7 @@ class Ledger:
         return self.present[operation.kind][operation.identity]
 
 
-#: After an answer that is none, so that the load does not become an attack.
+#: Seconds to wait after a failed request, so that the load does not become an attack.
 PAUSE_SECONDS = 0.1
 TIMEOUT = aiohttp.ClientTimeout(total=60, sock_connect=5)
 _numbers = itertools.count(1)
@@ -88,7 +89,7 @@ _numbers = itertools.count(1)
 
 @attrs.frozen
 class Answer:
-    """A status below 500, with its whole body."""
+    """An answer with a status below 500, and its whole body."""
 
     status: int
     body: bytes
@@ -102,22 +103,22 @@ class Answer:
 
 @attrs.frozen
 class Client:
-    """Somebody's requests to one process, which is called `name` in what is found."""
+    """The requests of one user to one process, which findings call `name`."""
 
     http: aiohttp.ClientSession
     name: str
     base: str
     ledger: Ledger
     token: str = ""
-    #: What else this process may answer with while a fault lasts.
+    #: Other statuses that this process may answer with while a fault lasts.
     may_say: Collection[int] = ()
 
     async def ask(
         self, kind: str, method: str, path: str, *, expected: Collection[int] = (), **options: Any
     ) -> Answer | None:
-        """Return the answer, if it is one: None where the connection was cut or refused, or the service failed.
+        """Return the answer. Return None if the connection was cut or refused, or the service failed.
 
-        A success counts as one of this kind. Any other status than 2xx, 503 and those `expected` is a finding.
+        Any 2xx counts as a success of this kind. A status other than 2xx, 503 and those `expected` is a finding.
         """
         number, began, fault = next(_numbers), time.monotonic(), self.ledger.fault
         headers = {"X-Request-Id": f"load-{number}"} | options.pop("headers", {})
@@ -155,14 +156,16 @@ class Client:
     async def write(
         self, kind: str, identity: object, method: str, path: str, **options: Any
     ) -> Answer | None:
-        """As `ask`, for what changes something: its outcome is recorded under its identity. None unless it is 2xx."""
+        """Send a request that changes something, as `ask` does, and record the outcome under its identity. Return None
+        unless the status is 2xx."""
         answer = await self.ask(kind, method, path, **options)
         outcome: Outcome = "unknown" if answer is None else "acknowledged" if answer.ok else "refused"
         self.ledger.record(kind, identity, outcome)
         return answer if answer is not None and answer.ok else None
 
     async def all(self, path: str) -> list[Any]:
-        """Return all pages of a list. Raise RuntimeError if one is refused: nothing may be broken any more."""
+        """Return the entries of all pages of a list. Raise RuntimeError if a request fails, since all faults are
+        over."""
         found: list[Any] = []
         for page in itertools.count(1):
             mark = "&" if "?" in path else "?"

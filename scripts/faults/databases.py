@@ -1,4 +1,4 @@
-"""PostgreSQL as the service under test has it: alone, or a primary with a standby behind PgBouncer."""
+"""The databases of the service under test: one PostgreSQL, or a primary with a standby behind PgBouncer."""
 
 import asyncio
 import contextlib
@@ -23,9 +23,9 @@ from scripts.harness.processes import KeptProcess, KeptProgram, retry_until, wai
 from tests.support import pgbouncer, standbys
 from tests.support.ports import free_port
 
-#: Within which a standby has all that the primary has, on a machine that has time.
+#: Seconds within which a standby has to catch up with the primary.
 CATCH_UP_SECONDS = 60.0
-#: Synchronous replication; and what makes it come back soon, and without a copy, after one of them was away.
+#: Synchronous replication, and settings with which it resumes soon, without a copy, after a server was away.
 _SETTINGS = {
     "synchronous_standby_names": "standby",
     "wal_keep_size": "128MB",
@@ -38,7 +38,7 @@ _HAS_REPLAYED = """
 
 @attrs.frozen(eq=False)
 class Server:
-    """Its data are in `folder`/data, its socket is in `sockets`."""
+    """A PostgreSQL server. Its data are in `folder`/data, its socket is in `sockets`."""
 
     folder: Path
     sockets: Path
@@ -49,13 +49,13 @@ class Server:
         return standbys.url_of(self.sockets, self.password, database, role)
 
     async def run(self, statement: str) -> object:
-        """Run a superuser's statement; return its first value."""
+        """Run a statement as superuser; return the first value of its result."""
         return await asyncio.to_thread(standbys.run, self.url("postgres", "postgres"), statement)
 
 
 @attrs.define(eq=False)
 class Replication:
-    """Which of the servers is which. What it starts ends with `stack`."""
+    """The primary and the standby. Processes that it starts end with the stack."""
 
     primary: Server
     _logs: Path
@@ -68,15 +68,15 @@ class Replication:
         return [server for server in (self.primary, self.standby) if server is not None]
 
     async def begin(self, folder: Path) -> None:
-        """Start a standby in an empty folder, for which all commits wait from now on."""
+        """Start a standby in an empty folder. From now on, commits wait for it."""
         for name, value in _SETTINGS.items():
             await self.primary.run(f"ALTER SYSTEM SET {name} = '{value}'")
         await self.primary.run("SELECT pg_reload_conf()")
         await self.follow(folder)
 
     async def promote(self) -> Path:
-        """Lose the primary for good, whatever it was doing, and have the standby take its place. Return the folder of
-        what was lost, which is empty."""
+        """End the primary for good, whatever it was doing, and promote the standby. Return the folder of the lost
+        primary, which is empty then."""
         assert self.standby is not None
         lost, self.primary, self.standby = self.primary, self.standby, None
         await lost.kept.end()
@@ -86,13 +86,13 @@ class Replication:
         return lost.folder
 
     async def caught_up(self) -> bool:
-        """Return whether the standby shows, within a minute, all that the primary has by now."""
+        """Return whether the standby shows all current content of the primary within a minute."""
         position = await self.primary.run("SELECT pg_current_wal_flush_lsn()")
         statement = _HAS_REPLAYED.format(position)
         return bool(await retry_until(lambda: self.primary.run(statement), CATCH_UP_SECONDS, pause=0.05))
 
     async def follow(self, folder: Path) -> None:
-        """Start a new standby there."""
+        """Start a new standby in the folder."""
         await asyncio.to_thread(standbys.copied, self.primary.url("postgres", "postgres"), folder)
         self._made += 1
         owner = await asyncio.to_thread(folder.stat)
@@ -116,12 +116,13 @@ READY_SECONDS = 60.0
 
 @attrs.frozen
 class Databases:
-    """`proxy` is what the API servers connect to; behind it is PgBouncer, if there is one, and then the primary."""
+    """All databases of the service. The API servers connect to `proxy`; PgBouncer, if there is one, is behind it, and
+    then the primary."""
 
     replication: Replication
     proxy: Proxy
     pooler: "Pooler | None"
-    #: Of API servers, without the prefix.
+    #: Settings of API servers, without the prefix of variables.
     settings: Mapping[str, str]
 
     @property
@@ -131,7 +132,7 @@ class Databases:
 
     @property
     def folder(self) -> Path:
-        """The primary's disk."""
+        """The folder of the primary's disk."""
         return self.replication.primary.folder
 
     @property
@@ -142,7 +143,7 @@ class Databases:
         ]
 
     async def fail_over(self) -> None:
-        """Lose the primary for good; the replica takes its place, and gets a replica of its own."""
+        """End the primary for good. The replica takes its place, and gets a new replica in the old folder."""
         folder = await self.replication.promote()
         if self.pooler is not None:
             self.pooler.lead_to(self.replication.primary)
@@ -172,7 +173,7 @@ class Pooler:
 
 @contextlib.asynccontextmanager
 async def running_databases(data: DataDirectory, shape: Shape) -> AsyncIterator[Databases]:
-    """Run all of them until the block ends."""
+    """Run all databases for the duration of the block."""
     async with contextlib.AsyncExitStack() as stack:
         primary = await _primary(data, stack)
         replication = Replication(primary, data.part("logs"), stack)
@@ -195,7 +196,7 @@ def _disk(data: DataDirectory, name: str, stack: contextlib.AsyncExitStack) -> P
 async def _primary(data: DataDirectory, stack: contextlib.AsyncExitStack) -> Server:
     folder, password = _disk(data, "postgres", stack), data.secret("postgres-password")
     cluster = Cluster(folder, password, durable=True)
-    # Its start blocks, and a child ends with the thread that has started it.
+    # The start blocks, and the child ends with the thread that has started it.
     thread = stack.enter_context(ThreadPoolExecutor(max_workers=1))
     loop = asyncio.get_running_loop()
     postgres = KeptProcess(
@@ -216,7 +217,8 @@ def _upstream(replication: Replication, pooler: Pooler | None) -> Callable[[], s
 
 
 def _settings(replication: Replication, url: str, pooler: Pooler | None) -> dict[str, str]:
-    """Return the servers' settings: each of the databases may be the primary, and the other is the replica then."""
+    """Return the settings of API servers. Each database may be the primary, so the other one is listed as replica
+    too."""
     urls = [server.url() for server in replication.servers]
     settings = {"DATABASE_URL": url}
     if pooler is not None:
@@ -227,7 +229,7 @@ def _settings(replication: Replication, url: str, pooler: Pooler | None) -> dict
 
 
 def _bounded(cluster: Cluster) -> None:
-    """Bound PostgreSQL's write-ahead log, so that it fits on its small disk."""
+    """Limit PostgreSQL's write-ahead log, so that it fits on its small disk."""
     with autocommitting(cluster.url("postgres", SUPERUSER)) as cursor:
         for name, value in (("max_wal_size", "128MB"), ("min_wal_size", "32MB")):
             cursor.execute(f"ALTER SYSTEM SET {name} = '{value}'")

@@ -1,4 +1,4 @@
-"""Readers at the edge, while what they read changes, and while it is taken from them."""
+"""Readers at the edge, while the files that they read change, or become private."""
 
 import itertools
 import random
@@ -17,22 +17,24 @@ HERE = f"/projects/{OWNER}%2F{PROJECT}"
 RAW = f"/{OWNER}/{PROJECT}/-/raw/main/version.txt"
 PRIVATE = "veiled"
 PRIVATE_RAW = f"/{OWNER}/{PRIVATE}/-/raw/main/secret.txt"
-#: An edge that was down may serve an old version for as long as the service said, and a little more.
+#: Seconds for which an edge that was down may serve an old version: as long as the service has allowed, and a little
+#: more.
 CURRENT_SECONDS = 75.0
-#: One version of so many is too large for the edge's memory.
+#: Each n-th version is too large for the edge's memory.
 LARGE_EVERY = 9
 
 
 def text(version: int) -> bytes:
-    """Return a version of the file, which names it; no two are alike anywhere."""
+    """Return the content of a version of the file. It begins with the version, and no two contents are alike
+    anywhere."""
     size = 600_000 if version % LARGE_EVERY == 0 else 2_000
     return b"%d\n" % version + random.Random(version).randbytes(size).hex().encode()[:size]
 
 
 @attrs.define
 class EdgeReader:
-    """A stranger at one edge, who remembers which of its processes answered her last. An edge that was down when
-    something changed may not know that for a while; one that was there has been told."""
+    """An anonymous reader at one edge, with the process of the edge that answered last. An edge that was down when
+    something changed may not know this for a while; a running edge was notified."""
 
     edge: KeptProcess
     stranger: Client
@@ -50,12 +52,13 @@ class EdgeReader:
 
     @property
     def process(self) -> int:
-        """The number of the process that answered last, if it still runs; 0 is none."""
+        """The number of the process that answered last if it still runs, otherwise 0."""
         return self._answered if self._answered == self.edge.starts else 0
 
 
 class Versions(Worker):
-    """Commits the next version, then reads at the edge: never an older one, never part of one."""
+    """A worker that commits the next version and then reads it at the edges, which may serve neither an older version
+    nor a damaged one."""
 
     rest = 0.1
     pulse = ("edge read", "version")
@@ -89,7 +92,8 @@ class Versions(Worker):
                 await self._read(reader, process)
 
     async def _read(self, reader: EdgeReader, process: int) -> None:
-        """Look at the version that an edge has now. `process` was there when the newest was made."""
+        """Read the current version at an edge and check it. `process` is the edge's process that ran before the newest
+        version was committed, or 0."""
         answer = await reader.read("edge read", RAW)
         if answer is None or not answer.ok:
             return
@@ -115,7 +119,7 @@ class Versions(Worker):
 
 
 class Visibility(Worker):
-    """Takes a project from the public and gives it back: what a stranger gets from the edge follows at once."""
+    """A worker that makes a project private and public again. Edges have to refuse anonymous readers at once."""
 
     rest = 0.2
     pulse = ("veil", "unveil")
@@ -139,7 +143,7 @@ class Visibility(Worker):
         await self._change("public", "unveil")
 
     async def _processes(self) -> list[int]:
-        """Return the edges' processes that answer now."""
+        """Return the processes of the edges that answer now."""
         for reader in self._readers:
             await reader.read("veiled read", PRIVATE_RAW, expected={404})
         return [reader.process for reader in self._readers]
@@ -150,8 +154,8 @@ class Visibility(Worker):
         return answer is not None and answer.ok
 
     async def _is_kept_out(self, reader: EdgeReader, process: int) -> bool:
-        """Return whether a stranger is kept out. `process` is the edge's process that was there when it was made
-        private."""
+        """Return whether an anonymous reader is refused. `process` is the edge's process that ran before the project
+        became private."""
         answer = await reader.read("veiled read", PRIVATE_RAW, expected={404})
         if answer is None or answer.status == 404:
             return True
@@ -161,7 +165,7 @@ class Visibility(Worker):
         return False
 
     async def present(self) -> Present:
-        """Make it private once more, when all faults are over."""
+        """Check once more that the project becomes private, now that all faults are over."""
         processes = await self._processes()
         is_private = all(processes) and await self._change("private", "veil")
         for reader, process in zip(self._readers, processes, strict=True):

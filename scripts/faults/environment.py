@@ -1,4 +1,4 @@
-"""The service under test with all that is around it: disks, names, databases, an object store."""
+"""The service under test with its environment: disks, name server, databases, object store."""
 
 import abc
 import asyncio
@@ -38,7 +38,8 @@ from scripts.harness.contents import commit_values, new_user
 from scripts.harness.processes import KeptProcess, KeptProgram, retry_until, server_variables
 from tests.support.ports import free_port
 
-#: After which a job whose runner never came back goes to another; a minute is long to wait for at the end of a run.
+#: Seconds after which a job without a sign of its runner goes to another one; the default of a minute would make the
+#: end of a run long.
 HAND_OUT_SECONDS = 15
 
 
@@ -61,7 +62,8 @@ class Server(KeptProgram):
 
 
 def new_edge(data: DataDirectory, name: str, url: str) -> Server:
-    """Return an edge that has not been started. `url` is the balancer's, by which everybody reaches the API servers."""
+    """Return an edge that has not been started. `url` is the balancer's address, through which everybody reaches the
+    API servers."""
     settings = {
         "DATA_DIR": str(data.part(name)),
         "ORIGIN": url,
@@ -86,7 +88,7 @@ def new_api(
         "EDGE_PURGE_TOKEN_FILE": data.file_with_secret("edge-purge-token"),
         "ALLOW_LOCAL_REQUESTS": "true",
         "DISK_RESERVE": str(surroundings.RESERVE),
-        # The load is one user's, from one address, and nobody's patience is tried.
+        # The load is one user's, from one address: no limit of requests may stop it.
         **dict.fromkeys(("PIPELINE_RATE_LIMIT", "JOBS_RATE_LIMIT", "RAW_RATE_LIMIT", "VARIABLES_LIMIT"), "0"),
         "RUNNER_POLL_TIMEOUT": "2",
         "HAND_OUT_TIMEOUT": str(HAND_OUT_SECONDS),
@@ -100,34 +102,35 @@ OWNER = "alice"
 
 @attrs.frozen
 class Environment:
-    """What faults break and the load asks. `owner` has all projects; `stranger` at the edge is nobody."""
+    """The targets of faults and of the load. `owner` owns all projects; `nobody` and the `strangers` at the edges are
+    anonymous."""
 
     folder: Path
     data: DataDirectory
     ledger: Ledger
-    #: All of them on one folder and one database; a balancer spreads connections over those that listen.
+    #: API servers that share one folder and one database; a balancer spreads connections over those that listen.
     apis: Sequence[Server]
     edges: Sequence[Server]
     databases: Databases
     outside: Outside
-    #: The API servers' own, where they could be given one.
+    #: The API servers' own name server, or None if they cannot have one.
     names: NameServer | None
-    #: Between the API servers and S3; None where objects are files.
+    #: The proxy between the API servers and S3; None if objects are files.
     object_store: Proxy | None
     root: Client
     owner: Client
     nobody: Client
-    #: At each edge.
+    #: An anonymous client at each edge.
     strangers: Sequence[Client]
 
     def git_url(self, project: str) -> str:
-        """Return the URL of a project's repository for its owner."""
+        """Return the URL of a project's repository with the owner's credentials."""
         host = urlsplit(self.owner.base).netloc
         return f"http://{OWNER}:{self.owner.token}@{host}/{OWNER}/{project}.git"
 
     @property
     def api(self) -> Server:
-        """The first, or only, API server."""
+        """The first or only API server."""
         return self.apis[0]
 
     @property
@@ -154,13 +157,15 @@ async def _are_ready(servers: Sequence[Server]) -> bool:
 async def running_environment(
     report: Callable[[str], None], shape: Shape = ALONE
 ) -> AsyncIterator[Environment]:
-    """Start everything, with a user and her token; end all of it."""
+    """Start everything, with a user and her token; end it with the block."""
     async with contextlib.AsyncExitStack() as stack:
         data = stack.enter_context(_folders(shape))
         http = await stack.enter_async_context(
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=TIMEOUT)
         )
-        http._retry_connection = False  # a PUT that was cut off may have been done: who asks twice is refused
+        http._retry_connection = (
+            False  # a PUT that was cut off may have been done, and the repetition would be refused
+        )
         ledger = Ledger()
         names = await stack.enter_async_context(name_server())
         around = await stack.enter_async_context(running_outside(NAME if names else "127.0.0.1"))
@@ -197,12 +202,12 @@ async def running_environment(
         )
         await _wait_for_start(apis)
         token = await asyncio.to_thread(_set_up, url, root.token, environment.stranger.base, data)
-        await _wait_for_start(edges)  # they are ready once the service knows their token
+        await _wait_for_start(edges)  # the edges become ready once the service knows their token
         yield attrs.evolve(environment, owner=attrs.evolve(root, token=token))
 
 
 async def _wait_for_start(servers: Sequence[Server]) -> None:
-    """Wait until they are ready. Raise RuntimeError if they are not within a minute."""
+    """Wait until the servers are ready. Raise RuntimeError if they are not ready within a minute."""
     if not await _are_ready(servers):
         logs = "\n".join(server.newest_log().read_text()[-3000:] for server in servers)
         raise RuntimeError(f"The service did not start: {logs}")
@@ -210,7 +215,7 @@ async def _wait_for_start(servers: Sequence[Server]) -> None:
 
 @contextlib.contextmanager
 def _folders(shape: Shape) -> Iterator[DataDirectory]:
-    """Make the data directory, on small disks of its own if we are root."""
+    """Create the data directory, with small disks of its own if we are root."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fgl-faults-", dir="/tmp")))
         folder.chmod(0o711)  # PostgreSQL may have to run as another account
@@ -223,7 +228,7 @@ def _folders(shape: Shape) -> Iterator[DataDirectory]:
 
 
 def _set_up(url: str, token: str, edge_url: str, data: DataDirectory) -> str:
-    """Make the owner and join the edge; return her token."""
+    """Create the owner and register the edge; return the owner's token."""
     with contextlib.closing(Connections(url)) as connections:
         root = Api(connections, token)
         root.put(
@@ -236,17 +241,17 @@ def _set_up(url: str, token: str, edge_url: str, data: DataDirectory) -> str:
         return new_user(root, OWNER).token
 
 
-#: By kind, how often each identity is there.
+#: For each kind, how often each identity is present.
 Present = Mapping[str, "Counter[str]"]
 
 
 class Worker(abc.ABC):
-    """Somebody who uses the service all day and does one thing after the other. Every write has an identity, under
-    which its outcome is recorded; when all is over, `present` counts how often each is found, whole and unchanged."""
+    """A user of the service who repeats the same actions all the time. Each write has an identity, under which its
+    outcome is recorded; at the end, `present` counts how often each identity is there, whole and unchanged."""
 
-    #: Seconds between two things that it does.
+    #: Seconds between two actions.
     rest: float
-    #: Kinds of which each fault has to be followed by a success.
+    #: Kinds of operations that have to succeed after each fault.
     pulse: tuple[str, ...] = ()
 
     def __init__(self, environment: Environment) -> None:
@@ -256,20 +261,20 @@ class Worker(abc.ABC):
         self.numbers = itertools.count(1)
 
     async def prepare(self) -> None:  # noqa: B027, most need nothing
-        """Make what is needed before the first fault."""
+        """Create what the worker needs, before the first fault."""
 
     @abc.abstractmethod
     async def once(self) -> None:
-        """Do the next thing. Never raises for what a fault can do to it."""
+        """Do the next action. Raise nothing that a fault can cause."""
 
     async def present(self) -> Present:
-        """Count what is there after the last fault, when nobody else works any more."""
+        """Count the identities that are there after the last fault, when no other worker runs any more."""
         return {}
 
     async def commit(
         self, project: str, branch: str, files: Mapping[str, str], kind: str = "prepare", **others: str
     ) -> Answer | None:
-        """Ask for a commit with these files; the `others` are those of `commit_values`."""
+        """Create a commit with these files; the `others` are those of `commit_values`."""
         path = f"{project}/repository/commits"
         return await self.owner.ask(kind, "POST", path, json=commit_values(branch, files, **others))
 

@@ -1,4 +1,4 @@
-"""The faults: each in `FAULTS` breaks something, holds it broken for a while, and mends it."""
+"""The faults: each function in `FAULTS` breaks something for a while, and repairs it."""
 
 import asyncio
 import signal
@@ -15,7 +15,7 @@ from scripts.faults.surroundings import ALONE, FLEET, MISBEHAVIOUR, NOBODY, WITH
 
 
 async def _hold(thing: object, random: Random, least: float, most: float, **values: object) -> None:
-    """Set attributes for so many seconds."""
+    """Set the attributes to `values` for a random time between `least` and `most` seconds."""
     before = {name: getattr(thing, name) for name in values}
     for name, value in values.items():
         setattr(thing, name, value)
@@ -25,7 +25,7 @@ async def _hold(thing: object, random: Random, least: float, most: float, **valu
 
 
 async def kill_server(environment: Environment, random: Random) -> None:
-    random.choice(environment.apis).kill()  # its gits go on for a moment
+    random.choice(environment.apis).kill()  # its git processes go on for a moment
 
 
 async def kill_tree(environment: Environment, random: Random) -> None:
@@ -41,17 +41,17 @@ async def kill_postgres(environment: Environment, _: Random) -> None:
 
 
 async def stop_postgres(environment: Environment, _: Random) -> None:
-    """A fast shutdown, as a package upgrade makes it."""
+    """Shut PostgreSQL down in the fast mode, as a package upgrade does."""
     environment.databases.postgres.signal(signal.SIGINT)
 
 
 async def crash_postgres(environment: Environment, _: Random) -> None:
-    """An immediate shutdown: clients are told, and the next start recovers."""
+    """Shut PostgreSQL down in the immediate mode: it notifies its clients, and the next start recovers."""
     environment.databases.postgres.signal(signal.SIGQUIT)
 
 
 async def freeze_postgres(environment: Environment, random: Random) -> None:
-    """Nothing of PostgreSQL runs for some seconds, but its connections stay."""
+    """Stop all processes of PostgreSQL for some seconds; connections stay open."""
     environment.databases.postgres.freeze()
     await asyncio.sleep(random.uniform(1, 6))
     environment.databases.postgres.thaw()
@@ -63,14 +63,14 @@ async def kill_pooler(environment: Environment, _: Random) -> None:
 
 
 async def kill_replica(environment: Environment, _: Random) -> None:
-    """kill -9 of the standby and all of its processes. Commits wait for it until it has caught up."""
+    """Kill the standby and all of its processes with SIGKILL. Commits wait until it has caught up again."""
     standby = environment.databases.replication.standby
     assert standby is not None
     standby.kept.kill_tree()
 
 
 async def promote_replica(environment: Environment, _: Random) -> None:
-    """kill -9 of the primary, which never comes back; the standby takes its place, and gets one of its own."""
+    """Kill the primary with SIGKILL for good; the standby takes its place, and gets a new standby."""
     await environment.databases.fail_over()
 
 
@@ -78,17 +78,17 @@ TOP_UP_SECONDS = 0.2
 
 
 async def full_postgres(environment: Environment, random: Random) -> None:
-    """PostgreSQL's disk, its write-ahead log included: it panics and cannot come up before there is room."""
+    """Fill PostgreSQL's disk, which has the write-ahead log too: it panics and cannot start until there is room."""
     await _full(environment.databases.folder, random.uniform(1, 6))
 
 
 async def full_data(environment: Environment, random: Random) -> None:
-    """The disk of repositories and objects."""
+    """Fill the disk of repositories and objects."""
     await _full(environment.data.part("api"), random.uniform(1, 6))
 
 
 async def full_edge(environment: Environment, random: Random) -> None:
-    """An edge's disk: index and bodies. Sometimes it has to start like that."""
+    """Fill an edge's disk, which has its index and bodies. Sometimes the edge has to start in this state."""
     edge, seconds = random.choice(environment.edges), random.uniform(1, 6)
     if random.random() < 0.3:
         edge.kill()
@@ -96,7 +96,7 @@ async def full_edge(environment: Environment, random: Random) -> None:
 
 
 async def _full(folder: Path, seconds: float) -> None:
-    """Keep the disk full: what is freed meanwhile is taken too."""
+    """Keep the disk full: fill again any space that is freed meanwhile."""
     until = time.monotonic() + seconds
     with surroundings.full(folder):
         while time.monotonic() < until:
@@ -105,7 +105,7 @@ async def _full(folder: Path, seconds: float) -> None:
 
 
 async def cut_connections(environment: Environment, random: Random) -> None:
-    """Each connection ends in the middle of its next statement, new ones too for a while; at last all are reset."""
+    """Cut each database connection in the middle of its next statement, for a while new ones too; at last reset all."""
     await _hold(environment.databases.proxy, random, 0.05, 1.5, cutting=True)
     environment.databases.proxy.drop()
 
@@ -128,7 +128,7 @@ async def _misbehave(environment: Environment, random: Random, part: str) -> Non
 
 
 async def bad_names(environment: Environment, random: Random) -> None:
-    """The name server is slow, says nothing, fails, or names an address on which nobody listens."""
+    """Make the name server slow, silent or failing, or let it name an address on which nothing listens."""
     assert environment.names is not None
     slow: dict[str, object] = {"delay": random.uniform(0.5, 3)}
     how = random.choice((slow, {"silent": True}, {"failing": True}, {"says": NOBODY}))
@@ -143,7 +143,7 @@ def _faketime() -> Path | None:
 
 
 async def jump_clock(environment: Environment, random: Random) -> None:
-    """A server is started anew under a clock that jumps to and fro, and ends where it should be."""
+    """Start a server again under a clock that jumps forward and back, and returns to the right time at the end."""
     server = random.choice(environment.apis)
     shift = environment.folder / "clock"
     _set(shift, 0)
@@ -162,7 +162,7 @@ async def jump_clock(environment: Environment, random: Random) -> None:
             _set(shift, seconds)
             await asyncio.sleep(random.uniform(0.5, 4))
         _set(shift, 0)
-        await asyncio.sleep(1.0)  # for as long as the old time is remembered
+        await asyncio.sleep(1.0)  # libfaketime caches the old time for this long
     finally:
         server.environment = before
         server.kill_tree()
@@ -198,13 +198,13 @@ async def slow_store(environment: Environment, random: Random) -> None:
 
 
 async def lost_store(environment: Environment, random: Random) -> None:
-    """The object store's connections are reset, and new ones end at once."""
+    """Reset the object store's connections, and close new ones at once."""
     _store(environment).drop()
     await _hold(_store(environment), random, 1, 4, refusing=True)
 
 
 async def refusing_store(environment: Environment, random: Random) -> None:
-    """The object store answers 503 Slow Down, or 403."""
+    """Make the object store answer 503 Slow Down, or 403."""
     await _hold(_store(environment), random, 1, 4, instead=random.choice(_REFUSALS))
     _store(environment).drop()
 
@@ -212,9 +212,9 @@ async def refusing_store(environment: Environment, random: Random) -> None:
 @attrs.frozen
 class Fault:
     inject: Callable[[Environment, Random], Awaitable[None]]
-    #: Of the service that it is made on, where the usual one does not do.
+    #: The service on which the fault is made.
     shape: Shape = ALONE
-    #: Whether it can be made on this environment, and what it needs for that.
+    #: Whether the fault is possible in this environment, and otherwise what it needs.
     is_possible: Callable[[Environment], object] = lambda _: True
     needs: str = ""
 
@@ -267,12 +267,12 @@ def parts(name: str) -> list[str]:
 
 
 def shape(name: str) -> Shape:
-    """Return the smallest service that all of it can be made on. Raise ValueError as `parts`."""
+    """Return the smallest service on which all parts of the fault are possible. Raise ValueError as `parts` does."""
     return max((FAULTS[part].shape for part in parts(name)), key=[ALONE, WITH_S3, FLEET].index)
 
 
 def hindrance(name: str, environment: Environment) -> str | None:
-    """Return why this cannot be made on this environment, or None."""
+    """Return the reason why the fault is impossible in this environment, or None."""
     faults = (FAULTS[part] for part in parts(name))
     return next((fault.needs for fault in faults if not fault.is_possible(environment)), None)
 

@@ -1,4 +1,4 @@
-"""Pipelines, and runners that take their jobs, send logs in pieces, upload artifacts and say how it went."""
+"""Load on pipelines: runners take their jobs, send logs in pieces, upload artifacts and report the result."""
 
 import asyncio
 import io
@@ -19,16 +19,16 @@ HERE = f"/projects/{OWNER}%2F{PROJECT}"
 FILE = "build:\n  script: make\n  artifacts:\n    paths: [made]\n"
 MARK = "MADE_AS"
 PIECES = 4
-#: How long a runner goes on trying to send what it has.
+#: Seconds for which a runner repeats a failed request.
 RUNNER_SECONDS = 120.0
 RETRY_SECONDS = 0.3
-#: More than these wait: no new pipeline is made.
+#: Maximum number of unfinished pipelines; no new pipeline is created above it.
 MOST_WAITING = 40
 
 
 @attrs.define
 class Job:
-    """A job in the hands of a runner that never forgets one."""
+    """A job that a runner holds; the runner never forgets it."""
 
     id: int
     token: str
@@ -37,32 +37,33 @@ class Job:
     artifact: bytes = b""
     ending: bool = False
     finished: bool = False
-    #: When it was handed out, and whether the service has heard of its runner since.
+    #: When the job was handed out, and whether the service has received anything from its runner since.
     taken_at: float = attrs.field(factory=time.monotonic)
     heard: bool = False
 
 
 @attrs.define
 class Jobs:
-    """All that the pipelines and the runners know of each other."""
+    """The state that the pipelines and the runners of the load share."""
 
     environment: Environment
     runner_token: str = ""
     by_id: dict[int, Job] = attrs.field(factory=dict)
     acknowledged: set[str] = attrs.field(factory=set)
-    #: How often each was handed out, those hand-outs left out that came to nothing.
+    #: How often each job was handed out, without hand-outs that the service has taken back.
     handed_out: "Counter[str]" = attrs.field(factory=Counter)
 
-    #: Pipelines whose job failed as the service says it does when it was handed out twice to nobody.
+    #: Pipelines whose job failed because it was handed out twice and no runner was heard of.
     given_up: set[str] = attrs.field(factory=set)
 
     def unfinished(self) -> list[str]:
-        """Return the pipelines that were acknowledged, and whose job has not ended."""
+        """Return the acknowledged pipelines whose job has not ended."""
         done = {job.made_as for job in self.by_id.values() if job.finished}
         return sorted(self.acknowledged - done - self.given_up)
 
     async def still_unfinished(self) -> list[str]:
-        """As `unfinished`, after a look for jobs that have failed since no runner was ever heard of."""
+        """Return the pipelines as `unfinished` does, after a search for jobs that have failed because no runner was
+        ever heard of."""
         owner = self.environment.owner
         failed = await owner.ask("list", "GET", f"{HERE}/jobs?scope[]=failed&per_page=100")
         for shown in failed.json if failed is not None and failed.ok else ():
@@ -78,7 +79,7 @@ class Jobs:
 
 
 class Pipelines(Worker):
-    """Makes pipelines of one job."""
+    """A worker that creates pipelines of one job."""
 
     rest = 0.4
     pulse = ("pipeline",)
@@ -104,7 +105,8 @@ class Pipelines(Worker):
             self._jobs.acknowledged.add(name)
 
     async def present(self) -> Present:
-        """Count each pipeline by its jobs, and each job that is whole: its end, its log and its artifacts."""
+        """Count each pipeline whose job is whole, and each whole job: its status, its log and its artifacts are
+        right."""
         by_id = self._jobs.by_id
         whole: Counter[str] = Counter()
         for shown in await self.owner.all(f"{HERE}/jobs"):
@@ -125,7 +127,8 @@ class Pipelines(Worker):
 
 
 class Runner(Worker):
-    """Takes one job after the other, and repeats what was not acknowledged, as GitLab's runner does."""
+    """A runner that takes one job after the other, and repeats requests that were not acknowledged, as GitLab's runner
+    does."""
 
     rest = 0.05
     pulse = ("job",)
@@ -172,7 +175,8 @@ class Runner(Worker):
             self.ledger.record("job", job.id, "acknowledged")
 
     async def _append(self, job: Job, piece: bytes) -> bool:
-        """Add a piece to the log, from where the service says that it ends. Return whether the job is still ours."""
+        """Append a piece to the log, from the end that the service reports. Return whether the job still belongs to
+        this runner."""
         start, job.log = len(job.log), job.log + piece
         deadline = time.monotonic() + RUNNER_SECONDS
         while time.monotonic() < deadline:
@@ -195,11 +199,11 @@ class Runner(Worker):
         return False
 
     def _was_taken(self, job: Job) -> bool:
-        """Return whether another runner has it now, since nothing was heard of this one for too long."""
+        """Return whether another runner has the job now, because the service has not heard of this one for too long."""
         return self._jobs.by_id[job.id] is not job
 
     def _refusals(self, job: Job) -> set[int]:
-        """Return what the service may answer a runner that it has not heard of in time."""
+        """Return the statuses with which the service may refuse a runner that it has not heard of in time."""
         late = not job.heard and time.monotonic() > job.taken_at + HAND_OUT_SECONDS
         return {401, 403, 404} if late or self._was_taken(job) else set()
 
@@ -210,21 +214,23 @@ class Runner(Worker):
         return await self._client.ask("upload", "POST", f"/jobs/{job.id}/artifacts", **sent)
 
     async def _end(self, job: Job) -> Answer | None:
-        """Report success. A repetition may be answered 403: the job has ended, and the answer that said so was lost."""
+        """Report success. A repetition may be answered with 403, because the job has ended and the first answer was
+        lost."""
         body = {"token": job.token, "state": "success"}
         expected = {202, 403} if job.ending else {202}
         job.ending = True
         return await self._client.ask("end", "PUT", f"/jobs/{job.id}", json=body, expected=expected)
 
     async def _until_done(self, what: str, ask: Any, done: set[int]) -> bool:
-        """Ask until the service has done it; return whether it has. 202 says that it will."""
+        """Repeat the request until its status is one of `done`; return whether it was. 202 means that the service is
+        not ready yet."""
         deadline = time.monotonic() + RUNNER_SECONDS
         while time.monotonic() < deadline:
             answer = await ask()
             if answer is not None and answer.status in done:
                 return True
             if answer is not None and answer.status != 202 and answer.status < 500:
-                return False  # which is a finding already
+                return False  # which `Client.ask` has recorded as a finding
             await asyncio.sleep(RETRY_SECONDS)
         self.ledger.find(f"{what} was not acknowledged for two minutes")
         return False

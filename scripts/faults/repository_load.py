@@ -19,30 +19,30 @@ from scripts.harness.contents import commit_values, user_values
 from scripts.harness.processes import retry_until
 from tests.support.git_client import Git, Ran
 
-#: After this time another server does what a killed one had in hand.
+#: Seconds after which another server takes over the unfinished work of a killed one.
 TAKEN_SECONDS = 60.0
 
 
 async def subjects(clone: Git, *refs: str) -> "Counter[str]":
-    """Count the first lines of the commits that these branches hold."""
+    """Count the first lines of the messages of all commits on these branches."""
     text = await clone("log", "--format=%s", *(f"refs/heads/{ref}" for ref in refs), "--")
     return Counter(text.splitlines())
 
 
 async def mirror_of(folder: Path, url: str) -> Git:
-    """Make a clone of everything."""
+    """Clone a repository with all refs."""
     await Git(Path("/"))("clone", "--quiet", "--mirror", url, str(folder))
     return Git(folder)
 
 
-#: What git prints of a push that the server would not take; and where that is only for now. By then the status of the
-#: answer has been sent.
+#: Words in git's output when the server refuses a push, and those that make it a temporary refusal. The status of the
+#: answer has been sent before the refusal, so it says nothing about it.
 _NO = ("rejected", "error: 500", "error: 4", "denied")
 _FOR_NOW = ("try again", "No space left on device", "couldn't write")
 
 
 async def attempt(ledger: Ledger, git: Git, *arguments: str) -> Ran:
-    """Run git. That it has not ended after a minute is a finding, and a failure like others."""
+    """Run git. If it has not ended after a minute, record a finding and return a failure."""
     try:
         return await git.run(*arguments)
     except TimeoutError:
@@ -51,7 +51,7 @@ async def attempt(ledger: Ledger, git: Git, *arguments: str) -> Ran:
 
 
 def was_refused(ran: Ran) -> bool:
-    """Return whether the server said no for good."""
+    """Return whether the server has refused the push permanently."""
     return any(word in ran.output for word in _NO) and not any(word in ran.output for word in _FOR_NOW)
 
 
@@ -62,7 +62,7 @@ CLONE_EVERY = 4
 
 
 class Pushes(Worker):
-    """One person with a clone and a branch of her own, into the repository that the API writes to as well."""
+    """A person with a clone and a branch of her own, in the repository to which the API writes as well."""
 
     rest = 0.1
     pulse = ("push",)
@@ -109,7 +109,7 @@ class Pushes(Worker):
 
 
 class ApiWrites(Worker):
-    """One of each write through the API after the other."""
+    """A worker that makes each kind of write through the API, one after the other."""
 
     rest = 0.05
     pulse = ("branch", "file", "commit", "variable", "own write", "user", "read")
@@ -141,7 +141,7 @@ class ApiWrites(Worker):
         await owner.ask("read", "GET", f"{APP}/repository/tree?per_page=5")
 
     async def _is_shown(self, variable: Mapping[str, str]) -> None:
-        """Look for it at once, whichever server is asked, and wherever that one reads it."""
+        """Check that the variable is shown at once, from whichever server and database."""
         shown = await self.owner.ask("own write", "GET", f"{APP}/variables/{variable['key']}")
         if shown is not None and shown.ok and shown.json["value"] != variable["value"]:
             self.ledger.find(f"{variable['key']} was shown with another value than the acknowledged one")
@@ -167,8 +167,8 @@ HERE = f"/projects/{OWNER}%2F{MERGE_PROJECT}"
 
 
 class MergeRequests(Worker):
-    """Opens merge requests, has checks pass, and merges them. `timeout`: seconds to wait at the end for what a killed
-    server had in hand."""
+    """A worker that opens merge requests, lets their status checks pass, and merges them. `timeout`: seconds to wait
+    at the end for the unfinished work of a killed server."""
 
     rest = 0.1
     pulse = ("merge request", "response", "merge")
@@ -224,8 +224,8 @@ class MergeRequests(Worker):
         }
 
     async def _in_step(self, merges: "Counter[str]") -> list[dict[str, Any]]:
-        """Return all merge requests, when each is merged that main has: a merge that was cut off is settled within a
-        minute."""
+        """Return all merge requests, once exactly those are merged whose merge commit is on main: an interrupted merge
+        is completed within a minute."""
 
         def differing(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
             return [
@@ -246,8 +246,8 @@ class MergeRequests(Worker):
         return found
 
     async def _deliveries(self) -> "Counter[str]":
-        """Count deliveries: each that is said to be delivered has arrived; each other one has its failure on record,
-        and its next try."""
+        """Count the deliveries. One with the status `delivered` has to have arrived; any other has to have a recorded
+        failure, and a next attempt unless it has failed finally."""
         path = f"{HERE}/external_status_checks/{self._check}/deliveries"
         deliveries = await retry_until(
             lambda: self.owner.all(path), self._timeout, is_done=lambda all_: not any(map(_is_untried, all_))
@@ -270,7 +270,7 @@ def _is_untried(delivery: dict[str, Any]) -> bool:
 
 
 def _merge_of(request: dict[str, Any]) -> str:
-    """Return the message of its merge commit."""
+    """Return the message of the request's merge commit."""
     return str(request["title"]).replace("request", "merge")
 
 
@@ -278,7 +278,7 @@ MEDIA_TYPE = "application/vnd.git-lfs+json"
 
 
 class LfsObjects(Worker):
-    """Uploads objects as git-lfs does: batch, put, verify. The project is another worker's."""
+    """A worker that uploads objects as git-lfs does: batch, put. The project belongs to another worker."""
 
     rest = 0.5
     pulse = ("lfs object",)
@@ -317,12 +317,12 @@ class LfsObjects(Worker):
 
 MIRRORED = "mirrored"
 MIRROR = f"/projects/{OWNER}%2F{MIRRORED}/remote_mirrors"
-#: A project may have ten; answers that got lost have made some that nobody knows of.
+#: Maximum number of enabled mirrors here. A project may have ten, and lost answers may have created unknown ones.
 MOST_ENABLED = 4
 
 
 class Mirrors(Worker):
-    """Makes a mirror to a new target, asks for a run, and turns the mirror off when that is over."""
+    """A worker that creates a mirror with a new target, asks for an update, and disables the mirror after it."""
 
     rest = 1.0
 
@@ -349,7 +349,7 @@ class Mirrors(Worker):
         await self.owner.write("mirror", name, "POST", f"{MIRROR}/{made.json['id']}/sync")
 
     async def _turn_off(self) -> None:
-        """Make room: a project has few enabled mirrors."""
+        """Disable mirrors that have been updated, since a project may have only few enabled ones."""
         for name in list(self._enabled):
             if await self._has_run(name):
                 where, off = f"{MIRROR}/{self._ids[name]}", {"enabled": False}
@@ -357,7 +357,7 @@ class Mirrors(Worker):
                     self._enabled.remove(name)
 
     async def _has_run(self, name: str) -> bool:
-        """Return whether the target has what it was to get, or the failure is on record."""
+        """Return whether the target has the branch, or the service has recorded the failure."""
         target = Git(self.environment.outside.mirrored / f"{name}.git")
         if (await target.run("show-ref", "refs/heads/main")).code == 0:
             return True
@@ -365,8 +365,8 @@ class Mirrors(Worker):
         return shown is not None and shown.ok and bool(shown.json["last_error"])
 
     async def present(self) -> Present:
-        """Count the mirrors that have run. Runs that a killed server had in hand are made again later, which a short
-        `timeout` cannot judge."""
+        """Count the mirrors that have been updated. Unfinished updates of a killed server are repeated later, so a
+        short `timeout` gives no result."""
 
         async def waiting() -> list[str]:
             return [name for name in self._ids if not await self._has_run(name)]

@@ -1,4 +1,4 @@
-"""Backs up a forgelet of its own, wipes it, restores it, and compares every answer with the one before."""
+"""Back up a forgelet of its own, wipe it, restore it, and compare every answer with the one before."""
 
 import asyncio
 import contextlib
@@ -26,12 +26,12 @@ from scripts.faults.scenario import Load
 from scripts.harness.databases import autocommitting
 from scripts.harness.processes import run_forgelet
 
-#: What differs between two readings of the same thing: that it was read, and how long it has run.
+#: Fields that change between two readings of the same entity, because of the reading itself or with time.
 MOVING = frozenset(
     {"last_used_at", "last_activity_at", "current_sign_in_at", "contacted_at", "duration", "queued_duration"}
 )
 _PARAMETER = re.compile(r"{(\w+)(?::(?:[^{}]|{[^{}]*})*)?}")
-#: By which member of a list one of its elements is named in paths, where that is not `id`.
+#: The field of a list's entries that stands in paths, if it is not `id`.
 _NAMES = {
     "merge_request_iid": ("iid",),
     "name": ("name",),
@@ -40,10 +40,10 @@ _NAMES = {
     "tag_name": ("tag_name",),
     "ref": ("name",),
 }
-#: Lists of what no path above it lists.
+#: Lists of entities that are not listed at the path above them.
 _LISTS = {"ref": "/projects/{id}/repository/branches", "sha": "/projects/{id}/repository/commits"}
 _FIXED = {"path": ["README.md"], "format": ["tar.gz"], "suffix_path": [""], "job_token": []}
-#: With which others they need to say anything.
+#: Queries without which these endpoints give no result.
 _QUERIES = {
     "/projects/{id}/repository/compare": "from=main&to=main",
     "/projects/{id}/repository/merge_base": "refs=main,main",
@@ -62,7 +62,8 @@ class Crawl:
         self._lists: dict[str, list[Any]] = {}
 
     def answers(self) -> dict[str, tuple[int, str]]:
-        """Return status and text by path: JSON without what moves, of anything else its size and digest."""
+        """Return the status and the text of each path's answer: JSON without changing fields, and the size and digest
+        of anything else."""
         found = {}
         for route in (route for routes in ROUTES for route in routes.routes):
             if route.method == "GET" and route.access.who != "job":
@@ -82,7 +83,7 @@ class Crawl:
         return answer.status, f"{len(body)} bytes, {hashlib.sha256(body).hexdigest()}"
 
     def _paths(self, rest: str, done: str) -> Iterator[str]:
-        """Yield all paths that the template `done` + `rest` can be, as far as `done` has been filled in."""
+        """Yield all paths for the template `done` + `rest`, of which `done` has been filled in."""
         match = re.search(r"{(\w+)}", rest)
         if match is None:
             yield done + rest
@@ -118,14 +119,14 @@ class Crawl:
 
 
 def without_moving(body: Any) -> Any:
-    """Return an answer without what differs between two readings."""
+    """Return an answer without the fields that change between two readings."""
     if isinstance(body, dict):
         return {name: without_moving(value) for name, value in body.items() if name not in MOVING}
     return [without_moving(item) for item in body] if isinstance(body, list) else body
 
 
 def differences(before: Mapping[str, tuple[int, str]], after: Mapping[str, tuple[int, str]]) -> list[str]:
-    """Return one line for each path whose answer is not the same."""
+    """Return one line for each path whose answers differ."""
     return [
         f"{path}: {_short(before.get(path), after.get(path))}"
         for path in sorted({*before, *after})
@@ -141,18 +142,19 @@ def _short(one: tuple[int, str] | None, other: tuple[int, str] | None) -> str:
     return f"{one[0]} {one[1][around]!r} became {other[0]} {other[1][around]!r}"
 
 
-#: Of the ledger: while nothing is backed up, and from the moment on in which it may already be too late for a backup.
+#: Faults in the ledger: before the backup, and from the moment on at which an operation may be too late for the
+#: backup.
 BEFORE, MEANWHILE = 0, 1
-#: What jobs have become, of which those that the backup has as running have become nothing.
+#: Kinds that depend on the later state of jobs: jobs that run in the backup have no result after a restore.
 _OF_LATER = frozenset({"pipeline", "hand-out"})
-#: How long to wait for what a wiped service had begun.
+#: Seconds to wait for the work that a wiped service had begun.
 TAKE_OVER_SECONDS = 20.0
 Reporter = Callable[[str], None]
 
 
 @attrs.define
 class Drill:
-    """One service, its backups, and what was found to be wrong."""
+    """One service, its backups, and the problems found."""
 
     environment: Environment
     report: Reporter
@@ -167,7 +169,7 @@ class Drill:
         return file
 
     def back_up(self, name: str) -> Path:
-        """Back the service up as it runs; return the file."""
+        """Back up the running service; return the file."""
         file = self.environment.folder / name
         arguments = ["backup", str(file), "--passphrase-file", str(self.passphrase_file), "--verify"]
         begun = time.monotonic()
@@ -176,7 +178,7 @@ class Drill:
         return file
 
     async def wipe_and_restore(self, file: Path) -> None:
-        """End the API server, remove its files, restore into a new database. The edge goes on with what it has."""
+        """End the API server, remove its files, and restore into a new database. The edge keeps its content."""
         environment = self.environment
         await environment.api.__aexit__()
         folder = environment.data.part("api")
@@ -196,7 +198,7 @@ class Drill:
             raise RuntimeError(f"The restored service is not ready: {log[-2000:]}")
 
     async def look(self) -> None:
-        """Have the commands check what is there."""
+        """Run the commands that check the content."""
         for arguments in (["audit", "verify"], ["store", "check"], ["repository", "check"]):
             try:
                 text = await asyncio.to_thread(run_forgelet, arguments, self.environment.api.environment)
@@ -219,13 +221,13 @@ def new_database(url: str, name: str) -> str:
 
 
 async def drill_under_load(drill: Drill, load: Load, seconds: float) -> None:
-    """Back up while everybody works. What was acknowledged before the backup began has to be in it."""
+    """Back up under load. All operations that were acknowledged before the backup began have to be in it."""
     environment, ledger = drill.environment, drill.environment.ledger
     async with load.working():
         await asyncio.sleep(seconds)
         ledger.fault = MEANWHILE
         file = await asyncio.to_thread(drill.back_up, "under-load.backup")
-        await asyncio.sleep(seconds / 4)  # which the backup must not have
+        await asyncio.sleep(seconds / 4)  # operations of this time must not be in the backup
     acknowledged = {operation.kind for operation in ledger.operations if operation.outcome == "acknowledged"}
     await drill.wipe_and_restore(file)
     await drill.look()
@@ -259,8 +261,8 @@ async def _pipelines(environment: Environment) -> Counter[str]:
 
 
 async def drill_at_rest(drill: Drill) -> None:
-    """Check that every answer before and after is the same; clones and what the edge serves too."""
-    await asyncio.sleep(5)  # until background work has come to rest
+    """Check that every answer is the same before and after, and that clones are too."""
+    await asyncio.sleep(5)  # until background work has ended
     before, files = await drill.crawl(), await clones(drill, "before")
     file = await asyncio.to_thread(drill.back_up, "at-rest.backup")
     await drill.wipe_and_restore(file)
@@ -286,7 +288,7 @@ async def clones(drill: Drill, when: str) -> dict[str, str]:
 
 
 async def run_drill(report: Reporter, seconds: float) -> list[str]:
-    """Return what was found to be wrong."""
+    """Run both drills; return the problems found."""
     async with running_environment(report) as environment:
         drill = Drill(environment, report)
         load = Load(environment, timeout=TAKE_OVER_SECONDS)
@@ -301,12 +303,10 @@ async def run_drill(report: Reporter, seconds: float) -> list[str]:
 
 
 @click.command()
-@click.option(
-    "--seconds", default=30.0, show_default=True, help="How long everybody works before the backup."
-)
+@click.option("--seconds", default=30.0, show_default=True, help="Seconds of load before the backup.")
 def main(seconds: float) -> None:
-    """Backs up a forgelet of its own under load and at rest, wipes it and restores it. Ends with status 1 where
-    anything is missing, or answered otherwise than before."""
+    """Back up a forgelet of its own under load and at rest, wipe it and restore it. The exit status is 1 if anything
+    is missing or an answer differs from the one before."""
     wrong = asyncio.run(run_drill(click.echo, seconds))
     for problem in wrong[:100]:
         click.echo(f"WRONG: {problem}")

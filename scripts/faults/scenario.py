@@ -1,4 +1,4 @@
-"""A run: load, and one fault after the other or none; then the load ends, everything is checked and reported."""
+"""A run: load, with or without faults; then the load ends, and everything is checked and reported."""
 
 import asyncio
 import contextlib
@@ -24,15 +24,15 @@ from scripts.faults.repository_load import ApiWrites, LfsObjects, MergeRequests,
 from scripts.harness.processes import WatchedProcess, retry_until
 from scripts.harness.report import Table, counted
 
-#: What has not succeeded this long after the end of a fault does not heal.
+#: Seconds after the end of a fault within which each kind has to succeed; otherwise it has not healed.
 HEAL_SECONDS = 60.0
-#: Jobs that nobody knows of go back to the others after a minute.
+#: Seconds to wait for unfinished jobs: a job whose runner does not know it goes to another one after a minute.
 FINISH_SECONDS = 130.0
 
 
 @attrs.define
 class InjectedFault:
-    """One fault that was made, and the seconds from its end to the first success of each kind that began later."""
+    """A fault that was made, and the seconds from its end to the first success of each kind that began later."""
 
     number: int
     name: str
@@ -41,8 +41,8 @@ class InjectedFault:
 
 
 class Load:
-    """All workers at work, for as long as the block of `working` lasts. They rest `pause_factor` times as long as they
-    would; `timeout`: seconds to wait at the end for what a killed server had in hand."""
+    """All workers, which run for the duration of the block of `working`. Their pauses are multiplied by
+    `pause_factor`; `timeout`: seconds to wait at the end for the unfinished work of a killed server."""
 
     def __init__(self, environment: Environment, *, pause_factor: float = 1.0, timeout: float = 90.0) -> None:
         self._pause_factor = pause_factor
@@ -50,7 +50,7 @@ class Load:
         scratch.mkdir()
         self._environment = environment
         self.jobs = Jobs(environment)
-        #: What makes work for others comes to rest first.
+        #: These end first, because they create work for the runners.
         self._makers: list[Worker] = [
             ApiWrites(environment, scratch / "api"),
             Pushes(environment, scratch / "push-1", "push-1"),
@@ -74,7 +74,7 @@ class Load:
             await worker.prepare()
 
     async def count_present(self, without: Collection[str] = ()) -> None:
-        """Tell the ledger what is there of each kind, so that it knows what is lost and what was done twice."""
+        """Store in the ledger what is there of each kind, so that it can list what is lost and what was done twice."""
         present = self._environment.ledger.present
         for worker in self.workers:
             for kind, counts in (await worker.present()).items():
@@ -83,7 +83,7 @@ class Load:
 
     @contextlib.asynccontextmanager
     async def working(self) -> AsyncIterator[None]:
-        """Have all work. At the end each finishes what it does; the runners when no job is left, or after two
+        """Run all workers. At the end each finishes its action; runners end when no job is left, or after two
         minutes."""
         resting, idle = asyncio.Event(), asyncio.Event()
         makers = [asyncio.create_task(self._work(worker, resting)) for worker in self._makers]
@@ -118,8 +118,8 @@ async def run_faults(
     report: Callable[[str], None],
     pulse: Sequence[str] = (),
 ) -> list[InjectedFault]:
-    """Make these faults under load, then wait for the work to end and check everything. Between two faults each
-    kind of `pulse` has to succeed once; without it, each that there is."""
+    """Make these faults under load, then wait for the work to end and check everything. Each kind of `pulse` (without
+    it, each kind that exists) has to succeed between two faults."""
     made: list[InjectedFault] = []
     async with load.working():
         await _first_round(environment, load)
@@ -145,7 +145,7 @@ async def _check(environment: Environment, load: Load, report: Callable[[str], N
 
 
 async def _first_round(environment: Environment, load: Load) -> None:
-    """Wait until everything has succeeded once. Raise RuntimeError where it does not."""
+    """Wait until each kind has succeeded once. Raise RuntimeError if one does not."""
     begun = InjectedFault(0, "nothing")
     await _recovered(environment, load.pulse, begun)
     if begun.not_healed:
@@ -153,7 +153,7 @@ async def _first_round(environment: Environment, load: Load) -> None:
 
 
 async def _recovered(environment: Environment, pulse: Sequence[str], fault: InjectedFault) -> None:
-    """Wait until one of each kind has succeeded that began after now, or a minute is over."""
+    """Wait until an operation of each kind that began after now has succeeded, or a minute is over."""
     over = time.monotonic()
     waiting = set(pulse)
     while waiting and time.monotonic() < over + HEAL_SECONDS:
@@ -176,17 +176,17 @@ def _line(fault: InjectedFault) -> str:
 
 
 SAMPLE_SECONDS = 30.0
-#: Caches fill and pools grow for as long; what comes later is looked at.
+#: Seconds in which caches fill and pools grow; only later samples are compared.
 WARM_SECONDS = 60.0
 _MIB = 2**20
-#: What may be added a minute, and what descriptors may differ by from one sample to another.
+#: Maximum growth of memory in bytes per minute, and maximum growth of the number of descriptors.
 MEMORY_A_MINUTE = 2 * _MIB
 DESCRIPTORS = 40
 
 
 @attrs.frozen
 class Sample:
-    """A process at one moment, seconds after the load began."""
+    """A process at one moment, in seconds after the load began."""
 
     at: float
     memory: int
@@ -194,7 +194,7 @@ class Sample:
 
 
 async def soak(environment: Environment, load: Load, seconds: float, report: Callable[[str], None]) -> None:
-    """Have the load alone for so long: memory and descriptors of all servers that are not flat are findings."""
+    """Run the load without faults for this many seconds; memory and descriptors that grow are findings."""
     watched = {kept.name: WatchedProcess(kept.pid) for kept in (*environment.apis, *environment.edges)}
     samples: dict[str, list[Sample]] = {name: [] for name in watched}
     begun = time.monotonic()
@@ -214,7 +214,7 @@ async def soak(environment: Environment, load: Load, seconds: float, report: Cal
 
 
 def not_flat(name: str, samples: Sequence[Sample]) -> list[str]:
-    """Return in words what grows in the samples after the first minute."""
+    """Return a sentence for each value that grows in the samples after the first minute."""
     warm = [sample for sample in samples if sample.at >= WARM_SECONDS]
     if len(warm) < 3:
         return []
@@ -240,22 +240,22 @@ TABLE = Table(
     last="answers",
 )
 BEFORE = "(no fault yet)"
-#: What is shown of a line of a log.
+#: The fields that are shown of a line of a log.
 SHOWN_FIELDS = ("timestamp", "level", "logger", "event", "method", "path", "status", "ms", "about")
-#: So many findings of one kind are shown whole.
+#: Maximum number of findings of one kind that are shown in full.
 SHOWN = 3
 
 
 @attrs.frozen
 class Report:
-    """All faults of a run, with everything that was recorded while they were made."""
+    """All faults of a run, with everything that was recorded during them."""
 
     ledger: Ledger
     injected: Sequence[InjectedFault]
 
     @property
     def failed(self) -> bool:
-        """Whether anything was lost, done twice, not healed, or said that may not be said."""
+        """Whether anything was lost, done twice, did not heal, or an answer was not allowed."""
         return bool(self.ledger.findings or self.ledger.lost() or self.ledger.doubled())
 
     def __str__(self) -> str:
@@ -290,7 +290,8 @@ class Report:
         )
 
     def findings(self, logs: Path) -> str:
-        """Return findings with their faults and the log lines of their requests; of many of one kind, the first."""
+        """Return the findings with their faults and the log lines of their requests; of a kind with many, only the
+        first ones."""
         names: Mapping[int, str] = {0: BEFORE, **{fault.number: fault.name for fault in self.injected}}
         by_kind: dict[str, list[str]] = defaultdict(list)
         for number, text in self.ledger.findings:
@@ -311,12 +312,12 @@ class Report:
 
 
 def _kind(text: str) -> str:
-    """Return the text without what varies."""
+    """Return the text without its changing parts."""
     return re.sub(r"\d+", "0", text)[:110]
 
 
 def _log_lines(logs: Path, text: str) -> list[str]:
-    """Return what the processes logged about the request that is named in the text."""
+    """Return the log lines of all processes about the request that is named in the text."""
     named = re.search(r"\((load-\d+)\)", text)
     if named is None:
         return []
@@ -328,7 +329,7 @@ def _log_lines(logs: Path, text: str) -> list[str]:
 
 
 def _shortened(line: str) -> str:
-    """Return a line of a log with the end of its traceback only: the last places in our code, and the exception."""
+    """Return a line of a log with only the end of its traceback: the last places in our code, and the exception."""
     try:
         entry = json.loads(line)
     except ValueError:

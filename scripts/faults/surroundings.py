@@ -1,4 +1,4 @@
-"""What surrounds the service under test: an object store, receivers, proxies, small disks, a name server."""
+"""The environment of the service under test: an object store, receivers, proxies, small disks, a name server."""
 
 import asyncio
 import contextlib
@@ -31,19 +31,19 @@ PIECE = 64 * 2**10
 
 @attrs.define
 class Proxy:
-    """Listens on a port of loopback for as long as a `with` block lasts. The switches act on connections there are,
-    and on those to come."""
+    """A proxy that listens on a port of loopback for the duration of a `with` block. Its switches act on open and on
+    future connections."""
 
     port: int
     #: Path of a Unix socket, or a port of loopback; asked for each connection.
     upstream: Callable[[], str | int]
-    #: Cuts each connection in the middle of the next thing that its client says.
+    #: Whether each connection is cut in the middle of the next piece that its client sends.
     cutting: bool = False
-    #: Closes each connection as soon as it is made.
+    #: Whether each connection is closed as soon as it is opened.
     refusing: bool = False
-    #: Is said to each client in place of what the other side would have said.
+    #: The answer to each client instead of the one of the other side.
     instead: bytes = b""
-    #: Seconds that each piece waits, either way.
+    #: Seconds of delay for each piece in both directions.
     delay: float = 0.0
     _connections: set["asyncio.Task[None]"] = attrs.field(factory=set, init=False)
     _server: asyncio.Server | None = attrs.field(default=None, init=False)
@@ -99,7 +99,8 @@ class Proxy:
         writer: asyncio.StreamWriter,
         asked_by: asyncio.StreamWriter | None = None,
     ) -> None:
-        """Forward until either end is closed. `asked_by`: this is the client's direction, and that its other one."""
+        """Forward until either end is closed. In the client's direction, `asked_by` is the writer of the other
+        direction."""
         with contextlib.suppress(OSError):
             while piece := await reader.read(PIECE):
                 if self.delay:
@@ -116,7 +117,7 @@ class Proxy:
 
 
 def balanced(ports: Sequence[int]) -> Callable[[], int]:
-    """Return what chooses, in turn, one of these ports that somebody listens on, as balancers do."""
+    """Return a function that chooses, in turn, one of these ports on which a server listens, as balancers do."""
     turns = itertools.cycle(ports)
 
     def upstream() -> int:
@@ -132,7 +133,7 @@ OBJECT_STORE_SECONDS = 30.0
 
 @contextlib.asynccontextmanager
 async def object_store(logs: Path) -> AsyncIterator[Proxy]:
-    """Run S3 with an empty bucket, which is not on disk and end with the block; yield the proxy before it."""
+    """Run S3 with an empty bucket in memory for the duration of the block; yield the proxy before it."""
     port = free_port()
     child = Child(
         OBJECT_STORE_PROGRAM, [OBJECT_STORE_PROGRAM, "-H", "127.0.0.1", "-p", str(port)], log=logs / "s3.log"
@@ -155,7 +156,7 @@ async def _made(http: aiohttp.ClientSession, bucket: str) -> bool:
 
 
 def object_store_settings(proxy: Proxy) -> dict[str, str]:
-    """Return the environment of an API server that keeps its objects there."""
+    """Return the environment of an API server that stores its objects behind the proxy."""
     return {
         "FORGELET_API_OBJECT_STORE_URL": f"s3://{BUCKET}",
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{proxy.port}",
@@ -166,7 +167,7 @@ def object_store_settings(proxy: Proxy) -> dict[str, str]:
     }
 
 
-#: Longer than anybody waits for an answer here.
+#: Longer than any client here waits for an answer.
 HANG_SECONDS = 30.0
 
 
@@ -177,7 +178,7 @@ async def hang(_: web.Request) -> web.StreamResponse:
 
 
 async def garbage(request: web.Request) -> web.StreamResponse:
-    """Answer something that is no HTTP."""
+    """Answer bytes that are not HTTP."""
     assert request.transport is not None
     request.transport.write(b"\x16\x03\x01\x00\xee nothing that anybody understands\r\n\r\n")
     request.transport.close()
@@ -194,7 +195,8 @@ MISBEHAVIOUR: dict[str, Behaviour] = {
 
 @attrs.frozen
 class Outside:
-    """`receiver` takes deliveries at `receiver.url`; `mirrored` has the targets' repositories."""
+    """The servers that the service sends requests to: `receiver` takes deliveries, and `mirrored` has the repositories
+    of mirrors' targets."""
 
     receiver: Receiver
     #: Ids of deliveries that have been answered with 204.
@@ -210,13 +212,13 @@ class Outside:
         return self.receiver.url.replace("127.0.0.1", self.host)
 
     def new_target(self, name: str) -> str:
-        """Make an empty repository; return its URL with credentials."""
+        """Create an empty repository; return its URL with credentials."""
         BareRepository.create(self.mirrored / f"{name}.git")
         return f"http://{USER}:{quote(PASSWORD, safe='')}@{self.host}:{self.target_port}/{name}.git"
 
     @contextlib.contextmanager
     def misbehaving(self, part: str, how: str) -> Iterator[None]:
-        """Have the receiver, or the target, misbehave with each request until the block ends."""
+        """Let the receiver or the target misbehave at each request for the duration of the block."""
         if part == "receiver":
             before, self.receiver.answers = self.receiver.answers, [MISBEHAVIOUR[how]]
         else:
@@ -231,7 +233,7 @@ class Outside:
 
 @contextlib.asynccontextmanager
 async def running_outside(host: str) -> AsyncIterator[Outside]:
-    """Run the receiver and the target on ports of loopback, by this name of it."""
+    """Run the receiver and the target on ports of loopback, which `host` names."""
     with tempfile.TemporaryDirectory(prefix="fgl-faults-targets-") as folder:
         target = HttpTarget(Path(folder))
         delivered: set[str] = set()
@@ -248,21 +250,21 @@ async def running_outside(host: str) -> AsyncIterator[Outside]:
 
 @attrs.frozen
 class Shape:
-    """A service to break: what it consists of in words, its API servers and edges, and what else there is."""
+    """The composition of a service to break: a title, its API servers and edges, and its other parts."""
 
     name: str
     title: str
     api_names: Sequence[str] = ("api",)
     edge_names: Sequence[str] = ("edge",)
-    #: PgBouncer, in transaction mode, between the API servers and PostgreSQL.
+    #: Whether PgBouncer, in transaction mode, is between the API servers and PostgreSQL.
     pooled: bool = False
-    #: A standby follows PostgreSQL: commits wait for it, and the API servers read from it.
+    #: Whether a standby follows PostgreSQL: commits wait for it, and the API servers read from it.
     replicated: bool = False
-    #: Objects are in an S3 of moto's.
+    #: Whether objects are in S3, which moto provides.
     s3: bool = False
 
     def hindrance(self) -> str | None:
-        """Return why there can be no such service on this machine, or None."""
+        """Return the reason why such a service is impossible on this machine, or None."""
         if self.s3 and not shutil.which(OBJECT_STORE_PROGRAM):
             return f"needs {OBJECT_STORE_PROGRAM} on PATH (pip install 'moto[server]')"
         if self.pooled and not pgbouncer.program():
@@ -289,12 +291,12 @@ MIB = 2**20
 API_SIZE = 1024 * MIB
 EDGE_SIZE = 96 * MIB
 POSTGRES_SIZE = 640 * MIB
-#: What the API server leaves free of its disk, and the edge takes of its own.
+#: Bytes that the API server leaves free on its disk, and bytes that the edge uses on its own.
 RESERVE = 4 * MIB
 EDGE_BYTES = 48 * MIB
-#: Larger ones the edge keeps on disk alone.
+#: The edge keeps larger bodies only on disk.
 EDGE_MEMORY_OBJECT_BYTES = MIB // 4
-#: Names the file that fills a disk.
+#: Name of the file that fills a disk.
 FILLER = "filler"
 
 
@@ -304,7 +306,7 @@ def can_mount() -> bool:
 
 @contextlib.contextmanager
 def mounted(folder: Path, size: int, *, like: Path | None = None) -> Iterator[None]:
-    """Mount a disk of so many bytes at `folder`, with owner and mode of `like`; do nothing if we are not root."""
+    """Mount a disk of this many bytes at `folder`, with owner and mode of `like`; do nothing if we are not root."""
     if not can_mount():
         yield
         return
@@ -319,7 +321,7 @@ def mounted(folder: Path, size: int, *, like: Path | None = None) -> Iterator[No
 
 @contextlib.contextmanager
 def full(folder: Path) -> Iterator[None]:
-    """Fill the disk of `folder`, which has to be one of our own, until the block ends."""
+    """Fill the disk of `folder`, which has to be one of our own, for the duration of the block."""
     if not folder.is_mount():
         raise RuntimeError(f"{folder} is no disk of its own.")
     filler = folder / FILLER
@@ -331,7 +333,7 @@ def full(folder: Path) -> Iterator[None]:
 
 
 def fill(filler: Path) -> None:
-    """Take what is free now; what others free meanwhile can be taken by another call."""
+    """Take the space that is free now; space that is freed later needs another call."""
     with filler.open("ab", buffering=0) as file, contextlib.suppress(OSError):
         for piece in (MIB, 4096, 1):
             with contextlib.suppress(OSError):
@@ -339,7 +341,7 @@ def fill(filler: Path) -> None:
                     pass
 
 
-#: The host that receivers and mirror targets have in URLs.
+#: The host in URLs of receivers and mirror targets.
 NAME = "outside.faults.test"
 #: An address of loopback on which nothing listens.
 NOBODY = "127.0.66.1"
@@ -347,15 +349,15 @@ _A, _IN, _SERVFAIL = 1, 1, 2
 
 
 def can_be_asked() -> bool:
-    """Return whether a process can be given a name server of its own: as root, by a mount namespace."""
+    """Return whether a process can have a name server of its own, which needs root and a mount namespace."""
     return os.geteuid() == 0 and shutil.which("unshare") is not None
 
 
 @attrs.define
 class NameServer(asyncio.DatagramProtocol):
-    """A name server that says of every name that it is this machine."""
+    """A name server that answers every name with the address of this machine."""
 
-    #: Of loopback, so that it can have port 53 beside others.
+    #: An address of loopback of its own, since port 53 of others may be taken.
     address: str
     #: Seconds before each answer.
     delay: float = 0.0
@@ -373,14 +375,14 @@ class NameServer(asyncio.DatagramProtocol):
             asyncio.get_running_loop().call_later(self.delay, self._transport.sendto, self.answer(data), addr)
 
     def command(self, folder: Path, command: Sequence[str]) -> list[str]:
-        """Return the command for which this is the only name server; its process is the same one."""
+        """Return the command with this as its only name server; the process id stays the same."""
         configuration = folder / "resolv.conf"
         configuration.write_text(f"nameserver {self.address}\noptions timeout:2 attempts:2\n")
         mounted = f"mount --bind '{configuration}' /etc/resolv.conf && exec \"$@\""
         return ["unshare", "--mount", "sh", "-c", mounted, "sh", *command]
 
     def answer(self, question: bytes) -> bytes:
-        """Return the question again, and an address where one was asked for (RFC 1035 4.1)."""
+        """Return the question again, with an address if one was asked for (RFC 1035 section 4.1)."""
         asked = question[12 : question.index(b"\0", 12) + 5]
         kind = struct.unpack(">H", asked[-4:-2])[0]
         address = b"" if self.failing or kind != _A else bytes(map(int, self.says.split(".")))
@@ -392,7 +394,7 @@ class NameServer(asyncio.DatagramProtocol):
 
 @contextlib.asynccontextmanager
 async def name_server() -> AsyncIterator[NameServer | None]:
-    """Run a name server; yield None if no process could be made to ask it."""
+    """Run a name server; yield None if a process cannot be made to use it."""
     if not can_be_asked():
         yield None
         return

@@ -1,4 +1,4 @@
-"""Starts a forgelet, makes one of each kind in it, and lets schemathesis ask it by its description."""
+"""Start a forgelet, create an entity of each kind in it, and run schemathesis with its description."""
 
 import json
 import os
@@ -34,8 +34,9 @@ _PAST = {"name": "Fuzz", "expires_at": "2099-01-01"}
 
 @attrs.frozen
 class World:
-    """`values` are what stands in paths: by a piece of the path, the value of the last parameter in it; the longest
-    piece counts. `fields` are what bodies and queries may name, and `tokens` the credentials by their kind."""
+    """The values that requests use. `values` are for path parameters, by a piece of the path: each is the value of the
+    piece's last parameter, and the longest matching piece counts. `fields` are values of fields in bodies and queries,
+    and `tokens` the credentials by kind."""
 
     values: dict[str, object]
     fields: dict[str, object]
@@ -43,7 +44,7 @@ class World:
 
 
 def make_world(api: Api) -> World:
-    """Make one of each kind as root. Raise `ApiError`."""
+    """Create an entity of each kind as root. Raise `ApiError` if a request fails."""
     values: dict[str, object] = {}
     _people(api, values)
     _code(api, values)
@@ -169,7 +170,7 @@ def _review(api: Api, project: str, values: dict[str, object]) -> None:
 
 
 def _jobs(api: Api, project: str, values: dict[str, object]) -> tuple[str, dict[str, Any], int, str]:
-    """Return the runner's token, the job that runs, the id of the one that waits for somebody, the trigger's token."""
+    """Create jobs; return the runner's token, a running job, the id of a manual job, and the trigger's token."""
     trigger = api.post(f"{project}/triggers", {"description": "Fuzz"})
     values["{trigger_id}"] = trigger["id"]
     body = {"runner_type": "project_type", "project_id": values["projects/{id}"]}
@@ -200,7 +201,7 @@ def _upload(api: Api, job: dict[str, Any]) -> None:
 
 
 def _listed(api: Api, project: str, values: dict[str, object]) -> None:
-    """Note the ids of what the service itself has made."""
+    """Store the ids of what the service itself has created."""
     Controls(api.connections).post("settle")
     group = f"groups/{values['groups/{id}']}"
     values["audit_events/{id}"] = api.get("audit_events")[0]["id"]
@@ -213,24 +214,34 @@ def _listed(api: Api, project: str, values: dict[str, object]) -> None:
 
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
-#: Seconds that a run may take.
+#: Maximum of seconds that a run may take.
 _MOST_SECONDS = 3 * 3600
 
 
 @click.command(cls=Command)
 @click.argument("operations", nargs=-1)
 @click.option(
-    "--cases", default=5000, show_default=True, type=click.IntRange(min=1), help="Drawn ones, about."
+    "--cases",
+    default=5000,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Approximate number of cases.",
 )
 @click.option(
-    "--borders", is_flag=True, help="Also the ends of each parameter's range: some 20,000 cases more."
+    "--borders", is_flag=True, help="Also test the ends of each parameter's range: some 20,000 more cases."
 )
-@click.option("--seed", default=1, show_default=True, type=int, help="Another one draws other cases.")
+@click.option(
+    "--seed",
+    default=1,
+    show_default=True,
+    type=int,
+    help="Seed of the cases; another seed gives other cases.",
+)
 def fuzz(operations: tuple[str, ...], cases: int, borders: bool, seed: int) -> None:
-    """Ask OPERATIONS (their ids in the description, such as list_projects; all without any) what the description
-    allows and forbids.
+    """Send requests to OPERATIONS (their ids in the description, such as list_projects; all operations without any)
+    that the description allows or forbids.
 
-    Ends with status 1 where an answer is not what it promises, or the service's log tells of an error.
+    The exit status is 1 if an answer contradicts the description, or if the service has logged an error.
     """
     python = os.environ.get("FORGELET_OPENAPI_PYTHON", "")
     if not os.access(python, os.X_OK):
@@ -260,7 +271,7 @@ def _command(
     command += ["--checks", "all", "--continue-on-failure", "--no-color", "--warnings", "off"]
     phases = "coverage,fuzzing" if borders else "fuzzing"
     command += ["--phases", phases, "-n", str(shared), "--seed", str(seed)]
-    # A run repeats: what an earlier one has found does not come first. No text has a NUL in it.
+    # Each run is repeatable: failures of earlier runs are not tried first. No text contains NUL.
     command += ["--generation-database", "none", "--generation-allow-x00", "false"]
     command += ["--suppress-health-check", "all"]
     return command + [word for operation in operations for word in ("--include-operation-id", operation)]
@@ -273,10 +284,10 @@ def _described(service: Forgelet) -> list[str]:
 
 
 def _ask(command: list[str], service: Forgelet, folder: Path) -> bool:
-    """Run schemathesis; return whether it has found something."""
+    """Run schemathesis; return whether it has found a failure."""
     made = attrs.asdict(make_world(service.api))
     snapshot = service.snapshot()
-    service.close()  # nobody uses these connections while schemathesis runs
+    service.close()  # these connections are not used while schemathesis runs
     (folder / "world.json").write_text(json.dumps(made | {"url": service.url, "snapshot": snapshot}))
     environment = {
         "PATH": os.environ["PATH"],

@@ -1,5 +1,6 @@
-"""What schemathesis loads: requests are about things that there are, with the credentials they want, in a state that is
-always the same. Runs in the environment of schemathesis, so it imports nothing of ours but what needs nothing."""
+"""Hooks of schemathesis: requests are about existing entities, have the credentials that they need, and begin in the
+same state. The module runs in the environment of schemathesis, so it imports only those modules of ours that import
+nothing else."""
 
 import atexit
 import collections
@@ -24,7 +25,7 @@ _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class _Progress:
-    """What the run has done so far."""
+    """The state of the run so far."""
 
     def __init__(self) -> None:
         self.is_dirty = False
@@ -88,7 +89,7 @@ def filter_failure(context: Any, failure: Any, case: Any, response: Any) -> bool
 
 @schemathesis.auth()
 class Credentials:
-    """The first kind that the operation's description names."""
+    """Credentials of the first kind that the operation's description names."""
 
     def get(self, case: Any, context: Any) -> tuple[str, str] | None:
         security = context.operation.definition.raw.get("security") or [{}]
@@ -101,7 +102,7 @@ class Credentials:
 
 
 def _as_written(sent: Any) -> Any:
-    """Return numbers as people write them: for JSON Schema 20.0 is an integer, for the service it is none."""
+    """Return numbers as people write them: 20.0 is an integer in JSON Schema, but not for the service."""
     if isinstance(sent, dict):
         return {name: _as_written(value) for name, value in sent.items()}
     if isinstance(sent, list):
@@ -110,7 +111,8 @@ def _as_written(sent: Any) -> Any:
 
 
 def _value(path: str, name: str) -> Any:
-    """Return what stands for the parameter in the path: that of the longest piece of the path that is known."""
+    """Return the value of the parameter in the path, that of the longest known piece of the path. Return None if no
+    piece matches."""
     fitting = [piece for piece in _VALUES if piece in path and re.findall(r"{(\w+)}", piece)[-1] == name]
     return _VALUES[max(fitting, key=len)] if fitting else None
 

@@ -1,4 +1,4 @@
-"""What the service accepts beyond its description, and which of schemathesis's findings are none."""
+"""Requests that the service accepts beyond its description, and findings of schemathesis that are not failures."""
 
 import json
 import re
@@ -10,12 +10,13 @@ Schema = dict[str, Any]
 
 _NOT_SENT: list[Schema] = [{"type": "null"}, {"const": ""}]
 _TRUTHS: list[object] = ["true", "false", "t", "f", "yes", "no", "y", "n", "on", "off", "1", "0", 1, 0]
-#: Of a file its own type, which may be any: clients that are generated from the description know only of bytes.
+#: The described type of a file. Files may be sent with any type, but clients that are generated from the description
+#: support only this one.
 _BYTES = "application/octet-stream"
 
 
 def describe(document: Schema) -> None:
-    """Widen in place what requests may send, and of what type files are."""
+    """Widen in place the described requests, and the types of files."""
     schemas = document["components"]["schemas"]
     bodies: set[str] = set()
     for operation in _operations(document):
@@ -46,13 +47,13 @@ def _widen_fields(schema: Schema) -> None:
 
 
 def _counts_as_not_sent(schema: Schema) -> bool:
-    """Return whether an empty text is none of its values, but taken."""
+    """Return whether an empty text is not a value of the schema, but counts as not sent."""
     kinds = _kinds(schema)
     return "enum" not in schema and (bool(kinds & {"integer", "number", "boolean"}) or "format" in schema)
 
 
 def _widened(schema: Schema) -> Schema:
-    """Return a schema of all that is taken for a value of it, null and nothing aside."""
+    """Return a schema of all values that the service accepts for this one, except null and an empty text."""
     if "anyOf" in schema:
         return schema | {"anyOf": [*map(_widened_item, schema["anyOf"]), *_one_number(schema["anyOf"])]}
     kinds = _kinds(schema)
@@ -78,12 +79,12 @@ def _widened(schema: Schema) -> Schema:
 
 
 def _widened_item(arm: Schema) -> Schema:
-    """Widen an alternative, but not texts: they are lists by commas, and never numbers."""
+    """Widen an alternative, unless it is a text: texts are lists separated by commas, and never numbers."""
     return arm if "string" in _kinds(arm) else _widened(arm)
 
 
 def _one_number(arms: list[Schema]) -> list[Schema]:
-    """Return the alternative of one number for a list that may have numbers in it."""
+    """Return the alternative of a single number if the list may have numbers."""
     items = [arm["items"] for arm in arms if "items" in arm]
     return [{"type": "integer"}] if items and "enum" not in items[0] else []
 
@@ -93,22 +94,24 @@ def _kinds(schema: Schema) -> set[str]:
     return {kinds} if isinstance(kinds, str) else set(kinds)
 
 
-#: Refusals for how things are rather than for what was sent, beside those that schemathesis knows.
+#: Statuses that refuse a request because of the state rather than its content, in addition to those that schemathesis
+#: knows.
 _STATE_FORBIDS = frozenset({405, 406, 412, 413, 416, 422})
-#: Parameters that depend on each other: said in words, since generated clients cannot have it in their types.
+#: Errors about parameters that depend on each other. The description states this in words only, since generated
+#: clients cannot express it in their types.
 _DEPENDENT = re.compile(
     r"(is|are) missing\b|must be provided$|are mutually exclusive$|^allowed_to_\w+ does not have"
 )
-#: What GitLab has and this service has not: `expires_at is not supported by this service`.
+#: Errors about features of GitLab that this service does not have: `expires_at is not supported by this service`.
 _UNSUPPORTED = re.compile(r"(is|are) not supported by this service$")
-#: Of formats that JSON Schema has no name for, or another idea of: which characters are blanks.
+#: Errors about formats for which JSON Schema has no name or another definition, for example of white space.
 _FORMAT = re.compile(r"contains an invalid email address$|is empty$")
-#: Lists have orders of their own.
+#: Errors about orders: each list has its own ones.
 _ORDER = re.compile(r"^order_by does not have a valid value$")
 
 
 def counts(failure: str, case: Any, status: int, body: bytes) -> bool:
-    """Return whether the failure (the name of its class) of the case is one."""
+    """Return whether the failure (the name of its class) of the case is a real one."""
     if failure == "RejectedPositiveData":
         return not _is_about_state(status, body)
     if failure == "UnsupportedMethodResponse":
@@ -117,8 +120,8 @@ def counts(failure: str, case: Any, status: int, body: bytes) -> bool:
 
 
 def _is_about_state(status: int, body: bytes) -> bool:
-    """Return whether the state forbids it: a 400 with `error` says that a request cannot be read, one with `message`
-    that it cannot be done."""
+    """Return whether the state forbids the request. A 400 with `error` means that a request cannot be read; a 400 with
+    `message` means that it cannot be carried out."""
     if status != 400:
         return status in _STATE_FORBIDS
     answer = json.loads(body)

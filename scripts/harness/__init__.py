@@ -1,1 +1,1 @@
-"""What the tools that measure, attack and break a forgelet of their own have in common."""
+"""Functions that the tools share that measure, attack and break a forgelet of their own."""

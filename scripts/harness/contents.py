@@ -1,4 +1,4 @@
-"""What the tools put into a forgelet: users, commits, archives, and repositories that git makes."""
+"""Content that the tools create in a forgelet: users, commits, archives, and repositories that git makes."""
 
 import io
 import os
@@ -17,7 +17,7 @@ _BOUNDARY = "between-the-parts"
 
 
 def user_values(name: str) -> dict[str, Any]:
-    """Return the body that makes a confirmed user of that name."""
+    """Return the body of a request that creates a confirmed user of that name."""
     return {
         "username": name,
         "name": name,
@@ -36,7 +36,7 @@ class User:
 
 
 def new_user(root: Api, name: str) -> User:
-    """Make a user as the administrator."""
+    """Create a user as the administrator."""
     user = root.post("users", user_values(name))
     values = {"name": "tools", "scopes": ["api"], "expires_at": "2099-01-01"}
     token = root.post(f"users/{user['id']}/personal_access_tokens", values)
@@ -69,8 +69,8 @@ def multipart(content: bytes, name: str = "artifacts.zip") -> tuple[bytes, str]:
 
 
 def git(repository: Path, *arguments: str, stdin: bytes | Iterable[bytes] = b"") -> str:
-    """Run git on a bare repository, with no configuration of this machine; return what it printed. Raise RuntimeError
-    where it fails."""
+    """Run git on a bare repository without this machine's configuration; return its output. Raise RuntimeError if it
+    fails."""
     identity = {f"GIT_{role}_{part}": "alice@example.org" for role in _ROLES for part in ("NAME", "EMAIL")}
     environment = {
         "PATH": os.environ["PATH"],
@@ -102,6 +102,7 @@ def data(content: bytes) -> bytes:
 
 
 def commit_head(branch: str, message: str, *, on: str = "") -> bytes:
-    """Return how a commit begins for git-fast-import(1); files follow. It is made `on` a commit, if one is named."""
+    """Return the beginning of a commit for git-fast-import(1), which files have to follow. Its parent is `on`, if
+    given."""
     begin = f"commit refs/heads/{branch}\ncommitter Alice <alice@example.org> 1700000000 +0000\n".encode()
     return begin + data(message.encode()) + (f"from {on}\n".encode() if on else b"")

@@ -1,4 +1,5 @@
-"""Processes under test: what they hold and compute, and a process that is started again whenever it ends (Linux)."""
+"""Processes under test: their use of memory and processor, and processes that are started again whenever they end
+(Linux only)."""
 
 import asyncio
 import contextlib
@@ -25,8 +26,8 @@ _MIB = 2**20
 
 @attrs.frozen
 class Usage:
-    """At one moment: child processes of a server, its open descriptors, and bytes of its memory, of which it keeps
-    `cached` as its settings allow."""
+    """The child processes, open descriptors and bytes of memory of a server at one moment; `cached` are the bytes of
+    caches that its settings allow."""
 
     children: int
     descriptors: int
@@ -35,14 +36,14 @@ class Usage:
 
     @property
     def own_memory(self) -> int:
-        """Bytes that it keeps for itself."""
+        """Bytes of memory without caches."""
         return self.memory - self.cached
 
 
 @attrs.define
 class PeakUsage:
-    """The most that was seen while an attack went on: bytes of the server, and of its children together; and what its
-    event loop computed before it answered, in seconds of the processor."""
+    """The highest values during an attack: bytes of the server, the number of its children and their bytes together,
+    and the seconds of the processor that its event loop used before an answer."""
 
     memory: int = 0
     step: float = 0.0
@@ -51,7 +52,7 @@ class PeakUsage:
 
 
 class WatchedProcess:
-    """A server's process, looked at for as long as a `with` block lasts."""
+    """A server's process, which is observed for the duration of a `with` block."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -70,7 +71,7 @@ class WatchedProcess:
         self._thread.join()
 
     def usage(self) -> Usage:
-        """Return what it holds now. Raise ProcessLookupError if the server has gone."""
+        """Return the current usage. Raise ProcessLookupError if the server has ended."""
         try:
             descriptors = len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
         except FileNotFoundError:
@@ -86,7 +87,7 @@ class WatchedProcess:
 
 
 def server_in(directory: Path) -> int:
-    """Return the server that works in `directory`: a child of it that works there too does not count."""
+    """Return the server that works in `directory`; its children that work there too do not count."""
     found = set()
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -118,27 +119,28 @@ def descendants(pid: int) -> set[int]:
 
 
 def resident_bytes(pid: int) -> int:
-    """Return the resident bytes that no file backs: what the process itself has asked for. 0 if it has gone."""
+    """Return the resident bytes that no file backs, which the process itself has allocated. Return 0 if it has
+    ended."""
     with contextlib.suppress(OSError):
         return memory_bytes(pid, "status", "RssAnon", "RssShmem")
     return 0
 
 
 def memory_bytes(pid: int, file: str, *names: str) -> int:
-    """Return the sum of these lines of a file about the process in /proc."""
+    """Return the sum of the named lines, in bytes, of a file in /proc about the process."""
     lines = Path(f"/proc/{pid}/{file}").read_text().splitlines()
     values = dict(line.split(":", 1) for line in lines if ":" in line)
     return sum(int(values[name].removesuffix("kB")) * 1024 for name in names)
 
 
 def server_variables(program: Program[Any], settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of one of our servers; its settings are given without the prefix of its variables."""
+    """Return the environment of one of our servers; `settings` have no prefix."""
     return foreign(os.environ) | {f"{program.prefix}{name}": value for name, value in settings.items()}
 
 
 async def longest_step(http: aiohttp.ClientSession, url: str, pid: int) -> float:
-    """Ask until cancelled; return the most that the event loop has computed before an answer, in seconds of the
-    processor."""
+    """Send requests until cancelled; return the longest time that the event loop computed before an answer, in seconds
+    of the processor."""
     longest = 0.0
     with contextlib.suppress(asyncio.CancelledError):
         while True:
@@ -157,7 +159,7 @@ def processor_seconds(pid: int) -> float:
 
 
 def event_loop_seconds(pid: int) -> float:
-    """Return the seconds of the processor of its first thread, which runs the event loop."""
+    """Return the seconds of the processor of the first thread, which runs the event loop."""
     return _of_thread(Path(f"/proc/{pid}/task/{pid}"))
 
 
@@ -165,14 +167,14 @@ def _of_thread(thread: Path) -> float:
     return int((thread / "schedstat").read_text().split()[0]) / 1e9
 
 
-#: An init waits this long before it starts what has ended, so as not to spin.
+#: Seconds before a process that has ended is started again.
 RESTART_SECONDS = 0.2
 STOP_SECONDS = 40.0
 
 
 class KeptProcess:
-    """A process that runs as long as its block lasts, whatever ends it. `pid` is 0 while there is none. `start` is
-    given the file of its log, and raises `CannotStart`."""
+    """A process that is started again whenever it ends, for the duration of the block. `pid` is 0 while it does not
+    run. `start` takes the file for its log, and raises `CannotStart`."""
 
     def __init__(self, name: str, logs: Path, start: Callable[[Path], Awaitable[Child]]) -> None:
         self.name = name
@@ -201,13 +203,13 @@ class KeptProcess:
                 self._child.stop(timeout=0.1)
 
     async def start_again(self) -> None:
-        """Start it after its block has ended."""
+        """Start the process again after its block has ended."""
         self._closing = False
         await self.__aenter__()
         await wait_until(lambda: self.pid, 10)
 
     async def end(self) -> None:
-        """End it and all below it with kill -9, for good: it is not started again."""
+        """Kill the process and its descendants with SIGKILL; it is not started again."""
         self._closing = True
         if self._task is not None:
             await self._task
@@ -221,18 +223,18 @@ class KeptProcess:
         return 0 if self._child is None or self._child.has_ended() else self._child.process.pid
 
     def kill(self) -> None:
-        """End the process without its children, which may go on."""
+        """Kill the process without its children, which may go on."""
         self.signal(signal.SIGKILL)
 
     def kill_tree(self) -> None:
-        """End the process and all below it in one moment, as the end of a container or the power does."""
+        """Kill the process and its descendants in one moment, as the end of a container or a power failure does."""
         frozen = self.freeze()
         for pid in frozen:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
     def freeze(self) -> set[int]:
-        """Stop the process and all below it; return their ids."""
+        """Stop the process and its descendants; return their ids."""
         frozen: set[int] = set()
         while self.pid and (running := {self.pid, *descendants(self.pid)} - frozen):
             for pid in running:
@@ -267,7 +269,7 @@ class KeptProcess:
 
 
 class KeptProgram(KeptProcess):
-    """A program, of ours but for databases and what stands before them."""
+    """A program: one of our servers, a standby, or PgBouncer."""
 
     def __init__(
         self,
@@ -300,7 +302,7 @@ class KeptProgram(KeptProcess):
 
 
 def run_forgelet(arguments: Sequence[str], variables: Mapping[str, str]) -> str:
-    """Run a command of forgelet to its end; return what it printed. Raise RuntimeError where it fails."""
+    """Run a command of forgelet to its end; return its output. Raise RuntimeError if it fails."""
     command = [sys.executable, "-P", "-m", "forgelet", *arguments]
     done = subprocess.run(command, env=dict(variables), capture_output=True, text=True, check=False)
     if done.returncode:
@@ -310,7 +312,7 @@ def run_forgelet(arguments: Sequence[str], variables: Mapping[str, str]) -> str:
 
 
 async def wait_until(condition: Callable[[], object], seconds: float, pause: float = 0.02) -> bool:
-    """Wait until it comes true, for so many seconds at most; return whether it has."""
+    """Wait until the condition is true, for at most `seconds`; return whether it is."""
 
     async def look() -> object:
         return condition()
@@ -328,7 +330,7 @@ async def retry_until(
     is_done: Callable[[T], object] = bool,
     pause: float = 0.5,
 ) -> T:
-    """Look again and again until what is seen `is_done`, for so many seconds at most; return what was seen last."""
+    """Call `look` again and again until its result `is_done`, for at most `seconds`; return the last result."""
     deadline = time.monotonic() + seconds
     while True:
         seen = await look()

@@ -1,4 +1,4 @@
-"""What tools print and write: tables whose rows appear as they are measured, and parts of Markdown pages."""
+"""Output of the tools: tables whose rows appear as they are measured, and parts of Markdown pages."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -6,7 +6,8 @@ from typing import Any
 
 
 class Table:
-    """Columns of fixed width: the first from the left, the others from the right, and a last one as long as it is."""
+    """A table with columns of fixed width: the first is left-aligned, the others right-aligned, and the last is as
+    long as its text."""
 
     def __init__(self, *columns: tuple[str, int], last: str = "") -> None:
         self._widths = [width for _, width in columns]
@@ -24,7 +25,7 @@ def missed_aims(found: dict[str, bool]) -> list[str]:
 
 
 def with_misses(text: str, misses: Sequence[str]) -> str:
-    """Return the end of a row, with the aims that it has missed."""
+    """Return the end of a row, with the missed aims."""
     return f"{text}  MISSED {', '.join(misses)}" if misses else text
 
 
@@ -44,5 +45,5 @@ _PART = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTA
 
 def filled(page: str, parts: Mapping[str, Callable[[], str]]) -> str:
     """Return a Markdown page with its parts between `<!-- generated: NAME -->` and `<!-- end -->` made anew; the text
-    around them stays. Raise `KeyError` for a part that nothing makes."""
+    around them stays. Raise `KeyError` for a part without a function."""
     return _PART.sub(lambda part: f"{part[1]}\n{parts[part[2]]()}\n\n{part[3]}", page)

@@ -1,4 +1,4 @@
-"""What the areas share: a service with an edge before it, and an edge before an origin that remembers."""
+"""A service with an edge in front of it, and an edge in front of an origin that records requests, for all areas."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager
@@ -24,7 +24,7 @@ STORAGE_TOKEN = "storage-token-of-the-document"
 
 @asynccontextmanager
 async def running_edge(origin: str, folder: Path, port: int | None = None) -> AsyncIterator[str]:
-    """The URL of a storage edge in front of `origin`."""
+    """Run a storage edge in front of `origin`; yield its URL."""
     chosen = Settings(
         origin=origin,
         storage_token=STORAGE_TOKEN,
@@ -50,7 +50,7 @@ class Stored:
         return f"/{project['path_with_namespace']}{rest}"
 
     async def ask(self, path: str, client: Client | None = None, **options: Any) -> Answer:
-        """The service, at its repository-level paths."""
+        """Send a request to the service, at its repository-level paths."""
         return await (client or self.forge.anonymous).get(f"{self.forge.base}{path}", **options)
 
 
@@ -78,7 +78,7 @@ async def stored(
 
 @attrs.define
 class Origin:
-    """A service host that answers everything, and remembers what it was asked."""
+    """An origin that answers everything, and records the requests."""
 
     url: str = ""
     edge: str = ""

@@ -1,4 +1,4 @@
-"""Where backups are restored to, and what makes that quick."""
+"""An empty place for restored backups, and fixtures that make restoring quick."""
 
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.support.database_roles import as_role, empty_database
 
 @pytest.fixture(scope="module")
 def cheap_passphrases() -> Iterator[None]:
-    """To try one takes a third of a second else, which is meant."""
+    """Cheap encryption of backups: checking a passphrase usually takes a third of a second, on purpose."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(form._COST, "n", 2**10)
         yield
@@ -23,7 +23,8 @@ def cheap_passphrases() -> Iterator[None]:
 
 @pytest.fixture
 def quick_schema(monkeypatch: pytest.MonkeyPatch, postgres: Cluster, template: str) -> None:
-    """The tables of this version are copied: all migrations take seconds. Those of another version are made."""
+    """Copies of the tables of this version, since all migrations take seconds. Tables of other versions are still
+    migrated."""
 
     def make(url: str, migrations: Collection[str]) -> None:
         if set(migrations) != migrate.known_migrations():
@@ -39,6 +40,6 @@ def quick_schema(monkeypatch: pytest.MonkeyPatch, postgres: Cluster, template: s
 
 @pytest.fixture
 def empty(postgres: Cluster, tmp_path: Path) -> Iterator[Places]:
-    """An empty database, and a folder that is not there yet."""
+    """An empty database, and a folder that does not exist yet."""
     with empty_database(postgres) as name:
         yield Places(postgres.url(name), tmp_path / "restored")

@@ -1,4 +1,4 @@
-"""What tests of commands share."""
+"""A copy of the checkout, for tests of commands."""
 
 from pathlib import Path
 

@@ -33,7 +33,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Clock:
-    """Seconds since 1970, as the test says."""
+    """Seconds since 1970, which the test sets."""
 
     def __init__(self) -> None:
         self.now = 1_800_000_000.0
@@ -47,11 +47,11 @@ class Clock:
 
 @attrs.define
 class Origin:
-    """An HTTP server whose answers each test decides; it remembers the requests."""
+    """An HTTP server whose answers each test decides; it records the requests."""
 
     clock: Clock
     url: str = ""
-    #: Not in its repr, which hypothesis tells of what fails, and refuses to where it is long.
+    #: Not in its repr, because hypothesis reports that of a failing example, and fails if it is long.
     requests: list[web.Request] = attrs.field(factory=list, repr=False)
     handler: Handler | None = attrs.field(default=None, repr=False)
 
@@ -63,7 +63,7 @@ class Origin:
         etag: str | None = '"v1"',
         **headers: str,
     ) -> None:
-        """The same answer for every request, or 304 where If-None-Match holds its entity tag."""
+        """Give the same answer to every request, or 304 if If-None-Match contains its entity tag."""
         fields = {name.replace("_", "-"): value for name, value in headers.items()}
         if cache_control is not None:
             fields["Cache-Control"] = cache_control
@@ -79,7 +79,8 @@ class Origin:
         self.handler = handler
 
     def held_back(self) -> tuple[asyncio.Event, asyncio.Event]:
-        """From now on what it answers waits: the events that a request has come, and that answers may go."""
+        """Hold back all answers from now on. Return the events that a request has arrived, and that answers may be
+        sent."""
         begun, gate = asyncio.Event(), asyncio.Event()
         decide = self.handler
         assert decide is not None
@@ -94,7 +95,7 @@ class Origin:
         return begun, gate
 
     def date(self) -> str:
-        """The test's time as a Date."""
+        """Return the test's time as a Date."""
         return formatdate(self.clock.now, usegmt=True)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -119,7 +120,7 @@ class Edge:
             return Answer(response.status, response.headers, await response.read())
 
     async def settled(self) -> None:
-        """Waits until everything that is being stored is stored."""
+        """Wait until everything that is being stored is stored."""
         await self.app[CACHE].settled()
 
     async def purge(self, token: str = PURGE_TOKEN, **document: object) -> int:
@@ -134,7 +135,7 @@ class Edge:
             return response.status, await response.json()
 
     async def raw(self, request: bytes) -> bytes:
-        """What the edge answers to these bytes on a connection of their own, until it is silent."""
+        """Return the edge's answer to these bytes on a new connection, until it sends nothing for a second."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             writer.write(request)
@@ -165,7 +166,7 @@ Serve = Callable[[Handler], Awaitable[str]]
 
 
 class EdgeServer(TestServer):
-    """The edge brings a protocol class of its own, so it is served as the process does it, not through a site."""
+    """The edge with the connection class of the real process, instead of aiohttp's site."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         super().__init__(create_app(settings, clock))
@@ -189,7 +190,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def serve(aiohttp_server: AiohttpServer) -> Serve:
-    """Serves one handler on all paths; the URL."""
+    """A function that serves one handler on all paths, and returns the URL."""
 
     async def serve(handler: Handler) -> str:
         app = web.Application(client_max_size=2**26)
@@ -209,7 +210,7 @@ async def origin(serve: Serve, clock: Clock) -> Origin:
 
 @pytest.fixture
 def start_edge(origin: Origin, clock: Clock, tmp_path: Path, aiohttp_client: AiohttpClient) -> StartEdge:
-    """Starts an edge in front of the origin; settings as keyword arguments."""
+    """A function that starts an edge in front of the origin; settings are keyword arguments."""
 
     async def start(**settings: object) -> Edge:
         values = {

@@ -1,7 +1,7 @@
-"""Every answer of the API that any test gets, held against what its route is said to answer.
+"""A check of every answer of the API that a test receives against the answers that its route declares.
 
-A server notes its answers (`note`), and after each test what was noted is checked, where no event loop waits for it.
-A run of the whole suite also says which routes have never succeeded.
+A server notes its answers (`note`). They are checked after each test, when no event loop waits for the check. A run of
+the whole suite also reports routes that have never succeeded.
 """
 
 import functools
@@ -24,7 +24,7 @@ _PATTERN = re.compile(r"(?<=\w):[^}]*(?=})")
 _BASE = "/api/v4"
 _BY_ADDRESS = {(route.method, _BASE + _PATTERN.sub("", route.path)): route for route in ROUTES}
 
-#: Routes that no test sees succeed. Only ever gets shorter.
+#: Routes that succeed in no test. The set may only shrink.
 NEVER_ANSWERED: set[str] = set()
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -32,7 +32,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @attrs.frozen
 class Noted:
-    """`body` is None where it was streamed, or is not sent."""
+    """An answer. `body` is None if the answer was streamed, or is not sent."""
 
     route: Route | None
     asked: str
@@ -72,8 +72,8 @@ def _unpacked(response: web.StreamResponse, body: bytes) -> bytes:
 
 @pytest.fixture(autouse=True)
 def every_answer_fits() -> Iterator[None]:
-    """Fails a test that was answered otherwise than its routes say."""
-    _noted.clear()  # what came after the end of the test before
+    """Fail a test if an answer differs from the answers that its route declares."""
+    _noted.clear()  # answers after the end of the test before
     yield
     problems = list(dict.fromkeys(text for noted in _noted for text in misfits(noted)))
     _noted.clear()
@@ -81,7 +81,7 @@ def every_answer_fits() -> Iterator[None]:
 
 
 def misfits(noted: Noted) -> Iterator[str]:
-    """What does not fit, each in a line."""
+    """Yield a line for each difference from what the route declares."""
     answer = _declared(noted)
     if isinstance(answer, str):
         yield f"{noted.asked}: {answer}"
@@ -101,11 +101,13 @@ def misfits(noted: Noted) -> Iterator[str]:
 
 
 def _declared(noted: Noted) -> Answer | str:
-    """What has to come with that status, or what is wrong with it."""
+    """Return the declared answer with that status, or a description of the mistake."""
     by_status = {answer.status: answer for answer in answers(noted.route)} if noted.route else {}
     if noted.status in by_status:
         return by_status[noted.status]
-    if noted.status == 429 and noted.content_type == "text/plain":  # of the guard ahead of GitLab's API
+    if (
+        noted.status == 429 and noted.content_type == "text/plain"
+    ):  # of the rate limit, which comes before GitLab's API
         return Answer(status=429, form="text")
     if noted.status >= 400:
         return Answer(status=noted.status, form="json", schema=error_schema())
@@ -123,7 +125,8 @@ def _validator(schema: bytes) -> Any:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker hands over what it has seen; who has started them all judges it, where they ran all tests."""
+    """Send a worker's successes to the process that has started it; that process judges them after a run of all
+    tests."""
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["succeeded"] = sorted(_succeeded)

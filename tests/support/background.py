@@ -1,4 +1,4 @@
-"""What keeps up long-running work, for a test that runs some without a server."""
+"""The services that long-running work needs, for tests that run such work without a server."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -10,7 +10,8 @@ from common.lifecycle import BackgroundTasks, Shutdown
 
 @contextlib.asynccontextmanager
 async def watched(seconds: float = 5) -> AsyncIterator[tuple[BackgroundTasks, Shutdown]]:
-    """Arguments of `working`; at the end of the block the shutdown begins, and may take so many seconds."""
+    """Yield the arguments of `working`; at the end of the block the shutdown begins, which may take this many
+    seconds."""
     tasks, shutdown = BackgroundTasks(CollectorRegistry()), Shutdown()
     try:
         yield tasks, shutdown

@@ -1,4 +1,4 @@
-"""A browser that people sign in with: keeps cookies, follows redirects, fills in forms."""
+"""A browser with which people sign in: it keeps cookies, follows redirects, and fills in forms."""
 
 import contextlib
 import html
@@ -18,16 +18,16 @@ from api_server.state.secrets import digest
 from api_server.web.context import SERVICES
 from tests.support.forge import Forge, Person
 
-#: Of the people who sign in with a browser.
+#: Password of the people who sign in with a browser.
 PASSWORD = "correct horse battery"
 
 
-#: Of a server that is reached without TLS.
+#: Name of the cookie of a server without TLS.
 COOKIE = "forgelet_session"
 
 
 async def new_session(forge: Forge, user_id: int) -> str:
-    """The cookie of somebody who has signed in."""
+    """Sign a user in; return the cookie of the session."""
     cookie = secrets.token_urlsafe(32)
     async with forge.database.transaction() as transaction:
         until = transaction.now + LIFETIME
@@ -38,7 +38,7 @@ async def new_session(forge: Forge, user_id: int) -> str:
 
 
 async def sign_in_link(forge: Forge, person: Any, **changes: Any) -> str:
-    """The path of a link that signs that person in; `changes` are another id, count, or moment."""
+    """Return the path of a link that signs that person in; `changes` are another id, count, or moment."""
     services = forge.server.app[SERVICES]
     counted = await queries.find_counted_account(services.database, person.id)
     assert counted is not None
@@ -48,7 +48,7 @@ async def sign_in_link(forge: Forge, person: Any, **changes: Any) -> str:
 
 @attrs.define
 class Browser:
-    """Keeps cookies, follows redirects, sends forms with what their page holds."""
+    """A browser. It sends forms with the hidden fields of their page."""
 
     session: aiohttp.ClientSession
     base: str
@@ -63,8 +63,8 @@ class Browser:
         return await self._ask("GET", path, **options)
 
     async def send(self, path: str, /, **fields: str) -> "Browser":
-        """The form of the page at hand that is sent there, filled in with `fields`; if the page has none, what all of
-        its forms have hidden."""
+        """Send the form of the current page with this action, filled in with `fields`. If the page has no such form,
+        send the hidden fields of all its forms."""
         form = re.search(
             rf'<form[^>]* action="{re.escape(html.escape(path))}".*?</form>', self.text, re.DOTALL
         )
@@ -72,7 +72,7 @@ class Browser:
         return await self._ask("POST", path, data=hidden | fields)
 
     async def post(self, path: str, data: Any) -> "Browser":
-        """A form as it is, such as one with a file."""
+        """Send a form with this data, such as one with a file."""
         return await self._ask("POST", path, data=data)
 
     @property
@@ -91,13 +91,13 @@ class Browser:
         return await self.send("/-/sign_in", login=person.username, password=password)
 
     async def enter(self, forge: Forge, person: Person) -> "Browser":
-        """Signed in, without the form: attempts to sign in are counted."""
+        """Sign in without the form, since attempts to sign in are limited."""
         self.session.cookie_jar.update_cookies({COOKIE: await new_session(forge, person.id)}, URL(self.base))
         return self
 
     @property
     def words(self) -> str:
-        """What the page says, without its elements."""
+        """The text of the page, without its elements."""
         return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", self.text)).split())
 
     @property
@@ -108,7 +108,7 @@ class Browser:
 
 @contextlib.asynccontextmanager
 async def browsing(forge: Forge, person: Person | None = None) -> AsyncIterator[Browser]:
-    """The browser of somebody who has signed in already, or (None) of a stranger."""
+    """Yield the browser of a signed-in person, or an anonymous one without `person`."""
     async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session:
         browser = Browser(session, forge.base)
         yield browser if person is None else await browser.enter(forge, person)

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 
 def key_and_certificate() -> tuple[bytes, bytes]:
-    """A new key and its certificate for this machine, as PEM."""
+    """Return a new key and its certificate for this machine, as PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
     now = datetime.datetime.now(datetime.UTC)

@@ -1,4 +1,4 @@
-"""Short ways to pipelines and jobs in every state, through the real API and the real transitions."""
+"""Functions that create pipelines and jobs in every state, through the real API and the real transitions."""
 
 import asyncio
 import secrets
@@ -12,13 +12,13 @@ from api_server.state.secrets import JOB_TOKEN, digest, new_token
 from api_server.web.routes import Role
 from tests.support.forge import Client, Forge, Person
 
-#: One job that does nothing.
+#: A job that does nothing.
 ONE_JOB = "build:\n  script: echo\n"
-#: One that waits to be played.
+#: A job that waits to be played.
 MANUAL_JOB = "build:\n  script: echo\n  when: manual\n  allow_failure: false\n"
 
 
-#: Whether a push to the project, or a merge request of it, has not been answered with its pipeline yet.
+#: Whether a push to the project, or a merge request of it, has a pipeline that is not yet created.
 PIPELINES_UNDER_WAY = """
     SELECT EXISTS (SELECT FROM procrastinate_jobs WHERE status IN ('todo', 'doing') AND CASE task_name
         WHEN 'create_pushed_pipeline' THEN args ->> 'project_id' = %(id)s::text
@@ -30,13 +30,13 @@ PIPELINES_UNDER_WAY = """
 
 @attrs.frozen
 class CiProject:
-    """A project with a developer in it, whose pipelines run on an unprotected branch `topic`."""
+    """A project with a developer, whose pipelines run on an unprotected branch `topic`."""
 
     forge: Forge
     id: int
     path: str
     developer: Person
-    #: What stands in the CI file of each branch.
+    #: The text of the CI file of each branch.
     texts: dict[str, str] = attrs.field(factory=dict)
 
     @property
@@ -55,11 +55,12 @@ class CiProject:
         branch: str = "topic",
         message: str = "Set [ci skip]",
     ) -> None:
-        """Writes a file to a branch that begins at the default branch; its push's pipeline is skipped, and is there."""
+        """Write a file to a branch, which begins at the default branch if it is new. Wait until the skipped pipeline
+        of the push is created."""
         where = f"{self.url}/repository/files/{path.replace('/', '%2F').replace('.', '%2E')}"
         body = {"branch": branch, "content": text, "commit_message": message}
         begun = body | {"start_branch": "main"}
-        # Mostly the branch is new. What does not fit what there is is refused, and costs less than to ask before.
+        # Mostly the branch is new. A request that does not fit is refused, and this costs less than asking first.
         attempts = [("POST", body), ("PUT", body)]
         if branch != "main":
             attempts = [("POST", begun), *reversed(attempts), ("PUT", begun)]
@@ -71,7 +72,7 @@ class CiProject:
         await self.settled()
 
     async def settled(self) -> None:
-        """Until all pushes and merge requests have the pipelines that they get."""
+        """Wait until all pipelines of pushes and merge requests are created."""
         async with asyncio.timeout(20):
             while self.forge.settings.work and await self.forge.database.value(
                 PIPELINES_UNDER_WAY, id=self.id
@@ -81,7 +82,7 @@ class CiProject:
     async def pipeline(
         self, text: str = ONE_JOB, *, branch: str = "topic", by: Client | None = None, **values: Any
     ) -> dict[str, Any]:
-        """A pipeline from this configuration."""
+        """Create a pipeline from this configuration; return it."""
         if self.texts.get(branch) != text:
             await self.commit(text, branch=branch)
             self.texts[branch] = text
@@ -90,7 +91,7 @@ class CiProject:
         return dict(answer.body)
 
     async def jobs(self, pipeline: dict[str, Any], query: str = "") -> dict[str, dict[str, Any]]:
-        """The pipeline's builds by name, as the API shows them."""
+        """Return the pipeline's builds by name, as the API shows them."""
         answer = await self.forge.root.get(f"{self.url}/pipelines/{pipeline['id']}/jobs?per_page=100&{query}")
         assert answer.status == 200, answer
         return {job["name"]: job for job in answer.body}
@@ -101,28 +102,28 @@ class CiProject:
         return {job["name"]: job for job in answer.body}
 
     async def statuses(self, pipeline: dict[str, Any]) -> dict[str, str]:
-        """Status by name, of the latest builds and bridges."""
+        """Return the statuses of the latest builds and bridges by name."""
         rows = await job_queries.latest_jobs(self.forge.database, pipeline["id"])
         return {row.name: row.status for row in rows}
 
     async def status(self, pipeline: dict[str, Any]) -> str:
-        """Of the whole pipeline."""
+        """Return the status of the pipeline."""
         return str((await self.forge.root.get(f"{self.url}/pipelines/{pipeline['id']}")).body["status"])
 
     async def job(self, text: str = ONE_JOB, **options: Any) -> dict[str, Any]:
-        """The one build of a new pipeline."""
+        """Return the only build of a new pipeline."""
         (job,) = (await self.jobs(await self.pipeline(text, **options))).values()
         return job
 
     async def job_in(self, status: str, text: str = ONE_JOB, **options: Any) -> dict[str, Any]:
-        """A build that has been brought into this status."""
+        """Return a build that has been set to this status."""
         job = await self.job(text, **options)
         await bring(self.forge, job["id"], status)
         return dict((await self.forge.root.get(f"{self.url}/jobs/{job['id']}")).body)
 
 
 async def ci_project(forge: Forge, **values: Any) -> CiProject:
-    """With a first commit on the protected default branch `main`."""
+    """Return a new project with a first commit on the protected default branch `main`."""
     developer = await forge.user("developer")
     made = await forge.project(members={Role.DEVELOPER: developer}, initialize_with_readme=True, **values)
     project = CiProject(forge, made["id"], made["path_with_namespace"], developer)
@@ -131,7 +132,7 @@ async def ci_project(forge: Forge, **values: Any) -> CiProject:
 
 
 async def happen(forge: Forge, job_id: int, event: Event, **values: Any) -> Any:
-    """The event happens to the job, with all that follows."""
+    """Apply the event to the job, with all its consequences."""
     async with forge.database.transaction() as transaction:
         return await transitions.advance(transaction, job_id, event, **values)
 
@@ -139,7 +140,7 @@ async def happen(forge: Forge, job_id: int, event: Event, **values: Any) -> Any:
 async def run(
     forge: Forge, job_id: int, *, runner_id: int | None = None, cancels_gracefully: bool = False
 ) -> str:
-    """Hands a pending build out, as to a runner, and gives the job's token."""
+    """Hand a pending build out, as to a runner; return the job's token."""
     token = new_token(JOB_TOKEN)
     async with forge.database.transaction() as transaction:
         row = await transitions.start_job(
@@ -176,13 +177,13 @@ PUT_INTO = """
 
 
 async def bring(forge: Forge, job_id: int, status: str) -> None:
-    """Puts the job's row into a status, whatever it takes to get there."""
+    """Set the status of the job's row, without the transitions to it."""
     async with forge.database.transaction() as transaction:
         await transaction.run(PUT_INTO, id=job_id, status=status)
 
 
 async def give_log(forge: Forge, job_id: int, size: int = 5) -> None:
-    """The job has a log of that many bytes, as far as its rows tell."""
+    """Insert the row of a log of this size; the log has no content."""
     async with forge.database.transaction() as transaction:
         await transaction.run(
             "INSERT INTO job_logs (job_id, size, updated_at) VALUES (%(id)s, %(size)s, %(now)s)",

@@ -1,4 +1,4 @@
-"""A server whose clock stands where a test sets it."""
+"""A server with a clock that tests set."""
 
 import contextlib
 import datetime
@@ -14,7 +14,7 @@ from tests.support.forge import Forge, SharedForges, running_forge
 
 @attrs.define
 class MovedClock:
-    """Stands at `now` until a test moves it."""
+    """A clock that shows `now` until a test moves it."""
 
     now: datetime.datetime = datetime.datetime(2031, 3, 31, tzinfo=datetime.UTC)
 
@@ -26,7 +26,7 @@ class MovedClock:
         return self.now.date()
 
     def move(self, **by: float) -> None:
-        """By what `timedelta` takes."""
+        """Move the clock by arguments of `timedelta`."""
         self.now += datetime.timedelta(**by)
 
 
@@ -38,13 +38,14 @@ def _install(app: Any) -> None:
 async def forge_with_clock(
     database_url: str, data_dir: Path, **settings: Any
 ) -> AsyncIterator[tuple[Forge, MovedClock]]:
-    """A server without background work, and its clock."""
+    """Yield a server without background work, and its clock."""
     async with running_forge(database_url, data_dir, _install, work=False, **settings) as forge:
         yield forge, forge.server.app[SERVICES].clock
 
 
 async def shared_forge_with_clock(shared_forge: SharedForges) -> tuple[Forge, MovedClock]:
-    """A shared server without background work, and its clock: it begins the day after the one that it shows."""
+    """Return a shared server without background work, and its clock, which begins on the day after the one that it
+    shows."""
     forge = await shared_forge(change_app=_install)
     clock = forge.server.app[SERVICES].clock
     clock.now = datetime.datetime.combine(clock.today, datetime.time(), datetime.UTC)

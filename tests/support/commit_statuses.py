@@ -1,4 +1,4 @@
-"""Short ways to commits, and to what other systems say of them."""
+"""Functions for commits and for the statuses that other systems give them."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from tests.support.merge_requests import commit
 
 
 async def a_commit(project: CiProject, branch: str = "") -> str:
-    """The SHA of a commit without a pipeline: a new one on `branch`, or on a branch of its own."""
+    """Return the SHA of a commit without a pipeline: a new one on `branch`, or on a branch of its own."""
     values = {} if branch else {"start_branch": "main"}
     return await commit(project.forge.root, {"id": project.id}, branch or new_name("outside"), **values)
 

@@ -1,8 +1,8 @@
-"""What each test costs: measured while it runs, recorded in a file, and which tests are slow because of it.
+"""The costs of tests: they are measured, recorded in a file, and decide which tests are slow.
 
 A test costs the core-seconds of this process, of its children that have ended and of the processes below it that run,
-such as PostgreSQL's; or a quarter of the seconds that it waits, where that is more. What fixtures of the whole session
-do is left out. What a fixture of a module does is divided among the tests of the module that use it.
+such as PostgreSQL's; or a quarter of the seconds that it waits, if this is more. Fixtures of the whole session do not
+count. The costs of a module's fixture are divided among the tests of the module that use it.
 """
 
 import contextlib
@@ -24,19 +24,19 @@ from tests.support.checkout import CHECKOUT
 from tests.support.watchdog import slowness
 
 RECORD = CHECKOUT / "tests" / "recorded_times.txt"
-#: Seconds of the most expensive item of a function, from which on the function is slow.
+#: Seconds of a function's most expensive item from which on the function is slow.
 SLOW = 0.25
 #: Seconds below which nothing is recorded.
 RECORDED_FROM = 0.1
 #: Core-seconds that an item may cost, on a machine of usual speed, without being recorded as slow.
 MOST = 2.0
-#: A recorded figure stays as it is while the measured one is within this share of it: measuring is not exact.
+#: A recorded figure is kept if the measured one differs by at most this share, because measurements are not exact.
 _TOLERANCE = 0.3
-#: A second in which a test only waits counts as much: another worker uses the processor meanwhile.
+#: The share of a second that counts if a test only waits in it: another worker uses the processor meanwhile.
 _WAITING = 0.25
-#: A test of so many seconds costs less than is recorded.
+#: A test with fewer seconds costs less than is recorded.
 _SHORT = 0.04
-#: How many functions are named.
+#: Maximum number of functions in a message.
 _NAMED = 10
 _CACHED = "costs"
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -50,7 +50,7 @@ Costs = dict[str, float]
 
 
 def function_of(nodeid: str) -> str:
-    """`tests/a.py::test_b` of `tests/a.py::test_b[c]`."""
+    """Return `tests/a.py::test_b` for `tests/a.py::test_b[c]`."""
     return nodeid.partition("[")[0]
 
 
@@ -61,7 +61,7 @@ def recorded(file: Path) -> Mapping[str, float]:
 
 
 def stale(costs: Mapping[str, float], root: Path) -> list[str]:
-    """The functions that are not there any more."""
+    """Return the functions that no longer exist."""
     return [function for function in costs if not _is_there(function, root)]
 
 
@@ -78,7 +78,8 @@ def _text(path: Path) -> str:
 
 
 def updated(before: Mapping[str, float], measured: Mapping[str, float]) -> Costs:
-    """What is recorded after `measured`, with two digits. Similar figures stay, and those of what did not run."""
+    """Return the figures to record after `measured`, with two digits. Similar figures are kept, and those of functions
+    that did not run."""
     after = dict(before)
     for function, seconds in measured.items():
         if seconds < RECORDED_FROM:
@@ -93,15 +94,15 @@ def write(costs: Mapping[str, float], file: Path) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--all", action="store_true", help="the slow tests too, also where none is named")
-    parser.addoption("--sample", action="store_true", help="of tests with a database, one of each folder")
-    parser.addoption("--record", action="store_true", help=f"write to {RECORD.name} what each test costs")
+    parser.addoption("--all", action="store_true", help="also run the slow tests")
+    parser.addoption("--sample", action="store_true", help="run only one test with a database of each folder")
+    parser.addoption("--record", action="store_true", help=f"write the costs of each test to {RECORD.name}")
 
 
 def configure(config: pytest.Config) -> None:
-    """Called by `pytest_configure`."""
+    """Register the option and the plug-ins; `pytest_configure` calls this."""
     if config.args_source is not pytest.Config.ArgsSource.TESTPATHS or config.option.keyword:
-        config.option.all = True  # workers are given this option, and paths in any case
+        config.option.all = True  # workers get this option, and always paths
     config.pluginmanager.register(Meter())
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Judge(config))
@@ -109,7 +110,8 @@ def configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The slow ones first, files with expensive ones before others: no worker is left alone with them at the end."""
+    """Put slow tests first, those of files with expensive ones before others, so that no worker runs them alone at the
+    end."""
     slow = [item for item in items if _recorded_cost(item) >= SLOW]
     most: dict[Path, float] = {}
     for item in slow:
@@ -127,8 +129,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def sample(items: list[pytest.Item]) -> list[pytest.Item]:
-    """What may depend on the version of Python: all that need no database, and of the others one in each folder, which
-    does the most."""
+    """Return the tests that may depend on the version of Python: all tests without a database, and the most expensive
+    one with a database of each folder."""
     with_database: dict[Path, list[pytest.Item]] = {}
     for item in items:
         if "postgres" in getattr(item, "fixturenames", ()):
@@ -143,7 +145,7 @@ def _recorded_cost(item: pytest.Item) -> float:
 
 
 def _share_of_examples(function: object) -> float:
-    """How many of the examples that hypothesis looks at now it looks at every day."""
+    """Return the everyday number of hypothesis examples as a share of the current one, at most 1."""
     if not getattr(function, "is_hypothesis_test", False):
         return 1.0
     everyday = hypothesis.settings.get_profile("everyday").max_examples
@@ -152,7 +154,7 @@ def _share_of_examples(function: object) -> float:
 
 @functools.cache
 def _prepare_hypothesis() -> None:
-    """Hypothesis makes tables of all characters for its first text, in a new checkout for a second."""
+    """Let hypothesis create the tables of characters for its first text, which takes a second in a new checkout."""
 
     @hypothesis.settings(max_examples=1, database=None)
     @hypothesis.given(hypothesis.strategies.text())
@@ -164,8 +166,8 @@ def _prepare_hypothesis() -> None:
 
 @attrs.frozen
 class Spent:
-    """Seconds since the machine's start, without those in which this thread had no processor, and core-seconds; or
-    the difference of two such."""
+    """Seconds since the machine's start, without those in which this thread waited for a processor, and core-seconds;
+    or the difference of two such values."""
 
     seconds: float
     core: float
@@ -186,19 +188,19 @@ def spent() -> Spent:
 
 
 def _in_line() -> float:
-    """Seconds in which this thread was ready, and others had the processor."""
+    """Return the seconds in which this thread was ready, but had no processor."""
     return int((_read("/proc/thread-self/schedstat") or b"0 0").split()[1]) / 1e9
 
 
 def _below(pid: str) -> Iterator[str]:
-    """The processes that it has started, and those that these have."""
+    """Yield the descendants of a process."""
     for child in _read(f"/proc/{pid}/task/{pid}/children").split():
         yield child.decode()
         yield from _below(child.decode())
 
 
 def _core_seconds(pid: str) -> float:
-    """Of the process and of its children that have ended."""
+    """Return the core-seconds of the process and of its children that have ended."""
     fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[11:15]
     return sum(map(int, fields)) / _TICK
 
@@ -206,7 +208,7 @@ def _core_seconds(pid: str) -> float:
 def _read(path: str) -> bytes:
     try:
         file = os.open(path, os.O_RDONLY)
-    except OSError:  # it has ended, or this is not Linux
+    except OSError:  # the process has ended, or this is not Linux
         return b""
     try:
         return os.read(file, 65536)
@@ -216,20 +218,20 @@ def _read(path: str) -> bytes:
         os.close(file)
 
 
-#: What was spent for later tests too, since the last test began.
+#: Costs since the last test began that are of use to later tests too.
 _shared: list[Spent] = []
 
 
 @contextlib.contextmanager
 def shared() -> Iterator[None]:
-    """What is done in this block serves later tests too, and is not a part of what this one costs."""
+    """Exclude the costs of this block from those of the current test, because later tests use its result too."""
     before = spent()
     yield
     _shared.append(spent() - before)
 
 
 class Meter:
-    """Measures each test in the process that runs it, and hands the figures over with the test's report."""
+    """A plug-in that measures each test in the process that runs it, and adds the figures to the test's report."""
 
     def __init__(self) -> None:
         self._look()
@@ -240,9 +242,9 @@ class Meter:
 
     @pytest.fixture(autouse=True)
     def what_a_test_costs(self, request: pytest.FixtureRequest) -> Iterator[None]:
-        """Fixtures of a module or the session are ready when this begins, and are removed after it has ended.
+        """Measure a test. Fixtures of a module or the session are ready before this fixture, and are removed after it.
 
-        Looking at all processes takes as long as some tests, so that it is not done for the shortest ones.
+        A look at all processes takes as long as some tests, so it is omitted for the shortest ones.
         """
         if getattr(request.function, "is_hypothesis_test", False):
             _prepare_hypothesis()
@@ -286,7 +288,7 @@ class Meter:
 
 
 class Judge:
-    """Gathers what all processes of a run have measured; keeps and judges it when the run ends."""
+    """A plug-in that collects the measurements of all processes of a run, and stores and judges them at its end."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -348,7 +350,7 @@ class Judge:
 
 
 def too_expensive(core: Mapping[str, float], before: Mapping[str, float]) -> list[str]:
-    """Says, for a failed run, which functions are not slow and cost more than they may."""
+    """Return, for a failed run, the functions that are not recorded as slow and cost more than allowed."""
     named = {function: core[function] for function in _fast(core, before) if core[function] > MOST}
     return (
         [_named(f"Not recorded as slow (scripts/test --record), and above {MOST:g} core-seconds", named)]
@@ -358,8 +360,8 @@ def too_expensive(core: Mapping[str, float], before: Mapping[str, float]) -> lis
 
 
 def become_slow(core: Mapping[str, float], before: Mapping[str, float], factor: float) -> list[str]:
-    """Says which functions will be slow once they are recorded. `factor` is the machine's `slowness`. How long they
-    wait does not count: on a busy machine all do."""
+    """Return the functions that will be slow once they are recorded. `factor` is the machine's `slowness`. Waiting
+    does not count, because on a busy machine all tests wait."""
     most = SLOW * factor * (1 + _TOLERANCE)
     named = {function: core[function] for function in _fast(core, before) if core[function] > most}
     return [_named("Has become slow (scripts/test --record)", named)] if named else []
@@ -370,8 +372,8 @@ def _fast(measured: Mapping[str, float], before: Mapping[str, float]) -> list[st
 
 
 def grown(measured: Mapping[str, float], before: Mapping[str, float], factor: float) -> list[str]:
-    """Says which functions cost more than they did, and whether all do together. A machine of another speed, which the
-    median shows, has no part in the first."""
+    """Return the functions whose costs have grown, and whether the total has. The median of all changes shows the
+    speed of the machine, which does not affect the first part."""
     common = measured.keys() & before.keys()
     speed = statistics.median([1.0, *(measured[function] / before[function] for function in common)])
     more = {function: measured[function] - before.get(function, 0) * speed for function in measured}
@@ -384,7 +386,7 @@ def grown(measured: Mapping[str, float], before: Mapping[str, float], factor: fl
 
 
 def _named(title: str, costs: Mapping[str, float], sign: str = "") -> str:
-    """The most expensive ones, each in a line."""
+    """Return the most expensive functions, each on a line."""
     first = sorted(costs, key=costs.__getitem__, reverse=True)[:_NAMED]
     rest = len(costs) - len(first)
     return "\n".join(

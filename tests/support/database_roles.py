@@ -1,4 +1,4 @@
-"""A database that one role owns and another serves."""
+"""A database with an owner and another role that serves it."""
 
 import contextlib
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tests.support.forge import new_name
 
 @attrs.frozen
 class Roles:
-    """URLs of one database: as its owner, and as the role `name`, which owns nothing."""
+    """The URLs of one database for its owner, and for the role `name`, which owns nothing."""
 
     owner: str
     name: str
@@ -30,7 +30,7 @@ def as_role(url: str) -> Iterator[psycopg2.extensions.cursor]:
 
 @contextlib.contextmanager
 def empty_database(postgres: Cluster) -> Iterator[str]:
-    """The name of a database with nothing in it, which goes at the end of the block."""
+    """Yield the name of an empty database, which is dropped at the end of the block."""
     name = new_name("empty").replace("-", "_")
     with as_role(postgres.url()) as owner:
         owner.execute(f"CREATE DATABASE {name}")
@@ -40,7 +40,7 @@ def empty_database(postgres: Cluster) -> Iterator[str]:
 
 
 def with_another_role(postgres: Cluster, owner: str) -> Roles:
-    """Makes a role that nothing has been granted to yet."""
+    """Create a role without any rights."""
     name, parts = new_name("serving").replace("-", "_"), urlsplit(owner)
     with as_role(postgres.url("postgres", "postgres")) as superuser:
         superuser.execute(f"CREATE ROLE {name} LOGIN PASSWORD %s", [parts.password])

@@ -1,4 +1,4 @@
-"""A small disk, which a test can fill."""
+"""A small disk that a test can fill."""
 
 import contextlib
 import errno
@@ -13,12 +13,12 @@ import pytest
 
 @attrs.frozen
 class Disk:
-    """A file system of its own at `path`."""
+    """A file system at `path` that contains nothing else."""
 
     path: Path
 
     def fill(self) -> None:
-        """Takes all that is free, to the last byte."""
+        """Fill the free space to the last byte."""
         with (self.path / "filler").open("ab", buffering=0) as file:
             for size in (1 << 16, 1):
                 try:
@@ -29,13 +29,13 @@ class Disk:
                         raise
 
     def empty(self) -> None:
-        """Gives it back."""
+        """Free the space again."""
         (self.path / "filler").unlink()
 
 
 @contextlib.contextmanager
 def small_disk(path: Path, megabytes: int = 16) -> Iterator[Disk]:
-    """Mounts one at `path`; skips the test of whoever may not."""
+    """Mount a small disk at `path` for the duration of the block; skip the test if mounting is not allowed."""
     if os.geteuid() != 0:
         pytest.skip("only root mounts a file system of its own to fill")
     path.mkdir()

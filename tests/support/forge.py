@@ -1,7 +1,7 @@
-"""A running API server for tests, and short ways to call it and to make what a test needs.
+"""A running API server for tests, and functions that call it and create what a test needs.
 
-Tests share one server and one database, and stay out of each other's way by making users, groups and projects of
-their own: every name here is new each time.
+Tests share one server and one database. Each test creates users, groups and projects of its own, with names that are
+new each time, so that tests do not affect each other.
 """
 
 import asyncio
@@ -42,13 +42,13 @@ _numbers = itertools.count(1)
 
 
 def new_name(prefix: str) -> str:
-    """A name that nothing else has in this process."""
+    """Return a name that is used nowhere else in this process."""
     return f"{prefix}-{next(_numbers)}"
 
 
 @attrs.frozen
 class Answer:
-    """What came back: `body` is parsed where it is JSON, text where not."""
+    """An answer; `body` is parsed if it is JSON, otherwise text."""
 
     status: int
     body: Any
@@ -57,16 +57,16 @@ class Answer:
 
 @attrs.frozen
 class Client:
-    """Calls the API with one token (None: without credentials)."""
+    """A client of the API with one token (None: without credentials)."""
 
     session: aiohttp.ClientSession
     base: str
     token: str | None = None
 
     async def request(self, method: str, path: str, *, expect: int | None = None, **options: Any) -> Answer:
-        """Ask, and assert that the answer has the expected status, if one is given.
+        """Send a request; return the answer. Assert that it has the expected status, if one is given.
 
-        `path` begins behind /api/v4; an absolute URL is taken as it is. Redirects are not followed.
+        `path` is below /api/v4; an absolute URL is used unchanged. Redirects are not followed.
         """
         headers = ({"PRIVATE-TOKEN": self.token} if self.token else {}) | options.pop("headers", {})
         url = path if path.startswith("http") else f"{self.base}/api/v4{path}"
@@ -85,7 +85,8 @@ class Client:
     async def until(
         self, path: str, condition: Callable[[Any], object] = bool, *, seconds: float = 30
     ) -> Any:
-        """Ask until the condition holds of the body: unless told otherwise, until it is not empty. Return the body."""
+        """Repeat the request until the condition is true for the body (by default, until the body is not empty).
+        Return the body."""
         async with asyncio.timeout(seconds):
             while not condition(body := (await self.get(path)).body):
                 await asyncio.sleep(0.05)
@@ -106,7 +107,7 @@ class Client:
 
 @attrs.frozen
 class Person:
-    """A user with a token of scope api."""
+    """A user with a token of the scope `api`."""
 
     id: int
     username: str
@@ -120,7 +121,7 @@ class Person:
 
 @attrs.frozen
 class Forge:
-    """A running server: `root` is its administrator's client, `anonymous` has no credentials."""
+    """A running server. `root` is its administrator's client, `anonymous` has no credentials."""
 
     server: TestServer
     settings: Settings
@@ -132,11 +133,11 @@ class Forge:
 
     @property
     def database(self) -> Database:
-        """The server's own, for what no API shows."""
+        """The server's database, for content that the API does not show."""
         return self.server.app[SERVICES].database
 
     def repository(self, project_id: int) -> Repository:
-        """Return the project's repository, to read from or to write to beside the API."""
+        """Return the project's repository, for direct access without the API."""
         return self.server.app[SERVICES][REPOSITORIES].open(project_id)
 
     def repository_path(self, project_id: int) -> Path:
@@ -150,7 +151,7 @@ class Forge:
 
     @contextlib.contextmanager
     def changed_settings(self, **settings: Any) -> Iterator[None]:
-        """Change settings for the length of the block as SIGHUP does: only those in `Settings.reloaded`."""
+        """Change settings for the duration of the block, as SIGHUP does: only those in `Settings.reloaded`."""
         fixed = settings.keys() - Settings.reloaded
         assert not fixed, f"{sorted(fixed)} are of the start: use shared_forge"
         before = {name: getattr(self.settings, name) for name in settings}
@@ -179,8 +180,8 @@ class Forge:
         skip_confirmation: bool = True,
         **profile: Any,
     ) -> Person:
-        """Make an account and a token as root does, in one transaction: by two requests it takes twice as long, and
-        nearly every test begins with it."""
+        """Create an account and a token as root does, but in one transaction. Two requests would take twice as long,
+        and nearly every test begins with this."""
         services = self.server.app[SERVICES]
         username = new_name(name)
         limit = (await current(services)).default_projects_limit
@@ -217,7 +218,8 @@ class Forge:
     async def project(
         self, owner: Person | None = None, *, members: dict[Role, Person] | None = None, **values: Any
     ) -> dict[str, Any]:
-        """A private project in its owner's namespace (root's without one), with members of the given roles."""
+        """Create a private project in its owner's namespace (root's without an owner), with members of the given
+        roles."""
         name = new_name("project")
         client = owner.api if owner else self.root
         made = await client.post("/projects", {"name": name.title(), "path": name} | values)
@@ -227,20 +229,20 @@ class Forge:
         return dict(made.body)
 
     async def member(self, source: str, source_id: int, person: Person, role: Role) -> None:
-        """`source` is groups or projects."""
+        """Add a member; `source` is `groups` or `projects`."""
         await self._made(f"/{source}/{source_id}/members", {"user_id": person.id, "access_level": int(role)})
 
     async def new_member(
         self, source_id: int, role: Role, name: str = "user", *, source: str = "projects"
     ) -> Person:
-        """A new user who has this role in the project (or group)."""
+        """Create a user who has this role in the project (or group)."""
         person = await self.user(name)
         await self.member(source, source_id, person, role)
         return person
 
     async def people(self, source_id: int, source: str = "projects") -> dict[str, Person]:
-        """One user of each role in the project (or group), by the role's name, and a `stranger` who is signed in
-        only."""
+        """Create one user for each role in the project (or group); return them by the role's name, with a `stranger`
+        who has no role."""
         found = {"stranger": await self.user("stranger")}
         for role in (Role.GUEST, Role.REPORTER, Role.DEVELOPER, Role.MAINTAINER, Role.OWNER):
             found[role.name.lower()] = person = await self.user(role.name.lower())
@@ -249,7 +251,7 @@ class Forge:
 
     @contextlib.asynccontextmanager
     async def instance_settings(self, **values: Any) -> AsyncIterator[None]:
-        """Change the instance's settings for the length of the block, which may change more of them."""
+        """Change settings of the instance for the duration of the block, which may change more of them."""
         path = "/application/settings"
         before = (await self.root.get(path)).body
         try:
@@ -266,12 +268,12 @@ class Forge:
         return dict(answer.body)
 
 
-#: One key for all servers of this process: it takes long to make one.
+#: One key for all servers of this process, because it takes long to create one.
 identity_key = functools.cache(new_key)
 
 
 def give_identity_key(database_url: str, data_dir: Path) -> None:
-    """Put `identity_key` into a database that has none."""
+    """Store `identity_key` in a database that has no key."""
     with driver.blocking_connection(database_url) as connection, connection, connection.cursor() as cursor:
         key = identity_key()
         cursor.execute(
@@ -282,7 +284,7 @@ def give_identity_key(database_url: str, data_dir: Path) -> None:
 
 
 class ForgeServer(TestServer):
-    """The server on connections of its own kind, as the process has them; not through a site."""
+    """A server with the connection class of the real process, instead of aiohttp's site."""
 
     def __init__(self, app: web.Application, settings: Settings) -> None:
         super().__init__(app)
@@ -305,9 +307,9 @@ async def running_forge(
     change_app: Callable[[Any], None] | None = None,
     **settings: Any,
 ) -> AsyncIterator[Forge]:
-    """A server on a free port over a migrated database; `settings` differ from the defaults of tests.
+    """Run a server on a free port with a migrated database; `settings` differ from the defaults of tests.
 
-    `change_app(app)` may put doubles of the outside (a clock, a resolver) in place before the server starts.
+    `change_app(app)` may install doubles (a clock, a resolver) before the server starts.
     """
     port = free_port()
     defaults: dict[str, Any] = {
@@ -336,14 +338,14 @@ async def running_forge(
 
 @attrs.define
 class SharedForges:
-    """Running servers that tests share, by their settings. Where there are `most`, the least recently used one is
-    stopped, but none that was asked for since the last `release`. Each has a database of `new_database`, and a folder
-    of `new_folder`."""
+    """Running servers that tests share, by their settings. If there are `most`, the least recently used one is
+    stopped, but none that was requested since the last `release`. Each has its own database from `new_database`, and
+    its own folder from `new_folder`."""
 
     _new_database: Callable[[], contextlib.AbstractContextManager[str]]
     _new_folder: Callable[[], Path]
     most: int = 8
-    #: The servers with what stops them, by their settings, the least recently used one first.
+    #: The servers and the functions that stop them, by their settings, the least recently used one first.
     _running: dict[str, tuple[Forge, contextlib.AsyncExitStack]] = attrs.field(init=False, factory=dict)
     _in_use: set[str] = attrs.field(init=False, factory=set)
 
@@ -367,11 +369,11 @@ class SharedForges:
             self._running[key] = forge, stack.pop_all()
 
     def release(self) -> None:
-        """Nobody uses a server any more that was asked for until now."""
+        """Allow to stop the servers that were requested until now: no test uses them any more."""
         self._in_use.clear()
 
     async def stop(self) -> None:
-        """Stop all of them."""
+        """Stop all servers."""
         self.release()
         while self._running:
             await self._stop(next(iter(self._running)))

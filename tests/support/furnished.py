@@ -1,4 +1,4 @@
-"""A project and a group in which there is one of everything that the API reads, and where each route finds it."""
+"""A project and a group with an entity of each kind that the API reads, and the paths at which routes find them."""
 
 from typing import Any
 
@@ -19,13 +19,13 @@ running: {script: 'true', needs: []}
 reviewed: {script: 'true', only: [merge_requests]}
 """
 
-#: A running job's answer would be another one each time.
+#: Without these times, the answer about a running job is the same each time.
 WITHOUT_DURATION = "UPDATE jobs SET queued_at = NULL, started_at = NULL WHERE id = %(id)s"
 
-#: An attempt between two readings would make them differ.
+#: An attempt between two requests would make their answers differ.
 NO_MORE_ATTEMPTS = "UPDATE status_check_deliveries SET next_attempt_at = '2999-01-01' WHERE check_id = %(id)s"
 
-#: Parameters of a request that name what exists, where an example would not.
+#: Parameters of requests that have to name existing entities instead of examples.
 _PARAMETERS: dict[str, dict[str, str]] = {
     "GET /projects/{id}/repository/compare": {"from": "v1", "to": "feature"},
     "GET /projects/{id}/repository/merge_base": {"refs": "v1,feature"},
@@ -36,7 +36,8 @@ _PARAMETERS: dict[str, dict[str, str]] = {
 
 @attrs.frozen
 class Furnished:
-    """`ids` are the values of path parameters; `of_root` those that stand where no project or group is named."""
+    """The project and the group. `ids` are the values of path parameters; `of_root` are the values in paths without a
+    project or group."""
 
     root: Client
     ids: dict[str, Any]
@@ -44,7 +45,7 @@ class Furnished:
     job_token: str
 
     async def read(self, route: Route, method: str = "GET", if_none_match: str | None = None) -> Answer:
-        """The answer of a route that reads, of what exists."""
+        """Send the route's request about existing entities; return the answer."""
         of_job = route.access.who == "job" or route.path.startswith("/jobs/")
         client = attrs.evolve(self.root, token=None) if of_job else self.root
         headers = {"JOB-TOKEN": self.job_token} if of_job else {}
@@ -54,7 +55,7 @@ class Furnished:
         return await client.request(method, self.path_to(route), params=parameters, headers=headers)
 
     def path_to(self, route: Route) -> str:
-        """Its path, with what exists in the place of the names."""
+        """Return the route's path with the ids of existing entities."""
         values = dict(self.ids)
         if route.access.who == "group":
             values |= {"id": self.ids["group_id"], "token_id": self.ids["group_token_id"]}
@@ -82,7 +83,7 @@ class Furnished:
 async def _jobs(
     forge: Forge, url: str, runner: Runner
 ) -> tuple[dict[str, Any], RunningJob, RunningJob, RunningJob]:
-    """A pipeline with its finished job, and of another one the finished and the running job."""
+    """Create two pipelines; return the first one, its finished job, and the other one's finished and running jobs."""
     pipeline = await _made(forge.root, f"{url}/pipeline", ref="main")
     over, last = await _artifacts(runner)
     await last.finish()
@@ -104,7 +105,7 @@ async def _merge_request(forge: Forge, url: str, check_id: int) -> dict[str, Any
 
 
 async def _release(client: Client, url: str, tag: str) -> int:
-    """With a link, whose id it is; and a protected tag."""
+    """Create a release with a link, and a protected tag; return the link's id."""
     link = {"name": "bin", "url": "http://203.0.113.7/bin", "direct_asset_path": "/bin"}
     made = await _made(client, f"{url}/releases", tag_name=tag, ref="main", assets={"links": [link]})
     await _made(client, f"{url}/protected_tags", name="main")
@@ -122,7 +123,7 @@ async def _of_merge_request(root: Client, url: str) -> dict[str, Any]:
 
 
 async def _what_starts_pipelines(root: Client, url: str) -> dict[str, int]:
-    """A schedule with a variable, and a trigger."""
+    """Create a schedule with a variable, and a trigger."""
     schedules = f"{url}/pipeline_schedules"
     schedule = await _made(root, schedules, description="x", ref="main", cron="0 4 1 1 *")
     await _made(root, f"{schedules}/{schedule['id']}/variables", key="KEY", value="value")
@@ -183,7 +184,7 @@ async def furnish(forge: Forge) -> Furnished:
 
 
 async def _commits(forge: Forge, project_id: int) -> dict[str, str]:
-    """The last one, and the same with a signature."""
+    """Return the SHA of the last commit, and of a signed copy of it."""
     main = (await forge.root.get(f"/projects/{project_id}/repository/branches/main")).body
     sha = main["commit"]["id"]
     repository = forge.server.app[SERVICES][REPOSITORIES].open(project_id)
@@ -191,7 +192,7 @@ async def _commits(forge: Forge, project_id: int) -> dict[str, str]:
 
 
 async def _outside(root: Client, url: str) -> dict[str, int]:
-    """Where the project is mirrored, and an agent."""
+    """Create a mirror and an agent."""
     target = {"url": "ssh://git@203.0.113.7/a.git", "auth_method": "ssh_public_key"}
     return {
         "mirror_id": (await _made(root, f"{url}/remote_mirrors", **target))["id"],
@@ -207,7 +208,7 @@ async def _access_tokens(root: Client, project: str, group: str) -> dict[str, in
 
 
 async def _artifacts(runner: Runner) -> tuple[RunningJob, RunningJob]:
-    """The jobs of a new pipeline: one that is over and has left artifacts, and one that runs."""
+    """Take the jobs of a new pipeline; return a finished one with artifacts, and a running one."""
     jobs = {job.payload["job_info"]["name"]: job for job in [await runner.job(), await runner.job()]}
     await jobs["finished"].log(b"hello\n")
     uploaded = await jobs["finished"].upload(archive(**{"out.txt": b"out\n"}))
@@ -217,7 +218,7 @@ async def _artifacts(runner: Runner) -> tuple[RunningJob, RunningJob]:
 
 
 async def _first(client: Client, path: str) -> int:
-    """The id of the first of a list."""
+    """Return the id of the first entry of a list."""
     return int((await client.get(path)).body[0]["id"])
 
 

@@ -1,4 +1,4 @@
-"""What is left in memory when something is over: garbage that has to be collected, and bytes that are still held."""
+"""Memory after the end of something: garbage that has to be collected, and bytes that are still held."""
 
 import contextlib
 import gc
@@ -11,7 +11,7 @@ async def garbage_of(leave: Callable[[], Awaitable[None]]) -> dict[str, int]:
     """Let clients leave; return how many objects of connections had to be collected, by kind."""
     await leave()
     gc.disable()
-    gc.freeze()  # what there is now
+    gc.freeze()  # the objects that exist now
     try:
         for _ in range(3):
             await leave()
@@ -28,7 +28,7 @@ async def garbage_of(leave: Callable[[], Awaitable[None]]) -> dict[str, int]:
 
 @contextlib.contextmanager
 def nothing_collected() -> Iterator[Callable[[], int]]:
-    """Collect no garbage during the block. Gives a question: how many bytes that were taken in it are still held."""
+    """Collect no garbage during the block. Yield a function that returns how many bytes of the block are still held."""
     gc.collect()
     gc.disable()
     tracemalloc.start()

@@ -1,4 +1,4 @@
-"""git as a user runs it, with a home of its own and no configuration of this machine."""
+"""git as users run it, with a home of its own and without this machine's configuration."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ from tests.support.forge import Forge, Person
 
 @attrs.frozen
 class Ran:
-    """How a command ended: both output streams as one text."""
+    """The result of a command, with both output streams as one text."""
 
     code: int
     output: str
@@ -20,12 +20,12 @@ class Ran:
 
 @attrs.frozen
 class Git:
-    """Runs git in `folder`."""
+    """git in `folder`."""
 
     folder: Path
 
     async def __call__(self, *arguments: str, cwd: Path | None = None, fails: bool = False) -> str:
-        """What git printed. Asserts that it succeeded (or, with `fails`, that it did not)."""
+        """Run git; return its output. Assert that it succeeds (or fails, with `fails`)."""
         ran = await self.run(*arguments, cwd=cwd)
         assert bool(ran.code) == fails, ran.output
         return ran.output
@@ -66,7 +66,7 @@ class Git:
         await self("init", "--quiet", f"--initial-branch={branch}")
 
     async def commit(self, message: str = "Change", **files: str | bytes) -> str:
-        """Writes `files` (a `/` in a name is written `__`) and commits them; the SHA."""
+        """Write `files` (with `__` for `/` in names) and commit them; return the SHA."""
         return await self.commit_files(
             {name.replace("__", "/"): text for name, text in files.items()}, message
         )
@@ -81,7 +81,7 @@ class Git:
         return await self("rev-parse", "HEAD")
 
     async def commit_file(self, clone: Path, name: str, content: str = "content\n") -> str:
-        """Commits one new file in a clone beside; the SHA."""
+        """Commit one new file in another clone; return the SHA."""
         (clone / name).write_text(content)
         await self("add", "--", name, cwd=clone)
         await self("commit", "-qm", f"Add {name}", cwd=clone)
@@ -89,7 +89,7 @@ class Git:
 
 
 def git_url(forge: Forge, path: str, person: Person | None = None, token: str | None = None) -> str:
-    """The URL of a project's repository, with credentials in it."""
+    """Return the URL of a project's repository, with credentials in it."""
     parts = urlsplit(forge.base)
     secret = token or (person.token if person else None)
     host = f"anybody:{quote(secret)}@{parts.netloc}" if secret else parts.netloc
@@ -104,7 +104,7 @@ async def push_files(
     files: dict[str, str | bytes],
     branch: str = "main",
 ) -> str:
-    """Pushes one commit with `files` to a branch of a project; the SHA."""
+    """Push one commit with `files` to a branch of a project; return the SHA."""
     git = Git(folder)
     await git.init(branch)
     sha = await git.commit_files(files)

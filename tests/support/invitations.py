@@ -1,4 +1,4 @@
-"""Inviting people to groups and projects, and looking at who has come of it."""
+"""Functions that invite people to groups and projects, and look at the results."""
 
 import datetime
 import re
@@ -14,7 +14,8 @@ RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
 def today() -> datetime.date:
-    """In UTC, as the service counts days; asked for late, because a run of tests may last beyond midnight."""
+    """Return the day in UTC, as the service counts days. Call it late, since a run of tests may last beyond
+    midnight."""
     return datetime.datetime.now(datetime.UTC).date()
 
 
@@ -23,7 +24,7 @@ def new_address() -> str:
 
 
 async def source_of(forge: Forge, kind: str, **values: Any) -> str:
-    """The path of a new group or project, which `forge.root` manages."""
+    """Return the path of a new group or project that `forge.root` manages."""
     made = await (forge.group(**values) if kind == "groups" else forge.project(**values))
     return f"/{kind}/{made['id']}"
 
@@ -33,7 +34,7 @@ async def invite(client: Client, source: str, **values: Any) -> Answer:
 
 
 async def invite_by_mail(forge: Forge, address: str, **values: Any) -> dict[str, Any]:
-    """The new project that somebody without an account was invited to."""
+    """Invite an address without an account to a new project; return the project."""
     project = await forge.project(description="<b>Tools</b> for everybody")
     answer = await invite(forge.root, f"/projects/{project['id']}", email=address, **values)
     assert answer.body == {"status": "success"}
@@ -41,7 +42,7 @@ async def invite_by_mail(forge: Forge, address: str, **values: Any) -> dict[str,
 
 
 async def page_of(forge: Forge, email: str) -> str:
-    """The path of the page that the newest invitation of that address links to."""
+    """Return the path of the page to which the newest invitation of that address links."""
     seed = await forge.database.value(
         "SELECT token_seed FROM invitations WHERE lower(email) = lower(%(email)s) ORDER BY id DESC",
         email=email,
@@ -56,12 +57,12 @@ async def invited_to(client: Client, source: str) -> list[str]:
 
 
 async def members_of(client: Client, source: str) -> dict[int, int]:
-    """Access levels of direct members by user id."""
+    """Return the access levels of direct members by user id."""
     answer = await client.get(f"{source}/members?per_page=100")
     return {member["id"]: member["access_level"] for member in answer.body}
 
 
 async def managers_of(forge: Forge, kind: str) -> tuple[str, dict[str, Person]]:
-    """A public source, and a person of each role in it."""
+    """Return the path of a new public source, and a person for each role in it."""
     source = await source_of(forge, kind, visibility="public")
     return source, await forge.people(int(source.rpartition("/")[2]), kind)

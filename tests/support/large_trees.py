@@ -1,4 +1,4 @@
-"""Repositories that are small on disk and large to walk."""
+"""Repositories that are small on disk but large to walk."""
 
 import subprocess
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.support.git_client import Git
 
 @attrs.frozen
 class Plumbing:
-    """Makes git objects of which no check-out would be possible."""
+    """Creates git objects that cannot be checked out."""
 
     git: Git
 
@@ -18,7 +18,7 @@ class Plumbing:
         return self._run(content, "hash-object", "-w", "--stdin")
 
     def tree(self, entries: dict[str, tuple[str, str]]) -> str:
-        """`entries` are mode and id by name."""
+        """Create a tree; `entries` are pairs of mode and id by name."""
         modes = {"040000": "tree", "160000": "commit"}
         lines = [f"{mode} {modes.get(mode, 'blob')} {sha}\t{name}\n" for name, (mode, sha) in entries.items()]
         return self._run("".join(lines).encode(), "mktree", "--missing")
@@ -42,7 +42,7 @@ async def plumbing(folder: Path) -> Plumbing:
 
 
 def bomb(made: Plumbing, levels: int = 10) -> str:
-    """A tree of a dozen objects in which 10 folders have 10 folders each, and so on: 10 ** `levels` files."""
+    """Create a tree of a dozen objects in which 10 folders have 10 folders each, and so on: 10 ** `levels` files."""
     blob = made.blob()
     tree = made.tree({str(n): ("100644", blob) for n in range(10)})
     for _ in range(levels - 1):

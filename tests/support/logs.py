@@ -1,4 +1,4 @@
-"""Log lines in tests: where they go, and those of one part while others of the same process write theirs too."""
+"""Log lines in tests: their output, and the lines of one part of a process whose other parts write lines too."""
 
 import contextlib
 import contextvars
@@ -15,8 +15,8 @@ from common import logs
 
 
 class Logger(structlog.PrintLogger):
-    """Writes to the standard output that the process began with, and knows whose lines they are. What a test puts in
-    the place of `sys.stdout` for a moment, to see what a command prints, is not meant for the servers beside it."""
+    """A logger that has a name and writes to the standard output with which the process began. A test may replace
+    `sys.stdout` for a moment, to read the output of a command, and lines of servers must not be written there."""
 
     def __init__(self, name: str = "") -> None:
         super().__init__(sys.__stdout__)
@@ -28,7 +28,8 @@ _listened_to = contextvars.ContextVar("_listened_to", default=False)
 
 @contextlib.contextmanager
 def lines_of_this_test() -> Iterator[list[EventDict]]:
-    """What is logged by what the block calls, and by servers that it starts; not by those that were there before."""
+    """Yield the lines that are logged by calls in the block and by servers that it starts, but not by servers that ran
+    before."""
     _listened_to.set(True)
     try:
         with capture_logs(processors=[_drop_those_of_others]) as lines:
@@ -45,8 +46,8 @@ def _drop_those_of_others(_logger: WrappedLogger, _method: str, event: EventDict
 
 @contextlib.contextmanager
 def lines_of_edges() -> Iterator[list[EventDict]]:
-    """What is logged for the length of the block, but by API servers: the one that all tests of a process share goes
-    on with what earlier tests have left it to do."""
+    """Yield the lines that are logged during the block, except those of API servers: the shared server may still do
+    work that earlier tests have caused."""
     with capture_logs(processors=[_drop_those_of_api_servers]) as lines:
         yield lines
 
@@ -59,14 +60,14 @@ def _drop_those_of_api_servers(logger: WrappedLogger, _method: str, event: Event
 
 @contextlib.contextmanager
 def log_as_written() -> Iterator[io.BytesIO]:
-    """The log of all servers as the process writes it, for the length of the block."""
+    """Yield the log of all servers for the duration of the block, as the process writes it."""
     before, root = structlog.get_config(), logging.getLogger()
     handlers, level = root.handlers[:], root.level
     written = io.BytesIO()
     logs.configure("json", stream=io.TextIOWrapper(written, write_through=True))
     structlog.configure(cache_logger_on_first_use=False)
     aiohttp_access = logging.getLogger("aiohttp.access")
-    aiohttp_access.disabled = True  # the process has none
+    aiohttp_access.disabled = True  # the process does not have it
     yield written
     aiohttp_access.disabled = False
     structlog.configure(**before)

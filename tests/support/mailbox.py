@@ -1,4 +1,4 @@
-"""A real SMTP server for tests (aiosmtpd), with STARTTLS and accounts, that keeps what it is given."""
+"""A real SMTP server for tests (aiosmtpd), with STARTTLS and accounts, that stores all messages."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ QUEUED = "SELECT count(*) FROM procrastinate_jobs WHERE task_name IN ('mail_invi
 
 @attrs.define
 class Mailbox:
-    """What has arrived. `on_data` runs before a message is acknowledged; `refuse` is answered in its place."""
+    """The messages that have arrived. `on_data` runs before a message is acknowledged; `refuse` replaces the answer."""
 
     port: int = 0
     messages: list[EmailMessage] = attrs.Factory(list)
@@ -39,7 +39,7 @@ class Mailbox:
         return [message for message in self.messages if message["To"] == address]
 
     async def arrival(self, address: str, count: int = 1) -> list[EmailMessage]:
-        """Waits until `count` messages to the address have arrived."""
+        """Wait until `count` messages to the address have arrived; return them."""
         async with asyncio.timeout(20):
             while len(self.to(address)) < count:
                 await asyncio.sleep(0.02)
@@ -73,7 +73,7 @@ class Mailbox:
 
 @contextlib.asynccontextmanager
 async def running_mailbox(folder: Path) -> AsyncIterator[Mailbox]:
-    """Listens on a free port of localhost; its certificate is `folder`/mailbox.pem."""
+    """Run a mailbox on a free port of localhost; its certificate is `folder`/mailbox.pem."""
     mailbox = Mailbox()
     certificate = folder / "mailbox.pem"
     certificate.write_bytes(b"".join(key_and_certificate()))
@@ -104,7 +104,7 @@ async def running_mailbox(folder: Path) -> AsyncIterator[Mailbox]:
 
 
 def parts_of(message: EmailMessage) -> tuple[str, str]:
-    """Its text and its HTML."""
+    """Return the text and the HTML of a message."""
     plain, html = message.get_body(("plain",)), message.get_body(("html",))
     assert plain is not None
     assert html is not None

@@ -1,4 +1,4 @@
-"""Commits, branches and merge requests as tests need them, made through the API."""
+"""Functions that create commits, branches and merge requests through the API."""
 
 import itertools
 from typing import Any
@@ -11,7 +11,7 @@ _numbers = itertools.count(1)
 async def commit(
     client: Client, project: dict[str, Any], branch: str, path: str | None = None, **values: Any
 ) -> str:
-    """A commit with one new file; `start_branch` makes the branch. The branch's SHA after it."""
+    """Commit one new file; `start_branch` creates the branch. Return the branch's new SHA."""
     number = next(_numbers)
     wanted = {"branch": branch, "commit_message": f"Change {number}", "content": f"{number}\n"} | values
     name = path or f"file-{number}.txt"
@@ -28,7 +28,7 @@ async def head_of(client: Client, project: dict[str, Any], branch: str) -> str:
 
 
 async def new_project(forge: Forge, owner: Person, **values: Any) -> dict[str, Any]:
-    """A project with one commit on `main`."""
+    """Create a project with one commit on `main`."""
     project = await forge.project(owner, **values)
     await commit(owner.api, project, "main", "README.md")
     return project
@@ -41,7 +41,7 @@ async def open_merge_request(
     target_branch: str = "main",
     **values: Any,
 ) -> dict[str, Any]:
-    """A merge request from a new branch that is one commit ahead of its target."""
+    """Create a merge request from a new branch that is one commit ahead of its target."""
     await commit(owner.api, project, source_branch, start_branch=target_branch)
     wanted = {"source_branch": source_branch, "target_branch": target_branch, "title": "Add a feature"}
     made = await owner.api.post(f"/projects/{project['id']}/merge_requests", wanted | values)

@@ -1,4 +1,4 @@
-"""A folder with what operators may name by mistake: files, keys, programs that are not what they should be."""
+"""A folder with files, keys and programs that operators may name by mistake."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from tests.support.certificates import key_and_certificate
 
 
 def furnish(place: Path) -> None:
-    """What the table needs in its folder."""
+    """Create the files that the table of mistakes needs."""
     (place / "file").write_text("a file\n")
     (place / "bytes").write_bytes(b"\xff\n")
     (place / "blank").write_text(" \n")

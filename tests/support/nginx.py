@@ -1,4 +1,4 @@
-"""The machine's nginx with the configuration that the documents have, and curl."""
+"""The machine's nginx with the configuration of the documents, and curl."""
 
 import asyncio
 import contextlib
@@ -43,12 +43,12 @@ class Answer:
 
 @attrs.frozen
 class Nginx:
-    """A running nginx, whose hosts are told apart by their names."""
+    """A running nginx with several hosts, which are chosen by name."""
 
     port: int
 
     async def get(self, host: str, path: str, *options: str) -> Answer:
-        """Ask as curl does, which speaks HTTP/2 where that is offered."""
+        """Send a request with curl, which uses HTTP/2 if it is offered."""
         process = await asyncio.create_subprocess_exec(
             "curl", "-sk", "--http2", "-i", "-m", "20", *options,
             "--resolve", f"{host}:{self.port}:127.0.0.1", f"https://{host}:{self.port}{path}",
@@ -65,7 +65,7 @@ class Nginx:
 async def nginx_before(
     folder: Path, *, api_port: int | None = None, edge_port: int | None = None
 ) -> AsyncIterator[Nginx]:
-    """nginx as the documents configure it, but for ports and the places of certificates."""
+    """Run nginx with the documents' configuration, except for ports and paths of certificates."""
     key, certificate = key_and_certificate()
     (folder / "key").write_bytes(key)
     (folder / "crt").write_bytes(certificate)

@@ -1,4 +1,5 @@
-"""What the service of the tests' own process sends to other machines is lost on the way, whatever network is there."""
+"""A block of all connections from the tests' own process to other machines, so that tests do not depend on the
+network."""
 
 import asyncio
 import ipaddress
@@ -18,8 +19,8 @@ async def _connect_here(addr_infos: Any, **options: Any) -> socket.socket:
 
 
 def _is_elsewhere(host: str) -> bool:
-    """Whether it is an address of the internet or of those for examples (RFC 5737), which networks answer in ways of
-    their own: some refuse, some answer every request with a page."""
+    """Return whether the address is on the internet or reserved for examples (RFC 5737). Networks answer such
+    addresses differently: some refuse, some answer every request with a page."""
     address = ipaddress.ip_address(host)
     return not (address.is_loopback or address.is_unspecified)
 

@@ -1,4 +1,4 @@
-"""A server whose way to the database, and whose database, a test can take away."""
+"""A server whose connections to the database a test can break."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -12,19 +12,20 @@ from scripts.faults.surroundings import Proxy
 from tests.support.forge import Forge, running_forge
 from tests.support.ports import free_port
 
-#: What no PostgreSQL says.
+#: Bytes that PostgreSQL never sends.
 GARBAGE = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"
 
 
 @attrs.frozen
 class Way:
-    """To the database through a proxy."""
+    """The connection to the database through a proxy."""
 
     proxy: Proxy
     url: str
 
     def take(self, how: str) -> None:
-        """`how`: connections are refused, cut in the middle of statements, answered with garbage, or never."""
+        """Break connections. `how`: they are refused, cut in the middle of statements, answered with garbage, or never
+        answered."""
         self.proxy.refusing = how == "refused"
         self.proxy.cutting = how == "cut"
         self.proxy.instead = GARBAGE if how == "garbage" else b""
@@ -39,7 +40,7 @@ class Way:
 
 @contextlib.asynccontextmanager
 async def way_to(database_url: str) -> AsyncIterator[Way]:
-    """`database_url` is of a server on a Unix socket."""
+    """Run a proxy for the server on a Unix socket at `database_url`."""
     parts = urlsplit(database_url)
     socket = f"{parse_qs(parts.query)['host'][0]}/.s.PGSQL.5432"
     port = free_port()
@@ -52,7 +53,7 @@ async def way_to(database_url: str) -> AsyncIterator[Way]:
 async def forge_on_the_way(
     database_url: str, data_dir: Path, **settings: Any
 ) -> AsyncIterator[tuple[Forge, Way]]:
-    """A server that gives its database up within seconds."""
+    """Run a server that gives up waiting for its database within seconds."""
     quick = {"database_connect_timeout": 1.0, "database_statement_timeout": 1.0, "database_pool": 3}
     async with way_to(database_url) as way, running_forge(way.url, data_dir, **quick | settings) as forge:
         try:

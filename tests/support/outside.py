@@ -1,7 +1,7 @@
-"""What looks at the API's description from outside, in an environment of its own.
+"""Tools that examine the API's description from outside, in an environment of their own.
 
-It is made by the first test that needs it, of the extra `openapi` of pyproject.toml, beside the environment that
-`scripts/test` has made. Where that is another one, FORGELET_OPENAPI_PYTHON names its Python, or the tests are skipped.
+The first test that needs the environment creates it from the extra `openapi` of pyproject.toml, beside the environment
+of `scripts/test`. In any other environment, FORGELET_OPENAPI_PYTHON has to name its Python, or the tests are skipped.
 """
 
 import fcntl
@@ -18,15 +18,15 @@ import pytest
 
 from tests.support.checkout import CHECKOUT
 
-#: Of tests that need it: the first one has to wait for the installation.
+#: For tests that need the environment: the first one has to wait for the installation.
 INSTALLS = pytest.mark.timeout(900)
-#: Clients that have been generated, by the digest of the description; beside the environment that makes them.
+#: Number of generated clients that are kept, by the digest of the description, beside the environment.
 _KEPT = 3
 
 
 @functools.cache
 def outside_python() -> str:
-    """The Python of that environment. Skips the test where there is none."""
+    """Return the Python of that environment. Skip the test if there is none."""
     python = os.environ.get("FORGELET_OPENAPI_PYTHON") or _made_beside()
     if not os.access(python, os.X_OK):
         pytest.skip("needs the environment of the extra `openapi`: run scripts/test")
@@ -34,8 +34,8 @@ def outside_python() -> str:
 
 
 def _made_beside() -> str:
-    """The Python of the environment beside ours, which is made unless it is there. Raises `CalledProcessError` where
-    that fails."""
+    """Return the Python of the environment beside ours, which is created if it does not exist. Return an empty text if
+    ours is not in .venv. Raise `CalledProcessError` if the creation fails."""
     environments = CHECKOUT / ".venv"
     if Path(sys.prefix).parent != environments:
         return ""
@@ -50,15 +50,15 @@ def _made_beside() -> str:
 
 
 def run_outside(*arguments: str, **options: str) -> "subprocess.CompletedProcess[str]":
-    """`arguments` given to that Python; `options` are variables of its environment."""
+    """Run that Python with `arguments`; `options` are variables of its environment."""
     environment = {"PATH": os.environ["PATH"], **options}
     command = [outside_python(), "-P", *arguments]
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
 
 
 def generated_client(description: bytes) -> tuple[Path, str]:
-    """The folder that holds the package `generated`, a client made of the description by openapi-python-client, and
-    what was said while it was made. Made once for each description."""
+    """Return the folder of the package `generated`, a client that openapi-python-client has generated from the
+    description, and the output of the generation. It is generated once for each description."""
     digest = hashlib.sha256(description).hexdigest()[:16]
     folder = Path(outside_python()).parents[1] / "generated" / digest
     if not folder.exists():
@@ -79,7 +79,7 @@ def _generate(description: bytes, folder: Path) -> None:
     (made / "said").write_text(done.stdout + done.stderr)
     try:
         made.rename(folder)
-    except OSError:  # another worker was faster
+    except OSError:  # another worker has generated it meanwhile
         shutil.rmtree(made)
     older = sorted(folder.parent.glob("[0-9a-f]*"), key=lambda one: one.stat().st_mtime)
     for one in older[:-_KEPT]:

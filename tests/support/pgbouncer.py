@@ -1,4 +1,4 @@
-"""A PgBouncer of our own in transaction mode, where it is installed (Debian: apt-get install pgbouncer)."""
+"""A PgBouncer of our own in transaction mode, if it is installed (Debian: apt-get install pgbouncer)."""
 
 import contextlib
 import os
@@ -18,13 +18,14 @@ READY_SECONDS = 60.0
 
 
 def program() -> str | None:
-    """Where it is; Debian keeps it among what administrators run."""
+    """Return the path of the program, or None. Debian installs it where administrators' programs are."""
     return shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 
 
 def command(folder: Path, database_url: str, port: int, **settings: object) -> list[str]:
-    """What starts it on that port of loopback, before the PostgreSQL on a Unix socket at `database_url`, for the role
-    named there. As root it runs as PostgreSQL's account: nobody else may enter the folder of the socket."""
+    """Return the command that runs PgBouncer on that port of loopback, for the role and the PostgreSQL on a Unix
+    socket at `database_url`. As root, it runs as PostgreSQL's account, because only that account may enter the
+    socket's folder."""
     parts = urlsplit(database_url)
     sockets = Path(parse_qs(parts.query)["host"][0])
     users, configuration = folder / "users.txt", folder / "pgbouncer.ini"
@@ -49,14 +50,14 @@ def command(folder: Path, database_url: str, port: int, **settings: object) -> l
 
 
 def through(database_url: str, port: int) -> str:
-    """The URL by which clients come to it."""
+    """Return the URL with which clients connect to PgBouncer."""
     parts = urlsplit(database_url)
     return parts._replace(netloc=f"{parts.username}:{parts.password}@127.0.0.1:{port}", query="").geturl()
 
 
 @contextlib.contextmanager
 def running(database_url: str, **settings: object) -> Iterator[str]:
-    """The URL through one that accepts connections; `settings` are PgBouncer's."""
+    """Run PgBouncer with these settings; yield the URL through it when it accepts connections."""
     port = free_port()
     root = embedded_postgres.temporary_root()
     with tempfile.TemporaryDirectory(prefix="forgelet-pgbouncer-", dir=root) as folder:

@@ -1,4 +1,4 @@
-"""What PostgreSQL reads to run a statement, and transactions that leave no trace."""
+"""The rows that PostgreSQL reads for a statement, and transactions that leave no trace."""
 
 import contextlib
 from collections.abc import AsyncIterator, Iterator
@@ -16,7 +16,7 @@ class _Undone(Exception):
 
 @contextlib.asynccontextmanager
 async def undone(database: Database) -> AsyncIterator[Transaction]:
-    """A transaction that is taken back at the end of the block."""
+    """Yield a transaction that is rolled back at the end of the block."""
     with contextlib.suppress(_Undone):
         async with database.transaction() as transaction:
             yield transaction
@@ -25,7 +25,7 @@ async def undone(database: Database) -> AsyncIterator[Transaction]:
 
 @contextlib.asynccontextmanager
 async def loaded(url: str, statements: str, **parameters: Any) -> AsyncIterator[Database]:
-    """A database with many rows, which are read whole only where there is no index."""
+    """Yield a database with many rows, whose tables are read sequentially only if there is no index."""
     base_url = "http://forge.example.org"
     async with database.connect(url, base_url=base_url, size=1, statement_timeout=600) as connected:
         async with connected.transaction() as transaction:
@@ -36,7 +36,7 @@ async def loaded(url: str, statements: str, **parameters: Any) -> AsyncIterator[
 
 
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """A node of a plan and all below it."""
+    """Yield a node of a plan and all nodes below it."""
     yield plan
     for child in plan.get("Plans", ()):
         yield from nodes(child)
@@ -52,7 +52,7 @@ async def scans(
 
 
 def rows_read(found: list[dict[str, Any]]) -> int:
-    """How many rows these nodes have looked at."""
+    """Return the number of rows that these nodes have read."""
     return sum(
         round((node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"])
         for node in found

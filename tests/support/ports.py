@@ -3,12 +3,12 @@
 import random
 import socket
 
-#: Below the ports that systems give to outgoing connections, one of which may take a free port at any time.
+#: Below the ports of outgoing connections, which may take a free port at any time.
 _RANGE = range(10_000, 32_000)
 
 
 def free_port() -> int:
-    """One that nobody listens on, and that no outgoing connection will take."""
+    """Return a port on which nothing listens, and that no outgoing connection will take."""
     choice = random.SystemRandom()
     while True:
         port = choice.choice(_RANGE)
@@ -21,6 +21,6 @@ def free_port() -> int:
 
 
 def is_listened_on(port: int) -> bool:
-    """Whether a port of loopback takes connections."""
+    """Return whether a port of loopback accepts connections."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0

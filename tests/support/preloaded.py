@@ -1,7 +1,7 @@
-"""Programs of ours, each run in a process of its own that has what they import already: a table of runs takes no time.
+"""Our programs, each run in a new process in which their imports are done already, so that many runs take little time.
 
-As a script: reads one JSON object a line, `{"module", "arguments", "environment", "folder", "unprivileged"}`, runs
-`python -m <module>` in a fork, and writes `{"status", "output", "errors"}`.
+As a script, read one JSON object per line, `{"module", "arguments", "environment", "folder", "unprivileged"}`, run
+`python -m <module>` in a fork, and write `{"status", "output", "errors"}`.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ _SECONDS = 60
 
 @attrs.frozen
 class Ended:
-    """How a program ended."""
+    """The result of a program."""
 
     status: int
     output: str
@@ -36,7 +36,7 @@ class Ended:
 
 
 class Programs:
-    """Runs of the modules that were loaded."""
+    """Runs of the loaded modules."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
@@ -50,7 +50,7 @@ class Programs:
         folder: Path,
         unprivileged: bool = False,
     ) -> Ended:
-        """Waits for the program's end; `unprivileged` runs it as nobody where we are root."""
+        """Run the module and wait for its end. `unprivileged` runs it as the account nobody if we are root."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         asked = {
@@ -66,7 +66,7 @@ class Programs:
 
 @contextlib.contextmanager
 def preloaded(*modules: str) -> Iterator[Programs]:
-    """Programs whose imports are done once, here."""
+    """Import the modules once in another process; yield the object that runs them."""
     with subprocess.Popen(
         [sys.executable, "-P", __file__, *modules],
         env={**os.environ, "PYTHONPATH": str(_CHECKOUT)},
@@ -91,7 +91,7 @@ def _run(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _become(asked: dict[str, Any], output: int, errors: int) -> None:
-    signal.alarm(_SECONDS)  # a program that works after all ends too
+    signal.alarm(_SECONDS)  # ends a program that works although it should fail
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(output, 1)
     os.dup2(errors, 2)
@@ -103,7 +103,7 @@ def _become(asked: dict[str, Any], output: int, errors: int) -> None:
         os.setuid(_NOBODY)
     sys.argv[1:] = asked["arguments"]
     for name in (asked["module"], f"{asked['module']}.__main__"):
-        sys.modules.pop(name, None)  # what is run is imported once more
+        sys.modules.pop(name, None)  # the module that runs is imported again
     status: Any = 0
     try:
         runpy.run_module(asked["module"], run_name="__main__", alter_sys=True)
@@ -121,10 +121,10 @@ def _become(asked: dict[str, Any], output: int, errors: int) -> None:
 
 
 if __name__ == "__main__":
-    # The codec is for the names of hosts; the account of some runs cannot read it any more.
+    # Names of hosts need this codec; the account of some runs cannot read it later.
     for module in (*sys.argv[1:], "encodings.idna"):
         importlib.import_module(module)
-    gc.freeze()  # the collector of a run would copy all pages of what is loaded
+    gc.freeze()  # otherwise the collector of a run would copy all pages of the loaded modules
     for line in sys.stdin:
         sys.stdout.write(f"{json.dumps(_run(json.loads(line)))}\n")
         sys.stdout.flush()

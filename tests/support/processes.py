@@ -1,10 +1,10 @@
-"""Processes of this machine as /proc shows them."""
+"""Processes of this machine, read from /proc."""
 
 from pathlib import Path
 
 
 def runs(pid: int) -> bool:
-    """Whether the process is there, and more than an entry in the table that nobody has collected."""
+    """Return whether the process runs and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
     except OSError:

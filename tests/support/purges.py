@@ -1,4 +1,4 @@
-"""What an edge is told, in the place of the edge."""
+"""A stand-in for an edge that records the purges of a service."""
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -16,12 +16,12 @@ TOKEN = "purge-token-of-the-tests"
 
 @attrs.define
 class Told:
-    """The surrogate keys that the service has told of since it was last asked."""
+    """The surrogate keys of which the service has notified the edge since the last call of `by`."""
 
     keys: set[str] = attrs.field(factory=set)
 
     async def by(self, change: Awaitable[Answer]) -> set[str]:
-        """Those of one change, which succeeds; it is answered only when edges know."""
+        """Return the keys of one change, which has to succeed; it is answered only after edges are notified."""
         self.keys.clear()
         answer = await change
         assert answer.status < 300, answer
@@ -32,7 +32,7 @@ class Told:
 async def forge_with_edge(
     new_database: Callable[[], str], data_dir: Path, **settings: Any
 ) -> AsyncIterator[tuple[Forge, Told]]:
-    """A server that tells one edge. It does no work in the background, which would tell the same a second time, at any
+    """Run a server that notifies one edge. It has no background work, which would notify the edge again at some
     moment."""
     told = Told()
 

@@ -1,4 +1,4 @@
-"""A push made of bytes, which a test sends as slowly as it likes."""
+"""A push as bytes, which a test can send as slowly as it needs."""
 
 import base64
 import hashlib
@@ -23,14 +23,14 @@ def packet(line: bytes) -> bytes:
 
 
 def commands(*updates: tuple[str, str, str]) -> bytes:
-    """The head of a push that moves refs: (old, new, ref)."""
+    """Return the head of a push that moves refs: (old, new, ref)."""
     lines = [f"{old} {new} {ref}".encode() for old, new, ref in updates]
     lines[0] += b"\0report-status side-band-64k"
     return b"".join(map(packet, lines)) + b"0000"
 
 
 async def pack_of(git: Git, revision: str) -> bytes:
-    """All objects of a history, as `git push` sends them."""
+    """Return all objects of a history, as `git push` sends them."""
     bundle = git.folder / "all.bundle"
     await git("bundle", "create", "--quiet", str(bundle), revision)
     return bundle.read_bytes().partition(b"\n\n")[2]
@@ -38,7 +38,7 @@ async def pack_of(git: Git, revision: str) -> bytes:
 
 @attrs.frozen
 class Told:
-    """What git's answer says: to the user, and of each ref."""
+    """git's answer: the messages to the user and the results of the refs."""
 
     status: int
     text: str
@@ -47,12 +47,12 @@ class Told:
 async def send_push(
     forge: Forge, path: str, person: Person | None, body: bytes | AsyncIterator[bytes], token: str = ""
 ) -> Told:
-    """POSTs to /git-receive-pack."""
+    """Send a POST to /git-receive-pack."""
     return await post(forge, path, person, "git-receive-pack", body, token)
 
 
 def credentials(token: str) -> str:
-    """The header as git sends it."""
+    """Return the value of the Authorization header, as git sends it."""
     return "Basic " + base64.b64encode(f"x:{token}".encode()).decode()
 
 
@@ -75,7 +75,7 @@ async def post(
 
 
 def processes(repository: Path) -> Sequence[Path]:
-    """Folders in /proc of the gits that are running for a repository."""
+    """Return the folders in /proc of the git processes that run for a repository."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -96,8 +96,8 @@ async def until_no_git_runs(repository: Path) -> None:
 
 
 def growing_pack(sizes: Sequence[int]) -> bytes:
-    """A pack of one blob and of deltas upon each other: few bytes that mean objects of these sizes, each at least as
-    large as the one before."""
+    """Return a pack of one blob and of deltas on top of each other: few bytes for objects of these sizes, each of
+    which is at least as large as the one before."""
     entries = [_entry(3, sizes[0], b"", bytes(sizes[0]))]
     for base, size in pairwise(sizes):
         delta = _varint(base) + _varint(size) + b"".join(_copies(base, size))
@@ -116,7 +116,7 @@ def _entry(kind: int, size: int, base: bytes, content: bytes) -> bytes:
 
 
 def _copies(base: int, size: int) -> Iterator[bytes]:
-    """Delta instructions that copy the base's beginning until there are `size` bytes."""
+    """Yield delta instructions that copy the base's beginning until there are `size` bytes."""
     while size:
         length = min(base, size, 0xFFFFFF)
         yield bytes([0xF0]) + length.to_bytes(3, "little")
@@ -132,7 +132,7 @@ def _varint(number: int) -> bytes:
 
 
 def _varint_back(offset: int) -> bytes:
-    """gitformat-pack(5): the offset of a delta's base, before it."""
+    """Return the offset of a delta's base, which lies before it, as in gitformat-pack(5)."""
     out = [offset & 0x7F]
     while offset := offset >> 7:
         offset -= 1

@@ -1,4 +1,4 @@
-"""Requests that write, stopped exactly between the moment that they are judged and the moment that they act."""
+"""Writing requests that are stopped exactly between the check of rights and the action."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ from tests.support.forge import Forge
 
 TIMEOUT = 20.0
 
-#: What the example of a request lacks to be one that would be done; `{names}` stand for what is furnished.
+#: Values that a request needs in addition to its example, so that it would succeed; `{names}` stand for existing ids.
 _FILE = {"branch": "main", "commit_message": "Change", "content": "x"}
 BODIES: dict[str, dict[str, Any]] = {
     "POST /users": {"email": "races@example.org", "username": "races"},
@@ -48,7 +48,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "POST /projects/{id}/job_token_scope/groups_allowlist": {"target_group_id": "{group_id}"},
     "PUT /application/settings": {"default_projects_limit": 7},
 }
-#: What else stands in the path of some.
+#: Other values in the paths of some requests.
 PATHS = {
     "POST /projects/{id}/pipeline_schedules/{pipeline_schedule_id}/take_ownership": {
         "pipeline_schedule_id": "{schedule_of_root_id}"
@@ -60,7 +60,7 @@ PATHS = {
 
 
 class Stop:
-    """Where requests wait; it opens once for all."""
+    """A point at which requests wait; it opens once for all."""
 
     def __init__(self) -> None:
         self.arrived = 0
@@ -74,7 +74,7 @@ class Stop:
         await self._open.wait()
 
     async def until(self, count: int, answers: list[asyncio.Task[Any]] | None = None) -> None:
-        """Until so many requests wait, or have been answered without getting here."""
+        """Wait until this many requests wait, or have been answered without arriving here."""
         async with asyncio.timeout(TIMEOUT):
             while self.arrived + sum(answer.done() for answer in answers or []) < count:
                 with contextlib.suppress(TimeoutError):
@@ -87,7 +87,7 @@ class Stop:
 
 @contextlib.contextmanager
 def stopped_before_acting(forge: Forge, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stop]:
-    """Requests of this server wait when they have been judged, before their transaction begins."""
+    """Stop requests of this server after their rights are checked, before their transaction begins."""
     stop, opening_with = Stop(), forge.database.opening_with
 
     def stopping(opening: Opening) -> Database:
@@ -111,7 +111,7 @@ def stopped_before_acting(forge: Forge, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 @contextlib.contextmanager
 def stopped_while_acting(forge: Forge, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stop]:
-    """Likewise, when their transaction has made sure of what they were judged on."""
+    """Stop requests of this server after their transaction has checked again that their rights still hold."""
     stop, opening_with = Stop(), forge.database.opening_with
 
     def stopping(opening: Opening) -> Database:

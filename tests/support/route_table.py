@@ -1,4 +1,4 @@
-"""The API's routes as declared, and requests that fit each of them, made from its parameter class."""
+"""The API's declared routes, and requests for each of them, made from its parameter class."""
 
 import datetime
 import enum
@@ -20,17 +20,17 @@ ROUTES: list[Route] = [route for routes in API for route in routes.routes]
 
 
 def name_of(route: Route) -> str:
-    """`GET /projects/{id}`, for tables and test ids."""
+    """Return `GET /projects/{id}`, for tables and test ids."""
     return f"{route.method} {route.path}"
 
 
 def in_parts(routes: Sequence[Route], count: int) -> pytest.MarkDecorator:
-    """Run the test with each of `count` equal parts of the `routes`: each costs little enough for every day."""
+    """Run the test with each of `count` equal parts of the `routes`, each of which is cheap enough for every day."""
     names = [f"part {number} of {count}" for number in range(1, count + 1)]
     return pytest.mark.parametrize("routes", [routes[start::count] for start in range(count)], ids=names)
 
 
-#: What handlers need that their parameter class cannot say: one of several parameters.
+#: Parameters that handlers need but their parameter class cannot require, such as one of several.
 _ONE_OF: dict[str, dict[str, Any]] = {
     "POST /projects": {"path": "example"},
     "POST /users": {"force_random_password": True},
@@ -46,7 +46,7 @@ _ONE_OF: dict[str, dict[str, Any]] = {
 
 
 def required(route: Route) -> dict[str, Any]:
-    """Values that fit the parameters which the route's request needs, those of its path left out."""
+    """Return values for the parameters that the route's request requires, except those of its path."""
     return _required_by_class(route) | _ONE_OF.get(name_of(route), {})
 
 
@@ -62,7 +62,7 @@ def _required_by_class(route: Route) -> dict[str, Any]:
 
 
 def example(wanted: Any) -> Any:
-    """A value that a parameter of that type accepts, as JSON has it."""
+    """Return a JSON value that a parameter of that type accepts."""
     origin, arguments = typing.get_origin(wanted), typing.get_args(wanted)
     if origin in (typing.Union, types.UnionType):
         return example(next(arm for arm in arguments if arm not in (type(None), Unset)))
@@ -96,7 +96,7 @@ _EXAMPLES: Mapping[Any, Any] = {
 
 
 def path_of(route: Route, values: Mapping[str, object], other: object = 1) -> str:
-    """The route's path with `values`, or `other`, in the place of its parameters, percent-encoded."""
+    """Return the route's path with `values`, or `other`, for its parameters, percent-encoded."""
     return re.sub(
         r"{(\w+)(?::[^{}]*(?:{[^{}]*})?[^{}]*)?}",
         lambda match: quote(str(values.get(match[1], other)), safe=""),

@@ -1,4 +1,4 @@
-"""A runner as the server meets it: the calls that runner programs make, without a program that runs anything."""
+"""A runner as the server sees it: the requests that runner programs send, without running anything."""
 
 import io
 import zlib
@@ -24,7 +24,7 @@ INFO = {
 
 @attrs.frozen
 class RunningJob:
-    """A job in this runner's hands."""
+    """A job that this runner holds."""
 
     client: Client
     payload: dict[str, Any]
@@ -52,7 +52,7 @@ class RunningJob:
         )
 
     async def log(self, text: bytes) -> None:
-        """A whole log in one piece."""
+        """Send a whole log in one piece."""
         answer = await self.append(text, 0)
         assert answer.status == 202, answer
 
@@ -64,7 +64,7 @@ class RunningJob:
         assert answer.status == 200, answer
 
     async def upload(self, content: bytes, name: str = "artifacts.zip", **fields: str) -> Answer:
-        """As the official runner does: what is said of the file is in the query."""
+        """Upload a file as the official runner does, with its properties in the query."""
         form = aiohttp.FormData()
         form.add_field("file", io.BytesIO(content), filename=name)
         query = "&".join(f"{key}={value.replace(' ', '%20')}" for key, value in fields.items())
@@ -86,14 +86,14 @@ class Runner:
         return await self.forge.anonymous.post("/jobs/request", body)
 
     async def job(self, **values: Any) -> RunningJob:
-        """A job that is waiting."""
+        """Take a waiting job."""
         answer = await self.poll(**values)
         assert answer.status == 201, answer
         return RunningJob(self.forge.anonymous, answer.body)
 
 
 async def a_runner(forge: Forge, **values: Any) -> Runner:
-    """`project_id`, `group_id`, or neither for a runner of the instance."""
+    """Create a runner; without `project_id` or `group_id`, it is a runner of the instance."""
     kind = (
         "project_type"
         if "project_id" in values
@@ -114,12 +114,13 @@ async def until_waiting(forge: Forge, *runners: Runner, requests: int | None = N
 
 
 def checksum(text: bytes) -> dict[str, Any]:
-    """What a runner says of the log it has sent."""
+    """Return the values that a runner sends about its complete log."""
     return {"checksum": f"crc32:{zlib.crc32(text):08x}", "bytesize": len(text)}
 
 
 async def running_job(root: Client, project_id: int, config: str) -> RunningJob:
-    """The job of a project's first pipeline, in the hands of a runner of that project. `root` may be of any server."""
+    """Return the job of a project's first pipeline, which a runner of that project has taken. `root` may be of any
+    server."""
     files = f"/projects/{project_id}/repository/files/%2Egitlab-ci%2Eyml"
     body = {"branch": "main", "content": config, "commit_message": "Begin [ci skip]"}
     assert (await root.post(files, body)).status == 201

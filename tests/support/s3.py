@@ -1,4 +1,4 @@
-"""As much of S3 as the API server needs, with the ways in which it fails."""
+"""The part of S3 that the API server needs, and the ways in which S3 fails."""
 
 import asyncio
 import contextlib
@@ -25,12 +25,13 @@ _DATE = "Fri, 01 Jan 2027 00:00:00 GMT"
 
 @attrs.define
 class Bucket:
-    """Objects by key. All requests fail as `failure` says; answers with an object break off after `cut_after` bytes."""
+    """Objects by key. All requests fail in the way of `failure`; answers with an object are cut after `cut_after`
+    bytes."""
 
     failure: str | None = None
     cut_after: int | None = None
     modified: str = "2027-01-01T00:00:00.000Z"
-    #: When objects outside of `projects` were.
+    #: The time of objects outside of `projects`.
     new: str = "2027-01-01T00:00:00.000Z"
     objects: dict[str, bytes] = attrs.field(factory=dict)
     parts: dict[str, dict[int, bytes]] = attrs.field(factory=dict)
@@ -48,7 +49,7 @@ class Bucket:
             return await self._put(request, key)
         if request.method == "POST":
             return await self._post(request, key)
-        if request.method == "DELETE":  # of an upload: objects are deleted by POST
+        if request.method == "DELETE":  # aborts an upload: objects are deleted by POST
             self.parts.pop(request.query.get("uploadId", ""), None)
             return web.Response(status=204)
         if "list-type" in request.query:
@@ -112,7 +113,7 @@ class Bucket:
 
 @contextlib.asynccontextmanager
 async def serving_bucket(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Bucket, TestServer]]:
-    """A bucket that `s3://bucket` means in this process, for stores that are opened from now on."""
+    """Run a bucket that is `s3://bucket` in this process, for stores that are opened from now on."""
     bucket, app = Bucket(), web.Application(client_max_size=2**30)
     app.router.add_route("*", "/{path:.*}", bucket.handle)
     async with TestServer(app) as server:
@@ -121,7 +122,7 @@ async def serving_bucket(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple
 
 
 def at(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
-    """Has stores that are opened from now on look for S3 there."""
+    """Let stores that are opened from now on use S3 at this address."""
     for name in ("AWS_ALLOW_HTTP", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3"):
         monkeypatch.delenv(name, raising=False)
     for name, value in {

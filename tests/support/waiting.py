@@ -1,5 +1,5 @@
-"""Waiting for a statement that waits, or for what can only be looked at: how tests put one thing exactly between two
-others."""
+"""Functions that wait for a blocked statement or for a condition, so that a test can put one action exactly between
+two others."""
 
 import asyncio
 import inspect
@@ -14,14 +14,14 @@ WAITERS = """
 
 
 async def until_somebody_waits(database: Executor, *, count: int = 1, seconds: float = 20) -> None:
-    """Until so many statements in this database wait for locks that somebody else holds."""
+    """Wait until this many statements in this database wait for locks."""
     async with asyncio.timeout(seconds):
         while await database.value(WAITERS) < count:
             await asyncio.sleep(0.01)
 
 
 async def until(condition: Callable[[], Any], seconds: float = 30) -> Any:
-    """Until something has come true that nobody tells of, and what the condition, which may be awaited, says then."""
+    """Wait until the condition, which may be awaitable, is true; return its value. It is checked repeatedly."""
     async with asyncio.timeout(seconds):
         while not (found := (await said) if inspect.isawaitable(said := condition()) else said):
             await asyncio.sleep(0.01)
@@ -29,7 +29,7 @@ async def until(condition: Callable[[], Any], seconds: float = 30) -> Any:
 
 
 async def seconds_of(work: Callable[[], Awaitable[object]]) -> float:
-    """How long it takes."""
+    """Return the seconds that the work takes."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     await work()

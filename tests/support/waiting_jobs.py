@@ -1,4 +1,4 @@
-"""Jobs that wait, and runners that may take them, written as rows."""
+"""Statements that insert waiting jobs, and runners that may take them."""
 
 NAMESPACES = """
     INSERT INTO namespaces (id, kind, lineage, name, path, full_path, full_name, visibility)

@@ -1,9 +1,9 @@
-"""Who holds the event loop: whatever the service computes there keeps everybody else waiting.
+"""A watchdog of the event loop: while the service computes on it, all other requests have to wait.
 
-Each callback of the loop is measured in the processor's time of its thread, which a busy machine does not lengthen,
-and without what Python's garbage collector took of it. A thread looks meanwhile at what runs for long. A callback that
-took too long counts where the service's own code was at work in it; what a test computes on the same loop does not, nor
-do starting, stopping and first imports.
+Each callback of the loop is measured in processor time of its thread, which does not depend on the load of the
+machine, without the time of Python's garbage collector. Meanwhile a thread looks at callbacks that run for long. A
+callback that took too long counts if the service's own code ran in it. Code of a test on the same loop does not count,
+nor do start, stop and first imports.
 """
 
 import asyncio
@@ -22,22 +22,22 @@ import attrs
 
 ROOT = str(Path(__file__).parents[2]) + "/"
 _SERVICE = ("api_server/", "storage_edge/", "common/")
-#: Seconds between two looks. What is seen in two of them in a row is noted.
+#: Seconds between two looks. A callback that is seen in two consecutive looks is noted.
 _INTERVAL = 0.015
 
 #: Seconds of the processor in which a machine of usual speed counts to a million.
 _USUAL = 0.04
-#: As `faulthandler` writes a frame.
+#: A frame in the format of `faulthandler`.
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 
 Stack = tuple[str, ...]
-#: What the loop calls for each callback.
+#: The function that the loop calls for each callback.
 Run = Callable[[asyncio.Handle], None]
 
 
 @attrs.frozen
 class Held:
-    """A callback that took `seconds` of the processor's time, and one stack that was seen in it, outermost first."""
+    """A callback that took `seconds` of processor time, and one stack that was seen in it, outermost first."""
 
     seconds: float
     stack: Stack
@@ -47,7 +47,7 @@ class Held:
 
 
 def is_service(stack: Stack) -> bool:
-    """Whether the service's own code was at work, and not on behalf of a test that called it directly."""
+    """Return whether the service's own code ran, unless a test called it directly."""
     if any("importlib._bootstrap" in frame for frame in stack):
         return False
     inside = [frame.removeprefix(ROOT) for frame in stack if frame.startswith(ROOT)]
@@ -56,8 +56,8 @@ def is_service(stack: Stack) -> bool:
 
 
 def slowness() -> float:
-    """How many times as long as on a machine of usual speed things take here and now, at least 1: processors share
-    their parts with each other, and machines theirs with other machines."""
+    """Return how many times as long as on a machine of usual speed work takes here and now, at least 1: processors
+    share their parts with each other, and machines with other machines."""
     return max(1.0, *(_counting() / _USUAL for _ in range(5)))
 
 
@@ -69,15 +69,15 @@ def _counting() -> float:
 
 
 class Watchdog:
-    """Watches the loops of the thread that makes it. `limit` is in seconds."""
+    """A watchdog of the loops of the thread that creates it. `limit` is in seconds."""
 
     def __init__(self, limit: float) -> None:
         self.limit = limit
         self.held: list[Held] = []
         self._thread = threading.get_ident()
-        self._number = 0  # of the callback that runs, odd while one does
+        self._number = 0  # of the current callback, odd while one runs
         self._seen: tuple[int, Stack] = (0, ())
-        self._collecting = 0.0  # seconds that the garbage collector has taken
+        self._collecting = 0.0  # seconds of the garbage collector
         self._collection_began = 0.0
 
     @contextmanager
@@ -97,7 +97,7 @@ class Watchdog:
             looking.join()
 
     def taken(self) -> list[Held]:
-        """What was held since the last call."""
+        """Return the callbacks that were too long since the last call."""
         held, self.held = self.held, []
         return held
 
@@ -124,7 +124,7 @@ class Watchdog:
             self.held.append(Held(seconds, stack))
 
     def _collected(self, phase: str, _: dict[str, int]) -> None:
-        if threading.get_ident() != self._thread:  # the collector runs in whichever thread filled its quota
+        if threading.get_ident() != self._thread:  # the collector may run in any thread
             return
         if phase == "start":
             self._collection_began = time.thread_time()
@@ -144,10 +144,10 @@ class Watchdog:
 
 
 def _stack(thread: int, file: IO[bytes]) -> Stack:
-    """The frames of a thread below the loop, outermost first. `file` is overwritten.
+    """Return the frames of a thread below the loop, outermost first. `file` is overwritten.
 
     On a busy machine the thread may go on while Python code looks at its frames, which has crashed the interpreter;
-    `faulthandler` does not let it.
+    `faulthandler` prevents this.
     """
     file.seek(0)
     file.truncate()

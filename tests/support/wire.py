@@ -1,4 +1,4 @@
-"""Either process as clients meet it, spoken to byte by byte."""
+"""The API server or the edge as clients see them, with requests that a test sends byte by byte."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ PURGE_TOKEN = "purge-secret"
 
 @attrs.frozen
 class Talk:
-    """One connection, of which the test says what is sent when."""
+    """One connection; the test decides when bytes are sent."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -37,14 +37,14 @@ class Talk:
         return await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 20)
 
     async def answer(self) -> tuple[int, Any]:
-        """Status and body of the next answer, which is JSON."""
+        """Return status and body of the next answer, which is JSON."""
         head = await self.head()
         length = re.search(rb"\r\nContent-Length: (\d+)\r\n", head)
         body = await asyncio.wait_for(self.reader.readexactly(int(length[1]) if length else 0), 20)
         return int(head.split()[1]), orjson.loads(body)
 
     async def rest(self) -> bytes:
-        """All that comes until the server closes the connection."""
+        """Return everything that is received until the server closes the connection."""
         received = b""
         with contextlib.suppress(ConnectionError):
             while piece := await asyncio.wait_for(self.reader.read(2**16), 20):
@@ -54,7 +54,7 @@ class Talk:
 
 @contextlib.asynccontextmanager
 async def talk(port: int, *, takes_little: bool = False) -> AsyncIterator[Talk]:
-    """A connection to a port of this machine; with `takes_little` the system takes little that is not read."""
+    """Open a connection to a port of this machine; with `takes_little` the system buffers few unread bytes."""
     plug = socket.socket()
     if takes_little:
         plug.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 20_000)
@@ -68,22 +68,22 @@ async def talk(port: int, *, takes_little: bool = False) -> AsyncIterator[Talk]:
 
 
 def request(method: str, path: str, *fields: str) -> bytes:
-    """A request's head."""
+    """Return the head of a request."""
     return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: x", *fields, "", ""]).encode()
 
 
 @attrs.frozen
 class Server:
-    """A process in this one: its connections, and a request with a body that it takes from whoever sends it."""
+    """A server in this process: its connections, and the path and the credentials of a POST that it accepts."""
 
     port: int
     connections: Connections
     posts: tuple[str, ...]
-    #: The API behind it, where it is that.
+    #: The API server, if the process is one.
     forge: Forge | None = None
 
     def post(self, *fields: str) -> bytes:
-        """The head of a request with a body that is JSON."""
+        """Return the head of a request with a JSON body."""
         path, *credentials = self.posts
         return request("POST", path, "Content-Type: application/json", *credentials, *fields)
 
@@ -92,7 +92,7 @@ class Server:
 async def running(
     process: str, new_database: Callable[[], str], folder: Path, **settings: Any
 ) -> AsyncIterator[Server]:
-    """`api` or `edge`; the edge's origin is nobody."""
+    """Run the `api` or the `edge`; the edge's origin does not exist."""
     if process == "api":
         async with running_forge(new_database(), folder, work=False, **settings) as forge:
             served = forge.server.served  # type: ignore[attr-defined]

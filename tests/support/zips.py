@@ -1,4 +1,4 @@
-"""Zip archives: small ones, and ones with very many members, made without a program that makes them one by one."""
+"""Zip archives: small ones, and ones with very many members, which are written directly because this is faster."""
 
 import io
 import struct
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 
 def archive(**files: bytes) -> bytes:
-    """Of these files (a `/` in a name is written `__`)."""
+    """Return an archive of these files (with `__` for `/` in names)."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as writer:
         for name, content in files.items():
@@ -17,7 +17,7 @@ def archive(**files: bytes) -> bytes:
 
 
 def many_members(count: int, content: bytes = b"x") -> Iterator[bytes]:
-    """An archive of so many files `d/<number>` with the same content, in pieces."""
+    """Yield an archive of this many files `d/<number>` with the same content, in pieces."""
     crc, size = zlib.crc32(content), len(content)
     directory = bytearray()
     position = 0

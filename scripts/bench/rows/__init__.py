@@ -1,4 +1,4 @@
-"""The rows of the bench, by the groups that the table shows them in."""
+"""The rows of the bench, by the groups under which the table shows them."""
 
 from scripts.bench.rows import audit, edge, git, processes, queues, reads
 from scripts.bench.runs import Row

@@ -1,4 +1,5 @@
-"""The audit trail: pages of a million events against ten thousand, what recording adds to a change, verifying."""
+"""The audit trail: pages of a million events against ten thousand, the cost of recording a change, and the
+verification of the chain."""
 
 import asyncio
 import contextlib
@@ -29,7 +30,7 @@ _MIDDLE = datetime.timedelta(days=180)
 
 @attrs.frozen
 class Read:
-    """A page of the events, of which there are `total`."""
+    """A page of a list of events. `page` takes the total number of events."""
 
     name: str
     what: str
@@ -85,7 +86,7 @@ async def _pages(read: Read, url: str, total: int, seconds: float) -> Sample:
 
 
 async def _times_a_second(work: Callable[[], Awaitable[object]], seconds: float) -> Sample:
-    for _ in range(10):  # statements are prepared, and planned for good
+    for _ in range(10):  # until statements are prepared and have their final plans
         await work()
     started, times = time.perf_counter(), 0
     while times == 0 or time.perf_counter() - started < seconds:
@@ -128,7 +129,7 @@ async def _verified(url: str) -> Sample:
 
 @contextlib.contextmanager
 def _renamed(bench: Bench) -> Iterator[Callable[[], Awaitable[None]]]:
-    """Yield what renames a project over HTTP."""
+    """Yield a function that renames a project over HTTP."""
     server = bench.use(in_process)
     root = server.forge.root
     project = server.runner.run(root.post("/projects", {"name": "app"})).body["id"]
@@ -157,7 +158,7 @@ def _recording(bench: Bench) -> Sides:
 
 
 async def _nothing(*_arguments: object, **_details: object) -> None:
-    """Stand in for `record`."""
+    """Replace `record`."""
 
 
 _row = partial(Row, warmed_up=False)

@@ -1,4 +1,4 @@
-"""The edge against nginx's proxy_cache and Varnish in front of one origin, with access logs unless a row says
+"""The edge against nginx's proxy_cache and Varnish in front of the same origin, with access logs unless a row says
 otherwise."""
 
 import contextlib
@@ -29,14 +29,14 @@ from tests.support.ports import free_port
 NGINX, VARNISH, ONE_WORKER = "nginx", "Varnish", "nginx, one worker"
 OBJECT = "/g/app/-/raw/main/x/{size}"
 MOST_CROWD = 150.0  # MB
-#: Large bodies that are read at a time.
+#: Number of large bodies that are read at a time.
 DOWNLOADS = 4
 ARCHIVE = 50_000_000
 
 
 @attrs.frozen
 class Cache:
-    """A program that answers at `port`, and the process whose processor time counts, with its children's."""
+    """A program that listens on `port`, and the process whose processor time counts, with its children's."""
 
     port: int
     pid: int
@@ -56,7 +56,7 @@ def origin(_: Bench) -> Iterator[int]:
 def new_edge(
     bench: Bench, options: Sequence[str] = (), port: int | None = None, data: Path | None = None
 ) -> Iterator[Cache]:
-    """Run an edge with nothing in it, with its log in a file as by default."""
+    """Run an empty edge, whose log is in a file, as by default."""
     port = port or free_port()
     command = [sys.executable, "-m", "storage_edge", "--origin", f"http://127.0.0.1:{bench.use(origin)}"]
     command += ["--data-dir", str(data or bench.new_folder()), "--port", str(port), *options]
@@ -66,7 +66,7 @@ def new_edge(
 
 @contextlib.contextmanager
 def two_edges(bench: Bench) -> Iterator[Cache]:
-    """Run two processes at one port over one folder; the processor time is that of the first."""
+    """Run two processes on one port over one folder; the processor time is that of the first."""
     new = partial(new_edge, bench, ["--reuse-port"], free_port(), bench.new_folder())
     with new() as first, new():
         yield first
@@ -74,7 +74,7 @@ def two_edges(bench: Bench) -> Iterator[Cache]:
 
 @contextlib.contextmanager
 def caching_nginx(bench: Bench, *, logs: bool = True) -> Iterator[Cache]:
-    """Run nginx, its access log in its own format and unbuffered, as by default."""
+    """Run nginx, with its access log in its own format and unbuffered, as by default."""
     folder = bench.new_folder()
     store = f"proxy_cache_path {folder}/nginx keys_zone=objects:10m max_size=2g;"
     cache = f"sendfile on; keepalive_requests 10000000; {store}"
@@ -85,7 +85,7 @@ def caching_nginx(bench: Bench, *, logs: bool = True) -> Iterator[Cache]:
 
 @contextlib.contextmanager
 def varnish(bench: Bench) -> Iterator[Cache]:
-    """Run Varnish, which logs into memory that nobody reads."""
+    """Run Varnish, which logs into memory; no program reads this log."""
     need("varnishd")
     port, folder = free_port(), bench.new_folder()
     command = ["varnishd", "-F", "-n", str(folder / "varnish"), "-a", f"127.0.0.1:{port}"]
@@ -100,7 +100,7 @@ QUIET: Caches = {
     NGINX: partial(caching_nginx, logs=False),
     VARNISH: varnish,
 }
-#: As users run them. Varnish logs into memory always.
+#: The caches as users run them. Varnish always logs into memory.
 LOGGED: Caches = {OURS: new_edge, NGINX: caching_nginx, VARNISH: varnish}
 TWO: Caches = {OURS: two_edges, ONE_WORKER: caching_nginx}
 
@@ -114,7 +114,7 @@ request = function()
 end
 """
 
-#: Every request head is one that was never sent before.
+#: No two request heads are the same.
 DISTINCT = """
 local count = 0
 request = function()
@@ -125,7 +125,7 @@ end
 
 
 def _each(caches: Caches, measure: Callable[[Cache], Measure], bench: Bench) -> Sides:
-    """Return `measure` of each program that is installed."""
+    """Return `measure` of each program, or the reason if it is not installed."""
     return {name: side(lambda make=make: measure(bench.use(make))) for name, make in caches.items()}  # type: ignore[misc]
 
 
@@ -139,7 +139,8 @@ def _hits(size: str, caches: Caches, bench: Bench) -> Sides:
 
 
 def _large_hits(bench: Bench) -> Sides:
-    """Measure bytes: of few large answers in a round too many would be counted as none."""
+    """Measure bytes instead of requests: a round has so few large answers that too many would not count because they
+    are incomplete."""
 
     def measure(cache: Cache) -> Measure:
         url = cache.url(OBJECT.format(size="64MiB" if bench.size.large_object else "1MiB"))
@@ -164,7 +165,7 @@ def _cold(bench: Bench) -> Sides:
 
 
 def _first_bytes(cache: Cache, seconds: float) -> Sample:
-    """Measure first bytes a second of objects that nobody has asked for, by one client that keeps its connection."""
+    """Measure the first bytes per second of objects that are not cached, by one client that keeps its connection."""
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", cache.port)) as client:
         client.connect()
         waited, count, before = 0.0, 0, processor_seconds([cache.pid])
@@ -183,8 +184,8 @@ def _first_bytes(cache: Cache, seconds: float) -> Sample:
 
 @contextlib.contextmanager
 def _crowd(bench: Bench) -> Iterator[tuple[int, float]]:
-    """Have a crowd ask a fresh edge for an archive that it does not have, when it holds more objects of 64 KiB than its
-    memory tier does. Yield how often the origin was asked, and the most memory of the edge (MB)."""
+    """Let a crowd of clients ask a fresh edge for an archive that is not cached, while its memory tier is full of
+    objects of 64 KiB. Yield the number of requests to the origin, and the peak memory of the edge (MB)."""
     count = f"http://127.0.0.1:{bench.use(origin)}/count/50MB"
     with new_edge(bench) as edge:
         for number in range(1200 if bench.size.large_object else 3):

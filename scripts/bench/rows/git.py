@@ -1,4 +1,4 @@
-"""Clones and pushes over HTTP against `git http-backend` behind nginx, and mirror runs beside plain `git push`."""
+"""Clones and pushes over HTTP against `git http-backend` behind nginx, and mirror updates against plain `git push`."""
 
 import asyncio
 import contextlib
@@ -40,13 +40,13 @@ LOCATION = """
       fastcgi_param CONTENT_TYPE $content_type;
       fastcgi_param CONTENT_LENGTH $content_length;
 """
-#: Requests at once, as many as fcgiwrap has processes.
+#: Number of parallel requests, which is fcgiwrap's number of processes.
 AT_ONCE = 4
 
 
 @contextlib.contextmanager
 def _repositories(bench: Bench) -> Iterator[dict[str, Path]]:
-    """Make what both servers have: repositories of 5 MB and of 200 MB."""
+    """Create the repositories of both servers, of 5 MB and of 200 MB."""
     sizes = {"small": 5_000_000, "large": bench.size.large_repository}
     found = {name: bench.new_folder() / f"{name}.git" for name in sizes}
     for name, path in found.items():
@@ -54,12 +54,12 @@ def _repositories(bench: Bench) -> Iterator[dict[str, Path]]:
     yield found
 
 
-# A server is the URL below which `{name}.git` are its repositories.
+# A server is the URL below which its repositories are, as `{name}.git`.
 
 
 @contextlib.contextmanager
 def our_server(bench: Bench) -> Iterator[str]:
-    """Run the API server, with public projects; pushes are the administrator's."""
+    """Run the API server with public projects; the administrator pushes."""
     api = bench.use(plain).running.api
     url = api.base_url.replace("://", f"://root:{TOKEN}@") + "/root"
     for name, path in bench.use(_repositories).items():
@@ -70,7 +70,7 @@ def our_server(bench: Bench) -> Iterator[str]:
 
 @contextlib.contextmanager
 def http_backend(bench: Bench) -> Iterator[str]:
-    """Run `git http-backend` by fcgiwrap behind nginx; it asks nobody who he is."""
+    """Run `git http-backend` with fcgiwrap behind nginx, without authentication."""
     need("nginx", "fcgiwrap")
     folder = bench.new_folder()
     root, socket = folder / "root", folder / "socket"
@@ -86,7 +86,7 @@ def http_backend(bench: Bench) -> Iterator[str]:
 
 
 def fcgiwrap(socket: Path) -> contextlib.AbstractContextManager[int]:
-    """Run it behind `socket`."""
+    """Run fcgiwrap behind `socket`."""
     command = ["fcgiwrap", "-c", str(AT_ONCE), "-s", f"unix:{socket}"]
     return started(command, Path(os.devnull), socket.exists)
 
@@ -118,8 +118,8 @@ def _pushes(size: int, times: int, bench: Bench) -> Sides:
 
 
 def _pushed(url: str, work: Path, size: int) -> float:
-    """Push one commit with so many new bytes to a branch that the server has; return the seconds by the clock: fcgiwrap
-    does not wait for its children, so nobody knows what they have used."""
+    """Push one commit with `size` new bytes to a branch that the server has; return the seconds by the clock. The
+    processor time is unknown, because fcgiwrap does not wait for its children."""
     push = ("push", "--quiet", f"{url}/small.git", f"topic:{work.stem}")
     if not git(work, "for-each-ref", "refs/heads/topic"):
         git(work, "branch", "topic", "main")
@@ -143,19 +143,19 @@ ONE, ALL = "git push of that ref", "git push of all branches"
 
 @attrs.define
 class Source:
-    """A repository with many branches, the commit that they are at, and where its targets are."""
+    """A repository with many branches, the commit at which they are, and the folder of its targets."""
 
     repository: BareRepository
     tip: str
     folder: Path
 
     def next_commit(self, message: str) -> None:
-        """Commit on main."""
+        """Create a commit on main."""
         self.tip = self.repository.commit(message, self.tip)
         self.repository.set_refs({"refs/heads/main": self.tip})
 
     def new_target(self) -> BareRepository:
-        """Make an empty one."""
+        """Create an empty target; delete the one before."""
         served = self.folder / "served"
         shutil.rmtree(served, ignore_errors=True)
         served.mkdir()
@@ -238,7 +238,7 @@ async def _push(source: Source, refspec: str, url: str) -> None:
 _mirror_row = partial(Row, unit="s", less_is_better=True)
 _first_run = partial(_mirror_row, most_rounds=1, warmed_up=False)
 MIRROR_ROWS = (
-    # A run has to list the target's refs before it pushes, and checks its address.
+    # An update has to list the target's refs before it pushes, and checks the target's address.
     _mirror_row("mirror-one", "mirror run, one changed ref of 5,000", _one_changed, aims={ONE: 1 / 1.5}),
     _first_run("mirror-all", "first mirror run, 5,000 refs", _all_new, aims={ALL: 1 / 1.5}),
 )

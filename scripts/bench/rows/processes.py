@@ -1,4 +1,4 @@
-"""How long servers take to start and to become clean again, and how much memory they have."""
+"""How long servers take to start and to reset, and how much memory they use."""
 
 import contextlib
 import tempfile
@@ -38,7 +38,7 @@ def _warm(_: Bench) -> Iterator[dict[str, str]]:
 
 @contextlib.contextmanager
 def _stopped_postgres(_: Bench) -> Iterator[Cluster]:
-    """Yield a PostgreSQL that has been started once."""
+    """Yield a stopped PostgreSQL that has been started once."""
     with temporary_cluster() as cluster:
         cluster.stop()
         yield cluster
@@ -56,7 +56,7 @@ def _starts(bench: Bench) -> Sides:
         return Sample(seconds)
 
     def prism() -> Measure:
-        bench.use(prism_server)  # and the service, whose description it has
+        bench.use(prism_server)  # this starts the service too, whose description Prism uses
         return lambda _: started(prism_server(bench))
 
     return {
@@ -79,7 +79,7 @@ def _testing_memory(bench: Bench) -> Sides:
 
 
 def _api_memory(bench: Bench) -> Sides:
-    """Measure after lists have been read by all connections."""
+    """Measure the memory after all connections have read lists."""
     served = bench.use(service)
     url = f"{served.api.base_url}/api/v4/projects/{served.ids['project_id']}/jobs"
     return {OURS: partial(_memory_after, url, HEADERS, served.running.pid)}
@@ -96,7 +96,7 @@ def _memory_after(url: str, headers: dict[str, str], pid: int, seconds: float) -
 
 
 def _memory(pid: int) -> int:
-    """Return the bytes of its share of what is in memory (PSS: pages of several processes are divided among them)."""
+    """Return the process's share of memory in bytes (PSS: pages of several processes are divided among them)."""
     return memory_bytes(pid, "smaps_rollup", "Pss")
 
 
@@ -127,7 +127,7 @@ def _server(_: Bench) -> Iterator[Forgelet]:
 
 @contextlib.contextmanager
 def _worn_server(bench: Bench) -> Iterator[Forgelet]:
-    """Yield the server after many small resets, so that what is left of them would show."""
+    """Yield the server after many small resets, so that their remains would affect the measurement."""
     forgelet = bench.use(_server)
     for _ in range(bench.size.resets):
         forgelet.api.post("projects", {"path": "project", "initialize_with_readme": True})
@@ -137,7 +137,7 @@ def _worn_server(bench: Bench) -> Iterator[Forgelet]:
 
 @contextlib.contextmanager
 def _database(_: Bench) -> Iterator[tuple[str, str]]:
-    """Yield the URL of a cluster, and a migrated database in it."""
+    """Yield the URL of a cluster, and the name of a migrated database in it."""
     with temporary_cluster() as cluster:
         migrate(cluster.url())
         yield cluster.url("postgres", SUPERUSER), urlsplit(cluster.url()).path.removeprefix("/")
@@ -154,8 +154,8 @@ def _worn(bench: Bench) -> Sides:
 
 
 def _reset(forgelet: Forgelet) -> Sample:
-    """Measure the milliseconds that the client waits, the edge's share included, after 5 users, 3 projects, 2
-    repositories and a pipeline with 5 jobs were made."""
+    """Measure the milliseconds that the client waits for a reset, with the edge's part, after it has created 5 users,
+    3 projects, 2 repositories and a pipeline with 5 jobs."""
     for number in range(5):
         forgelet.api.post("users", user_values(f"user-{number}"))
     for number in range(3):
@@ -168,8 +168,7 @@ def _reset(forgelet: Forgelet) -> Sample:
 
 
 def _copied(url: str, template: str) -> Sample:
-    """Measure the milliseconds that it takes to replace a migrated database by a copy of another one, as quick as
-    PostgreSQL is."""
+    """Measure the milliseconds that PostgreSQL needs to copy a migrated database and to drop the copy."""
     with autocommitting(url) as cursor:
 
         def copy() -> None:

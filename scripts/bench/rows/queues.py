@@ -1,4 +1,4 @@
-"""Work that waits: logs stored and jobs handed out to runners, and deliveries of status checks to receivers."""
+"""Queued work: logs that runners send, jobs handed out to them, and deliveries of status checks to receivers."""
 
 import asyncio
 import contextlib
@@ -101,7 +101,8 @@ def _handed_out(served: Plain, number: int) -> Sample:
 
 
 async def _append(base_url: str, jobs: list[dict[str, Any]], size: int, seconds: float) -> float:
-    """Return the pieces of `size` bytes a second that are acknowledged, each job's one after the other."""
+    """Return the acknowledged pieces of `size` bytes per second; the pieces of each job are sent one after the
+    other."""
     piece = (LINE * (size // len(LINE) + 1))[:size]
     deadline = time.perf_counter() + seconds
     acknowledged = 0
@@ -166,7 +167,8 @@ WITHDRAWN = "DELETE FROM status_check_deliveries WHERE check_id = %(check_id)s"
 
 @attrs.frozen
 class Receivers:
-    """Checks whose receivers answer at once, and never; and the URL of the first."""
+    """A check whose receiver answers at once, a check whose receiver never answers, and the URL of the first
+    receiver."""
 
     url: str
     fast: int
@@ -244,8 +246,9 @@ async def _bare(forge: Forge, url: str, count: int) -> Sample:
 _delivery_row = partial(Row, unit="a second", warmed_up=False)
 _beside_one = "the same while as many wait for one that hangs"
 DELIVERY_ROWS = (
-    # Each is taken from the database, signed, and recorded with what came back; the client does nothing of that.
+    # The service takes each delivery from the database, signs it, and records the result; the client does none of
+    # this.
     _delivery_row("deliveries-alone", "3,000 deliveries to a fast receiver", _alone, aims={CLIENT: 0.15}),
-    # One that hangs may cost the others next to nothing.
+    # Deliveries to a receiver that never answers may hardly slow down others.
     _delivery_row("deliveries-beside", _beside_one, _beside, aims={ALONE: 0.8}),
 )

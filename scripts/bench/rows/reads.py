@@ -1,4 +1,5 @@
-"""Each list and each read of one resource in the API's contract, against FastAPI, PostgreSQL, Prism, a bare handler."""
+"""Each list and each read of one resource in the API's contract, against FastAPI, PostgreSQL, Prism and a bare
+handler."""
 
 import base64
 import contextlib
@@ -20,15 +21,15 @@ from tests.support.ports import free_port
 FASTAPI, PGBENCH, PRISM, ADMINISTRATOR = "FastAPI", "pgbench", "Prism", "the administrator"
 BARE_HANDLER = "a bare aiohttp handler"
 PER_PAGE = 20
-#: Pages that are asked for in turn where no two requests in a row are the same.
+#: Number of pages that are requested in turn when no two requests in a row are the same.
 DISTINCT_PAGES = 1_000
 PAGE_1 = "page 1"
 
 
 @attrs.frozen
 class Peer:
-    """Where it listens, and the processes whose processor time counts. The bare handler answers with the files of
-    `folder`."""
+    """A server to compare with: its URL, and the processes whose processor time counts. The bare handler answers with
+    the files of `folder`."""
 
     url: str
     pids: list[int]
@@ -37,7 +38,7 @@ class Peer:
 
 @contextlib.contextmanager
 def fastapi_server(bench: Bench) -> Iterator[Peer]:
-    """Run FastAPI on uvicorn with uvloop and httptools, over the service's database."""
+    """Run FastAPI on uvicorn with uvloop and httptools, with the service's database."""
     for module in ("fastapi", "sqlalchemy", "asyncpg", "pydantic", "uvicorn", "httptools"):
         if importlib.util.find_spec(module) is None:
             raise NotMeasured(f"{module} is not installed (the extra `bench` has it).")
@@ -51,7 +52,7 @@ def fastapi_server(bench: Bench) -> Iterator[Peer]:
 
 @contextlib.contextmanager
 def bare_server(bench: Bench) -> Iterator[Peer]:
-    """Run an aiohttp handler that does nothing."""
+    """Run an aiohttp handler that does nothing else."""
     folder = bench.new_folder()
     with small_server("bare", str(folder)) as (port, pid):
         yield Peer(f"http://127.0.0.1:{port}", [pid], folder)
@@ -77,14 +78,15 @@ def _ours(served: Service, path: str, headers: dict[str, str]) -> Measure:
 
 
 def _peer(bench: Bench, make: Make[Peer], path: str) -> Measure:
-    """Measure the same request of a peer."""
+    """Measure the same request to a peer."""
     peer = bench.use(make)
     return lambda seconds: http_requests(f"{peer.url}/{path}", seconds, HEADERS, pids=peer.pids)
 
 
 # --- lists ----------------------------------------------------------------------------------------------------------
 
-#: Endpoint of the contract, name, what follows /api/v4/, and the least share of FastAPI's requests a second.
+#: Number of the endpoint in the contract, name, path below /api/v4/, and the lowest acceptable share of FastAPI's
+#: requests per second.
 LISTS = (
     (1, "jobs-keyset", "projects/{project_id}/jobs?pagination=keyset", 8.0),
     (1, "jobs-counted", "projects/{project_id}/jobs", 6.0),
@@ -101,9 +103,10 @@ LISTS = (
     (32, "group-invitations", "groups/{group_id}/invitations", 5.0),
     (None, "projects", "projects?simple=true", 5.0),
 )
-#: Of these, what the statement itself reaches without a server around it, and the least share of that.
+#: Lists that are compared with the rate at which PostgreSQL alone runs their statement, and the lowest acceptable
+#: share of it.
 AGAINST_POSTGRESQL = {"jobs-keyset": 0.6, "jobs-counted": 0.6, "projects": 0.6}
-#: What authors of clients use today answers with examples; it is shown for a list and two single reads.
+#: Prism, which authors of clients use today, answers with examples; a list and two single reads are compared with it.
 AGAINST_PRISM = ("jobs-keyset", "user", "one-job")
 
 
@@ -139,7 +142,7 @@ def _deep(bench: Bench) -> Sides:
 
 
 def _pages(bench: Bench) -> Sides:
-    """Ask for one page after another, as clients do, and not for the same one again and again."""
+    """Request one page after another, as clients do, instead of the same one again and again."""
     served, script = bench.use(service), bench.new_folder() / "pages.lua"
     targets = (f'"/api/v4/{_keyset_page(served, number)}"' for number in range(2, DISTINCT_PAGES + 2))
     script.write_text(
@@ -200,7 +203,8 @@ LIST_ROWS = (
 
 # --- single resources -----------------------------------------------------------------------------------------------
 
-#: Endpoint of the contract, name, what follows /api/v4/, and the least share of the bare handler, where one is wanted.
+#: Number of the endpoint in the contract, name, path below /api/v4/, and the lowest acceptable share of the bare
+#: handler's rate, if there is one.
 READS = (
     (None, "user", "user", 0.3),
     (4, "job-of-token", "job", None),
@@ -221,7 +225,7 @@ def _read_sides(name: str, path: str, bench: Bench) -> Sides:
     headers = {"JOB-TOKEN": served.traced["token"]} if name in WITH_JOB_TOKEN else HEADERS
 
     def bare() -> Measure:
-        """Measure the bare handler with the bytes that ours answers."""
+        """Measure the bare handler with the same bytes as our answer."""
         peer = bench.use(bare_server)
         assert peer.folder is not None
         request = urllib.request.Request(f"{served.api.base_url}/api/v4/{path}", headers=headers)

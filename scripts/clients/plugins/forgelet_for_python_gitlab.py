@@ -1,9 +1,10 @@
-"""Has python-gitlab's functional tests meet a forgelet that runs, where they would start GitLab in a container.
+"""A plug-in of pytest with which python-gitlab's functional tests run against a running forgelet instead of GitLab in
+a container.
 
-A plug-in of pytest, loaded by `-p` into the suite's own interpreter: it uses nothing of this project. The suite's files
-are left as they are; replaced are the fixtures of pytest-docker, and what the suite's `conftest.py` does through
-`docker exec` (the token, the runner) or so as to clean up after an earlier run. Its fixed waits for a slow server are
-cut to half a second.
+It is loaded by `-p` into the suite's own interpreter and uses nothing of this project. The suite's files stay
+unchanged. The plug-in replaces the fixtures of pytest-docker, and the parts of the suite's `conftest.py` that use
+`docker exec` (the token, the runner) or clean up after an earlier run. It limits the suite's fixed waits for a slow
+server to half a second.
 """
 
 import os
@@ -19,13 +20,13 @@ _LONGEST_WAIT = 0.5
 
 
 class Services:
-    """In place of the containers."""
+    """The replacement of pytest-docker's containers."""
 
     def port_for(self, _service: str, container_port: int) -> int:
         return urlsplit(os.environ["FORGELET_URL"]).port or container_port
 
     def wait_until_responsive(self, **_: object) -> None:
-        """It is."""
+        """Return at once: the server runs already."""
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +44,7 @@ def _token(*_: object, **__: object) -> str:
 
 
 def _registered(_command: list[str]) -> bytes:
-    """`gitlab-runner register`: the server plays its jobs itself."""
+    """Pretend to run `gitlab-runner register`: the server plays its jobs itself."""
     return b"registered"
 
 
@@ -62,7 +63,8 @@ def pytest_collection_modifyitems(items: list[Any]) -> None:
 
 
 def _hurry(module: Any) -> None:
-    """Gives one module of the suite a `time` whose `sleep` is short; what waits for `Retry-After` has its own."""
+    """Give one module of the suite a `time` whose `sleep` is short. The client's own wait for `Retry-After` is not
+    affected."""
     if getattr(module, "time", None) is time:
         module.time = types.SimpleNamespace(
             **{name: getattr(time, name) for name in dir(time) if not name.startswith("_")}

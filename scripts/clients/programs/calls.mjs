@@ -1,8 +1,8 @@
-// What the programs in JavaScript share: the server that is tried, and a line for each call.
+// Functions that the JavaScript programs share: access to the tested server, and a line of output for each call.
 export const URL_OF_SERVER = process.env.FORGELET_URL;
 export const TOKEN = process.env.FORGELET_TOKEN;
 
-// Report whether `action` throws, which it may; the value that it returns.
+// Report whether `action` throws an exception; return its value, or undefined.
 export async function call(area, name, action) {
   try {
     const value = await action();
@@ -19,7 +19,7 @@ export function expect(right, what = "unexpected answer") {
   if (!right) throw new Error(typeof what === "string" ? what : JSON.stringify(what));
 }
 
-// Ask the API as its administrator, for what a program has to find.
+// Send a request to the API as administrator, for what a program needs besides its client.
 export async function api(method, path, values) {
   const answer = await fetch(`${URL_OF_SERVER}/api/v4/${path}`, {
     method,

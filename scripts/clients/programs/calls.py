@@ -1,6 +1,6 @@
-"""What the programs in Python share: the server that is tried, and a line for each call.
+"""Functions that the Python programs share: access to the tested server, and a line of output for each call.
 
-It is imported by the interpreter of the client that is tried, and uses nothing of this project.
+The interpreter of the tested client imports this module, which uses nothing of this project.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ URL, TOKEN = os.environ["FORGELET_URL"], os.environ["FORGELET_TOKEN"]
 
 @contextlib.contextmanager
 def call(area: str, name: str) -> Iterator[None]:
-    """Report whether the block raises, which it may."""
+    """Report whether the block raises an exception; do not pass it on."""
     try:
         yield
     except Exception as problem:
@@ -27,7 +27,7 @@ def call(area: str, name: str) -> Iterator[None]:
 
 
 def api(method: str, path: str, **values: Any) -> Any:
-    """Ask the API as its administrator, for what a program has to find."""
+    """Send a request to the API as administrator, for what a program needs besides its client."""
     request = urllib.request.Request(
         f"{URL}/api/v4/{path}",
         json.dumps(values).encode() if values else None,
@@ -40,7 +40,7 @@ def api(method: str, path: str, **values: Any) -> Any:
 
 
 def person(name: str) -> dict[str, Any]:
-    """A new user, with a `token`."""
+    """Create a user; return it with a `token`."""
     user: dict[str, Any] = api(
         "POST",
         "users",

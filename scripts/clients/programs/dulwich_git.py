@@ -1,4 +1,4 @@
-"""Clones, fetches and pushes as users of dulwich do, and prints a line for each call."""
+"""Clone, fetch and push as users of dulwich do, and print a line for each call."""
 
 import contextlib
 import io
@@ -18,7 +18,7 @@ AUTHOR = b"Alice <alice@example.org>"
 
 
 def silent(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """Call it with its progress thrown away."""
+    """Call the function, and discard its progress messages."""
     return function(*args, outstream=io.BytesIO(), errstream=io.BytesIO(), **options)
 
 
@@ -131,7 +131,7 @@ def silent_fetch(folder: str, url: str) -> None:
 
 
 def refused(kind: type[Exception], function: Callable[[], Any]) -> None:
-    """Fail where nothing of that `kind` is raised."""
+    """Raise `AssertionError` if the function does not raise an exception of that `kind`."""
     with contextlib.redirect_stdout(io.StringIO()):
         try:
             function()

@@ -1,4 +1,4 @@
-"""Pushes, fetches and locks large files as users of git-lfs do, and prints a line for each call."""
+"""Push, fetch and lock large files as users of git-lfs do, and print a line for each call."""
 
 import hashlib
 import os
@@ -26,7 +26,7 @@ OID = hashlib.sha256(LARGE).hexdigest()
 
 
 def git(folder: Path, *command: str) -> str:
-    """What it prints. Raises `AssertionError`, with what it says, where it fails."""
+    """Run git; return its output. Raise `AssertionError` with its messages if it fails."""
     ran = subprocess.run(
         ["git", *command], cwd=folder, capture_output=True, text=True, timeout=120, check=False
     )
@@ -35,7 +35,7 @@ def git(folder: Path, *command: str) -> str:
 
 
 def refused(folder: Path, *command: str) -> str:
-    """What it says. Raises `AssertionError` where it does not fail."""
+    """Run git; return its messages. Raise `AssertionError` if it does not fail."""
     try:
         git(folder, *command)
     except AssertionError as problem:

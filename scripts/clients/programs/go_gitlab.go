@@ -1,5 +1,5 @@
-// Calls a server as users of go-gitlab do, and prints a line for each call: see scripts/clients/outcomes.py.
-// The client's types are strict: a value of another type than GitLab's is an error of the whole answer.
+// Call a server as users of go-gitlab do, and print a line for each call: see scripts/clients/outcomes.py.
+// The client's types are strict: a value with another type than GitLab's makes the whole answer an error.
 package main
 
 import (
@@ -26,7 +26,7 @@ func say(area, call string, err error) {
 	fmt.Printf("failed\t%s\t%s\t%s\n", area, call, strings.Join(strings.Fields(err.Error()), " "))
 }
 
-// one reports a call that answers with one thing, and returns an empty one where it fails.
+// one reports a call that returns one value; after a failure it returns an empty value.
 func one[T any](area, call string) func(*T, *gitlab.Response, error) *T {
 	return func(value *T, _ *gitlab.Response, err error) *T {
 		if say(area, call, err); err != nil || value == nil {
@@ -36,7 +36,7 @@ func one[T any](area, call string) func(*T, *gitlab.Response, error) *T {
 	}
 }
 
-// list reports a call that answers with a list, which should have `length` items.
+// list reports a call that returns a list, which should have `length` items.
 func list[T any](area, call string, length int) func([]T, *gitlab.Response, error) {
 	return func(values []T, _ *gitlab.Response, err error) {
 		if err == nil && len(values) != length {
@@ -46,12 +46,12 @@ func list[T any](area, call string, length int) func([]T, *gitlab.Response, erro
 	}
 }
 
-// none reports a call that answers with nothing.
+// none reports a call that returns no value.
 func none(area, call string) func(*gitlab.Response, error) {
 	return func(_ *gitlab.Response, err error) { say(area, call, err) }
 }
 
-// expect reports what an answer should say.
+// expect reports whether an answer is right.
 func expect(area, call string, right bool) {
 	var err error
 	if !right {

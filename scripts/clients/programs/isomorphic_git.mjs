@@ -1,4 +1,4 @@
-// Clones, fetches and pushes as users of isomorphic-git do, and prints a line for each call.
+// Clone, fetch and push as users of isomorphic-git do, and print a line for each call.
 import fs from "node:fs";
 import os from "node:os";
 import { createRequire } from "node:module";

@@ -1,5 +1,5 @@
-// Calls the tools of a GitLab server of the Model Context Protocol, and prints a line for each call.
-// Arguments: the folder in which it is installed, and its package.
+// Call the tools of a GitLab server of the Model Context Protocol, and print a line for each call.
+// Arguments: the folder in which the server is installed, and its package.
 import cp from "node:child_process";
 import fs from "node:fs";
 import path from "node:path";
@@ -37,7 +37,7 @@ const ask = (method, params) =>
     send({ id: number, method, params });
   });
 
-// What a tool answers: parsed where it is JSON.
+// Return the answer of a tool, which is parsed if it is JSON.
 async function tool(tool_name, values) {
   const answer = await ask("tools/call", { name: tool_name, arguments: values });
   const text = answer.result?.content?.map((part) => part.text).join("\n") ?? answer.error?.message;
@@ -49,7 +49,7 @@ async function tool(tool_name, values) {
   }
 }
 
-// Report a call of a tool; what it answers has to please `right`.
+// Report a call of a tool; `right` has to accept the answer.
 const use = (area, tool_name, values = {}, right = () => true, label = tool_name) =>
   call(area, label, async () => {
     const answer = await tool(tool_name, values);
@@ -57,7 +57,7 @@ const use = (area, tool_name, values = {}, right = () => true, label = tool_name
     return answer;
   });
 
-// Of what was made; some tools answer with a sentence that names it.
+// Return the id of the created entity; some tools answer with a sentence that contains it.
 const id_of = (answer) => String(answer?.id ?? /#(\d+)/.exec(answer)?.[1]);
 const project = { project_id: "tools/app" };
 const file = (file_path, content) => ({ file_path, content });

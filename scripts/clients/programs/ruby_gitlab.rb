@@ -1,10 +1,10 @@
-# Calls a server as users of Ruby's gitlab gem do, and prints a line for each call: see scripts/clients/outcomes.py.
+# Call a server as users of Ruby's gitlab gem do, and print a line for each call: see scripts/clients/outcomes.py.
 require "gitlab"
 
 GITLAB = Gitlab.client(endpoint: "#{ENV.fetch('FORGELET_URL')}/api/v4", private_token: ENV.fetch("FORGELET_TOKEN"))
 $stdout.sync = true
 
-# Returns what the block does, or nil where it raises.
+# Return the result of the block, or nil if it raises an exception.
 def try(area, call, message = nil)
   value = yield GITLAB
   puts "ok\t#{area}\t#{call}"

@@ -1,4 +1,4 @@
-// Releases a package as users of semantic-release and its plug-in for GitLab do, and prints a line for each call.
+// Release a package as users of semantic-release and its plug-in for GitLab do, and print a line for each call.
 // Argument: the folder in which both are installed.
 import cp from "node:child_process";
 import fs from "node:fs";

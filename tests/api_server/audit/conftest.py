@@ -1,4 +1,4 @@
-"""Recording, reading and breaking an audit trail directly, and the commands of operators."""
+"""Functions that record, read and break an audit trail directly, and that run operators' commands."""
 
 import contextlib
 import tempfile
@@ -21,7 +21,7 @@ GROUP = Entity("Group", 1, "some/group")
 
 
 async def new_group(forge: Forge, **values: Any) -> tuple[dict[str, Any], Entity]:
-    """A group, and what its events belong to."""
+    """Create a group; return it with the entity of its events."""
     made = await forge.group(**values)
     return made, Entity("Group", made["id"], made["full_path"])
 
@@ -36,7 +36,7 @@ async def partitions(database: Database) -> list[str]:
     return [row.relname for row in await database.rows(PARTITIONS)]
 
 
-#: Makes October 2021 a month, as if the service had run then.
+#: Creates a partition for October 2021, as if the service had run then.
 MAKE_OLD_MONTH = """
     ALTER TABLE audit_events DETACH PARTITION audit_events_past;
     DROP TABLE audit_events_past;
@@ -46,7 +46,7 @@ MAKE_OLD_MONTH = """
 
 
 async def record_events(database: Database, *names: str, fails: bool = False) -> None:
-    """One transaction with a group_created event for each of `names`."""
+    """Record a group_created event for each of `names` in one transaction, which `fails` rolls back."""
     with contextlib.suppress(ZeroDivisionError):
         async with database.transaction() as transaction:
             for name in names:
@@ -57,7 +57,7 @@ async def record_events(database: Database, *names: str, fails: bool = False) ->
 
 @contextlib.contextmanager
 def without_triggers(url: str) -> Iterator[Any]:
-    """The owner of the tables, for whom nothing is refused and nothing is chained meanwhile."""
+    """Yield a cursor of the tables' owner while no trigger refuses or chains anything."""
     with contextlib.closing(psycopg2.connect(url)) as connection:
         connection.autocommit = True
         with connection.cursor() as cursor:
@@ -70,7 +70,7 @@ def without_triggers(url: str) -> Iterator[Any]:
 
 
 def run_command(url: str, *arguments: str, data_dir: Path | None = None, **options: Any) -> Any:
-    """An operator's command; without `data_dir` no head was ever kept."""
+    """Run an operator's command; without `data_dir`, no head of the chain is stored."""
     with tempfile.TemporaryDirectory() as empty:
         environment = {"FORGELET_API_DATABASE_URL": url, "FORGELET_API_DATA_DIR": str(data_dir or empty)}
         return CliRunner().invoke(forgelet, ["audit", *arguments], env=environment, **options)
@@ -101,7 +101,7 @@ async def database(database_url: str) -> AsyncIterator[Database]:
 
 @pytest.fixture
 async def clocked(database_url: str) -> AsyncIterator[tuple[Database, MovedClock]]:
-    """A database, and the clock by which it is used."""
+    """A database with a clock that the test moves."""
     clock = MovedClock()
     async with connect(database_url, base_url="http://forge.example.org", clock=clock) as connected:
         yield connected, clock
@@ -109,7 +109,7 @@ async def clocked(database_url: str) -> AsyncIterator[tuple[Database, MovedClock
 
 @pytest.fixture
 def record(forge: Forge) -> RecordEvent:
-    """`await record("group_created", entity, person, **more)` gives the new event's id."""
+    """A function that records an event: `await record("group_created", entity, person, **more)` returns its id."""
 
     async def recorded(
         event_type: str,

@@ -17,7 +17,7 @@ async def alice(forge: Forge) -> Person:
 
 @pytest.fixture
 async def project(forge: Forge, alice: Person, tmp_path: Path) -> dict[str, Any]:
-    """`main` with three commits, pushed; the last merges `side` into it."""
+    """A project with three commits on `main`, pushed; the last merges `side` into it."""
     made = await forge.project(alice)
     git = Git(tmp_path / "work")
     await git.init()
@@ -34,5 +34,5 @@ async def project(forge: Forge, alice: Person, tmp_path: Path) -> dict[str, Any]
 
 @pytest.fixture
 def repository(forge: Forge, project: dict[str, Any]) -> Repository:
-    """The project's, beside the API."""
+    """The project's repository, for direct access without the API."""
     return forge.repository(project["id"])

@@ -1,4 +1,4 @@
-"""A tiny HTTP app over the git layer, a git client that reads no configuration, and small repositories."""
+"""A tiny HTTP app with the git layer, a git client without configuration, and small repositories."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -27,7 +27,7 @@ def new_commit(message: str = "Change files") -> NewCommit:
 
 
 async def commit(repositories: Repositories, branch: str, expected: str | None, **files: bytes) -> str:
-    """One commit that creates `files` (name=content)."""
+    """Create one commit with `files` (name=content); return its SHA."""
     actions = [FileAction("create", name, content) for name, content in files.items()]
     return await commit_files(repositories.open(PROJECT), branch, actions, new_commit(), expected)
 
@@ -35,7 +35,7 @@ async def commit(repositories: Repositories, branch: str, expected: str | None, 
 async def commit_files(
     repository: Repository, branch: str, actions: list[FileAction], made: NewCommit, expected: str | None
 ) -> str:
-    """One commit, to which the branch is moved."""
+    """Create one commit, and move the branch to it; return its SHA."""
     sha = await new_commits.commit_files(repository, actions, made, expected)
     await move_branch(repository, branch, sha, expected)
     return sha
@@ -44,14 +44,14 @@ async def commit_files(
 async def move_branch(
     repository: Repository, name: str, new: str | None, expected: str | None = None
 ) -> None:
-    """None stands for a branch that does not exist."""
+    """Move the branch; None stands for a branch that does not exist."""
     update = RefUpdate(expected or NO_COMMIT, new or NO_COMMIT, BRANCHES + name)
     await ref_moves.apply_push(Path(repository.path), Push((update,)))
 
 
 @attrs.define
 class Service:
-    """The app's other side: what pushes are answered, and what was seen of them."""
+    """The app that receives pushes: its answer to them (`verdict`), and records of what it has received."""
 
     repository: Path
     url: str = ""
@@ -89,7 +89,7 @@ class Service:
 async def _answer(
     request: web.Request, chunks: AsyncIterator[bytes], content_type: str
 ) -> web.StreamResponse:
-    """Its end is sent by aiohttp, once the service has seen what became of a push."""
+    """Stream the answer. aiohttp sends its end once the service has seen the outcome of a push."""
     response = web.StreamResponse(headers={"Content-Type": content_type, "Cache-Control": "no-cache"})
     await response.prepare(request)
     async for chunk in chunks:

@@ -1,4 +1,4 @@
-"""What tests of invitations by mail share: a mailbox, and a server that sends there."""
+"""A mailbox, and a server that sends there, for tests of invitations by mail."""
 
 from collections.abc import AsyncIterator, Callable
 

@@ -1,4 +1,4 @@
-"""Alice, and a project of hers with one commit on `main`; and a merge request in a project with jobs."""
+"""Alice and a project of hers with one commit on `main`; a merge request in a project with jobs."""
 
 from collections.abc import Callable
 from typing import Any

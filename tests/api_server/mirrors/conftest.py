@@ -25,7 +25,7 @@ def source(tmp_path: Path) -> BareRepository:
 
 @pytest.fixture
 def target(tmp_path: Path) -> BareRepository:
-    """The repository that is mirrored to: `/target.git` for HTTP and git, its full path for SSH."""
+    """The target repository of mirrors: `/target.git` for HTTP and git, its full path for SSH."""
     (tmp_path / "served").mkdir()
     return BareRepository.create(tmp_path / "served" / "target.git")
 
@@ -67,5 +67,5 @@ def ssh_by_password(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshTar
 
 @pytest.fixture(scope="module")
 async def working(shared_forge: SharedForges) -> Forge:
-    """A server that runs mirrors, and may call loopback."""
+    """A server that updates mirrors and may send requests to loopback."""
     return await shared_forge(work=True, allow_local_requests=True)

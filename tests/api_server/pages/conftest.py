@@ -1,4 +1,4 @@
-"""What tests of the pages share: Chromium, a stranger's browser, and a server that remembers no attempts to sign in."""
+"""Chromium, an anonymous browser, and a server without recorded attempts to sign in, for tests of the pages."""
 
 import shutil
 from collections.abc import AsyncIterator, Iterator
@@ -13,16 +13,16 @@ from api_server.web.context import SERVICES
 from tests.support.browser import Browser, browsing
 from tests.support.forge import Forge
 
-#: Without the first of these Chromium looks for its makers' hosts.
+#: Chromium would otherwise contact hosts of its makers.
 QUIET = [
     *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),
     *("--disable-sync", "--no-first-run"),
-    # Nobody looks at what it draws: with one thread for that, it computes a quarter less.
+    # No test looks at the drawn page; one thread for drawing uses a quarter less of the processor.
     *("--num-raster-threads=1", "--disable-threaded-compositing"),
 ]
 
 
-#: What counts the attempts of an address.
+#: Limits that count the attempts of an address.
 _LIMITS = (sign_in.BY_ADDRESS, sign_in.UNKNOWN, mail_links.BY_ADDRESS)
 
 
@@ -38,7 +38,7 @@ async def chromium() -> AsyncIterator[Chromium]:
 
 
 def complaints_of(page: Page) -> list[str]:
-    """What the browser complains of from now on: errors, and what a policy forbids."""
+    """Return a list to which the browser's errors and violations of policies are added from now on."""
     complaints: list[str] = []
     page.on("console", lambda message: complaints.append(message.text))
     page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -47,14 +47,14 @@ def complaints_of(page: Page) -> list[str]:
 
 @pytest.fixture
 async def browser(page_forge: Forge) -> AsyncIterator[Browser]:
-    """The browser of a stranger."""
+    """An anonymous browser."""
     async with browsing(page_forge) as opened:
         yield opened
 
 
 @pytest.fixture
 def page_forge(forge: Forge) -> Iterator[Forge]:
-    """The server that most tests share, as if nobody had tried to sign in from this address before."""
+    """The server that most tests share, without recorded attempts to sign in from this address."""
     _forget_attempts(forge)
     yield forge
     _forget_attempts(forge)
@@ -66,7 +66,7 @@ def _forget_attempts(forge: Forge) -> None:
 
 
 async def details_of(forge: Forge, query: str) -> list[dict[str, Any]]:
-    """The details of audit events, newest first, each with its `scope`."""
+    """Return the details of audit events, newest first, each with its `scope`."""
     answer = await forge.root.get(f"/audit_events?{query}")
     assert answer.status == 200
     return [event["details"] | {"scope": event["entity_type"]} for event in answer.body]

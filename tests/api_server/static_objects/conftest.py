@@ -1,4 +1,4 @@
-"""Pushed projects whose files tests ask for."""
+"""Pushed projects whose files tests request."""
 
 from pathlib import Path
 from typing import Any

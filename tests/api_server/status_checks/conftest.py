@@ -1,4 +1,4 @@
-"""What tests of deliveries work with: a server whose clock they move, and a receiver that does as it is told."""
+"""A server whose clock tests move, and a receiver whose answers tests choose, for tests of deliveries."""
 
 import contextlib
 import datetime
@@ -18,13 +18,13 @@ from tests.support.clock import MovedClock
 from tests.support.forge import Answer, Forge, Person, SharedForges
 from tests.support.merge_requests import commit, new_project, open_merge_request
 
-#: An address that nothing is sent to.
+#: An address to which nothing is sent.
 ELSEWHERE = "http://203.0.113.7"
 
 
 @attrs.define
 class NamedHosts(AbstractResolver):
-    """Knows no names but those that a test gives it."""
+    """A resolver that resolves only the names that a test adds."""
 
     addresses: dict[str, list[str]] = attrs.field(factory=dict)
 
@@ -39,12 +39,12 @@ class NamedHosts(AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no resource is open."""
 
 
 @attrs.define
 class Lab:
-    """A server that sends only when it is told to (`deliver`), at the time that `clock` shows."""
+    """A server that sends deliveries only on request (`deliver`), at the time of `clock`."""
 
     forge: Forge
     clock: MovedClock
@@ -53,7 +53,7 @@ class Lab:
     project: dict[str, Any]
 
     async def deliver(self, **moved: float) -> None:
-        """Moves the clock, then sends all that is due."""
+        """Move the clock, then send all deliveries that are due."""
         self.clock.move(**moved)
         await self.dispatcher.deliver_due()
 
@@ -87,7 +87,7 @@ class Lab:
         return await self.alice.api.post(f"{self.one(merge_request)}/status_check_responses", body | values)
 
     async def deliveries(self, check: dict[str, Any]) -> list[dict[str, Any]]:
-        """Each with its attempts, oldest first."""
+        """Return the deliveries of a check with their attempts, oldest first."""
         base = f"{self.checks}/{check['id']}/deliveries"
         listed = await self.alice.api.get(f"{base}?sort=asc&per_page=100")
         return [(await self.alice.api.get(f"{base}/{one['id']}")).body for one in listed.body]
@@ -97,14 +97,14 @@ class Lab:
 
 
 def install_doubles(app: Any) -> None:
-    """Gives the application a clock that tests move, hosts that they name, and retries without jitter."""
+    """Install a clock that tests move, hosts that they name, and retries without jitter."""
     app[SERVICES].clock = MovedClock()
     app[SERVICES][RANDOM] = lambda: 0.0
     app[SERVICES][RESOLVER] = NamedHosts()
 
 
 async def lab_on(forge: Forge) -> Lab:
-    """A lab on a server that runs with these doubles. It is now, and no host has a name."""
+    """Return a lab on a server with these doubles. The clock shows the current time, and no host has a name."""
     clock, names = forge.server.app[SERVICES].clock, forge.server.app[SERVICES][RESOLVER]
     clock.now, names.addresses = datetime.datetime.now(datetime.UTC), {}
     alice = await forge.user("alice")
@@ -115,8 +115,8 @@ async def lab_on(forge: Forge) -> Lab:
 def new_lab(
     shared_forge: SharedForges,
 ) -> Callable[..., contextlib.AbstractAsyncContextManager[Lab]]:
-    """Opens a lab on a shared server: `async with new_lab(allow_local_requests=False) as lab`. It leaves nothing that
-    could be delivered."""
+    """A function that opens a lab on a shared server: `async with new_lab(allow_local_requests=False) as lab`. At the
+    end of the block, all checks and deliveries are deleted."""
 
     @contextlib.asynccontextmanager
     async def opened(**settings: Any) -> AsyncIterator[Lab]:
@@ -151,7 +151,7 @@ async def alice(forge: Forge) -> Person:
 
 @pytest.fixture
 async def project(forge: Forge, alice: Person) -> dict[str, Any]:
-    """Without a commit: no branch is there, and none protected."""
+    """A project without a commit: it has no branches, and no protected ones."""
     return await forge.project(alice)
 
 

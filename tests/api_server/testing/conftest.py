@@ -12,7 +12,7 @@ from tests.support.forge import Forge, running_forge
 async def testing_forge(
     passing_database: Callable[[], AbstractContextManager[str]], tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Forge]:
-    """Shared by the tests of what can be told apart by user and path."""
+    """A testing server that tests share if users and paths keep them apart."""
     folder = tmp_path_factory.mktemp("testing_forge")
     with passing_database() as url:
         async with running_forge(url, folder, testing=True, allow_local_requests=True) as forge:

@@ -1,4 +1,4 @@
-"""A server that a test module may spoil."""
+"""A server that a test module may change for good."""
 
 from collections.abc import AsyncIterator, Callable
 

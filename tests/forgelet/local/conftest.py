@@ -1,4 +1,4 @@
-"""What the tests of the local commands share: running `up` in a folder."""
+"""Functions that run `up` in a folder, for tests of the local commands."""
 
 import itertools
 import json
@@ -17,13 +17,13 @@ import pytest
 from tests.support.checkout import CHECKOUT
 from tests.support.ports import free_port
 
-#: Far more than anything takes, also where many other programs run.
+#: Far longer than anything takes, even on a busy machine.
 SECONDS = 100
 
 
 @attrs.define
 class Up:
-    """One running `up` with stand-ins."""
+    """A running `up` with stand-ins."""
 
     process: subprocess.Popen[str]
     data: Path
@@ -32,7 +32,7 @@ class Up:
     ready_file: Path = Path()
 
     def wait_until_ready(self, last: str = "Ctrl-C") -> str:
-        """Everything that was shown up to the line of the closing text that begins with `last`."""
+        """Return the whole output up to the line of the closing text that begins with `last`."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.shown += line
@@ -41,7 +41,7 @@ class Up:
         pytest.fail(f"up ended early: {self.shown}{self.outcome()}")
 
     def wait_for(self, words: str) -> str:
-        """The next line that has `words` in it."""
+        """Return the next line that contains `words`."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.shown += line
@@ -50,7 +50,7 @@ class Up:
         pytest.fail(f"up ended early: {self.shown}{self.outcome()}")
 
     def child(self, role: str) -> int:
-        """The number of the stand-in `role` that has started last."""
+        """Return the process id of the last started stand-in `role`."""
         return int((self.data / role / "pid").read_text())
 
     def children(self) -> list[int]:
@@ -58,7 +58,7 @@ class Up:
         return [int(pid) for pid in task.read_text().split()]
 
     def descendants(self) -> list[int]:
-        """All processes below this one."""
+        """Return all processes below this one."""
         found, new = [], self.children()
         while new:
             found += new
@@ -67,13 +67,13 @@ class Up:
         return found
 
     def hang_up(self) -> None:
-        """Closes the pipe that is its standard input."""
+        """Close the pipe that is its standard input."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.stdin = None
 
     def outcome(self) -> tuple[int, str]:
-        """Exit status and standard error, once it has ended."""
+        """Return exit status and standard error, once the process has ended."""
         output, errors = self.process.communicate(timeout=SECONDS)
         self.shown += output or ""
         return self.process.returncode, errors
@@ -81,7 +81,7 @@ class Up:
 
 @pytest.fixture
 def start_up(run: Callable[..., subprocess.Popen[str]], place: Path) -> Callable[..., Up]:
-    """Starts `up` in `place`, with free ports and without demo data."""
+    """A function that starts `up` in `place`, with free ports and without demo data."""
 
     def start(
         *options: str,
@@ -100,7 +100,7 @@ def start_up(run: Callable[..., subprocess.Popen[str]], place: Path) -> Callable
 
 @pytest.fixture
 def start_testing(run: Callable[..., subprocess.Popen[str]], place: Path) -> Callable[..., Up]:
-    """Starts `up --testing`, each with a ready file of its own unless one is given."""
+    """A function that starts `up --testing`, each time with another ready file unless one is given."""
     numbers = itertools.count()
 
     def start(
@@ -115,13 +115,13 @@ def start_testing(run: Callable[..., subprocess.Popen[str]], place: Path) -> Cal
 
 @pytest.fixture(scope="session")
 def caches(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where templates of databases are kept, for all tests of a worker: to make one takes seconds."""
+    """The folder in which the tests of a worker store templates of databases, since it takes seconds to create one."""
     return tmp_path_factory.mktemp("caches")
 
 
 @pytest.fixture
 def run(place: Path, caches: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts `up` with stand-ins; ends whatever a test leaves running."""
+    """A function that starts `up` with stand-ins; processes that a test leaves running are ended."""
     running: list[subprocess.Popen[str]] = []
 
     def start(
@@ -154,13 +154,13 @@ def run(place: Path, caches: Path) -> Iterator[Callable[..., subprocess.Popen[st
 
 
 def given(data: Path, role: str) -> dict[str, str]:
-    """What the stand-in `role` was given of its variables."""
+    """Return the variables that the stand-in `role` has received."""
     found: dict[str, str] = json.loads((data / role / "environment.json").read_text())
     return found
 
 
 def of_process(pid: int, what: str) -> str:
-    """A text that the kernel gives of a process; nothing where it has ended."""
+    """Return a text of the kernel about a process; an empty text if the process has ended."""
     try:
         return Path(f"/proc/{pid}/{what}").read_bytes().decode(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
@@ -175,7 +175,7 @@ def free_ports() -> tuple[int, int]:
 
 
 def come_true(condition: Callable[[], object], seconds: float = SECONDS) -> None:
-    """Waits for what can only be looked at."""
+    """Wait until the condition is true; fail after `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -183,7 +183,7 @@ def come_true(condition: Callable[[], object], seconds: float = SECONDS) -> None
 
 
 def gone(pids: list[int], seconds: float = 5.0) -> bool:
-    """Whether all of `pids` end within `seconds`; a zombie has ended."""
+    """Return whether all of `pids` end within `seconds`; a zombie has ended."""
     deadline = time.monotonic() + seconds
     while any(_alive(pid) for pid in pids):
         if time.monotonic() > deadline:

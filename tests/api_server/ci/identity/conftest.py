@@ -1,4 +1,4 @@
-"""What tests of identity tokens begin with."""
+"""A project for tests of identity tokens."""
 
 import pytest
 

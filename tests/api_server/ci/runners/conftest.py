@@ -1,4 +1,4 @@
-"""What most tests of runners begin with: a project, its runner, and a job in that runner's hands."""
+"""A project, its runner, and a job that the runner has taken, with which most tests of runners begin."""
 
 import pytest
 

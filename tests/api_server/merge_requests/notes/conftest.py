@@ -1,4 +1,4 @@
-"""A public project with a merge request that people of all roles talk about."""
+"""A public project with a merge request that people of all roles discuss."""
 
 from typing import Any
 
@@ -9,14 +9,14 @@ from api_server.web.routes import Role
 from tests.support.forge import Answer, Forge, Person
 from tests.support.merge_requests import commit, head_of, new_project
 
-#: On `main`, and on the branch: lines 2 and 3 became others, 8 went away, 11 came.
+#: The file on `main` and on the branch: lines 2 and 3 are changed, 8 is removed, 11 is added.
 BEFORE = "".join(f"line {number}\n" for number in range(1, 11))
 AFTER = BEFORE.replace("line 2\nline 3\n", "second\nthird\n").replace("line 8\n", "") + "line 11\n"
 
 
 @attrs.frozen
 class Talk:
-    """The project, its merge request, and who may do what there. `author` has made the merge request."""
+    """The project, its merge request, and people by their roles there. `author` has created the merge request."""
 
     project: dict[str, Any]
     url: str
@@ -40,7 +40,7 @@ class Talk:
         return _made(await person.api.post(f"{self.url}/discussions/{discussion_id}/notes", {"body": text}))
 
     def place(self, **values: Any) -> dict[str, Any]:
-        """A position in the file that the merge request changes."""
+        """Return a position in the file that the merge request changes."""
         shas = {"base_sha": self.base_sha, "start_sha": self.base_sha, "head_sha": self.head_sha}
         return shas | {"position_type": "text", "old_path": "app.py", "new_path": "app.py"} | values
 

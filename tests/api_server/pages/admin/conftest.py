@@ -32,7 +32,7 @@ class Scene:
 
 @contextlib.asynccontextmanager
 async def running_edge(settings: dict[str, Any]) -> AsyncIterator[str]:
-    """A storage edge, by its URL."""
+    """Run a storage edge; yield its URL."""
     chosen = EdgeSettings(**{"port": 0, "access_log": False} | settings)
     async with serving(served(app.create_app(chosen), chosen)) as (_, port):
         yield f"http://127.0.0.1:{port}"
@@ -54,7 +54,7 @@ async def scene(
             "port": port,
         }
         async with running_edge(chosen):
-            # A new edge is told to forget everything: not later, in the middle of a test.
+            # A new edge is notified to delete everything. This must not happen later, in the middle of a test.
             await forge.server.app[SERVICES][EDGES].catch_up()
             yield Scene(forge, edge, await forge.user("boss", admin=True, password=PASSWORD))
 

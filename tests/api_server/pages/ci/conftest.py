@@ -1,4 +1,4 @@
-"""A project whose pipelines have one of everything that their pages show."""
+"""A project with pipelines that contain everything that their pages show."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -56,7 +56,7 @@ LOG = (
 
 @attrs.frozen
 class Scene:
-    """A pipeline whose `compile` has succeeded and `lint` failed."""
+    """A pipeline whose job `compile` has succeeded and whose job `lint` has failed."""
 
     forge: Forge
     project: CiProject
@@ -70,13 +70,13 @@ class Scene:
 
 
 async def handed_out(project: CiProject, **values: Any) -> RunningJob:
-    """The oldest job that waits, in the hands of a runner of the project's own."""
+    """Take the oldest waiting job with a runner of the project; return it."""
     runner = await a_runner(project.forge, project_id=project.id, tag_list=["linux"])
     return await runner.job(**values)
 
 
 async def running(scene: Scene, branch: str, config: str = ONE_JOB) -> tuple[RunningJob, str]:
-    """A job in a runner's hands, and the path of its page."""
+    """Return a job that a runner has taken, and the path of its page."""
     wanted = await scene.project.job(config, branch=branch)
     job = await handed_out(scene.project)
     while job.id != wanted["id"]:
@@ -104,6 +104,6 @@ async def scene(forge: Forge) -> Scene:
 
 @pytest.fixture
 async def browser(scene: Scene) -> AsyncIterator[Browser]:
-    """The developer's."""
+    """The developer's browser."""
     async with browsing(scene.forge, scene.project.developer) as opened:
         yield opened

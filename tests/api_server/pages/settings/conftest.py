@@ -13,7 +13,7 @@ from tests.support.forge import Forge, Person
 
 @attrs.frozen
 class Scene:
-    """`people` of the project by role; `owner` owns the group, and so the project."""
+    """The project, its group, and `people` of the project by role; `owner` owns the group and therefore the project."""
 
     forge: Forge
     owner: Person
@@ -36,15 +36,15 @@ class Scene:
         return f"/projects/{self.project['id']}"
 
     def browsing(self, role: str) -> contextlib.AbstractAsyncContextManager[Browser]:
-        """The browser of somebody with that role in the project."""
+        """Return the browser of a person with that role in the project."""
         return browsing(self.forge, self.owner if role == "owner" else self.people[role])
 
     async def read(self, below: str = "", api: str = "") -> Any:
-        """What the API says of the project (or what has the path `api`), or of what is below it, to its owner."""
+        """Return the API's answer to the owner about the project (or the path `api`), or about a path below it."""
         return (await self.owner.api.get(f"{api or self.api}{below}")).body
 
     async def events(self, event_type: str) -> list[dict[str, Any]]:
-        """The project's audit events of that type, newest first: author and details."""
+        """Return the project's audit events of that type, newest first: author and details."""
         events = await self.read(f"/audit_events?event_type={event_type}")
         return [event["details"] | {"author_id": event["author_id"]} for event in events]
 
