@@ -408,7 +408,7 @@ async def test_a_push_that_was_left_unsettled_keeps_its_options(forge: Forge) ->
 
 
 DENIED = {"message": {"base": ["You do not have sufficient permission to run a pipeline on 'main'."]}}
-#: Runs only where the protected variable is told, so that it shows whether it was.
+#: `guarded` runs only if the pipeline gets the protected variable, and so shows whether it does.
 GUARDED = "open: {script: echo}\nguarded: {script: echo, rules: [{if: $SECRET}]}\n"
 
 

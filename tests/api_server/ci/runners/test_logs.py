@@ -181,7 +181,7 @@ async def test_ranges_of_a_growing_and_of_a_finished_log(
 
 
 async def test_a_job_without_a_log_is_404(project: CiProject, job: RunningJob) -> None:
-    """Decision D4: the document's 404 where GitLab answers an empty 200."""
+    """Decision D4: the document's 404 instead of GitLab's empty 200."""
     answer = await project.api.get(log_of(project, job))
     assert (answer.status, answer.body) == (404, {"message": "404 Not Found"})
 

@@ -426,9 +426,7 @@ async def test_a_due_run_is_the_new_owners_and_nobody_elses_loss_deactivates_it(
     maintainer = await scene.forge.new_member(scene.project.id, Role.MAINTAINER)
     assert (await maintainer.api.post(f"{scene.url}/take_ownership")).status == 201
     await _lose(scene, "left")
-    async with (
-        scene.forge.database.transaction() as transaction
-    ):  # on behalf of the owner whose rights were checked before
+    async with scene.forge.database.transaction() as transaction:  # on behalf of the owner before
         await schedules.deactivate(transaction, before)
     await scene.run()
     (pipeline,) = await scene.pipelines()
@@ -474,12 +472,7 @@ def runs(cron: str, zone: str, after: str, count: int = 1) -> list[str]:
         ("0 4 * * *", "Asia/Tokyo", "2026-05-01T00:00:00Z", ["05-01 19:00"]),
         ("0 4 * * *", "Pacific Time (US & Canada)", "2026-05-01T00:00:00Z", ["05-01 11:00"]),
         ("0  9 * * mon-fri", "Berlin", "2026-05-01T08:00:00Z", ["05-04 07:00", "05-05 07:00"]),
-        (
-            "0 0 1 * 0",
-            "UTC",
-            "2026-05-01T00:00:00Z",
-            ["05-03 00:00", "05-10 00:00"],
-        ),  # one of both days is enough
+        ("0 0 1 * 0", "UTC", "2026-05-01T00:00:00Z", ["05-03 00:00", "05-10 00:00"]),  # either day matches
         ("0 0 * * 7", "UTC", "2026-05-01T00:00:00Z", ["05-03 00:00"]),
         ("*/20 8-9 * * *", "UTC", "2026-05-01T08:30:00Z", ["05-01 08:40", "05-01 09:00", "05-01 09:20"]),
         # clocks are put forward at 01:00 UTC: 02:30 does not exist, and runs of this time happen an hour later
