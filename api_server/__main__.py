@@ -1,4 +1,4 @@
-"""`python -m api_server`: the API server on its own, its database brought up to date first."""
+"""`python -m api_server`: the API server alone. It first migrates its database."""
 
 import asyncio
 import functools
@@ -32,7 +32,7 @@ SECTION, PREFIX = "api_server", "FORGELET_API_"
 
 
 def serve(chosen: Settings) -> None:
-    """Run until SIGINT or SIGTERM. Raise `ConfigError` where it cannot work."""
+    """Serve until SIGINT or SIGTERM. Raise `ConfigError` if the server cannot work with these settings."""
     with writable("The log"):
         logs.configure(chosen.log_format, chosen.log_level, file=chosen.log_file)
     worker = worker_address()
@@ -53,7 +53,7 @@ async def _serve(chosen: Settings) -> None:
     if worker := worker_address():
         where = attrs.evolve(where, descriptor=worker.public, late=worker.late)
     allow_files(where.connections)
-    async with bound(where) as ports:  # a second process on the port touches nothing
+    async with bound(where) as ports:  # if the port is in use, nothing else is touched
         await asyncio.to_thread(_make_ready, chosen)
         app = create_app(chosen)
         read = reader(Settings, section=SECTION, env_prefix=PREFIX)
@@ -70,8 +70,8 @@ async def _serve(chosen: Settings) -> None:
 
 
 def work(chosen: Settings) -> None:
-    """Do only the background work, beside servers that are told `--no-work`. Raise `ConfigError` where it cannot
-    work."""
+    """Do only the background work, beside servers with the option `--no-work`. Raise `ConfigError` if that is
+    impossible with these settings."""
     with writable("The log"):
         logs.configure(chosen.log_format, chosen.log_level, file=chosen.log_file)
     ignore_hangups()
@@ -96,8 +96,7 @@ async def _work(chosen: Settings) -> None:
 
 
 def _make_ready(chosen: Settings) -> None:
-    """Folders and git are there, the database is of this version, and the key is that database's. Raise
-    `ConfigError`."""
+    """Check folders, the object store and git, migrate the database, and check the secret key. Raise `ConfigError`."""
     usable_folder("The data directory", chosen.data_dir)
     if chosen.ci_templates_dir is not None:
         readable_folder("The folder of CI templates", chosen.ci_templates_dir)

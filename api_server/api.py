@@ -1,4 +1,4 @@
-"""Everything below /api/v4: the routes of each resource, in the order in which their paths are tried."""
+"""The resources below /api/v4, in the order in which the paths of their routes are tried."""
 
 from api_server.accounts.instance_handlers import routes as settings_routes
 from api_server.accounts.instance_handlers import version_routes as version

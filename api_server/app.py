@@ -1,4 +1,4 @@
-"""The one place where the parts of the API server are joined; the process and the tests make it here alike."""
+"""The only place where the parts of the API server are joined. The process and the tests both create it here."""
 
 import asyncio
 import contextlib
@@ -77,12 +77,12 @@ from common.serving import Endpoint, Serving
 
 #: The prefix of the API's paths.
 API = "/api/v4"
-#: Bytes that are read of a body before somebody wants it; twice as many for a moment.
+#: Bytes of a body that are read before a handler reads it; for a moment, twice as many.
 READ_BUFFER = 64 * 1024
 
 
 def create_app(settings: Settings, clock: Clock = system_clock) -> web.Application:
-    """Return the API server. The database that `settings` names has to be migrated already, and its key to be there."""
+    """Return the API server. The database that `settings` name has to be migrated already, and its key has to exist."""
     registry = CollectorRegistry()
     log_requests, requests = request_log(registry)
     app = web.Application(
@@ -91,7 +91,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
             log_requests,
             *testing.middlewares(settings),
             plain_errors,
-            edges.tell_edges,
+            edges.notify_edges,
             bounded_bodies,
         ],
         client_max_size=settings.body_limit,
@@ -115,12 +115,12 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
         site.setup_named,
     ):
         set_up_routes(app)
-    route_index.setup_with_spare_slashes(app, API)
+    route_index.setup_with_extra_slashes(app, API)
     return app
 
 
 def _services(settings: Settings, clock: Clock, registry: CollectorRegistry) -> Services:
-    """Return the parts as far as they need no connection, joined with each other."""
+    """Return the services as far as they need no connection, joined with each other."""
     clock = testing.clock_of(settings, clock)
     set_limits(ChildLimits(settings.git_memory_limit, settings.git_cpu_limit))
     services = Services(
@@ -157,7 +157,7 @@ def _services(settings: Settings, clock: Clock, registry: CollectorRegistry) -> 
 
 
 def endpoint(settings: Settings) -> Endpoint:
-    """Where the application listens."""
+    """Return the address on which the application listens, with its limits for connections."""
     return Endpoint(
         settings=settings,
         host=settings.host,
@@ -168,7 +168,7 @@ def endpoint(settings: Settings) -> Endpoint:
 
 
 def served(app: web.Application, where: Endpoint) -> Serving:
-    """Return the application at its endpoint; requests are logged by the application itself."""
+    """Return the application at its endpoint. The application itself logs its requests."""
     return Serving(app=app, endpoint=where, options={"access_log": None, "read_bufsize": READ_BUFFER})
 
 
@@ -182,7 +182,7 @@ def _api() -> web.Application:
 
 
 def _own_tasks(services: Services) -> None:
-    """Background work that joins several parts."""
+    """Add background tasks that combine several parts."""
     queue = services.queue
 
     async def remove_project_data(project_id: int) -> None:
@@ -227,8 +227,8 @@ async def _database(services: Services) -> AsyncIterator[None]:
 
 @contextlib.asynccontextmanager
 async def joined(settings: Settings) -> AsyncIterator[Services]:
-    """Yield the services for operators' commands, with their database: its parts know of each other, so that what one
-    does has its consequences in the others, but nothing listens and nothing runs by itself."""
+    """Yield the services, with their database, for operators' commands. The parts are joined, so that a change in one
+    has its consequences in the others, but nothing listens and nothing runs by itself."""
     services = _services(settings, system_clock, CollectorRegistry())
     async with contextlib.asynccontextmanager(_database)(services):
         yield services
@@ -247,7 +247,7 @@ async def _administrator(services: Services) -> AsyncIterator[None]:
 
 
 async def _leftovers(services: Services) -> AsyncIterator[None]:
-    """Yield what processes that were killed have left, before anybody meets it."""
+    """Clean up what killed processes have left, before anything uses it."""
     await housekeeping.look_after(services, packs=False)
     await refs.settle_leftovers(services, services.clock())
     yield
@@ -262,12 +262,13 @@ async def _worker(services: Services) -> AsyncIterator[None]:
 
 
 async def _running(run: Run, app: web.Application) -> AsyncIterator[None]:
-    """Begin and end `run` with the application."""
+    """Start and end `run` with the application."""
     async with contextlib.asynccontextmanager(run)(app[SERVICES]):
         yield
 
 
-#: What joins the parts with each other: each adds its listeners, its background work and what it keeps to the services.
+#: Functions that join the parts with each other: each adds its listeners, its background work and its data to the
+#: services.
 PARTS: tuple[Callable[[Services], None], ...] = (
     _own_tasks,
     job_handlers.setup,
@@ -306,11 +307,11 @@ PARTS: tuple[Callable[[Services], None], ...] = (
     pushes.setup_pipelines,
     figures.setup_samples,
 )
-#: What runs while the server does, begun in this order and ended in the opposite one; before what features add, and
-#: before the worker.
+#: Contexts that run while the server does. They start in this order and end in the opposite one. They start before
+#: those of features and before the worker.
 RUNNING: tuple[Run, ...] = (
     _database,
-    context.hear_of_changed_rights,
+    context.follow_changed_rights,
     _edges,
     outgoing_session,
     _administrator,

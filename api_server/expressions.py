@@ -1,8 +1,8 @@
-"""Regular expressions that strangers write: in RE2's syntax, bounded in what they cost to compile and to match.
+"""Regular expressions that users write: in RE2's syntax, with limits on the cost of compiling and matching.
 
-RE2 takes time in proportion to the text, but also to the size of the compiled expression, ten letters of which may
-stand for half a million instructions. It compiles with the interpreter's lock held, so that nothing else goes on
-meanwhile, in whichever thread; it matches without.
+RE2 takes time in proportion to the length of the text, but also to the size of the compiled expression, and ten
+characters of an expression may stand for half a million instructions. RE2 compiles while it holds the interpreter's
+lock, so that all other threads have to wait; it matches without the lock.
 """
 
 import sys
@@ -17,35 +17,37 @@ import re2
 from attrs import define, field, frozen
 from cachetools import LRUCache, cached
 
-#: Characters of an expression.
+#: Maximum number of characters of an expression.
 MAX_LENGTH = 16_000
-#: Classes such as `\pL` and `\p{Greek}` in one expression; each takes as long to read as thousands of characters.
+#: Maximum number of classes such as `\pL` and `\p{Greek}` in one expression. Each takes as long to compile as
+#: thousands of characters.
 MAX_UNICODE_CLASSES = 20
-#: Bytes that a compiled expression takes, with all that matching adds to it.
+#: Maximum number of bytes of a compiled expression, with all that matching adds to it.
 MAX_MEMORY = 128 * 1024
-#: Bytes that all expressions take that are kept.
+#: Maximum number of bytes of all expressions in the cache.
 CACHE_MEMORY = 64 * 1024 * 1024
-#: Bytes of a text times instructions of an expression: what one search may take, at most about half a second.
+#: Maximum cost of one search, in bytes of the text times instructions of the expression: about half a second.
 MAX_STEPS = 50_000_000
 
 
 class TooCostly(Exception):
-    """Expressions would take, or have taken, more than they may; the text says so to their author."""
+    """Expressions would take, or have taken, more than they may. The message is for their author."""
 
 
 @define
 class Allowance:
-    """What all expressions of one file, say, may cost, itself part of what those of many files may."""
+    """The cost that all expressions of, for instance, one file may have. `within` is the allowance of many files, of
+    which it is a part."""
 
-    #: Of the processor's time that is left, for compiling and matching.
+    #: Seconds of processor time that are left for compiling and matching.
     seconds: float
-    #: How many different expressions there may be.
+    #: Maximum number of different expressions.
     number: int = sys.maxsize
     within: "Allowance | None" = None
     _seen: set[str] = field(factory=set, init=False, repr=False)
 
     def count(self, text: str) -> None:
-        """Count an expression, once. Raise `TooCostly`."""
+        """Count an expression, each one only once. Raise `TooCostly`."""
         self._seen.add(text)
         if len(self._seen) > self.number:
             raise TooCostly(
@@ -53,7 +55,7 @@ class Allowance:
             )
 
     def spend(self, seconds: float) -> None:
-        """Take from what is left. Raise `TooCostly` where that was less."""
+        """Subtract seconds from what is left. Raise `TooCostly` if less was left."""
         self.seconds -= seconds
         if self.within is not None:
             self.within.spend(seconds)
@@ -66,7 +68,7 @@ _allowance: ContextVar[Allowance | None] = ContextVar("expression_allowance", de
 
 @contextmanager
 def allowed(allowance: Allowance) -> Iterator[None]:
-    """Let expressions pay from `allowance` for the length of the block, also in threads that it starts."""
+    """Charge expressions to `allowance` for the duration of the block, also in threads that it starts."""
     token = _allowance.set(allowance)
     try:
         yield
@@ -76,7 +78,7 @@ def allowed(allowance: Allowance) -> Iterator[None]:
 
 @contextmanager
 def paid() -> Iterator[None]:
-    """Have the block pay for its time. Raise `TooCostly`."""
+    """Charge the time of the block to the present allowance. Raise `TooCostly`."""
     began = time.thread_time()
     try:
         yield
@@ -91,12 +93,12 @@ class Expression:
 
     pattern: str
     _compiled: Any = field(repr=False)
-    #: Instructions.
+    #: Number of instructions.
     size: int
 
     @property
     def groups(self) -> int:
-        """How many there are in parentheses."""
+        """The number of groups in parentheses."""
         return int(self._compiled.groups)
 
     def search(self, text: str | bytes) -> Any:
@@ -112,7 +114,7 @@ class Expression:
             return self._compiled.fullmatch(text)
 
     def matches(self, text: bytes) -> Iterator[Any]:
-        """Yield all of them, which do not overlap. Each may take as long as a search of all that follows."""
+        """Yield all matches, which do not overlap. Each may take as long as a search in all of the remaining text."""
         self._check(len(text))
         matches = self._compiled.finditer(text)
         while True:
@@ -123,7 +125,7 @@ class Expression:
             yield match
 
     def lines(self, text: bytes) -> Iterator[bytes]:
-        """Yield what matches of each line of a text of any length, in order; the expression stays within a line
+        """Yield the matches in each line of a text of any length, in order. The expression has to match within a line
         (`(?m)`)."""
         step = MAX_STEPS // self.size
         start = 0
@@ -141,8 +143,8 @@ class Expression:
 
 
 def compile_expression(text: str) -> Expression:
-    """Return the compiled expression. Raise ValueError, whose text says why, for what RE2 does not know or is too
-    large, and `TooCostly`."""
+    """Return the compiled expression. Raise `ValueError` with the reason if RE2 does not support it or it is too
+    large. Raise `TooCostly`."""
     if (allowance := _allowance.get()) is not None:
         allowance.count(text)
     compiled = _compile(text)
@@ -173,11 +175,11 @@ def _compile(text: str) -> Expression | str:
         except UnicodeError:
             return "it is not valid UTF-8"
         finally:
-            re2.purge()  # what it keeps besides is bounded by number only
+            re2.purge()  # its own cache is limited by number only
     return Expression(text, compiled, compiled.programsize + compiled.reverseprogramsize)
 
 
 def _reason(problem: Exception) -> str:
-    """RE2 tells of its errors in bytes, its wrapper in text."""
+    """Return the message of RE2's error, which is bytes, or of its wrapper's, which is text."""
     (reason,) = problem.args
     return reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)

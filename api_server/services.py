@@ -1,4 +1,5 @@
-"""What the parts of the server work with: one object that `app.py` makes, so that the domain needs to know no HTTP."""
+"""The services that the parts of the server work with: one object, created by `app.py`, so that the domain needs no
+HTTP."""
 
 import copy
 import datetime
@@ -21,8 +22,8 @@ Run = Callable[["Services"], AsyncIterator[None]]
 
 
 class Key(Generic[T]):
-    """Names what a feature keeps in `Services`: `LIMITS = Key[Limits]("limits")`, `services[LIMITS]`. With a `default`
-    it is made when it is asked for first."""
+    """The name of a feature's data in `Services`: `LIMITS = Key[Limits]("limits")`, `services[LIMITS]`. With a
+    `default`, the data is created at the first access."""
 
     def __init__(self, name: str, default: Callable[[], T] | None = None) -> None:
         self.name = name
@@ -34,7 +35,7 @@ class Key(Generic[T]):
 
 @attrs.define(eq=False, kw_only=True)
 class Services:
-    """The parts of one server, by name those that everybody needs, by key those of a feature."""
+    """The parts of one server: those that all features need by name, those of one feature by key."""
 
     settings: Settings
     clock: Clock
@@ -43,9 +44,9 @@ class Services:
     queue: Queue
     background: BackgroundTasks
     shutdown: Shutdown
-    #: What runs while the server does: each part's context, begun in this order.
+    #: Contexts of the parts that run while the server does, in the order in which they start.
     runs: list[Run] = attrs.field(factory=list)
-    #: What a request that writes has been judged on; None for other requests, and outside of requests.
+    #: The data on which a writing request was judged. None for other requests, and outside of requests.
     preconditions: Preconditions | None = None
     _parts: dict[Key[Any], Any] = attrs.field(factory=dict)
     _database: Database | None = None
@@ -54,15 +55,15 @@ class Services:
 
     @property
     def database(self) -> Database:
-        """Its transactions begin by checking the preconditions of the request that the services are for. Raise
-        RuntimeError before `connected`."""
+        """The database. Its transactions begin by checking the preconditions of the request that the services are for.
+        Raise `RuntimeError` before `connected`."""
         if self._database is None:
             raise RuntimeError("The database is not connected yet.")
         return self._database
 
     @property
     def failures(self) -> Failures:
-        """What fails just now. Raise RuntimeError before `connected`."""
+        """The record of present failures. Raise `RuntimeError` before `connected`."""
         if self._failures is None:
             raise RuntimeError("The database is not connected yet.")
         return self._failures
@@ -73,21 +74,21 @@ class Services:
 
     @property
     def shared(self) -> "Services":
-        """The same services apart from any request: transactions check no preconditions, replicas are not asked."""
+        """The same services without a request: transactions check no preconditions, and replicas are not used."""
         return self._shared or self
 
     def connected(self, database: Database) -> None:
-        """The database is there, and with it the record of failures."""
+        """Set the database, and with it the record of failures."""
         self._database = database
         self._failures = self.queue.failures = Failures(database)
 
     def while_running(self, run: "Run") -> None:
-        """Begin `run` when the server starts, and go on behind its `yield` when the server ends."""
+        """Run `run` up to its `yield` when the server starts, and the rest when the server ends."""
         self.runs.append(run)
 
     def for_request(self, preconditions: Preconditions | None, *, reads: bool) -> "Services":
-        """Return the same services for a request: its transactions check the preconditions first; where it only reads,
-        replicas may answer what is only shown."""
+        """Return the same services for a request. Its transactions first check the preconditions. If the request only
+        reads, replicas may answer queries that are only shown."""
         database = self.database if preconditions is None else self.database.opening_with(preconditions.hold)
         if reads:
             database = database.showing()
@@ -98,12 +99,13 @@ class Services:
         return own
 
     def require_unchanged(self, precondition: Precondition) -> None:
-        """Have the request's first transaction check `precondition`; requests that only read are judged once."""
+        """Make the request's first transaction check `precondition`. Requests that only read are judged only once."""
         if self.preconditions is not None:
             self.preconditions.add(precondition)
 
     def revoke(self, name: str) -> None:
-        """The request takes away the rights of what is called `name`, as soon as its first transaction begins."""
+        """Declare that the request takes away rights of the owner called `name` as soon as its first transaction
+        begins."""
         if self.preconditions is not None:
             self.preconditions.revoke(name)
 
@@ -117,5 +119,5 @@ class Services:
         self._parts[key] = part
 
     def get(self, key: Key[T]) -> T | None:
-        """Return the part, or None where the server has none."""
+        """Return the part, or None if the server has none."""
         return self._parts.get(key)

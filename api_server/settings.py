@@ -185,7 +185,7 @@ class RepositorySettings(ClientSettings):
 
 @typed_settings.settings(frozen=True, kw_only=True)
 class CiSettings(RepositorySettings):
-    """Pipelines, what makes them by itself, runners, commit statuses, reports of tests."""
+    """Pipelines, what starts them automatically, runners, commit statuses, test reports."""
 
     reloaded: ClassVar[frozenset[str]] = RepositorySettings.reloaded | {
         "archive_builds_older_than",
@@ -278,7 +278,7 @@ class CiSettings(RepositorySettings):
 
 Tier = Literal["free", "premium", "ultimate"]
 UnsupportedParameters = Literal["ignore", "refuse"]
-#: Of which clients compare the numbers.
+#: Pattern of GitLab's version, whose numbers clients compare.
 GITLAB_VERSION = r"\d{1,2}(\.\d{1,3}){1,2}(-(ee|pre))?"
 Offering = Literal["self_managed", "dedicated", "saas"]
 
@@ -557,11 +557,11 @@ class Settings(CiSettings):
 
     @property
     def unpooled_url(self) -> str:
-        """Of the database, for what lasts longer than a transaction."""
+        """The URL of the database for work that takes longer than a transaction: it leads to no pooler."""
         return self.database_direct_url or self.database_url
 
     @property
     def dialect(self) -> str:
-        """`gitlab_version` with all of its three numbers: scripts and clients split and compare it."""
+        """`gitlab_version` with all of its three numbers, because scripts and clients split and compare it."""
         numbers, dash, edition = self.gitlab_version.partition("-")
         return numbers + ".0" * (2 - numbers.count(".")) + dash + edition

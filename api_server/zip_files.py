@@ -1,8 +1,8 @@
-"""Files of zip archives in the object store: the archive's central directory, an index of it, and single members.
+"""Files in zip archives in the object store: the archive's central directory, an index of it, and single members.
 
-The index is made as git's index of a pack: its records are sorted by the digest of the name, and before them stands for
-each first byte how many records begin with it or a lower one. Digests are keyed, so that nobody chooses names that
-crowd together.
+The index has the form of git's index of a pack. Its records are sorted by the digest of the name. Before them is a
+table that says for each first byte how many records begin with this byte or a lower one. Digests are keyed, so that
+nobody can choose names whose digests are close together.
 """
 
 import asyncio
@@ -26,12 +26,13 @@ from api_server.services import Key
 from api_server.state.objects import INDEX, Objects
 from common.concurrency import ConcurrencyLimiter
 
-#: Methods of compression: bytes as they are, and deflate. GitLab reads no others either; bzip2 and LZMA take megabytes
-#: of memory for each reader, LZMA as many as an archive says.
+#: Methods of compression: uncompressed bytes, and deflate. GitLab supports no others either. bzip2 and LZMA take
+#: megabytes of memory for each reader, LZMA as many as the archive demands.
 STORED, DEFLATED = 0, 8
 _METHODS = frozenset({STORED, DEFLATED})
 
-#: What a file system takes as a path; a name of 64 KiB would only make directories large.
+#: Maximum number of bytes of a name: file systems accept no longer paths. Names of 64 KiB would only make directories
+#: large.
 MOST_NAME_BYTES = 4096
 
 _ENTRY = struct.Struct("<4s4x2H4x3L3H8xL")
@@ -39,21 +40,21 @@ _END = struct.Struct("<4s6xH2LH")
 _END_64_LOCATOR = struct.Struct("<4s4xQ4x")
 _END_64 = struct.Struct("<4s28x3Q")
 _ENCRYPTED, _UTF_8 = 1, 0x800
-#: In the place of a number that stands elsewhere, in 64 bits.
+#: Value of a number that is stored elsewhere, in 64 bits.
 _ELSEWHERE = 0xFFFFFFFF
 
 
 class DamagedError(Exception):
-    """What is read is no zip archive, or not a whole one."""
+    """The bytes are no zip archive, or an incomplete one."""
 
 
 class TooMuchError(Exception):
-    """The archive holds more than the limits allow: more than what the text says."""
+    """The archive contains more than the limits allow. The message names the limit, such as "1000 files"."""
 
 
 @attrs.frozen
 class Limits:
-    """What one archive may hold: files, and bytes of them all when they are unpacked."""
+    """Limits for one archive: the number of files, and the bytes of all files when unpacked."""
 
     members: int
     unpacked_bytes: int
@@ -61,7 +62,8 @@ class Limits:
 
 @attrs.frozen
 class Member:
-    """A file that can be unpacked: where its local header is, its bytes packed and unpacked, its CRC-32."""
+    """A file that can be unpacked: the offset of its local header, its packed and unpacked sizes in bytes, and its
+    CRC-32."""
 
     offset: int
     packed: int
@@ -72,7 +74,8 @@ class Member:
 
 @attrs.frozen
 class _Directory:
-    """Where the directory begins, its bytes, and how far all offsets are off: bytes may stand before the archive."""
+    """The directory's position, its size in bytes, its number of members, and the `shift` that has to be added to all
+    offsets: other bytes may precede the archive."""
 
     start: int
     size: int
@@ -81,10 +84,10 @@ class _Directory:
 
 
 def entries(file: IO[bytes], limits: Limits) -> Iterator[tuple[bytes, Member]]:
-    """Yield the files in the order of the directory, each after its name in UTF-8. Folders, and what is encrypted,
-    packed by another method or named by no text, are counted and passed over.
+    """Yield the files in the order of the directory, as pairs of a name in UTF-8 and the file. Folders count but are
+    left out, and so are files that are encrypted, packed by another method, or have an undecodable name.
 
-    `file` is seekable. Raise `DamagedError` and `TooMuchError`, perhaps after some entries.
+    `file` is seekable. Raise `DamagedError` and `TooMuchError`, possibly after some entries.
     """
     directory = _find(file)
     _check(directory.members, limits.members, "files")
@@ -117,7 +120,7 @@ def _find(file: IO[bytes]) -> _Directory:
     tail_start = file.seek(max(0, end - _END.size - 0xFFFF))
     tail = file.read()
     at = len(tail) - _END.size
-    if at < 0 or not tail.startswith(b"PK\5\6", at) or tail[-2:] != b"\0\0":  # it has a comment
+    if at < 0 or not tail.startswith(b"PK\5\6", at) or tail[-2:] != b"\0\0":  # the archive has a comment
         at = tail.rfind(b"PK\5\6", 0, max(0, len(tail) - _END.size + 4))
     if at < 0:
         raise DamagedError
@@ -132,7 +135,8 @@ def _find(file: IO[bytes]) -> _Directory:
 
 
 def _find_64(file: IO[bytes], end: int) -> tuple[int, int, int, int] | None:
-    """Where the record for large archives stands, with the number of members, size and offset of the directory."""
+    """Return the position of the record for large archives, the number of members, and the size and offset of the
+    directory, or None if there is no such record."""
     if end < _END_64_LOCATOR.size + _END_64.size:
         return None
     file.seek(end - _END_64_LOCATOR.size)
@@ -145,7 +149,7 @@ def _find_64(file: IO[bytes], end: int) -> tuple[int, int, int, int] | None:
 
 
 def _read_entry(file: IO[bytes], directory: _Directory) -> tuple[bytes, int, Member, int]:
-    """Return the next one: its name as it stands there, its flags, the file, and how many bytes the entry took."""
+    """Return the next entry: its raw name, its flags, the file, and the entry's size in bytes."""
     head = file.read(_ENTRY.size)
     if len(head) < _ENTRY.size or not head.startswith(b"PK\1\2"):
         raise DamagedError
@@ -160,7 +164,8 @@ def _read_entry(file: IO[bytes], directory: _Directory) -> tuple[bytes, int, Mem
 
 
 def _wide(extra: bytes, *numbers: int) -> tuple[int, ...]:
-    """Return the numbers; those that stand elsewhere from the extra field of type 1 (4.5.3)."""
+    """Return the numbers, with those that are stored elsewhere taken from the extra field of type 1 (section 4.5.3 of
+    the ZIP specification)."""
     at = 0
     while at + 4 <= len(extra):
         kind, length = struct.unpack_from("<2H", extra, at)
@@ -181,18 +186,19 @@ def _text(name: bytes, flags: int) -> bytes | None:
         return None
 
 
-#: Changes with the form; an index of another form is made anew.
+#: This changes with the format. An index of another format is created anew.
 _MAGIC = b"zip index 1\n\0\0\0\0"
 _FAN = struct.Struct(">256L")
-#: How many bytes to read first.
+#: Number of bytes to read first.
 HEAD_BYTES = len(_MAGIC) + _FAN.size
-#: Digest, place in the directory, offset of the local header, bytes packed and unpacked, CRC-32, method.
+#: Digest, position in the directory, offset of the local header, packed and unpacked sizes in bytes, CRC-32, method.
 _RECORD = struct.Struct(">16sL3QLH")
 _INDEX_PIECE = 2**20
 
 
 def packed_index(entries: Iterable[tuple[bytes, Member]], key: bytes) -> Iterator[bytes]:
-    """Yield the index of files, each after its name, in pieces. `key` is up to 64 bytes that nobody else knows."""
+    """Yield the index of the files in pieces. `entries` are pairs of name and file. `key` is a secret of up to 64
+    bytes."""
     groups = [bytearray() for _ in range(256)]  # an object for each record would take twice its bytes
     for position, (name, member) in enumerate(entries):
         digest = _digest(name, key)
@@ -210,8 +216,8 @@ def packed_index(entries: Iterable[tuple[bytes, Member]], key: bytes) -> Iterato
 
 
 def record_span(head: bytes, name: bytes, key: bytes) -> tuple[int, int] | None:
-    """Which bytes of the index have the records around this name's, by its first `HEAD_BYTES`; None for an index of
-    another form."""
+    """Return the first byte and the end of the part of the index that contains this name's record, if there is one.
+    `head` are the first `HEAD_BYTES` of the index. Return None for an index of another format."""
     if not head.startswith(_MAGIC):
         return None
     counts = (0, *_FAN.unpack_from(head, len(_MAGIC)))
@@ -220,7 +226,8 @@ def record_span(head: bytes, name: bytes, key: bytes) -> tuple[int, int] | None:
 
 
 def find_member(records: bytes, name: bytes, key: bytes) -> Member | None:
-    """Return the file of that name among the records of its span; of several the last, as unpackers have it."""
+    """Return the file of this name from the records of its span, or None. Of several, the last one counts, as in
+    unpackers."""
     digest = _digest(name, key)
     numbers = range(len(records) // _RECORD.size)
     at = bisect_right(numbers, digest, key=lambda n: records[n * _RECORD.size :][:16])
@@ -234,14 +241,14 @@ def _digest(name: bytes, key: bytes) -> bytes:
     return hashlib.blake2b(name, digest_size=16, key=key).digest()
 
 
-#: Bytes that are unpacked at a time, however many the packed ones would make.
+#: Maximum number of bytes that are unpacked at a time, even if the packed bytes would yield more.
 _PIECE = 256 * 1024
 _LOCAL_HEADER = struct.Struct("<4s22x2H")
-#: Directories that are read at a time, and how long others wait for their turn, in seconds.
+#: Maximum number of directories that are read at a time, and the seconds that others wait for their turn.
 _AT_A_TIME = 2
 _TIMEOUT = 60.0
-#: Bytes of names of archives that are kept so that folders need not be read again, in all and of one archive; and what
-#: a name takes besides its own.
+#: Bytes of the names that are cached so that folders need not be read again: of all archives, of one archive, and how
+#: much memory a name takes beyond its own bytes.
 _NAMES_KEPT = 64 * 2**20
 _NAMES_OF_ONE = 48 * 2**20
 _OF_A_NAME = 56
@@ -249,7 +256,7 @@ _SORTED_AT_ONCE = 5_000
 
 
 def with_indices(keys: Iterable[str]) -> Iterator[str]:
-    """Yield the keys of objects, each followed by that of its index if it is an archive that has one."""
+    """Yield the keys of objects, each followed by the key that its index would have if the object is an archive."""
     for key in keys:
         yield key
         yield _index_key(key)
@@ -257,27 +264,27 @@ def with_indices(keys: Iterable[str]) -> Iterator[str]:
 
 @attrs.frozen
 class Folder:
-    """What stands directly in a folder of an archive: folders by name, files by name with their bytes."""
+    """The direct content of a folder of an archive: names of folders, and the sizes in bytes of files by name."""
 
     folders: list[str]
     files: dict[str, int]
-    #: There is more than that.
+    #: Whether the folder contains more than these.
     is_cut: bool
 
 
 @attrs.define
 class Names:
-    """The names of all files of an archive in order, and their bytes, as folders are looked up in them."""
+    """The sorted names and the sizes of all files of an archive, in which folders are looked up."""
 
     _names: list[bytes] = attrs.field(factory=list)
     _sizes: "array[int]" = attrs.field(factory=lambda: array("Q"))
-    #: Bytes that they take.
+    #: Bytes of memory that they take.
     memory: int = 1
-    #: There are more than can be kept.
+    #: Whether there are more names than can be cached.
     _is_cut: bool = False
 
     def read(self, entries: Iterable[tuple[bytes, Member]]) -> None:
-        """Take the files in, in any order, as far as there is room. Raise what reading them does."""
+        """Add the files, in any order, as far as there is room. Raise the errors of reading them."""
         for name, member in entries:
             self.memory += len(name) + _OF_A_NAME
             if self.memory > _NAMES_OF_ONE:
@@ -287,7 +294,7 @@ class Names:
             self._sizes.append(member.size)
 
     def sort(self) -> None:
-        """Put them in order, a few thousand at a time, since nothing else goes on while Python sorts a list."""
+        """Sort the names, a few thousand at a time, because everything else has to wait while Python sorts a list."""
         name_of, count = self._names.__getitem__, len(self._names)
         parts = (
             range(start, min(start + _SORTED_AT_ONCE, count)) for start in range(0, count, _SORTED_AT_ONCE)
@@ -297,8 +304,8 @@ class Names:
         self._sizes = array("Q", (self._sizes[at] for at in order))
 
     def folder(self, path: bytes, most: int) -> Folder:
-        """What stands directly in the folder at `path`, at most so much, of several files of one name the last, as
-        unpackers have it. Each of them takes one look, however much is in it."""
+        """Return the direct content of the folder at `path`, at most `most` entries. Of several files with the same
+        name, the last one counts, as in unpackers. Each entry takes one lookup, however much it contains."""
         folders: list[str] = []
         files: dict[str, int] = {}
         at = bisect_left(self._names, path)
@@ -316,7 +323,7 @@ class Names:
 
 
 class ZipFiles:
-    """Looks files up in archives of the object store."""
+    """Access to files in archives of the object store."""
 
     def __init__(self, objects: Objects, limits: Limits) -> None:
         self._objects = objects
@@ -326,9 +333,9 @@ class ZipFiles:
         self._names: LRUCache[str, Names] = LRUCache(_NAMES_KEPT, getsizeof=lambda names: names.memory)
 
     async def make_index(self, key: str) -> None:
-        """Read the archive's directory and keep its index; an archive that is damaged has an empty one.
+        """Read the archive's directory and store its index. A damaged archive gets an empty one.
 
-        Raise `TooMuchError` beyond the limits, and `TooBusy`; nothing is kept then.
+        Raise `TooMuchError` beyond the limits, and `TooBusy`. Nothing is stored then.
         """
         async with self._turns.slot():
             await self._objects.put(_index_key(key), _async(await asyncio.to_thread(self._read, key)))
@@ -342,13 +349,14 @@ class ZipFiles:
                 return packed_index((), _secret(key))
 
     async def find(self, key: str, path: str) -> Member | None:
-        """Return the file at `path` in the archive; none in one that holds more than the limits allow.
+        """Return the file at `path` in the archive, or None. An archive that contains more than the limits allow has
+        no files.
 
-        Raise FileNotFoundError where the archive is gone, and `TooBusy`.
+        Raise `FileNotFoundError` if the archive no longer exists, and `TooBusy`.
         """
         name = path.encode()
         span = await self._span(key, name)
-        if span is None:  # stored before there were indices
+        if span is None:  # the archive was stored before there were indices
             try:
                 await self.make_index(key)
             except TooMuchError:
@@ -359,15 +367,16 @@ class ZipFiles:
         return find_member(await self._bytes(_index_key(key), *span), name, _secret(key))
 
     async def folder(self, key: str, path: str, most: int, *callers: Hashable) -> Folder:
-        """What stands directly in the folder at `path` ("" is the archive's root, others end with a slash), at most so
-        much: nothing where the archive is damaged, or holds more than the limits allow.
+        """Return the direct content of the folder at `path` ("" is the archive's root, other paths end with a slash),
+        at most `most` entries. It is empty or incomplete if the archive is damaged or contains more than the limits
+        allow.
 
-        The names in an archive are kept for a while; for the same `callers` one archive is read at a time. Raise
-        FileNotFoundError where the archive is gone, and `TooBusy`.
+        The names in an archive are cached for a while. For the same `callers`, one archive is read at a time. Raise
+        `FileNotFoundError` if the archive no longer exists, and `TooBusy`.
         """
         if (names := self._names.get(key)) is None:
             async with self._looks.slot(*callers):
-                if (names := self._names.get(key)) is None:  # nobody else has read them meanwhile
+                if (names := self._names.get(key)) is None:  # no other request has read them meanwhile
                     names = self._names[key] = await asyncio.to_thread(self._read_names, key)
         return names.folder(path.encode(), most)
 
@@ -389,9 +398,11 @@ class ZipFiles:
         return b"".join([piece async for piece in self._objects.read(key, start, end)])
 
     async def unpack(self, key: str, archive_bytes: int, member: Member) -> AsyncGenerator[bytes, None]:
-        """Yield the file's bytes, of an archive of so many. Raise `DamagedError`, perhaps after some: they are as many
-        as were declared, with the CRC that was, or the iteration fails. Raise FileNotFoundError where the archive is
-        gone."""
+        """Yield the file's bytes. The archive has `archive_bytes` bytes.
+
+        Raise `DamagedError`, possibly after some bytes, unless their number and CRC are as declared. Raise
+        `FileNotFoundError` if the archive no longer exists.
+        """
         header = await self._bytes(key, member.offset, member.offset + _LOCAL_HEADER.size)
         signature, *lengths = _LOCAL_HEADER.unpack(header) if len(header) == _LOCAL_HEADER.size else (b"",)
         if signature != b"PK\3\4":
@@ -432,7 +443,7 @@ async def _unpacked(chunks: AsyncIterator[bytes], method: int) -> AsyncIterator[
 
 
 def _secret(key: str) -> bytes:
-    """Of an object's key, which nobody outside is told, the random end."""
+    """Return the random end of an object's key, which is not known outside."""
     return key.encode()[-64:]
 
 

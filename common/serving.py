@@ -316,10 +316,10 @@ class Ports:
             ours = supervisor_line()
             if ours is not None and (worker := worker_address()):
                 ours.figures = serve.app[operations.COUNTED]
-                worker.tell_ready()
+                worker.report_ready()
             yield self._public.address
         if ours is not None:
-            await ours.tell_figures()  # nothing is counted after this
+            await ours.report_figures()  # nothing is counted after this
 
     @contextlib.asynccontextmanager
     async def running(self, serve: Serving) -> AsyncIterator[None]:

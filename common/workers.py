@@ -48,7 +48,7 @@ class WorkerAddress:
     section: int
     sections: int
 
-    def tell_ready(self) -> None:
+    def report_ready(self) -> None:
         """Tell the supervisor that clients are served from now on. A supervisor that has gone is ignored."""
         with contextlib.suppress(OSError):
             os.write(self.line, b"r\0\0\0\0")  # `READY`
@@ -156,11 +156,11 @@ class Line:
             while True:
                 letter, content = await received(reader)
                 if letter == WANTED:
-                    await self.tell_figures()
+                    await self.report_figures()
                 elif letter == OTHERS and self._others is not None and not self._others.done():
                     self._others.set_result(content)
 
-    async def tell_figures(self) -> None:
+    async def report_figures(self) -> None:
         """Send the metrics as far as they are known. A supervisor that has gone is ignored."""
         if self.figures is not None:
             await self._send(FIGURES, await asyncio.to_thread(self.figures))

@@ -13,14 +13,13 @@ def main() -> None:
             "Error: forgelet runs on Linux: elsewhere run it in a container or a virtual machine\n"
         )
         sys.exit(2)
-    handler = signal.signal(signal.SIGINT, signal.SIG_DFL)  # without a traceback of the imports
+    handler = signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C during imports must not print a traceback
     if SERVERS.is_dir():
         sys.path.insert(0, str(SERVERS))  # before another package that is named `common`
     from forgelet.command_line import COMMANDS, forgelet
 
-    if not (COMMANDS.keys() - {"up"}).isdisjoint(
-        sys.argv
-    ):  # help and `up` log nothing, and people wait for them
+    # Help and `up` log nothing, and should start fast.
+    if not (COMMANDS.keys() - {"up"}).isdisjoint(sys.argv):
         from common import logs
 
         logs.configure("console", "WARNING")  # logs of the server's code; standard output is for answers

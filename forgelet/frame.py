@@ -1,4 +1,4 @@
-"""What all commands share: common options, output, and errors.
+"""The common parts of all commands: options, output, and errors.
 
 --data-dir and --json may stand before or after the names of commands. Output is tables and sentences for people, the
 same content as JSON with --json, and progress on a terminal.
@@ -91,12 +91,12 @@ def _print_json(values: Any) -> None:
 
 
 def _text(value: Any) -> str:
-    """Return moments as in the API, and everything else as a string."""
+    """Return a time as in the API, and everything else as a string."""
     return str(value.isoformat()) if hasattr(value, "isoformat") else str(value)
 
 
 def _cell(value: Any) -> str:
-    """Return one line of printable characters."""
+    """Return the value as one line of printable characters, shortened if it is long."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -114,9 +114,8 @@ def _data_dir(context: click.Context, _parameter: click.Parameter, folder: str |
         raise ConfigError("--data-dir is empty: name a folder, or leave it out")
     instance = context.find_root().ensure_object(Instance)
     of_variable = context.get_parameter_source("data_dir") is ParameterSource.ENVIRONMENT
-    if folder is not None and not (
-        of_variable and context.parent
-    ):  # the variable counts less than any option
+    # An option before the command's name takes precedence over the variable.
+    if folder is not None and not (of_variable and context.parent):
         instance.named = Path(folder)
 
 
@@ -158,7 +157,7 @@ class _Shared(click.Command):
 
 
 class Command(_Shared):
-    """A command that takes an `Instance` by `@click.pass_obj`, and reports expected errors in one sentence."""
+    """A command that gets an `Instance` by `@click.pass_obj`, and reports expected errors in one sentence."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. Raise `ConfigError` also for errors of the system and of PostgreSQL."""
@@ -176,9 +175,8 @@ class Command(_Shared):
         except OSError as problem:
             raise ConfigError(": ".join(filter(None, (problem.strerror, problem.filename)))) from None
         except Exception:
-            from api_server.state.migrate import (
-                unsuitable_database,
-            )  # this import takes longer than many commands
+            # This import takes longer than many commands.
+            from api_server.state.migrate import unsuitable_database
 
             with unsuitable_database():
                 raise
@@ -193,7 +191,7 @@ class Lazy(NamedTuple):
 
 
 class _NotImported(click.Command):
-    """Stands for a lazy command in help, completion and suggestions."""
+    """A placeholder for a lazy command in help, completion and suggestions."""
 
     def __init__(self, name: str, lazy: Lazy) -> None:
         super().__init__(name, help=lazy.summary)

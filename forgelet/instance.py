@@ -45,7 +45,7 @@ class Instance:
 
     @functools.cached_property
     def running(self) -> "Running | None":
-        """What the running `forgelet up` has recorded, or None if none runs or the server has its own settings."""
+        """The record of the running `forgelet up`, or None if none runs or the server has its own settings."""
         from forgelet.local.data_directory import found_running
 
         return None if self.data is None else found_running(self.data)
@@ -98,7 +98,7 @@ class Instance:
 
     @property
     def edge_urls(self) -> list[str]:
-        """The base URLs of the edges that the API server tells of changes."""
+        """The base URLs of the edges that the API server notifies of changes."""
         return [url.rstrip("/") for url in self.api_settings.edge_urls]
 
     @property
@@ -109,7 +109,7 @@ class Instance:
     @functools.cached_property
     def ready_database_url(self) -> str:
         """The URL of a database that accepts connections. The PostgreSQL of a stopped `forgelet up` is started until
-        this command ends; nobody else can use the folder meanwhile."""
+        this command ends; nobody else can use the folder during that time."""
         if self.data is None or self.running is not None or not variables.has_own_postgres(self.data):
             return self.api_settings.database_url
         from forgelet.local import embedded_postgres

@@ -1,7 +1,7 @@
-"""The pytest plug-in: a GitLab to test against, started when the first test asks for it (docs/testing.md).
+"""The pytest plug-in: a GitLab to test against, started when the first test requests it (docs/testing.md).
 
-It is loaded in every pytest run of whoever has installed it. So it imports nothing but pytest until a test asks for a
-fixture, and never anything of the server, which is a process of its own.
+Where it is installed, every pytest run loads it. So it imports nothing but pytest until a test requests a fixture, and
+never anything of the server, which is a process of its own.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NOT_FOR_METHODS = (
 
 
 class Kind(NamedTuple):
-    """The licence tier and GitLab version that a test asks for."""
+    """The licence tier and GitLab version that a test requests."""
 
     tier: str | None = None
     version: str | None = None
@@ -59,7 +59,7 @@ class Kind(NamedTuple):
 
 
 class Servers:
-    """The servers of this process's tests, one of each kind, started when it is first asked for."""
+    """The servers of this process's tests, one of each kind, each started at the first request for it."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -73,11 +73,11 @@ class Servers:
         return _is_one_of_many(self._config) and bool(_is_shared(self._config) or _by_hand(self._config))
 
     def of(self, kind: Kind, folders: pytest.TempPathFactory) -> Forgelet:
-        """Return the server of that kind, and start it if need be."""
+        """Return the server of that kind, and start it first if it does not run."""
         return self._once(kind, lambda: self._new(kind, folders))
 
     def known(self, kind: Kind) -> Forgelet | None:
-        """Return the server of that kind, or None if it would have to be started."""
+        """Return the running server of that kind, or None if it has not been started."""
         if _by_hand(self._config):
             return self._once(kind, lambda: self._server_of(kind))
         return self._running.get(kind)
@@ -120,7 +120,7 @@ class Servers:
         return self._ending.enter_context(starting.running(*options, folder=folder, settings=settings))
 
     def _server_of(self, kind: Kind) -> Forgelet:
-        """Return the server that was started by hand. Skip the test if that is of another kind."""
+        """Return the server that was started by hand. Skip the test if it is of another kind."""
         from forgelet.testing import starting
         from forgelet.testing.server import Forgelet
 
@@ -141,7 +141,7 @@ _SERVERS = pytest.StashKey[Servers]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the options, and the same in the configuration file."""
+    """Declare the options of the command line and of the configuration file."""
     group = parser.getgroup("forgelet", "forgelet, a GitLab to test against")
     group.addoption(
         "--forgelet-shared", action="store_true", default=False,
@@ -162,7 +162,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse invalid and contradicting options."""
+    """Raise an error for invalid and contradictory options."""
     config.addinivalue_line("markers", MARKER)
     config.stash[_SERVERS] = Servers(config)
     isolation = config.getini("forgelet_isolation")
@@ -181,8 +181,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Parametrize a test that asks for a kind of server. It gets that server as the fixture `forgelet`, also
-    indirectly."""
+    """Parametrize a test that requests kinds of servers. The fixture `forgelet` is then a server of that kind, even if
+    the test uses it only indirectly."""
     values = _marker_values(metafunc.definition)
     kinds = [Kind(tier, version) for tier in values["tier"] for version in values["version"]]
     if any(said != [None] for said in values.values()) and "forgelet" not in metafunc.fixturenames:
@@ -193,7 +193,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Reset the server, if the test is isolated that way, before all its fixtures."""
+    """Reset the server before all fixtures of the test, if its isolation requires that."""
     values = _marker_values(item)
     callspec = getattr(item, "callspec", None)
     kind = callspec.params.get("forgelet", Kind()) if callspec else Kind()
@@ -211,13 +211,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Cancel the failures that a test has ordered before its fixtures end."""
+    """Cancel the failures that a test has ordered, before its fixtures end."""
     item.config.stash[_SERVERS].forget_failures()
 
 
 @pytest.fixture(scope="session")
 def _forgelet_servers(pytestconfig: pytest.Config) -> Iterator[Servers]:
-    """End the servers after all fixtures that use them."""
+    """Yield the servers, and end them after all fixtures that use them."""
     yield pytestconfig.stash[_SERVERS]
     pytestconfig.stash[_SERVERS].close()
 
@@ -256,7 +256,7 @@ def gitlab_project(gitlab_user: User) -> Project:
 
 @pytest.fixture
 def python_gitlab(forgelet: Forgelet, gitlab_user: User) -> Iterator[gitlab.Gitlab]:
-    """python-gitlab, signed in as `gitlab_user`."""
+    """Return a client of python-gitlab, signed in as `gitlab_user`."""
     client: Any = pytest.importorskip(
         "gitlab", reason="the fixture python_gitlab wants python-gitlab: pip install python-gitlab"
     )
@@ -265,10 +265,10 @@ def python_gitlab(forgelet: Forgelet, gitlab_user: User) -> Iterator[gitlab.Gitl
 
 
 def _marker_values(node: pytest.Item) -> dict[str, list[Any]]:
-    """Return the values of the test's markers, each as a list; [None] if there is none."""
-    markers = [*node.iter_markers("gitlab")][
-        ::-1
-    ]  # the module's, the class's, its own: what is nearer counts
+    """Return the lists of `tier`, `version` and `isolation` in the test's `gitlab` markers, by name; [None] without
+    one."""
+    # From the module's marker to the test's own, so that the nearer one takes precedence.
+    markers = [*node.iter_markers("gitlab")][::-1]
     said = {name: value for marker in markers for name, value in marker.kwargs.items()}
     values = {name: _listed(said.pop(name, None)) for name in ("tier", "version", "isolation")}
     wrong = [f"{name}=" for name in said] + [repr(word) for marker in markers for word in marker.args]
@@ -289,8 +289,8 @@ def _listed(said: Any) -> list[Any]:
 
 
 def _by_hand(config: pytest.Config) -> tuple[str, str] | None:
-    """Return the option that names a server that was started by hand, and its value. Options count more than
-    variables."""
+    """Return the option that names a server that was started by hand, and its value, or None. Options take precedence
+    over variables."""
     options = {option: config.getoption(option) for option in (_READY_FILE, _URL)}
     if not any(options.values()):
         options = {option: os.environ.get(option[2:].upper().replace("-", "_")) for option in options}

@@ -1,1 +1,1 @@
-"""Audit events: reading them (endpoints 25-30), and what operators do with them."""
+"""Audit events: reading (endpoints 25 to 30), and export, removal and verification by operators."""

@@ -1,9 +1,9 @@
-"""The chain of the audit trail: verified, its heads kept outside the database, and its background work.
+"""The chain of the audit trail: its verification, the storage of its heads outside the database, and background work.
 
-Each link of the chain is SHA-256 over the hash before it, the digest of its event's line, its position, the event's id
-and its created_at in milliseconds (big-endian, 64 bits each). Whoever can write to the database as its owner can cut or
-forge the whole chain. So its heads are kept elsewhere, in the log and in the object store, and a verification is handed
-them.
+The hash of a link is the SHA-256 of the previous link's hash, the digest of its event's line, its position, the event's
+id and its created_at in milliseconds (numbers big-endian, 64 bits each). A person who can write to the database as its
+owner can cut or forge the whole chain. Its heads are therefore also stored in the log and in the object store, and
+passed to a verification.
 """
 
 import datetime
@@ -28,7 +28,7 @@ _NOTHING = bytes(32)
 
 @attrs.frozen
 class Head:
-    """The last link of a chain; as text `<position>:<hash in hex>`."""
+    """The last link of a chain. Its text form is `<position>:<hash in hex>`."""
 
     position: int = 0
     hash: bytes = _NOTHING
@@ -38,7 +38,7 @@ class Head:
 
     @classmethod
     def parse(cls, text: str) -> "Head":
-        """Raise ValueError."""
+        """Return the head from its text form. Raise ValueError."""
         position, _, digest = text.partition(":")
         if len(digest) != 64:
             raise ValueError("a head is <position>:<64 hex digits>, as an earlier verification has reported")
@@ -47,8 +47,8 @@ class Head:
 
 @attrs.frozen
 class Verdict:
-    """`problem` names the first row that is not as it was, None in a sound trail. `removed` events were taken away by
-    the command that does so."""
+    """The result of a verification. `problem` describes the first wrong row, or is None. `removed` is the number of
+    events that the command for that has removed."""
 
     head: Head
     removed: int
@@ -109,32 +109,33 @@ async def _problem_at_the_end(
 
 
 def _hash(previous: bytes, link: Link) -> bytes:
-    """As the database's trigger makes it."""
+    """Return the hash of a link, computed as in the database's trigger."""
     numbers = struct.pack(">qqq", link.position, link.event_id, link.milliseconds)
     return hashlib.sha256(previous + link.digest + numbers).digest()
 
 
 log = structlog.get_logger(__name__)
 
-#: An object of the store is named like the head itself, so none is ever written over:
-#: `audit/heads/<position>-<hash in hex>`.
+#: The folder of the heads in the object store. The name of an object, `audit/heads/<position>-<hash in hex>`, contains
+#: the whole head, so that no head is ever overwritten.
 HEADS_FOLDER = "audit/heads"
 _NAME = re.compile(r"[0-9]{19}-[0-9a-f]{64}")
 
 
 def key_of(head: Head) -> str:
-    """In the order of positions."""
+    """Return the head's key in the object store. The keys sort in the order of positions."""
     return f"{HEADS_FOLDER}/{head.position:019}-{head.hash.hex()}"
 
 
 async def kept_heads(objects: Objects) -> list[Head]:
-    """Every head in the object store, the earliest first. Raise `Unavailable`."""
+    """Return all heads in the object store, the earliest first. Raise `Unavailable`."""
     names = [key.rpartition("/")[2] async for key in objects.keys(HEADS_FOLDER)]
     return [Head.parse(name.replace("-", ":")) for name in sorted(names) if _NAME.fullmatch(name)]
 
 
 async def keep_present_head(database: Database, objects: Objects) -> None:
-    """Write the present head down, where it is not there yet; say in the log what is no longer as it was kept."""
+    """Store the present head in the object store and the log, unless it is stored already. Log an error if the chain no
+    longer contains the last stored head."""
     known = await kept_heads(objects)
     for head in known[-1:]:
         if await queries.hash_at(database, head.position) != head.hash:
@@ -155,7 +156,7 @@ MONTHS_AHEAD = 3
 
 @attrs.define
 class HeadKept:
-    """When this process has last kept a head of the trail."""
+    """The time at which this process last stored the head of the trail."""
 
     at: datetime.datetime | None = None
 

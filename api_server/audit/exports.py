@@ -1,4 +1,4 @@
-"""Writing audit events to files, and removing months that have been written."""
+"""Export of audit events to files, and removal of exported months."""
 
 import datetime
 import hashlib
@@ -18,12 +18,12 @@ Progress = Callable[[int], None]
 
 
 class BrokenTrail(Exception):
-    """An event is not as the chain has it; the text names it."""
+    """An event does not match the chain; the text names it."""
 
 
 @attrs.frozen
 class Exported:
-    """What was written: `events` lines, whose bytes have that SHA-256."""
+    """The number of exported events, one a line, and the SHA-256 of all bytes, in hex."""
 
     events: int
     sha256: str
@@ -36,9 +36,9 @@ async def export(
     output: BinaryIO,
     progress: Progress = lambda _: None,
 ) -> Exported:
-    """Write the events of [since, until), oldest first, as NDJSON: the line of an event is what the chain digests.
+    """Write the events of [since, until), oldest first, as NDJSON. The chain has the digest of each event's line.
 
-    Raise BrokenTrail for an event whose line has another digest than its link.
+    Raise BrokenTrail if an event's line has another digest than its link.
     """
     digest, events = hashlib.sha256(), 0
     async for batch in queries.event_batches(transaction, since, until):
@@ -61,8 +61,10 @@ async def export_to_file(
     file: Path,
     progress: Progress = lambda _: None,
 ) -> Exported:
-    """As `export`; the file is there once it is complete, for good. Raise OSError too; nothing is left of it then, and
-    what a killed export has left is written over."""
+    """Export as `export` does, to a file that appears only when it is complete and on the disk.
+
+    Raise OSError, too. A failed export leaves no file, and the partial file of a killed one is overwritten.
+    """
     partial = file.with_name(f"{file.name}.partial")
     try:
         with partial.open("wb") as output:
@@ -81,7 +83,7 @@ async def remove_partition(
 ) -> Exported:
     """Write a partition's events to `<folder>/<name>.ndjson`, then drop it and record that, all in one transaction.
 
-    Raise BrokenTrail, and then nothing is dropped.
+    Raise BrokenTrail and OSError, without dropping anything.
     """
     file = folder / f"{partition.name}.ndjson"
     async with database.transaction() as transaction:

@@ -1,4 +1,4 @@
-"""Reading audit events: endpoints 25-30 (decision D7)."""
+"""Reading of audit events: endpoints 25 to 30 (decision D7)."""
 
 import datetime
 from typing import Any, Literal
@@ -26,13 +26,13 @@ INSTANCE_AUDIT_EVENTS = License("instance audit events", "premium", ("self_manag
 
 
 def _direction(sort: str | None) -> str | None:
-    """`created_asc` and `created_desc` are other names of `asc` and `desc`."""
+    """Return the direction; `created_asc` and `created_desc` are other names of `asc` and `desc`."""
     return sort and sort.removeprefix("created_")
 
 
 @attrs.frozen(kw_only=True)
 class ListEvents(Paginated):
-    """Times are inclusive. The filters by type, author and target are beyond GitLab."""
+    """Filters of events. Times are inclusive. GitLab does not have the filters by type, author and target."""
 
     created_after: datetime.datetime | None = None
     created_before: datetime.datetime | None = None
@@ -73,7 +73,7 @@ class EventIdOf:
 
 @routes.get("/audit_events", access=ADMINISTRATOR, license=INSTANCE_AUDIT_EVENTS, answers="200 [AuditEvent]")
 async def list_instance_events(request: web.Request, params: ListInstanceEvents) -> web.Response:
-    """Endpoint 25. Events of all entities, newest first."""
+    """Endpoint 25. List the events of all entities, newest first."""
     if params.entity_id is not None and params.entity_type is None:
         raise bad_parameters("entity_type is missing")
     return await _listed(request, params, {})
@@ -83,7 +83,7 @@ async def list_instance_events(request: web.Request, params: ListInstanceEvents)
     "/audit_events/{id}", access=ADMINISTRATOR, license=INSTANCE_AUDIT_EVENTS, answers="200 AuditEvent"
 )
 async def show_instance_event(services: Services, params: EventId) -> web.Response:
-    """Endpoint 26: an event of whatever entity."""
+    """Endpoint 26. Show an event of any entity."""
     return json_text(await queries.show_event(services.database, params.id))
 
 
@@ -96,7 +96,7 @@ async def show_instance_event(services: Services, params: EventId) -> web.Respon
 async def list_group_events(
     request: web.Request, actor: Actor, params: ListEventsOf, group: Group
 ) -> web.Response:
-    """Endpoint 27: Owners see all events of exactly this group, Developers and Maintainers their own ones."""
+    """Endpoint 27. List the events of exactly this group: all for Owners, their own for Developers and Maintainers."""
     return await _listed(request, params, scope_of(actor, group))
 
 
@@ -107,7 +107,7 @@ async def list_group_events(
     answers="200 AuditEvent",
 )
 async def show_group_event(services: Services, params: EventIdOf, group: Group) -> web.Response:
-    """Endpoint 28. One event of exactly this group."""
+    """Endpoint 28. Show an event of exactly this group."""
     return await _shown_of(services, params.audit_event_id, group.entity)
 
 
@@ -120,7 +120,7 @@ async def show_group_event(services: Services, params: EventIdOf, group: Group) 
 async def list_project_events(
     request: web.Request, actor: Actor, params: ListEventsOf, project: Project
 ) -> web.Response:
-    """Endpoint 29: Maintainers see all events of the project, Developers their own ones."""
+    """Endpoint 29. List the events of the project: all for Maintainers, their own for Developers."""
     return await _listed(request, params, scope_of(actor, project))
 
 
@@ -131,12 +131,12 @@ async def list_project_events(
     answers="200 AuditEvent",
 )
 async def show_project_event(services: Services, params: EventIdOf, project: Project) -> web.Response:
-    """Endpoint 30. One event of the project."""
+    """Endpoint 30. Show an event of the project."""
     return await _shown_of(services, params.audit_event_id, project.entity)
 
 
 def scope_of(actor: Actor, resource: Project | Group) -> dict[str, Any]:
-    """Return the filters that keep a list to what the caller may see of a project or a group."""
+    """Return the filters that limit a list to the events of a project or group that the caller may see."""
     sees_all = resource.role >= (Role.OWNER if isinstance(resource, Group) else Role.MAINTAINER)
     return {
         "entity_type": resource.entity.type,

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="empty-body"
-"""Statements that read audit events and their chain, write events out as lines, and take partitions away."""
+"""Statements that read audit events and their chain, export events as lines, and create and drop partitions."""
 
 import datetime
 from collections.abc import AsyncIterator, Mapping
@@ -16,8 +16,8 @@ from api_server.state.statements import Query
 _EVENT = read_sql("api_server.audit")["event"]
 _USER_ID = "(SELECT users.id FROM users WHERE lower(users.username) = lower(%({name})s))"
 
-#: What a list can be narrowed by. Conditions that are not wanted are left out of the statement rather than switched
-#: off in it, because a prepared plan then uses the index of those that are.
+#: The filters of a list. Unused ones are left out of the statement instead of being disabled in it, so that its
+#: prepared plan uses the index of the others.
 _CONDITIONS = {
     "created_after": "audit_events.created_at >= %(created_after)s::timestamptz",
     "created_before": "audit_events.created_at <= %(created_before)s::timestamptz",
@@ -36,7 +36,7 @@ _CONDITIONS = {
 
 @cache
 def listing(conditions: frozenset[str] = frozenset()) -> ListQuery:
-    """Return the list under those of the conditions that are named, newest first."""
+    """Return the list query with the named conditions, newest first."""
     where = " AND ".join(_CONDITIONS[name] for name in sorted(conditions)) or "true"
     return ListQuery(
         _EVENT, f"SELECT audit_events.* FROM audit_events WHERE {where}", moment="audit_events.created_at"
@@ -44,7 +44,7 @@ def listing(conditions: frozenset[str] = frozenset()) -> ListQuery:
 
 
 async def list_events(database: Executor, page: Page, filters: Mapping[str, Any]) -> ListPage:
-    """Events for which all of `filters` (names of conditions) hold; those that are None are no filter."""
+    """Return a page of the events that match all `filters`, by name of the condition; None values are ignored."""
     conditions = {name: value for name, value in filters.items() if value is not None}
     return await listing(frozenset(conditions)).read(database, page, **conditions)
 
@@ -53,7 +53,7 @@ async def list_events(database: Executor, page: Page, filters: Mapping[str, Any]
     entity_statement(_EVENT, "SELECT audit_events.* FROM audit_events WHERE audit_events.id = %(event_id)s")
 )
 async def show_event(database: Executor, event_id: int) -> str:
-    """Raise NotFound."""
+    """Return the event's entity. Raise NotFound."""
 
 
 @statement(
@@ -67,29 +67,29 @@ async def show_event(database: Executor, event_id: int) -> str:
     )
 )
 async def show_event_of(database: Executor, event_id: int, entity_type: str, entity_id: int) -> str:
-    """Return the event, where it belongs to that entity. Raise NotFound."""
+    """Return the entity (JSON) of the event. Raise NotFound, also if it does not belong to that group or project."""
 
 
 @statement("SELECT make_audit_partitions(%(now)s, %(ahead)s)")
 async def make_partitions(transaction: Transaction, ahead: int) -> int:
-    """Make the partitions of this month and of `ahead` months after it; how many of them were missing."""
+    """Create the missing partitions of this month and of the `ahead` next months, and return their number."""
 
 
 ONE_SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 
-#: A batch of links looks up its own events; hashing would read all of them again for each batch.
+#: Makes each batch of links look up its events by an index; a hash join would read all events for each batch.
 LOOKING_UP = "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off"
 
 
 async def begin_snapshot(transaction: Transaction) -> None:
-    """All that follows sees the trail as it is now."""
+    """Make all later statements of the transaction see the audit trail as it is now."""
     await transaction.run(ONE_SNAPSHOT)
     await transaction.run(LOOKING_UP)
 
 
 @attrs.frozen
 class Link:
-    """A link of the chain, and the digest of its event as it is now (None: the event is gone)."""
+    """A link of the chain, and the digest of its event at present (None if the event no longer exists)."""
 
     position: int
     event_id: int
@@ -112,12 +112,12 @@ class Link:
     ORDER BY chain.position
     """)
 async def chain_links(transaction: Transaction, *, after: int, size: int) -> list[Link]:
-    """Up to `size` of those behind that position."""
+    """Return up to `size` links after that position, in the order of the chain."""
 
 
 @attrs.frozen
 class LastLink:
-    """Where the chain ends."""
+    """The last link of the chain."""
 
     position: int
     hash: bytes
@@ -127,7 +127,7 @@ class LastLink:
     "SELECT audit_chain.position, audit_chain.hash FROM audit_chain ORDER BY audit_chain.position DESC LIMIT 1"
 )
 async def last_link(database: Executor) -> LastLink | None:
-    """Nothing where no event has been recorded yet."""
+    """Return the last link, or None if no event has been recorded yet."""
 
 
 HASH_AT = """
@@ -146,12 +146,12 @@ REMOVED_BEFORE = """
 
 
 async def removed_before(transaction: Transaction) -> datetime.datetime | None:
-    """Events before that moment were taken away by the command that does so."""
+    """Return the time before which the command for that has removed all events, or None."""
     moment: datetime.datetime | None = await transaction.value(REMOVED_BEFORE)
     return moment
 
 
-#: For what compares everything with everything once.
+#: For a statement that compares all events with the whole chain: each table is read only once.
 HASHING = "SET LOCAL enable_hashjoin = on; SET LOCAL enable_nestloop = off"
 
 UNCHAINED = """
@@ -162,7 +162,7 @@ UNCHAINED = """
 
 
 async def first_unchained(transaction: Transaction) -> int | None:
-    """Return the id of an event that the chain does not know."""
+    """Return the smallest id of an event that has no link in the chain, or None."""
     await transaction.run(HASHING)
     event_id: int | None = await transaction.value(UNCHAINED)
     return event_id
@@ -179,7 +179,7 @@ async def count_events(database: Executor, since: datetime.datetime, until: date
 
 @attrs.frozen
 class Event:
-    """An event as the chain digests it; `digest` is what the chain says of it (None: nothing)."""
+    """An event as a line, and the digest of the line in the chain (None without a link)."""
 
     id: int
     line: str
@@ -201,7 +201,7 @@ CLOSE = "CLOSE exported"
 async def event_batches(
     transaction: Transaction, since: datetime.datetime, until: datetime.datetime
 ) -> AsyncIterator[list[Event]]:
-    """Yield the events of [since, until), oldest first, some thousands at a time."""
+    """Yield the events of [since, until), oldest first, in batches of some thousands."""
     await transaction.run(OPEN_EVENTS, since=since, until=until)
     while events := await transaction.rows(FETCH):
         yield events
@@ -229,10 +229,10 @@ class Partition:
     WHERE since IS NOT NULL AND until <= %(before)s ORDER BY until
     """)
 async def old_partitions(database: Executor, before: datetime.datetime) -> list[Partition]:
-    """Return those of months that are over before that moment, oldest first."""
+    """Return the partitions of months that end at or before that time, oldest first."""
 
 
-# The names come from the database's catalogue and have been made by make_audit_partitions.
+# The names in these statements come from the database's catalogue and were generated by make_audit_partitions.
 
 
 async def lock_partition(transaction: Transaction, partition: Partition) -> None:

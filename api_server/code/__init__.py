@@ -1,1 +1,1 @@
-"""Repositories through git and the API: refs, branches, protection, files, git over HTTP, LFS."""
+"""Repositories in the API and over git: refs, branches, protection, files, git over HTTP, LFS."""

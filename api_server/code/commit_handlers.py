@@ -82,7 +82,7 @@ class ListTree(Paginated):
 
 @attrs.frozen(kw_only=True)
 class Action:
-    """What is to happen to one file."""
+    """A change of one file, as the caller describes it."""
 
     action: Literal["create", "delete", "move", "update", "chmod"]
     file_path: str = attrs.field(metadata={"present": True})
@@ -93,7 +93,8 @@ class Action:
     last_commit_id: str | None = None
 
     def for_git(self) -> FileAction:
-        """Return the action on a file. A `chmod` is a move to the same path; a `move` without content keeps it."""
+        """Return the action for git. A `chmod` is a move to the same path; a `move` without content keeps the
+        content."""
         if self.action == "chmod":
             return FileAction(
                 "move", self.file_path, None, self.file_path, self.execute_filemode, self.last_commit_id
@@ -131,13 +132,13 @@ class CreateCommit:
 async def create_commit(
     services: Services, actor: Actor, params: CreateCommit, project: Project
 ) -> web.Response:
-    """Return all actions as one commit, or none of them."""
+    """Create a commit of all actions, or of none if one of them fails."""
     values = attrs.asdict(params, filter=lambda field, _: field.name not in ("id", "actions", "stats"))
     actions = [action.for_git() for action in params.actions]
     sha = await committing.commit_files(services, actor, project, Change(**values), actions)
     repository = await opened(services, project)
     stats = None
-    with suppress(ApiError):  # the commit is made, however long its lines take to count
+    with suppress(ApiError):  # the commit exists even if its lines take too long to count
         stats = await _stats(services, actor, repository, sha) if params.stats else None
     return json_value(await _detailed(services, project, repository, sha, stats), status=201)
 
@@ -146,8 +147,8 @@ async def create_commit(
 async def list_commits(
     request: web.Request, services: Services, actor: Actor | Anonymous, params: ListCommits, project: Project
 ) -> web.Response:
-    """Of a branch, tag, commit or range (by default of the default branch), newest first; not counted, as GitLab's are
-    not."""
+    """List the commits of a branch, tag, commit or range (by default of the default branch), newest first. They are
+    not counted, as in GitLab."""
     repository, page = await opened(services, project), offset_page(params)
     history = _history(repository, params, project.default_branch)
     shas: list[str] = []
@@ -163,7 +164,8 @@ async def list_commits(
 
 
 def _history(repository: Repository, params: ListCommits, default_branch: str) -> History | None:
-    """Which commits are wanted; None of a default branch that is not there yet. Raise 404 for other names."""
+    """Return the query for the requested commits, or None if it is for a default branch that does not exist yet. Raise
+    404 for other unknown names."""
     start = references.resolve_history(repository, params.ref_name or default_branch)
     if start is None and not params.all:
         if params.ref_name:
@@ -189,7 +191,7 @@ def _history(repository: Repository, params: ListCommits, default_branch: str) -
 async def show_commit(
     services: Services, actor: Actor | Anonymous, params: OneCommit, project: Project
 ) -> web.Response:
-    """By SHA, or by the name of a branch or tag."""
+    """Show a commit, given by SHA or by the name of a branch or tag."""
     repository = await opened(services, project)
     sha = commit_named(repository, params.sha)
     stats = await _stats(services, actor, repository, sha) if params.stats else None
@@ -252,7 +254,7 @@ async def _detailed(
     return entity | {"status": status, "project_id": project.id, "last_pipeline": last}
 
 
-#: A comparison shows no more commits.
+#: Maximum number of commits that a comparison shows.
 MOST_COMPARED = 1000
 
 
@@ -276,7 +278,7 @@ class Compare:
 async def show_diff(
     request: web.Request, services: Services, params: ShowDiff, project: Project
 ) -> web.Response:
-    """Of a commit against its first parent."""
+    """List the files that differ between a commit and its first parent."""
     repository = await opened(services, project)
     sha = commit_named(repository, params.sha)
     parents = commits.commit_data(repository, sha)["parent_ids"]
@@ -287,7 +289,8 @@ async def show_diff(
 async def compare(
     services: Services, actor: Actor | Anonymous, params: Compare, project: Project
 ) -> web.Response:
-    """Return what `to` has that `from` has not: since they parted, or (`straight`) between the two as they are."""
+    """Compare `from` and `to`: show the commits that only `to` has, and the files that differ since their merge base
+    or (`straight`) between the two."""
     repository = await opened(services, project)
     old, new = commit_named(repository, params.from_), commit_named(repository, params.to)
     async with reading(services, actor):
@@ -308,7 +311,7 @@ async def compare(
 
 
 _NAMESPACES = {"branch": [BRANCHES], "tag": [TAGS], "all": [BRANCHES, TAGS]}
-#: Of which one common ancestor is looked for.
+#: Maximum number of refs of which a common ancestor is searched.
 MOST_REFS = 100
 
 
@@ -343,7 +346,7 @@ async def list_refs_of_commit(
     params: ListRefsOfCommit,
     project: Project,
 ) -> web.Response:
-    """Return the branches, then the tags from which a commit can be reached, each by name."""
+    """List the branches and then the tags from which a commit can be reached, each sorted by name."""
     repository = await opened(services, project)
     sha = commit_named(repository, params.sha)
     async with reading(services, actor):
@@ -358,7 +361,7 @@ async def list_refs_of_commit(
     answers="200 CommitSignature",
 )
 async def show_signature(services: Services, params: CommitSha, project: Project) -> web.Response:
-    """With what a commit is signed: by an unknown key, since users have none here."""
+    """Show the kind of a commit's signature. Its key is always unknown, because users have no signing keys here."""
     repository = await opened(services, project)
     signed_with = commits.signature_type(repository, commit_named(repository, params.sha))
     if signed_with is None:
@@ -379,7 +382,7 @@ def _ref(name: str) -> dict[str, str]:
 async def find_merge_base(
     services: Services, actor: Actor | Anonymous, params: FindMergeBase, project: Project
 ) -> web.Response:
-    """Return the best commit from which all of two or more branches, tags or commits descend."""
+    """Show the best common ancestor of two or more branches, tags or commits."""
     repository = await opened(services, project)
     shas = _resolved(repository, params.refs)
     async with reading(services, actor):

@@ -1,4 +1,4 @@
-"""Changes of a repository that the API makes: branches, tags and commits, each followed by what moved refs entail."""
+"""Changes of a repository by the API: branches, tags and commits, each with all consequences of moved refs."""
 
 import base64
 import binascii
@@ -52,8 +52,8 @@ async def check_known(
     actions: Sequence[FileAction],
     words: Callable[[Exception], str],
 ) -> None:
-    """Raise 400, in these `words`, where the newest commit up to `parent` that changed a file is not the one that its
-    action names; 503 where that takes too long to find."""
+    """Raise 400 if the newest commit up to `parent` that changed a file is not the one that its action names. `words`
+    returns the message. Raise 503 if finding that commit takes too long."""
     checked = [action for action in actions if action.last_commit_id and action.action != "create"]
     if not checked:
         return
@@ -70,8 +70,8 @@ async def check_known(
 async def create_branch(services: Services, actor: Actor, project: Project, name: str, ref: str) -> None:
     """Create a branch at `ref`.
 
-    If `ref` is the default branch of an empty repository, that gets a README first, as at GitLab. Raise 400 in
-    GitLab's words, 403 if the name is protected.
+    If `ref` is the default branch of an empty repository, that first gets a commit with a README, as in GitLab. Raise
+    400 in GitLab's words, 403 if the name is protected.
     """
     repository = await opened(services, project)
     _check_new_branch(name)
@@ -91,7 +91,7 @@ async def create_branch(services: Services, actor: Actor, project: Project, name
 
 
 async def _first_commit(services: Services, actor: Actor, project: Project, repository: Repository) -> str:
-    """Commit an empty README as the beginning of the default branch. Return its SHA. Raise 403."""
+    """Create a commit with an empty README as the beginning of the default branch, and return its SHA. Raise 403."""
     await check_may_push(services, project, project.default_branch)
     person = acting_person(services, actor)
     readme = FileAction("create", "README.md", b"")
@@ -103,8 +103,8 @@ async def _first_commit(services: Services, actor: Actor, project: Project, repo
 async def delete_branch(services: Services, actor: Actor, project: Project, name: str) -> None:
     """Delete a branch.
 
-    Raise 403 in archived projects, 404, 405 on the default branch and on protected ones, 409 if somebody else has just
-    moved it.
+    Raise 403 in archived projects, 404, 405 for the default branch and protected branches, 409 if somebody else has
+    just moved it.
     """
     repository = await opened(services, project)
     if project.archived:
@@ -123,7 +123,7 @@ async def delete_branch(services: Services, actor: Actor, project: Project, name
 async def create_tag(
     services: Services, actor: Actor, project: Project, name: str, ref: str, message: str | None
 ) -> None:
-    """Create a tag at `ref`, an annotated one if there is a message.
+    """Create a tag at `ref`, annotated if there is a message.
 
     Raise 400 in GitLab's words, 403 if the name is protected.
     """
@@ -152,7 +152,7 @@ async def create_tag(
 async def delete_tag(services: Services, actor: Actor, project: Project, name: str) -> None:
     """Delete a tag.
 
-    Raise 403 in archived projects and on protected tags, 404, 409 if somebody else has just moved it.
+    Raise 403 in archived projects and for protected tags, 404, 409 if somebody else has just moved it.
     """
     repository = await opened(services, project)
     if project.archived:
@@ -168,7 +168,7 @@ async def delete_tag(services: Services, actor: Actor, project: Project, name: s
 
 @attrs.frozen(kw_only=True)
 class Change:
-    """A commit to one branch; `start_branch` is where a branch that does not exist yet begins."""
+    """A commit to a branch. A branch that does not exist yet begins at `start_branch`."""
 
     branch: str
     commit_message: str
@@ -190,7 +190,7 @@ class FileChange(Change):
 
 
 async def commit_file(services: Services, actor: Actor, project: Project, change: FileChange) -> str:
-    """Commit the change. Return the SHA of the commit. Raise 400 in GitLab's words, 403 on protected branches."""
+    """Commit the change, and return the SHA of the commit. Raise 400 in GitLab's words, 403 for protected branches."""
     content = None if change.action == "delete" else decoded(change.content, change.encoding)
     action = FileAction(
         change.action,
@@ -212,7 +212,7 @@ async def commit_files(
     actions: Sequence[FileAction],
     words: Callable[[Exception], str] = str,
 ) -> str:
-    """Commit several actions at once, like `commit_file`; `words` turns a problem into the text of the refusal."""
+    """Commit several actions at once, like `commit_file`. `words` returns the message of the refusal for an error."""
     repository = await opened(services, project)
     before = references.branch(repository, change.branch)
     if before is None:
@@ -251,7 +251,7 @@ def _check_new_branch(name: str) -> None:
 
 
 async def check_files(repository: Repository, commit: str, most: int) -> None:
-    """Raise 400 if the tree has more than `most` files. A dozen objects can make a tree without end."""
+    """Raise 400 if the tree has more than `most` files. With a dozen objects, a tree can have any number of files."""
     try:
         await trees.paths(repository, commit, most)
     except GitLimitError:
@@ -268,7 +268,7 @@ def _start(repository: Repository, change: Change) -> Branch | None:
 
 
 def decoded(content: str, encoding: Encoding) -> bytes:
-    """Return a file's bytes. Base64 may be broken into lines, like Go's decoder allows. Raise 400."""
+    """Return a file's bytes. Base64 may have line breaks, as Go's decoder allows. Raise 400."""
     if encoding == "text":
         return content.encode()
     try:
@@ -278,7 +278,7 @@ def decoded(content: str, encoding: Encoding) -> bytes:
 
 
 def acting_person(services: Services, actor: Actor) -> Person:
-    """Return the caller as git's author at this moment."""
+    """Return the caller as an author in git, at the present time."""
     return Person(actor.name, actor.email, int(services.now.timestamp()))
 
 
@@ -317,8 +317,9 @@ async def move(services: Services, actor: Actor, project: Project, *updates: Ref
 
 
 @attrs.frozen(kw_only=True)
-class Deed:
-    """What is done with a commit: how the new tree and the new commit are made, and its words in refusals."""
+class Replay:
+    """A way to use an existing commit on a branch: functions that return the new tree and the new commit, and verbs
+    for refusals."""
 
     tree: Callable[[Repository, str, str], Awaitable[str]]
     commit: Callable[[Person, Repository, str], NewCommit]
@@ -327,7 +328,7 @@ class Deed:
 
 
 def _picked(committer: Person, repository: Repository, sha: str) -> NewCommit:
-    """Keep the author and name the commit in the message."""
+    """Return a commit with the same author, and with the SHA of the original in its message."""
     said = commits.commit_data(repository, sha)["message"].rstrip("\n")
     message = f"{said}\n\n(cherry picked from commit {sha})"
     return NewCommit(message, new_commits.author_of(repository, sha), committer)
@@ -338,25 +339,25 @@ def _undone(committer: Person, repository: Repository, sha: str) -> NewCommit:
     return NewCommit(f'Revert "{title}"\n\nThis reverts commit {sha}', committer, committer)
 
 
-CHERRY_PICK = Deed(tree=new_commits.cherry_picked, commit=_picked, verb="cherry-pick", done="cherry-picked")
-REVERT = Deed(tree=new_commits.reverted, commit=_undone, verb="revert", done="reverted")
+CHERRY_PICK = Replay(tree=new_commits.cherry_picked, commit=_picked, verb="cherry-pick", done="cherry-picked")
+REVERT = Replay(tree=new_commits.reverted, commit=_undone, verb="revert", done="reverted")
 
 
 async def pick(
     services: Services,
     actor: Actor,
     project: Project,
-    deed: Deed,
+    replay: Replay,
     named: str,
     branch_name: str,
     *,
     message: str | None = None,
     dry_run: bool,
 ) -> str | None:
-    """Apply the commit `named` to the branch, or undo it there.
+    """Apply the commit `named` to the branch, or revert it there.
 
-    Returns the SHA of the new commit; None for a `dry_run` that would succeed. Raise 400 in GitLab's words, 403 if the
-    caller may not push, 404.
+    Return the SHA of the new commit, or None for a `dry_run` that would succeed. Raise 400 in GitLab's words, 403 if
+    the caller may not push, 404.
     """
     await check_may_push(services, project, branch_name)
     repository = await opened(services, project)
@@ -364,25 +365,25 @@ async def pick(
     for commit_sha in (branch.commit, sha):
         await check_files(repository, commit_sha, services.settings.commit_max_files)
     try:
-        tree = await deed.tree(repository, sha, branch.commit)
+        tree = await replay.tree(repository, sha, branch.commit)
         if dry_run:
             return None
-        commit = deed.commit(acting_person(services, actor), repository, sha)
+        commit = replay.commit(acting_person(services, actor), repository, sha)
         commit = attrs.evolve(commit, message=message or commit.message)
         made = await new_commits.commit_tree(repository, tree, commit, branch.commit)
         await move(services, actor, project, RefUpdate(branch.commit, made, BRANCHES + branch.name))
     except MergeConflictError:
-        raise _not_picked(deed, "conflict", dry_run=dry_run) from None
+        raise _not_picked(replay, "conflict", dry_run=dry_run) from None
     except NothingToMergeError:
-        raise _not_picked(deed, "empty", dry_run=dry_run) from None
+        raise _not_picked(replay, "empty", dry_run=dry_run) from None
     except BranchMovedError as moved:
         raise invalid(str(moved)) from None
     return made
 
 
-def _not_picked(deed: Deed, code: str, *, dry_run: bool) -> ApiError:
+def _not_picked(replay: Replay, code: str, *, dry_run: bool) -> ApiError:
     text = (
-        f"Sorry, we cannot {deed.verb} this commit automatically. This commit may already have been {deed.done}, "
+        f"Sorry, we cannot {replay.verb} this commit automatically. This commit may already have been {replay.done}, "
         "or a more recent commit may have updated some of its content."
     )
     return ApiError(400, {"message": text, "error_code": code, **({"dry_run": "error"} if dry_run else {})})
@@ -399,8 +400,8 @@ def setup(services: Services) -> None:
 async def _begin_with_readme(services: Services, transaction: Transaction, created: ProjectCreated) -> None:
     """Commit the README of a new project.
 
-    Unlike other moves of refs it is not recorded before: until the transaction commits nobody knows the project, and if
-    it does not commit, the repository is removed with it.
+    Unlike other moves of refs, this one is not recorded beforehand: nobody knows the project until the transaction
+    commits, and if it does not commit, the repository is removed.
     """
     repositories = services[REPOSITORIES]
     await repositories.create(created.id, created.default_branch)

@@ -1,7 +1,8 @@
-"""Branches, tags, commits and folders, which live in git and not in PostgreSQL: found by their names (what is not there
-is 404, in GitLab's words), put in order, and as the API shows them.
+"""Branches, tags, commits and folders, which are stored in git and not in PostgreSQL: found by name, sorted, and as
+the API shows them.
 
-What is dated reads an object for each branch or tag: call it in a thread.
+A name that does not exist is 404 in GitLab's words. Sorting by date reads an object for each branch or tag: call it in
+a thread.
 """
 
 import asyncio
@@ -66,8 +67,8 @@ _NUMBER = re.compile(r"(\d+)")
 
 
 def matching(refs: Sequence[RefT], search: str | None) -> list[RefT]:
-    """Return those whose names have the text, begin with it (`^text`) or end with it (`text$`), in whatever case, as
-    GitLab looks for them."""
+    """Return the refs whose names contain the text, begin with it (`^text`) or end with it (`text$`), ignoring case,
+    as GitLab searches them."""
     text = (search or "").lower()
     if text.startswith("^"):
         return [ref for ref in refs if ref.name.lower().startswith(text[1:])]
@@ -111,21 +112,21 @@ def _date(repository: Repository, object_id: str) -> int:
 
 
 def _version(name: str) -> tuple[tuple[str, int], ...]:
-    """Split a name into texts and numbers, so that `v1.10` follows `v1.9`."""
+    """Split a name into texts and numbers, so that `v1.10` sorts after `v1.9`."""
     parts = _NUMBER.split(name)
     return tuple(
         (text, int(number or 0)) for text, number in zip(parts[::2], [*parts[1::2], ""], strict=True)
     )
 
 
-#: Characters of a commit's message in a list, which may have a thousand of them.
+#: Maximum number of characters of a commit's message in a list, which may contain a thousand of them.
 MESSAGE_IN_LIST = 16 * 1024
 
 
 def commit(
     repository: Repository, sha: str, project_url: str, stats: dict[str, int] | None = None
 ) -> dict[str, Any]:
-    """Return GitLab's commit with its page's URL, and with its line counts if they are given."""
+    """Return a commit in GitLab's form with the URL of its page, and with its line counts if they are given."""
     entity = commits.commit_data(repository, sha) | {"web_url": f"{project_url}/-/commit/{sha}"}
     return entity if stats is None else entity | {"stats": stats}
 
@@ -195,7 +196,7 @@ async def tag_list(
 def branch(
     repository: Repository, ref: Branch, project: Project, project_url: str, protection: Protection
 ) -> dict[str, Any]:
-    """Return a branch; `protection` is what applies to it."""
+    """Return a branch in GitLab's form. `protection` is the one that applies to it."""
     return {
         "name": ref.name,
         "commit": commit(repository, ref.commit, project_url),

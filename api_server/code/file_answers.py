@@ -1,4 +1,5 @@
-"""A file at a ref as an answer: what is told of it, and its bytes, from git to the client no faster than it reads."""
+"""Responses with a file at a ref: its attributes, and its bytes, which are streamed from git no faster than the client
+reads."""
 
 import asyncio
 import base64
@@ -23,15 +24,15 @@ from api_server.services import Key, Services
 from api_server.web import context
 from api_server.web.answers import attachment, cut_to, matches_etag, not_modified, requested_part, send_part
 from api_server.web.errors import ApiError, not_found
-from api_server.web.routes import caller_or_stranger
+from api_server.web.routes import caller_or_anonymous
 from common.concurrency import TooBusy
 from common.http_fields import rejoined
 
-#: As the API's other answers.
+#: The same as for the API's other responses.
 _PRIVATE: dict[str, str] = {hdrs.CACHE_CONTROL: "max-age=0, private, must-revalidate"}
-#: For so long a file waits for its history.
+#: Seconds that a file waits for its history.
 _HISTORY_SECONDS = 3
-#: The last commit up to a commit that changed a path, which stays what it is.
+#: Cache of the last commit that changed a path, up to a commit; it never changes.
 LAST_COMMITS = Key[LRUCache[tuple[str, str], str]]("last_commits")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -42,8 +43,8 @@ def setup(services: Services) -> None:
 
 @attrs.frozen
 class FoundFile:
-    """`ref` as the caller wrote it; `commit` is the full SHA that it names, `last_commit` the newest commit up to there
-    that changed the file."""
+    """A file that was found. `ref` is as the caller wrote it, `commit` is the full SHA that it names, and
+    `last_commit` is the newest commit up to that one which changed the file."""
 
     entry: Entry
     ref: str
@@ -52,7 +53,7 @@ class FoundFile:
 
     @property
     def values(self) -> dict[str, Any]:
-        """GitLab's entity without the content. Its digest is left empty here."""
+        """GitLab's entity without the content. The digest is left empty here."""
         return {
             "file_name": self.entry.path.rpartition("/")[2],
             "file_path": self.entry.path,
@@ -68,7 +69,7 @@ class FoundFile:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The header fields of the entity. Its tag is known without the content."""
+        """The header fields of the entity. Its entity tag can be computed without the content."""
         known = repr((self.commit, self.entry.id, self.entry.kind, self.ref, self.entry.path))
         tag = hashlib.sha256(known.encode(errors="replace")).hexdigest()[:40]
         return {hdrs.CONTENT_TYPE: "application/json", hdrs.ETAG: f'"{tag}"'} | _PRIVATE | self._fields
@@ -86,8 +87,8 @@ class FoundFile:
 
     @property
     def _fields(self) -> dict[str, str]:
-        """The entity's values in header fields, as GitLab names them; but the digest, for which the file would have to
-        be read."""
+        """The entity's values as header fields with GitLab's names. The digest is left out, because the file would
+        have to be read for it."""
         return {
             f"X-Gitlab-{name.replace('_', '-').title()}": _CONTROL.sub("_", _text(value))
             for name, value in self.values.items()
@@ -106,14 +107,14 @@ class FoundFile:
             )
 
     async def with_history(self, request: web.Request, repository: Repository) -> "FoundFile":
-        """Return the file with its last commit, unless that takes too long to find."""
+        """Return the file with its last commit, or without it if that takes too long to find."""
         known = context.services(request)[LAST_COMMITS]
         key = self.commit, self.entry.path
         if key not in known:
             with suppress(ApiError, TimeoutError, TooBusy):
                 async with (
                     asyncio.timeout(_HISTORY_SECONDS),
-                    reading(context.services(request), caller_or_stranger(request)),
+                    reading(context.services(request), caller_or_anonymous(request)),
                 ):
                     query = History(start=self.commit, path=self.entry.path)
                     (known[key],) = await history(repository, query, skip=0, limit=1)
@@ -134,7 +135,7 @@ def _text(value: Any) -> str:
 
 
 Slot = AbstractAsyncContextManager[None]
-#: What the first bytes of a file add to the head of the answer.
+#: A function that returns header fields for the first bytes of a file.
 Describe = Callable[[bytes], Mapping[str, str]]
 _DESCRIBED_BYTES = 512
 
@@ -147,9 +148,10 @@ async def send_raw(
     slot: Slot,
     describe: Describe | None = None,
 ) -> web.StreamResponse:
-    """200, 206, or 304 before anything is read; nothing is read either for a HEAD that needs no description.
+    """Answer with the file's bytes: 200, 206, or 304 without reading anything. A HEAD request that needs no
+    description reads nothing either.
 
-    `headers` have the entity tag; `slot` is held while a large file flows. Raise 416.
+    `headers` contain the entity tag. `slot` is held while a large file is streamed. Raise 416.
     """
     if matches_etag(request, headers[hdrs.ETAG]):
         return not_modified(headers)
@@ -184,10 +186,11 @@ async def send_json(
     headers: Mapping[str, str],
     slot: Slot,
 ) -> web.StreamResponse:
-    """`values` as JSON with the file's bytes in base64 as `content`, and their digest as `content_sha256`; to HEAD as
-    many bytes as that would be. `headers` have the entity tag; `slot` is held while a large file flows.
+    """Answer with `values` as JSON, with the file's bytes in base64 as `content` and their digest as `content_sha256`.
+    HEAD gets the length of that answer. `headers` contain the entity tag. `slot` is held while a large file is
+    streamed.
 
-    A large file is read twice, the digest coming first, so that it need not be in memory.
+    A large file is read twice, because the digest comes first and the file need not fit into memory.
     """
     if matches_etag(request, headers[hdrs.ETAG]):
         return not_modified(headers)
@@ -214,7 +217,7 @@ async def send_json(
         return response
 
 
-#: What follows the content.
+#: The JSON after the content.
 _AFTER = b'"}'
 _EMPTY_DIGEST = hashlib.sha256().hexdigest()
 

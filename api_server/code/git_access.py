@@ -1,4 +1,4 @@
-"""Who runs git over HTTP, what she may fetch and push to, and which refs a push may move."""
+"""Access to git over HTTP: the caller, what the caller may fetch and push to, and which refs a push may move."""
 
 from collections.abc import Sequence
 
@@ -29,8 +29,8 @@ WRITE_SCOPES = frozenset({"api", "write_repository"})
 
 
 async def git_caller(request: web.Request, services: Services) -> Actor | Anonymous:
-    """Return the user whose token was sent, or a stranger without credentials. Raise 401 for a token that is not
-    valid, and 403 for `Sudo`."""
+    """Return the user whose token was sent, or an anonymous caller if there are no credentials. Raise 401 for an
+    invalid token, and 403 for `Sudo`."""
     auth.refuse_sudo_outside_of_api(request)
     try:
         password = auth.basic_password(request)
@@ -47,7 +47,7 @@ async def git_caller(request: web.Request, services: Services) -> Actor | Anonym
 
 
 async def current_caller(transaction: Transaction, actor: Actor) -> Actor:
-    """Return the caller with her rights as the transaction sees them. Raise 401, 403."""
+    """Return the caller with the rights that the transaction sees. Raise 401, 403."""
     try:
         return await auth.still_valid(transaction, actor)
     except ApiError as error:
@@ -55,7 +55,7 @@ async def current_caller(transaction: Transaction, actor: Actor) -> Actor:
 
 
 def challenge() -> web.HTTPUnauthorized:
-    """Return 401, which makes git ask for credentials or send them."""
+    """Return 401, after which git asks its user for credentials or sends those that it has."""
     return web.HTTPUnauthorized(
         text="HTTP Basic: Access denied. The password must be a token with the scope read_repository, "
         "write_repository or api.\n",
@@ -68,7 +68,7 @@ def blocked() -> web.HTTPForbidden:
 
 
 async def push_verdict(database: Executor, project: Project, updates: Sequence[RefUpdate]) -> Verdict:
-    """Decide which updates the caller may make, each by the name of its ref."""
+    """Return which of the updates the caller may make."""
     moved = {update.ref: update.kind for update in updates}
     branches = [ref.removeprefix(BRANCHES) for ref in moved if ref.startswith(BRANCHES)]
     tags = [ref.removeprefix(TAGS) for ref in moved if ref.startswith(TAGS)]
@@ -90,7 +90,7 @@ async def push_verdict(database: Executor, project: Project, updates: Sequence[R
 
 
 def _problem_with_branch(project: Project, kind: str, protection: Protection) -> str | None:
-    """Return why the caller may not move a branch, or None."""
+    """Return why the caller may not move the branch, or None."""
     if protection.protected and kind == "delete":
         return "You cannot delete a protected branch by a push; use the API."
     if protection.protected and not protection.may_push(project.role, admin=project.admin):
@@ -99,7 +99,7 @@ def _problem_with_branch(project: Project, kind: str, protection: Protection) ->
 
 
 def _problem_with_tag(project: Project, tag: str, kind: str, protection: TagProtection) -> str | None:
-    """Return why the caller may not move that tag, or None."""
+    """Return why the caller may not move the tag, or None."""
     if kind == "create" and (problem := refusal_of_tag(project, tag)):
         return f"{problem}."
     if not protection.protected:
@@ -122,15 +122,15 @@ def refusal_of_pushes(project: Project) -> str | None:
 
 
 async def readable_project(request: web.Request, services: Services) -> tuple[Project, Actor | Anonymous]:
-    """Return the project at the request's `path` and who may fetch from it.
+    """Return the project at the request's `path`, and the caller, who may fetch from it.
 
-    A project that strangers cannot see is 401 without credentials, and 404 with other people's. Raise 403 for guests
-    of a private project and for tokens that may not read.
+    A project that the caller cannot see is 401 without credentials, and otherwise 404. Raise 403 for guests of a
+    private project and for tokens that may not read.
     """
     actor = await git_caller(request, services)
     path = request.match_info["path"]
     project = None
-    if "\0" not in path:  # which PostgreSQL would refuse
+    if "\0" not in path:  # PostgreSQL would refuse it
         project = await visible_project(
             services,
             path,
@@ -142,7 +142,8 @@ async def readable_project(request: web.Request, services: Services) -> tuple[Pr
 
 
 def check_may_read(project: Project | None, actor: Actor | Anonymous) -> Project:
-    """Return the project if that caller may fetch from it; None is one that she cannot see. Raise 401, 403 and 404."""
+    """Return the project if the caller may fetch from it. `project` is None if the caller cannot see it. Raise 401,
+    403 and 404."""
     if project is None or not project.opens(project.repository_access_level):
         if isinstance(actor, Anonymous):
             raise challenge()
@@ -155,20 +156,20 @@ def check_may_read(project: Project | None, actor: Actor | Anonymous) -> Project
 
 
 def gone() -> web.HTTPNotFound:
-    """Return 404 for a project that does not exist or that this caller cannot see."""
+    """Return 404 for a project that does not exist or that the caller cannot see."""
     return web.HTTPNotFound(
         text="The project you were looking for could not be found or you don't have permission to view it.\n"
     )
 
 
 async def writable_project(request: web.Request, services: Services) -> tuple[Project, Actor]:
-    """Return the project at the request's `path` and the user who may push to it. Raise 401, 403 and 404."""
+    """Return the project at the request's `path`, and the user, who may push to it. Raise 401, 403 and 404."""
     project, actor = await readable_project(request, services)
     return project, check_may_push(project, actor)
 
 
 def check_may_push(project: Project, actor: Actor | Anonymous) -> Actor:
-    """Return the user who pushes. Raise 401 and 403 if somebody who may read may not push."""
+    """Return the user who pushes. Raise 401 and 403 if a caller who may read may not push."""
     if isinstance(actor, Anonymous):
         raise challenge()
     if not actor.scopes & WRITE_SCOPES:

@@ -16,7 +16,7 @@ from api_server.code import push_judgement
 from api_server.code.git_access import git_caller, gone, readable_project, writable_project
 from api_server.code.reading import ensured
 from api_server.git import smart_http
-from api_server.git.errors import GitError, told_apart
+from api_server.git.errors import GitError, classified_errors
 from api_server.git.receive_pack import read_push, receive_pack
 from api_server.git.received_push import MalformedPushError
 from api_server.git.repositories import REPOSITORIES
@@ -32,14 +32,16 @@ from api_server.web.context import SERVICES, with_services
 from common.concurrency import ConcurrencyLimiter, TooBusy
 from common.http_fields import rejoined
 
-#: Of the request of a fetch: git starts when all of it is there, or this much.
+#: Bytes of a fetch request after which git starts, even if more of the request follows.
 HEAD_BYTES = 256 * 1024
-#: All that one fetch may say of what it wants and has; decompressed. Git names some 16,000 commits of 50 bytes.
+#: Maximum number of bytes, decompressed, in which a fetch names the commits that it wants and has. Git names some
+#: 16,000 commits of 50 bytes each.
 FETCH_BYTES = 32 * 2**20
 
 
 async def begun(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Return the body of a fetch once all of it or HEAD_BYTES have arrived. It raises 413 above FETCH_BYTES."""
+    """Return the body of a fetch once all of it or `HEAD_BYTES` have arrived. Reading it raises 413 above
+    `FETCH_BYTES`."""
     head = bytearray()
     while len(head) < HEAD_BYTES and (chunk := await anext(chunks, None)) is not None:
         head += chunk
@@ -58,10 +60,10 @@ async def _bounded(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 async def streamed(
     request: web.Request, content_type: str, chunks: AsyncIterator[bytes]
 ) -> web.StreamResponse:
-    """Stream git's output. Send the status only after the first chunk, because git may fail before it. Raise
+    """Answer with git's output. The status is sent after the first chunk, because git may fail before it. Raise
     `Unavailable`."""
     try:
-        with told_apart():
+        with classified_errors():
             first = await anext(chunks, b"")
     except MalformedRequestError as problem:
         raise web.HTTPBadRequest(text=f"{problem}\n") from problem
@@ -73,27 +75,28 @@ async def streamed(
         await response.write(first)
         async for chunk in chunks:
             await response.write(chunk)
-    except web.HTTPException as refusal:  # too late to say so
+    except web.HTTPException as refusal:  # the status has been sent already
         raise ConnectionResetError from refusal
     await response.write_eof()
     return response
 
 
-#: Seconds after which a client that got no slot should come again.
+#: Seconds after which a client that got no slot is asked to try again.
 SLOT_RETRY_AFTER = 30
-#: Requests that wait for a slot.
+#: Maximum number of requests that wait for a slot.
 SLOT_QUEUE = 200
 
 _BUSY = "The server has too many git requests of yours or for this project at the moment, try again in a minute.\n"
 
 
 class GitSlots:
-    """Limits for concurrent git processes. Anonymous callers have their own, so that they do not block users."""
+    """Limits for concurrent git processes. Anonymous callers have limits of their own, so that they do not block
+    users."""
 
     def __init__(self, settings: Settings) -> None:
         each, timeout = settings.git_processes_each, settings.git_queue_timeout
         self._users = ConcurrencyLimiter(settings.git_processes, each, timeout=timeout, queue=SLOT_QUEUE)
-        self._strangers = ConcurrencyLimiter(
+        self._anonymous = ConcurrencyLimiter(
             settings.git_anonymous_processes, each, timeout=timeout, queue=SLOT_QUEUE
         )
 
@@ -101,7 +104,7 @@ class GitSlots:
     async def slot(self, project: Project, actor: Actor | Anonymous) -> AsyncIterator[None]:
         """Hold a slot during the block. Raise 429."""
         keys: tuple[Hashable, ...] = (("project", project.id), ("address", actor.address))
-        limiter = self._strangers
+        limiter = self._anonymous
         if isinstance(actor, Actor):
             keys, limiter = (("project", project.id), ("user", actor.user_id)), self._users
         try:
@@ -119,12 +122,12 @@ _FULL_PATH = re.compile(FULL_PATH)
 
 
 def is_go_get(request: web.Request) -> bool:
-    """Return whether it is the `go` command that asks."""
+    """Return whether the request comes from the `go` command."""
     return request.method in ("GET", "HEAD") and request.query.get("go-get") == "1"
 
 
 async def answer_go_get(request: web.Request, path: str, outermost: str) -> web.Response:
-    """Name the project with the longest prefix of `path` that the caller can see, as GitLab does.
+    """Answer with the project with the longest path that begins `path` and that the caller can see, as GitLab does.
 
     If there is none, answer with `outermost`, which may be private or not exist: the answer does not say which.
     """
@@ -142,7 +145,7 @@ async def answer_go_get(request: web.Request, path: str, outermost: str) -> web.
 
 async def _project_of_import(request: web.Request, services: Services, path: str) -> str | None:
     actor: Actor | Anonymous = Anonymous()
-    with suppress(web.HTTPException):  # credentials that are none make a stranger
+    with suppress(web.HTTPException):  # callers with invalid credentials count as anonymous
         actor = await git_caller(request, services)
     beginnings = list(accumulate(path.split("/")[:MOST_SEGMENTS], "{}/{}".format))[1:]
     for beginning in filter(_FULL_PATH.fullmatch, reversed(beginnings)):
@@ -175,7 +178,7 @@ def setup(app: web.Application) -> None:
 
 
 async def info_refs(request: web.Request, services: Services) -> web.StreamResponse:
-    """Advertise the refs to fetch or to push to."""
+    """List the refs to fetch or to push to."""
     service = next((known for known in _SERVICES if known == request.query.get("service")), None)
     if service is None:
         raise web.HTTPForbidden(text="Only git's smart protocol is spoken here: upgrade your git.\n")
@@ -194,7 +197,7 @@ async def info_refs(request: web.Request, services: Services) -> web.StreamRespo
 
 
 async def to_full_address(request: web.Request) -> NoReturn:
-    """Redirect clients that leave out `.git`, whether the project exists or not."""
+    """Redirect clients that leave out `.git`, even if the project does not exist."""
     path, rest = request.match_info["path"], request.match_info["rest"]
     query = request.rel_url.raw_query_string
     location = f"/{path}.git/info/{rest}{query and f'?{query}'}"
@@ -244,6 +247,6 @@ def _bounds(services: Services) -> Bounds:
 
 
 async def _ensure_repository(services: Services, project: Project) -> None:
-    """Create the repository on git's first request. Raise 404 if the project is gone."""
+    """Create the repository on git's first request. Raise 404 if the project no longer exists."""
     if not await ensured(services, project):
         raise gone()

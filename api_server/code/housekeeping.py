@@ -1,7 +1,8 @@
-"""What keeps repositories in order by itself: every minute, those that have been written since; every hour, all.
+"""Automatic upkeep of repositories: every minute of those that have been written to since, every hour of all.
 
-Whoever writes to a repository leaves a mark (`git/at_work.py`), so that the minute's task looks at few of them: it
-removes what killed gits left, and queues the packing of those that want it and have come to rest.
+Everything that writes to a repository leaves a mark (`git/at_work.py`), so that the task of every minute examines only
+few repositories. It removes what killed gits have left, and queues the packing of repositories that need it and are
+not in use.
 """
 
 import asyncio
@@ -26,9 +27,9 @@ from api_server.state.queue import enqueue
 log = structlog.get_logger(__name__)
 
 PACK = "pack_repository"
-#: Nothing younger is anybody's leftover: a transaction that makes a project ends long before.
+#: Minimum age of leftovers. A transaction that creates a project takes much less time.
 LEAST_AGE_SECONDS = 3600.0
-#: A repository that could not be packed is left alone for so long.
+#: Seconds for which a repository that could not be packed is left alone.
 AFTER_FAILURE_SECONDS = 3600.0
 _AT_ONCE = 10_000
 
@@ -62,7 +63,8 @@ def setup(services: Services) -> None:
 
 
 async def look_after(services: Services, *, packs: bool = True) -> None:
-    """Look at the repositories that have been written; one that cannot be looked at does not stop the others."""
+    """Examine the repositories that have been written to. If one cannot be examined, the others are examined all the
+    same."""
     settings = services.settings
     limits, now = thresholds(services), _now(services)
     for repository in await asyncio.to_thread(upkeep.written, services[REPOSITORIES].root):
@@ -78,7 +80,7 @@ async def look_after(services: Services, *, packs: bool = True) -> None:
         if packs and settings.housekeeping and _is_time(state, now, settings.housekeeping_patience):
             await _queue(services, repository)
         elif settings.housekeeping and state.is_quiet:
-            note_writing(repository)  # the next look is to find it
+            note_writing(repository)  # so that the next run finds it
 
 
 def _is_time(state: RepositoryState, now: float, most_seconds: float) -> bool:
@@ -90,7 +92,7 @@ def _now(services: Services) -> float:
 
 
 async def _queue(services: Services, repository: Path) -> None:
-    """Of all repositories one is packed at a time, whichever process does it."""
+    """Queue the packing of a repository. Of all repositories, one is packed at a time, by any of the processes."""
     project_id = int(repository.stem)
     try:
         async with services.database.transaction() as transaction:
@@ -113,7 +115,7 @@ def thresholds(services: Services) -> Thresholds:
 
 
 def style_of(settings: Settings) -> Style:
-    """How repositories are packed."""
+    """Return how repositories are packed."""
     return Style(
         large=settings.housekeeping_large,
         whole=settings.housekeeping_whole_bytes,
@@ -123,8 +125,8 @@ def style_of(settings: Settings) -> Style:
 
 
 async def remove_orphans(services: Services) -> None:
-    """Remove repositories whose project was never committed or has gone, and what else was left unfinished; nothing
-    that is younger than an hour."""
+    """Remove repositories whose project was never committed or no longer exists, and other unfinished folders. Nothing
+    that is younger than an hour is removed."""
     root = services[REPOSITORIES].root
     old = _now(services) - LEAST_AGE_SECONDS
     for folder in await asyncio.to_thread(lambda: list(_unfinished(root, old))):
@@ -133,7 +135,8 @@ async def remove_orphans(services: Services) -> None:
     for start in range(0, len(ids), _AT_ONCE):
         orphans = await repository_queries.without_project(services.database, ids[start : start + _AT_ONCE])
         if orphans and backups.is_under_way(root):
-            return  # which may name them still; the next hour finds them
+            # The backup may still contain these projects. The next run finds the repositories again.
+            return
         for project_id in orphans:
             if await asyncio.to_thread(_is_older, services[REPOSITORIES].path(project_id), old):
                 log.warning("removed a repository without a project", project_id=project_id)
@@ -149,7 +152,7 @@ def _ids(root: Path) -> Iterator[int]:
 
 
 def _is_older(folder: Path, old: float) -> bool:
-    """Nothing at its top has changed since."""
+    """Return whether the folder and everything directly in it have not changed since `old`."""
     try:
         return max(path.lstat().st_mtime for path in (folder, *folder.glob("*"))) < old
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The LFS API's requests and answers, and the bytes of LFS objects, which rows of their project name."""
+"""Requests and answers of the LFS API, and the bytes of LFS objects, which belong to rows of a project."""
 
 import hashlib
 import secrets
@@ -18,17 +18,17 @@ from api_server.services import Services
 from api_server.state.errors import Unavailable
 from api_server.web import request_data
 from api_server.web.answers import send_stored
-from api_server.web.errors import BodyRefused, told_to_come_later
+from api_server.web.errors import BodyRefused, retry_later_headers
 from common.concurrency import TooBusy
 
-#: Objects that one request may name; git-lfs names 100.
+#: Maximum number of objects in one request; git-lfs names 100.
 MAX_OBJECTS = 1000
-#: Bytes of a request: so many objects take half of that.
+#: Maximum number of bytes of a request: that many objects take half of it.
 MAX_REQUEST = 256 * 1024
 
 
 class Refusal(Exception):
-    """A request of the LFS API that is refused; `status` is the answer's, the text for the user."""
+    """A refused request of the LFS API. `status` is that of the response, and the message is for the user."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -37,14 +37,14 @@ class Refusal(Exception):
 
 @attrs.frozen
 class Batch:
-    """A readable request; `objects` are as they were sent, in that order."""
+    """A valid request of the batch API. `objects` are in the order in which they were sent."""
 
     operation: Literal["download", "upload"]
     objects: tuple[Pointer, ...]
 
 
 def read_batch(body: bytes | bytearray) -> Batch:
-    """Parse a request of the LFS batch API. Raise Refusal."""
+    """Parse a request of the LFS batch API. Raise `Refusal`."""
     sent = _parsed(body)
     if not isinstance(sent, dict):
         raise Refusal(422, "The body is not a batch request.")
@@ -64,7 +64,7 @@ def read_batch(body: bytes | bytearray) -> Batch:
 
 
 def read_pointer(body: bytes | bytearray) -> Pointer:
-    """Parse a body that names one object. Raise Refusal."""
+    """Parse a body that names one object. Raise `Refusal`."""
     return _pointer(_parsed(body))
 
 
@@ -93,7 +93,7 @@ def lfs_json(value: Any, status: int = 200, headers: Mapping[str, str] | None = 
 
 
 def lfs_errors(handler: Handler) -> Handler:
-    """Return what `handler` refuses, told as the LFS API tells errors: `{"message": "..."}`."""
+    """Return a handler that reports the errors of `handler` as the LFS API does: `{"message": "..."}`."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         try:
@@ -101,13 +101,13 @@ def lfs_errors(handler: Handler) -> Handler:
         except Refusal as problem:
             return lfs_json({"message": str(problem)}, problem.status)
         except QuotaExceeded as problem:
-            return lfs_json({"message": str(problem)}, 507)  # Insufficient Storage, as the LFS API has it
+            return lfs_json({"message": str(problem)}, 507)  # Insufficient Storage, as in the LFS API
         except BodyRefused as problem:
             return lfs_json({"message": str(problem)}, problem.status, problem.headers)
         except (Unavailable, TooBusy) as problem:
-            if request.writer.output_size:  # an object that breaks off: nothing can be told any more
+            if request.writer.output_size:  # the object has been sent in part
                 raise ConnectionResetError from problem
-            return lfs_json({"message": "503 Service Unavailable"}, 503, told_to_come_later(problem))
+            return lfs_json({"message": "503 Service Unavailable"}, 503, retry_later_headers(problem))
         except web.HTTPClientError as refusal:
             headers = {name: refusal.headers[name] for name in _TOLD if name in refusal.headers}
             if challenge := headers.get("WWW-Authenticate"):
@@ -118,7 +118,7 @@ def lfs_errors(handler: Handler) -> Handler:
 
 
 def with_actions(pointer: Pointer, **actions: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an object of a batch answer; without actions the client has nothing to do."""
+    """Return an object of a batch answer. Without actions, the client has nothing to do."""
     answer: dict[str, Any] = {"oid": pointer.oid, "size": pointer.size}
     return answer | ({"authenticated": True, "actions": actions} if actions else {})
 
@@ -129,9 +129,9 @@ def with_error(pointer: Pointer, code: int, text: str) -> dict[str, Any]:
 
 
 class Links:
-    """The places of one project's objects, for the client that asked.
+    """URLs of one project's objects, for the client that has asked.
 
-    Clients send to them what `header` says and nothing of their own, so they get their own credentials back.
+    Clients send the fields of `header` to these URLs and nothing else, so they get their own credentials back.
     """
 
     def __init__(self, request: web.Request, repository_url: str) -> None:
@@ -160,7 +160,7 @@ MISSING = "The object does not exist."
 async def send_object(
     request: web.Request, services: Services, project: Project, oid: str
 ) -> web.StreamResponse:
-    """Answer with the object, or with the part of it that `Range` asks for. Raise 404."""
+    """Answer with the object, or with the part of it that `Range` requests. Raise 404."""
     lfs_object = await lfs_queries.find_object(services.database, project.id, oid)
     if lfs_object is None:
         raise web.HTTPNotFound(text=MISSING)
@@ -175,9 +175,9 @@ async def send_object(
 async def store_object(
     request: web.Request, services: Services, project: Project, announced: Pointer
 ) -> None:
-    """Keep the request's body as the announced object. Raise 422 where it is another one.
+    """Store the request's body as the announced object. Raise 422 if it is another one.
 
-    Where it is not known whether the row was written, the object stays: the sweep removes what no row names.
+    If it is unknown whether the row was written, the object stays: the sweep removes objects that no row names.
     """
     objects = services.objects
     key = f"projects/{project.id}/lfs/{secrets.token_hex(16)}"
@@ -186,12 +186,12 @@ async def store_object(
         added = await lfs_queries.add_object(
             transaction, project.id, announced.oid, size=announced.size, object_key=key
         )
-    if not added:  # somebody else has brought it, or the project is gone
+    if not added:  # another request has stored it, or the project no longer exists
         await objects.discard([key])
 
 
 async def _checked(request: web.Request, announced: Pointer) -> AsyncIterator[bytes]:
-    """Yield the body as it arrives. Raise 422 if it is not what was announced, so that nothing is stored."""
+    """Yield the body as it arrives. Raise 422 if it differs from the announcement, so that nothing is stored."""
     digest, size = hashlib.sha256(), 0
     async for chunk in request_data.chunks(request):
         size += len(chunk)

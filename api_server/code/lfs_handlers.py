@@ -1,6 +1,8 @@
 """`/<path>.git/info/lfs/...`: the LFS batch API with basic transfers.
 
-Who may fetch may download, who may push may upload: credentials, roles and paths are those of git over HTTP."""
+Callers who may fetch may download, and callers who may push may upload. Credentials, roles and paths are those of git
+over HTTP.
+"""
 
 from typing import Any
 
@@ -37,7 +39,7 @@ def setup(app: web.Application) -> None:
 
 
 async def batch(request: web.Request, services: Services) -> web.Response:
-    """Answer the LFS batch API: the action for each object that the client wants to upload or download."""
+    """Answer a batch request: list an action for each object that the client wants to upload or download."""
     project, actor = await readable_project(request, services)
     batch_request = read_batch(await request_data.read(request, lfs.MAX_REQUEST))
     if batch_request.operation == "upload":
@@ -69,13 +71,13 @@ def _answer(operation: str, pointer: Pointer, links: Links, limit: int, *, is_he
 
 
 async def download(request: web.Request, services: Services) -> web.StreamResponse:
-    """Return the object, or the part of it that `Range` asks for."""
+    """Download an object, or the part of it that `Range` requests."""
     project, _ = await readable_project(request, services)
     return await lfs.send_object(request, services, project, request.match_info["oid"])
 
 
 async def upload(request: web.Request, services: Services) -> web.Response:
-    """Store the body, once it has turned out to have the size and the SHA-256 that it was announced with."""
+    """Store the body as an object if it has the announced size and SHA-256."""
     project, _ = await writable_project(request, services)
     announced = Pointer(request.match_info["oid"], int(request.match_info["size"]))
     limit = services.settings.lfs_limit
@@ -88,7 +90,7 @@ async def upload(request: web.Request, services: Services) -> web.Response:
 
 
 async def verify(request: web.Request, services: Services) -> web.Response:
-    """Return whether an object has arrived."""
+    """Check that an object has arrived. Raise 404 if it has not."""
     project, _ = await writable_project(request, services)
     pointer = read_pointer(await request_data.read(request, lfs.MAX_REQUEST))
     sizes = await lfs_queries.sizes(services.database, project.id, [pointer.oid])
@@ -98,7 +100,7 @@ async def verify(request: web.Request, services: Services) -> web.Response:
 
 
 async def locks(_request: web.Request) -> web.Response:
-    """Files are not locked here: 501 makes git-lfs stop asking without a word to its user."""
+    """Refuse to lock files. After a 501, git-lfs stops asking and does not mention it to its user."""
     return lfs_json({"message": "This server does not lock files."}, 501)
 
 

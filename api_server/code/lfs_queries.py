@@ -23,14 +23,14 @@ SIZES = Query(
 
 
 async def sizes(database: Executor, project_id: int, oids: Collection[str]) -> dict[str, int]:
-    """Return those of the objects that the project has, with their sizes in bytes."""
+    """Return the sizes in bytes of those objects that the project has, by their ids."""
     rows = await database.rows(SIZES, project_id=project_id, oids=list(oids))
     return {row.oid: row.size for row in rows}
 
 
 @attrs.frozen
 class Stored:
-    """Where an object's bytes are, and how many."""
+    """The key and the size in bytes of a stored object."""
 
     object_key: str
     size: int
@@ -51,7 +51,7 @@ ADD_OBJECT = """
 async def add_object(
     transaction: Transaction, project_id: int, oid: str, *, size: int, object_key: str
 ) -> bool:
-    """Add the object to the project. Return False if the project has it already, or is gone."""
+    """Add the object to the project. Return False if the project already has it or no longer exists."""
     added = await transaction.run(
         ADD_OBJECT, project_id=project_id, oid=oid, size=size, object_key=object_key
     )
@@ -63,4 +63,4 @@ async def add_object(
     SELECT coalesce(sum(lfs_objects.size), 0)::bigint FROM lfs_objects WHERE lfs_objects.project_id = %(project_id)s
 """)
 async def lfs_bytes(database: Executor, project_id: int) -> int:
-    """Of all LFS objects of the project."""
+    """Return the bytes of all LFS objects of the project."""

@@ -20,8 +20,8 @@ Level = Literal[0, 30, 40, 60]
 
 @attrs.frozen(kw_only=True)
 class AllowedTo:
-    """GitLab's other way to name a level: `allowed_to_push: [{access_level: 40}]`, and when a rule is changed the one
-    that it had, `{id: 7, _destroy: true}`. Rules name nobody beside levels."""
+    """GitLab's other way to give a level: `allowed_to_push: [{access_level: 40}]`. When a rule is changed, `{id: 7,
+    _destroy: true}` removes the level that it had. Rules name levels only, not users, groups or keys."""
 
     id: int | None = None
     access_level: Level | None = None
@@ -32,12 +32,12 @@ class AllowedTo:
 
     @property
     def unsupported(self) -> list[str]:
-        """What is sent of it that rules have not."""
+        """The parameters that were sent although rules do not support them."""
         return [name for name in ("user_id", "group_id", "deploy_key_id") if getattr(self, name) is not None]
 
 
 def check_allowed(name: str, level: Level | None, allowed: list[AllowedTo]) -> None:
-    """Raise ValueError for more than one level, and for what has none."""
+    """Raise `ValueError` for more than one level, for entries without a level, and for unsupported parameters."""
     unsupported = [f"{name}[{key}]" for entry in allowed for key in entry.unsupported]
     if unsupported:
         verb = "is" if len(unsupported) == 1 else "are"
@@ -52,7 +52,8 @@ def check_allowed(name: str, level: Level | None, allowed: list[AllowedTo]) -> N
 
 
 def level_of(level: Level | None, allowed: list[AllowedTo] | None) -> Level | None:
-    """Return the level by whichever of the two parameters; None where nothing is said of it."""
+    """Return the level that either of the two parameters gives: None if neither was sent, and `NOBODY` if the level is
+    removed without a new one."""
     if not allowed:
         return level
     return next((entry.access_level for entry in allowed if not entry.goes), NOBODY)
@@ -117,7 +118,7 @@ async def list_protected_branches(
     "/projects/{id}/protected_branches/{name}", access=project(Role.MAINTAINER), answers="200 ProtectedBranch"
 )
 async def show_protected_branch(services: Services, params: OneProtected, project: Project) -> web.Response:
-    """`name` is the rule's own, with its wildcards."""
+    """Show the rule for branches that is called `name`, with its wildcards."""
     return json_text(
         await protected_ref_queries.show_protected_branch(services.database, project.id, params.name)
     )
@@ -132,7 +133,7 @@ async def show_protected_branch(services: Services, params: OneProtected, projec
 async def protect_branch(
     services: Services, actor: Actor, params: WriteProtectedBranch, project: Project
 ) -> web.Response:
-    """Protects the branches that match `name`, in which `*` stands for any text; they need not exist yet."""
+    """Protect the branches that match `name`, in which `*` stands for any text. They need not exist yet."""
     rules = protected_refs.Rules(**params.sent())
     async with services.database.transaction() as transaction:
         await protected_refs.protect_branch(transaction, project, params.name, rules, actor.author)
@@ -185,7 +186,7 @@ class ProtectTag(OneProtected):
 
     @property
     def level(self) -> int:
-        """Maintainers without any."""
+        """The level of the new rule: Maintainers if none was sent."""
         level = level_of(self.create_access_level, self.allowed_to_create)
         return Role.MAINTAINER if level is None else level
 
@@ -203,7 +204,7 @@ async def list_protected_tags(
     "/projects/{id}/protected_tags/{name}", access=project(Role.MAINTAINER), answers="200 ProtectedTag"
 )
 async def show_protected_tag(services: Services, params: OneProtected, project: Project) -> web.Response:
-    """`name` is the rule's own, with its wildcards."""
+    """Show the rule for tags that is called `name`, with its wildcards."""
     return json_text(
         await protected_ref_queries.show_protected_tag(services.database, project.id, params.name)
     )
@@ -216,7 +217,7 @@ async def show_protected_tag(services: Services, params: OneProtected, project: 
     answers="201 ProtectedTag",
 )
 async def protect_tag(services: Services, actor: Actor, params: ProtectTag, project: Project) -> web.Response:
-    """Protects the tags that match `name`, in which `*` stands for any text; they need not exist yet."""
+    """Protect the tags that match `name`, in which `*` stands for any text. They need not exist yet."""
     async with services.database.transaction() as transaction:
         await protected_refs.protect_tag(transaction, project, params.name, params.level, actor.author)
         entity = await protected_ref_queries.show_protected_tag(transaction, project.id, params.name)

@@ -39,12 +39,12 @@ async def list_protected_branches(
     )
 )
 async def show_protected_branch(database: Executor, project_id: int, name: str) -> str:
-    """Raise NotFound where no rule has that name."""
+    """Return the rule with this name as JSON. Raise `NotFound`."""
 
 
 @attrs.frozen
 class ProtectedBranch:
-    """A rule, which means the branches that match its name."""
+    """A rule for the branches that match its name."""
 
     id: int
     name: str
@@ -61,7 +61,7 @@ _COLUMNS = "id, name, push_access_level, merge_access_level, allow_force_push, c
     f"SELECT {_COLUMNS} FROM protected_branches WHERE project_id = %(project_id)s AND name = %(name)s FOR UPDATE"
 )
 async def lock_protected_branch(transaction: Transaction, project_id: int, name: str) -> ProtectedBranch:
-    """Return the rule, which nobody else changes until the transaction ends. Raise NotFound."""
+    """Lock and return the rule. Raise `NotFound`."""
 
 
 @statement(f"""
@@ -74,7 +74,7 @@ async def lock_protected_branch(transaction: Transaction, project_id: int, name:
 async def protect_branch(
     transaction: Transaction, project_id: int, name: str, **values: Any
 ) -> ProtectedBranch:
-    """Return the new rule. Raise Conflict on `protected_branches_name`."""
+    """Create a rule and return it. Raise `Conflict` on `protected_branches_name`."""
 
 
 @statement("""
@@ -94,7 +94,7 @@ async def unprotect_branch(transaction: Transaction, rule_id: int) -> None: ...
 
 @attrs.frozen
 class BranchRules:
-    """What the rules that match one branch's `name` say together."""
+    """The combination of all rules that match the branch `name`."""
 
     name: str
     push_levels: list[int]
@@ -116,7 +116,7 @@ class BranchRules:
     prepared=True,
 )
 async def branch_rules(database: Executor, project_id: int, names: Sequence[str]) -> list[BranchRules]:
-    """Of each of these branches that a rule matches."""
+    """Return the combined rules for each of these branches that a rule matches."""
 
 
 TAG_LISTING = ListQuery(
@@ -138,12 +138,12 @@ async def list_protected_tags(database: Executor, page: Page, project_id: int) -
     )
 )
 async def show_protected_tag(database: Executor, project_id: int, name: str) -> str:
-    """Raise NotFound where no rule has that name."""
+    """Return the rule with this name as JSON. Raise `NotFound`."""
 
 
 @attrs.frozen
 class ProtectedTag:
-    """A rule, which means the tags that match its name."""
+    """A rule for the tags that match its name."""
 
     id: int
     create_access_level: int
@@ -157,7 +157,7 @@ class ProtectedTag:
 async def protect_tag(
     transaction: Transaction, project_id: int, name: str, create_access_level: int
 ) -> ProtectedTag:
-    """Return the new rule. Raise Conflict on `protected_tags_name`."""
+    """Create a rule and return it. Raise `Conflict` on `protected_tags_name`."""
 
 
 @statement("""
@@ -165,12 +165,12 @@ async def protect_tag(
     RETURNING id, create_access_level
     """)
 async def unprotect_tag(transaction: Transaction, project_id: int, name: str) -> ProtectedTag:
-    """Return the rule as it was. Raise NotFound."""
+    """Delete the rule and return it. Raise `NotFound`."""
 
 
 @attrs.frozen
 class TagRules:
-    """What the rules that match one tag's `name` say together."""
+    """The combination of all rules that match the tag `name`."""
 
     name: str
     create_levels: list[int]
@@ -187,4 +187,4 @@ class TagRules:
     prepared=True,
 )
 async def tag_rules(database: Executor, project_id: int, names: Sequence[str]) -> list[TagRules]:
-    """Of each of these tags that a rule matches."""
+    """Return the combined rules for each of these tags that a rule matches."""

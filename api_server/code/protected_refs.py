@@ -39,7 +39,7 @@ class Rules:
 
 @attrs.frozen(kw_only=True)
 class EndOfProtection:
-    """A rule that `author` is about to remove; what was limited to it has to be limited by something else."""
+    """The removal of a rule by `author`, which is about to happen. What was limited by the rule needs another limit."""
 
     project: Project
     rule_id: int
@@ -47,11 +47,11 @@ class EndOfProtection:
     author: Author
 
 
-#: `listener(transaction, end)`, while the rule is still there.
+#: `listener(transaction, end)` is called while the rule still exists.
 EndOfProtectionListener = Callable[[Transaction, EndOfProtection], Awaitable[None]]
 END_OF_PROTECTION_LISTENERS = Key[list[EndOfProtectionListener]]("end_of_protection_listeners", list)
 
-#: How the trail calls each of them.
+#: Names of the fields in the audit trail.
 _TITLES = {
     "push_access_level": "allowed to push",
     "merge_access_level": "allowed to merge",
@@ -99,7 +99,7 @@ async def unprotect_branch(
     author: Author,
     listeners: Iterable[EndOfProtectionListener],
 ) -> None:
-    """Remove the rule with that name, after telling the listeners. Raise 404."""
+    """Remove the rule with this name after calling the listeners. Raise 404."""
     row = await protected_ref_queries.lock_protected_branch(transaction, project.id, name)
     end = EndOfProtection(project=project, rule_id=row.id, name=row.name, author=author)
     for listener in listeners:
@@ -136,7 +136,7 @@ async def protect_tag(
 
 
 async def unprotect_tag(transaction: Transaction, project: Project, name: str, author: Author) -> None:
-    """Remove the rule with that name. Raise 404."""
+    """Remove the rule with this name. Raise 404."""
     row = await protected_ref_queries.unprotect_tag(transaction, project.id, name)
     target = project.entity.target(row.id, name)
     await audit_trail.record(transaction, "protected_tag_deleted", author, target, **_tag_details(row))

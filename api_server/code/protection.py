@@ -1,4 +1,4 @@
-"""What protects branches and tags: the rules of their project that match a name, together."""
+"""Protection of branches and tags: the combined rules of a project that match a name."""
 
 import functools
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -14,17 +14,17 @@ from api_server.state.database import Executor
 from api_server.state.preconditions import Precondition
 from api_server.web.routes import Role
 
-#: Of a branch or of a tag.
+#: The protection of a branch or of a tag.
 ProtectionT = TypeVar("ProtectionT")
 
-#: Levels that a rule can name beside roles.
+#: Levels of rules that are not roles.
 NOBODY: Final = 0
 ADMINISTRATORS = 60
 
 
 @attrs.frozen(kw_only=True)
 class Protection:
-    """What the rules that match a branch allow together: of several, the most permissive counts."""
+    """The combination of all rules that match a branch. Of several rules, the most permissive one counts."""
 
     protected: bool
     push_levels: frozenset[int]
@@ -41,7 +41,7 @@ class Protection:
 
 
 _DEVELOPERS = frozenset({int(Role.DEVELOPER)})
-#: What holds for a branch that no rule matches.
+#: The protection of a branch that no rule matches.
 UNPROTECTED = Protection(
     protected=False, push_levels=_DEVELOPERS, merge_levels=_DEVELOPERS, allow_force_push=True
 )
@@ -53,7 +53,7 @@ def reaches(levels: Iterable[int], role: int, *, admin: bool) -> bool:
 
 
 async def protections_of(database: Executor, project_id: int, names: Sequence[str]) -> dict[str, Protection]:
-    """Return the protection of each of these branches; UNPROTECTED if no rule matches."""
+    """Return the protection of each of these branches, which is `UNPROTECTED` if no rule matches."""
     rows = await protected_ref_queries.branch_rules(database, project_id, names)
     return dict.fromkeys(names, UNPROTECTED) | {rules.name: _from(rules) for rules in rows}
 
@@ -64,14 +64,16 @@ async def protection_of(database: Executor, project_id: int, name: str) -> Prote
 
 
 def refusal_of_tag(project: Project, name: str) -> str | None:
-    """Return why nobody may create a tag of this name: it would hide the default branch, which may be protected."""
+    """Return why nobody may create a tag of this name, or None. A tag must not be called like the default branch: it
+    would hide that branch, which may be protected."""
     if name != project.default_branch:
         return None
     return "You cannot use default branch name to create a tag"
 
 
 async def protection_for(services: Services, project_id: int, name: str) -> Protection:
-    """Return the branch's protection for a decision about the request, which writes only while that still holds."""
+    """Return the branch's protection for a decision about the request. The request can write only while it still
+    applies."""
     find = functools.partial(protection_of, project_id=project_id, name=name)
     return await _relied_on(services, project_id, find)
 
@@ -85,35 +87,35 @@ def _from(rules: BranchRules) -> Protection:
     )
 
 
-#: Why a caller may not make a tag, in GitLab's words.
+#: Why a caller may not create a tag, in GitLab's words.
 NOT_TO_CREATE = "You are not allowed to create this tag as it is protected."
 
 
 @attrs.frozen(kw_only=True)
 class TagProtection:
-    """What the rules that match a tag allow together: of several, the most permissive counts. A protected tag stays
-    where it is; Maintainers may remove it through the API."""
+    """The combination of all rules that match a tag. Of several rules, the most permissive one counts. A protected tag
+    cannot be moved; Maintainers may delete it through the API."""
 
     protected: bool
     create_levels: frozenset[int]
 
     def may_create(self, role: int, *, admin: bool = False) -> bool:
-        """Return whether a caller with `role` in the project may make the tag, and run pipelines on it."""
+        """Return whether a caller with `role` in the project may create the tag, and run pipelines on it."""
         return reaches(self.create_levels, role, admin=admin)
 
     def may_delete(self, role: int) -> bool:
-        """Return whether a caller with `role` in the project may remove the tag through the API."""
+        """Return whether a caller with `role` in the project may delete the tag through the API."""
         return role >= (Role.MAINTAINER if self.protected else Role.DEVELOPER)
 
 
-#: What holds for a tag that no rule matches.
+#: The protection of a tag that no rule matches.
 UNPROTECTED_TAG = TagProtection(protected=False, create_levels=frozenset({int(Role.DEVELOPER)}))
 
 
 async def tag_protections_of(
     database: Executor, project_id: int, names: Sequence[str]
 ) -> dict[str, TagProtection]:
-    """Return the protection of each of these tags; UNPROTECTED_TAG if no rule matches."""
+    """Return the protection of each of these tags, which is `UNPROTECTED_TAG` if no rule matches."""
     rows = await protected_ref_queries.tag_rules(database, project_id, names)
     protected = {
         rules.name: TagProtection(protected=True, create_levels=frozenset(rules.create_levels))
@@ -136,7 +138,7 @@ async def tag_protection_for(services: Services, project_id: int, name: str) -> 
 async def _relied_on(
     services: Services, project_id: int, find: Callable[[Executor], Awaitable[ProtectionT]]
 ) -> ProtectionT:
-    """Return what `find` finds, on which the request's decision depends."""
+    """Return the protection that `find` reads, and make it a precondition of the request."""
     protection = await find(services.database)
     services.require_unchanged(Precondition((f"project:{project_id}",), protection, find))
     return protection

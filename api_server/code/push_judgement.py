@@ -1,4 +1,4 @@
-"""A push is judged when its objects have arrived, by what holds then, and that holds until git has moved its refs."""
+"""The decision about a push when its objects have arrived. Its reasons are locked until git has moved the refs."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -22,12 +22,12 @@ from api_server.state import preconditions
 from api_server.state.database import Transaction
 from api_server.state.errors import LockNotAvailable, Unavailable
 from api_server.web.auth import Actor
-from api_server.web.errors import tell_unavailable
+from api_server.web.errors import log_unavailable
 from common.concurrency import ConcurrencyLimiter
 
 log = structlog.stdlib.get_logger(__name__)
 
-#: Pushes whose refs are being moved: each holds a connection to the database meanwhile.
+#: The limit for pushes whose refs are being moved: each holds a connection to the database meanwhile.
 MOVING = Key[ConcurrencyLimiter]("moving")
 TIMEOUT_SECONDS = 60.0
 
@@ -48,9 +48,11 @@ async def judged(
     push: Push,
     arrived: Path | None,
 ) -> AsyncIterator[Verdict]:
-    """Yield the verdict, which holds for the length of the block. The push is written down before, and its consequences
-    are decided after, with `remarks` on its options; where the database is lost meanwhile, that is made up for by the
-    minute's task."""
+    """Yield the verdict on a push, which stays true for the duration of the block.
+
+    The push is recorded before the block. After the block, its consequences are recorded, and lines about its options
+    are added to `remarks`. If the database is lost in between, the task of every minute records the consequences.
+    """
     judged_yet = accepted = False
     try:
         size = await asyncio.to_thread(bytes_below, arrived) if arrived else 0
@@ -66,7 +68,7 @@ async def judged(
         finally:
             remarks += await asyncio.shield(_settle(services, project, actor, push, accepted=accepted))
     except Unavailable as problem:
-        tell_unavailable(problem, "a push is settled later" if judged_yet else "a push could not be judged")
+        log_unavailable(problem, "a push is settled later" if judged_yet else "a push could not be judged")
         if not judged_yet:
             yield _LATER
     except Exception as problem:
@@ -80,7 +82,7 @@ async def judged(
 async def _held(
     services: Services, project: Project, actor: Actor, push: Push, size: int
 ) -> AsyncIterator[Verdict]:
-    """Yield a refusal, which holds no locks."""
+    """Yield the verdict. An acceptance holds its locks during the block; a refusal holds none."""
     async with (
         services[MOVING].slot(),
         services.database.transaction() as transaction,
@@ -109,7 +111,7 @@ async def _verdict(
         )
         readable = check_may_read(current_project, current)
         check_may_push(readable, current)
-        if not _names(readable, current) <= _names(project, actor):  # it has been transferred
+        if not _names(readable, current) <= _names(project, actor):  # the project has been transferred
             return _LATER
     except web.HTTPException as refused:
         return Verdict(refused.text)
@@ -120,14 +122,15 @@ async def _verdict(
         await services[QUOTAS].take(transaction, project.id, size)
     except QuotaExceeded as problem:
         return Verdict(str(problem))
-    if verdict.refused:  # what nobody may move has not been moved by this push, wherever it stands
+    # This push does not move the refs that are refused, wherever they are.
+    if verdict.refused:
         allowed = [update for update in push.updates if update.ref not in verdict.refused]
         await ref_queries.keep_waiting(transaction, push.id, refs.text_of(allowed))
     return verdict
 
 
 def _names(project: Project, actor: Actor) -> set[str]:
-    """Under which what the verdict depends on is changed."""
+    """Return the names of locks without which nobody can change what the verdict depends on."""
     return {
         f"user:{actor.user_id}",
         f"token:{actor.token_id}",
@@ -139,7 +142,7 @@ def _names(project: Project, actor: Actor) -> set[str]:
 async def _settle(
     services: Services, project: Project, actor: Actor, push: Push, *, accepted: bool
 ) -> list[str]:
-    """Return remarks on the options of the push."""
+    """Settle the push, and return remarks on its options."""
     remarks: list[str] = []
     try:
         if not accepted:
@@ -150,10 +153,10 @@ async def _settle(
             for listener in services[refs.PUSH_OPTION_LISTENERS]:
                 remarks += await listener(project.id, actor.user_id, applied)
     except (LockNotAvailable, Unavailable) as problem:
-        # git has moved the refs, and that is written down: what follows is made up for by the minute's task
+        # git has moved the refs, and the push is recorded: the task of every minute settles it.
         log.warning("a push is settled later", project_id=project.id, problem=str(problem))
         remarks += (
             ["The server is busy: options of merge requests are not carried out."] if push.options else []
         )
-    await edges.tell_now(services)
+    await edges.notify_now(services)
     return remarks

@@ -1,4 +1,4 @@
-"""How much a project may take up: its repository and its LFS objects together."""
+"""Limits on the size of a project: of its repository and its LFS objects together."""
 
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -12,14 +12,15 @@ from api_server.git.repositories import Repositories
 from api_server.services import Key
 from api_server.state.database import Executor
 
-#: Repositories are measured again after this time; in between, what pushes bring is added.
+#: Seconds after which a repository is measured again. In between, the bytes of pushes are added.
 MEASURED_FOR_SECONDS = 600.0
 
 _MORE = "Please contact your administrator for more information."
 
 
 class QuotaExceeded(Exception):
-    """The text is for the user who pushes; `limit` is what a project may have, as GitLab writes sizes."""
+    """The project has not enough room. The message is for the user who pushes. `limit` is the maximum size of a
+    project, as GitLab writes sizes."""
 
     def __init__(self, text: str, limit: str) -> None:
         super().__init__(text)
@@ -34,9 +35,10 @@ class _Repository:
 
 
 class Quotas:
-    """`limit` is in bytes for each project; 0 is none.
+    """The limits of all projects. `limit` is in bytes for each project; 0 means no limit.
 
-    What is on its way counts, in this process: what arrives at the same time does not find the same room.
+    Objects that this process is receiving count as well, so that two objects that arrive at the same time do not use
+    the same room.
     """
 
     def __init__(self, limit: int, repositories: Repositories) -> None:
@@ -50,14 +52,14 @@ class Quotas:
         self._measured.clear()
 
     async def take(self, database: Executor, project_id: int, size: int) -> None:
-        """Count a push or a commit that has brought `size` bytes. Raise QuotaExceeded."""
+        """Count the `size` bytes of a push or a commit. Raise `QuotaExceeded`."""
         if self._limit:
             repository = await self._with_room(database, project_id, size)
             repository.size += size
 
     @asynccontextmanager
     async def arriving(self, database: Executor, project_id: int, size: int) -> AsyncIterator[None]:
-        """Reserve room for an LFS object of `size` bytes while it arrives. Raise QuotaExceeded."""
+        """Reserve room for an LFS object of `size` bytes while it arrives. Raise `QuotaExceeded`."""
         self._arriving[project_id] += size
         try:
             await self.check(database, project_id, 0)
@@ -66,12 +68,13 @@ class Quotas:
             self._arriving -= Counter({project_id: size})
 
     async def check(self, database: Executor, project_id: int, size: int) -> None:
-        """Raise QuotaExceeded unless there is room for `size` bytes more."""
+        """Raise `QuotaExceeded` unless there is room for `size` more bytes."""
         if self._limit:
             await self._with_room(database, project_id, size)
 
     async def _with_room(self, database: Executor, project_id: int, size: int) -> _Repository:
-        """Return the project's repository. Raise QuotaExceeded unless it has room for `size` bytes more."""
+        """Return the size of the project's repository. Raise `QuotaExceeded` unless there is room for `size` more
+        bytes."""
         repository = self._measured.get(project_id)
         if repository is None:
             measured = _Repository(await self._repositories.size(project_id))

@@ -1,7 +1,7 @@
-"""Reading a repository for a request: the git processes that callers wait for, and pages of what git lists.
+"""Reads of a repository for a request: git processes that callers wait for, and pages of git's lists.
 
-Reads that end by themselves (lists, differences) have a time limit. Files that are too large for the memory flow as
-fast as their reader takes them, which may be slow, and so have slots of their own.
+Reads that end by themselves (lists, differences) have a time limit. Files that are too large for memory are streamed
+as fast as the client reads them, which may be slow, and so they have slots of their own.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from api_server.web import context
 from api_server.web.auth import Actor, Anonymous
 from api_server.web.errors import ApiError, bad_parameters, not_found
 from api_server.web.pagination import Paginated, offset_page, paginated
-from api_server.web.routes import caller_or_stranger
+from api_server.web.routes import caller_or_anonymous
 from common.concurrency import ConcurrencyLimiter
 
 READS = Key[ConcurrencyLimiter]("repository_reads")
@@ -47,9 +47,9 @@ def setup(services: Services) -> None:
 
 @asynccontextmanager
 async def reading(services: Services, actor: Actor | Anonymous) -> AsyncIterator[None]:
-    """Yield a place for git processes that read for the caller, which are killed when they take too long.
+    """Hold a slot for git processes that read for the caller during the block. They are killed if they take too long.
 
-    Raise `TooBusy` where no slot becomes free, and 503 for what cannot be read in time.
+    Raise `TooBusy` if no slot becomes free, and 503 if the repository cannot be read within the limits.
     """
     limit = services.settings.repository_read_timeout
     try:
@@ -71,7 +71,8 @@ async def streaming(
     user_id: int | None = None,
     from_storage: bool = False,
 ) -> AsyncIterator[None]:
-    """Hold a place for a file that flows to the caller, or to `user_id` if no caller is known. Raise `TooBusy`."""
+    """Hold a slot for a file that is streamed to the caller, or to the user `user_id` if that is given. Raise
+    `TooBusy`."""
     async with services[STREAMS].slot(*counted_for(actor, user_id, from_storage=from_storage)):
         yield
 
@@ -79,9 +80,11 @@ async def streaming(
 def counted_for(
     actor: Actor | Anonymous, user_id: int | None = None, *, from_storage: bool = False
 ) -> Sequence[Hashable]:
-    """Who is counted: the user (by default the actor), or the address of a stranger.
+    """Return the keys under which slots are counted: the user (by default the caller), or the address of an anonymous
+    caller.
 
-    What the external storage fetches for strangers counts in all only: it asks for all of them.
+    Files that the external storage fetches for anonymous callers count only towards the total, because it sends the
+    requests of all of them.
     """
     user_id = actor.user_id if user_id is None else user_id
     if user_id is not None:
@@ -94,7 +97,7 @@ def _refused(reason: str) -> ApiError:
 
 
 async def ensured(services: Services, project: Project) -> bool:
-    """Make the project's repository where it does not exist yet; False for a project that has just been removed, of
+    """Create the project's repository if it does not exist yet. Return False if the project has just been removed, of
     which nothing may be left."""
     repositories = services[REPOSITORIES]
     if not repositories.exists(project.id):
@@ -105,7 +108,8 @@ async def ensured(services: Services, project: Project) -> bool:
 
 
 async def opened(services: Services, project: Project) -> Repository:
-    """Return the project's repository, which is made if it does not exist yet. Raise 404 if the project is gone."""
+    """Return the project's repository, and create it if it does not exist yet. Raise 404 if the project no longer
+    exists."""
     if not await ensured(services, project):
         raise not_found("Project")
     return services[REPOSITORIES].open(project.id)
@@ -128,7 +132,7 @@ def on_page(params: Paginated, items: Sequence[ItemT]) -> Sequence[ItemT]:
 async def listed(
     request: web.Request, params: Paginated, page_entities: Sequence[dict[str, Any]], total: int
 ) -> web.Response:
-    """Answer with these entities, which are on the requested page, out of `total`."""
+    """Answer with a page of a list of `total` entities. `page_entities` are those on the requested page."""
     page = offset_page(params)
     more = page.offset + page.size < total
     return await paginated(request, page, ListPage(orjson.dumps(page_entities).decode(), more, None, total))
@@ -160,7 +164,7 @@ async def listed_differences(
     """Answer with a page of the files that differ between two commits."""
     services = context.services(request)
     page = offset_page(params)
-    async with reading(services, caller_or_stranger(request)):
+    async with reading(services, caller_or_anonymous(request)):
         files, total = await differences(
             repository, old, new, _limits(services), skip=page.offset, limit=page.size
         )
@@ -170,8 +174,8 @@ async def listed_differences(
 async def all_differences(
     services: Services, repository: Repository, old: str | None, new: str
 ) -> tuple[list[dict[str, Any]], bool]:
-    """Return the files that differ between two commits, and whether there is more than is shown at once; for within
-    `reading`."""
+    """Return the files that differ between two commits, and whether there is more than is shown at once. Call it
+    within `reading`."""
     limits = _limits(services)
     files, total = await differences(repository, old, new, limits, limit=limits.diff_max_files)
     overflows = total >= limits.diff_max_files or any(file.collapsed for file in files)
@@ -179,7 +183,7 @@ async def all_differences(
 
 
 async def number_of_differences(services: Services, repository: Repository, old: str | None, new: str) -> str:
-    """Return how many files differ, as GitLab writes it: with a plus if there are more than are listed."""
+    """Return the number of files that differ, as GitLab writes it: with a plus if there are more than are listed."""
     limits = _limits(services)
     _, total = await differences(
         repository, old, new, attrs.evolve(limits, diff_max_files=limits.diff_max_files + 1), limit=0

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="empty-body"
-"""Statements about moves of refs that are not settled yet, and what they leave in the project's row."""
+"""Statements about moves of refs that are not settled yet, and about their effects on the project's row."""
 
 import datetime
 
@@ -13,7 +13,7 @@ from api_server.state.declarations import statement
     INSERT INTO pushes (id, project_id, user_id, updates, options, created_at)
     VALUES (%(push_id)s, %(project_id)s, %(user_id)s, %(updates)s, %(options)s, %(now)s)
 """)
-async def write_down(
+async def record_push(
     transaction: Transaction,
     push_id: str,
     project_id: int,
@@ -28,38 +28,38 @@ async def write_down(
 @statement("""
     DELETE FROM pushes WHERE id = %(push_id)s
 """)
-async def strike_out(transaction: Transaction, push_id: str) -> None: ...
+async def delete_push(transaction: Transaction, push_id: str) -> None: ...
 
 
 @attrs.frozen
 class Proposed:
-    """`updates` are JSON."""
+    """A push that is not settled yet. `updates` is JSON."""
 
     user_id: int | None
     updates: str
 
 
-#: The project first, as whoever removes it does; but not its key: what is added to it meanwhile does not wait.
+#: Locks the project first, as its removal does, but not its key, so that adding rows to the project does not wait.
 @statement("""
     SELECT pushes.user_id, pushes.updates FROM pushes JOIN projects ON projects.id = pushes.project_id
     WHERE pushes.id = %(push_id)s FOR NO KEY UPDATE OF projects FOR UPDATE OF pushes
     """)
 async def lock_push(transaction: Transaction, push_id: str) -> Proposed | None:
-    """Return the unsettled updates of a push, or None if they are settled."""
+    """Lock and return the unsettled updates of a push, or return None if they are settled."""
 
 
 @statement("""
     SELECT pushes.id FROM pushes WHERE pushes.id = %(push_id)s FOR UPDATE
 """)
 async def hold_push(transaction: Transaction, push_id: str) -> None:
-    """Say until the transaction ends that git is busy with it."""
+    """Lock the push until the transaction ends, to show that git is working on it."""
 
 
 @statement("""
     UPDATE pushes SET updates = %(updates)s WHERE id = %(push_id)s
 """)
 async def keep_waiting(transaction: Transaction, push_id: str, updates: str) -> None:
-    """Leave these updates (JSON) of a push."""
+    """Replace the unsettled updates (JSON) of a push."""
 
 
 @attrs.frozen
@@ -76,13 +76,13 @@ class Leftover:
     ORDER BY pushes.created_at FOR UPDATE SKIP LOCKED
     """)
 async def leftovers(database: Executor) -> list[Leftover]:
-    """Return all that is not settled and nobody is busy with, the oldest first; `updates` are JSON, `options`
-    encrypted."""
+    """Return all pushes that are not settled and that nobody has locked, the oldest first. `updates` is JSON,
+    `options` are encrypted."""
 
 
 @attrs.frozen
 class MovedProject:
-    """A project whose refs have moved, as listeners are told of it."""
+    """A project whose refs have moved, as it is passed to listeners."""
 
     id: int
     default_branch: str
@@ -95,7 +95,7 @@ class MovedProject:
     FROM projects WHERE projects.id = %(project_id)s FOR NO KEY UPDATE
     """)
 async def lock_project(transaction: Transaction, project_id: int) -> MovedProject | None:
-    """Return the project as it was; until the transaction ends no other move is settled."""
+    """Lock and return the project as it was, or return None. No other move is settled until the transaction ends."""
 
 
 @statement("""
@@ -113,4 +113,4 @@ async def note_activity(
     ON CONFLICT (project_id, name) DO NOTHING
 """)
 async def protect(transaction: Transaction, project_id: int, branch: str) -> None:
-    """As a branch is protected that nobody has said anything of."""
+    """Protect a branch with the default rule, unless it has a rule already."""

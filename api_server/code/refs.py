@@ -1,7 +1,7 @@
-"""What follows when refs of a repository have moved: recorded once, in one transaction, however they were moved.
+"""Consequences of moved refs: recorded once, in one transaction, however the refs were moved.
 
-A push, and a move that the API makes itself, is written down before git moves anything and struck out when its
-consequences are decided, so that a crash in between loses nothing: `settle_leftovers` finds it.
+A push, or a move that the API itself makes, is recorded before git moves anything. This record is deleted when the
+consequences are decided, so that a crash in between loses nothing: `settle_leftovers` finds the record.
 """
 
 import asyncio
@@ -30,40 +30,41 @@ from api_server.state.preconditions import ChangedMeanwhile
 
 log = structlog.get_logger(__name__)
 
-#: `listener(transaction, project, user_id, updates)`: `user_id` is who moved the refs. Runs after git has moved them
-#: and before that is acknowledged; it queues what takes time.
+#: `listener(transaction, project, user_id, updates)` is called after git has moved the refs and before that is
+#: acknowledged. `user_id` is the user who moved them. It has to queue what takes time.
 RefListener = Callable[[Transaction, MovedProject, int | None, Sequence[RefUpdate]], Awaitable[None]]
 
 REF_LISTENERS = Key[list[RefListener]]("ref_listeners", list)
 
-#: `listener(project_id, user_id, updates)`: carries out what the user has said along with a push of which this has
-#: happened, and returns lines that she is to read.
+#: `listener(project_id, user_id, updates)` carries out the options of a push whose updates have happened. It returns
+#: lines for the user to read.
 PushOptionListener = Callable[[int, int, Sequence[RefUpdate]], Awaitable[list[str]]]
 
 PUSH_OPTION_LISTENERS = Key[list[PushOptionListener]]("push_option_listeners", list)
 
-#: Ids of pushes of which it has been said that they cannot be settled.
+#: Ids of pushes for which it has been logged that they cannot be settled.
 UNSETTLED = Key[LRUCache[str, bool]]("unsettled")
 
 _MOST_KEYS = 100
 
-#: A push that has moved nothing by now never will.
+#: Age after which a push that has moved nothing never will.
 _GIVEN_UP_AFTER = datetime.timedelta(hours=7)
 
 
 async def propose(services: Services, project_id: int, user_id: int | None, push: Push) -> None:
-    """Write down what is about to be asked of git."""
+    """Record what git is about to be asked for."""
     options = services.vault.encrypt(orjson.dumps(push.options).decode()) if push.options else None
     updates = await asyncio.to_thread(text_of, push.updates)
     async with services.database.transaction() as transaction:
-        await queries.write_down(transaction, push.id, project_id, user_id, updates=updates, options=options)
+        await queries.record_push(transaction, push.id, project_id, user_id, updates=updates, options=options)
 
 
 async def move(services: Services, project_id: int, user_id: int | None, *updates: RefUpdate) -> None:
-    """Move refs, all or none, and decide the consequences. Raise as `ref_moves.apply_push`.
+    """Move refs, all or none, and decide the consequences. Raise the errors of `ref_moves.apply_push`.
 
-    git moves them within the transaction that records it, whose beginning makes sure that the request still may. The
-    push is written down and struck out by transactions that are not the request's: only its first one makes sure.
+    git moves them within the transaction that records the consequences, and the beginning of this transaction ensures
+    that the request is still allowed. The record of the push is written and deleted by transactions that are not the
+    request's, because only the request's first transaction checks this.
     """
     await move_in(services.shared, services.database, project_id, user_id, Push(updates))
 
@@ -71,12 +72,13 @@ async def move(services: Services, project_id: int, user_id: int | None, *update
 async def move_in(
     services: Services, database: Database, project_id: int, user_id: int | None, push: Push
 ) -> None:
-    """As `move`, for what no request asks for: the beginning of the transactions of `database` makes sure."""
+    """Move refs like `move`, also without a request: the beginning of the transactions of `database` makes the
+    checks."""
     has_moved = False
     await propose(services, project_id, user_id, push)
     try:
         async with database.transaction() as transaction:
-            await queries.lock_push(transaction, push.id)  # what may have to be waited for comes before git
+            await queries.lock_push(transaction, push.id)  # locks are waited for before git begins
             await ref_moves.apply_push(services[REPOSITORIES].path(project_id), push)
             has_moved = True
             await settle(services, transaction, project_id, push, is_over=True)
@@ -91,18 +93,19 @@ async def move_in(
 
 
 async def withdraw(services: Services, push: Push) -> None:
-    """Strike out a push that has moved nothing."""
+    """Delete the record of a push that has moved nothing."""
     async with services.database.transaction() as transaction:
-        await queries.strike_out(transaction, push.id)
+        await queries.delete_push(transaction, push.id)
 
 
 async def settle_push(
     services: Services, project_id: int, push: Push, *, is_over: bool = True
 ) -> list[RefUpdate]:
-    """Decide the consequences of what git has really done of a proposed push, of each update once, and return it.
+    """Decide the consequences of those updates of a proposed push that git has really made, of each once. Return these
+    updates.
 
-    Where the push may still be going on (not `is_over`), the updates that git has not done keep waiting. Raise
-    LockNotAvailable where others take long over the same project; `settle_leftovers` finds it then.
+    If the push may still be going on (not `is_over`), the other updates keep waiting. Raise `LockNotAvailable` if
+    other requests lock the project for too long; `settle_leftovers` finds the push then.
     """
     async with services.database.transaction() as transaction:
         return await settle(services, transaction, project_id, push, is_over=is_over)
@@ -111,14 +114,14 @@ async def settle_push(
 async def settle(
     services: Services, transaction: Transaction, project_id: int, push: Push, *, is_over: bool
 ) -> list[RefUpdate]:
-    """As `settle_push`, in the caller's transaction."""
+    """Settle a push like `settle_push`, in the caller's transaction."""
     proposed = await queries.lock_push(transaction, push.id)
     if proposed is None:
         return []
     repository = services[REPOSITORIES].path(project_id)
     applied, rest = await asyncio.to_thread(_done_and_waiting, repository, push, proposed.updates)
     if is_over or rest is None:
-        await queries.strike_out(transaction, push.id)
+        await queries.delete_push(transaction, push.id)
     elif applied:
         await queries.keep_waiting(transaction, push.id, rest)
     if applied:
@@ -127,9 +130,9 @@ async def settle(
 
 
 async def settle_leftovers(services: Services, now: datetime.datetime) -> None:
-    """Settles the pushes of processes that died between git's work and its consequences.
+    """Settle the pushes of processes that ended between git's work and its consequences.
 
-    One that cannot be settled is logged once, and tried again with the others next time.
+    A push that cannot be settled is logged once, and tried again next time.
     """
     for left in await queries.leftovers(services.database):
         try:
@@ -145,7 +148,7 @@ async def _settle_leftover(services: Services, left: Leftover, now: datetime.dat
     push = Push(_updates(left.updates), id=left.id, options=tuple(options))
     repository = services[REPOSITORIES].path(left.project_id)
     is_over = now - left.created_at > _GIVEN_UP_AFTER
-    if is_over and not repository.is_dir():  # with it all that the push can have moved has gone
+    if is_over and not repository.is_dir():  # all that the push can have moved no longer exists
         await withdraw(services, push)
         return
     applied = await asyncio.to_thread(applied_updates, repository, push)
@@ -155,8 +158,8 @@ async def _settle_leftover(services: Services, left: Leftover, now: datetime.dat
 
 
 def _done_and_waiting(repository: Path, push: Push, proposed: str) -> tuple[list[RefUpdate], str | None]:
-    """Which of the proposed updates git has done, and the others as text, if there are others. A push may have
-    thousands: not work for the event loop."""
+    """Return which of the proposed updates git has made, and the others as text, or None if there are no others. A
+    push may have thousands of them: call it in a thread."""
     waiting = attrs.evolve(push, updates=_updates(proposed))
     applied = applied_updates(repository, waiting)
     done = set(applied)
@@ -169,7 +172,7 @@ def _updates(text: str) -> tuple[RefUpdate, ...]:
 
 
 def text_of(updates: Sequence[RefUpdate]) -> str:
-    """Return updates as they are written down."""
+    """Return updates as text, in the form in which they are recorded."""
     return orjson.dumps([[update.old, update.new, update.ref] for update in updates]).decode()
 
 
@@ -192,7 +195,8 @@ async def follow(
 async def _note_activity(
     services: Services, transaction: Transaction, project_id: int, updates: Sequence[RefUpdate]
 ) -> MovedProject | None:
-    """Return the project after it: no longer empty, and its default branch chosen and protected on first sight."""
+    """Record the activity and return the changed project, or None if it no longer exists. If the project was empty,
+    its default branch is chosen and protected."""
     project = await queries.lock_project(transaction, project_id)
     if project is None:
         return None
@@ -208,7 +212,8 @@ async def _note_activity(
 
 
 def _first_branch(preferred: str, updates: Sequence[RefUpdate]) -> str | None:
-    """Return which of the branches that have just appeared is the default one."""
+    """Return which of the branches that have just been created becomes the default branch, or None if there are
+    none."""
     created = [
         u.ref.removeprefix(BRANCHES) for u in updates if u.ref.startswith(BRANCHES) and u.kind == "create"
     ]
@@ -216,13 +221,14 @@ def _first_branch(preferred: str, updates: Sequence[RefUpdate]) -> str | None:
 
 
 def ref_key(project_id: int, name: str) -> str:
-    """Return the surrogate key of what was read by the name of one branch or tag."""
+    """Return the surrogate key of responses that were read by the name of one branch or tag."""
     return f"project-{project_id}-ref-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
 def _surrogate_keys(project_id: int, updates: Sequence[RefUpdate]) -> set[str]:
-    """Return the keys to purge. A moved ref affects only what was read by its name. A new or deleted one may change
-    what any name means, and very many would be too many keys: then it is the key of the whole project."""
+    """Return the keys to purge. A moved ref affects only responses that were read by its name. A new or deleted ref
+    may change what any name means, and very many refs would have too many keys: then return the key of the whole
+    project."""
     if len(updates) > _MOST_KEYS or any(update.kind != "update" for update in updates):
         return {edges.project_key(project_id)}
     return {ref_key(project_id, update.ref.split("/", 2)[-1]) for update in updates}

@@ -101,7 +101,7 @@ class WriteFile(ChangeFile):
 async def list_branches(
     request: web.Request, services: Services, params: ListBranches, project: Project
 ) -> web.Response:
-    """By name, unless `sort` says otherwise."""
+    """List branches, by name unless `sort` says otherwise."""
     repository = await opened(services, project)
     branches = await asyncio.to_thread(references.branches, repository)
     named = entities.matching(branches, params.search)
@@ -150,7 +150,7 @@ async def delete_branch(services: Services, actor: Actor, params: OneRef, projec
 async def list_tags(
     request: web.Request, services: Services, params: ListTags, project: Project
 ) -> web.Response:
-    """Return the newest first, unless `order_by` and `sort` say otherwise."""
+    """List tags, the newest first unless `order_by` and `sort` say otherwise."""
     repository = await opened(services, project)
     tags = await asyncio.to_thread(references.tags, repository)
     named = entities.matching(tags, params.search)
@@ -171,7 +171,7 @@ async def show_tag(services: Services, params: OneRef, project: Project) -> web.
     "/projects/{id}/repository/tags", access=project(Role.DEVELOPER, feature="repository"), answers="201 Tag"
 )
 async def create_tag(services: Services, actor: Actor, params: CreateTag, project: Project) -> web.Response:
-    """Return an annotated one where there is a message."""
+    """Create a tag, annotated if there is a message."""
     await committing.create_tag(services, actor, project, params.tag_name, params.ref, params.message)
     return json_value(await _tag(services, project, params.tag_name), status=201)
 
@@ -192,7 +192,7 @@ async def delete_tag(services: Services, actor: Actor, params: OneRef, project: 
 async def show_file(
     request: web.Request, services: Services, actor: Actor | Anonymous, params: OneFile, project: Project
 ) -> web.StreamResponse:
-    """Return the file with its bytes in base64; HEAD tells of it in header fields, and reads no bytes."""
+    """Show a file with its content in base64. HEAD returns its attributes in header fields, and reads no content."""
     repository = await opened(services, project)
     file = file_at(repository, params.ref, params.path)
     if request.method != "HEAD":

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="empty-body"
-"""Statements about what is known of commits, of tags and of repositories."""
+"""Statements about commits, tags and repositories."""
 
 from collections.abc import Sequence
 
@@ -18,14 +18,14 @@ LAST_PIPELINE = Statement("""
 
 
 async def last_pipeline(database: Executor, project_id: int, sha: str) -> str | None:
-    """Return the newest pipeline of a commit, child pipelines aside, as lists show it."""
+    """Return the newest pipeline of a commit, except child pipelines, in the form of lists, or None."""
     pipeline: str | None = await database.value(LAST_PIPELINE, project_id=project_id, sha=sha)
     return pipeline
 
 
 @attrs.frozen
 class TagRelease:
-    """What tags show of their releases."""
+    """The part of a release that tags show."""
 
     tag_name: str
     description: str | None
@@ -46,11 +46,11 @@ async def releases_of(database: Executor, project_id: int, tags: Sequence[str]) 
     return {row.tag_name: row for row in rows}
 
 
-#: A number that has never been given out is of a database that was newer than this one.
+#: Ids that this database has never assigned are left out: they come from a newer database that a backup has replaced.
 @statement("""
     SELECT given.id FROM unnest(%(ids)s::bigint[]) AS given (id)
     WHERE NOT EXISTS (SELECT FROM projects WHERE projects.id = given.id)
         AND given.id <= pg_sequence_last_value(pg_get_serial_sequence('projects', 'id')::regclass)
     """)
 async def without_project(database: Executor, ids: Sequence[int]) -> list[int]:
-    """Return those of the ids that were a project's, or were to be, and are not."""
+    """Return those of the ids that were or would have become a project's, but are not now."""

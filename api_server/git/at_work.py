@@ -1,11 +1,11 @@
 """Which processes are at work in a repository: each holds a flock(2) on a file there.
 
 A git child inherits the open file, and the kernel releases the lock when the last process that has it open ends, even
-if it is killed. Leftovers of a killed process can therefore be told from the files of a running one without looking at
-their age. This holds between all API processes on one data directory, and between machines if the file system passes
-flock on: NFSv4, CephFS, GFS2, GlusterFS and Lustre mounted with `flock` do. NFS mounted with `nolock` or `local_lock=`
-does not, and then only one machine may serve. A git that somebody runs in a repository by hand takes no lock: stop the
-server first.
+if it is killed. Leftovers of a killed process can therefore be distinguished from the files of a running one without
+looking at their age. This holds between all API processes on one data directory, and between machines if the file
+system passes flock on: NFSv4, CephFS, GFS2, GlusterFS and Lustre mounted with `flock` do. NFS mounted with `nolock` or
+`local_lock=` does not, and then only one machine may serve. A git that somebody runs in a repository by hand takes no
+lock: stop the server first.
 
 The files are never removed: other processes may have them open already.
 """

@@ -137,7 +137,7 @@ _NO_STORAGE = re.compile(
 
 
 @contextlib.contextmanager
-def told_apart() -> Iterator[None]:
+def classified_errors() -> Iterator[None]:
     """Raise `RepositoryLockedError` or `StorageUnavailableError` instead of an error in the block that has this cause.
     Other errors stay as they are."""
     try:

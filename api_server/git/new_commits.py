@@ -20,8 +20,8 @@ from api_server.git.errors import (
     NothingToMergeError,
     TooManyCommitsError,
     TooManyFilesError,
+    classified_errors,
     storing,
-    told_apart,
 )
 from api_server.git.object_checks import check_content, check_path, read_by_git
 from api_server.git.processes import run
@@ -65,7 +65,7 @@ async def commit_files(
 
     No ref points to the new commit yet. Raise `InvalidActionError`, `InvalidPathError`, `StorageUnavailableError`.
     """
-    with told_apart():
+    with classified_errors():
         return await _committed(repository, actions, commit, parent)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import attrs
 
 from api_server.git import at_work, repositories
-from api_server.git.errors import OutputTooLargeError, told_apart
+from api_server.git.errors import OutputTooLargeError, classified_errors
 from api_server.git.processes import OUTPUT_BYTES, Child, once, run, start
 from api_server.git.received_push import (
     FLUSH,
@@ -254,7 +254,7 @@ class _Receiving:
 async def _written(repository: Path) -> AsyncIterator[tuple[int, int]]:
     """Hold the lock for "transferring" during the block, and mark the repository as written to. Yield the descriptor
     of this lock, and that of the file for "moving", which is not locked yet."""
-    with told_apart(), ExitStack() as stack:
+    with classified_errors(), ExitStack() as stack:
         moving = at_work.open_file(repository, "moving")
         stack.callback(os.close, moving)
         async with at_work.at_work(repository, "transferring") as transferring:

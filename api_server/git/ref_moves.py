@@ -23,7 +23,7 @@ from api_server.git.errors import (
     NameTakenError,
     NotFoundError,
     RepositoryLockedError,
-    told_apart,
+    classified_errors,
 )
 from api_server.git.processes import run
 from api_server.git.received_push import REFLOGS, Push, RefUpdate, reflog_identity
@@ -54,7 +54,7 @@ async def move_refs(repository: Path, attempt: Callable[[int], Awaitable[_Result
 
 
 async def _attempted(repository: Path, attempt: Callable[[int], Awaitable[_Result]]) -> _Result:
-    with told_apart():
+    with classified_errors():
         async with at_work(repository, "moving") as descriptor:
             note_writing(repository)
             return await attempt(descriptor)

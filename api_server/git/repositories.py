@@ -20,7 +20,7 @@ import pygit2
 from pygit2.enums import ConfigLevel, RepositoryInitFlag, RepositoryOpenFlag
 from pygit2.references import References
 
-from api_server.git.errors import RepositoryExistsError, RepositoryMissingError, told_apart
+from api_server.git.errors import RepositoryExistsError, RepositoryMissingError, classified_errors
 from api_server.git.ref_names import check_branch_name
 from api_server.services import Key
 
@@ -129,7 +129,7 @@ class Repositories:
         """Create an empty repository, completely or not at all. Raise `RepositoryExistsError`, `InvalidNameError`,
         `StorageUnavailableError`."""
         check_branch_name(default_branch)
-        with told_apart():
+        with classified_errors():
             await asyncio.to_thread(self._create, project_id, default_branch)
 
     async def ensure(self, project_id: int, default_branch: str = "main") -> None:

@@ -1,1 +1,1 @@
-"""Inviting people to groups and projects by address or user id (endpoints 31-34)."""
+"""Invitations of people to groups and projects by address or user id (endpoints 31 to 34)."""

@@ -1,4 +1,4 @@
-"""Invitations: changing and answering them, each in the caller's transaction, their mails and reminders."""
+"""Invitations: creating, changing, withdrawing and answering them, each in the caller's transaction; their mails."""
 
 import datetime
 import os
@@ -35,15 +35,15 @@ _REMINDERS = (
 
 
 async def queue_invitation(transaction: Transaction, invitation_id: int, reminder: int = 0) -> None:
-    """Mails the invitation once the transaction has committed; `reminder` counts from 1, 0 is the first mail.
+    """Queue the mail with the invitation (`reminder` 0) or with that reminder (from 1).
 
-    The queue holds its id only: the token is made when the mail is.
+    The queue contains only the invitation's id; the token is derived when the mail is sent.
     """
     await enqueue(transaction, TASK, invitation_id=invitation_id, reminder=reminder)
 
 
 async def invitation_mail(services: Services, invitation_id: int, reminder: int) -> None:
-    """Send the invitation's mail, as a queued task, unless it has been answered or withdrawn meanwhile."""
+    """Send the invitation's mail as a queued task, unless it has been answered or withdrawn in the meantime."""
     invitation = await queries.find(services.database, invitation_id)
     if invitation is None:
         return
@@ -80,7 +80,7 @@ def _subject(inviter: str | None, source: str, reminder: int) -> str:
 async def queue_answer(
     transaction: Transaction, invitation: Invitation, name: str, *, accepted: bool
 ) -> None:
-    """Tell the inviter, where she still is."""
+    """Queue the mail that notifies the inviter of the answer, unless the inviter's account no longer exists."""
     if not invitation.inviter_email:
         return
     verb = "accepted" if accepted else "declined"
@@ -104,7 +104,8 @@ def _cut(text: str) -> str:
 
 MOST_RECIPIENTS = 100
 _LABEL = r"[^\W_](?:(?:[^\W_]|-){0,61}[^\W_])?"
-#: What GitLab invites: at most 64 characters before the @, at least two names behind it. Accounts may have less.
+#: Addresses that GitLab invites: at most 64 characters before the @, and at least two labels after it. The addresses of
+#: accounts may have only one label.
 _INVITABLE = re.compile(rf"[^@]{{1,64}}@{_LABEL}(?:\.{_LABEL})+")
 
 EMAIL_TAKEN = "Invite email has already been taken"
@@ -115,7 +116,7 @@ NOT_FOUND = "User not found"
 
 
 class RefusedAsAWhole(ApiError):
-    """Nobody is invited, and the answer is 201 all the same: `status` error, a message, and a `reason`."""
+    """The refusal of a whole request. As in GitLab, the answer is 201 with `status` error, a message and a `reason`."""
 
     def __init__(self, message: str, reason: str) -> None:
         super().__init__(201, {"status": "error", "message": message, "reason": reason})
@@ -123,17 +124,17 @@ class RefusedAsAWhole(ApiError):
 
 @attrs.frozen
 class Recipients:
-    """Addresses as they were typed, and ids of users; each once."""
+    """Addresses as they were sent, and ids of users, each once."""
 
     emails: Sequence[str]
     user_ids: Sequence[int]
 
 
 def read_recipients(emails: Sequence[str] | None, user_ids: Sequence[str] | None) -> Recipients:
-    """Return the addresses and users that were sent, without blanks. Raise 400 and RefusedAsAWhole."""
+    """Return the recipients in the parameters, without blanks. Raise 400 and RefusedAsAWhole."""
     sent = [*(emails or []), *(user_ids or [])]
     if not any(text.strip() for text in sent):
-        if len(emails or []) > 1 or len(user_ids or []) > 1:  # commas and nothing else
+        if len(emails or []) > 1 or len(user_ids or []) > 1:  # only commas
             raise RefusedAsAWhole("Invites cannot be blank", "blank_invites_error")
         raise bad_request("Must provide either email or user_id as a parameter")
     ids = _distinct(user_ids)
@@ -158,7 +159,7 @@ def _is_id(text: str) -> bool:
 
 
 def text_of_refusal(refusal: ApiError) -> str:
-    """Return the words for a membership that was refused."""
+    """Return the message about a recipient whose membership was refused."""
     message = refusal.body.get("message")
     if refusal.status == 409:
         return MEMBER_ALREADY
@@ -170,7 +171,7 @@ _SEED_BYTES = 20
 
 @attrs.frozen(kw_only=True)
 class Offer:
-    """What people are invited to."""
+    """The membership that is offered to the recipients."""
 
     source: Source
     level: Role
@@ -180,7 +181,7 @@ class Offer:
 
 @attrs.frozen
 class Means:
-    """What inviting by mail takes of the application: the vault that makes tokens, and how many emails may be sent."""
+    """The services for invitations by mail: the vault, which derives tokens, and the settings with the mail limits."""
 
     vault: Vault
     settings: Settings
@@ -189,12 +190,11 @@ class Means:
 async def invite(
     transaction: Transaction, offer: Offer, recipients: Recipients, author: Author, means: Means
 ) -> dict[str, str]:
-    """Add those who are known, invites the others by mail; what went wrong, by address, username or
-    id of nobody.
+    """Add the recipients who are users as members, and invite the others by mail. Return the problems, by address,
+    username, or unknown id.
 
-    Raise 403 where the caller may not grant the role at all, and RefusedAsAWhole where she would have sent too many
-    mails within an hour. Rows are written in one order, whoever asks, so that
-    requests for the same people wait for each other rather than for ever.
+    Raise 403 if the caller may not grant the role, and RefusedAsAWhole if she would send too many mails within an hour.
+    Rows are always written in the same order, so that concurrent requests for the same people cannot deadlock.
     """
     if not members.may_touch(offer.source.role, offer.level):
         raise forbidden()
@@ -287,8 +287,8 @@ async def update(
     expires_at: datetime.date | Unset | None,
     author: Author,
 ) -> str:
-    """Return the JSON of what is so now; the invitation ends when it would have where `expires_at` is UNSET.
-    Raise 400, 403 and 404."""
+    """Change the invitation and return its JSON. If `expires_at` is UNSET, its expiry date is kept. Raise 400, 403 and
+    404."""
     invitation = await _locked(transaction, source, email)
     if not members.may_touch(source.role, invitation.access_level, level):
         raise forbidden()
@@ -314,7 +314,7 @@ async def update(
 
 
 async def withdraw(transaction: Transaction, source: Source, email: str, author: Author) -> None:
-    """Raise 403 and 404."""
+    """Withdraw the invitation. Raise 404, and 403 if the caller may not grant its role."""
     invitation = await _locked(transaction, source, email)
     if not members.may_touch(source.role, invitation.access_level):
         raise forbidden()
@@ -322,7 +322,8 @@ async def withdraw(transaction: Transaction, source: Source, email: str, author:
 
 
 async def accept(transaction: Transaction, invitation: Invitation, user: Person, author: Author) -> None:
-    """Make `user` a member; one who is a member with as great a role already stays what she is."""
+    """Make `user` a member. A membership that is refused, such as one with no greater role than before, is not an
+    error."""
     await queries.delete(transaction, invitation.id)
     try:
         await members.add(
@@ -342,14 +343,14 @@ async def accept(transaction: Transaction, invitation: Invitation, user: Person,
 
 
 async def decline(transaction: Transaction, invitation: Invitation, author: Author) -> None:
-    """Decline the invitation, and tell the inviter by mail."""
+    """Decline the invitation, and notify the inviter by mail."""
     await _end(transaction, invitation, author, "Invitation declined")
     await queue_answer(transaction, invitation, invitation.email, accepted=False)
 
 
 async def clear_away(transaction: Transaction, kept: datetime.timedelta) -> int:
-    """End invitations that have expired, that nobody has answered for as long as `kept`, or that their makers may not
-    make any more; how many."""
+    """End invitations that have expired, that have not been answered within `kept`, or whose inviters have lost the
+    right to make them. Return their number."""
     over = await queries.lock_over(transaction, kept)
     for invitation in over:
         if invitation.expired:
@@ -411,20 +412,22 @@ async def _record(
 
 
 _DAYS = (2, 5, 10)
-#: Invitations that last no longer get their reminders sooner, in the same proportion.
+#: Invitations that are valid for fewer days get their reminders proportionally earlier.
 _FULL_LENGTH = 14
 MOST_REMINDERS = len(_DAYS)
 
 
 def reminder_days(lifespan: int | None) -> tuple[int, ...]:
-    """Days after its making on which an invitation of that many days (None: without end) is brought to mind."""
+    """Return the days after its creation on which an invitation gets reminders. `lifespan` is its validity in days, or
+    None without an expiry date."""
     if lifespan is None or lifespan >= _FULL_LENGTH:
         return _DAYS
     return tuple(-(-day * lifespan // _FULL_LENGTH) for day in _DAYS)
 
 
 def reminder_due(created: datetime.date, expires: datetime.date | None, today: datetime.date) -> int:
-    """How many reminders should have been sent by `today`; from the day of expiry on no further one is sent."""
+    """Return the number of reminders that should have been sent by `today`, or 0 from the expiry date on, when no
+    further ones are sent."""
     if expires is not None and today >= expires:
         return 0
     lifespan = (expires - created).days if expires else None
@@ -453,7 +456,8 @@ def setup(services: Services) -> None:
 
 
 async def queue_reminders(services: Services) -> None:
-    """Queue the reminder of each invitation that is due; after a pause of the service only the latest one."""
+    """Queue the due reminder of each invitation. If several are due, as after a pause of the service, queue only the
+    latest."""
     async with services.database.transaction() as transaction:
         today = transaction.now.date()
         for invitation in await queries.lock_unanswered(transaction, MOST_REMINDERS):

@@ -1,4 +1,4 @@
-"""Invitations of groups and projects: endpoints 31-34 (decision D8)."""
+"""Invitations to groups and projects: endpoints 31 to 34 (decision D8)."""
 
 import datetime
 from typing import Annotated
@@ -22,7 +22,7 @@ from api_server.web.routes import Role, Routes
 
 routes = Routes()
 
-#: Nothing but commas is another error than nothing at all.
+#: Blank items are kept, because GitLab answers only commas with another error than an empty text.
 Recipient = Annotated[str, AtMost(2**20), KEEPS_BLANKS]
 
 
@@ -62,7 +62,7 @@ class UpdateInvitation(InvitationEmail):
     "/projects/{id}/invitations", access=project(Role.MAINTAINER), answers="201 RefusedOutcome | Outcomes"
 )
 async def invite(services: Services, actor: Actor, params: Invite, resource: Project | Group) -> web.Response:
-    """Endpoint 31: 201 whatever becomes of each recipient; what went wrong is in the body."""
+    """Endpoint 31. Invite people. The status is 201 even if recipients are refused; the body contains the problems."""
     if params.member_role_id is not None:
         tiers.require_license(CUSTOM_ROLES, services.settings)
     invited = changes.read_recipients(params.email, params.user_id)
@@ -84,7 +84,7 @@ async def invite(services: Services, actor: Actor, params: Invite, resource: Pro
 async def list_invitations(
     request: web.Request, services: Services, params: ListInvitations, resource: Project | Group
 ) -> web.Response:
-    """Endpoint 32: those of exactly this group or project that are not answered yet, oldest first."""
+    """Endpoint 32. List the unanswered invitations to exactly this group or project, oldest first."""
     page = requested_page(params, queries.LISTING, default_sort="asc")
     listed = await queries.list_invitations(
         services.database, page, **source_of(resource).ids, query=params.query or None
@@ -99,7 +99,8 @@ async def list_invitations(
 async def update_invitation(
     services: Services, actor: Actor, params: UpdateInvitation, resource: Project | Group
 ) -> web.Response:
-    """Endpoint 33: a level that is not given is 30; `expires_at` null is without end. No mail is sent again."""
+    """Endpoint 33. Update an invitation. The access level is 30 if it is not sent, and a null `expires_at` removes the
+    expiry date. No mail is sent again."""
     async with services.database.transaction() as transaction:
         entity = await changes.update(
             transaction,
@@ -117,7 +118,7 @@ async def update_invitation(
 async def delete_invitation(
     services: Services, actor: Actor, params: InvitationEmail, resource: Project | Group
 ) -> web.Response:
-    """Endpoint 34: the link in the mail leads nowhere from now on."""
+    """Endpoint 34. Delete an invitation. The link in its mail becomes invalid."""
     async with services.database.transaction() as transaction:
         await changes.withdraw(transaction, source_of(resource), params.email, actor.author)
     return no_content()

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="empty-body"
-"""Statements about invitations, and about who owns which address."""
+"""Statements about invitations, and about the owners of addresses."""
 
 import datetime
 from typing import Any
@@ -17,7 +17,7 @@ from api_server.web.routes import Role
 
 @attrs.frozen
 class Invitation:
-    """As its row is read."""
+    """An invitation, with its inviter and its group or project."""
 
     id: int
     kind: SourceKind
@@ -27,7 +27,7 @@ class Invitation:
     member_role_id: int | None
     expires_at: datetime.date | None
     expired: bool
-    #: Whoever made it may make it.
+    #: Whether the inviter still has the right to make this invitation.
     holds: bool
     created_by_id: int | None
     token_seed: bytes = attrs.field(repr=False)
@@ -44,7 +44,8 @@ class Invitation:
 
     @property
     def source(self) -> Source:
-        """With an Owner's rights: whoever made the invitation has those that it needs, or it would not be found."""
+        """The group or project with an Owner's rights, because lookups have checked that the inviter may grant the
+        role."""
         return Source(
             kind=self.kind,
             id=self.source_id,
@@ -55,7 +56,7 @@ class Invitation:
 
     @property
     def entity(self) -> Entity:
-        """What audit events of it belong to."""
+        """The entity to which the invitation's audit events belong."""
         return Entity(
             type="Group" if self.kind == "group" else "Project", id=self.source_id, path=self.source_path
         )
@@ -98,7 +99,7 @@ async def list_invitations(
 
 @attrs.frozen
 class KnownUser:
-    """Somebody who is a user already."""
+    """An existing user."""
 
     id: int
     username: str
@@ -107,7 +108,7 @@ class KnownUser:
 
 @attrs.frozen
 class Owner(KnownUser):
-    """Likewise, found by an address (lower case) that she has confirmed to be hers."""
+    """A user with one of the user's confirmed addresses, in lower case."""
 
     email: str
 
@@ -122,7 +123,7 @@ OWNERS = Query(
 
 
 async def owners_of(database: Executor, emails: list[str]) -> dict[str, Owner]:
-    """Users by the confirmed addresses, in lower case, among `emails`."""
+    """Return the users who have confirmed one of `emails`, by that address in lower case."""
     owners = await database.rows(OWNERS, emails=[email.lower() for email in emails])
     return {owner.email: owner for owner in owners}
 
@@ -131,7 +132,7 @@ async def owners_of(database: Executor, emails: list[str]) -> dict[str, Owner]:
     SELECT users.id, users.username, users.name FROM users WHERE users.id = ANY (%(ids)s::bigint[])
     """)
 async def users_with(database: Executor, ids: list[int]) -> list[KnownUser]:
-    """Return those that exist."""
+    """Return the existing users with these ids."""
 
 
 CREATE = """
@@ -145,7 +146,7 @@ CREATE = """
 
 
 async def create(transaction: Transaction, **values: Any) -> int | None:
-    """Return the new id; None where the address has been invited there already."""
+    """Store an invitation and return its id, or None if the address is invited there already."""
     invitation_id: int | None = await transaction.value(CREATE, **values)
     return invitation_id
 
@@ -178,7 +179,7 @@ _INVITATION = """
 async def lock_by_email(
     transaction: Transaction, email: str, *, namespace_id: int | None, project_id: int | None
 ) -> Invitation | None:
-    """Nobody else changes the invitation until the transaction ends."""
+    """Lock and return the invitation of the address (in any letter case), or None, until the transaction ends."""
 
 
 FIND_BY_TOKEN = Query(
@@ -198,7 +199,7 @@ async def find_by_token(database: Executor, digest: bytes) -> Invitation | None:
 
 @statement(f"{FIND_BY_TOKEN} FOR UPDATE OF invitations")
 async def lock_by_token(transaction: Transaction, digest: bytes) -> Invitation | None:
-    """Likewise; nobody else answers it until the transaction ends."""
+    """Lock and return the invitation as `find_by_token` does, until the transaction ends."""
 
 
 @statement(
@@ -225,7 +226,8 @@ async def update(
     expires_at: datetime.date | None,
     user_id: int,
 ) -> str:
-    """Return the JSON that endpoint 33 answers with. Where `user_id` makes it one for an Owner, it is hers."""
+    """Change the invitation and return the JSON of endpoint 33. If its level becomes Owner, `user_id` becomes its
+    inviter."""
 
 
 @statement("""
@@ -238,12 +240,12 @@ async def delete(transaction: Transaction, invitation_id: int) -> None: ...
     SELECT EXISTS (SELECT FROM owner_of_address(%(email)s) owner WHERE owner.id = %(user_id)s)
 """)
 async def is_own_address(database: Executor, user_id: int, email: str) -> bool:
-    """Return whether the user has confirmed that the address is hers."""
+    """Return whether it is one of the user's confirmed addresses."""
 
 
 @attrs.frozen
 class Unanswered:
-    """An invitation that may be brought to mind."""
+    """An unanswered invitation, for which a reminder may be due."""
 
     id: int
     created_at: datetime.datetime
@@ -251,7 +253,7 @@ class Unanswered:
     reminders_sent: int
 
 
-#: Those whose inviter may still invite to it, and with whose address nobody has come.
+#: Only invitations whose inviters still have the right to make them, and whose address no user has confirmed.
 @statement("""
     SELECT invitations.id, invitations.created_at, invitations.expires_at, invitations.reminders_sent
     FROM invitations
@@ -260,7 +262,8 @@ class Unanswered:
     ORDER BY invitations.id FOR UPDATE SKIP LOCKED
     """)
 async def lock_unanswered(transaction: Transaction, most: int) -> list[Unanswered]:
-    """Return those with fewer than `most` reminders."""
+    """Lock and return the unanswered invitations with fewer than `most` reminders. Skip those that others have
+    locked."""
 
 
 @statement("""
@@ -277,4 +280,5 @@ async def note_reminder(transaction: Transaction, invitation_id: int, sent: int)
     ORDER BY invitations.id FOR UPDATE OF invitations SKIP LOCKED
     """)
 async def lock_over(transaction: Transaction, kept: datetime.timedelta) -> list[Invitation]:
-    """Invitations that have expired, or are older than `kept`, or whose makers may not make them any more."""
+    """Lock and return the invitations that have expired, that are older than `kept`, or whose inviters have lost the
+    right to make them. Skip those that others have locked."""

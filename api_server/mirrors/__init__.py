@@ -1,1 +1,1 @@
-"""Remote (push) mirrors, endpoints 19-24."""
+"""Remote (push) mirrors: endpoints 19 to 24."""

@@ -1,4 +1,4 @@
-"""Making, changing and removing a mirror, each with its audit events in the caller's transaction."""
+"""Creating, changing and deleting mirrors, each with its audit events in the caller's transaction."""
 
 from urllib.parse import urlsplit
 
@@ -19,14 +19,14 @@ from api_server.state.errors import Conflict
 from api_server.web.auth import Actor
 from api_server.web.errors import invalid
 
-#: Enabled mirrors that a project may have.
+#: Maximum number of enabled mirrors of a project.
 MAX_ENABLED = 10
 
 
 async def check(
     services: Services, project: Project, requested: MirrorUpdate, before: Configuration | None = None
 ) -> None:
-    """Check the requested values. This asks DNS, so call it before the transaction begins. Raise 400."""
+    """Raise 400 if the requested values are invalid. This queries DNS, so call it before the transaction begins."""
     _refuse_asterisks(requested, before)
     problems = requested.problems()
     if isinstance(requested.url, str) and (before is None or requested.url != before.shown_url):
@@ -41,7 +41,7 @@ async def check(
 async def create(
     services: Services, actor: Actor, transaction: Transaction, project: Project, requested: MirrorUpdate
 ) -> str:
-    """Return the new mirror's JSON. Raise 400."""
+    """Create a mirror and return its JSON. Raise 400 if there are too many or the URL is taken."""
     await lock_project(transaction, project.id)
     after = _fulfilled(services, Configuration(), requested)
     await _check_limit(transaction, project, after)
@@ -62,8 +62,8 @@ async def update(
     mirror_id: int,
     requested: MirrorUpdate,
 ) -> str:
-    """Return the changed mirror's JSON. Raise 400 and NotFound."""
-    if requested.enabled is True:  # the project first, as whoever removes it does
+    """Change a mirror and return its JSON. Raise NotFound, and 400 if there are too many or the URL is taken."""
+    if requested.enabled is True:  # lock the project before the mirror, in the order of a project's deletion
         await lock_project(transaction, project.id)
     before = await queries.lock(transaction, project.id, mirror_id)
     _refuse_asterisks(requested, before)
@@ -87,7 +87,7 @@ async def update(
 
 
 async def delete(actor: Actor, transaction: Transaction, project: Project, mirror: Mirror) -> None:
-    """Remove the mirror; a run that is on its way ends."""
+    """Delete the mirror. A run in progress notices it and ends."""
     await queries.delete(transaction, mirror.id)
     target = project.entity.target(mirror.id, mirror.shown_url)
     await audit_trail.record(transaction, "remote_mirror_deleted", actor.author, target)
@@ -102,7 +102,7 @@ async def _url_problem(services: Services, url: str) -> str | None:
 
 
 def _refuse_asterisks(requested: MirrorUpdate, before: Configuration | None) -> None:
-    """Raise 400 for asterisks instead of credentials, except in the shown URL, which stands for the stored one."""
+    """Raise 400 if the URL has asterisks for credentials. The masked URL itself is accepted: it changes nothing."""
     if isinstance(requested.url, str) and (before is None or requested.url != before.shown_url):
         server = requested.url.partition("://")[2].partition("/")[0]
         if f"{MASK}:{MASK}@" in server or server.startswith(f"{MASK}@"):

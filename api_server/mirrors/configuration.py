@@ -1,4 +1,4 @@
-"""What a maintainer sets of a mirror, as a value: its URL, its branches, how an update changes it, what is wrong."""
+"""A mirror's configuration (URL, credentials, branches) as a value, its validation, and updates of it."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,7 +21,7 @@ _SCP_FORM = re.compile(r"(?:[^@/\s]+@)?(?P<host>[^:/\s]+):(?!//)(?P<path>.+)")
 
 @attrs.frozen
 class MirrorUrl:
-    """A mirror's target: `url` without credentials, and the credentials it came with, percent-decoded."""
+    """A mirror's target: the `url` without credentials, and its percent-decoded credentials."""
 
     url: str
     user: str | None
@@ -29,7 +29,7 @@ class MirrorUrl:
 
     @property
     def with_user(self) -> str:
-        """The URL with the user name and a stand-in for the password: the form that masking starts from."""
+        """The URL with the user name and a placeholder for the password, as input of `mask_url`."""
         if self.user is None and self.password is None:
             return self.url
         scheme, _, rest = self.url.partition("://")
@@ -38,7 +38,7 @@ class MirrorUrl:
 
 
 def split_mirror_url(url: str) -> MirrorUrl:
-    """Take `url` apart; raise ValueError when it cannot be parsed."""
+    """Separate the credentials from `url`. Raise ValueError if it cannot be parsed."""
     parts = urlsplit(url)
     _ = parts.port
     bare = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
@@ -48,9 +48,10 @@ def split_mirror_url(url: str) -> MirrorUrl:
 
 
 def uniqueness_key(url: str) -> str:
-    """Return the normalised URL without credentials, which two mirrors of one project may not share.
+    """Return the normalised URL without credentials. Two mirrors of one project must not share it.
 
-    Scheme and host in lower case, no default port, no trailing slash. `x` and `x.git` stay two repositories.
+    Scheme and host become lower case; the default port and trailing slashes are removed. `x` and `x.git` remain
+    different repositories.
     """
     parts = urlsplit(url)
     scheme = parts.scheme.lower()
@@ -59,16 +60,17 @@ def uniqueness_key(url: str) -> str:
 
 
 def netloc(scheme: str, host: str, port: int | None) -> str:
-    """Return a server as URLs of that scheme name it, without the dot that ends a host and without the default port."""
+    """Return the server's part of a URL, without a dot at the end of the host and without the scheme's default
+    port."""
     host = host.removesuffix(".")
     bracketed = f"[{host}]" if ":" in host else host
     return bracketed if port in (None, DEFAULT_PORTS.get(scheme)) else f"{bracketed}:{port}"
 
 
 def is_same_repository(url: str, own_url: str) -> bool:
-    """Return whether a mirror's `url` is the project's `own_url` (its HTTP or its SSH clone URL, scp form too).
+    """Return whether a mirror's `url` names the same repository as the project's `own_url`; both may have scp form.
 
-    Credentials, `.git`, trailing slashes, letter case and http instead of https make no difference; ports do.
+    Differences in credentials, `.git`, trailing slashes, letter case, and http or https are ignored; ports count.
     """
     return _place(url) == _place(own_url)
 
@@ -99,8 +101,8 @@ AuthMethod = Literal["password", "ssh_public_key"]
 
 @attrs.frozen(kw_only=True)
 class Configuration:
-    """The columns that are set by callers. `credentials` and `private_key` are sealed by the vault; `host_keys` is the
-    JSON of the pinned ones."""
+    """The columns that callers can set. `credentials` and `private_key` are encrypted by the vault; `host_keys` is the
+    JSON of the pinned host keys."""
 
     url: str = ""
     shown_url: str = ""
@@ -117,7 +119,7 @@ class Configuration:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """As SQL parameters."""
+        """The attributes as SQL parameters."""
         return {field.name: getattr(self, field.name) for field in attrs.fields(Configuration)}
 
     @property
@@ -127,7 +129,7 @@ class Configuration:
 
 @attrs.frozen(kw_only=True)
 class MirrorUpdate:
-    """What a request asks for; `UNSET` leaves a thing as it is."""
+    """The requested values; `UNSET` keeps the present value."""
 
     url: Url | Unset = UNSET
     enabled: bool | Unset = UNSET
@@ -146,7 +148,7 @@ class MirrorUpdate:
         return self.mirror_branch_regex not in (UNSET, None, "")
 
     def problems(self) -> dict[str, list[str]]:
-        """Return the problems of these values on their own, by field, in GitLab's words."""
+        """Return the problems that these values have in themselves, by field, in GitLab's words."""
         problems = {}
         if self.only_protected_branches is None:
             problems["only_protected_branches"] = ["can't be blank"]
@@ -163,11 +165,11 @@ class MirrorUpdate:
 def apply_update(
     before: Configuration, requested: MirrorUpdate, vault: Vault, own_host: str
 ) -> Configuration:
-    """Return `before` with the requested values, which have no problems. A new public key ends with `own_host`.
+    """Return `before` with the requested values, which have been checked. Raise InvalidHostKeysError.
 
-    Choosing branches by a regex and choosing protected ones exclude each other: the newer choice wins. The URL that was
-    shown, with its asterisks, keeps the credentials. Host keys are removed when the server changes.
-    Raise InvalidHostKeysError.
+    A mirror selects branches by a regex or selects the protected ones, not both: the newer choice replaces the
+    other. The masked URL keeps the stored credentials. Host keys are removed if the server changes. `own_host` is
+    the comment of a new public key.
     """
     after = attrs.evolve(before, **_plain(requested))
     if requested.sets_a_regex:
@@ -184,7 +186,7 @@ def apply_update(
 
 
 def differences(before: Configuration, after: Configuration) -> dict[str, tuple[str, str]]:
-    """Return what differs, by field, as people may read it; credentials and keys are said to differ, not shown."""
+    """Return the changed fields as readable texts (before, after). Changed credentials are two empty texts."""
     changes = {
         name: (_said(getattr(before, name)), _said(getattr(after, name)))
         for name in ("url", *_PLAIN)
@@ -198,7 +200,7 @@ def differences(before: Configuration, after: Configuration) -> dict[str, tuple[
 
 
 def is_retargeted(before: Configuration, after: Configuration) -> bool:
-    """Return whether the next run goes somewhere else, or as somebody else."""
+    """Return whether the next run uses another URL, other credentials or another way to log in."""
     return (before.url, before.credentials, before.auth_method) != (
         after.url,
         after.credentials,
@@ -207,14 +209,14 @@ def is_retargeted(before: Configuration, after: Configuration) -> bool:
 
 
 def seal_credentials(vault: Vault, url: MirrorUrl) -> bytes | None:
-    """User name and password as they are stored."""
+    """Return the URL's user name and password, encrypted for storage, or None if it has neither."""
     if url.user is None and url.password is None:
         return None
     return vault.encrypt(orjson.dumps([url.user, url.password]).decode())
 
 
 def open_credentials(vault: Vault, sealed: bytes | None) -> tuple[str | None, str | None]:
-    """User name and password."""
+    """Return the user name and the password, each None if it is not stored."""
     if sealed is None:
         return None, None
     user, password = orjson.loads(vault.decrypt(sealed))
@@ -222,11 +224,11 @@ def open_credentials(vault: Vault, sealed: bytes | None) -> tuple[str | None, st
 
 
 def host_keys_column(keys: Sequence[HostKey]) -> str:
-    """Keys as they are stored."""
+    """Return the JSON that is stored for the keys."""
     return orjson.dumps([attrs.asdict(key) for key in keys]).decode()
 
 
-#: Wishes that are columns as they are.
+#: The fields of `MirrorUpdate` that are stored unchanged.
 _PLAIN = ("enabled", "only_protected_branches", "keep_divergent_refs", "mirror_branch_regex", "auth_method")
 
 
@@ -253,7 +255,7 @@ def _server(url: str) -> tuple[str | None, int | None]:
 
 
 def _with_key_pair(before: Configuration, vault: Vault, own_host: str) -> Configuration:
-    """Return the key pair, which is made on first use and stays."""
+    """Add a key pair if the mirror logs in by key and has none yet. It is never replaced."""
     needed = before.auth_method == "ssh_public_key" and urlsplit(before.url).scheme.lower() == "ssh"
     if not needed or before.private_key is not None:
         return before
@@ -271,23 +273,23 @@ def _fingerprints(keys: Sequence[HostKey]) -> str:
     return ", ".join(key.fingerprint_sha256 for key in keys)
 
 
-#: Characters of protected names that are compared together.
+#: Maximum total length, in characters, of the wildcard patterns that are joined into one expression.
 _COMPARED_TOGETHER = 300
 
 
-#: Says whether a branch, by its short name, takes part in the mirroring.
+#: A function that returns whether the branch with that short name is mirrored.
 BranchSelector = Callable[[str], bool]
 
 
 def all_branches(_name: str) -> bool:
-    """Return the selector of a mirror without a filter."""
+    """Select every branch."""
     return True
 
 
 def protected_branches(patterns: Iterable[str]) -> BranchSelector:
-    """Branches that match one of the protected names, where `*` stands for any text.
+    """Return a selector of the branches that match one of the protected names, where `*` stands for any text.
 
-    Without a pattern no branch is selected (GitLab would push all).
+    Without a pattern it selects no branch (GitLab would push all).
     """
     rules = set(patterns)
     wildcards = [_wildcards(group) for group in _groups(sorted(rule for rule in rules if "*" in rule))]
@@ -295,7 +297,7 @@ def protected_branches(patterns: Iterable[str]) -> BranchSelector:
 
 
 def _groups(patterns: Iterable[str]) -> Iterator[list[str]]:
-    """Yield the patterns, as many together as one expression may hold."""
+    """Yield the patterns in groups, each small enough for one expression."""
     group: list[str] = []
     for pattern in patterns:
         if group and sum(map(len, group)) + len(pattern) > _COMPARED_TOGETHER:
@@ -311,10 +313,11 @@ def _wildcards(patterns: Iterable[str]) -> BranchSelector:
 
 
 def branches_matching(expression: str) -> BranchSelector:
-    """Branches whose whole name matches an RE2 expression; raises ValueError when it is not one."""
+    """Return a selector of the branches whose whole name matches the RE2 expression. Raise ValueError if it is not
+    valid."""
     try:
         compiled = compile_expression(expression)
     except ValueError as problem:
         raise ValueError(f"is not a valid RE2 expression: {problem}") from problem
-    # Git's names are bytes: one that is not UTF-8 is compared as it is, and simply does not match `.`.
+    # Git's names are bytes; bytes that are not UTF-8 are kept, and `.` does not match them.
     return lambda name: compiled.fullmatch(name.encode(errors="surrogateescape")) is not None

@@ -1,4 +1,4 @@
-"""Remote mirrors (endpoints 19-24), their public keys."""
+"""Remote mirrors (endpoints 19 to 24) and their public keys."""
 
 import attrs
 from aiohttp import web
@@ -27,7 +27,7 @@ class ListMirrors(Paginated):
 
 @attrs.frozen(kw_only=True)
 class MirrorId:
-    """`mirror_id` is a text: what is no number is 404, not 400; one of more than 64 bits is 400, as everywhere."""
+    """A mirror's id, taken as text: one that is not a number is answered with 404, one above 64 bits with 400."""
 
     id: str
     mirror_id: str = attrs.field(metadata={"takes": int})
@@ -50,7 +50,7 @@ class UpdateMirror(MirrorUpdate):
 async def list_mirrors(
     request: web.Request, services: Services, params: ListMirrors, project: Project
 ) -> web.Response:
-    """Endpoint 19. Beyond GitLab also by keyset."""
+    """Endpoint 19. List the project's mirrors. Keyset pagination is available in addition to GitLab's."""
     page = requested_page(params, queries.LISTING, default_sort="asc")
     listed = await queries.list_mirrors(services.database, page, project.id)
     return await paginated(request, page, listed)
@@ -58,14 +58,14 @@ async def list_mirrors(
 
 @routes.get(_MIRROR, access=project(Role.MAINTAINER), answers="200 RemoteMirror")
 async def show_mirror(services: Services, params: MirrorId, project: Project) -> web.Response:
-    """Endpoint 20. Credentials of its URL are masked."""
+    """Endpoint 20. Show a mirror. The credentials in its URL are masked."""
     entity = await queries.show(services.database, project.id, _number(params.mirror_id))
     return json_text(entity)
 
 
 @routes.get(f"{_MIRROR}/public_key", access=project(Role.MAINTAINER), answers="200 PublicKey")
 async def show_public_key(services: Services, params: MirrorId, project: Project) -> web.Response:
-    """Return the public key with which the mirror logs in to its target over SSH."""
+    """Show the public key with which the mirror logs in to its target over SSH."""
     key = await queries.public_key(services.database, project.id, _number(params.mirror_id))
     return json_value({"public_key": key})
 
@@ -74,7 +74,7 @@ async def show_public_key(services: Services, params: MirrorId, project: Project
 async def create_mirror(
     services: Services, actor: Actor, params: CreateMirror, project: Project
 ) -> web.Response:
-    """Endpoint 21. The target is not contacted yet."""
+    """Endpoint 21. Create a mirror. Its target is not contacted yet."""
     _require_regex(services, params)
     await changes.check(services, project, params)
     async with services.database.transaction() as transaction:
@@ -86,7 +86,7 @@ async def create_mirror(
 async def update_mirror(
     services: Services, actor: Actor, params: UpdateMirror, project: Project
 ) -> web.Response:
-    """Endpoint 22. Beyond GitLab also the URL with its credentials."""
+    """Endpoint 22. Update a mirror. Unlike in GitLab, its URL and credentials can be changed too."""
     _require_regex(services, params)
     before = await queries.find(services.database, project.id, _number(params.mirror_id))
     await changes.check(services, project, params, before)
@@ -97,7 +97,7 @@ async def update_mirror(
 
 @routes.post(f"{_MIRROR}/sync", access=project(Role.MAINTAINER), answers="204")
 async def sync_mirror(services: Services, params: MirrorId, project: Project) -> web.Response:
-    """Endpoint 23. Pushes soon; a mirror that is switched off is refused."""
+    """Endpoint 23. Queue a run of a mirror; 400 if the mirror is disabled."""
     async with services.database.transaction() as transaction:
         mirror = await queries.lock(transaction, project.id, _number(params.mirror_id))
         await running.run_for_caller(transaction, project, mirror)
@@ -108,7 +108,7 @@ async def sync_mirror(services: Services, params: MirrorId, project: Project) ->
 async def delete_mirror(
     request: web.Request, services: Services, actor: Actor, params: MirrorId, project: Project
 ) -> web.Response:
-    """Endpoint 24. What was pushed stays where it is."""
+    """Endpoint 24. Delete a mirror. The refs that it has pushed remain at the target."""
     async with services.database.transaction() as transaction:
         mirror = await queries.lock(transaction, project.id, _number(params.mirror_id))
         require_unmodified(request, mirror.updated_at)
@@ -117,7 +117,7 @@ async def delete_mirror(
 
 
 def _number(mirror_id: str) -> int:
-    """-1, which no mirror has, for what is no number."""
+    """Return the id as a number, or -1, which is never an id, if it is not a number."""
     number = id_in(mirror_id, "mirror_id")
     return -1 if number is None else number
 

@@ -1,4 +1,4 @@
-"""LFS objects that go to a mirror's target, by the LFS batch API, before the refs that need them."""
+"""Upload of LFS objects to a mirror's target by the LFS batch API, before the refs that need them are pushed."""
 
 import asyncio
 from base64 import b64encode
@@ -29,16 +29,16 @@ from api_server.state.objects import Objects
 
 
 class NoLfsError(Exception):
-    """The target does not speak LFS."""
+    """The target does not support LFS."""
 
 
 class LfsError(Exception):
-    """The target cannot be brought any objects now; the text is for the user."""
+    """No object can be uploaded to the target at present; the text is for the user."""
 
 
 @attrs.frozen
 class Action:
-    """A request that the target asks for: `header` is to be sent with it."""
+    """A request that the target asks for, to be sent with the given `header`."""
 
     href: str = attrs.field(repr=False)
     header: Mapping[str, str] = attrs.field(repr=False)
@@ -46,9 +46,9 @@ class Action:
 
 @attrs.frozen
 class RequestedObject:
-    """An object that the target wants to be brought, and perhaps to be told of afterwards (`verify`).
+    """An object that the target lacks. A `verify` action is sent after the upload.
 
-    `authenticated`: the actions say how, and credentials of ours are not to be added.
+    If `authenticated`, the actions carry their own credentials and the mirror's are not added.
     """
 
     oid: str
@@ -59,7 +59,8 @@ class RequestedObject:
 
 @attrs.frozen
 class BatchAnswer:
-    """What is to become of the objects that were asked about: `refused` are reasons by oid; `there` needs nothing."""
+    """The target's answer about some objects: the oids that it has (`there`), the uploads that it requests, and the
+    reasons for the objects that it refuses, by oid."""
 
     there: frozenset[str]
     requested: tuple[RequestedObject, ...]
@@ -67,9 +68,9 @@ class BatchAnswer:
 
 
 def read_answer(body: bytes, asked: Sequence[Pointer]) -> BatchAnswer:
-    """Return the batch answer in `body`, as far as it is about the objects in `asked`.
+    """Return the part of the batch answer in `body` that concerns the objects in `asked`.
 
-    Raise `NoLfsError` for what is no such answer, and `LfsError` for one that cannot be followed.
+    Raise `NoLfsError` if it is not such an answer, and `LfsError` if it requests an unsupported kind of transfer.
     """
     try:
         sent = orjson.loads(body)
@@ -95,7 +96,7 @@ def read_answer(body: bytes, asked: Sequence[Pointer]) -> BatchAnswer:
 
 
 def message_in(body: bytes) -> str:
-    """Return the reason that an LFS error body gives; empty where it gives none."""
+    """Return the reason in the body of an LFS error, or an empty text if there is none."""
     try:
         sent = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -135,25 +136,25 @@ def _action(sent: Any) -> Action | None:
 
 
 MEDIA_TYPE = "application/vnd.git-lfs+json"
-#: Objects of one batch request, as git-lfs has it.
+#: Maximum number of objects in one batch request, the same as in git-lfs.
 BATCH_SIZE = 100
-#: Objects on their way at a time.
+#: Maximum number of concurrent uploads.
 AT_ONCE = 4
-#: Connections that may fail one after the other before a run gives up.
+#: Number of consecutive connection failures after which a run gives up.
 MOST_FAILURES = 4
-#: An answer to a batch is not larger than this.
+#: Maximum size of an answer of the target.
 ANSWER_BYTES = 4 * 2**20
 MESSAGE_LENGTH = 300
-#: Statuses of servers that do not know the batch request.
+#: Statuses that servers without LFS answer to a batch request.
 _NO_LFS = frozenset({404, 405, 410, 501})
-#: What the connection decides, whatever an action says.
+#: Headers that the HTTP client sets; an action cannot override them.
 _OF_THE_CONNECTION = ("Connection", "Content-Length", "Host", "Transfer-Encoding")
 _NO_TIMEOUT = aiohttp.ClientTimeout(total=None, connect=10)
 
 
 @attrs.frozen
 class Stored:
-    """An object of ours, and the key under which the object store has it."""
+    """An object of the project, with its key in the object store."""
 
     pointer: Pointer
     key: str
@@ -161,22 +162,22 @@ class Stored:
 
 @attrs.define
 class Report:
-    """What has become of objects: the oids of those that the target has now, and why others did not get there."""
+    """The result of uploads: the oids that the target has now, and the reasons why others could not be uploaded."""
 
     arrived: set[str] = attrs.field(factory=set)
     problems: list[str] = attrs.field(factory=list)
-    #: Connections that have failed since the target last answered.
+    #: Number of connections that have failed since the target last answered.
     failures: int = 0
 
     @property
     def ended(self) -> bool:
-        """The target is not to be tried any further: it is not this or that object that it cannot take."""
+        """Whether to give up: after that many failures, the target itself and not a single object is the cause."""
         return self.failures >= MOST_FAILURES
 
 
 @attrs.frozen
 class LfsTarget:
-    """The LFS server beside the repository `remote`; addresses are checked for each connection."""
+    """The LFS server of the repository `remote`. Addresses are checked for each connection."""
 
     remote: Remote
     objects: Objects
@@ -185,9 +186,9 @@ class LfsTarget:
     resolver: AbstractResolver
 
     async def bring(self, objects: Sequence[Stored], report: Report) -> None:
-        """Bring those of the objects that the target lacks; a target without LFS is left alone.
+        """Upload the objects that the target lacks. Do nothing if the target does not support LFS.
 
-        What has happened is in `report`, also after this was cancelled.
+        Results are added to `report` as they occur, so it is right even after a cancellation.
         """
         for start in range(0, len(objects), BATCH_SIZE):
             some = {each.pointer.oid: each for each in objects[start : start + BATCH_SIZE]}
@@ -207,7 +208,7 @@ class LfsTarget:
                 return
 
     async def _ask(self, pointers: Sequence[Pointer]) -> BatchAnswer:
-        """Raise `NoLfsError` and `LfsError`."""
+        """Ask the target which objects it lacks. Raise `NoLfsError` and `LfsError`."""
         question = {
             "operation": "upload",
             "transfers": ["basic"],
@@ -240,7 +241,7 @@ class LfsTarget:
                 report.problems.append(f"{requested.oid}: {problem}")
 
     async def _bring_one(self, requested: RequestedObject, stored: Stored) -> str | None:
-        """Why the target did not take the object, in its words. Raise `LfsError` where it did not answer."""
+        """Upload an object. Return the target's reason for a refusal, or None. Raise `LfsError` without an answer."""
         status, body = await self._send(
             "PUT",
             requested.upload,
@@ -269,7 +270,7 @@ class LfsTarget:
         *,
         authenticated: bool,
     ) -> tuple[int, bytes]:
-        """Status and body of the answer. Raise `LfsError`; nothing of the URL, which may hold secrets, is in it."""
+        """Return the status and body of the answer. Raise `LfsError`, without the URL, which may contain secrets."""
         try:
             await check_url(action.href, await self.policy(), self.resolver, schemes=HTTP_SCHEMES)
             headers = self._headers(action, defaults, authenticated=authenticated)
@@ -295,8 +296,8 @@ class LfsTarget:
     def _headers(
         self, action: Action, defaults: Mapping[str, str], *, authenticated: bool
     ) -> CIMultiDict[str]:
-        """Return the request's headers. The mirror's credentials go only to its own server, and only if the action
-        brings none."""
+        """Return the request's headers. The mirror's credentials are sent only to the mirror's own server, and only if
+        the action has none."""
         headers = CIMultiDict(action.header)
         for name in _OF_THE_CONNECTION:
             headers.popall(name, None)
@@ -313,15 +314,15 @@ class LfsTarget:
         return f"The target answered {status}" + (f": {message}" if message else ".")
 
     def _clean(self, text: str) -> str:
-        """Something that the target said, fit to be shown."""
+        """Return a text of the target as a single short line without credentials."""
         plain = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
         return sanitize(plain, user=self.remote.user, password=self.remote.password)[:MESSAGE_LENGTH]
 
 
 class _Content(Payload):
-    """An object's bytes as a request's body; each time it is sent, it is read anew.
+    """An object's bytes as a request body, read from the object store each time it is sent.
 
-    While bytes are taken, the time without progress does not end.
+    Every chunk restarts the timeout `silence`, which therefore limits only the time without progress.
     """
 
     def __init__(self, objects: Objects, stored: Stored, silence: asyncio.Timeout) -> None:
@@ -343,7 +344,7 @@ class _Content(Payload):
 
 
 def lfs_url(repository_url: str) -> str:
-    """Where the LFS server of a repository is (LFS server discovery): `https://host/group/app.git/info/lfs`."""
+    """Return the URL of a repository's LFS server (LFS server discovery): `https://host/group/app.git/info/lfs`."""
     parts = urlsplit(repository_url)
     path = parts.path.rstrip("/")
     path = path if path.endswith(".git") else f"{path}.git"
@@ -355,7 +356,7 @@ def _server(url: str) -> object:
 
 
 async def _beginning(response: aiohttp.ClientResponse) -> bytes:
-    """Raise `LfsError` for an answer that is too large."""
+    """Return the answer's body. Raise `LfsError` if it is too large."""
     body = bytearray()
     while piece := await response.content.read(64 * 1024):
         body += piece
@@ -366,7 +367,7 @@ async def _beginning(response: aiohttp.ClientResponse) -> bytes:
 
 log = structlog.get_logger(__name__)
 
-#: Problems that a text names.
+#: Maximum number of problems in the text for the user.
 REPORTED_PROBLEMS = 10
 TOOK_TOO_LONG = "The LFS objects took too long; the next run goes on with them."
 NOT_SEARCHED = "The commits could not be searched for LFS pointers."
@@ -374,17 +375,17 @@ NOT_SEARCHED = "The commits could not be searched for LFS pointers."
 
 @attrs.frozen
 class LfsTransfer:
-    """Brings the objects of one run of `mirror`, in at most `time_limit` seconds."""
+    """The upload of LFS objects in one run of `mirror`, limited to `time_limit` seconds."""
 
     services: Services
     mirror: Mirror
     time_limit: float
 
     async def __call__(self, remote: Remote, pushed: Collection[str], theirs: Collection[str]) -> str | None:
-        """Why objects did not get to `remote`, for the user; None where they did, or there was nothing to do.
+        """Upload the objects that `remote` lacks. Return a text for the user about those that failed, or None.
 
-        `pushed` are the ids that its refs are about to get, `theirs` those that they have. Commits that it had before
-        are looked through once; what it did not get is remembered for the next run.
+        `pushed` are the ids that the target's refs are about to get, `theirs` the ids that they have. Commits that
+        the target already had are searched once; objects that failed are recorded for the next run.
         """
         if not remote.url.startswith(tuple(f"{scheme}://" for scheme in HTTP_SCHEMES)):
             return None
@@ -406,7 +407,7 @@ class LfsTransfer:
             log.exception("LFS pointers could not be searched for", mirror=self.mirror.id)
             report.problems.append(NOT_SEARCHED)
         await self._note(new, report)
-        return self._told(report)
+        return self._summary(report)
 
     async def _pointers(self, tips: Collection[str], known: Collection[str]) -> set[str]:
         repository = self.services[REPOSITORIES].path(self.mirror.project_id)
@@ -426,7 +427,7 @@ class LfsTransfer:
         await target.bring(stored, report)
 
     async def _note(self, new: set[str] | None, report: Report) -> None:
-        """Before the refs are pushed: the next run does not look at these commits again."""
+        """Record the result, so that the next run does not search these commits again. Call it before the push."""
         async with self.services.database.transaction() as transaction:
             if new is None:
                 await queries.look_through_all(transaction, self.mirror)
@@ -435,7 +436,7 @@ class LfsTransfer:
                     transaction, self.mirror, arrived=report.arrived, owed=new - report.arrived
                 )
 
-    def _told(self, report: Report) -> str | None:
+    def _summary(self, report: Report) -> str | None:
         if not report.problems:
             return None
         problems = report.problems[:REPORTED_PROBLEMS]

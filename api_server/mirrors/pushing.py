@@ -1,4 +1,4 @@
-"""One mirror run without the database: check the target, compare the refs, push, and say what happened."""
+"""One mirror run without the database: check the target, compare the refs, push, and return the outcome."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
@@ -33,16 +33,16 @@ from api_server.mirrors.configuration import BranchSelector, netloc
 from api_server.outbound.destinations import MIRROR_SCHEMES, BlockedError
 from api_server.outbound.policy import Policy, check_url
 
-#: A text names no more refs than these.
+#: Maximum number of refs in a text for the user.
 REPORTED_REFS = 100
 
-#: `(old, new)`: whether our repository has the commit `old`, and it is `new` or reachable from `new`.
+#: `(old, new)` holds if our repository has the commit `old`, and it is `new` or reachable from `new`.
 Descent = tuple[str, str]
 
 
 @attrs.frozen
 class Selection:
-    """What a mirror pushes."""
+    """The mirror's selection of branches, and whether it leaves diverged refs unchanged."""
 
     selects: BranchSelector
     keep_divergent_refs: bool = False
@@ -50,7 +50,7 @@ class Selection:
 
 @attrs.frozen
 class Plan:
-    """Disjoint sets of refs, each sorted by name; `divergent` are left alone and reported."""
+    """Disjoint sets of refs, each sorted by name; the `divergent` ones are not changed but reported."""
 
     creates: tuple[Change, ...]
     updates: tuple[Change, ...]
@@ -60,9 +60,9 @@ class Plan:
 
 @attrs.frozen
 class Comparison:
-    """The refs that take part and are not the same on both sides, in three cases. Names are in order.
+    """The mirrored refs that differ between source and target: three sorted lists of names.
 
-    Branches outside the selection and what is a symbolic ref on either side do not take part; tags always do.
+    Branches outside the selection and symbolic refs on either side are not mirrored; tags always are.
     """
 
     local: Refs
@@ -74,17 +74,17 @@ class Comparison:
     default_commit: str | None
 
     def open_questions(self) -> set[Descent]:
-        """Return the questions about descent that `plan` depends on. `descents_that_hold` answers them."""
+        """Return the descents on which `plan` depends, to be checked by `descents_that_hold`."""
         if self.keep_divergent_refs:
             return {self._step(name) for name in self.differing}
         return {descent for name in self.only_remote if (descent := self._merge(name))}
 
     def plan(self, descents: Collection[Descent]) -> Plan:
-        """Return the plan, given those of the open questions that hold.
+        """Return the plan, given the open questions whose `descents` hold.
 
-        Missing on the target: create. Different: update, but with `keep_divergent_refs` only forward. Only on
-        the target: delete if its commit is contained in the source's default branch, and never with
-        `keep_divergent_refs`.
+        A ref that is missing on the target is created. A different one is updated, with `keep_divergent_refs` only
+        if that is a fast-forward. A ref that only the target has is deleted if its commit is contained in the
+        source's default branch, and never with `keep_divergent_refs`.
         """
         keep = self.keep_divergent_refs
         divergent = [name for name in self.differing if keep and self._step(name) not in descents]
@@ -110,8 +110,8 @@ class Comparison:
 
 
 def compare(local: Refs, remote: Refs, selection: Selection, default_branch: str | None) -> Comparison:
-    """Compare the source with the target, as far as `selection` says. `default_branch` is the source's, as a full ref
-    name, if it has one."""
+    """Compare the selected refs of source and target. `default_branch` is the full ref name of the source's default
+    branch, if it has one."""
     symbolic = local.symbolic | remote.symbolic
     ours = [name for name, sha in local.ids.items() if remote.ids.get(name) != sha]
     theirs = [name for name in remote.ids if name not in local.ids]
@@ -131,10 +131,10 @@ def compare(local: Refs, remote: Refs, selection: Selection, default_branch: str
 
 
 def stages(plan: Plan, default_branch: str | None) -> list[tuple[Change, ...]]:
-    """Return what is pushed in each stage. The default branch is in the first one, unless it is up to date.
+    """Return the changes to be pushed, one stage after the other. The first contains the default branch if it changes.
 
     Deletions come after the default branch, which contains the deleted commits, and before everything else, so
-    that a merged `x` has made room for a new `x/y`.
+    that a merged `x` is deleted before a new `x/y` is created.
     """
     changes = (*plan.creates, *plan.updates)
     first = tuple(change for change in changes if change.name == default_branch)
@@ -144,7 +144,7 @@ def stages(plan: Plan, default_branch: str | None) -> list[tuple[Change, ...]]:
 
 
 def divergence_report(divergent: Sequence[str]) -> str:
-    """`last_error` of a run that left refs alone because they have diverged; names the first hundred."""
+    """Return the `last_error` of a run that did not update diverged refs. It names the first hundred."""
     names = "\n".join(divergent[:REPORTED_REFS])
     return f"Some refs have diverged and have not been updated on the remote:\n\n{names}"
 
@@ -155,25 +155,25 @@ def _takes_part(name: str, selects: BranchSelector) -> bool:
     return name.startswith(TAGS)
 
 
-#: Refs of a push after one of which the target took nothing; GitLab never pushes more at a time.
+#: Number of refs per push after a push from which the target took nothing; GitLab never pushes more at once.
 SMALL_PUSH = 10
-#: Small pushes that may be refused as a whole before the rest is given up.
+#: Number of completely refused small pushes after which the rest is given up.
 MOST_REFUSALS = 3
-#: Of the processor's time, to find out which branches take part.
+#: Maximum processor time for the selection of branches, in seconds.
 CHOOSING_SECONDS = 5.0
 
 Ids = Collection[str]
-#: Brings LFS objects to the target: `(target, ids that its refs will get, ids that they have)`; why that failed.
+#: Uploads LFS objects: `(target, ids that its refs will get, ids that they have)`; returns a problem or None.
 BringObjects = Callable[[Remote, Ids, Ids], Awaitable[str | None]]
 
 
 class RefsRefusedError(RemoteError):
-    """The target did not take some refs; the others are there."""
+    """The target refused some refs; the others have been pushed."""
 
 
 @attrs.frozen
 class Target:
-    """Where a mirror pushes to; `url` has no credentials. With a `private_key` (ssh) no password is used."""
+    """A mirror's target. `url` has no credentials; with a `private_key` (SSH) no password is used."""
 
     url: str
     user: str | None = None
@@ -184,10 +184,10 @@ class Target:
 
 @attrs.define
 class Outcome:
-    """What a run did. `failure` is why it ended early; its text is for the user and free of credentials.
+    """The outcome of a run. `failure` is the error that ended it; its text is for the user and without credentials.
 
-    `lfs_problem` is why LFS objects have not been brought, which alone is no failure: targets may do without.
-    `learnt_host_keys` are to be stored as the target's host keys whatever else happened.
+    `lfs_problem` is the reason why LFS objects could not be uploaded; alone it is not a failure, because a target may
+    not need them. `learnt_host_keys` are to be stored as the target's host keys even after a failure.
     """
 
     changed: list[str] = attrs.field(factory=list)
@@ -198,7 +198,7 @@ class Outcome:
 
     @property
     def last_error(self) -> str | None:
-        """The text of the API's field of this name."""
+        """The value of the API's field `last_error`."""
         if self.failure is None and not self.divergent:
             return None
         lfs = f"Error synchronizing LFS files:\n\n{self.lfs_problem}\n\n" if self.lfs_problem else ""
@@ -207,7 +207,7 @@ class Outcome:
 
 
 async def check_target(target: Target, policy: Policy, resolver: AbstractResolver) -> Remote:
-    """Return the target as git gets it: at addresses that were checked just now. Raise BlockedError."""
+    """Return the target for git, with the addresses that have just been checked. Raise BlockedError."""
     checked = await check_url(target.url, policy, resolver, schemes=MIRROR_SCHEMES)
     destination = checked.destination
     server = netloc(destination.scheme, destination.host, destination.port)
@@ -231,7 +231,7 @@ async def update_target(
     time_limit: float,
     bring_objects: BringObjects | None = None,
 ) -> Outcome:
-    """Make `target` look like `repository` as far as `selection` says, within `time_limit` seconds.
+    """Push the selected refs of `repository` to `target` within `time_limit` seconds and return the outcome.
 
     `bring_objects` is called before refs are pushed.
     """
@@ -268,7 +268,7 @@ async def _mirror(
         messages: list[str] = []
         for changes in stages(plan, default_branch):
             if refused and changes == plan.deletions:
-                continue  # the target has not got the default branch, which contains what would go
+                continue  # the target lacks the default branch, which contains the commits of these refs
             async for report in _pushed(push, changes):
                 outcome.changed += [result.name for result in report.results if result.status == "done"]
                 if failed := [result for result in report.results if result.status != "done"]:
@@ -279,9 +279,9 @@ async def _mirror(
 
 
 async def _pushed(push: Push, changes: Sequence[Change]) -> AsyncIterator[PushReport]:
-    """Push `changes` at once; where the target takes nothing of them, in tens, until a third ten is refused.
+    """Push all `changes` at once; if the target takes none, push ten at a time until three of these are refused.
 
-    So a hook, a proxy or a limit that refuses a whole push because of one ref holds up that ref's ten only.
+    If a hook, a proxy or a limit refuses a whole push because of one ref, only the ten with that ref fail.
     """
     if report := await _taken_at_once(push, changes):
         yield report
@@ -298,7 +298,7 @@ async def _pushed(push: Push, changes: Sequence[Change]) -> AsyncIterator[PushRe
 
 
 async def _taken_at_once(push: Push, changes: Sequence[Change]) -> PushReport | None:
-    """None where nothing was taken, and pushing less at a time might help."""
+    """Push all `changes`. Return None if nothing was taken and smaller pushes might succeed."""
     try:
         report = await push(changes)
     except (AuthenticationFailedError, HostKeyRefusedError, RemoteTimeoutError):

@@ -1,8 +1,8 @@
 # mypy: disable-error-code="empty-body"
-"""Statements about mirrors, the states of their runs, and the LFS objects that a target has not got yet.
+"""Statements about mirrors, the states of their runs, and the LFS objects that a target still lacks.
 
-Each event of a run is one statement, and goes where the table `remote_mirror_transitions` says: `none` → `started` →
-`finished` | `to_retry` | `failed`, from all of which a run begins again.
+Each event of a run is one statement. The table `remote_mirror_transitions` holds the states: `none` → `started` →
+`finished` | `to_retry` | `failed`; from each of the last three a run can begin again.
 """
 
 import datetime
@@ -34,13 +34,13 @@ SHOW = entity_statement(_MIRROR, f"SELECT remote_mirrors.* FROM remote_mirrors {
 
 
 async def show(database: Executor, project_id: int, mirror_id: int) -> str:
-    """Raise NotFound."""
+    """Return the mirror's entity. Raise NotFound."""
     return await database.entity(SHOW, id=mirror_id, project_id=project_id)
 
 
 @attrs.frozen(kw_only=True)
 class Mirror(Configuration):
-    """A mirror: its configuration, and where it stands. Its runs are numbered: `run` is the last one."""
+    """A mirror: its configuration and state. Its runs are numbered; `run` is the number of the last one."""
 
     id: int
     project_id: int
@@ -65,12 +65,12 @@ LOCK = Query(f"{_FIND} FOR UPDATE", Mirror)
 
 
 async def find(database: Executor, project_id: int, mirror_id: int) -> Mirror:
-    """Raise NotFound, also for another project's."""
+    """Return the mirror. Raise NotFound, also if it belongs to another project."""
     return await database.one(FIND, id=mirror_id, project_id=project_id)
 
 
 async def lock(transaction: Transaction, project_id: int, mirror_id: int) -> Mirror:
-    """As it is until the transaction ends. Raise as `find`."""
+    """Lock and return the mirror until the transaction ends. Raise NotFound, also if it belongs to another project."""
     return await transaction.one(LOCK, id=mirror_id, project_id=project_id)
 
 
@@ -95,7 +95,7 @@ CREATE = entity_statement(
 
 
 async def create(transaction: Transaction, project_id: int, configuration: Configuration) -> EntityRow:
-    """Return the new mirror. Raise Conflict."""
+    """Store and return a new mirror. Raise Conflict if the project has one with the same `uniqueness_key`."""
     return await transaction.one(CREATE, project_id=project_id, **configuration.columns)
 
 
@@ -114,7 +114,7 @@ UPDATE = entity_statement(
 
 
 async def update(transaction: Transaction, mirror_id: int, configuration: Configuration) -> str:
-    """Return the changed mirror's JSON. Raise Conflict, NotFound."""
+    """Store the configuration and return the mirror's JSON. Raise NotFound; Conflict for a used `uniqueness_key`."""
     return await transaction.entity(UPDATE, id=mirror_id, **configuration.columns)
 
 
@@ -126,7 +126,7 @@ async def delete(transaction: Transaction, mirror_id: int) -> None: ...
 
 @attrs.frozen
 class PublicKey:
-    """What the target has to accept from a mirror that logs in by key."""
+    """The public key of a mirror that logs in by key; its target must accept it."""
 
     public_key: str
 
@@ -141,18 +141,18 @@ PUBLIC_KEY = Query(
 
 
 async def public_key(database: Executor, project_id: int, mirror_id: int) -> str:
-    """Raise NotFound, also for a mirror that has no use for a key."""
+    """Return the mirror's public key. Raise NotFound, also if the mirror does not log in by key."""
     return (await database.one(PUBLIC_KEY, id=mirror_id, project_id=project_id)).public_key
 
 
 @statement("SELECT name FROM protected_branches WHERE project_id = %(project_id)s ORDER BY name")
 async def protected_names(database: Executor, project_id: int) -> list[str]:
-    """Of the project's protected branches."""
+    """Return the names of the project's protected branches, which may contain wildcards."""
 
 
 @attrs.frozen
 class Maintainer:
-    """Who can mend a mirror."""
+    """A user who can repair a mirror."""
 
     id: int
     email: str
@@ -172,12 +172,12 @@ class Maintainer:
     ORDER BY users.id
     """)
 async def maintainers(database: Executor, project_id: int) -> list[Maintainer]:
-    """Return those who are Maintainer or more in the project, inherited roles included."""
+    """Return the active people with at least the Maintainer role in the project, also by inheritance."""
 
 
 @attrs.frozen
 class MirroredProject:
-    """A mirror's project; `url` is its page."""
+    """A mirror's project; `url` is the address of its page."""
 
     full_path: str
     url: str
@@ -188,10 +188,10 @@ class MirroredProject:
     FROM projects WHERE projects.id = %(project_id)s
     """)
 async def project_of(database: Executor, project_id: int) -> MirroredProject:
-    """Raise NotFound."""
+    """Return the mirror's project. Raise NotFound."""
 
 
-#: Runs that follow a failed one by themselves; when the last of them fails too, the mirror has failed.
+#: Maximum number of automatic runs after a failed one; if the last of them fails too, the mirror has failed.
 MAX_RETRIES = 3
 
 Ending = Literal["succeed", "diverge", "retry", "fail"]
@@ -210,12 +210,12 @@ Ending = Literal["succeed", "diverge", "retry", "fail"]
     RETURNING {COLUMNS}
     """)
 async def begin_run(transaction: Transaction, mirror_id: int) -> Mirror | None:
-    """Return the mirror with the number of the run that now begins, or None if it is gone or disabled."""
+    """Begin a run and return the mirror with its number, or None if the mirror is disabled or no longer exists."""
 
 
 @attrs.frozen
 class Ended:
-    """What became of the mirror: its new `status`, and whether maintainers are to be told of a failure now."""
+    """The mirror's `status` after a run, and whether a failure has to be reported to the maintainers now."""
 
     status: str
     to_be_told: bool
@@ -248,7 +248,7 @@ END = Query(
 async def end_run(
     transaction: Transaction, mirror_id: int, run: int, event: Ending, last_error: str | None
 ) -> Ended | None:
-    """End the run of that number; `retry` is `fail` when there have been enough. None: it does not count any more."""
+    """End the run with that number; `retry` becomes `fail` after `MAX_RETRIES`. Return None if it was superseded."""
     return await transaction.row(
         END, id=mirror_id, run=run, event=event, last_error=last_error, max_retries=MAX_RETRIES
     )
@@ -258,7 +258,7 @@ async def end_run(
     SELECT EXISTS (SELECT FROM remote_mirrors WHERE id = %(mirror_id)s AND run = %(run)s AND update_status = 'started')
 """)
 async def is_current_run(database: Executor, mirror_id: int, run: int) -> bool:
-    """Return whether the run still counts: mirror and project exist, and the target has not changed."""
+    """Return whether the run is still valid: mirror and project exist, and the target has not changed."""
 
 
 @statement("""
@@ -277,7 +277,7 @@ async def is_current_run(database: Executor, mirror_id: int, run: int) -> bool:
         AND transition.event = 'retarget' AND transition.before = remote_mirrors.update_status
 """)
 async def retarget(transaction: Transaction, mirror_id: int) -> None:
-    """Forget what happened at another target or with other credentials; a run that is on its way ends."""
+    """Clear the results of runs with the former target or credentials. A run in progress notices it and ends."""
 
 
 LEARN_HOST_KEYS = """
@@ -289,7 +289,7 @@ LEARN_HOST_KEYS = """
 async def learn_host_keys(
     transaction: Transaction, mirror_id: int, run: int, keys: Sequence[HostKey]
 ) -> None:
-    """Pins the keys that the target's server showed, where none were pinned."""
+    """Pin the keys of the target's server if none are pinned yet."""
     await transaction.run(LEARN_HOST_KEYS, id=mirror_id, run=run, host_keys=host_keys_column(keys))
 
 
@@ -302,8 +302,8 @@ async def learn_host_keys(
     ORDER BY id
     """)
 async def unattended_runs(database: Executor, lock_prefix: str) -> list[Mirror]:
-    """Mirrors whose run was cut off and that nothing in the queue takes further: no task there has the lock that is
-    `lock_prefix` with the mirror's id."""
+    """Return the mirrors with an unfinished run but no task in the queue. The lock of a mirror's task is `lock_prefix`
+    followed by the mirror's id."""
 
 
 @statement(f"""
@@ -312,13 +312,13 @@ async def unattended_runs(database: Executor, lock_prefix: str) -> list[Mirror]:
     ORDER BY remote_mirrors.id
     """)
 async def enabled_mirrors(transaction: Transaction, project_id: int) -> list[Mirror]:
-    """Return those of a project that run after pushes."""
+    """Return the project's enabled mirrors, which run after pushes."""
 
 
 @attrs.frozen
 class LfsDebt:
-    """Whether the commits that the target has have been looked through (`lfs_followed`), and whether there are objects
-    that it should have and has not got (`owes`)."""
+    """Whether the target's commits have been searched for LFS pointers (`lfs_followed`), and whether the target still
+    lacks objects of those commits (`owes`)."""
 
     lfs_followed: bool
     owes: bool
@@ -334,12 +334,12 @@ class LfsDebt:
         AND EXISTS (SELECT FROM lfs_objects WHERE lfs_objects.project_id = remote_mirrors.project_id)
     """)
 async def lfs_debt(database: Executor, mirror: Mirror) -> LfsDebt | None:
-    """None where the project has no objects at all, or the run does not count any more."""
+    """Return the LFS state of the mirror, or None if the project has no LFS objects or the run was superseded."""
 
 
 @attrs.frozen
 class OwedObject:
-    """An object of the project that its mirror's target is to have."""
+    """An LFS object of the project that the mirror's target may lack."""
 
     oid: str
     size: int
@@ -354,7 +354,7 @@ class OwedObject:
     ORDER BY lfs_objects.oid
     """)
 async def owed_objects(database: Executor, mirror: Mirror, new: Collection[str]) -> list[OwedObject]:
-    """Return which of the `new` objects, and of those still owed from earlier runs, the project has."""
+    """Return the project's objects among the `new` ones and those that the target still lacks from earlier runs."""
 
 
 @statement("""
@@ -371,11 +371,11 @@ async def owed_objects(database: Executor, mirror: Mirror, new: Collection[str])
 async def note_lfs_objects(
     transaction: Transaction, mirror: Mirror, *, arrived: Collection[str], owed: Collection[str]
 ) -> None:
-    """Store which objects the target has now, and which it lacks although its commits point to them."""
+    """Record which objects the target has now, and which it lacks although its commits point to them."""
 
 
 @statement("""
     UPDATE remote_mirrors SET lfs_followed = false WHERE id = %(id)s AND run = %(run)s
 """)
 async def look_through_all(transaction: Transaction, mirror: Mirror) -> None:
-    """Have the next run begin with the first commit."""
+    """Make the next run search all commits again."""

@@ -1,4 +1,4 @@
-"""When mirrors run, and what becomes of a run: begun, pushed, recorded, reported; and taken up where it was cut off."""
+"""Runs of mirrors: scheduling, execution, recording and reporting, and the recovery of interrupted runs."""
 
 import asyncio
 import datetime
@@ -39,20 +39,21 @@ from api_server.state.secrets import Vault
 from api_server.web.errors import invalid
 from common.concurrency import end
 
-#: The queued task that makes one run.
+#: The queued task for one run.
 TASK = "run_remote_mirror"
-#: With the mirror's id: the queue's lock under which it runs once at a time.
+#: With the mirror's id, this is the queue's lock that lets a mirror run only once at a time.
 LOCK_PREFIX = "remote_mirror:"
-#: Between the beginnings of two runs; the shorter where only protected branches are pushed.
+#: Minimum time between the beginnings of two runs, and the shorter one for mirrors of protected branches only.
 BACK_OFF = datetime.timedelta(minutes=5)
 PROTECTED_BACK_OFF = datetime.timedelta(minutes=1)
-#: Seconds after which a run is over; the first one has everything to push.
+#: Maximum duration of a run, in seconds; the first run has everything to push.
 RUN_SECONDS = 3600
 FIRST_RUN_SECONDS = 3 * 3600
 
 
 async def run_for_caller(transaction: Transaction, project: Project, mirror: Mirror) -> None:
-    """As `run_soon`; while a run is on its way there is nothing to queue. Raise 400 for a mirror that does not run."""
+    """Queue a run as `run_soon` does, unless one is in progress. Raise 400 if the mirror or the repository is
+    disabled."""
     if not mirror.enabled or project.repository_access_level == "disabled":
         raise invalid("Cannot proceed with the push mirroring. Please verify your mirror configuration.")
     if mirror.update_status != "started":
@@ -60,13 +61,13 @@ async def run_for_caller(transaction: Transaction, project: Project, mirror: Mir
 
 
 async def run_all_soon(transaction: Transaction, project_id: int) -> None:
-    """Each enabled mirror of a project, as `run_soon`."""
+    """Queue a run of each enabled mirror of the project as `run_soon` does."""
     for mirror in await queries.enabled_mirrors(transaction, project_id):
         await run_soon(transaction, mirror)
 
 
 async def run_soon(transaction: Transaction, mirror: Mirror) -> None:
-    """Queue a run, unless one waits already: at once, or a full back-off from now if the last has just begun."""
+    """Queue a run unless one is queued already: at once, or after the back-off if the last one began within it."""
     back_off = PROTECTED_BACK_OFF if mirror.only_protected_branches else BACK_OFF
     began = mirror.last_update_started_at
     has_just_begun = began is not None and began >= transaction.now - back_off
@@ -74,12 +75,12 @@ async def run_soon(transaction: Transaction, mirror: Mirror) -> None:
 
 
 async def run_at_once(transaction: Transaction, mirror_id: int) -> None:
-    """Queue a run, unless one waits already, whenever the last one was."""
+    """Queue a run without a back-off, unless one is queued already."""
     await _enqueue(transaction, mirror_id, None)
 
 
 async def run_later(transaction: Transaction, mirror_id: int, seconds: int) -> None:
-    """Likewise, for that many seconds from now."""
+    """Queue a run that begins after that many seconds, unless one is queued already."""
     await _enqueue(transaction, mirror_id, transaction.now + datetime.timedelta(seconds=seconds))
 
 
@@ -89,19 +90,19 @@ async def _enqueue(transaction: Transaction, mirror_id: int, at: datetime.dateti
 
 
 def time_limit(mirror: Mirror) -> int:
-    """Seconds that a run of this mirror may take."""
+    """Return the maximum duration of this mirror's run, in seconds."""
     return FIRST_RUN_SECONDS if mirror.last_update_at is None else RUN_SECONDS
 
 
 def is_stuck(mirror: Mirror, now: datetime.datetime) -> bool:
-    """Return whether its run has taken longer than that."""
+    """Return whether the mirror's run has exceeded its `time_limit`."""
     began = mirror.last_update_started_at
     limit = datetime.timedelta(seconds=time_limit(mirror))
     return mirror.update_status == "started" and began is not None and began < now - limit
 
 
 async def report_failure(transaction: Transaction, mirror: Mirror, last_error: str, *, by_mail: bool) -> None:
-    """Record the failure of the mirror; `by_mail` also sends it to everybody who can mend it."""
+    """Record the failure of the mirror. With `by_mail`, also report it to the project's maintainers."""
     project = await queries.project_of(transaction, mirror.project_id)
     target = Entity("Project", mirror.project_id, project.full_path).target(mirror.id, mirror.shown_url)
     await audit_trail.record(transaction, "remote_mirror_update_failed", SYSTEM, target, reason=last_error)
@@ -113,7 +114,7 @@ async def report_failure(transaction: Transaction, mirror: Mirror, last_error: s
 def failure_letter(
     mirror: Mirror, project: MirroredProject, maintainer: Maintainer, last_error: str
 ) -> Letter:
-    """Return the mail to one maintainer; each run of a mirror that is told of has a letter of its own."""
+    """Return the mail to one maintainer, with an id of its own for each run."""
     return Letter(
         id=f"remote-mirror-{mirror.id}-{mirror.run}-{maintainer.id}",
         to=maintainer.email,
@@ -132,7 +133,7 @@ log = structlog.get_logger(__name__)
 
 ResultT = TypeVar("ResultT")
 
-#: Seconds after which a run notices that its mirror or its project is gone.
+#: Interval in seconds in which a run checks that its mirror and project still exist.
 NOTICED_AFTER = 2.0
 #: The misspelling is GitLab's, and clients may look for it.
 STUCK = "The remote mirror took to long to complete."
@@ -141,17 +142,17 @@ UNEXPECTED = "The mirror could not be updated because of a failure of this servi
 
 @attrs.frozen
 class Attempt:
-    """What came of a run: the event, the text for `last_error`, and the host keys that were seen."""
+    """The result of a run: the event, the text for `last_error`, and the host keys that the target presented."""
 
     event: Ending
     last_error: str | None = None
     learnt_host_keys: tuple[str, ...] = ()
-    #: What nobody has foreseen, for the log.
+    #: An unexpected exception, for the log.
     problem: Exception | None = None
 
 
 async def run_mirror_once(services: Services, mirror_id: int) -> None:
-    """Make one run of the mirror, whatever it meets; do nothing where the mirror is gone or disabled."""
+    """Run the mirror once and record the result. Do nothing if the mirror is disabled or no longer exists."""
     async with services.database.transaction() as transaction:
         mirror = await queries.begin_run(transaction, mirror_id)
     if mirror is not None:
@@ -161,8 +162,8 @@ async def run_mirror_once(services: Services, mirror_id: int) -> None:
 
 
 async def record_run(services: Services, mirror: Mirror, attempt: Attempt) -> None:
-    """End the run of `mirror`: queues the next one where it is tried again, and tell the maintainers where it is a
-    failure that is news."""
+    """End the run of `mirror`. Queue the next run after a failure that is retried; report a final failure, by mail if
+    the maintainers have not been notified since the last success."""
     async with services.database.transaction() as transaction:
         if keys := _host_keys(mirror.url, attempt.learnt_host_keys):
             await queries.learn_host_keys(transaction, mirror.id, mirror.run, keys)
@@ -176,7 +177,6 @@ async def record_run(services: Services, mirror: Mirror, attempt: Attempt) -> No
 
 
 def _log_run(mirror: Mirror, attempt: Attempt, status: str) -> None:
-    """Log one line about a run."""
     if status not in ("to_retry", "failed"):
         log.info("mirror run ended", mirror=mirror.id, project=mirror.project_id, status=status)
         return
@@ -192,9 +192,9 @@ def _log_run(mirror: Mirror, attempt: Attempt, status: str) -> None:
 
 
 async def attend_runs(services: Services) -> None:
-    """Take up the runs that were cut off: fails those whose time is over, and make the others again.
+    """Recover interrupted runs: end those that have exceeded their time, and queue the others again.
 
-    What killed processes have left of secrets goes first.
+    Before that, delete the files with secrets that killed processes have left.
     """
     await asyncio.to_thread(remove_leftovers, None)
     for mirror in await queries.unattended_runs(services.database, LOCK_PREFIX):
@@ -206,13 +206,13 @@ async def attend_runs(services: Services) -> None:
 
 
 async def postpone(services: Services, mirror_id: int, seconds: int) -> None:
-    """Queue the run again for later: this process has no room for it now."""
+    """Queue the run again for later, because this process has no free slot for it."""
     async with services.database.transaction() as transaction:
         await run_later(transaction, mirror_id, seconds)
 
 
 def target_of(vault: Vault, mirror: Mirror) -> Target:
-    """Where the mirror pushes to, with its secrets opened; a key takes the place of a password."""
+    """Return the mirror's target with decrypted secrets: either the password or the private key."""
     user, password = open_credentials(vault, mirror.credentials)
     private_key = None
     if mirror.auth_method == "ssh_public_key" and mirror.private_key is not None:
@@ -221,7 +221,7 @@ def target_of(vault: Vault, mirror: Mirror) -> Target:
 
 
 async def selection_of(services: Services, mirror: Mirror) -> Selection:
-    """Return what the mirror pushes."""
+    """Return the mirror's selection of branches."""
     if mirror.only_protected_branches:
         selects = protected_branches(await queries.protected_names(services.database, mirror.project_id))
     elif mirror.mirror_branch_regex is not None:
@@ -242,7 +242,7 @@ async def _attempt(services: Services, mirror: Mirror) -> Attempt:
             time_limit=time_limit(mirror),
             bring_objects=LfsTransfer(services, mirror, time_limit(mirror) / 2),
         )
-    except Unavailable:  # the queue tries again, and fails in its turn while there is no database
+    except Unavailable:  # the queue tries the task again; without a database no result could be recorded
         raise
     except Exception as problem:
         return Attempt("fail", UNEXPECTED, problem=problem)
@@ -252,7 +252,7 @@ async def _attempt(services: Services, mirror: Mirror) -> Attempt:
 async def _while_current(
     services: Services, mirror: Mirror, work: Coroutine[Any, Any, ResultT]
 ) -> ResultT | None:
-    """Return what `work` returns; None, with `work` ended, as soon as the run does not count any more."""
+    """Return the result of `work`. As soon as the run is superseded, cancel `work` and return None."""
     task = asyncio.create_task(work)
     try:
         while not (await asyncio.wait({task}, timeout=NOTICED_AFTER))[0]:
@@ -270,7 +270,7 @@ def _event(outcome: Outcome) -> Ending:
 
 
 def _host_keys(url: str, lines: tuple[str, ...]) -> tuple[HostKey, ...]:
-    """Known_hosts lines that ssh has written, as they are pinned; none where one cannot be read."""
+    """Return the keys in the lines that ssh wrote to its `known_hosts`, or none if a line cannot be parsed."""
     parts = urlsplit(url)
     try:
         return parse_host_keys(lines, parts.hostname or "", parts.port)
@@ -278,14 +278,14 @@ def _host_keys(url: str, lines: tuple[str, ...]) -> tuple[HostKey, ...]:
         return ()
 
 
-#: Runs at a time in one process, so that slow targets do not take the whole worker.
+#: Maximum number of concurrent runs in one process, so that slow targets do not occupy the whole worker.
 AT_ONCE = 5
-#: How long a run waits before it looks for room again.
+#: Seconds after which a run without a free slot is tried again.
 NO_ROOM_SECONDS = 15
 
 
 def setup(services: Services) -> None:
-    """Register the run of a mirror, and what sets it off."""
+    """Register the task that runs a mirror, and the events that trigger it."""
     room = asyncio.Semaphore(AT_ONCE)
 
     async def run_mirror(mirror_id: int) -> None:
@@ -307,12 +307,12 @@ def setup(services: Services) -> None:
 async def schedule_mirrors(
     transaction: Transaction, project: MovedProject, _user_id: int | None, updates: Sequence[RefUpdate]
 ) -> None:
-    """After branches or tags have moved, the project's mirrors run."""
+    """Queue runs of the project's mirrors after changes of branches or tags."""
     if any(update.ref.startswith((BRANCHES, TAGS)) for update in updates):
         await run_all_soon(transaction, project.id)
 
 
 async def _attend_at_start(services: Services) -> AsyncIterator[None]:
-    """At the start: what a killed process has left."""
+    """Recover the runs of killed processes at the start."""
     await attend_runs(services)
     yield

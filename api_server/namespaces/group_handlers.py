@@ -24,7 +24,7 @@ from api_server.web.routes import (
     Role,
     Routes,
     caller,
-    caller_or_stranger,
+    caller_or_anonymous,
 )
 
 routes = Routes()
@@ -94,7 +94,7 @@ async def _listed(
     request: web.Request, params: ListGroups, *, parent_id: int | None = None, ancestor_id: int | None = None
 ) -> web.Response:
     page = requested_page(params, namespace_queries.LISTING, default_order="name", default_sort="asc")
-    actor = caller_or_stranger(request)
+    actor = caller_or_anonymous(request)
     # without credentials, `min_access_level` is ignored and `owned` matches nothing
     levels = [actor.user_id and params.min_access_level, params.owned and Role.OWNER]
     listed = await namespace_queries.list_groups(

@@ -30,7 +30,7 @@ from api_server.web.routes import (
     SIGNED_IN_OR_NOT,
     Role,
     Routes,
-    caller_or_stranger,
+    caller_or_anonymous,
 )
 
 routes = Routes()
@@ -185,7 +185,7 @@ async def _listed(
     sees_all: bool = False,
 ) -> web.Response:
     page = requested_page(params, project_queries.LISTING)
-    actor = caller_or_stranger(request)
+    actor = caller_or_anonymous(request)
     is_stranger = actor.user_id is None  # has no role anywhere, so filters by role are ignored
     levels = [params.min_access_level, params.membership and Role.GUEST, params.owned and Role.OWNER]
     listed = await project_queries.list_projects(

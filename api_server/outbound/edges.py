@@ -243,7 +243,7 @@ class Edges:
         while (debt := await queries.debt(self._database, edge.id, until, MOST_OWED)) is not None:
             if not (debt.ids or debt.everything):
                 async with self._database.transaction() as transaction:  # others have notified it
-                    await queries.set_told(transaction, edge.id, everything=False)
+                    await queries.set_notified(transaction, edge.id, everything=False)
                 return
             everything = debt.everything or len(debt.ids) == MOST_OWED
             problem = await self._tell(
@@ -260,7 +260,7 @@ class Edges:
             if problem is None or everything:
                 await queries.settle(transaction, debt.ids)
             if problem is None:
-                await queries.set_told(transaction, edge.id, everything=everything)
+                await queries.set_notified(transaction, edge.id, everything=everything)
             else:
                 await queries.set_failing(transaction, edge.id, problem, purge_everything=everything)
 
@@ -325,7 +325,7 @@ def setup(services: Services) -> None:
 
 
 @web.middleware
-async def tell_edges(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def notify_edges(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Notify the edges of the request's changes before it is answered."""
     if request.method in ("GET", "HEAD", "OPTIONS"):
         return await handler(request)
@@ -333,12 +333,12 @@ async def tell_edges(request: web.Request, handler: Handler) -> web.StreamRespon
     try:
         return await handler(request)
     finally:
-        await tell_now(context.services(request))
+        await notify_now(context.services(request))
         _noted.reset(token)
 
 
-async def tell_now(services: Services) -> None:
-    """Notify the edges like `tell_edges`, for handlers that stream their answer and are nearly done."""
+async def notify_now(services: Services) -> None:
+    """Notify the edges like `notify_edges`, for handlers that stream their answer and are nearly done."""
     noted = _noted.get()
     if noted is None or not noted.keys:
         return

@@ -168,5 +168,5 @@ async def set_failing_while_owed(transaction: Transaction, edge_id: int, problem
         purge_everything = purge_everything AND NOT %(everything)s
     WHERE id = %(edge_id)s AND (failing_since IS NOT NULL OR purge_everything)
 """)
-async def set_told(transaction: Transaction, edge_id: int, *, everything: bool) -> None:
+async def set_notified(transaction: Transaction, edge_id: int, *, everything: bool) -> None:
     """Record that the edge has been notified; with `everything`, that it has been purged of everything."""

@@ -25,7 +25,7 @@ from api_server.state.listing import ListPage, Page
 from api_server.web import context
 from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, offset_page
-from api_server.web.routes import caller_or_stranger
+from api_server.web.routes import caller_or_anonymous
 
 #: Maximum number of lines in all diffs of a page together, and of bytes in the diff of one file.
 MOST_LINES = 3000
@@ -59,7 +59,7 @@ async def read_differences(
     services = context.services(request)
     most = services.settings.diff_max_files
     limits = DiffLimits(diff_max_files=most, diff_max_lines=MOST_LINES, diff_max_patch_bytes=MOST_BYTES)
-    async with reading(services, caller_or_stranger(request)):
+    async with reading(services, caller_or_anonymous(request)):
         files, total = await differences(repository, old, new, limits, skip=page.offset, limit=page.size)
     listed = ListPage("", page.offset + page.size < total, None, total)
     return [_file(each) for each in files], listed
@@ -133,7 +133,7 @@ async def list_commits(
         return page.answer(request, visitor, "projects/no_commits.html", project=project, tab="commits")
     part, url = offset_page(params), url_of(services, project)
     history = History(start=at.commit, path=at.path or None)
-    async with reading(services, caller_or_stranger(request)):
+    async with reading(services, caller_or_anonymous(request)):
         shas = await commits.history(at.repository, history, skip=part.offset, limit=part.size + 1)
     listed = ListPage("", len(shas) > part.size, None, None)
     return page.answer(
@@ -190,7 +190,7 @@ async def read_comparison(
     services = context.services(request)
     repository = await opened(services, project)
     old, new = commit_named(repository, first), commit_named(repository, second)
-    async with reading(services, caller_or_stranger(request)):
+    async with reading(services, caller_or_anonymous(request)):
         base = await commits.merge_base(repository, old, new) if since_parting else old
         shas = await commits.commits_between(repository, old, new, MOST_COMPARED + 1)
     files, listed = await read_differences(request, repository, base, new, part)

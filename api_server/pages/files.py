@@ -31,7 +31,7 @@ from api_server.static_objects import raw
 from api_server.web import context
 from api_server.web.errors import bad_parameters, not_found
 from api_server.web.pagination import Paginated, offset_page
-from api_server.web.routes import Role, caller_or_stranger
+from api_server.web.routes import Role, caller_or_anonymous
 
 #: Maximum number of names in the path above a page. Each is a link that contains the whole path up to it.
 MOST_SHOWN = 50
@@ -199,7 +199,7 @@ async def show_image(request: web.Request, params: ShowImage, project: Project) 
         hdrs.ETAG: f'"{entry.id}"',
         hdrs.CACHE_CONTROL: "private, max-age=0, must-revalidate",
     }
-    slot = streaming(context.services(request), caller_or_stranger(request))
+    slot = streaming(context.services(request), caller_or_anonymous(request))
     return await send_raw(request, at.repository, entry, headers, slot, _described)
 
 
@@ -319,7 +319,7 @@ async def show_blame(
     lines = list(enumerate(file.lines, 1))[part.offset : part.offset + part.size] if entry.size else []
     blamed = []
     if lines:
-        async with reading(context.services(request), caller_or_stranger(request)):
+        async with reading(context.services(request), caller_or_anonymous(request)):
             blamed = await file_history.blame(at.repository, at.commit, at.path, lines[0][0], len(lines))
     listed = ListPage("", part.offset + part.size < len(file.lines), None, len(file.lines))
     return page.answer(

@@ -29,7 +29,7 @@ from api_server.state.listing import MOST_COUNTED, ListPage, Page
 from api_server.web import context
 from api_server.web.errors import ApiError, not_found
 from api_server.web.pagination import Paginated, bounded_offset_page
-from api_server.web.routes import caller_or_stranger
+from api_server.web.routes import caller_or_anonymous
 from common.concurrency import TooBusy
 
 #: Maximum number of entries of a folder on one page.
@@ -73,7 +73,7 @@ async def read_folder(request: web.Request, project: Project, at: TreePath, part
         folder = trees.open_folder(at.repository, at.commit, at.path)
     except NotFoundError:
         raise not_found("Tree") from None
-    async with reading(services, caller_or_stranger(request)):
+    async with reading(services, caller_or_anonymous(request)):
         nodes, more, total = await folder.page(part.offset, part.size, MOST_COUNTED)
     last_commits = await _last_commits(request, at, nodes)
     latest = last_commits.get("") if at.path else at.commit
@@ -110,7 +110,7 @@ async def _last_commits(request: web.Request, at: TreePath, nodes: Sequence[Node
         return kept[key]
     shas: dict[str, str] = {}
     with suppress(TooBusy, ApiError):
-        async with reading(context.services(request), caller_or_stranger(request)):
+        async with reading(context.services(request), caller_or_anonymous(request)):
             shas = await file_history.last_commits(at.repository, at.commit, at.path, names)
     if shas.keys() >= set(names):
         kept[key] = shas

@@ -15,10 +15,10 @@ from api_server.web import context
 from api_server.web.errors import (
     ApiError,
     BodyRefused,
+    log_unexpected,
     reason_of,
     record_not_found,
-    tell_unexpected,
-    told_to_come_later,
+    retry_later_headers,
 )
 from common.concurrency import ShareTaken, TooBusy
 from common.connections import BodyTooSlow
@@ -103,9 +103,9 @@ def refusal_of(problem: Exception, request: web.Request) -> tuple[int, str, Mapp
         case LockNotAvailable():
             return 409, "", {}
         case Unavailable() | TooBusy():
-            return 503, "", told_to_come_later(problem)
+            return 503, "", retry_later_headers(problem)
         case _:
-            tell_unexpected(problem, request)
+            log_unexpected(problem, request)
             return 500, "", {}
 
 
@@ -123,7 +123,7 @@ def refuse_form(request: web.Request, form: Form, problem: Exception) -> Mapping
 def sign_in_first(request: web.Request) -> web.Response:
     """Redirect an anonymous visitor to sign in and then back. If she sent a form, show its content first."""
     if page.has_written(request):
-        return page.refused_form(request, sessions.stranger(request), "Your session has ended.")
+        return page.refused_form(request, sessions.anonymous_visitor(request), "Your session has ended.")
     location = f"/-/sign_in?return_to={quote(page.address(request), safe='/')}"
     return web.Response(status=303, headers={"Location": location, "Cache-Control": "no-store"})
 
@@ -132,7 +132,7 @@ def _page(
     request: web.Request, status: int, text: str = "", headers: Mapping[str, str] | None = None
 ) -> web.Response:
     title, usual = _words(status)
-    response = page.say(request, sessions.stranger(request), title, text or usual, status)
+    response = page.say(request, sessions.anonymous_visitor(request), title, text or usual, status)
     response.headers.update(headers or {})
     return response
 

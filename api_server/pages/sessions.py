@@ -104,7 +104,7 @@ async def signed_in_user(request: web.Request) -> int | None:
     return (await visitor(request)).user_id if cookie_value(request, _cookie_name(request)) else None
 
 
-def stranger(request: web.Request) -> Visitor:
+def anonymous_visitor(request: web.Request) -> Visitor:
     """Return an anonymous visitor, for answers that cannot use the database."""
     return request.get(VISITOR) or _visitor(request, _new_cookie(), None)
 

@@ -1,1 +1,1 @@
-"""Releases: what a project says of its tags, with links to what was built of them."""
+"""Releases: descriptions of a project's tags, with links to files that were built from them."""

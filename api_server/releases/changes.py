@@ -1,4 +1,4 @@
-"""Releases and their links: made, changed, removed, also with their tag; and in the shape that the API shows."""
+"""Creating, changing and deleting releases and their links, deletion with the tag, and the API's form of them."""
 
 import asyncio
 import datetime
@@ -45,7 +45,7 @@ _TAKEN = "has already been taken"
 
 @attrs.frozen(kw_only=True)
 class Link:
-    """`filepath` is a path below the release that leads to `url`: `/bin/app`."""
+    """A link of a release. `filepath` is a path below the release, like `/bin/app`, that redirects to `url`."""
 
     name: str
     url: str
@@ -54,14 +54,14 @@ class Link:
 
 
 def check_link(link: Link) -> None:
-    """Raise 400."""
+    """Raise 400 if the link is not valid."""
     if problems := _problems(link):
         raise invalid(problems)
 
 
 def check_links(links: Sequence[Link], most: int) -> None:
-    """Of a new release. Raise 400."""
-    check_room(len(links), most)  # first: the others take longer the more there are
+    """Raise 400 if the links of a new release are not valid, not distinct, or more than `most`."""
+    check_room(len(links), most)  # first, because the time of the other checks grows with the number of links
     for link in links:
         for field, texts in _problems(link).items():
             raise _not_valid(f"Links {field} {texts[0]}")
@@ -72,13 +72,13 @@ def check_links(links: Sequence[Link], most: int) -> None:
 
 
 def check_room(count: int, most: int) -> None:
-    """Raise 400 for more links than a release may have; `most` 0 is no limit."""
+    """Raise 400 if a release would have more than `most` links (0: no limit)."""
     if most and count > most:
         raise _not_valid(f"Links are too many (maximum is {most})")
 
 
 def link_taken(problem: Conflict) -> ApiError:
-    """Return the 400 of a name, URL or path that another link of the release has."""
+    """Return the error 400 for a name, URL or path that another link of the release has."""
     return invalid({problem.constraint.removeprefix("release_links_"): [_TAKEN]})
 
 
@@ -99,7 +99,7 @@ def _problems(link: Link) -> dict[str, list[str]]:
 
 def _problem_with_url(url: str) -> str | None:
     try:
-        parts = URL(url)  # as it is read when somebody is redirected to it
+        parts = URL(url)  # parsed in the same way as in the redirect to it
     except ValueError:
         return "URI is invalid"
     if parts.scheme not in _SCHEMES:
@@ -109,7 +109,8 @@ def _problem_with_url(url: str) -> str | None:
 
 @attrs.frozen(kw_only=True)
 class NewRelease:
-    """`ref` is what to make the tag of where there is none, an annotated one with `tag_message`."""
+    """A release to create. If its tag does not exist, it is created from `ref`, annotated if there is a
+    `tag_message`."""
 
     tag: str
     ref: str | None
@@ -121,7 +122,8 @@ class NewRelease:
 
 
 async def create(services: Services, actor: Actor, project: Project, new: NewRelease) -> None:
-    """Raise 400, 403 for protected tags, 409 where the tag has a release, 422 without a tag and `ref`."""
+    """Create a release. Raise 400, 403 for protected tags, 409 if the tag has a release, and 422 if there is neither
+    the tag nor a `ref`."""
     check_links(new.links, services.settings.release_links_limit)
     protection = await tag_protection_for(services, project.id, new.tag)
     if not protection.may_create(project.role, admin=project.admin):
@@ -139,7 +141,8 @@ async def create(services: Services, actor: Actor, project: Project, new: NewRel
 async def _add(
     services: Services, actor: Actor, transaction: Transaction, project: Project, new: NewRelease
 ) -> None:
-    """With the project's row locked, as whoever removes the tag locks it: a release never outlives its tag."""
+    """Store the release. The project's row is locked, as it is for deletions of tags: a release never outlives its
+    tag."""
     await ref_queries.lock_project(transaction, project.id)
     tag = references.tag(await opened(services, project), new.tag)
     if tag is None:
@@ -164,7 +167,7 @@ async def _add(
 async def update(
     services: Services, actor: Actor, project: Project, tag: str, changed: dict[str, Any]
 ) -> None:
-    """`changed` are `name`, `description` and `released_at`, as far as they get other values. Raise 403, 404."""
+    """Update a release. `changed` has the new values among `name`, `description` and `released_at`. Raise 403, 404."""
     await check_may_change(services, project, tag)
     async with services.database.transaction() as transaction:
         before = await locked(transaction, project, tag)
@@ -177,7 +180,7 @@ async def update(
 
 
 async def delete(services: Services, actor: Actor, project: Project, tag: str) -> dict[str, Any]:
-    """Return the release as it was shown; its tag stays. Raise 403, 404."""
+    """Delete a release and return its former row. Its tag is kept. Raise 403, 404."""
     await check_may_change(services, project, tag)
     async with services.database.transaction() as transaction:
         release = await locked(transaction, project, tag)
@@ -188,14 +191,14 @@ async def delete(services: Services, actor: Actor, project: Project, tag: str) -
 
 
 async def check_may_change(services: Services, project: Project, tag: str) -> None:
-    """Raise 403 for the release of a protected tag that the caller may not make."""
+    """Raise 403 if the tag is protected and the caller may not create it."""
     protection = await tag_protection_for(services, project.id, tag)
     if not protection.may_create(project.role, admin=project.admin):
         raise forbidden()
 
 
 async def locked(transaction: Transaction, project: Project, tag: str) -> Release:
-    """Raise 404."""
+    """Lock and return the release until the transaction ends. Raise 404."""
     release = await queries.lock_release(transaction, project.id, tag)
     if release is None:
         raise ApiError(404, {"message": "Release does not exist"})
@@ -214,7 +217,7 @@ async def _record(
 
 
 async def add_link(services: Services, project: Project, tag: str, link: Link) -> dict[str, Any]:
-    """Return the new link's row. Raise 400, 403, 404."""
+    """Add a link to a release and return its row. Raise 400, 403, 404."""
     check_link(link)
     await check_may_change(services, project, tag)
     async with services.database.transaction() as transaction:
@@ -231,7 +234,7 @@ async def add_link(services: Services, project: Project, tag: str, link: Link) -
 async def update_link(
     services: Services, project: Project, tag: str, link_id: int, changed: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the link's row; `changed` are fields of `Link` that get other values. Raise 400, 403, 404."""
+    """Update a link and return its row. `changed` has the new values of fields of `Link`. Raise 400, 403, 404."""
     await check_may_change(services, project, tag)
     async with services.database.transaction() as transaction:
         release = await locked(transaction, project, tag)
@@ -247,7 +250,7 @@ async def update_link(
 
 
 async def remove_link(services: Services, project: Project, tag: str, link_id: int) -> dict[str, Any]:
-    """Return the row that the link had. Raise 403, 404."""
+    """Delete a link and return its former row. Raise 403, 404."""
     await check_may_change(services, project, tag)
     async with services.database.transaction() as transaction:
         release = await locked(transaction, project, tag)
@@ -292,7 +295,7 @@ _FORMATS = ("zip", "tar.gz", "tar.bz2", "tar")
 async def release_entities(
     services: Services, project: Project, rows: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return each of these releases in GitLab's shape."""
+    """Return the releases of these rows in GitLab's form."""
     repository, url = await opened(services, project), url_of(services, project)
     return await asyncio.to_thread(
         lambda: [_release_entity(services, project, repository, url, row) for row in rows]
@@ -307,7 +310,7 @@ def _release_entity(
     links = [link_entity(services, project, tag, link) for link in row["links"]]
     path = urlsplit(url).path
     commit = None
-    with suppress(NotFoundError):  # the tag has been moved since, and nothing else leads there
+    with suppress(NotFoundError):  # the tag has been moved, and the commit is no longer reachable
         commit = entities.commit(repository, sha, url)
     return {
         "name": row["name"],
@@ -327,7 +330,7 @@ def _release_entity(
 
 
 def link_entity(services: Services, project: Project, tag: str, row: dict[str, Any]) -> dict[str, Any]:
-    """Return a link; `direct_asset_url` leads to where its `filepath` stands for it."""
+    """Return the link in GitLab's form. With a `filepath`, `direct_asset_url` is the address that redirects to it."""
     path = row["filepath"]
     return {
         "id": row["id"],
@@ -341,7 +344,7 @@ def link_entity(services: Services, project: Project, tag: str, row: dict[str, A
 
 
 def release_address(services: Services, project: Project, tag: str, below: str = "") -> str:
-    """Where the API has the release of a tag, or what is `below` it."""
+    """Return the API's address of the release of a tag, or of the path `below` it."""
     base = f"{services.settings.base_url}/api/v4/projects/{project.id}"
     return f"{base}/releases/{quote(tag, safe='')}" + (f"/{quote(below)}" if below else "")
 
@@ -351,7 +354,7 @@ def _archive(project: Project, url: str, tag: str, ending: str) -> str:
 
 
 def _pages(project: Project, url: str, tag: str) -> dict[str, str]:
-    """Where GitLab has pages; that of changes is for whoever may change the release."""
+    """Return the addresses of GitLab's pages about a release; that of the form is only for Developers."""
     named = quote(tag, safe="")
     of_release = f"{url}/-/releases/{named}"
     pages = {

@@ -1,4 +1,4 @@
-"""`/projects/:id/releases` and the links of a release (supporting resources), and where direct paths lead."""
+"""`/projects/:id/releases`, the links of a release, and the redirects of its direct paths (supporting resources)."""
 
 import datetime
 from typing import Any
@@ -48,7 +48,7 @@ class LatestRelease:
 
 @attrs.frozen(kw_only=True)
 class NewLink:
-    """`filepath` is the older name of `direct_asset_path`."""
+    """A link to create. `filepath` is the older name of `direct_asset_path`."""
 
     name: Name = attrs.field(metadata={"present": True})
     url: Url = attrs.field(metadata={"present": True})
@@ -99,7 +99,7 @@ class UpdateRelease(OneRelease):
 
     @property
     def changed(self) -> dict[str, object]:
-        """Fields of a release; without a name it has its tag's."""
+        """The new values of the release's fields. An empty name becomes that of the tag."""
         sent = {
             "name": self.tag_name if self.name in (None, "") else self.name,
             "description": self.description,
@@ -117,7 +117,7 @@ class UpdateRelease(OneRelease):
 async def list_releases(
     request: web.Request, services: Services, params: ListReleases, project: Project
 ) -> web.Response:
-    """By `released_at` (the default) or `created_at`, the newest first."""
+    """List the releases by `released_at` (the default) or `created_at`, newest first."""
     page = requested_page(params, queries.LISTING, default_order="released_at")
     listed = await queries.list_releases(
         services.database, page, project.id, params.updated_before, params.updated_after
@@ -134,7 +134,7 @@ async def list_releases(
     answers="302",
 )
 async def latest_release(services: Services, params: LatestRelease, project: Project) -> web.Response:
-    """Redirect to the release with the latest date, or to what is below it."""
+    """Redirect to the release with the latest date, or to a path below it."""
     tag = await queries.latest_tag(services.database, project.id)
     if tag is None:
         raise _not_found()
@@ -143,6 +143,7 @@ async def latest_release(services: Services, params: LatestRelease, project: Pro
 
 @routes.get(_ONE, access=project(feature="repository"), takes_job_token=True, answers="200 Release")
 async def show_release(services: Services, params: OneRelease, project: Project) -> web.Response:
+    """Show a release."""
     return json_value(await _entity(services, project, params.tag_name))
 
 
@@ -155,7 +156,7 @@ async def show_release(services: Services, params: OneRelease, project: Project)
 async def create_release(
     services: Services, actor: Actor, params: CreateRelease, project: Project
 ) -> web.Response:
-    """Make the tag, too, where there is none and `ref` says of what."""
+    """Create a release. If its tag does not exist, create that from `ref`, too."""
     await changes.create(services, actor, project, params.release)
     return json_value(await _entity(services, project, params.tag_name), status=201)
 
@@ -169,6 +170,7 @@ async def create_release(
 async def update_release(
     services: Services, actor: Actor, params: UpdateRelease, project: Project
 ) -> web.Response:
+    """Update a release. Attributes that are not sent are kept."""
     await changes.update(services, actor, project, params.tag_name, params.changed)
     return json_value(await _entity(services, project, params.tag_name))
 
@@ -182,14 +184,14 @@ async def update_release(
 async def delete_release(
     services: Services, actor: Actor, params: OneRelease, project: Project
 ) -> web.Response:
-    """Answer what it was; the tag stays."""
+    """Delete a release and return it. Its tag is kept."""
     row = await changes.delete(services, actor, project, params.tag_name)
     (entity,) = await changes.release_entities(services, project, [row])
     return json_value(entity)
 
 
 async def _entity(services: Services, project: Project, tag: str) -> dict[str, object]:
-    """Raise 404."""
+    """Return the release in GitLab's form. Raise 404."""
     row = await queries.show_release(services.database, project.id, tag)
     if row is None:
         raise _not_found()
@@ -236,7 +238,7 @@ class UpdateLink(OneLink):
 
     @property
     def changed(self) -> dict[str, object]:
-        """Fields of a link that get other values."""
+        """The new values of the link's fields."""
         sent = {
             "name": self.name,
             "url": self.url,
@@ -255,7 +257,7 @@ class DirectPath(OneRelease):
 async def list_links(
     request: web.Request, services: Services, params: ListLinks, project: Project
 ) -> web.Response:
-    """Return the newest first."""
+    """List the links of a release, newest first."""
     release = await _release(services, project, params.tag_name)
     page = requested_page(params, queries.LIST_LINKS)
     listed = await queries.list_links(services.database, page, release.id)
@@ -267,6 +269,7 @@ async def list_links(
 
 @routes.get(_LINK, access=project(feature="repository"), takes_job_token=True, answers="200 ReleaseLink")
 async def show_link(services: Services, params: OneLink, project: Project) -> web.Response:
+    """Show a link of a release."""
     release = await _release(services, project, params.tag_name)
     row = await queries.show_link(services.database, release.id, params.link_id)
     return _answer(services, project, release.tag, row)
@@ -279,6 +282,7 @@ async def show_link(services: Services, params: OneLink, project: Project) -> we
     answers="201 ReleaseLink",
 )
 async def create_link(services: Services, params: CreateLink, project: Project) -> web.Response:
+    """Add a link to a release."""
     row = await changes.add_link(services, project, params.tag_name, params.link)
     return _answer(services, project, params.tag_name, row, status=201)
 
@@ -290,6 +294,7 @@ async def create_link(services: Services, params: CreateLink, project: Project) 
     answers="200 ReleaseLink",
 )
 async def update_link(services: Services, params: UpdateLink, project: Project) -> web.Response:
+    """Update a link of a release. Attributes that are not sent are kept."""
     row = await changes.update_link(services, project, params.tag_name, params.link_id, params.changed)
     return _answer(services, project, params.tag_name, row)
 
@@ -301,7 +306,7 @@ async def update_link(services: Services, params: UpdateLink, project: Project) 
     answers="200 ReleaseLink",
 )
 async def delete_link(services: Services, params: OneLink, project: Project) -> web.Response:
-    """Answer what it was."""
+    """Delete a link of a release and return it."""
     row = await changes.remove_link(services, project, params.tag_name, params.link_id)
     return _answer(services, project, params.tag_name, row)
 
@@ -321,7 +326,7 @@ async def follow_direct_path(services: Services, params: DirectPath, project: Pr
 
 
 async def _release(services: Services, project: Project, tag: str) -> Release:
-    """Raise 404."""
+    """Return the release. Raise 404."""
     release = await queries.find_release(services.database, project.id, tag)
     if release is None:
         raise record_not_found()

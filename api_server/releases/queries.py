@@ -1,5 +1,5 @@
 # mypy: disable-error-code="empty-body"
-"""Statements about releases and their links. What they show is completed from the repository."""
+"""Statements about releases and their links. Their results are completed with data from the repository."""
 
 import datetime
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ LATEST = """
 
 
 async def latest_tag(database: Executor, project_id: int) -> str | None:
-    """Return the tag of the release with the latest date, which may be to come."""
+    """Return the tag of the release with the latest date, which may be in the future, or None without releases."""
     tag: str | None = await database.value(LATEST, project_id=project_id)
     return tag
 
@@ -79,7 +79,7 @@ _COLUMNS = "id, tag, name, description, released_at"
     RETURNING {_COLUMNS}
     """)
 async def add_release(transaction: Transaction, **values: Any) -> Release:
-    """Raise Conflict on `releases_tag`."""
+    """Store a release and return it. Raise Conflict on `releases_tag`."""
 
 
 FIND = Query(
@@ -94,7 +94,7 @@ async def find_release(database: Executor, project_id: int, tag: str) -> Release
 
 @statement(f"{FIND} FOR UPDATE")
 async def lock_release(transaction: Transaction, project_id: int, tag: str) -> Release | None:
-    """Return the release, to which nobody else adds anything until the transaction ends."""
+    """Lock and return the release, or None, so that nobody else adds links until the transaction ends."""
 
 
 @statement("""
@@ -113,7 +113,7 @@ async def delete_release(transaction: Transaction, release_id: int) -> None: ...
 
 @attrs.frozen
 class OfTag:
-    """A release that has gone with its tag, and who has removed that (no name: nobody who is known)."""
+    """A release that was deleted with its tag, and the user who deleted the tag (None if unknown)."""
 
     id: int
     tag: str
@@ -158,7 +158,7 @@ SHOW_LINK = entity_statement(
 
 
 async def show_link(database: Executor, release_id: int, link_id: int) -> dict[str, Any]:
-    """Raise NotFound."""
+    """Return the link's row. Raise NotFound."""
     return dict(orjson.loads(await database.entity(SHOW_LINK, release_id=release_id, id=link_id)))
 
 
@@ -197,7 +197,7 @@ ADD_LINKS = Query(
 
 
 async def add_links(transaction: Transaction, release_id: int, links: Sequence[dict[str, Any]]) -> list[int]:
-    """Their ids. Raise Conflict on `release_links_name`, `_url` and `_filepath`."""
+    """Store links and return their ids. Raise Conflict on `release_links_name`, `_url` and `_filepath`."""
     text = orjson.dumps(links).decode()
     return [added.id for added in await transaction.rows(ADD_LINKS, release_id=release_id, links=text)]
 
@@ -207,7 +207,7 @@ async def add_links(transaction: Transaction, release_id: int, links: Sequence[d
     WHERE release_id = %(release_id)s AND id = %(link_id)s
 """)
 async def update_link(transaction: Transaction, release_id: int, link_id: int, **values: Any) -> None:
-    """Raise Conflict as `add_links`."""
+    """Change a link. Raise Conflict on `release_links_name`, `_url` and `_filepath`."""
 
 
 @statement("""

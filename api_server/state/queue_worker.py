@@ -55,7 +55,7 @@ class QueueConnector(BaseAsyncConnector):
         self.gate = Gate()
         self._connections = Connections(self._connect, MOST_CONNECTIONS, STATEMENT_SECONDS)
         for name in ("procrastinate.worker", "procrastinate.worker.worker", "procrastinate.utils"):
-            logging.getLogger(name).addFilter(_tell_shortly)
+            logging.getLogger(name).addFilter(_log_briefly)
 
     def get_sync_connector(self) -> BaseConnector:
         return self
@@ -156,7 +156,7 @@ def _as_procrastinates_errors() -> Iterator[None]:
         raise exceptions.ConnectorException(str(problem)) from problem
 
 
-def _tell_shortly(record: logging.LogRecord) -> bool:
+def _log_briefly(record: logging.LogRecord) -> bool:
     """Log one short warning instead of the traceback that procrastinate logs for everything that fails while
     the database is down."""
     problem = record.exc_info[1] if record.exc_info else None

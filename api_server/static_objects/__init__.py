@@ -1,1 +1,1 @@
-"""Raw files and archives of repositories, served to users, or to the external storage that serves them."""
+"""Raw files and archives of repositories, sent to users, or to the external storage that sends them to users."""

@@ -1,4 +1,4 @@
-"""Who asks for a static object, what they may read, and how often users may ask themselves."""
+"""Callers of static objects: their credentials, what they can read, and their rate limits."""
 
 import hmac
 from collections.abc import Awaitable, Callable
@@ -25,13 +25,13 @@ from common.static_paths import (
     TooLongError,
 )
 
-#: Finds the id of whoever is signed in with the browser that asks; joined by what knows browsers.
+#: A function that returns the id of the user whose browser session sent the request, or None; set by the pages.
 SIGNED_IN_USER = Key[Callable[[web.Request], Awaitable[int | None]]]("signed_in_user")
 
 
 @attrs.frozen
 class Reader:
-    """A user by any credential that opens static objects, or nobody; `seed` makes the user's token."""
+    """The user who asks for a static object, or nobody. The user's static-object token is derived from `seed`."""
 
     id: int | None = None
     admin: bool = False
@@ -39,7 +39,7 @@ class Reader:
 
 
 def path_of(request: web.Request) -> StaticPath:
-    """Return what the request names. Raise 404, and 414 for what is too long."""
+    """Return the parsed path of the request. Raise 404 if it is not valid, and 414 if it is too long."""
     try:
         return static_paths.parse(request.raw_path)
     except TooLongError:
@@ -49,7 +49,7 @@ def path_of(request: web.Request) -> StaticPath:
 
 
 def is_external_storage(request: web.Request, expected: str) -> bool:
-    """Return whether the external storage asks. Raise 403 for a storage token that is not the configured one."""
+    """Return whether the request has the external storage's token. Raise 403 if it has a wrong one."""
     sent = request.headers.get(EXTERNAL_STORAGE_TOKEN_HEADER, "")
     if not sent:
         return False
@@ -59,8 +59,8 @@ def is_external_storage(request: web.Request, expected: str) -> bool:
 
 
 async def find_reader(request: web.Request, path: StaticPath) -> Reader:
-    """By static-object token (parameter before header), else by personal access token, else by a browser's session.
-    Raise 401, 403 for tokens that are not valid (any more)."""
+    """Return the user by a static-object token (parameter before header), otherwise by a token of the API, otherwise by
+    a browser session, or nobody without any of them. Raise 401 or 403 if the credentials are not valid."""
     services = context.services(request)
     auth.refuse_sudo_outside_of_api(request)
     token = path.token or request.headers.get(STATIC_OBJECT_TOKEN_HEADER)
@@ -95,7 +95,7 @@ async def _caller(request: web.Request) -> auth.Actor | None:
 
 
 async def readable_project(services: Services, path: StaticPath, reader: Reader) -> Project:
-    """Raise 404 where the reader may not see the project's files."""
+    """Return the project. Raise 404 if the reader cannot read its repository."""
     project = await visible_project(
         services, path.project, user_id=reader.id, admin=reader.admin, job_project_id=None
     )
@@ -105,7 +105,8 @@ async def readable_project(services: Services, path: StaticPath, reader: Reader)
 
 
 class Limits:
-    """Raw files per project and path (whatever the ref), archives per project and user, or for all strangers."""
+    """Rate limits of raw files for each project and path (with any ref), and of archives for each user and for all
+    anonymous callers together."""
 
     def __init__(self, settings: Settings) -> None:
         self._raw = RateLimiter("raw", lambda: settings.raw_rate_limit)
@@ -115,12 +116,12 @@ class Limits:
         )
 
     def forget(self) -> None:
-        """Nobody has asked yet."""
+        """Reset all counts."""
         for limiter in (self._raw, self._archives, self._anonymous_archives):
             limiter.forget()
 
     def check(self, path: StaticPath, project: Project, reader: Reader) -> None:
-        """Count the request; raise 429 beyond the limit."""
+        """Count the request. Raise 429 above the limit."""
         if path.kind is Kind.RAW:
             wait = self._raw.retry_after((project.id, path.rest.partition("/")[2]))
         else:
@@ -132,7 +133,8 @@ class Limits:
             )
 
     def archive(self, user_id: int | None) -> int:
-        """Count an archive for the user, or for all strangers: the seconds to wait, 0 within the limit."""
+        """Count an archive for the user, or for all anonymous callers. Return the seconds to wait, or 0 within the
+        limit."""
         if user_id is None:
             return self._anonymous_archives.retry_after("everybody")
         return self._archives.retry_after(user_id)

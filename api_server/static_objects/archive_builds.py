@@ -1,8 +1,8 @@
-"""Building archives, each once however many wait for it, as files that all processes of one data directory share.
+"""Building of archives, once for all callers that wait for it, as files shared by all processes of a data directory.
 
-Together the files take no more room than they may. Locks of the file system (flock) say who needs a file: whoever
-builds one holds it exclusively, whoever sends one shares it, and only what nobody holds is removed. Locks end with
-their process, so a crash leaves nothing that looks needed.
+The total size of the files is limited. Locks of the file system (flock) protect files in use: a builder holds an
+exclusive lock, a sender a shared one, and only files without a lock are removed. Locks end with their process, so a
+crash leaves no file that seems to be in use.
 """
 
 import asyncio
@@ -27,31 +27,31 @@ from common.concurrency import ConcurrencyLimiter, TooBusy, ended
 
 log = structlog.get_logger(__name__)
 
-#: A growing file takes at least so many bytes at a time, twice as many each time, up to the second number.
+#: Minimum and maximum number of bytes that a growing file reserves at once; each step doubles the file.
 _FIRST_STEP, _LAST_STEP = 2**20, 64 * 2**20
 
 
 class TooLargeError(Exception):
-    """An archive that is not built to its end, as it would be too large or take too long; the text says so."""
+    """The archive would be too large or take too long; the text says which."""
 
 
 class NoRoomError(TooBusy):
-    """All that could be removed has been, and there is not enough room."""
+    """There is not enough room, even after all unused files have been removed."""
 
 
 @attrs.frozen
 class Bounds:
-    """Bytes of one archive, of all together, and of the disk that stay free (0: it is not looked at)."""
+    """Maximum number of bytes of one archive and of all together, and minimum free space of the disk (0: no check)."""
 
     archive: int
     all: int
     disk_reserve: int = 0
-    #: However small they are: whoever makes room looks at each.
+    #: Maximum number of files, because making room examines each of them.
     files: int = 10_000
 
 
 class ArchiveFiles:
-    """Archives at `<root>/<project>/<name>`; those that are being built have names that begin with a dot."""
+    """Archives at `<root>/<project>/<name>`. The names of unfinished ones begin with a dot."""
 
     def __init__(self, root: Path, bounds: Bounds) -> None:
         self.root = root
@@ -61,18 +61,18 @@ class ArchiveFiles:
         return self.root / str(project_id) / name
 
     def open(self, file: Path) -> BinaryIO | None:
-        """Return the archive, which is there until it is closed; None if there is none."""
+        """Open the archive, which is not removed until it is closed. Return None if it does not exist."""
         with suppress(FileNotFoundError):
             opened = file.open("rb")
             fcntl.flock(opened, fcntl.LOCK_SH)
             if os.fstat(opened.fileno()).st_nlink:
                 os.utime(opened.fileno())
                 return opened
-            opened.close()  # removed a moment before it was ours
+            opened.close()  # it was removed before this process had the lock
         return None
 
     def remove_project(self, project_id: int) -> None:
-        """Also what is being sent or built: what of it is open can be read to its end."""
+        """Remove all archives of a project, even those in use: open files can still be read to their end."""
         folder = self.root / str(project_id)
         if folder.exists():
             with self.locked():
@@ -81,7 +81,7 @@ class ArchiveFiles:
                 folder.rmdir()
 
     def shrink(self) -> None:
-        """Remove what a crash has left unfinished, and what was not asked for the longest, down to the limits."""
+        """Remove unfinished files of crashed processes, and the least recently used archives beyond the limits."""
         if not self.root.exists():
             return
         with self.locked():
@@ -91,7 +91,7 @@ class ArchiveFiles:
             self._make_room(0)
 
     def reserve(self, growing: BinaryIO, size: int, reserved: int) -> int:
-        """Make room for a file that has `reserved` bytes and needs `size`; how many it has then, `size` or more.
+        """Extend a file of `reserved` bytes to at least `size` bytes, and return its new number of bytes.
 
         Raise `TooLargeError` and `NoRoomError`.
         """
@@ -108,14 +108,15 @@ class ArchiveFiles:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Nobody else makes room, begins or finishes a file meanwhile, in whatever process."""
+        """Prevent all others, in any process, from making room and from beginning or finishing a file for the duration
+        of the block."""
         self.root.mkdir(parents=True, exist_ok=True)
         with (self.root / ".lock").open("ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
     def _make_room(self, more: int) -> bool:
-        """Return whether there is room for so many bytes, after as much as necessary has been removed."""
+        """Remove as many unused files as necessary for `more` bytes. Return whether there is enough room then."""
         files = sorted(self._all_files(), key=lambda entry: entry[1].st_mtime)
         count, total = len(files), sum(stat.st_size for _, stat in files)
         for file, stat in files:
@@ -133,14 +134,14 @@ class ArchiveFiles:
         )
 
     def _all_files(self) -> Iterator[tuple[Path, os.stat_result]]:
-        """Every file; who holds none of the locks may finish or remove one during the look."""
+        """Yield every file with its status, except for files that disappear in the meantime."""
         for file in self.root.glob("*/*"):
             with suppress(FileNotFoundError):
                 yield file, file.stat()
 
 
 def _remove(file: Path) -> bool:
-    """False for a file that somebody builds or sends."""
+    """Remove the file. Return False if it is in use, that is, being built or sent."""
     with suppress(FileNotFoundError), file.open("rb") as opened:
         try:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -151,7 +152,7 @@ def _remove(file: Path) -> bool:
 
 
 class GrowingFile:
-    """An archive that is being built. Its calls block, and come one after the other."""
+    """An unfinished archive. Its methods block and must be called one after the other."""
 
     def __init__(self, files: ArchiveFiles, destination: Path) -> None:
         self._files = files
@@ -168,15 +169,15 @@ class GrowingFile:
             fcntl.flock(self._file, fcntl.LOCK_EX)
 
     def write(self, data: bytes) -> None:
-        """Raise `TooLargeError` and `NoRoomError` before the bytes take any room."""
+        """Append the bytes. Raise `TooLargeError` or `NoRoomError` before anything is written."""
         if self._size + len(data) > self._reserved:
             self._reserved = self._files.reserve(self._file, self._size + len(data), self._reserved)
         self._file.write(data)
         self._size += len(data)
 
     def finish(self) -> None:
-        """The archive is at its destination, and stays there until `close`. Raise `NotFoundError` where its project
-        has been removed."""
+        """Move the archive to its destination, where it is not removed until `close`. Raise `NotFoundError` if its
+        project has been deleted."""
         self._file.truncate(self._size)
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -188,20 +189,20 @@ class GrowingFile:
             fcntl.flock(self._file, fcntl.LOCK_SH)
 
     def close(self) -> None:
-        """Remove it if it has not been finished."""
+        """Close the file, and remove it if it is not finished."""
         self._path.unlink(missing_ok=True)
         self._opened.close()
 
 
-#: How often a waiter looks whether her client is still there, in seconds.
+#: Interval in seconds in which a waiting request checks that its client is still connected.
 _LOOKS_EVERY = 0.5
-#: Seconds for which it is remembered that an archive is too large, and of how many.
+#: Seconds for which too large archives are cached, and the maximum number of them.
 _REMEMBERED, _MOST_REMEMBERED = 600, 1000
 
 
 @attrs.frozen(kw_only=True)
 class Asker:
-    """Who wants an archive: the keys under which builds are counted, and whether she has left."""
+    """A client that waits for an archive: the keys of the limits for its build, and whether it has disconnected."""
 
     keys: Sequence[Hashable]
     has_left: Callable[[], bool]
@@ -215,7 +216,7 @@ class _Build:
 
 
 class ArchiveStore:
-    """Finished archives, and those that are being built."""
+    """Finished archives, and builds in progress."""
 
     def __init__(self, files: ArchiveFiles, slots: ConcurrencyLimiter, seconds: float) -> None:
         self.files = files
@@ -227,17 +228,17 @@ class ArchiveStore:
 
     @property
     def waiting(self) -> int:
-        """How many wait for a build."""
+        """The number of requests that wait for a build."""
         return sum(build.waiters for build in self._building.values())
 
     @asynccontextmanager
     async def opened(
         self, repository: Path, archive: Archive, file: Path, asker: Asker
     ) -> AsyncIterator[BinaryIO]:
-        """Yield the archive, which is to be at `file`, for the length of the block.
+        """Yield the archive at `file` for the duration of the block, and build it first if it does not exist.
 
-        Raise `NotFoundError`, `GitError`, `TooLargeError`, `TooBusy`, `Unavailable` where the disk fails, and
-        ConnectionResetError once the asker has left.
+        Raise `NotFoundError`, `GitError`, `TooLargeError`, `TooBusy`, `Unavailable` if the disk fails, and
+        ConnectionResetError if the client has disconnected.
         """
         opened = await self._open(file)
         while opened is None:
@@ -252,7 +253,10 @@ class ArchiveStore:
             raise Unavailable("the store of archives") from problem
 
     async def _built(self, repository: Path, archive: Archive, file: Path, asker: Asker) -> BinaryIO | None:
-        """None where it has to be tried again: the slots of others are no reason to refuse this one."""
+        """Wait until the archive is built, and open it. Return None if the caller must try again.
+
+        That is the case if a build that another client began was refused: this client's limits may allow one.
+        """
         build = self._building.get(file)
         others = build is not None
         if build is None:
@@ -279,12 +283,12 @@ class ArchiveStore:
         return build
 
     def _forget(self, build: _Build, file: Path) -> None:
-        """Nobody waits for it from now on who has not done so before."""
+        """Make later requests begin another build."""
         if self._building.get(file) is build:
             del self._building[file]
 
     def _end(self, build: _Build, file: Path) -> None:
-        """Nobody waits any more: stops git, if it still runs, and lets go of the file."""
+        """End a build for which nobody waits: stop git if it still runs, and release the file."""
         self._forget(build, file)
         build.task.cancel()
         ending = asyncio.create_task(_close(build))
@@ -298,7 +302,7 @@ class ArchiveStore:
         await asyncio.gather(*self._ending)
 
     async def forget(self) -> None:
-        """End all builds; what was too large is tried again."""
+        """End all builds, and clear the cache of too large archives."""
         await self.close()
         self._too_large.clear()
 
@@ -315,7 +319,7 @@ class ArchiveStore:
                     await _in_thread(growing.write, chunk)
                 await _in_thread(growing.finish)
         except BaseException as problem:
-            with suppress(OSError):  # what cannot be written cannot be written at the end either
+            with suppress(OSError):  # closing a file writes to it, which may fail again
                 await _in_thread(growing.close)
             match problem:
                 case OSError():
@@ -329,7 +333,7 @@ class ArchiveStore:
             raise
 
     def _remember(self, file: Path, reason: str) -> None:
-        """So that asking again and again costs nothing."""
+        """Cache that the archive is too large, so that repeated requests do not build it again."""
         self._too_large[file] = asyncio.get_running_loop().time() + _REMEMBERED, reason
         while len(self._too_large) > _MOST_REMEMBERED:
             del self._too_large[next(iter(self._too_large))]
@@ -361,7 +365,7 @@ def setup(services: Services) -> None:
         await asyncio.to_thread(files.shrink)
 
     async def building(_: Services) -> AsyncIterator[None]:
-        await shrink()  # what another process has left
+        await shrink()  # removes the unfinished files of killed processes
         yield
         await services[ARCHIVES].close()
 
@@ -370,7 +374,7 @@ def setup(services: Services) -> None:
 
 
 async def _unless_left(build: "asyncio.Task[None]", asker: Asker) -> None:
-    """Raise what the build raises, and ConnectionResetError."""
+    """Wait for the build and raise its error. Raise ConnectionResetError if the client disconnects."""
     while not build.done():
         if asker.has_left():
             raise ConnectionResetError
@@ -386,5 +390,6 @@ async def _close(build: _Build) -> None:
 
 
 async def _in_thread(work: Callable[..., None], *arguments: bytes) -> None:
-    """Also who is cancelled waits for its end: a file is not closed while it is written to."""
+    """Run `work` in a thread, and wait for its end even after a cancellation: a file must not be closed while it is
+    written."""
     await ended(asyncio.ensure_future(asyncio.to_thread(work, *arguments)))

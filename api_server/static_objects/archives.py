@@ -1,4 +1,4 @@
-"""Archives of a commit: named as GitLab names them, built once, stored, and sent from there."""
+"""Archives of commits under GitLab's names: built once, stored, and sent from the store."""
 
 import asyncio
 import functools
@@ -32,18 +32,18 @@ from api_server.web.answers import (
     send_part,
 )
 from api_server.web.errors import REASONS, ApiError, not_found
-from api_server.web.routes import caller_or_stranger
+from api_server.web.routes import caller_or_anonymous
 from common import static_paths
 from common.static_paths import ARCHIVE_FORMATS, StaticPath
 
 _CHUNK = 256 * 1024
-#: Changes when the way of packing does: a stored archive and its entity tag say which way it was made.
+#: The version of the packing. It is part of an archive's stored name and entity tag; change it with the packing.
 _PACKING = "1"
 
 
 @attrs.frozen
 class RequestedArchive:
-    """An archive as the URL asks for it: what to pack, the name it is saved under, and the ref that was named."""
+    """An archive that a URL names: its contents, the file name for the client, and the resolved ref."""
 
     archive: Archive
     file_name: str
@@ -53,10 +53,10 @@ class RequestedArchive:
 async def serve(
     request: web.Request, path: StaticPath, project: Project, user_id: int | None, *, from_storage: bool
 ) -> web.StreamResponse:
-    """200, 206, or 304 before anything is packed. Raise 404 for an unknown ref, path or format, 413 for what is too
-    large, and `TooBusy`; no cache may keep such an answer."""
+    """Answer with the archive (200 or 206), with 304 before anything is packed, or with an uncacheable 413 if it is too
+    large. Raise 404 for an unknown ref, path or format, and `TooBusy`."""
     try:
-        askers = counted_for(caller_or_stranger(request), user_id, from_storage=from_storage)
+        askers = counted_for(caller_or_anonymous(request), user_id, from_storage=from_storage)
         return await _sent(request, project, _asked_for(context.services(request), path, project), askers)
     except NotFoundError:
         raise web.HTTPNotFound(text="404 Not Found\n") from None
@@ -68,13 +68,13 @@ async def serve(
 async def serve_to_client(
     request: web.Request, project: Project, user_id: int, *, ref: str, ending: str, folder: str
 ) -> web.StreamResponse:
-    """As `serve`, for a client of the API, in the API's words; `ending` is like `.tar.gz`."""
+    """Answer a client of the API as `serve` does, with the API's error messages. `ending` is like `.tar.gz`."""
     try:
         resolved = _resolved(context.services(request), project, ref)
         archive = _named(
             project, resolved, _format(ending), folder, appends_sha=resolved.name != resolved.commit
         )
-        return await _sent(request, project, archive, counted_for(caller_or_stranger(request), user_id))
+        return await _sent(request, project, archive, counted_for(caller_or_anonymous(request), user_id))
     except NotFoundError:
         raise not_found("File") from None
     except TooLargeError as problem:
@@ -84,7 +84,7 @@ async def serve_to_client(
 async def _sent(
     request: web.Request, project: Project, requested: RequestedArchive, askers: Sequence[Hashable]
 ) -> web.StreamResponse:
-    """Raise `NotFoundError`, `TooLargeError` and `TooBusy`."""
+    """Send the archive (200, 206) or answer with 304. Raise `NotFoundError`, `TooLargeError` and `TooBusy`."""
     services = context.services(request)
     archive = requested.archive
     digest = hashlib.sha256(repr(("archive", _PACKING, archive)).encode()).hexdigest()
@@ -107,7 +107,7 @@ async def _sent(
 
 
 def _asked_for(services: Services, path: StaticPath, project: Project) -> RequestedArchive:
-    """Raise `NotFoundError`."""
+    """Return the archive that the path names. Raise `NotFoundError`."""
     asked, ref = _first_there(services, path, project)
     query = dict(path.query)
     inner = query.get("path", "")
@@ -119,7 +119,7 @@ def _asked_for(services: Services, path: StaticPath, project: Project) -> Reques
 def _first_there(
     services: Services, path: StaticPath, project: Project
 ) -> tuple[static_paths.Archive, Resolved]:
-    """Raise `NotFoundError`."""
+    """Return the first reading of the path whose ref exists, with that ref. Raise `NotFoundError`."""
     for archive in path.archives:
         with suppress(NotFoundError):
             return archive, _resolved(services, project, archive.ref)
@@ -127,7 +127,7 @@ def _first_there(
 
 
 def _resolved(services: Services, project: Project, ref: str) -> Resolved:
-    """Raise `NotFoundError`, also where there is no repository yet."""
+    """Return the resolved ref. Raise `NotFoundError`, also if there is no repository yet."""
     exists = services[REPOSITORIES].exists(project.id)
     resolved = references.resolve(services[REPOSITORIES].open(project.id), ref) if exists else None
     if resolved is None:
@@ -136,7 +136,7 @@ def _resolved(services: Services, project: Project, ref: str) -> Resolved:
 
 
 def _format(ending: str) -> str:
-    """Raise `NotFoundError`."""
+    """Return the format of archives with that ending. Raise `NotFoundError`."""
     if ending not in ARCHIVE_FORMATS:
         raise NotFoundError(ending)
     return ARCHIVE_FORMATS[ending]
@@ -145,7 +145,7 @@ def _format(ending: str) -> str:
 def _named(
     project: Project, ref: Resolved, format_: str, inner: str, *, appends_sha: bool
 ) -> RequestedArchive:
-    """Return the archive of a ref, or of the folder `inner` of it, under GitLab's name."""
+    """Return the archive of a ref, or of its folder `inner`, under GitLab's name."""
     prefix = _plain_name(project, ref)
     if appends_sha:
         prefix += f"-{ref.commit}"
@@ -160,7 +160,7 @@ def _plain_name(project: Project, ref: Resolved) -> str:
 
 
 def _appends_sha(wish: str | None, ref: Resolved, named_plainly: bool) -> bool:
-    """As asked; otherwise where the ref is not the SHA itself and the URL does not name the file without it."""
+    """Return the requested value; without one, True unless the ref is the SHA or the URL names the file without it."""
     if wish is not None:
         return wish == "true"
     return ref.name != ref.commit and not named_plainly

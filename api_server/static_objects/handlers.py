@@ -22,8 +22,8 @@ from common.static_paths import TOKEN_PARAMETER, Kind, StaticPath
 
 
 def setup(app: web.Application) -> None:
-    """Last of all: these patterns match much."""
-    rest = "{rest:(?s:.+)}"  # a file's name may have line feeds in it
+    """Add the routes. Call this after all others, because these patterns match many paths."""
+    rest = "{rest:(?s:.+)}"  # a file's name may contain line feeds
     for pattern in (
         f"/{{project:.+}}/-/raw/{rest}",
         f"/{{project:.+}}/-/archive/{rest}",
@@ -33,7 +33,7 @@ def setup(app: web.Application) -> None:
 
 
 async def static_object(request: web.Request) -> web.StreamResponse:
-    """Serve the external storage, and users where none is configured; else sends users to it."""
+    """Send a static object to the external storage. Redirect users there, or send it to them if none is configured."""
     services = context.services(request)
     path = access.path_of(request)
     instance = await current(services)
@@ -54,7 +54,7 @@ async def static_object(request: web.Request) -> web.StreamResponse:
 def _to_external_storage(
     request: web.Request, instance: InstanceSettings, path: StaticPath, project: Project, reader: Reader
 ) -> web.HTTPFound:
-    """302 with the user's own token where strangers may not read the object."""
+    """Return a redirect to the external storage, with the user's token unless everybody can read the object."""
     query = list(path.query)
     if not project.shows_repository_to_everybody:
         token = context.services(request).vault.derived_token(STATIC_OBJECT_TOKEN, reader.seed)
@@ -88,7 +88,7 @@ class GetArchive:
 async def show_archive(
     request: web.Request, services: Services, actor: Actor, params: GetArchive, project: Project
 ) -> web.StreamResponse:
-    """Of the branch, tag or commit `sha` (by default the default branch), or of the folder `path` of it."""
+    """Show the archive of the branch, tag or commit `sha` (by default the default branch), or of its folder `path`."""
     user_id = actor.user_id
     if wait := services[LIMITS].archive(user_id):
         raise too_many_requests(wait)

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="empty-body"
-"""Statements of static objects."""
+"""Statements about the users who ask for static objects."""
 
 import attrs
 
@@ -9,7 +9,7 @@ from api_server.state.declarations import statement
 
 @attrs.frozen
 class User:
-    """Who may be given static objects; the seed makes her token."""
+    """A user who can read static objects. The user's static-object token is derived from the seed."""
 
     id: int
     admin: bool
@@ -20,7 +20,7 @@ class User:
 _USERS = "SELECT users.id, users.admin, users.state, users.static_object_seed FROM users"
 
 
-#: A bot is there for its access token, and opens nothing without one.
+#: A bot exists for its access token: without a valid one, its static-object token does not count either.
 @statement(
     f"""
     {_USERS} WHERE users.static_object_digest = %(digest)s AND (NOT users.bot OR EXISTS (
@@ -30,7 +30,7 @@ _USERS = "SELECT users.id, users.admin, users.state, users.static_object_seed FR
     prepared=True,
 )
 async def user_of_token(database: Executor, digest: bytes) -> User | None:
-    """Whose static-object token has this digest, as long as it is good for something."""
+    """Return the user whose static-object token has this digest, or None. Bots need a valid access token, too."""
 
 
 @statement(f"{_USERS} WHERE users.id = %(user_id)s", prepared=True)

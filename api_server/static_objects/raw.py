@@ -1,4 +1,4 @@
-"""One file of a commit, as users and edges get it: labelled so that no browser runs it, and kept for a stated time."""
+"""Raw files of commits for users and edges, with headers that keep browsers from executing them and limit caching."""
 
 import hashlib
 import re
@@ -20,23 +20,23 @@ from api_server.services import Services
 from api_server.static_objects.access import Reader
 from api_server.web import context
 from api_server.web.answers import attachment
-from api_server.web.routes import caller_or_stranger
+from api_server.web.routes import caller_or_anonymous
 from common.static_paths import StaticPath
 
-#: Seconds for what is named by a branch or tag, which can move (the edge learns of moves by purges), or by a part of a
-#: SHA, which can become the name of a branch or of two commits.
+#: Lifetime in seconds of an object that is named by a branch or tag, which can move (purges notify the edge of moves),
+#: or by a part of a SHA, which may become the name of a branch or ambiguous.
 MOVING_SECONDS = 60
-#: Seconds for what is named by its full commit SHA.
+#: Lifetime in seconds of an object that is named by its full commit SHA.
 FIXED_SECONDS = 3600
-#: How long an edge may keep the latter; purges take it away when its project is closed.
+#: Lifetime in seconds of such an object at an edge; purges remove it when its project becomes private.
 FIXED_AT_EDGE_SECONDS = 86_400
 
 
 def freshness(project: Project, ref: Resolved) -> dict[str, str]:
-    """`Cache-Control` for all, `CDN-Cache-Control` (RFC 9213) for the edge, `Surrogate-Key` for purges, of what is at
-    `ref`.
+    """Return the headers for caching an object at `ref`: `Cache-Control` for all caches, `CDN-Cache-Control` (RFC 9213)
+    for the edge, and `Surrogate-Key` for purges.
 
-    What strangers may not read is the user's alone: an edge may store it, but asks again for each request.
+    Objects that anonymous callers cannot read are private. An edge may store them, but revalidates for each request.
     """
     headers = {"Surrogate-Key": f"{edges.project_key(project.id)} {ref_key(project.id, ref.name)}"}
     if not project.shows_repository_to_everybody:
@@ -53,39 +53,37 @@ def freshness(project: Project, ref: Resolved) -> dict[str, str]:
     }
 
 
-#: How much of a file is looked at.
+#: Number of bytes of a file from which its media type is derived.
 SNIFFED_BYTES: Final = 512
 
 _TEXT: Final = "text/plain; charset=utf-8"
 _SVG: Final = "image/svg+xml"
-#: How an SVG begins: what XML has before the root element may come first.
+#: The beginning of an SVG; an XML declaration, comments and a document type may precede the root element.
 _BETWEEN: Final = rb"(?:[\t\n\f\r ]++|<!--.*?-->)*+"
 _BEGINS_SVG = re.compile(
     rb"(?si)(?:\xef\xbb\xbf)?+%b(?:<\?xml[^>]*+>%b)?+(?:<!doctype svg[^>]*+>%b)?+<svg" % ((_BETWEEN,) * 3)
 )
-#: Tags that HTML begins with.
+#: Tags with which HTML can begin.
 _HTML: Final = rb"!DOCTYPE HTML|HTML|HEAD|SCRIPT|IFRAME|H1|DIV|FONT|TABLE|A|STYLE|TITLE|BODY|BR?|P|!--"
 
 
 def _is_mp4(head: bytes) -> bool:
-    """Return whether the first box, which has to be whole, names an `mp4` brand; its minor version is none."""
+    """Return whether the first box is complete and names an `mp4` brand. Its minor version (byte 12) is not a brand."""
     size = int.from_bytes(head[:4])
     if len(head) < 12 or head[4:8] != b"ftyp" or size > len(head) or size % 4:
         return False
     return any(head[at : at + 3] == b"mp4" for at in range(8, size, 4) if at != 12)
 
 
-#: How files of other types begin, in the order of Go's. HTML and XML are text here.
+#: The beginnings of files of other types, in the order of Go's `net/http`. HTML and XML are served as text.
 _SIGNATURES: Final = tuple(
     (beginning if callable(beginning) else re.compile(beginning, re.DOTALL).match, media_type)
     for beginning, media_type in (
         (rb"[\t\n\f\r ]*+<(?:(?i:%b)[ >]|\?xml)" % _HTML, _TEXT),
         (rb"%PDF-", "application/pdf"),
         (rb"%!PS-Adobe-", "application/postscript"),
-        (
-            rb"\xfe\xff..|\xff\xfe..|\xef\xbb\xbf.",
-            _TEXT,
-        ),  # byte order marks, which browsers heed by themselves
+        # Byte order marks, which browsers interpret themselves.
+        (rb"\xfe\xff..|\xff\xfe..|\xef\xbb\xbf.", _TEXT),
         (rb"\x00\x00[\x01\x02]\x00", "image/x-icon"),
         (rb"BM", "image/bmp"),
         (rb"GIF8[79]a", "image/gif"),
@@ -118,14 +116,15 @@ _SHOWN = re.compile(r"(?:image|text|video)/|application/pdf")
 
 @attrs.frozen
 class Label:
-    """A media type, and whether a browser may show such a file in place."""
+    """A media type, and whether a browser may display such a file instead of saving it."""
 
     media_type: str
     inline: bool
 
 
 def label(head: bytes) -> Label:
-    """From the first `SNIFFED_BYTES`. Text of any kind, HTML and scripts too, is plain text; SVG is only saved."""
+    """Return the label of a file by its first `SNIFFED_BYTES`. HTML and scripts are plain text, too; SVG is not
+    displayed."""
     media_type = _type(head[:SNIFFED_BYTES])
     return Label(media_type, inline=media_type != _SVG and _SHOWN.match(media_type) is not None)
 
@@ -139,7 +138,8 @@ def _type(head: bytes) -> str:
     return "application/octet-stream" if _CONTROL.search(head) else _TEXT
 
 
-#: Users made these bytes: nothing in them may run, and their address (with a token, perhaps) stays here.
+#: The bytes come from users: nothing in them may be executed, and their address, which may contain a token, must not
+#: be sent to other sites.
 SAFETY = {
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": "default-src 'none'; sandbox",
@@ -151,13 +151,13 @@ SAFETY = {
 async def serve(
     request: web.Request, path: StaticPath, project: Project, reader: Reader, *, from_storage: bool
 ) -> web.StreamResponse:
-    """200, 206, or 304 before anything is read. Raise 404 for an unknown ref or path."""
+    """Answer with the file (200 or 206), or with 304 before it is read. Raise 404 for an unknown ref or path."""
     services = context.services(request)
     repository, ref, entry = _find(services, path, project)
     digest = hashlib.sha256(f"raw {entry.id}".encode()).hexdigest()
     headers = SAFETY | freshness(project, ref) | {hdrs.ETAG: f'"{digest[:32]}"'}
     inline = dict(path.query).get("inline") != "false"
-    slot = streaming(services, caller_or_stranger(request), user_id=reader.id, from_storage=from_storage)
+    slot = streaming(services, caller_or_anonymous(request), user_id=reader.id, from_storage=from_storage)
     return await file_answers.send_raw(
         request, repository, entry, headers, slot, lambda head: _labelled(label(head), entry, inline)
     )
@@ -175,7 +175,7 @@ def _find(services: Services, path: StaticPath, project: Project) -> tuple[Repos
 
 
 def _labelled(label_: Label, entry: Entry, wants_inline: bool) -> dict[str, str]:
-    """What the bytes are, and whether they are shown or saved: never shown where they should be saved."""
+    """Return the headers with the media type and the disposition. A file that should be saved is never displayed."""
     name = entry.path.rpartition("/")[2]
     if label_.inline and wants_inline and not name.lower().endswith(".xhtml"):
         disposition = "inline"

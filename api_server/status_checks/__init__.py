@@ -1,1 +1,1 @@
-"""External status checks (endpoints 12-18): services that gate merge requests, and what is delivered to them."""
+"""External status checks (endpoints 12 to 18): services that merge requests wait for, and deliveries to them."""

@@ -1,4 +1,4 @@
-"""One attempt to deliver: the signed request, what came of it, and when it is made again."""
+"""One attempt of a delivery: the signed request, its outcome, and the time of the next attempt."""
 
 import asyncio
 import base64
@@ -21,20 +21,20 @@ _SECOND = datetime.timedelta(seconds=1)
 _MINUTE = 60 * _SECOND
 _HOUR = 60 * _MINUTE
 
-#: The waits after the first, second, ... failed try; after the last one a delivery has failed.
+#: The waits after the first, second, ... failed try. A delivery that fails after the last wait has failed.
 WAITS = (5 * _SECOND, 30 * _SECOND, 2 * _MINUTE, 10 * _MINUTE, _HOUR, 6 * _HOUR, 24 * _HOUR)
-#: A wait grows by up to this share of itself, so that what failed together does not come back together.
+#: Maximum random extension of a wait, as a share of it, so that deliveries that failed together are spread.
 JITTER = 0.1
-#: A receiver that asks for more time gets this much.
+#: Maximum wait that a receiver can ask for.
 LONGEST_RETRY_AFTER = 24 * _HOUR
 
 
 def wait_after(
     tries: int, random: float, retry_after: datetime.timedelta | None = None
 ) -> datetime.timedelta | None:
-    """How long to wait after the `tries`-th try (from 1) has failed; None when it was the last.
+    """Return the wait after the failure of try number `tries` (from 1), or None if that was the last try.
 
-    `random` is from [0, 1). `retry_after`, the receiver's wish, can only make the wait longer.
+    `random` is from [0, 1). `retry_after`, which the receiver asks for, can only make the wait longer.
     """
     if tries > len(WAITS):
         return None
@@ -43,7 +43,7 @@ def wait_after(
 
 
 def retry_after(header: str | None, now: datetime.datetime) -> datetime.timedelta | None:
-    """The wait that a `Retry-After` header asks for (RFC 9110 10.2.3): seconds or a date; None for anything else."""
+    """Return the wait in a `Retry-After` header (RFC 9110 10.2.3), given as seconds or a date, otherwise None."""
     text = (header or "").strip()
     if text.isascii() and text.isdecimal():
         return min(int(text[:10]) * _SECOND, LONGEST_RETRY_AFTER)
@@ -51,15 +51,15 @@ def retry_after(header: str | None, now: datetime.datetime) -> datetime.timedelt
     return None if moment is None else max(0.0, moment - now.timestamp()) * _SECOND
 
 
-#: A secret in this form (Standard Webhooks) spells the key of the Standard Webhooks signature in Base64.
+#: After this prefix (Standard Webhooks), a secret is the Base64 form of the key of the `webhook-signature`.
 SPELLED_KEY = "whsec_"
 
 
 def signature_headers(body: bytes, *, webhook_id: str, timestamp: int, secret: str | None) -> dict[str, str]:
-    """Return the headers that name and, with a secret, sign a delivery; `timestamp` in seconds since 1970.
+    """Return the headers that identify a delivery and, with a secret, sign it. `timestamp` is in seconds since 1970.
 
     `X-Service-Signature` is the HMAC-SHA256 of the body in hex, keyed with the secret's bytes. The `webhook-`
-    headers are those of Standard Webhooks 1.0.0, whose signature covers id and timestamp as well.
+    headers are those of Standard Webhooks 1.0.0, whose signature also covers the id and the timestamp.
     """
     headers = {"webhook-id": webhook_id, "webhook-timestamp": str(timestamp)}
     if secret is None:
@@ -77,19 +77,19 @@ def _key(secret: str) -> bytes:
         try:
             return base64.b64decode(secret.removeprefix(SPELLED_KEY), validate=True)
         except binascii.Error:
-            pass  # a secret like any other, after all
+            pass  # not Base64: the whole text is the secret
     return secret.encode()
 
 
-#: Bytes of an answer that are kept.
+#: Maximum number of bytes of an answer that are stored.
 KEPT_BYTES = 10 * 1024
-#: Seconds that one attempt takes at most.
+#: Time limits of one attempt, in seconds.
 TIMEOUT = aiohttp.ClientTimeout(total=30, connect=10)
 
 
 @attrs.frozen(kw_only=True)
 class Message:
-    """What is to be sent where; `attempt` counts from 1, `webhook_id` is the same for all attempts."""
+    """A message to send. `attempt` counts from 1; `webhook_id` is the same for all attempts."""
 
     url: str
     body: str
@@ -100,7 +100,7 @@ class Message:
 
 @attrs.frozen(kw_only=True)
 class Outcome:
-    """How an attempt ended: with an answer (`status`), or with none (`error` says why). `duration` in seconds."""
+    """The outcome of an attempt: an answer with its `status`, or an `error`. `duration` is in seconds."""
 
     request_headers: Mapping[str, str]
     began_at: datetime.datetime
@@ -117,17 +117,17 @@ class Outcome:
 
     @property
     def problem(self) -> str | None:
-        """Why it has not succeeded, in one sentence without secrets."""
+        """The reason why the attempt failed, in one sentence without secrets, or None if it succeeded."""
         return None if self.succeeded else self.error or f"The receiver answered {self.status}"
 
     @property
     def gone(self) -> bool:
-        """The receiver wants no more deliveries."""
+        """Whether the receiver wants no more deliveries."""
         return self.status == 410
 
 
 async def send(session: aiohttp.ClientSession, message: Message, now: datetime.datetime) -> Outcome:
-    """Posts the message once. Redirects are not followed; nothing is raised for what the receiver does."""
+    """Post the message once, without following redirects. Failures of the receiver are in the outcome, not raised."""
     body = message.body.encode()
     headers = {
         "Content-Type": "application/json",
@@ -162,7 +162,7 @@ async def send(session: aiohttp.ClientSession, message: Message, now: datetime.d
 
 
 async def _beginning(response: aiohttp.ClientResponse) -> str:
-    """Return the answer's first bytes as text. The status has come already: a body that breaks off changes nothing."""
+    """Return the answer's first bytes as text. An interrupted body is no error, because the status has arrived."""
     kept = bytearray()
     try:
         while len(kept) < KEPT_BYTES and (piece := await response.content.read(KEPT_BYTES - len(kept))):
@@ -177,7 +177,7 @@ def _storable(value: str) -> str:
 
 
 def explanation(problem: Exception) -> str:
-    """Return why no answer came, in one sentence without anything of the URL, which may hold secrets."""
+    """Return the reason for a missing answer in one sentence, without the URL, which may contain secrets."""
     match problem:
         case BlockedError():
             return str(problem)

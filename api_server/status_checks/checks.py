@@ -1,4 +1,5 @@
-"""Status check services made, changed, resumed, removed, and their answers recorded, in the caller's transaction."""
+"""Creating, changing, resuming and deleting status check services, and recording their answers; each in the caller's
+transaction."""
 
 import datetime
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,8 +36,9 @@ _TAKEN = {
 
 @attrs.frozen(kw_only=True)
 class Configuration:
-    """What a check is to be. `branch_ids` are those of protected branches; empty means every branch, None leaves the
-    branches as they are. `blocked` is why the URL may not be called, in GitLab's words."""
+    """The requested attributes of a check. `branch_ids` are ids of protected branches; if empty, the check applies to
+    every branch, and None keeps the branches. `blocked` is the reason why the URL must not be called, if any, in
+    GitLab's words."""
 
     name: str
     external_url: str
@@ -46,7 +48,7 @@ class Configuration:
 
 
 async def why_blocked(services: Services, url: str) -> str | None:
-    """Return why deliveries to `url` would be refused, or None. Not for inside a transaction."""
+    """Return the reason why deliveries to `url` would be refused, or None. Call it outside of transactions."""
     policy = await services[OUTGOING_POLICY]()
     return await checks.why_blocked(url, policy, services[RESOLVER], schemes=HTTP_SCHEMES)
 
@@ -54,9 +56,9 @@ async def why_blocked(services: Services, url: str) -> str | None:
 async def create(
     services: Services, actor: Actor, transaction: Transaction, project: Project, configuration: Configuration
 ) -> int:
-    """Return the new check's id; the state of all open merge requests that it applies to is sent to it.
+    """Create a check and return its id. Queue the state of all open merge requests that it applies to for delivery.
 
-    Raise 422 with every problem, 404 for protected branches that do not exist.
+    Raise 422 with every problem, and 404 for protected branches that do not exist.
     """
     await _check(transaction, project, None, configuration)
     branches = await _branches(transaction, project, configuration.branch_ids or ())
@@ -87,9 +89,9 @@ async def update(
     *,
     resumes: bool,
 ) -> None:
-    """Change what differs. A paused check sends again where the caller `resumes` it, or it has a new URL.
+    """Change a check. A paused check sends again if the caller `resumes` it or if its URL changes.
 
-    Raise as `create`.
+    Raise 422 with every problem, and 404 for protected branches that do not exist.
     """
     await _check(transaction, project, before.id, configuration)
     columns = _columns(services, configuration)
@@ -126,7 +128,7 @@ async def _record_changes(
     *,
     secret_changed: bool,
 ) -> None:
-    """Record one event for each property; of URLs only what is no secret, of secrets only that they changed."""
+    """Record an event for each changed attribute: URLs without their secret parts, and a secret without its value."""
     if after.name != before.name:
         change = {"change": "name", "from": before.name, "to": after.name}
         await audit_trail.record(transaction, "external_status_check_name_updated", author, target, **change)
@@ -139,7 +141,7 @@ async def _record_changes(
 
 
 def _scope_messages(name: str, old: set[str], new: set[str]) -> Iterator[str]:
-    """Yield a message for each branch that the check is now limited to, or no longer."""
+    """Yield a message for each branch that was added to the check's scope or removed from it."""
     if old and not new:
         yield f"Added all branches to {name} status check"
         return
@@ -151,15 +153,18 @@ def _scope_messages(name: str, old: set[str], new: set[str]) -> Iterator[str]:
 
 
 async def delete(actor: Actor, transaction: Transaction, project: Project, before: Service) -> None:
-    """Remove the check with its answers and deliveries."""
+    """Delete the check with its answers and deliveries."""
     await queries.delete(transaction, before.id)
     target = project.entity.target(before.id, before.name)
     await audit_trail.record(transaction, "delete_status_check", actor.author, target)
 
 
 async def follow_end_of_protection(transaction: Transaction, end: EndOfProtection) -> None:
-    """A check without a protected branch that it is limited to applies to all of them, so that nothing is merged past
-    it; what it has not heard of is sent to it."""
+    """Remove a branch that is no longer protected from the scope of checks.
+
+    A check that loses its last branch applies to all branches, so that nothing is merged without it. The state of all
+    open merge requests is then queued for it, unless it is paused.
+    """
     for check in await queries.leave_branch(transaction, end.rule_id):
         change = (
             "Added all branches to" if check.applies_to_all else f"Removed protected branch {end.name} from"
@@ -172,7 +177,7 @@ async def follow_end_of_protection(transaction: Transaction, end: EndOfProtectio
 
 
 async def resume(transaction: Transaction, check_id: int, user_id: int | None) -> None:
-    """Send again from now on, beginning with the state of all open merge requests that the check applies to."""
+    """Resume a check, and queue the state of all open merge requests that it applies to for delivery."""
     await queries.unpause(transaction, check_id)
     await delivery_queries.queue_all_open(transaction, check_id, user_id)
 
@@ -233,7 +238,7 @@ async def _branches(
 
 @attrs.frozen(kw_only=True)
 class Response:
-    """An answer as it was sent; `sha` is the head that it is about."""
+    """A service's answer about the head `sha`."""
 
     sha: str
     status: str
@@ -248,7 +253,7 @@ async def record_response(
     merge_request: MergeRequest,
     response: Response,
 ) -> int:
-    """Return the new answer's id. Raise 409 where the head has moved on."""
+    """Record an answer and return its id. Raise 409 if it is not about the present head."""
     check_head(merge_request, response.sha)
     answer = await queries.respond(
         transaction,
@@ -266,7 +271,8 @@ async def record_response(
 async def retry_check(
     actor: Actor, transaction: Transaction, check: Service, merge_request: MergeRequest
 ) -> None:
-    """Send the merge request's state again; the result stays until it is answered. Raise 422 unless it is failed."""
+    """Queue the merge request's state again; the result stays until the next answer. Raise 422 unless it is
+    `failed`."""
     newest = await queries.lock_newest_response(
         transaction, check.id, merge_request.id, merge_request.head_sha
     )
@@ -277,7 +283,7 @@ async def retry_check(
 
 
 async def time_out_responses(transaction: Transaction, seconds: int) -> None:
-    """Fails the results that have said `pending` for longer than that."""
+    """Set results that have been `pending` for more than `seconds` to `failed`."""
     before = transaction.now - datetime.timedelta(seconds=seconds)
     for failed in await queries.time_out(transaction, before, f"Not answered within {seconds} seconds"):
         await _record_answer(transaction, SYSTEM, failed)

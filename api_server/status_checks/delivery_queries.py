@@ -1,5 +1,5 @@
 # mypy: disable-error-code="empty-body"
-"""Statements about deliveries: queueing, showing, sending again; and those of the dispatcher."""
+"""Statements about deliveries: queueing, listing and redelivery, and the statements of the dispatcher."""
 
 import datetime
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ QUEUE_ALL_OPEN = _queue(f"checks.id = %(check_id)s AND m.state = 'opened' AND {_
 
 
 async def queue_event(transaction: Transaction, event: MergeRequestEvent) -> None:
-    """To every check that applies, unless it is paused."""
+    """Queue a merge request's event for every check that applies to it and is not paused."""
     await transaction.run(
         QUEUE_EVENT,
         merge_request_id=event.merge_request_id,
@@ -49,14 +49,14 @@ async def queue_event(transaction: Transaction, event: MergeRequestEvent) -> Non
 
 
 async def queue_state(transaction: Transaction, check_id: int, merge_request_id: int, user_id: int) -> None:
-    """The present state of a merge request to one check, paused or not: somebody asked for it."""
+    """Queue the present state of a merge request for one check, even if it is paused, because a user asks for it."""
     await transaction.run(
         QUEUE_STATE, check_id=check_id, merge_request_id=merge_request_id, user_id=user_id, **_NO_EVENT
     )
 
 
 async def queue_all_open(transaction: Transaction, check_id: int, user_id: int | None) -> None:
-    """The present state of all open merge requests that a check applies to."""
+    """Queue the present state of all open merge requests that the check applies to."""
     await transaction.run(QUEUE_ALL_OPEN, check_id=check_id, user_id=user_id, **_NO_EVENT)
 
 
@@ -98,7 +98,7 @@ async def list_deliveries(database: Executor, page: Page, **filters: Any) -> Lis
     )
 )
 async def show(database: Executor, check_id: int, delivery_id: int) -> str:
-    """With the payload and every attempt. Raise NotFound."""
+    """Return the delivery's entity with the payload and every attempt. Raise NotFound."""
 
 
 REDELIVER = """
@@ -108,7 +108,7 @@ REDELIVER = """
 
 
 async def redeliver(transaction: Transaction, check_id: int, delivery_id: int) -> None:
-    """Queue it once more, as the same message. Raise NotFound."""
+    """Queue the delivery once more, as the same message. Raise NotFound."""
     if not await transaction.run(REDELIVER, id=delivery_id, check_id=check_id):
         raise NotFound
 
@@ -121,7 +121,7 @@ async def forget(transaction: Transaction, before: datetime.datetime) -> None: .
 
 @attrs.frozen(kw_only=True)
 class Due:
-    """A delivery that has been taken: what is to be sent where, and how often that was tried."""
+    """A delivery that this process has taken. `attempts` counts all, `tries` those since it was last queued."""
 
     id: int
     webhook_id: str
@@ -133,8 +133,9 @@ class Due:
     shared_secret: bytes | None = attrs.field(repr=False)
 
 
-#: Receivers take turns, so that a long queue of one delays no other; a receiver gets `room` connections at a time, and
-#: one while it fails. What is due is found below the UPDATE: a look at an empty queue counts as having written nothing.
+#: Receivers take turns, so that a long queue of one does not delay the others. A receiver gets at most `room`
+#: connections at a time, and only one while it fails. The UPDATE is the outer statement, so that its row count shows
+#: whether anything was written: a look at an empty queue counts as a read.
 TAKE_DUE = Statement(
     """
     UPDATE status_check_deliveries deliveries SET next_attempt_at = %(due_again_at)s
@@ -187,9 +188,10 @@ async def take_due(
     room: int,
     total_room: int,
 ) -> list[Due]:
-    """Up to `total_room` deliveries that are due, up to `room` of them for one check, counting those of `busy`.
+    """Take and return up to `total_room` due deliveries, at most `room` for one check, including those in `busy`.
 
-    They are due again after `taken_for`, unless their outcome is recorded before.
+    They become due again after `taken_for`, unless their outcome is recorded before. `busy` is the number of attempts
+    in progress, by check.
     """
     return await transaction.rows(
         TAKE_DUE,
@@ -206,12 +208,12 @@ async def take_due(
     WHERE id = ANY (%(ids)s::bigint[]) AND status = 'queued'
 """)
 async def release(transaction: Transaction, ids: list[int]) -> None:
-    """Make deliveries due that were taken and not attempted to the end."""
+    """Make deliveries due again whose attempts were interrupted."""
 
 
 @attrs.frozen
 class Recorded:
-    """A delivery whose attempt has been kept, and its check as it was before."""
+    """A delivery whose attempt has been recorded, and the former state of its check."""
 
     id: int
     check_id: int
@@ -270,7 +272,7 @@ RECORD = Statement(
 
 @attrs.frozen
 class DeliveryResult:
-    """An attempt that has ended, and when the next one is due (None: it has succeeded, or was the last)."""
+    """The outcome of an attempt, and the time of the next one (None after success and after the last attempt)."""
 
     delivery_id: int
     outcome: Outcome
@@ -278,9 +280,9 @@ class DeliveryResult:
 
 
 async def record(transaction: Transaction, landed: Sequence[DeliveryResult]) -> list[Recorded]:
-    """Keep attempts, of different deliveries, and what they mean for these and their checks.
+    """Record attempts of different deliveries, and update these deliveries and their checks.
 
-    Gives those deliveries that still exist.
+    Return the deliveries that still exist.
     """
     outcomes = [each.outcome for each in landed]
     return await transaction.rows(
@@ -308,4 +310,4 @@ def _json(headers: Mapping[str, str]) -> str:
     WHERE check_id = %(check_id)s AND next_attempt_at IS NOT NULL
 """)
 async def give_up(transaction: Transaction, check_id: int) -> None:
-    """Nothing that is queued for the check will be sent."""
+    """Set all queued deliveries of the check to `failed`."""

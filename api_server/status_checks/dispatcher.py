@@ -1,7 +1,7 @@
-"""Sends what is queued: many receivers at a time, none of which can keep the others waiting; and the periodic tasks.
+"""Sending of queued deliveries to many receivers at once, so that none delays the others; and the periodic tasks.
 
-A delivery is taken by moving its due time past the longest time that an attempt can take, and let go by recording the
-outcome. A worker that dies in between loses nothing: its deliveries become due again by themselves.
+A worker takes a delivery by moving its due time beyond the maximum duration of an attempt, and releases it by recording
+the outcome. If a worker dies in between, its deliveries become due again by themselves.
 """
 
 import asyncio
@@ -33,28 +33,28 @@ from common.lifecycle import BackgroundTasks, Shutdown
 
 log = structlog.get_logger(__name__)
 
-#: Attempts under way at a time, in this process.
+#: Maximum number of concurrent attempts in this process.
 CONNECTIONS = 256
-#: Of those, to one receiver while it answers well; one that fails gets a single connection until it succeeds.
+#: Maximum number of concurrent attempts to one receiver. A failing receiver gets one connection until it succeeds.
 CONNECTIONS_OF_ONE = 16
-#: Seconds between two looks at the queue when nothing else gives a reason to look.
+#: Seconds between two looks at the queue if no attempt ends in the meantime.
 PAUSE = 0.5
-#: Seconds between two tries to read and write the queue while the database is away, at most.
+#: Maximum number of seconds between two attempts to use the queue while the database is unavailable.
 LONGEST_PAUSE = 2.0
-#: Seconds that attempts under way get to finish when the process ends, at most.
+#: Maximum number of seconds for attempts in progress to finish when the process ends.
 GRACE = 10.0
-#: How long it may take to write down what has begun.
+#: Maximum number of seconds for the dispatcher's present step, which records outcomes, when the process ends.
 GIVING_BACK_SECONDS = 1.0
 DELIVERIES = "status check deliveries"
-#: How long a taken delivery stays away from other workers.
+#: Time after which a taken delivery becomes due again for other workers.
 TAKEN_FOR = datetime.timedelta(seconds=2 * (TIMEOUT.total or 0))
-#: A check whose receiver has failed for this long is paused.
+#: Time after which a check with a failing receiver is paused.
 UNREACHABLE_FOR = datetime.timedelta(days=3)
 
 
 @attrs.define
 class Dispatcher:
-    """The deliveries that this process has under way."""
+    """The deliveries that this process is sending."""
 
     _database: Database
     _session: aiohttp.ClientSession
@@ -68,8 +68,8 @@ class Dispatcher:
 
     @contextlib.asynccontextmanager
     async def working(self, background: BackgroundTasks, shutdown: Shutdown) -> AsyncIterator[None]:
-        """Deliveries are sent for the length of the block. From the beginning of the shutdown on no more are begun;
-        those under way are finished in what is left of it, or given back."""
+        """Send deliveries for the duration of the block. Once the shutdown begins, no more are started; those in
+        progress finish in the remaining time or become due again."""
 
         def stop() -> None:
             self._stopping = True
@@ -90,7 +90,7 @@ class Dispatcher:
                 log.warning("deliveries could not be given back, they are due again by themselves")
 
     async def deliver_due(self) -> None:
-        """Send everything that is due by now, and return when all of it has been answered or has failed."""
+        """Send all due deliveries, and return when every attempt has ended and is recorded."""
         self._wake.clear()
         while await self._turn() or self._flying:
             if self._flying:
@@ -99,20 +99,21 @@ class Dispatcher:
 
     @contextlib.asynccontextmanager
     async def paused(self) -> AsyncIterator[None]:
-        """Nothing is begun by itself, or written down, for the length of the block; one block at a time."""
+        """Prevent the background work from starting or recording attempts for the duration of the block. Blocks must
+        not overlap."""
         with self._gate.closed():
             await self._gate.empty()
             yield
 
     async def ended(self, seconds: float) -> bool:
-        """Wait until nothing is under way, and write down what has come back: False where it takes longer."""
+        """Wait up to `seconds` for the attempts in progress, and record outcomes. Return False if some go on."""
         if self._flying:
             await asyncio.wait(dict(self._flying), timeout=seconds)
         await self._record_landed()
         return not self._flying
 
     async def drop(self) -> None:
-        """End what is under way, and forgets what came of it."""
+        """Cancel the attempts in progress, and discard the outcomes that are not recorded yet."""
         await end(*self._flying)
         self._flying.clear()
         self._landed.clear()
@@ -127,9 +128,10 @@ class Dispatcher:
                     await asyncio.wait_for(self._wake.wait(), PAUSE)
 
     async def _turn(self) -> bool:
-        """Record what has come back, then start what is due; whether there was or is any of it.
+        """Record outcomes, then start due deliveries. Return whether there was anything to do, or still is.
 
-        In this order: what could not be recorded before must not be due again by now and be sent twice.
+        The order matters: a delivery whose outcome could not be recorded before may be due again, and must be recorded
+        before it would be sent twice.
         """
         recorded = await self._record_landed()
         started = await self._start_due()
@@ -182,12 +184,12 @@ class Dispatcher:
         )
 
     async def _record_landed(self) -> int:
-        """How many were recorded. What cannot be stays, for the next turn."""
+        """Record outcomes and return their number. Those that cannot be recorded are kept for the next time."""
         recorded = 0
         landed, self._landed = self._landed, []
         try:
             while landed:
-                # A delivery can have landed twice, when somebody redelivered it while it was under way.
+                # A delivery can occur twice if a user redelivered it during an attempt; record the outcomes in order.
                 first = {pair[0].id: pair for pair in reversed(landed)}
                 async with self._database.transaction() as transaction:
                     await self._record(transaction, [self._landing(*pair) for pair in first.values()])
@@ -244,7 +246,7 @@ class Dispatcher:
 
 
 def _log_failure(row: Due, reason: str | None, exc_info: Exception | None = None) -> None:
-    """The one line about an attempt that has failed. The rest of the URL may hold secrets."""
+    """Log a failed attempt, with only the host of the URL, because the rest may contain secrets."""
     log.warning(
         "delivery failed",
         delivery=row.id,
@@ -257,10 +259,10 @@ def _log_failure(row: Due, reason: str | None, exc_info: Exception | None = None
 
 
 DISPATCHER = Key[Dispatcher]("dispatcher")
-#: Numbers from [0, 1) for the jitter of retries; tests choose them.
+#: The source of numbers from [0, 1) for the jitter of retries, which tests replace.
 RANDOM = Key[Callable[[], float]]("random")
 
-#: Deliveries and their attempts are kept this long.
+#: Time for which deliveries and their attempts are kept.
 KEPT_FOR = datetime.timedelta(days=90)
 
 
@@ -288,7 +290,7 @@ def setup(services: Services) -> None:
 
 
 async def deliveries(services: Services) -> AsyncIterator[None]:
-    """Send what is queued while the application runs, in processes that do background work."""
+    """Send queued deliveries while the application runs, in processes that do background work."""
     dispatcher = Dispatcher(services.database, services[OUTGOING_SESSION], services.vault, services[RANDOM])
     services[DISPATCHER] = dispatcher
     if not services.settings.work:

@@ -1,4 +1,5 @@
-"""Status check services of a project (endpoints 12-15), their results for a merge request (16-18), their deliveries."""
+"""Status check services of a project (endpoints 12 to 15), their results for a merge request (16 to 18), and their
+deliveries."""
 
 from typing import Literal
 
@@ -53,7 +54,7 @@ class UpdateService(ServiceId):
     external_url: str | Unset | None = UNSET
     shared_secret: str | Unset | None = attrs.field(default=UNSET, repr=False)
     protected_branch_ids: CommaList[int] | Unset | None = UNSET
-    #: False resumes a check that was paused because its receiver failed.
+    #: If False, a check that was paused because of its failing receiver is resumed.
     paused: bool | None = None
 
 
@@ -63,7 +64,7 @@ class UpdateService(ServiceId):
 async def list_services(
     request: web.Request, services: Services, params: ListServices, project: Project
 ) -> web.Response:
-    """Endpoint 12. The services that are asked of every merge request."""
+    """Endpoint 12. List the project's status check services."""
     page = requested_page(params, queries.LISTING, default_sort="asc")
     listed = await queries.list_services(services.database, page, project.id)
     return await paginated(request, page, listed)
@@ -75,7 +76,7 @@ async def list_services(
 async def create_service(
     services: Services, actor: Actor, params: CreateService, project: Project
 ) -> web.Response:
-    """Endpoint 13. Its secret is never shown."""
+    """Endpoint 13. Create a status check service. Its secret is never shown."""
     url = params.external_url.strip()
     new = Configuration(
         name=params.name,
@@ -94,7 +95,7 @@ async def create_service(
     SERVICE, access=project(Role.MAINTAINER), license=STATUS_CHECKS, answers="200 ExternalStatusCheck"
 )
 async def show_service(services: Services, params: ServiceId, project: Project) -> web.Response:
-    """One service; beyond GitLab."""
+    """Show a status check service. GitLab does not have this operation."""
     return json_text(await queries.show(services.database, project.id, params.check_id))
 
 
@@ -104,7 +105,7 @@ async def show_service(services: Services, params: ServiceId, project: Project) 
 async def update_service(
     services: Services, actor: Actor, params: UpdateService, project: Project
 ) -> web.Response:
-    """Endpoint 14. What is not sent stays as it is."""
+    """Endpoint 14. Update a status check service. Attributes that are not sent are kept."""
     url = "" if params.external_url is UNSET else (params.external_url or "").strip()
     blocked = await checks.why_blocked(services, url)
     async with services.database.transaction() as transaction:
@@ -121,7 +122,7 @@ async def update_service(
 async def delete_service(
     request: web.Request, services: Services, actor: Actor, params: ServiceId, project: Project
 ) -> web.Response:
-    """Endpoint 15. Its results and deliveries go with it."""
+    """Endpoint 15. Delete a status check service with its results and deliveries."""
     async with services.database.transaction() as transaction:
         before = await queries.lock(transaction, project.id, params.check_id)
         require_unmodified(request, before.updated_at)
@@ -145,12 +146,12 @@ def _changed(
 
 
 def _secret(sent: str | None) -> str | None:
-    """Blank means none."""
+    """Return the secret, or None if it is blank."""
     return sent if sent and sent.strip() else None
 
 
 CHECKS = "/projects/{id}/merge_requests/{merge_request_iid}"
-#: Milliseconds after which asking again is worth it.
+#: Milliseconds after which clients should ask again.
 POLL_INTERVAL = "10000"
 
 
@@ -192,14 +193,14 @@ class ListResponses(ListChecks):
 async def list_checks(
     request: web.Request, services: Services, params: ListChecks, project: Project
 ) -> web.Response:
-    """Endpoint 16. The services' results for the head; their URLs are for Developers."""
+    """Endpoint 16. List the services' results for the head of a merge request, with their URLs for Developers."""
     page = requested_page(params, queries.CHECKS, default_sort="asc")
     _require_reader(project)
     database = services.database
     iid, shows_url = params.merge_request_iid, project.role >= Role.DEVELOPER
     listed = await queries.list_checks(database, page, project.id, iid, shows_url=shows_url)
     if listed.last_id is None:
-        await merge_requests.find(database, project.id, iid)  # which refuses where there is none
+        await merge_requests.find(database, project.id, iid)  # raises if there is no such merge request
     response = await paginated(request, page, listed)
     response.headers["Poll-Interval"] = POLL_INTERVAL
     return response
@@ -212,7 +213,7 @@ async def list_checks(
     answers="201 StatusCheckResponse",
 )
 async def respond(services: Services, actor: Actor, params: Respond, project: Project) -> web.Response:
-    """Endpoint 17. A service says how the head does; `pending` where it does not say."""
+    """Endpoint 17. Record a service's result for the head of a merge request; without a status it is `pending`."""
     response = checks.Response(
         sha=params.sha,
         status=params.status,
@@ -238,7 +239,7 @@ async def respond(services: Services, actor: Actor, params: Respond, project: Pr
 async def retry(
     services: Services, actor: Actor, params: CheckOfMergeRequest, project: Project
 ) -> web.Response:
-    """Endpoint 18. Asks a service whose check has failed once more."""
+    """Endpoint 18. Send a merge request again to a service whose result is `failed`."""
     async with services.database.transaction() as transaction:
         merge_request = await merge_requests.find(transaction, project.id, params.merge_request_iid)
         check = await queries.hold(transaction, project.id, params.external_status_check_id)
@@ -255,7 +256,7 @@ async def retry(
 async def list_responses(
     request: web.Request, services: Services, params: ListResponses, project: Project
 ) -> web.Response:
-    """Every answer, for every head, newest first."""
+    """List all answers of a service about a merge request, for every head, newest first."""
     page = requested_page(params, queries.RESPONSES)
     _require_reader(project)
     database = services.database
@@ -266,7 +267,7 @@ async def list_responses(
 
 
 def _require_reader(project: Project) -> None:
-    """Reporters, and everybody inside where the project is internal."""
+    """Raise 403 below the Reporter role, unless the project is internal."""
     if project.role < Role.REPORTER and project.visibility != "internal":
         raise forbidden()
 
@@ -294,7 +295,7 @@ class DeliveryId:
 async def list_deliveries(
     request: web.Request, services: Services, params: ListDeliveries, project: Project
 ) -> web.Response:
-    """What was sent to the service, newest first; beyond GitLab."""
+    """List the deliveries to a service, newest first. GitLab does not have this operation."""
     page = requested_page(params, delivery_queries.LISTING)
     check = await queries.find(services.database, project.id, params.check_id)
     listed = await delivery_queries.list_deliveries(
@@ -310,7 +311,7 @@ async def list_deliveries(
     answers="200 StatusCheckDeliveryDetail",
 )
 async def show_delivery(services: Services, params: DeliveryId, project: Project) -> web.Response:
-    """One delivery with its payload and every attempt; beyond GitLab."""
+    """Show a delivery with its payload and every attempt. GitLab does not have this operation."""
     check = await queries.find(services.database, project.id, params.check_id)
     entity = await delivery_queries.show(services.database, check.id, params.delivery_id)
     return json_text(entity)
@@ -323,7 +324,7 @@ async def show_delivery(services: Services, params: DeliveryId, project: Project
     answers="202 StatusCheckDeliveryDetail",
 )
 async def redeliver(services: Services, actor: Actor, params: DeliveryId, project: Project) -> web.Response:
-    """Return the same message at once, also to a paused check; beyond GitLab."""
+    """Send the same message again at once, even to a paused check. GitLab does not have this operation."""
     async with services.database.transaction() as transaction:
         check = await queries.hold(transaction, project.id, params.check_id)
         await delivery_queries.redeliver(transaction, check.id, params.delivery_id)

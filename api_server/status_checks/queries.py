@@ -28,12 +28,12 @@ _ONE = (
 
 @statement(entity_statement(_SERVICE, f"SELECT checks.id {_ONE}"))
 async def show(database: Executor, project_id: int, check_id: int) -> str:
-    """Raise NotFound."""
+    """Return the service's entity. Raise NotFound."""
 
 
 @attrs.frozen(kw_only=True)
 class Service:
-    """A status check service, as far as rules look at it; `shared_secret` is sealed by the vault."""
+    """The attributes of a status check service that rules use. `shared_secret` is encrypted by the vault."""
 
     id: int
     name: str
@@ -51,22 +51,24 @@ _FIND = f"""
 
 @statement(_FIND, prepared=True)
 async def find(database: Executor, project_id: int, check_id: int) -> Service:
-    """Raise NotFound, also for another project's."""
+    """Return the service. Raise NotFound, also if it belongs to another project."""
 
 
 @statement(f"{_FIND} FOR UPDATE")
 async def lock(transaction: Transaction, project_id: int, check_id: int) -> Service:
-    """As it is until the transaction ends. Raise as `find`."""
+    """Lock and return the service until the transaction ends. Raise NotFound, also if it belongs to another
+    project."""
 
 
 @statement(f"{_FIND} FOR KEY SHARE")
 async def hold(transaction: Transaction, project_id: int, check_id: int) -> Service:
-    """One that nobody removes before the transaction ends. Raise as `find`."""
+    """Return the service, and prevent others from deleting it until the transaction ends. Raise NotFound, also if it
+    belongs to another project."""
 
 
 @attrs.frozen
 class Taken:
-    """Whether another check of the project has that name, or that URL."""
+    """Whether another check of the project has the name, and whether another has the URL."""
 
     name: bool
     external_url: bool
@@ -92,7 +94,8 @@ QUOTA = Quota("external_status_checks", "project_id")
     RETURNING id
 """)
 async def create(transaction: Transaction, **values: Any) -> int:
-    """Raise Conflict on `external_status_checks_name` and `external_status_checks_url`."""
+    """Store a check and return its id. Raise Conflict on `external_status_checks_name` or
+    `external_status_checks_url`."""
 
 
 @statement("""
@@ -101,7 +104,7 @@ async def create(transaction: Transaction, **values: Any) -> int:
     WHERE id = %(check_id)s
 """)
 async def update(transaction: Transaction, check_id: int, **values: Any) -> None:
-    """Raise Conflict as `create`."""
+    """Change a check. Raise Conflict on `external_status_checks_name` or `external_status_checks_url`."""
 
 
 @statement("""
@@ -112,7 +115,7 @@ async def delete(transaction: Transaction, check_id: int) -> None: ...
 
 @attrs.frozen
 class ProtectedBranch:
-    """A rule that a check can be limited to; its name may have wildcards."""
+    """A protected branch to which a check can be limited. Its name may contain wildcards."""
 
     id: int
     project_id: int
@@ -124,7 +127,8 @@ class ProtectedBranch:
     WHERE branches.id = ANY (%(ids)s::bigint[]) ORDER BY branches.id FOR KEY SHARE
     """)
 async def protected_branches(transaction: Transaction, ids: list[int]) -> list[ProtectedBranch]:
-    """Return those that exist, and that nobody removes before the transaction ends."""
+    """Return the existing protected branches with these ids, and prevent others from deleting them until the
+    transaction ends."""
 
 
 @statement("""
@@ -133,7 +137,7 @@ async def protected_branches(transaction: Transaction, ids: list[int]) -> list[P
     WHERE scope.check_id = %(check_id)s ORDER BY branches.id
     """)
 async def scope(transaction: Transaction, check_id: int) -> list[ProtectedBranch]:
-    """Return the protected branches that the check is limited to."""
+    """Return the protected branches to which the check is limited; none if it applies to all branches."""
 
 
 CLEAR_SCOPE = """
@@ -153,7 +157,7 @@ async def set_scope(transaction: Transaction, check_id: int, branch_ids: list[in
 
 @attrs.frozen
 class Unlimited:
-    """A check that is not limited to a certain protected branch any more, and whether it is to none at all."""
+    """A check from whose scope a protected branch was removed. `applies_to_all`: the scope has no branch left."""
 
     id: int
     name: str
@@ -173,7 +177,7 @@ class Unlimited:
     FROM past JOIN external_status_checks checks ON checks.id = past.check_id ORDER BY checks.id
     """)
 async def leave_branch(transaction: Transaction, branch_id: int) -> list[Unlimited]:
-    """Return the checks that were limited to the protected branch, which they are no more."""
+    """Remove the protected branch from the scope of all checks, and return the checks that had it there."""
 
 
 @attrs.frozen
@@ -192,7 +196,7 @@ class Paused:
     RETURNING checks.id, checks.name, checks.project_id, projects.full_path
     """)
 async def pause(transaction: Transaction, check_id: int, reason: str) -> Paused | None:
-    """None where it was paused already."""
+    """Pause the check and return it, or None if it was paused already."""
 
 
 @statement("""
@@ -217,8 +221,8 @@ CHECKS = ListQuery(
 async def list_checks(
     database: Executor, page: Page, project_id: int, iid: int, *, shows_url: bool
 ) -> ListPage:
-    """Return those that apply to a merge request, each with its result for the present head; none where it is not
-    there."""
+    """Return a page of the checks that apply to a merge request, each with its result for the present head. The page is
+    empty if there is no such merge request."""
     return await CHECKS.read(database, page, project_id=project_id, iid=iid, shows_url=shows_url)
 
 
@@ -237,8 +241,8 @@ async def list_responses(database: Executor, page: Page, merge_request_id: int, 
 
 @attrs.frozen
 class NewAnswer:
-    """An answer that has just been recorded; `sha` is the head that it is about. With it what an audit event says: the
-    check's name, the merge request and its project."""
+    """An answer about the head `sha` that has just been recorded, with the values for its audit event: the check's
+    name, the merge request and its project."""
 
     id: int
     check_id: int
@@ -271,12 +275,12 @@ _NEW_ANSWER = """
     {_NEW_ANSWER}
     """)
 async def respond(transaction: Transaction, **values: Any) -> NewAnswer:
-    """Raise NotFound."""
+    """Store an answer and return it. Raise NotFound if the check or the merge request no longer exists."""
 
 
 @attrs.frozen
 class Answer:
-    """An answer that a service has given."""
+    """A stored answer of a service."""
 
     id: int
     status: str
@@ -313,4 +317,5 @@ async def note_retry(transaction: Transaction, response_id: int) -> None: ...
     {_NEW_ANSWER}
     """)
 async def time_out(transaction: Transaction, before: datetime.datetime, description: str) -> list[NewAnswer]:
-    """Fails the pending results that are older than `before` and still the newest for their head."""
+    """Add a `failed` answer to each pending result that is older than `before` and the newest for the present head of
+    an open merge request. Return the new answers."""

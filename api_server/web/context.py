@@ -62,7 +62,7 @@ RIGHTS_LISTENER = "listening for changed rights"
 RECONNECT_AFTER = 1.0
 
 
-async def hear_of_changed_rights(services: Services) -> AsyncIterator[None]:
+async def follow_changed_rights(services: Services) -> AsyncIterator[None]:
     """Listen for changed rights while the server runs."""
     database, url = services.database, services.settings.unpooled_url
 

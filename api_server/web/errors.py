@@ -233,9 +233,9 @@ def _answer_to(problem: Exception, request: web.Request) -> web.StreamResponse:
             reason = "Conflict: Resource lock"
             return _answer(409, {"message": f"409 {reason}"}, {}, reason=reason)
         case Unavailable() | TooBusy():
-            return _answer(503, {"message": "503 Service Unavailable"}, told_to_come_later(problem))
+            return _answer(503, {"message": "503 Service Unavailable"}, retry_later_headers(problem))
         case _:
-            tell_unexpected(problem, request)
+            log_unexpected(problem, request)
             return _answer(500, {"message": "500 Internal Server Error"}, {})
 
 
@@ -261,26 +261,26 @@ def _plain_answer_to(problem: Exception, request: web.Request) -> web.Response:
             text = "Too many of your requests are under way at once. Try again later.\n"
             return web.Response(status=429, text=text, headers=_LATER)
         case Unavailable() | TooBusy():
-            return web.Response(status=503, text=f"503: {REASONS[503]}", headers=told_to_come_later(problem))
+            return web.Response(status=503, text=f"503: {REASONS[503]}", headers=retry_later_headers(problem))
         case _:
-            tell_unexpected(problem, request)
+            log_unexpected(problem, request)
             return web.Response(status=500, text=f"500: {REASONS[500]}")
 
 
-def told_to_come_later(problem: Unavailable | TooBusy) -> dict[str, str]:
+def retry_later_headers(problem: Unavailable | TooBusy) -> dict[str, str]:
     """Return the headers of a 503. Log an unavailable part in one line, without a traceback and at most once
     a second: it is not a fault of this program. Overload is not logged: the answer's status shows it."""
     if isinstance(problem, Unavailable):
-        tell_unavailable(problem)
+        log_unavailable(problem)
     return dict(_LATER)
 
 
-def tell_unavailable(problem: Unavailable, event: str = "", **fields: Any) -> None:
+def log_unavailable(problem: Unavailable, event: str = "", **fields: Any) -> None:
     """Log that a part is unavailable, or which `event` failed because of it, at most once a second."""
     often.error(event or str(problem), about=str(problem), cause=problem.cause, **fields)
 
 
-def tell_unexpected(problem: Exception, request: web.Request) -> None:
+def log_unexpected(problem: Exception, request: web.Request) -> None:
     """Log an unexpected error, unless the client left while receiving its answer, for which aiohttp raises a
     bare ConnectionError."""
     if isinstance(problem, ConnectionError) and request.transport is None:

@@ -144,7 +144,7 @@ def _look(resource: AbstractResource, skipped: int) -> _Look:
     return _Look(len(texts) - 4 if is_whole else None, texts[1], texts[3])
 
 
-def setup_with_spare_slashes(app: web.Application, prefix: str) -> None:
+def setup_with_extra_slashes(app: web.Application, prefix: str) -> None:
     """Set up the index like `setup`, tolerating extra slashes.
 
     Below `prefix` a path may have several slashes in place of one, or slashes at the end, like in Rails'

@@ -330,7 +330,7 @@ async def _given(request: web.Request, route: Route, sent: Sent) -> dict[str, An
     given: dict[str, Any] = {
         "request": request,
         "services": context.services(request),
-        "actor": caller_or_stranger(request),
+        "actor": caller_or_anonymous(request),
     }
     if route.parameters is not None:
         given["params"] = await _parsed(request, route, route.parameters, sent)
@@ -356,7 +356,7 @@ def caller(request: web.Request) -> Actor:
     return request[CALLER]
 
 
-def caller_or_stranger(request: web.Request) -> Actor | auth.Anonymous:
+def caller_or_anonymous(request: web.Request) -> Actor | auth.Anonymous:
     """Return the actor with whose rights the request is made, for routes that also allow callers without
     credentials."""
     actor: Actor | auth.Anonymous | None = request.get(CALLER)

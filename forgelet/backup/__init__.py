@@ -1,1 +1,1 @@
-"""Backups of a whole instance, made while it runs, and restored into an empty place (docs/backup.md)."""
+"""Backups of a whole instance, which may be running, and their restoration into an empty place (docs/backup.md)."""

@@ -1,8 +1,8 @@
-"""Making a backup of a running instance: database, refs and stored objects of the same moment.
+"""The backup of a running instance: database, refs and stored objects of the same moment.
 
 The order makes this possible:
 
-1. From now on nothing is removed that a row has named (`api_server/state/backups.py`). The backup waits for
+1. Until the end, nothing is removed that a row has named (`api_server/state/backups.py`). The backup waits for
 repositories that are being packed.
 2. All refs are read. Then pushes are held: none is recorded or completed. The snapshot of the database is taken, and
 the refs that have moved since they were read are read again: those of projects whose rows have changed. Then pushes go
@@ -33,18 +33,18 @@ from forgelet.backup import contents, form, table_queries
 from forgelet.backup.contents import Copier, Keys, Places, Refs, Tally
 from forgelet.backup.form import DATABASE, HEADER, MANIFEST, Seal, Writer
 
-#: Seconds in which a transaction that moves refs has to end. New pushes wait meanwhile.
+#: Seconds in which a transaction that moves refs has to end. New pushes wait during this time.
 _TIMEOUT_SECONDS = 2.0
 _TRIES = 30
-#: How often refs are read before pushes are held. Hardly any ref moves after the second reading.
+#: Number of times that refs are read before pushes are held. Hardly any ref moves after the second reading.
 _READINGS = 2
-#: Seconds for which refs that are just moving are waited for, all together. Pushes wait as long, and themselves give
-#: up after 5 seconds.
+#: Maximum number of seconds to wait for refs that are being moved, all together. Pushes wait as long; they give up
+#: after 5 seconds.
 _HOLD_SECONDS = 1.0
-#: Bytes of a packed table that are held in memory.
+#: Number of bytes of a packed table that are held in memory.
 _PIECE = 4 * 2**20
 
-#: `progress(what, done, of)` reports how far the backup is.
+#: `progress(step, done, of)` reports the progress of the backup.
 Progress = Callable[[str, int, int], None]
 
 
@@ -62,7 +62,8 @@ class BackedUp:
 
 @attrs.define
 class _Moment:
-    """What is known of the moment of a backup, in addition to the snapshot."""
+    """The facts about the moment of a backup, in addition to the snapshot: all projects, those with pushed commits, and
+    the seconds that pushes have waited."""
 
     ids: list[int]
     pushed_to: set[int]
@@ -72,9 +73,9 @@ class _Moment:
 def back_up(
     places: Places, passphrase: str, stream: IO[bytes], now: datetime.datetime, progress: Progress
 ) -> BackedUp:
-    """Write a backup to `stream`.
+    """Write a backup to `stream` and return a description of its content.
 
-    Raise `ConfigError`, `Unavailable`, psycopg2's errors or `OSError`; the stream then holds no valid backup.
+    Raise `ConfigError`, `Unavailable`, psycopg2's errors or `OSError`; the stream then contains no valid backup.
     """
     _check_place(places)
     seal = Seal.new(passphrase)
@@ -89,7 +90,7 @@ def back_up(
         rows = _copy_tables(writer, snapshot, progress)
         keys.add(table_queries.keys(snapshot))
         chain_end = table_queries.chain_end(snapshot)
-        snapshot.execute("COMMIT")  # the rest may take long
+        snapshot.execute("COMMIT")  # the rest may take long and does not need the snapshot
         for done, (project_id, files) in enumerate(refs.each(moment.ids)):
             progress("repositories", done, len(moment.ids))
             contents.copy_repository(writer, places.repositories, project_id, files)
@@ -153,7 +154,7 @@ def _hold_pushes(barrier: Any) -> None:
         try:
             table_queries.hold_pushes(barrier, _TIMEOUT_SECONDS)
         except psycopg2.errors.LockNotAvailable:
-            barrier.execute("ROLLBACK")  # so that transactions that queue behind ours go on
+            barrier.execute("ROLLBACK")  # so that transactions that wait behind this one continue
         else:
             return
     seconds = f"{_TRIES * _TIMEOUT_SECONDS:.0f} seconds"
@@ -175,7 +176,7 @@ def _header(places: Places, seal: Seal, snapshot: Any, now: datetime.datetime) -
 
 
 def _copy_tables(writer: Writer, snapshot: Any, progress: Progress) -> dict[str, int]:
-    """Return the number of rows of each table."""
+    """Copy all tables and return the number of rows of each."""
     tables = table_queries.tables(snapshot)
     schema = {
         "tables": {table.name: table.columns for table in tables},
@@ -212,7 +213,7 @@ def _close(writer: Writer, seal: Seal, header: bytes, made: BackedUp, rows: dict
 
 
 class _Parts:
-    """Writes the output of COPY, packed, as members of a backup. Each member is a whole gzip file."""
+    """A target of COPY that writes the packed rows as members of a backup. Each member is a complete gzip file."""
 
     def __init__(self, writer: Writer, table: str) -> None:
         self._writer = writer

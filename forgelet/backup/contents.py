@@ -1,10 +1,10 @@
 """The content of a backup other than tables: small files, repositories and stored objects.
 
-Objects of git are copied after all refs have been read, so the backup has everything that a ref leads to, and every
-commit that a row names. Nothing is removed in between (`api_server/state/backups.py`).
+Objects of git are copied after all refs have been read, so the backup contains every object that a ref reaches, and
+every commit that a row names. Nothing is removed in between (`api_server/state/backups.py`).
 
-A backup has the stored objects that a row names, the indices of archives, and the stored heads of the audit trail. Each
-is written once and never changed, so it may be copied long after the moment of the backup.
+A backup contains the stored objects that a row names, the indices of archives, and the stored heads of the audit trail.
+Each is written once and never changed, so it may be copied long after the moment of the backup.
 """
 
 import asyncio
@@ -88,12 +88,12 @@ def _is_kept(file: Path) -> bool:
 
 
 def small_files_of_up(files: Mapping[str, str]) -> dict[str, str]:
-    """Return those of the files that belong to a `forgelet up`."""
+    """Return the files that belong to a `forgelet up`."""
     return {name: text for name, text in files.items() if name.partition("/")[0] in _OF_UP}
 
 
 async def is_without_objects(objects: Objects) -> bool:
-    """Return whether an object store has nothing in the folders that forgelet uses."""
+    """Return whether the folders that forgelet uses in an object store are empty."""
     for folder in ("projects", "audit"):
         async for batch in objects.listed(folder):
             if batch:
@@ -102,15 +102,15 @@ async def is_without_objects(objects: Objects) -> bool:
 
 
 _PACK = (".pack", ".idx")
-#: Files that are copied in addition to refs and objects. All others belong to running processes.
+#: The files that are copied in addition to refs and objects. All others belong to running processes.
 _KEPT = ("config", "description", "info", "shallow")
 _PAUSE_SECONDS = 0.01
 _IN_MEMORY = 32 * 2**20
 
 
 def wait_for_packing(repositories: Repositories, ids: list[int]) -> Iterator[int]:
-    """Wait until no repository is being packed, so that no object is removed later. Yield the id of each project that
-    is waited for."""
+    """Wait until no repository is being packed, so that no object is removed later. Yield the id of each project whose
+    repository is being packed."""
     for project_id in ids:
         reported = False
         while _is_being_packed(repositories.path(project_id)):
@@ -136,8 +136,8 @@ class Refs:
         self.missing: set[int] = set()
 
     def read(self, repositories: Repositories, project_id: int, *, moving_until: float | None = None) -> None:
-        """Read the refs of one repository and replace what was read before. Wait until git is not moving them, but not
-        longer than until `moving_until` of the monotonic clock."""
+        """Read the refs of one repository, in place of those that were read before. With `moving_until` (a time of the
+        monotonic clock), wait until then for a moment in which git is not moving them."""
         repository = repositories.path(project_id)
         try:
             files = (
@@ -173,11 +173,11 @@ def _files_of_refs(repository: Path) -> tuple[dict[str, bytes], bool]:
             if name.endswith(".lock"):
                 is_free = False
                 continue
-            file = os.path.join(folder, name)  # noqa: PTH118 (much faster, and everybody waits)
+            file = os.path.join(folder, name)  # noqa: PTH118 (much faster, and pushes wait)
             content = _content(file)
             if content is not None:
                 contents[os.path.relpath(file, repository)] = content
-    # Last, because a ref moves from its own file to this one, never the other way.
+    # This file is read last, because refs move from their own files into it, never the other way.
     packed = _content(os.fspath(repository / "packed-refs"))
     if packed is not None:
         contents["packed-refs"] = packed
@@ -185,8 +185,8 @@ def _files_of_refs(repository: Path) -> tuple[dict[str, bytes], bool]:
 
 
 def _at_rest(repository: Path, given_up: float) -> dict[str, bytes]:
-    """Return refs and reflogs of one moment between two moves; reflogs show which pushes have happened. After
-    `given_up` (git has died or is very slow), return them as they are."""
+    """Return refs and reflogs of one moment between two moves; reflogs show which pushes have happened. After the time
+    `given_up` (if git has died or is very slow), return them as they are."""
     while True:
         before, _ = _files_of_refs(repository)
         logs = dict(_logs(repository, before))
@@ -232,7 +232,7 @@ def copy_repository(
 
 
 def _kept_since(repository: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield the refs that keep commits named by rows. They are made without a push, and never moved."""
+    """Yield the refs that keep commits named by rows. They are created without a push, and never moved."""
     folder = repository / KEEP_AROUND
     for file in folder.iterdir() if folder.is_dir() else ():
         content = _content(os.fspath(file)) if not file.name.endswith(".lock") else None
@@ -250,8 +250,7 @@ def _files(start: Path) -> Iterator[Path]:
 
 
 def _that_stay(names: list[str]) -> list[str]:
-    """Return the names of permanent files: none that are temporary, locked, or mark a push, and no pack that is just
-    arriving."""
+    """Return the names of permanent files, without temporary files, locks, marks of pushes, and incomplete packs."""
     there = set(names)
     return sorted(
         name
@@ -273,7 +272,7 @@ def _copy_file(writer: Writer, file: Path, name: str) -> None:
             writer.copy(name, status.st_size, opened)
 
 
-#: Objects that are fetched at a time if each costs a request, and the size up to which they are held in memory.
+#: Number of objects that are fetched at once if each costs a request, and the size up to which they are held in memory.
 _AT_ONCE = 16
 _SMALL = 256 * 1024
 _HEAD = re.compile(rf"{HEADS_FOLDER}/(\d{{19}})-[0-9a-f]{{64}}")
@@ -312,7 +311,7 @@ class Tally:
 
 
 class Copier:
-    """Copies objects into a backup, one after the other. Small ones are fetched from S3 several at a time."""
+    """A copier of objects into a backup, one after the other. Several small ones are fetched from S3 at once."""
 
     def __init__(self, objects: Objects, writer: Writer, runner: asyncio.Runner) -> None:
         self._objects = objects
@@ -321,7 +320,7 @@ class Copier:
         self.tally = Tally()
 
     def copy(self, keys: Iterable[str]) -> Iterator[str]:
-        """Yield each key when its object is copied. Raise `Unavailable` or `OSError`."""
+        """Copy the objects with these keys. Yield each key after its object. Raise `Unavailable` or `OSError`."""
         if self._objects.folder is not None:
             for key in keys:
                 self._copy_file(self._objects.folder / key, key)
@@ -378,7 +377,7 @@ class Copier:
         self.tally.bytes += size
 
     def _is_missing(self, key: str) -> None:
-        if not key.endswith(INDEX):  # an index is made again when it is needed
+        if not key.endswith(INDEX):  # a missing index is created again when it is needed
             self.tally.missing.append(key)
 
 
@@ -407,6 +406,6 @@ class _Stream:
 
 
 async def chunks_of(source: Source) -> AsyncIterator[bytes]:
-    """Yield the content of a file in chunks, as the store takes it."""
+    """Yield the content of a file in chunks, for the object store."""
     while piece := source.read(PIECE):
         yield piece

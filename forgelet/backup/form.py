@@ -4,10 +4,10 @@
     database/<table>.<n>.gz   PostgreSQL's COPY text, in pieces
     repositories/<id>/...     files of bare repositories
     objects/<key>             stored objects
-    manifest.json             what there has to be, with a digest of each part, signed; a file without it was cut off
+    manifest.json             the expected content with a digest of each part, signed; a file without it was cut off
 
 A part is a folder at the top; its digest is SHA-256 over the name, size and content of its members, in their order.
-A passphrase protects the secret key, and shows that nobody has changed the rest (`Seal`).
+A passphrase encrypts the secret key and authenticates the rest (`Seal`).
 """
 
 import base64
@@ -41,9 +41,9 @@ _NONCE_BYTES = 12
 
 @attrs.frozen
 class Seal:
-    """Two keys that are derived from a passphrase: one encrypts, one authenticates."""
+    """Two keys that are derived from a passphrase: one for encryption, one for authentication."""
 
-    #: The parameters of the derivation, as the backup shows them to everybody.
+    #: The parameters of the derivation, which the backup contains unencrypted.
     derivation: Mapping[str, Any]
     _encrypting: bytes = attrs.field(repr=False)
     _authenticating: bytes = attrs.field(repr=False)
@@ -55,7 +55,7 @@ class Seal:
 
     @classmethod
     def again(cls, passphrase: str, derivation: Mapping[str, Any]) -> "Seal":
-        """Derive the keys again by the parameters in a backup. Raise `ConfigError` if the parameters are not ours."""
+        """Derive the keys again with the parameters in a backup. Raise `ConfigError` if these are not supported."""
         try:
             cost = {name: int(derivation[name]) for name in _COST}
             if derivation["name"] != "scrypt" or 128 * cost["n"] * cost["r"] * cost["p"] > _MOST_MEMORY:
@@ -72,7 +72,7 @@ class Seal:
         return base64.b64encode(nonce + sealed).decode()
 
     def open(self, sealed: str) -> dict[str, Any]:
-        """Return the values that were sealed. Raise `ConfigError` if the passphrase is another one."""
+        """Decrypt and return sealed values. Raise `ConfigError` if the passphrase is wrong."""
         try:
             given = base64.b64decode(sealed)
             opened = AESGCM(self._encrypting).decrypt(given[:_NONCE_BYTES], given[_NONCE_BYTES:], None)
@@ -83,7 +83,7 @@ class Seal:
         return dict(orjson.loads(opened))
 
     def signature(self, *texts: bytes) -> str:
-        """Return the signature of `texts`, which shows that somebody with the passphrase has written them."""
+        """Return the signature of `texts`, which can only be computed with the passphrase."""
         mac = hmac.new(self._authenticating, digestmod="sha256")
         for text in texts:
             mac.update(len(text).to_bytes(8, "big") + text)
@@ -93,7 +93,7 @@ class Seal:
         return hmac.compare_digest(given.encode(), self.signature(*texts).encode())
 
 
-#: Increased when older programs can no longer read backups.
+#: The version of the form. Increase it if older programs cannot read new backups.
 FORMAT = 1
 HEADER, MANIFEST = "header.json", "manifest.json"
 DATABASE, REPOSITORIES, OBJECTS = PARTS = ("database", "repositories", "objects")
@@ -107,7 +107,7 @@ def damaged(where: str) -> ConfigError:
 
 
 class Source(Protocol):
-    """Bytes that are read once, from beginning to end."""
+    """A source of bytes that is read once, from beginning to end."""
 
     def read(self, size: int = -1, /) -> bytes:
         """Return up to `size` bytes, fewer only at the end. Without `size`, return all."""
@@ -116,7 +116,7 @@ class Source(Protocol):
 
 @attrs.define
 class Part:
-    """The number, size and digest of members that were written to a part or read from it."""
+    """The number, size and digest of the members of a part that have been written or read so far."""
 
     members: int = 0
     size: int = 0
@@ -135,10 +135,10 @@ class Part:
 
 
 class Writer:
-    """Writes the members of a backup to a stream."""
+    """A writer of the members of a backup to a stream."""
 
     def __init__(self, stream: IO[bytes]) -> None:
-        # Not mode `w|`, which writes once more when it is abandoned.
+        # Mode `w|` would write once more if it is not closed.
         self._tar = tarfile.TarFile(fileobj=_Counted(stream), mode="w", format=tarfile.PAX_FORMAT)  # type: ignore[arg-type]
         self._tar.copybufsize = PIECE  # type: ignore[attr-defined]
         self.parts = {name: Part() for name in PARTS}
@@ -162,7 +162,7 @@ class Writer:
 
 @attrs.define
 class _Counted:
-    """A stream that counts what was written to it; tarfile asks for the position."""
+    """A stream that counts the written bytes, because tarfile asks for the position."""
 
     _stream: IO[bytes]
     _written: int = 0
@@ -178,7 +178,7 @@ class _Counted:
 
 @attrs.frozen
 class _Watched:
-    """A source that adds everything that is read to the digest of a part."""
+    """A source that adds all bytes that are read to the digest of a part."""
 
     source: Source
     part: Part
@@ -202,7 +202,7 @@ class _Content:
 
 @attrs.frozen
 class Member:
-    """A member of a backup. Its content can be read until the next member is asked for."""
+    """A member of a backup. Its content can be read until the next member is requested."""
 
     name: str
     size: int
@@ -219,7 +219,8 @@ class Member:
 
 
 class Reader:
-    """Reads the members of a stream in order. Raise `ConfigError` if the stream is no backup, damaged or cut off."""
+    """A reader of a backup's members in order. It raises `ConfigError` if the stream is no backup, damaged or cut
+    off."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         with _readable():
@@ -233,7 +234,7 @@ class Reader:
             raise ConfigError("This is no backup of forgelet")
         self.header_text = _document(first)
         self.header: Mapping[str, Any] = _parsed(self.header_text)
-        #: What the backup must contain. It is known after the last member.
+        #: The expected content of the backup, which is known after the last member.
         self.manifest: Mapping[str, Any] = {}
         self._manifest_text = b""
         self._signature = ""
@@ -258,8 +259,8 @@ class Reader:
         raise ConfigError(CUT_OFF)
 
     def check(self, seal: Seal | None) -> None:
-        """Compare the parts with the manifest, after the last member. With a seal, also check that the manifest was
-        written by somebody who had the passphrase. Raise `ConfigError` if not."""
+        """Compare the parts with the manifest, after the last member. With a seal, also check the manifest's signature.
+        Raise `ConfigError` if something does not match."""
         parts = self.manifest.get("parts", {})
         for name, part in self.parts.items():
             if parts.get(name) != part.as_manifest():
@@ -312,9 +313,9 @@ _PIECE_OF_TABLE = re.compile(r"(?P<table>\w+)\.(?P<number>\d{6})\.gz")
 
 
 def opened(stream: IO[bytes], passphrase: str | None) -> tuple[Reader, Seal | None, dict[str, str]]:
-    """Return the reader of a backup, its seal and, with the passphrase, the small files that are sealed in it.
+    """Return the reader of a backup and, with the passphrase, its seal and the small files that are sealed in it.
 
-    Raise `ConfigError` if this program cannot restore the backup, or if the passphrase is another one.
+    Raise `ConfigError` if this program cannot restore the backup, or if the passphrase is wrong.
     """
     reader = Reader(stream)
     given = reader.header.get("format")
@@ -357,7 +358,7 @@ class Verified:
 
 
 def verify(stream: IO[bytes], passphrase: str | None) -> Verified:
-    """Read the whole backup. Raise `ConfigError` if it could not be restored."""
+    """Read the whole backup and describe it. Raise `ConfigError` if it could not be restored."""
     reader, seal, _ = opened(stream, passphrase)
     for member in reader.members():
         if member.part == DATABASE and member.name.endswith(".gz"):
@@ -392,7 +393,7 @@ def unpacked(member: Member) -> Iterator[bytes]:
 
 
 class Members:
-    """The members of a backup in order, with a look at the next one before it is taken."""
+    """The members of a backup in order. `next` is the next one, until `skip` is called."""
 
     def __init__(self, reader: Reader) -> None:
         self._members = reader.members()
@@ -406,7 +407,7 @@ class Members:
         self._next = next(self._members, None)
 
     def rows_of_next_table(self) -> "tuple[str, Rows] | None":
-        """Return the next table and its rows, or None if the next member is no table."""
+        """Return the next table and its rows, or None if the next member is not part of a table."""
         table = _table_of(self._next)
         return None if table is None else (table, Rows(self, table))
 

@@ -1,4 +1,4 @@
-"""Restoring a backup into an empty place, completely or not at all.
+"""The restoration of a backup into an empty place, completely or not at all.
 
 Files are written to a folder whose name marks them as unfinished, and rows are written in one transaction. Both take
 effect at the end, when everything has been read and checked. The secret key comes last: no server starts without it.
@@ -29,7 +29,7 @@ from forgelet.backup.contents import Places, chunks_of, is_without_objects, smal
 from forgelet.backup.form import DATABASE, OBJECTS, PIECE, REPOSITORIES, Member, Members, Rows, opened
 from forgelet.backup.table_queries import Table
 
-#: `progress(what, bytes)` reports how many bytes of the current part have been read.
+#: `progress(part, bytes)` reports how many bytes of the current part have been read.
 Progress = Callable[[str, int], None]
 
 
@@ -45,7 +45,7 @@ class Restored:
 
 
 def check_is_empty(places: Places) -> None:
-    """Raise `ConfigError` if the database, the data directory or the object store already has something."""
+    """Raise `ConfigError` if the database, the data directory or the object store is not empty."""
     if places.data_dir.exists() and any(places.data_dir.iterdir()):
         raise ConfigError(f"The data directory {places.data_dir} is not empty: name another one")
     with unsuitable_database(), _cursor(places) as cursor:
@@ -58,8 +58,8 @@ def check_is_empty(places: Places) -> None:
 
 
 def restore(places: Places, passphrase: str, stream: IO[bytes], progress: Progress) -> Restored:
-    """Restore a backup into `places`, which `check_is_empty` has found empty. Raise `ConfigError`, `Unavailable`,
-    psycopg2's errors or `OSError`; everything is then as before."""
+    """Restore a backup into `places`, which `check_is_empty` has found empty, and describe its content. Raise
+    `ConfigError`, `Unavailable`, psycopg2's errors or `OSError`; in this case `places` are empty again."""
     reader, seal, files = opened(stream, passphrase)
     disk.make_folder(places.data_dir)
     places.data_dir.chmod(0o700)
@@ -158,8 +158,8 @@ def _compare(loaded: Mapping[str, int], expected: Mapping[str, int]) -> None:
 
 
 class _Files:
-    """Writes repositories and stored objects below a folder. Objects that belong into an external store are put there
-    at once."""
+    """The repositories and stored objects of a restore, which are written below a folder. Objects for an external store
+    are put there at once."""
 
     def __init__(self, places: Places, stage: Path, runner: asyncio.Runner) -> None:
         self._stage = stage
@@ -198,7 +198,7 @@ class _Files:
         os.sync()
 
     def remove(self) -> None:
-        """Remove what was put into an external store."""
+        """Remove the objects that were put into an external store."""
         with contextlib.suppress(Exception):
             if self._store is not None and self._put:
                 self._runner.run(self._store.discard(self._put))

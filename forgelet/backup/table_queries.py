@@ -25,7 +25,7 @@ _TABLES = f"""
 """
 _SEQUENCES = f"SELECT relname::text FROM pg_class WHERE {_OWN} AND relkind = 'S' ORDER BY relname"
 _MIGRATIONS = "SELECT migration_id::text FROM _yoyo_migration ORDER BY migration_id"
-#: Whoever completes a push changes the row of its project.
+#: The completion of a push changes the row of its project.
 _PROJECTS = "SELECT id, xmin::text::bigint, empty_repo FROM projects"
 _PUSHED = "SELECT DISTINCT project_id FROM pushes"
 _CHAIN_END = "SELECT coalesce(max(position), 0) FROM audit_chain"
@@ -53,7 +53,7 @@ _ANYTHING = f"""
 """
 _HAS_USERS = "SELECT to_regclass('users') IS NOT NULL"
 _ANY_USER = "SELECT EXISTS (SELECT FROM users)"
-#: Drops everything of ours in the schema, whichever of our roles created it.
+#: Drops everything in the schema except parts of extensions, whichever role created it.
 _DROP_ALL = """
     DO $$ DECLARE one record; BEGIN
         FOR one IN SELECT oid::regclass AS name, relkind FROM pg_class
@@ -88,7 +88,7 @@ _SESSION = {
     "bytea_output": "hex",
     "client_encoding": "UTF8",
 }
-#: The edges' copies and pending purges belong to another time.
+#: The edges' contents and pending purges do not match the restored state.
 _FORGET = "DELETE FROM edge_purges"
 _FORGET_EVERYTHING = "UPDATE edges SET purge_everything = true"
 
@@ -107,8 +107,8 @@ class Table:
 
 @attrs.frozen
 class Project:
-    """`changed_by` is the transaction that last changed the project's row: if it is the same, no push was completed in
-    between. An empty project may have no repository."""
+    """A project. `changed_by` is the transaction that last changed its row: if it is the same as before, no push was
+    completed in between. An empty project may have no repository."""
 
     changed_by: int
     is_empty: bool
@@ -127,8 +127,8 @@ def _as_it_takes(cursor: Cursor) -> None:
 
 
 def hold_pushes(cursor: Cursor, timeout: float) -> None:
-    """Let nobody record or complete a push until the transaction ends. Raise `LockNotAvailable` after `timeout`
-    seconds."""
+    """Prevent others from recording or completing a push until the transaction ends. Raise `LockNotAvailable` after
+    `timeout` seconds."""
     cursor.execute("SET LOCAL lock_timeout = %s", (int(timeout * 1000),))
     cursor.execute("LOCK TABLE pushes IN SHARE MODE")
 
@@ -154,7 +154,7 @@ def load(cursor: Cursor, table: Table, source: IO[bytes]) -> int:
 
 
 def sequences(cursor: Cursor) -> dict[str, Any]:
-    """Return for each sequence its last value, and whether that was used."""
+    """Return the last value of each sequence, and whether that value was used."""
     values = {}
     for (name,) in _rows(cursor, _SEQUENCES):
         cursor.execute(sql.SQL("SELECT last_value, is_called FROM {}").format(sql.Identifier(name)))
@@ -168,12 +168,12 @@ def set_sequences(cursor: Cursor, values: dict[str, Any]) -> None:
 
 
 def partitions(cursor: Cursor) -> list[tuple[str, str | None, str | None]]:
-    """Return name, first moment and end of each partition of the audit trail."""
+    """Return name, beginning and end of each partition of the audit trail."""
     return _rows(cursor, _PARTITIONS)
 
 
 def make_partitions(cursor: Cursor, new_partitions: Sequence[tuple[str, str | None, str | None]]) -> None:
-    """Replace the partitions, which have to be empty."""
+    """Replace the partitions, which must be empty."""
     for name, _, _ in partitions(cursor):
         cursor.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(name)))
     for name, since, until in new_partitions:
@@ -220,8 +220,8 @@ def drop_everything(cursor: Cursor) -> None:
 
 
 def begin_loading(cursor: Cursor) -> list[tuple[str, str, str]]:
-    """Begin a transaction that loads plain rows: without triggers, foreign keys, or rows that migrations inserted.
-    Return the foreign keys for `end_loading`."""
+    """Begin a transaction for loading rows, without triggers and foreign keys, and delete the rows that migrations
+    inserted. Return the foreign keys for `end_loading`."""
     cursor.execute("BEGIN")
     _as_it_takes(cursor)
     foreign_keys = _rows(cursor, _FOREIGN_KEYS)
@@ -236,7 +236,7 @@ def begin_loading(cursor: Cursor) -> list[tuple[str, str, str]]:
 
 
 def end_loading(cursor: Cursor, foreign_keys: list[tuple[str, str, str]]) -> None:
-    """Restore foreign keys and triggers, and check all rows. The caller commits."""
+    """Restore foreign keys and triggers, which checks all rows. The caller commits."""
     cursor.execute(_FORGET)
     cursor.execute(_FORGET_EVERYTHING)
     cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")

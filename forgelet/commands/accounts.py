@@ -33,8 +33,8 @@ PASSWORD_OPTION = click.option(
 
 
 def read_password(given: str | None) -> str:
-    """Return the `given` password, one that is typed twice at a terminal, or the first line of standard input. Raise
-    `ConfigError` if there is none."""
+    """Return the `given` password, otherwise one that is typed twice at a terminal, otherwise the first line of
+    standard input. Raise `ConfigError` if there is none."""
     if given is not None:
         return given
     if sys.stdin.isatty():

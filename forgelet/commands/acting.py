@@ -1,4 +1,4 @@
-"""What commands need to make changes as the API does: the application without a server, and the author of events."""
+"""The application without a server, and the author of audit events, for commands that make changes as the API does."""
 
 import getpass
 import os
@@ -18,15 +18,15 @@ from api_server.web.errors import ApiError
 from common.config_errors import ConfigError
 from forgelet.instance import Instance
 
-#: Connections to the database.
+#: Number of connections to the database.
 _POOL = 2
 
 
 @asynccontextmanager
 async def services_of(instance: Instance) -> AsyncIterator[Services]:
     """Yield the application's services, whether a server runs or not. Raise `ConfigError` if the database has another
-    version's schema or another secret key, or if the API would refuse what the block does."""
-    from api_server.app import joined  # the whole server: help and errors do without it
+    version's schema or another secret key, or if the API would refuse a change in the block."""
+    from api_server.app import joined  # imports the whole server, which help and errors do not need
 
     url = instance.ready_database_url
     settings = attrs.evolve(instance.api_settings, database_url=url, database_pool=_POOL)
@@ -43,7 +43,7 @@ async def services_of(instance: Instance) -> AsyncIterator[Services]:
 
 @asynccontextmanager
 async def changing(services: Services, *, revokes: str | None = None) -> AsyncIterator[Transaction]:
-    """Yield a transaction. If it takes away rights, `revokes` names whose ("user:7"), and the transaction locks
+    """Yield a transaction. If it revokes rights, `revokes` names their owner ("user:7"), and the transaction locks
     them."""
     async with services.database.transaction() as transaction:
         if revokes is not None:
@@ -52,7 +52,7 @@ async def changing(services: Services, *, revokes: str | None = None) -> AsyncIt
 
 
 def author() -> Author:
-    """Return the author of audit events: the account of this machine that runs the command."""
+    """Return the account of this machine that runs the command, as the author of audit events."""
     try:
         account = os.environ.get("SUDO_USER") or getpass.getuser()
     except (KeyError, OSError):

@@ -1,4 +1,4 @@
-"""Commands for the audit trail: verify it, export it, remove old months."""
+"""Commands for the audit trail: verification, export, removal of old months."""
 
 import asyncio
 import datetime
@@ -18,7 +18,7 @@ from forgelet.frame import Group, answer, progress, table, wants_json
 from forgelet.instance import Instance
 
 ResultT = TypeVar("ResultT")
-#: Seconds. Counting or locking a month of events may take long.
+#: The time limit of statements, in seconds: counting or locking a month of events may take long.
 _STATEMENT_TIMEOUT = 3600
 _DAY = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%SZ"])
 
@@ -117,7 +117,7 @@ def remove(instance: Instance, before: datetime.datetime, export_to: Path) -> No
                 exported = await exports.remove_partition(db, partition, export_to, report)
             row = {"month": partition.name, "events": exported.events, "sha256": exported.sha256}
             removed.append(row)
-            if not wants_json():  # report each month when it is done
+            if not wants_json():  # report each month as soon as it is done
                 click.echo(f"{row['month']}: {row['events']} events, SHA-256 {row['sha256']}")
         return removed
 
@@ -136,7 +136,7 @@ def _with_database(instance: Instance, work: Callable[[Database], Awaitable[Resu
     except exports.BrokenTrail as problem:
         raise _broken(str(problem)) from None
     except OSError as problem:
-        if problem.errno == errno.EPIPE:  # the reader of standard output has left
+        if problem.errno == errno.EPIPE:  # the reader of standard output has ended
             raise
         raise click.ClickException(f"the events cannot be written: {problem}") from None
     except Unavailable as problem:

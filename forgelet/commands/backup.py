@@ -60,7 +60,7 @@ _EVERY_SECONDS = 0.2
 
 
 class Telling:
-    """Shows progress on standard error if that is a terminal. The line is removed at the end of the block."""
+    """A display of progress on standard error, if that is a terminal. Its line is removed at the end of the block."""
 
     def __init__(self) -> None:
         self._is_seen = sys.stderr.isatty()
@@ -76,12 +76,12 @@ class Telling:
         self._show("")
 
     def tell(self, what: str, done: int, of: int) -> None:
-        """Show what is being done, and how many of how many are done."""
+        """Show the present step, and how many of its items are done. With `of` 0, show only the step."""
         if self._is_due():
             self._show(f"{what}: {done:,} of {of:,} ({100 * done // of} %)" if of else what)
 
-    def tell_bytes(self, what: str, done: int) -> None:
-        """Show what is being done, and how many bytes are done."""
+    def print_bytes(self, what: str, done: int) -> None:
+        """Show the present step, and how many bytes are done."""
         if self._is_due():
             self._show(f"{what}: {done / 2**20:,.1f} MiB")
 
@@ -174,7 +174,7 @@ def _target(file: str) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def ending_tidily() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end the block as Ctrl-C does, so that no unfinished file stays."""
+    """Make SIGTERM and SIGHUP end the block as Ctrl-C does, so that no unfinished file remains."""
 
     def end(number: int, _frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
@@ -263,7 +263,7 @@ def restore_command(
         chosen = passphrase(passphrase_file, is_new=False)
         with _places(Path(data_dir).absolute(), database_url) as places:
             check_is_empty(places)
-            made = restore(places, chosen, stream, telling.tell_bytes)
+            made = restore(places, chosen, stream, telling.print_bytes)
     _say_restored(made, Path(data_dir), database_url)
 
 
@@ -311,7 +311,8 @@ def _of_server(data_dir: Path, database_url: str, up: Path | None) -> Places:
 
 @contextlib.contextmanager
 def _own_postgres(folder: Path) -> Iterator[str]:
-    """Start the PostgreSQL of the future `forgelet up` and yield its URL. Nobody else can use the folder meanwhile."""
+    """Start the PostgreSQL of the future `forgelet up` and yield its URL. During the block, nobody else can use the
+    folder."""
     data = DataDirectory(folder)
     with data.opened():
         cluster = embedded_postgres.cluster_of(data)
@@ -325,7 +326,7 @@ def _own_postgres(folder: Path) -> Iterator[str]:
 def _empty(folder: Path, *, existed: bool) -> None:
     with contextlib.suppress(OSError):
         for child in folder.iterdir():
-            if child.is_symlink():  # the PostgreSQL of root lies elsewhere
+            if child.is_symlink():  # root's PostgreSQL may be in another folder
                 shutil.rmtree(child.resolve(), ignore_errors=True)
                 child.unlink()
             elif child.is_dir():

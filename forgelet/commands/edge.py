@@ -1,4 +1,4 @@
-"""The command `forgelet edge`: runs a storage edge, and has commands for running edges."""
+"""The command `forgelet edge`, which runs a storage edge, and its commands for running edges."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from forgelet.frame import Group, Lazy
 from storage_edge.__main__ import main as process
 
 _MODULE = "forgelet.commands.edges"
-#: Imported when they are used: they need much of the API server, and the edge's process does not.
+#: These are imported when they are used, because they need much of the API server, and the edge's process does not.
 _COMMANDS = {
     "status": Lazy(
         f"{_MODULE}:status_command",
@@ -22,7 +22,7 @@ _COMMANDS = {
 
 
 class _Edge(Group):
-    """Runs the edge with its options, unless the first argument is the name of a command."""
+    """A group that runs the edge with its options, unless the first argument is the name of a command."""
 
     def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> click.Context:
         if args and args[0] in _COMMANDS:

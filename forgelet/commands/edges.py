@@ -138,7 +138,7 @@ def _apis_of(instance: Instance, session: Any) -> list[EdgeApi]:
 
 
 def _columns(status: dict[str, Any]) -> dict[str, Any]:
-    """Return the columns of the table for an edge's status; `status` has all of it for programs."""
+    """Return the columns of the table for an edge's status, and `status` with the whole status for programs."""
     requests, stored, origin = status.get("requests", {}), status.get("stored", {}), status.get("origin", {})
     asked = sum(requests.values())
     reachable = {True: "reachable", False: "not reachable"}.get(origin.get("reachable"), "not known")

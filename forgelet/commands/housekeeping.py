@@ -1,4 +1,4 @@
-"""Commands for stored data: check and pack repositories, sweep stored objects, remove data of old jobs."""
+"""Commands for stored data: repositories, stored objects, and the data of old jobs."""
 
 import asyncio
 import contextlib
@@ -111,7 +111,7 @@ async def _pack(instance: Instance, projects: Sequence[str]) -> list[dict[str, A
 
 
 def _is_to_come(folder: Path, project: queries.NamedProject) -> bool:
-    """Return whether the project has no repository yet because nobody has pushed to it."""
+    """Return whether the repository is missing because nobody has pushed to the project yet."""
     return project.empty_repo and not folder.is_dir()
 
 
@@ -126,7 +126,7 @@ async def _packed(folder: Any, instance: Instance, now: float) -> str:
 
 
 async def _chosen_projects(database: Any, projects: Sequence[str]) -> list[queries.NamedProject]:
-    """Return those projects, or all. Raise `ConfigError` if one does not exist."""
+    """Return the named projects, or all if none is named. Raise `ConfigError` if one does not exist."""
     if not projects:
         return await queries.all_projects(database)
     chosen = []

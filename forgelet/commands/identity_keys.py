@@ -1,4 +1,4 @@
-"""Commands for the keys that sign identity tokens of jobs: list them, make the next one."""
+"""Commands for the keys that sign identity tokens of jobs: listing and rotation."""
 
 import asyncio
 import datetime
@@ -30,7 +30,7 @@ def list_keys(instance: Instance) -> None:
 
 
 def _rows(listed: list[queries.ShownKey], now: datetime.datetime) -> list[dict[str, Any]]:
-    """Return the rows of the keys, which are the newest first."""
+    """Return a row for each key; `listed` has the newest first."""
     signing = next((key for key in listed if key.signs_from <= now), listed[-1] if listed else None)
     return [
         {

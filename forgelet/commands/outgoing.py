@@ -21,7 +21,7 @@ from forgelet.commands.acting import author
 from forgelet.frame import Group
 from forgelet.instance import Instance
 
-#: Rows that are read at a time.
+#: Number of rows that are read at once.
 _PAGE = 500
 Read = Callable[[Database, Page], Awaitable[ListPage]]
 _limit = click.option(
@@ -134,7 +134,7 @@ async def _redeliver(transaction: Transaction, delivery_id: int) -> None:
 def _listed(
     instance: Instance, limit: int, read: Read, accepts: Callable[[dict[str, Any]], bool] | None = None
 ) -> list[dict[str, Any]]:
-    """Return up to `limit` rows of a list that `accepts` takes."""
+    """Return up to `limit` rows of a list for which `accepts` returns true."""
 
     async def run() -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
@@ -152,7 +152,7 @@ def _listed(
 def _act(
     instance: Instance, ids: Sequence[int], do: Callable[[Transaction, int], Awaitable[None]], done: str
 ) -> list[dict[str, Any]]:
-    """Act on each id. Return `{"id", "result", "problem"}` for each."""
+    """Call `do` with each id. Return `{"id", "result", "problem"}` for each."""
 
     async def run() -> list[dict[str, Any]]:
         rows = []

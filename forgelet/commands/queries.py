@@ -1,5 +1,5 @@
 # mypy: disable-error-code="empty-body"
-"""Statements for commands: projects, mirrors, and the commits that have to be in a repository."""
+"""Statements for commands: projects, mirrors, and the commits that a repository must contain."""
 
 import attrs
 
@@ -31,13 +31,13 @@ async def project(database: Executor, named: str) -> NamedProject | None:
 
 @attrs.frozen
 class NamedCommit:
-    """A commit that the service keeps, and the row that names it."""
+    """A commit that the service must keep, and the row that names it."""
 
     sha: str
     named_by: str
 
 
-# Old heads of merge requests are not among them: nothing keeps commits that no branch leads to any more.
+# Former heads of merge requests are not included: commits that no branch contains any more are not kept.
 @statement("""
     SELECT DISTINCT ON (sha) sha, named_by FROM (
         SELECT pipelines.sha, 'pipeline ' || pipelines.id AS named_by FROM pipelines
@@ -48,12 +48,12 @@ class NamedCommit:
     ) named ORDER BY sha, named_by
 """)
 async def named_commits(database: Executor, project_id: int) -> list[NamedCommit]:
-    """Return the commits that have to be in the project's repository."""
+    """Return the commits that the project's repository must contain."""
 
 
 @attrs.frozen
 class EnabledMirror:
-    """A mirror that runs."""
+    """An enabled mirror."""
 
     id: int
 
@@ -64,4 +64,4 @@ class EnabledMirror:
         AND projects.repository_access_level <> 'disabled'
 """)
 async def enabled_mirror(database: Executor, mirror_id: int) -> EnabledMirror:
-    """Return the mirror. Raise `NotFound` if there is no such mirror, or if it is switched off."""
+    """Return the mirror. Raise `NotFound` if it does not exist, or if it or its repository is disabled."""

@@ -38,7 +38,7 @@ _A_TOKEN = re.compile(r"[\x21-\x7e]{8,255}")
 
 
 def listen_address(text: str) -> str:
-    """Check the value of `--host`. Like the other checks, raise `ConfigError`."""
+    """Return the checked value of `--host`. Raise `ConfigError`, as the other checks do."""
     try:
         return str(ipaddress.IPv4Address(text))
     except ValueError:
@@ -46,7 +46,7 @@ def listen_address(text: str) -> str:
 
 
 def external_name(text: str) -> str:
-    """Check the value of `--external-host`."""
+    """Return the checked value of `--external-host`."""
     if not _A_NAME.fullmatch(text):
         raise CannotStart(
             "--external-host has to be the name or the IPv4 address of a machine, without a port"
@@ -55,8 +55,8 @@ def external_name(text: str) -> str:
 
 
 def checked_gitlab_version(text: str) -> str:
-    """Check the value of `--gitlab-version`."""
-    from api_server.settings import GITLAB_VERSION  # a start without the option does not wait for this import
+    """Return the checked value of `--gitlab-version`."""
+    from api_server.settings import GITLAB_VERSION  # imported here, so that a usual start is faster
 
     if not re.fullmatch(GITLAB_VERSION, text):
         raise CannotStart("--gitlab-version has to be a version such as 17.11 or 17.11.4-ee")
@@ -64,7 +64,7 @@ def checked_gitlab_version(text: str) -> str:
 
 
 def checked_root_token(token: str | None, file: Path | None) -> str | None:
-    """Return the token of `--root-token` or `--root-token-file` after checking it."""
+    """Return the checked token of `--root-token` or `--root-token-file`, or None without either."""
     if file is not None:
         token = file.read_text(errors="replace").strip()
     if token is not None and not _A_TOKEN.fullmatch(token):
@@ -74,8 +74,8 @@ def checked_root_token(token: str | None, file: Path | None) -> str | None:
 
 
 def folder_for_tests(instance: Instance, database_url: str | None) -> Path | None:
-    """Return the folder of `--data-dir` for a server for tests, which must be empty. FORGELET_DATA_DIR does not count:
-    it names the folder of another service."""
+    """Return the folder of `--data-dir` for a server for tests, which must be empty, or None. FORGELET_DATA_DIR is
+    ignored, because it names the folder of another service."""
     if database_url:
         raise CannotStart("--testing has a PostgreSQL of its own, to throw away: leave out --database-url")
     named = instance.named if _is_data_dir_given() else None
@@ -97,9 +97,9 @@ def _is_data_dir_given() -> bool:
 
 
 class ReadyFile:
-    """The file that says that the service can be used. It appears complete, and only its owner can read it.
+    """The file whose existence shows that the service is ready. It appears complete, and only its owner can read it.
 
-    Raise `ConfigError` if it cannot be written.
+    The methods raise `ConfigError` if the file cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -107,7 +107,7 @@ class ReadyFile:
         self._scratch = self._path.with_name(f".{self._path.name}.{secrets.token_hex(8)}")
 
     def clear(self) -> None:
-        """Remove an old file before anything starts. A missing folder is reported at once."""
+        """Remove an old file before the start. Raise an error at once if the file cannot be created later."""
         with writable("The ready file"):
             self._path.unlink(missing_ok=True)
             self._scratch.touch(mode=0o600)
@@ -121,7 +121,7 @@ class ReadyFile:
             self._scratch.write_text(json.dumps({**facts, "pid": os.getpid()}) + "\n")
             ours = self._scratch.open()
             self._scratch.replace(self._path)
-        with ours:  # no other file gets its inode number while it is open
+        with ours:  # while it is open, no other file gets its inode number
             try:
                 yield
             finally:
@@ -129,7 +129,7 @@ class ReadyFile:
                     self._path.unlink(missing_ok=True)
 
     def _is(self, ours: os.stat_result) -> bool:
-        """Return whether the file is still ours: a later `up` with the same path has its own there, perhaps with our
+        """Return whether the file is still ours. A later `up` with the same path replaces it, perhaps with the same
         process id."""
         with contextlib.suppress(OSError):
             return os.path.samestat(self._path.stat(), ours)
@@ -159,14 +159,14 @@ def rules_of(option: str | None) -> "Rules | None":
     """Return the rules of the runner, or None if there is to be none. Raise `ConfigError` if they are invalid."""
     if option is None:
         return None
-    from forgelet.local.runner import Rules, read_rules  # the start does without it if there is no runner
+    from forgelet.local.runner import Rules, read_rules  # imported here, so that a usual start is faster
 
     return Rules() if option == PLAYS_ALL else read_rules(Path(option))
 
 
 @contextlib.contextmanager
 def playing(forgelet: Forgelet, rules: "Rules") -> Iterator[None]:
-    """Play jobs as long as the block lasts. Raise `CannotStart` if the runner cannot be registered."""
+    """Play jobs for the duration of the block. Raise `CannotStart` if the runner cannot be registered."""
     from forgelet.local.runner import BuiltInRunner
     from forgelet.testing.api import ApiError
 
@@ -373,9 +373,9 @@ def run(
             plan.data.write_secret("root-token", root_token)
             plan.data.remember(TOKEN_SHOWN, "yes")
         with forgelet:
-            from forgelet.local import demo_data  # nobody waits for their import at this point
+            from forgelet.local import demo_data  # imported here, where the import delays nothing
 
-            plan = forgelet.plan  # with the ports that were taken
+            plan = forgelet.plan  # with the actual ports
             tell(f"Ready after {time.monotonic() - begun:.1f} s.")
             if with_demo:
                 demo_data.ensure(forgelet.api(), plan.data, CHECKOUT, tell)
@@ -385,23 +385,23 @@ def run(
                 with ready_file.written(facts_of(plan)) if ready_file else contextlib.nullcontext():
                     with contextlib.suppress(OSError):
                         answer(places_of(plan), what_next(plan, with_demo=with_demo))
-                    if not plan.testing:  # its imports take longer than all the rest
-                        link = functools.partial(tell_sign_in_link, plan, forgelet.api())
+                    if not plan.testing:  # in a thread, because its imports take longer than all the rest
+                        link = functools.partial(print_sign_in_link, plan, forgelet.api())
                         threading.Thread(target=link, daemon=True).start()
-                    story = demo_data.told(forgelet.api(), plan.data, tell)
+                    story = demo_data.story_in_background(forgelet.api(), plan.data, tell)
                     with story if with_demo else contextlib.nullcontext():
                         forgelet.watch()
     sys.exit(0)
 
 
 def tell(text: str) -> None:
-    with contextlib.suppress(OSError):  # the terminal may be gone
+    with contextlib.suppress(OSError):  # the terminal may be closed
         print(text, flush=True, file=sys.stderr if wants_json() else sys.stdout)
 
 
 def _obey_signals(forgelet: Forgelet) -> None:
-    """End everything on Ctrl-C and SIGTERM, and at once on the second. Pass SIGHUP on to the servers, unless it means
-    that the terminal is gone."""
+    """End everything on Ctrl-C and SIGTERM, and at once on the second of these signals. Pass SIGHUP on to the servers,
+    unless it means that the terminal is closed."""
     at_a_terminal = sys.stdout.isatty()
 
     def hurry(_number: int, _frame: object) -> None:
@@ -432,7 +432,7 @@ def _until_eof() -> Callable[[float], bool]:
 
 
 def _ends_within(seconds: float) -> bool:
-    """Return whether standard input ends within that time. Its content is ignored."""
+    """Return whether standard input ends within `seconds`. Its content is ignored."""
     try:
         readable, _, _ = select.select([0], [], [], seconds)
         return bool(readable) and not os.read(0, 65536)
@@ -491,8 +491,8 @@ def what_next(plan: Plan, *, with_demo: bool) -> str:
     return "\n".join(lines)
 
 
-def tell_sign_in_link(plan: Plan, administrator: "Api") -> None:
-    """Say by which link the administrator signs in; nothing where that cannot be found out."""
+def print_sign_in_link(plan: Plan, administrator: "Api") -> None:
+    """Print a link with which the administrator can sign in, or nothing if it cannot be created."""
     from api_server.accounts import sign_in_links
     from api_server.state.secrets import UnusableKey, open_vault
     from forgelet.testing.api import ApiError
@@ -506,7 +506,7 @@ def tell_sign_in_link(plan: Plan, administrator: "Api") -> None:
 
 
 def for_testers(plan: Plan) -> str:
-    """Return the closing text of a server for tests. Its token is no secret, and its commands show the controls."""
+    """Return the closing text of a server for tests, whose token is no secret. The commands show its controls."""
     token = plan.data.read_secret("root-token")
     return "\n".join(
         [
@@ -530,7 +530,7 @@ def for_testers(plan: Plan) -> str:
 
 
 def commands_to_try(plan: Plan, *, with_demo: bool) -> list[str]:
-    """Return lines with commands that work in any shell and folder."""
+    """Return lines with commands to try, which work in any shell and folder."""
     from forgelet.local import demo_data
 
     api, raw = plan.addresses.external_url, plan.addresses.external_edge_url or plan.addresses.external_url

@@ -1,4 +1,4 @@
-"""The command `forgelet doctor`: runs all checks at the same time, within a time limit."""
+"""The command `forgelet doctor`, which runs all checks at the same time, within a time limit."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ from forgelet.instance import Instance
 from forgelet.local import variables
 
 Check = Callable[[DiagnosedInstance], Awaitable[list[Finding]]]
-#: The checks by the names that are shown with their findings, in this order.
+#: The checks, in the order of their findings, by the names that are shown with these.
 CHECKS: Mapping[str, Check] = {
     "versions": surroundings.versions,
     "clock": surroundings.clock,
@@ -37,33 +37,33 @@ CHECKS: Mapping[str, Check] = {
 }
 _OF_RUNNING = ("database", "edges", "work")
 _OF_MACHINE = ("versions", "clock", "disk")
-#: Seconds for all checks, and for those that are then cancelled.
+#: Maximum number of seconds for all checks, and for the cancellation of those that have not ended by then.
 LONGEST, _LAST = 13.0, 1.0
-#: Seconds by which the clock may differ from the monotonic clock after the checks.
+#: Seconds by which the wall clock and the monotonic clock may differ after the checks.
 _JUMP = 1.0
 
 
 @attrs.frozen
 class Examined:
-    """The findings by check. `hangs` says that a check did not end and may hold a thread."""
+    """The findings by check. `hangs`: a check did not end, and may occupy a thread."""
 
     findings: Mapping[str, list[Finding]]
     hangs: bool
 
 
 async def examine(environment: Mapping[str, str], longest: float = LONGEST) -> Examined:
-    """Check the instance whose processes have these variables."""
+    """Check the instance whose processes have these variables, for at most `longest` seconds."""
     return await _examine(CHECKS, environment, longest)
 
 
 async def examine_stopped(environment: Mapping[str, str]) -> Examined:
-    """Check a stopped `forgelet up`, whose database and edge are stopped, too."""
+    """Check a stopped `forgelet up`, whose database and edge do not run either."""
     checks = {name: check for name, check in CHECKS.items() if name not in _OF_RUNNING}
     return await _examine(checks, environment, LONGEST)
 
 
 async def settings_cannot_be_found(error: ConfigError) -> Examined:
-    """Check what the machine needs, if there is no instance yet."""
+    """Check only the machine, if there is no instance yet. `error` becomes a warning."""
     checks = {name: CHECKS[name] for name in _OF_MACHINE}
     examined = await _examine(checks, {}, LONGEST, known=False)
     what, _, remedy = error.message.partition(": ")

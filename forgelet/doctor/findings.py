@@ -1,4 +1,4 @@
-"""The instance that is checked, as far as its settings can be read, and the findings of a check, one line each."""
+"""The checked instance, as far as its settings can be read, and the findings of checks, one line each."""
 
 import asyncio
 import re
@@ -27,7 +27,7 @@ def _one_line(text: str) -> str:
 
 @attrs.frozen
 class Finding:
-    """`what` was found and, if it is a problem, `remedy` says what to do. Secrets are removed from both."""
+    """A finding: `what` was found and, if it is a problem, its `remedy`. Secrets are removed from both."""
 
     state: State
     what: str = attrs.field(converter=_one_line)
@@ -61,8 +61,8 @@ def failed(what: str, remedy: str) -> Finding:
 def from_error(
     sentence: str, otherwise: str = "put that right, the process does not start with it"
 ) -> Finding:
-    """Report an error with which a process would refuse to start. The remedy follows its last colon; if there is none,
-    it is `otherwise`."""
+    """Report an error with which a process would refuse to start. The remedy is the text after the last colon if that
+    begins like one, and `otherwise` if not."""
     what, colon, remedy = sentence.rpartition(": ")
     if colon and remedy.startswith(_REMEDIES):
         return failed(what, remedy)
@@ -79,7 +79,7 @@ def worst(findings: Iterable[Finding]) -> State:
 
 
 ResultT = TypeVar("ResultT")
-#: Seconds for one request or one connection of a check.
+#: Maximum number of seconds for one request or one connection of a check.
 REQUEST_SECONDS = 5.0
 
 _VARIABLE = re.compile(r"FORGELET_(?:API|EDGE)_\w+")
@@ -87,14 +87,14 @@ _VARIABLE = re.compile(r"FORGELET_(?:API|EDGE)_\w+")
 
 @attrs.frozen
 class DiagnosedInstance:
-    """The instance that is checked. Settings of a process are None if they are invalid, or if that process does not run
-    on this machine."""
+    """The checked instance. The settings of a process are None if they are invalid, or if it does not run on this
+    machine."""
 
     environment: Mapping[str, str]
     api: ApiSettings | None
     edge: EdgeSettings | None
     session: aiohttp.ClientSession
-    #: Whether the database can be used, as soon as that is known.
+    #: Whether the database can be used; the database's check sets this.
     database_serves: "asyncio.Future[bool]" = attrs.field(
         factory=lambda: asyncio.get_running_loop().create_future()
     )
@@ -104,8 +104,8 @@ def read_settings(
     environment: Mapping[str, str],
 ) -> tuple[ApiSettings | None, EdgeSettings | None, list[Finding]]:
     """Return both processes' settings from `environment` and its settings file, and the findings about them. Invalid
-    variables are left out one by one, so that each is reported and the rest can be checked. The edge's settings are
-    None if there are none."""
+    variables are removed one by one, so that each is reported and the rest can be checked. The edge's settings are None
+    if none are given."""
     findings: list[Finding] = []
     api = _settings(variables.API.sources(environment), findings)
     edge = None
@@ -145,8 +145,8 @@ def _is_given(environment: Mapping[str, str]) -> bool:
 
 
 async def in_thread(work: Callable[..., ResultT], *arguments: Any) -> ResultT:
-    """Run something that blocks in a thread that nobody waits for at the end: name servers and databases may never
-    answer."""
+    """Run a blocking function in a thread that does not delay the end of the program, because name servers and
+    databases may never answer."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[ResultT] = loop.create_future()
 
@@ -169,7 +169,7 @@ async def in_thread(work: Callable[..., ResultT], *arguments: Any) -> ResultT:
 
 
 def unreachable(problem: BaseException) -> str:
-    """Say in a few words, without the URL, why a request was not answered."""
+    """Return in a few words, without the URL, why a request was not answered."""
     if isinstance(problem, TimeoutError):
         return "it does not answer in time"
     if isinstance(problem, aiohttp.ClientConnectorError):

@@ -1,4 +1,4 @@
-"""Checks of what runs: both processes, all edges, and the failures that the service has recorded."""
+"""Checks of both processes, of all edges, and of the failures that the service has recorded."""
 
 import datetime
 import email.utils
@@ -35,7 +35,7 @@ from forgelet.doctor.findings import (
 )
 from forgelet.doctor.surroundings import CLOCKS_DIFFER
 
-#: By the states of readiness. A part that is ok and has a message says what slows the process down.
+#: The kind of finding for each state of readiness. The message of a part that is ok names what slows the process down.
 _STATES = {"ok": warning, "degraded": warning, "failed": failed}
 
 
@@ -93,7 +93,7 @@ def _taken(title: str, address: str, reason: str = "") -> Finding:
 
 
 def _bind(host: str, port: int) -> None:
-    """Raise `ConfigError` if that address cannot be listened on."""
+    """Raise `ConfigError` if a process cannot listen on that address."""
     with binding(host, port):
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -131,7 +131,7 @@ async def _readiness(
 
 async def _ask(session: aiohttp.ClientSession, url: str) -> tuple[int, dict[str, Any]]:
     timeout = aiohttp.ClientTimeout(total=REQUEST_SECONDS)
-    # The local process is identified by its answer; certificates are for the names that clients use.
+    # The answer identifies the local process. Its certificate is not checked, because it is for clients' names.
     async with session.get(url, timeout=timeout, ssl=False, allow_redirects=False) as answer:
         body = await answer.json(content_type=None)
         return answer.status, body if isinstance(body, dict) else {}
@@ -147,7 +147,7 @@ _TOKENS = "give both processes one token: edge_purge_token of the service, purge
 
 
 async def edges(instance: DiagnosedInstance) -> list[Finding]:
-    """Check each of `edge_urls`, one after the other, since there are few."""
+    """Check the edges of `edge_urls`, one after the other, because there are few."""
     settings = instance.api
     if settings is None or not settings.edge_urls:
         return []
@@ -224,7 +224,7 @@ def _of_origin(url: str, origin: dict[str, Any]) -> list[Finding]:
 
 
 def _of_clock(url: str, date: str | None) -> list[Finding]:
-    """Compare an edge's clock with ours by the Date of its answer, which has whole seconds."""
+    """Compare an edge's clock with this machine's by the Date of its answer, which has whole seconds."""
     try:
         theirs = email.utils.parsedate_to_datetime(date or "")
     except ValueError:
@@ -244,8 +244,8 @@ def _of_clock(url: str, date: str | None) -> list[Finding]:
 
 
 async def external_storage(instance: DiagnosedInstance, database: Database) -> list[Finding]:
-    """Check the external storage to which users are redirected: whether it is told of changes, and whether the edge of
-    these settings has its token."""
+    """Check the external storage to which users are redirected: whether it is notified of changes, and whether the edge
+    of these settings has its token."""
     settings = instance.api
     if settings is None:
         return []
@@ -290,14 +290,15 @@ def _storage_token(has: str, expected: str) -> Finding:
     return ok("the edge's storage_token is the one that the service knows it by")
 
 
-#: How many failures of one kind are shown.
+#: Maximum number of failures of one kind that are shown.
 MOST = 10
-#: The command that lists the others.
+#: The commands that list all failures of a kind.
 _COMMANDS = {"mirror": "mirror list", "delivery": "delivery list", "task": "task list"}
 
 
 async def work(instance: DiagnosedInstance) -> list[Finding]:
-    """Check for recorded failures. Without a usable database, which another check reports, return nothing."""
+    """Report the recorded failures, and check the external storage. Return nothing without a usable database, which
+    another check reports."""
     settings = instance.api
     if settings is None or not await instance.database_serves:
         return []
@@ -333,8 +334,8 @@ def _findings_of(failures: Sequence[Failure]) -> list[Finding]:
 
 
 def _finding(failure: Failure) -> Finding:
-    """Return the finding for a failure. Missing runners are a warning: the service works, and somebody else has to
-    start them."""
+    """Return the finding for a failure. Missing runners are only a warning, because the service itself works without
+    them."""
     since = f" since {failure.since:%Y-%m-%d %H:%M:%S} UTC" if failure.since else ""
     say = warning if failure.kind == "runner" else failed
     return say(f"{failure.kind} {failure.name}{since}: {failure.reason}", failure.remedy)

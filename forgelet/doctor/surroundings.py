@@ -1,5 +1,5 @@
-"""Checks of what the service needs around it: the machine (programs, clock, disks, folders, access to files with
-secrets), the database, the mail server and the object stores.
+"""Checks of the service's surroundings: the machine (programs, clock, disks, folders, access to files with secrets),
+the database, the mail server and the object stores.
 """
 
 import asyncio
@@ -49,11 +49,11 @@ from forgelet.doctor.findings import (
 OLDEST_PYTHON = (3, 11)
 #: A disk is nearly full if less than this share of its space or of its inodes is free.
 NEARLY_FULL = 0.05
-#: Bytes that are written as a trial: more than a full disk has left.
+#: Number of bytes that are written as a trial, more than a full disk has left.
 _TRIED = 64 * 1024
-#: A line of a settings file that has a token or a password.
+#: A line of a settings file that contains a token or a password.
 _SECRET = re.compile(r"^\s*\w*[-_]token\s*=|://[^/\s:]*:[^/\s]+@", re.MULTILINE)
-#: Seconds by which a file may be newer than the clock says.
+#: Seconds by which a file may be newer than the present time.
 _FROM_THE_FUTURE = 60.0
 
 
@@ -109,7 +109,7 @@ async def disks(instance: DiagnosedInstance) -> list[Finding]:
         try:
             findings += await in_thread(_folder, title, folder)
             findings += await in_thread(_room, title, folder, reserve)
-        except OSError as problem:  # this account may not even look for it
+        except OSError as problem:  # this account cannot even find out whether the folder exists
             reason = problem.strerror or type(problem).__name__
             findings.append(failed(f"{title} cannot be used: {reason}: {folder}", _letting_in(folder)))
     return findings
@@ -126,7 +126,7 @@ def _folder(title: str, folder: Path) -> list[Finding]:
             return [ok(f"{title} {folder} is not there yet: the first start makes it")]
         return [failed(f"{title} {folder} cannot be made", f"make it, or let this account write to {above}")]
     try:
-        with tempfile.TemporaryFile(dir=folder) as file:  # it has no name, and is gone when it is closed
+        with tempfile.TemporaryFile(dir=folder) as file:  # it has no name, and is removed when it is closed
             file.write(b"\0" * _TRIED)
             file.flush()
     except OSError as problem:
@@ -144,7 +144,7 @@ def _folder(title: str, folder: Path) -> list[Finding]:
 
 
 def _any_bodies(folder: Path) -> int | None:
-    """Return the owner of a folder that everybody may write to, otherwise None."""
+    """Return the owner of the folder if everybody may write to it, otherwise None."""
     state = folder.stat()
     return state.st_uid if state.st_mode & stat.S_IWOTH else None
 
@@ -229,12 +229,12 @@ def _size(size: float) -> str:
 
 #: Seconds by which clocks may differ.
 CLOCKS_DIFFER = 2.0
-#: Connections of one process in addition to its pool: the queue's, the listeners', and one for a command like this.
+#: Number of connections of one process in addition to its pool: for the queue, for listeners, and for a command.
 _BESIDE_THE_POOL = 6
 
 
 async def database(instance: DiagnosedInstance) -> list[Finding]:
-    """Check everything that one connection shows of the database."""
+    """Check everything about the database that one connection shows."""
     findings: list[Finding] = []
     serves = False
     try:
@@ -338,12 +338,12 @@ def _clock(inspected: Inspected) -> Finding:
 
 #: The object that is put, read and removed. The sweep removes what a killed doctor leaves.
 _PROBE, _BYTES = "projects/0/doctor-", b"forgelet doctor\n"
-#: Compared as words, because keys and ports have all kinds of digits.
+#: Words are searched for, not numbers of statuses, because keys and ports may contain the same digits.
 _NOT_ALLOWED = ("AccessDenied", "Forbidden", "Unauthorized", "InvalidAccessKeyId", "SignatureDoesNotMatch")
 
 
 async def mail(instance: DiagnosedInstance) -> list[Finding]:
-    """Check that the mail server accepts us. No mail is sent."""
+    """Check that the mail server accepts a connection and the credentials. No mail is sent."""
     if instance.api is None:
         return []
     outbox = open_outbox(instance.api)
@@ -376,7 +376,7 @@ async def mail(instance: DiagnosedInstance) -> list[Finding]:
 
 
 async def object_store(instance: DiagnosedInstance) -> list[Finding]:
-    """Check the service's object store by putting, reading and removing an object. Without an external store, it is the
+    """Check the service's object store by writing, reading and removing an object. Without an external store, it is the
     folder below the data directory."""
     settings = instance.api
     if settings is None:

@@ -1,4 +1,4 @@
-"""The folder of one local forgelet: who may use it, its secrets, its parts, and what runs there.
+"""The folder of one local forgelet: its lock, its secrets, its parts, and the record of the running processes.
 
 A running `forgelet up` records its settings and addresses there, so that commands find it.
 """
@@ -21,14 +21,14 @@ from forgelet import SERVERS
 
 #: The name under which a `forgelet up` records its settings and addresses.
 RUNNING = "running"
-#: The name under which it records that people have seen the administrator's token.
+#: The name under which it records that the administrator's token has been shown.
 TOKEN_SHOWN = "root-token-shown"
 #: Seconds to wait for a folder that a short command holds or examines.
 TIMEOUT = 5.0
 
 
 class DataDirectory:
-    """The folder `path` and its parts. Other accounts can pass through it, but read nothing."""
+    """The folder `path` and its parts. Other accounts can enter it, but read nothing."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()
@@ -46,7 +46,7 @@ class DataDirectory:
             ) from None
         with lock:
             self._lock(lock)
-            self.forget(RUNNING)  # the record of one that was killed
+            self.forget(RUNNING)  # the record of a killed `up`
             yield
 
     def exists(self) -> bool:
@@ -69,7 +69,7 @@ class DataDirectory:
         return False
 
     def part(self, name: str) -> Path:
-        """Return the sub-folder `name`, which only we can read."""
+        """Return the sub-folder `name`, which only this account can read."""
         path = self.path / name
         path.mkdir(mode=0o700, exist_ok=True)
         return path
@@ -91,7 +91,7 @@ class DataDirectory:
         _write(self.secret_file(name), value)
 
     def recall(self, what: str) -> str | None:
-        """Return the value that an earlier run gave to `remember`."""
+        """Return the value that an earlier run gave to `remember`, or None."""
         return _read(self.part("state") / what)
 
     def remember(self, what: str, value: str) -> None:
@@ -102,7 +102,7 @@ class DataDirectory:
         (self.part("state") / what).unlink(missing_ok=True)
 
     def secret(self, name: str, prefix: str = "") -> str:
-        """Return the secret `name`. It is generated when it is first asked for."""
+        """Return the secret `name`. It is generated at the first call."""
         value = self.read_secret(name)
         if value is None:
             value = prefix + secrets.token_urlsafe(24)
@@ -131,7 +131,7 @@ class DataDirectory:
     def _create(self) -> None:
         if not self.path.is_dir():
             self.path.mkdir(parents=True)
-            # PostgreSQL may run as another account, which has to reach its own folder below this one.
+            # PostgreSQL may run as another account, which must be able to reach its own folder below this one.
             self.path.chmod(0o711)
         self.part("secrets")
 
@@ -162,7 +162,7 @@ def default_data_dir() -> Path:
 
 @contextlib.contextmanager
 def registration(data: DataDirectory) -> Iterator[None]:
-    """Let commands of this user find `data` as long as the block lasts, if it is not the default folder. Without a
+    """Let commands of this user find `data` for the duration of the block, if it is not the default folder. Without a
     writable home, commands have to name it."""
     entry: Path | None = None
     with contextlib.suppress(OSError, ConfigError):
@@ -178,7 +178,7 @@ def registration(data: DataDirectory) -> Iterator[None]:
 
 
 def registered() -> list[DataDirectory]:
-    """Return the folders in which a `forgelet up` of this user runs. Forget those of killed processes."""
+    """Return the folders in which a `forgelet up` of this user runs. Remove the entries of killed processes."""
     running = []
     with contextlib.suppress(OSError, ConfigError):
         for entry in sorted(_entries().iterdir()):
@@ -191,7 +191,7 @@ def registered() -> list[DataDirectory]:
 
 
 def cache_folder(name: str) -> Path:
-    """Return this user's folder (XDG) for data that can be made again. Raise `ConfigError` if there is no home."""
+    """Return this user's folder (XDG) for data that can be created again. Raise `ConfigError` if there is no home."""
     return _home("XDG_CACHE_HOME", ".cache") / "forgelet" / name
 
 
@@ -211,7 +211,7 @@ def _home(variable: str, usual: str) -> Path:
 
 @attrs.frozen(kw_only=True)
 class Running:
-    """What a running `forgelet up` has recorded. Only its owner can read the file, since variables may hold secrets."""
+    """The record of a running `forgelet up`. Only its owner can read the file, as variables may contain secrets."""
 
     pid: int
     version: str
@@ -225,8 +225,8 @@ class Running:
 def written_down(
     data: DataDirectory, api_url: str, edge_url: str | None, variables: Mapping[str, str]
 ) -> Iterator[None]:
-    """Record as long as the block lasts that `data` is in use, for commands. It has to be `opened`."""
-    from importlib import metadata  # every command imports this module, and this import takes a while
+    """Record for commands, for the duration of the block, that `data` is in use. It must be `opened`."""
+    from importlib import metadata  # imported here, because every command imports this module
 
     own_variables = {name: text for name, text in variables.items() if name.startswith("FORGELET_")}
     running = Running(
@@ -244,11 +244,11 @@ def written_down(
 
 
 def found_running(data: DataDirectory) -> Running | None:
-    """Return what the running `forgelet up` has recorded, or None if none runs. Raise `ConfigError` if another command
-    uses `data` for long.
+    """Return the record of the running `forgelet up`, or None if none runs. Raise `ConfigError` if another command uses
+    `data` for long.
 
-    The record of a killed process does not count: its lock has ended with it, and the next process that holds the
-    folder removes the record.
+    The record of a killed process is ignored: its lock has ended with it, and the next process that holds the folder
+    removes the record.
     """
     deadline = time.monotonic() + TIMEOUT
     while data.is_held():

@@ -1,10 +1,9 @@
-"""Demo users, a group and its projects, made through the API and `git push`, and what has happened there: pipelines
-with their jobs, a merge request that two people talk about, status checks with the service that they ask, a mirror, a
-release and invitations.
+"""Demo data: users, a group and its projects, with pipelines and their jobs, a merge request that two people discuss,
+status checks with the service that they ask, a mirror, a release and invitations.
 
-Each step makes only what is missing, so an interrupted run can be continued. The projects contain this checkout's own
-history, or files of the folder `demo`. What happens there is made while the service can be used already, and a runner
-plays the jobs of the group as long as it runs.
+All of it is created through the API and `git push`. Each step creates only what is missing, so an interrupted run can
+be continued. The projects contain this checkout's own history, or files of the folder `demo`. Everything but users and
+projects is created while the service can already be used. As long as the service runs, a runner plays the group's jobs.
 """
 
 import base64
@@ -35,7 +34,7 @@ _AUTHOR = {
         "DATE": "2026-01-05T09:00:00Z",
     }.items()
 }
-#: What is pushed, in a folder for each project.
+#: The files to push, in a folder for each project.
 FILES = Path(__file__).with_name("demo")
 
 
@@ -56,7 +55,7 @@ def push_folder(folder: str, base_url: str, path: str, branch: str, username: st
 
 
 class _Remote:
-    """A repository over HTTP and the user who pushes to it. git gets the token through its environment only."""
+    """A repository over HTTP and the user who pushes to it. git gets the token only through its environment."""
 
     def __init__(self, url: str, username: str, token: str) -> None:
         self._url = url
@@ -70,7 +69,7 @@ class _Remote:
         }
 
     def push(self, repository: Path, *refspecs: str) -> None:
-        """Push, without hooks of the repository. Leave refs alone that another push has created since."""
+        """Push without the repository's hooks. Do not change refs that another push has created in the meantime."""
         done = _git(repository, "push", "--no-verify", "--quiet", self._url, *refspecs, **self._environment)
         if done.returncode != 0 and "[rejected]" not in done.stderr:
             reason = reason_in(done.stderr) or "no reason given"
@@ -146,7 +145,7 @@ PRIVATE = Project("secret", "private", _TEAM, "A private repository, for its mem
 def ensure(
     administrator: Api, data: DataDirectory, checkout: Path | None, tell: Callable[[str], None]
 ) -> None:
-    """Make the demo data once for each database."""
+    """Create the users and projects of the demo once for each database. Raise `CannotStart`."""
 
     def make() -> None:
         tell("Making demo data ...")
@@ -160,7 +159,7 @@ def ensure(
 
 
 def once(administrator: Api, data: DataDirectory, name: str, make: Callable[[], None]) -> None:
-    """Call `make` unless it has been called for this database. What people delete later is not made again."""
+    """Call `make` unless it has been called for this database. Data that people delete later is not created again."""
     instance = str(administrator.get("user")["created_at"])
     if data.recall(name) != instance:
         make()
@@ -224,7 +223,7 @@ def _token(administrator: Api, data: DataDirectory, username: str, user_id: int)
 
 
 def make_project(owner: Api, project: Project, group_id: int, user_ids: Mapping[str, int]) -> None:
-    """The project in the group, with its members."""
+    """Create the project in the group, and its members, if they are missing."""
     path = f"projects/{encoded(project.full_path)}"
     if owner.find(path) is None:
         owner.post(
@@ -249,7 +248,7 @@ def _protect_releases(owner: Api, project: Project) -> None:
 
 
 def encoded(path: str) -> str:
-    """Return a full path as the API takes it in place of a number: `demo%2Fapp` for `demo/app`."""
+    """Return a full path in the form that the API accepts instead of an id: `demo%2Fapp` for `demo/app`."""
     return urllib.parse.quote(path, safe="")
 
 
@@ -263,14 +262,15 @@ def _git_credentials(base_url: str, data: DataDirectory) -> str:
 
 
 HOST = "127.0.0.1"
-#: By the name of a check: the file without which it fails; None for one that always passes.
+#: The file that each check requires, by the check's name; None if it always passes.
 CHECKS = {"Security scan": None, "Licence check": "LICENSE"}
 _LONGEST = 2**20
 
 
 @contextlib.contextmanager
 def receiving(owner: Api, port: int) -> Iterator[int]:
-    """Run the receiver during the block, at `port` if that is free. Yield its port. Raise OSError."""
+    """Run the checks' receiver for the duration of the block, on `port` if that is free. Yield its port. Raise
+    OSError."""
 
     class Handler(BaseHTTPRequestHandler):
         timeout = 10.0
@@ -287,7 +287,7 @@ def receiving(owner: Api, port: int) -> Iterator[int]:
             self.end_headers()
 
         def log_message(self, *_arguments: object) -> None:
-            """Nothing: the service shows what it has sent."""
+            """Log nothing, because the service shows its deliveries."""
 
     try:
         server = ThreadingHTTPServer((HOST, port), Handler)
@@ -302,7 +302,7 @@ def receiving(owner: Api, port: int) -> Iterator[int]:
 
 
 def _judge(owner: Api, body: bytes) -> None:
-    """Answer the check that has sent `body`, about the newest commit of its merge request."""
+    """Record the answer of the check that received `body`, about the newest commit of the merge request."""
     sent = json.loads(body)
     check, about = sent["external_approval_rule"], sent["object_attributes"]
     path, sha = f"projects/{int(sent['project']['id'])}", about["last_commit"]["id"]
@@ -320,7 +320,7 @@ APP = Project(
 COPY = Project("app-copy", "private", {}, "A copy of demo/app, which a push mirror keeps")
 REVIEWER = "erin"
 _PATH = f"projects/{encoded(APP.full_path)}"
-#: By branch: the file that it changes, its new text, and why.
+#: The file that each branch changes, the file's new text, and the commit message, by branch.
 CHANGES = {
     "more-workers": ("config/production.toml", "[service]\nworkers = 8\n", "Use twice as many workers"),
     "faster-start": (
@@ -337,7 +337,7 @@ _MERGE_REQUEST = {
     "- [ ] measured again with 8\n",
     "labels": "performance",
 }
-#: What is said about the merge request: who begins a thread, who answers, and whether it is resolved.
+#: The threads of the merge request: the reviewer's question, the owner's answer, and whether the thread is resolved.
 _THREADS = (
     ("Do we have the memory for eight of them?", "Each takes 60 MB, and 4 GB are free.", True),
     (
@@ -347,21 +347,24 @@ _THREADS = (
     ),
 )
 _MADE_FOR = "demo-story-made-for"
-#: Under which host and port of the checks' receiver are remembered, and the setting that lists whom it may call.
+#: The name under which the receiver's host and port are stored, and the setting that lists permitted local addresses.
 _RECEIVER, _ALLOWED = "demo-receiver", "outbound_local_requests_whitelist"
 _RUNNER_TOKEN = "demo-runner-token"
-#: How long the end of the service waits for a request that is under way.
+#: Seconds for which the end of the service waits for a request in progress.
 _SECONDS = 2.0
 
 
 @contextlib.contextmanager
-def told(administrator: Api, data: DataDirectory, tell: Callable[[str], None]) -> Iterator[None]:
-    """Make what is missing, and play jobs, beside the block. What cannot be made does not end the service."""
+def story_in_background(
+    administrator: Api, data: DataDirectory, tell: Callable[[str], None]
+) -> Iterator[None]:
+    """Create the missing rest of the demo, and play jobs, in a thread for the duration of the block. Errors are
+    reported by `tell` and do not end the service."""
     over = threading.Event()
 
     def run() -> None:
         try:
-            _tell_story(administrator, data, over)
+            _create_story(administrator, data, over)
         except (ApiError, CannotStart, OSError) as problem:
             if not over.is_set():
                 tell(f"Some of the demo data cannot be made: {problem}")
@@ -375,7 +378,7 @@ def told(administrator: Api, data: DataDirectory, tell: Callable[[str], None]) -
         thread.join(_SECONDS)
 
 
-def _tell_story(administrator: Api, data: DataDirectory, over: threading.Event) -> None:
+def _create_story(administrator: Api, data: DataDirectory, over: threading.Event) -> None:
     owner = _api_of(OWNER, administrator, data)
     before = data.recall(_RECEIVER)
     port = int(before.rpartition(":")[2]) if before else 0
@@ -394,7 +397,8 @@ def _api_of(username: str, administrator: Api, data: DataDirectory) -> Api:
 
 @contextlib.contextmanager
 def _jobs_played(administrator: Api, data: DataDirectory) -> Iterator[None]:
-    """Run a runner of the group, which executes nothing, during the block; none if the group is gone."""
+    """Run a runner of the group, which executes nothing, for the duration of the block. Run none if the group no longer
+    exists."""
     from forgelet.local.runner import BuiltInRunner, read_rules
 
     group = administrator.find(f"groups/{GROUP}")
@@ -417,7 +421,8 @@ def _jobs_played(administrator: Api, data: DataDirectory) -> Iterator[None]:
 
 
 def make(administrator: Api, data: DataDirectory, receiver: str) -> None:
-    """`receiver` is host and port of what the checks ask. Raise `ApiError` and `CannotStart`."""
+    """Create the missing rest of the demo. `receiver` is host and port of the checks' receiver. Raise `ApiError` and
+    `CannotStart`."""
     owner, reviewer = (_api_of(username, administrator, data) for username in (OWNER, REVIEWER))
     group = owner.get(f"groups/{GROUP}")
     ids = {username: int(owner.get("users", username=username)[0]["id"]) for username in APP.members}
@@ -449,7 +454,7 @@ def make(administrator: Api, data: DataDirectory, receiver: str) -> None:
 
 
 def _once(api: Api, path: str, key: str, value: str, body: Mapping[str, Any]) -> Any:
-    """Return the entry of the list at `path` whose `key` is `value`, which is made of `body` where it is missing."""
+    """Return the entry of the list at `path` whose `key` is `value`. Create it from `body` if it is missing."""
     for entry in api.get(path):
         if entry.get(key) == value:
             return entry
@@ -457,7 +462,7 @@ def _once(api: Api, path: str, key: str, value: str, body: Mapping[str, Any]) ->
 
 
 def _change(owner: Api, branch: str, file: str, text: str, why: str) -> None:
-    """A branch with one more commit; a push like any other, it has a pipeline."""
+    """Create a branch with one more commit, which starts a pipeline like any push."""
     path = f"{_PATH}/repository"
     if owner.find(f"{path}/branches/{encoded(branch)}") is None:
         body = {"branch": branch, "start_branch": BRANCH, "content": text, "commit_message": why}
@@ -465,7 +470,7 @@ def _change(owner: Api, branch: str, file: str, text: str, why: str) -> None:
 
 
 def _talk(owner: Api, reviewer: Api, merge_request: str) -> None:
-    """The threads, and an approval."""
+    """Create the threads of the merge request, and approve it."""
     for question, answer, is_resolved in _THREADS:
         begun = next(
             (
@@ -485,14 +490,14 @@ def _talk(owner: Api, reviewer: Api, merge_request: str) -> None:
 
 
 def _allow(administrator: Api, receiver: str, instead_of: str | None = None) -> None:
-    """Let the service call the receiver on this machine, which its policy forbids by itself."""
+    """Permit the service to call the receiver on this machine, which its policy forbids by default."""
     allowed = administrator.get("application/settings")[_ALLOWED]
     others = [entry for entry in allowed if entry not in (receiver, instead_of)]
     administrator.put("application/settings", {_ALLOWED: [*others, receiver]})
 
 
 def _move_checks(administrator: Api, owner: Api, before: str, receiver: str) -> None:
-    """Have the checks ask the receiver at the port that it has today."""
+    """Change the URLs of the checks to the receiver's present port."""
     _allow(administrator, receiver, instead_of=before)
     path = f"{_PATH}/external_status_checks"
     for check in owner.find(path) or ():
@@ -502,7 +507,7 @@ def _move_checks(administrator: Api, owner: Api, before: str, receiver: str) -> 
 
 
 def _mirror(owner: Api) -> None:
-    """To a project of this service, at its own address, which it may always call."""
+    """Create a mirror to a project of this service, whose own address it may always call, and start its first run."""
     path = f"{_PATH}/remote_mirrors"
     if not owner.get(path):
         address = owner.get(f"projects/{encoded(COPY.full_path)}")["http_url_to_repo"]

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of our own in a folder: created if missing, started, stopped, recovered after a crash.
+"""An embedded PostgreSQL server with its data in a folder: creation, start, stop, and recovery after a crash.
 
 Its programs are the machine's own from version 15 on, otherwise those of a Python package. It listens on a Unix socket
 in a folder that is closed to other accounts, never on TCP, and asks for a password. PostgreSQL refuses to run as root,
@@ -201,7 +201,7 @@ def _version_text(postgres: Path) -> str:
 
 def check_external(url: str) -> None:
     """Raise `CannotStart` if the server cannot be reached or is older than PostgreSQL 15."""
-    import psycopg2  # an embedded PostgreSQL needs this import only later
+    import psycopg2  # imported here, because an embedded PostgreSQL needs it only later
 
     try:
         with contextlib.closing(psycopg2.connect(url, connect_timeout=10)) as connection:
@@ -214,8 +214,8 @@ def check_external(url: str) -> None:
 
 
 def forget_variables() -> None:
-    """Remove libpq's variables (`PGOPTIONS`, `PGSERVICE`) from this process and its children: they are meant for other
-    servers."""
+    """Remove libpq's variables (`PGOPTIONS`, `PGSERVICE`) from the environment of this process and its children,
+    because they are meant for other servers."""
     for name in [name for name in os.environ if name.startswith("PG")]:
         del os.environ[name]
 
@@ -226,7 +226,7 @@ ROOTS_CLUSTERS = Path("/var/lib/forgelet")
 
 
 def make_folder(path: Path) -> Path:
-    """Create the folder of a cluster at `path` if it is missing, and return where it really is.
+    """Create the folder of a cluster at `path` if it is missing, and return its real path.
 
     For root it belongs to an unprivileged account. If that account cannot reach `path`, the folder is below
     /var/lib/forgelet, and `path` is a symbolic link to it. Existing folders keep their permissions.
@@ -258,7 +258,7 @@ def temporary_root() -> str:
 
 
 def give_folder(path: Path, account: Account) -> None:
-    """Make `account` the owner, unless that is our own account."""
+    """Make `account` the owner, unless this process runs as it."""
     if not account.is_ours:
         os.chown(path, account.uid, account.gid)
 
@@ -271,9 +271,9 @@ TIMEOUT = 10.0
 
 @contextlib.contextmanager
 def clear_leftovers(data: Path, sockets: Path, timeout: float = TIMEOUT) -> Iterator[int]:
-    """End earlier servers on `data`, and let nobody start one as long as the block lasts. Yield the open file that the
-    new server has to inherit. Raise `CannotStart` if an earlier one cannot be ended from here."""
-    # Never through a link: the folder may belong to another account.
+    """End earlier servers on `data`, and prevent others from starting one for the duration of the block. Yield the open
+    file that the new server has to inherit. Raise `CannotStart` if an earlier one cannot be ended from here."""
+    # Links are not followed, because the folder may belong to another account.
     lock = os.open(data.with_name("server.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         pid_file = data / "postmaster.pid"
@@ -337,7 +337,7 @@ class Template(Protocol):
         """Create the data in `target`. Raise `OSError` if that fails."""
 
     def discard(self) -> None:
-        """Forget this template, because PostgreSQL did not start with its data."""
+        """Remove this template, because PostgreSQL did not start with its data."""
 
 
 class Cluster:
@@ -353,7 +353,7 @@ class Cluster:
         template: Template | None = None,
         auth: str = "scram-sha-256",
     ) -> None:
-        """`auth` is the authentication method of new data, in initdb's words."""
+        """Describe a cluster. `auth` is the authentication method of new data, in initdb's words."""
         self.data = directory / "data"
         self._directory = directory
         self._password = password
@@ -373,10 +373,10 @@ class Cluster:
         return self._server.log
 
     def start(self, log: Path, wait: StartWait | None = None) -> Child:
-        """Return a server that accepts connections and has the role and database `forgelet`. Raise `CannotStart` also
-        if that takes longer than `wait`, by default a minute."""
+        """Start and return a server that accepts connections and has the role and database `forgelet`. Raise
+        `CannotStart`, also if that takes longer than `wait`, by default a minute."""
         wait = wait or StartWait()
-        copied = self._copied()  # which may start and stop another server here
+        copied = self._copied()  # this may start and stop another server here
         with clear_leftovers(self.data, self._sockets or self._directory) as lock:
             if copied is None:
                 return self._started(log, lock, wait)
@@ -388,7 +388,7 @@ class Cluster:
                 return self._started(log, lock, wait)
 
     def _copied(self) -> Template | None:
-        """Copy missing data from the template. Return the template if that was done."""
+        """Copy missing data from the template. Return the template if that was done, otherwise None."""
         with contextlib.suppress(OSError):
             if self._template is not None and not self.data.exists():
                 self._template.fill(self.data)
@@ -456,7 +456,7 @@ class Cluster:
         scratch.rename(self.data)
 
     def _write_password(self, path: Path) -> None:
-        """Write the file, but never through a link: the folder may belong to another account."""
+        """Write the file without following a link, because the folder may belong to another account."""
         path.unlink(missing_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "w") as file:
@@ -465,8 +465,7 @@ class Cluster:
             file.write(f"{self._password}\n")
 
     def _socket_folder(self) -> Path:
-        """Return the folder of the sockets. It never changes, so running servers find a database that was started
-        again."""
+        """Return the folder of the sockets. It never changes, so running servers find a restarted database."""
         if self._sockets is None:
             path = str(self._directory)
             if len(path.encode()) <= _LONGEST_SOCKET_FOLDER and "," not in path:
@@ -501,7 +500,7 @@ class Cluster:
                     cursor.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE])
                     if cursor.fetchone() is None:
                         cursor.execute(f"CREATE DATABASE {DATABASE} OWNER {ROLE}")
-                    # Failing statements, which contain people's data, must not be logged.
+                    # Failing statements must not be logged, because they contain people's data.
                     cursor.execute(f"GRANT SET ON PARAMETER log_min_error_statement TO {ROLE}")
                     if not self._durable:  # a server for tests restores its tables
                         cursor.execute(f"GRANT SET ON PARAMETER session_replication_role TO {ROLE}")
@@ -516,7 +515,7 @@ def cluster_of(
     binaries: Binaries | None = None,
     template: Template | None = None,
 ) -> Cluster:
-    """Return the PostgreSQL cluster of `data`, not started. `data` has to be `opened`."""
+    """Return the PostgreSQL cluster of `data`, not started. `data` must be `opened`."""
     password = data.secret("postgres-password")
     directory = make_folder(data.path / "postgres")
     return Cluster(directory, password, durable=durable, binaries=binaries, template=template)
@@ -532,7 +531,7 @@ def temporary_cluster(binaries: Binaries | None = None) -> Iterator[Cluster]:
         outside = Path(name)
         outside.chmod(0o711)
         directory = make_folder(outside / "cluster")
-        # Nobody else reaches the socket, and SCRAM costs 2 ms of processor time for each connection.
+        # Nobody else can reach the socket, and SCRAM costs 2 ms of processor time for each connection.
         cluster = Cluster(directory, secrets.token_urlsafe(16), durable=False, binaries=binaries, auth="md5")
         try:
             cluster.start(outside / "server.log")

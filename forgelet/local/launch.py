@@ -1,8 +1,8 @@
-"""Becomes another program, which the kernel ends together with the process that started it (Linux).
+"""A launcher that becomes another program, which the kernel ends together with the process that started it (Linux).
 
-`python -I -S launch.py PARENT SIGNAL ACCOUNT PROGRAM ...`; ACCOUNT is `UID:GID`, or `-` for the current account. It is
-a process of its own, because no Python code may run between fork and exec in a process with threads. It imports very
-little.
+Use it as `python -I -S launch.py PARENT SIGNAL ACCOUNT PROGRAM ...`; ACCOUNT is `UID:GID`, or `-` for the current
+account. It is a process of its own, because no Python code may run between fork and exec in a process with threads. It
+imports very little.
 """
 
 import ctypes
@@ -16,8 +16,8 @@ NOT_STARTED = 127
 
 
 def main(parent: str, stop_signal: str, account: str, *command: str) -> None:
-    """Run the program with SIGHUP ignored, which is harmless until the program handles it, and other signals as
-    usual."""
+    """Run the program with the usual handlers of signals, except that SIGHUP is ignored until the program handles
+    it."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):  # Python handles these itself
         signal.signal(number, signal.SIG_DFL)
@@ -25,7 +25,7 @@ def main(parent: str, stop_signal: str, account: str, *command: str) -> None:
         uid, _, gid = account.partition(":")
         os.setgroups([])
         os.setgid(int(gid))
-        os.setuid(int(uid))  # this resets what the kernel was asked before
+        os.setuid(int(uid))  # this resets PR_SET_PDEATHSIG, so it comes first
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(stop_signal))
     if os.getppid() != int(parent):  # the parent has already ended

@@ -1,4 +1,4 @@
-"""Child processes that never outlive us: starting, watching and stopping them."""
+"""Child processes that never outlive this one: starting, watching and stopping them."""
 
 import contextlib
 import json
@@ -26,12 +26,12 @@ _LAUNCH = Path(__file__).with_name("launch.py")
 
 
 class CannotStart(ConfigError):
-    """A problem that a person has to solve, in one sentence."""
+    """A problem that prevents the start and that a person has to solve, in one sentence."""
 
 
 class StartWait:
-    """The time limit of a start: `timeout` seconds from now on. A line by `tell` every ten seconds says what it waits
-    for."""
+    """The time limit of a start: `timeout` seconds from now on. Every ten seconds, `tell` is called with a line about
+    what the start waits for."""
 
     def __init__(self, timeout: float = START_TIMEOUT, tell: Callable[[str], None] = lambda _: None) -> None:
         self._timeout = timeout
@@ -40,7 +40,7 @@ class StartWait:
         self._next_report = REPORT_SECONDS
 
     def check(self, what: str, logs: Path) -> None:
-        """Report that `what` is still waited for. Raise `CannotStart` when the time is over."""
+        """Report that the start still waits for `what`. Raise `CannotStart` when the time is over."""
         waited = time.monotonic() - self._begun
         if waited > self._timeout:
             raise CannotStart(
@@ -60,7 +60,7 @@ class Account(NamedTuple):
 
     @classmethod
     def of(cls, uid: int) -> "Account":
-        """Return the account `uid`. Without an entry in the user database, its number is its name and group."""
+        """Return the account `uid`. Without an entry in the user database, its number is also its name and group."""
         try:
             entry = pwd.getpwuid(uid)
         except KeyError:
@@ -80,11 +80,12 @@ class Account(NamedTuple):
         return self.uid == os.geteuid()
 
     def popen_arguments(self) -> dict[str, Any]:
-        """Return the arguments that make `subprocess` run a program as this account; none for our own account."""
+        """Return the arguments that make `subprocess` run a program as this account; none for the current account."""
         return {} if self.is_ours else {"user": self.uid, "group": self.gid, "extra_groups": []}
 
     def may_run(self, program: Path) -> bool:
-        """Return whether this account can execute `program`. This is tried, since folders above it and ACLs matter."""
+        """Return whether this account can execute `program`. This is tried, because folders above it and ACLs
+        matter."""
         return self._succeeds([str(program), "--version"])
 
     def may_enter(self, directory: Path) -> bool:
@@ -106,7 +107,7 @@ def current_account() -> Account:
 
 
 class Child:
-    """A process in a session of its own, so that Ctrl-C at the terminal reaches only us.
+    """A process in a session of its own, so that Ctrl-C at the terminal reaches only this process.
 
     The kernel sends it `stop_signal` when the thread that started it ends, for whatever reason (Linux), so start
     children from a thread that lives as long as they should. SIGHUP is ignored until the program handles it. Its output
@@ -148,7 +149,7 @@ class Child:
                 raise CannotStart(f"{name} cannot be started: {problem.strerror}: {command[0]}") from None
 
     def go_on(self, variables: Mapping[str, str]) -> None:
-        """Tell a waiting child that it can go on, and give it further variables."""
+        """Let a waiting child continue, and give it further variables."""
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError), self.process.stdin as given:  # it may have ended
             given.write(json.dumps(variables).encode())
@@ -162,7 +163,7 @@ class Child:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def account_of_end(self) -> str:
-        """Return how the process ended, with the line that it wrote to its log about the reason."""
+        """Return a description of how the process ended, with the line in its log that gives the reason."""
         code = self.process.returncode
         how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
         said = reason_in_log(self.log, self._log_begins)
@@ -231,14 +232,14 @@ def _processes_in(directories: Sequence[Path], *, below: bool = False) -> set[in
 
 
 def make_passable(directory: Path) -> None:
-    """Create `directory` if it is missing, so that other accounts can enter it whatever our umask is."""
+    """Create `directory` if it is missing, so that other accounts can enter it whatever the umask is."""
     if not directory.is_dir():
         directory.mkdir(parents=True)
         directory.chmod(0o755)
 
 
-#: Patterns of a line that says why a program has ended, the most certain first: an error of the system, then an error
-#: of our programs, of git or of PostgreSQL. Later lines, such as those about cleaning up, say less.
+#: Patterns of a line with the reason why a program has ended, the most certain first: an error of the system, then an
+#: error of our programs, of git or of PostgreSQL. Later lines, such as those about cleaning up, are less useful.
 _REASONS = (
     "|".join(os.strerror(number) for number in (ENOSPC, EDQUOT, EROFS, EIO, ENOMEM, EMFILE, ENFILE)),
     r"\b(?:FATAL|PANIC): |^fatal: |\w: (?:error|fatal): |\[remote rejected\]",
@@ -247,7 +248,7 @@ _REASONS = (
 
 
 def reason_in(text: str) -> str:
-    """Return the line of a program's output that says why it has ended, by default the last one with text."""
+    """Return the line of a program's output with the reason why it has ended, by default the last one with text."""
     lines = [line.strip() for line in text.splitlines()]
     return next((line for reason in _REASONS for line in reversed(lines) if re.search(reason, line)), "")
 

@@ -1,7 +1,7 @@
-"""The built-in runner: it asks for jobs like any runner, and plays them without executing anything.
+"""The built-in runner, which requests jobs like any runner, and plays them without executing anything.
 
-A job is played as its variables say, and otherwise as the first matching rule of the rule file says. One thread asks
-for jobs, and each running job has a thread of its own.
+The outcome of a job is given by its variables, and otherwise by the first matching rule of the rule file. One thread
+requests jobs, and each running job has a thread of its own.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from api_server.ci.runners.job_response import FAILURE_REASONS
 from common.config_errors import ConfigError
 from forgelet.testing.api import Answer, Api, ApiError
 
-#: Prefix of the variables; a field's name in capitals follows.
+#: The prefix of the variables, which is followed by a field's name in capitals.
 PREFIX = "FORGELET_"
 RESULTS = ("success", "failed", *sorted(FAILURE_REASONS))
 LONGEST = 7 * 86_400
@@ -43,9 +43,9 @@ class Played:
     result: str = "success"
     #: The exit code of a job whose script fails; by default 1.
     exit_code: int | None = None
-    #: The whole log. By default it is what a runner would write.
+    #: The whole log; by default a log as a runner would write it.
     log: str | None = None
-    #: In seconds of the service's clock.
+    #: The duration in seconds of the service's clock.
     duration: float = 0.0
     artifacts: Mapping[str, str] = attrs.field(factory=dict)
 
@@ -65,7 +65,7 @@ class Played:
 
 
 def played(variables: Mapping[str, str], otherwise: Mapping[str, Any]) -> Played:
-    """Return the outcome. Variables count more than `otherwise`, the values of a rule. Raise `ValueError` with a
+    """Return the outcome. Variables take precedence over `otherwise`, the values of a rule. Raise `ValueError` with a
     sentence about an invalid variable."""
     values = dict(otherwise)
     for name, check in FIELDS.items():
@@ -130,7 +130,7 @@ def _json(name: str, text: str) -> Any:
         raise ValueError(f"{name} is not valid JSON") from None
 
 
-#: The fields of an outcome and their checks, and how the texts of variables are read before the check.
+#: The fields of an outcome with their checks, and the functions that parse the texts of variables before the check.
 FIELDS: Mapping[str, Callable[[str, Any], Any]] = {
     "result": _result,
     "exit_code": _exit_code,
@@ -157,7 +157,7 @@ MOST_BYTES = 2**20
 
 @attrs.frozen
 class Rule:
-    """Patterns by condition, in which `*` stands for anything, and values for fields of `Played`."""
+    """A rule: patterns by condition, in which `*` stands for anything, and values for fields of `Played`."""
 
     patterns: Mapping[str, str]
     values: Mapping[str, Any]
@@ -258,15 +258,15 @@ class Upload:
     said: Mapping[str, str]
 
 
-#: For a job whose CI file names no artifacts, but whose variables or rule do.
+#: The artifacts of a job whose CI file names none, but whose variables or rule do.
 _ARCHIVE = {"artifact_type": "archive", "artifact_format": "zip", "paths": ["**"]}
 
 
 def uploads(
     artifacts: Sequence[Mapping[str, Any]] | None, files: Mapping[str, str], *, succeeds: bool
 ) -> Iterator[Upload]:
-    """Yield an upload for each of the job's `artifacts` for which `files` has something, as the runners' protocol has
-    them. If the job names nothing, everything goes into one archive."""
+    """Yield an upload for each of the job's `artifacts` (in the form of the runners' protocol) that matches any of
+    `files`. If the job names no artifacts, all files go into one archive."""
     for artifact in artifacts or [_ARCHIVE]:
         when = artifact.get("when") or "on_success"
         if when != "always" and (when == "on_success") != succeeds:
@@ -308,12 +308,12 @@ def _zip(files: Mapping[str, str]) -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for path, text in files.items():
-            # without a time, so that the same files give the same archive
+            # without a time, so that equal files give equal archives
             archive.writestr(zipfile.ZipInfo(path), text)
     return packed.getvalue()
 
 
-#: What the runner says of itself. It accepts `release` steps, too, but releases nothing.
+#: The runner's description of itself. It accepts `release` steps, too, but releases nothing.
 INFO = {
     "name": "built-in",
     "version": "forgelet",
@@ -326,7 +326,7 @@ SYSTEM_ID = "s_built_in"
 
 
 class Unreachable(ConnectionError):
-    """The service answers that it cannot: it is starting or ending."""
+    """The service answers that it is unavailable, because it is starting or ending."""
 
 
 class Gone(Exception):
@@ -341,7 +341,7 @@ def is_known(api: Api, runner_token: str) -> bool:
 
 @attrs.define
 class Asking:
-    """A runner that asks for jobs, one after the other."""
+    """A runner that requests jobs, one after the other."""
 
     api: Api
     token: str
@@ -361,7 +361,7 @@ class Asking:
 
 @attrs.define
 class JobInHand:
-    """A job that is being played, as the service hears of it. Each method raises `OSError`, or `Gone` if the job is
+    """A job in progress, and the requests that report on it. Each method raises `OSError`, or `Gone` if the job is
     canceled or no longer exists."""
 
     api: Api
@@ -415,21 +415,21 @@ def _quoted(name: str) -> str:
     return name.replace("\\", "_").replace('"', "_").replace("\r", "_").replace("\n", "_")
 
 
-#: Jobs that are played at the same time.
+#: Maximum number of jobs that are played at the same time.
 MOST_JOBS = 50
-#: Seconds between two looks at the service's clock while a job lasts, and before asking a service again that did not
-#: answer.
+#: Seconds between two requests for the service's clock during a job, and before another request to a service that did
+#: not answer.
 LOOK, PAUSE = 0.2, 0.2
 #: Seconds until the runner tries to register again after that was refused.
 UNTIL_REGISTERED_AGAIN = 10.0
-#: Seconds after which the service is told that a job is still running.
+#: Seconds after which the runner reports that a job is still running.
 SIGN_OF_LIFE = 60.0
 
 
 class BuiltInRunner:
-    """Plays the service's jobs as `rules` say. It registers itself as `administrator`, as a runner of this `kind` (the
-    parameters of `POST /user/runners`), and keeps its own token with `remember`, so that `recall` returns it the next
-    time."""
+    """A runner that plays the service's jobs by `rules`. It registers itself as `administrator`, as a runner of this
+    `kind` (the parameters of `POST /user/runners`), and stores its own token by `remember`, so that `recall` returns it
+    the next time."""
 
     def __init__(
         self,
@@ -451,7 +451,7 @@ class BuiltInRunner:
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
-        """Register the runner and let it play jobs as long as the block lasts. Jobs that are running at the end are
+        """Register the runner and let it play jobs for the duration of the block. Jobs that are running at the end are
         left as they are. Raise `OSError` or `ApiError`."""
         self._asking.token = self._known_token()
         thread = threading.Thread(target=self._ask_for_jobs, name="built-in runner", daemon=True)
@@ -487,10 +487,10 @@ class BuiltInRunner:
             return self._asking.next_job()
         except OSError:
             return None
-        except Gone:  # somebody has removed the runner
+        except Gone:  # the runner has been deleted
             try:
                 self._asking.token = self._known_token()
-            except (OSError, ApiError):  # what it is to serve may be gone too
+            except (OSError, ApiError):  # its group may have been deleted, too
                 self._stop.wait(UNTIL_REGISTERED_AGAIN)
             return None
 
@@ -528,7 +528,7 @@ class BuiltInRunner:
         job.end("success" if reason is None else "failed", reason, exit_code)
 
     def _last(self, job: JobInHand, seconds: float) -> bool:
-        """Wait until the job has been running for that time. Return False if the runner ends before."""
+        """Wait until the job has been running for `seconds`. Return False if the runner ends before that."""
         said = time.monotonic()
         while seconds > 0:
             left = seconds - job.seconds()

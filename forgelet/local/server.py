@@ -1,7 +1,7 @@
 """The API server or the edge as `forgelet up` runs it: `python -m forgelet.local.server api|edge`.
 
-Most of its start is imports. It does these while PostgreSQL starts. Then it reads its settings, a JSON object of
-variables, from standard input, and goes on when that ends.
+Imports take most of its start, so it does them while PostgreSQL starts. Then it reads its settings, a JSON object of
+variables, from standard input to its end.
 """
 
 import gc

@@ -1,8 +1,8 @@
-"""Starts the database, the API server and the edge together, connects them, and stops them together.
+"""The supervisor of the database, the API server and the edge: it starts, connects and stops them together.
 
-Imports make up most of the servers' start. So the servers start first, with nothing but their sockets, and everything
-else is imported and started meanwhile; that is why imports stand in functions here. The sockets are held as long as
-`up` runs: a free port stays ours from the moment that it is known, and whoever answers there is our own process.
+Imports take most of the servers' start. So the servers start first, with nothing but their sockets, and everything else
+is imported and started in the meantime; therefore imports are in functions here. The sockets are held as long as `up`
+runs, so that no other process can take a port or answer on it.
 """
 
 import contextlib
@@ -80,18 +80,19 @@ def _port(sock: socket.socket) -> int:
 
 #: Seconds until a process is restarted after its first and second end within a minute.
 PAUSES = (0.5, 1.0)
-#: Seconds after which an end is forgotten.
+#: Seconds after which an end of a process no longer counts.
 MEMORY = 60.0
 
 
 class EndsAgainAndAgain(CannotStart):
-    """A process that has worked ends again and again."""
+    """A process that has worked before ends again and again."""
 
     exit_code = 1
 
 
 class Service:
-    """A process with its title for people. `start` returns a started child. Its end may take `stop_timeout` seconds."""
+    """A process with its title for people. The function `start` starts and returns it. Its end may take `stop_timeout`
+    seconds."""
 
     def __init__(
         self,
@@ -115,7 +116,7 @@ class Service:
 
     def keep_up(self) -> bool:
         """Return whether the process runs. If it has ended, start it again after a pause. Raise `EndsAgainAndAgain`
-        when it ends for the third time within a minute: then somebody has to look at it."""
+        when it ends for the third time within a minute, because then a person has to find the cause."""
         if self.child is not None and self.child.has_ended():
             self.child.stop()  # and the rest of its session
             self._note_end(f"{self.title} ended with {self.child.account_of_end()}")
@@ -141,7 +142,7 @@ if TYPE_CHECKING:
     from forgelet.local.embedded_postgres import Cluster
     from forgelet.testing.api import Api, Connections
 
-#: Seconds that a server may take beyond its `shutdown_timeout`, for closing what it has opened.
+#: Seconds that a server may take in addition to its `shutdown_timeout`, for releasing its resources.
 CLOSING_SECONDS = 5.0
 #: Seconds that PostgreSQL may take to end.
 POSTGRES_SECONDS = 10.0
@@ -150,13 +151,13 @@ POSTGRESQL, API_SERVER, EDGE = "PostgreSQL", "The API server", "The storage edge
 
 @attrs.frozen
 class Plan:
-    """What to run and where. The commands are fields so that tests can replace them."""
+    """The processes to run, and their place. The commands are fields so that tests can replace them."""
 
     data: DataDirectory
     addresses: Addresses
     database_url: str | None = None  # None: an embedded PostgreSQL
-    testing: bool = False  # fast instead of durable, and controlled by everybody who reaches it
-    #: Variables of the servers that options have set.
+    testing: bool = False  # fast instead of durable, and everybody who can reach it can control it
+    #: The servers' variables that options have set.
     chosen: Mapping[str, str] = attrs.field(factory=dict)
     #: Seconds for the whole start.
     start_timeout: float = START_TIMEOUT
@@ -173,25 +174,25 @@ class Plan:
 
 
 def never(seconds: float) -> bool:
-    """Wait for that time and return False."""
+    """Wait for `seconds` and return False."""
     time.sleep(seconds)
     return False
 
 
 class Forgelet:
-    """Everything that `up` runs, as long as the block `with Forgelet(plan, tell) as forgelet` lasts."""
+    """Everything that `up` runs for the duration of the block `with Forgelet(plan, tell) as forgelet`."""
 
     def __init__(
         self, plan: Plan, tell: Callable[[str], None], is_over: Callable[[float], bool] = never
     ) -> None:
-        """It lasts until `is_over` returns true, which is called with the seconds that it may wait."""
+        """Prepare to run `plan` until `is_over` returns true; it is called with the seconds that it may wait."""
         self.plan = plan
         self._tell = tell
         self._is_over = is_over
         self._data = plan.data
         self._connections: Connections | None = None
         self._cluster: Cluster | None = None
-        #: In the order in which they need each other.
+        #: The processes, each after those that it needs.
         self._services: list[Service] = []
         self._has_database = False
         self._hurried = False
@@ -241,7 +242,7 @@ class Forgelet:
         while not self._is_over(0.1):
             for service in self._services:
                 if not service.keep_up():
-                    break  # the others need it
+                    break  # the following processes need this one
             if self._reload:
                 self._reload = False
                 self._hand_on_hangup()
@@ -251,7 +252,7 @@ class Forgelet:
         self._reload = True
 
     def hurry(self) -> None:
-        """Let everything that is ending end at once."""
+        """Make all processes that are ending end at once."""
         self._hurried = True
 
     def stop(self) -> None:

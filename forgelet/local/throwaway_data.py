@@ -1,4 +1,4 @@
-"""The data of a server for tests: kept in memory while it runs, with a database that is copied from a template.
+"""The data of a server for tests, which is in memory while it runs; its database is copied from a template.
 
 The copy saves initdb and all migrations. Templates are in the user's cache, in folders named after the PostgreSQL and
 the schema. The cache may be deleted: that costs only time.
@@ -27,21 +27,21 @@ from forgelet.local.embedded_postgres import Binaries, Cluster, temporary_root
 from forgelet.local.processes import CannotStart, end_processes_in
 
 SHARED_MEMORY = Path("/dev/shm")
-#: Containers often have only 64 MiB there, which one PostgreSQL fills.
+#: Minimum free space in bytes. Containers often have only 64 MiB of shared memory, which one PostgreSQL fills.
 ROOM = 512 * 2**20
 _PREFIX = "forgelet-testing-"
 _NAME = re.compile(rf"{_PREFIX}(\d+)-[0-9a-f]{{16}}")
-#: Seconds after which the process that made a folder holds it or has ended. Later its id may belong to another
+#: Seconds after which the process that created a folder holds it or has ended. Later its id may belong to another
 #: process.
 _UNHELD = 60.0
-#: Seconds for the processes that a killed server has left.
+#: Maximum number of seconds for ending the processes that a killed server has left.
 _TIMEOUT = 2.0
 
 
 @contextlib.contextmanager
 def passing_data() -> Iterator[DataDirectory]:
-    """Yield a data directory that does not exist yet, and remove it at the end. Directories of killed processes are
-    removed at once. The logs of a failed start stay until the next one, since its error names them."""
+    """Yield a data directory that does not exist yet, and remove it at the end. Before that, remove the directories of
+    killed processes. The logs of a failed start are kept until the next one, because its error names them."""
     usual = Path(temporary_root())
     for folder in {SHARED_MEMORY, usual}:
         _remove_leftovers(folder)
@@ -68,7 +68,8 @@ def _has_room(folder: Path) -> bool:
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Remove what belongs to this account but to no living process. Several processes may do this at once."""
+    """Remove the directories of this account that belong to no living process. Several processes may do this at
+    once."""
     with contextlib.suppress(OSError):
         for path in folder.glob(f"{_PREFIX}*"):
             name = _NAME.fullmatch(path.name)
@@ -87,14 +88,14 @@ def _is_left(path: Path, pid: int) -> bool:
     return False
 
 
-#: Templates that are kept, of about 50 MB each. Making another one removes the least recently used.
+#: Number of templates that are kept, of about 50 MB each. Creating another one removes the least recently used.
 KEPT = 3
 #: The roles of a template and of its copies have one password. Their sockets are closed to other accounts.
 _PASSWORD = "postgres-password"
 
 
 def templated_cluster(data: DataDirectory) -> Cluster:
-    """Return the cluster of `data`, fast instead of durable, and with all migrations if a template can be used."""
+    """Return the cluster of `data`, fast instead of durable, already migrated if a template can be used."""
     binaries = embedded_postgres.preferred()
     template = None
     with contextlib.suppress(OSError, ConfigError):
@@ -118,8 +119,8 @@ def _password(folder: Path) -> str:
 
 
 def _name(binaries: Binaries, password: str) -> str:
-    """Return a folder name that depends on everything that a cluster depends on."""
-    from importlib import metadata  # `up` imports this module before anything else
+    """Return a folder name that differs if anything differs on which the content of a cluster depends."""
+    from importlib import metadata  # imported here, because `up` imports this module before anything else
 
     import api_server.state
 
@@ -150,22 +151,22 @@ class Template:
             _copy(self.path, target)
 
     def discard(self) -> None:
-        """Let the next start create another template."""
+        """Remove the template, so that the next start creates another one."""
         with contextlib.suppress(OSError), _alone(self.path.parent):
             _remove(self.path)
 
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[IO[str]]:
-    """Let one process at a time create what is missing."""
+    """Prevent other processes from creating or removing templates for the duration of the block. Yield the lock."""
     with (folder / "lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield lock
 
 
 def _make(template: Path, data: DataDirectory, binaries: Binaries) -> None:
-    """Create a cluster where the copy is wanted, because its account can reach that place, and move it here."""
-    from api_server.state.migrate import migrate  # this import takes longer than all else here
+    """Create a cluster in the folder of `data`, because PostgreSQL's account can reach that, and move it here."""
+    from api_server.state.migrate import migrate  # imported here, because this takes long
 
     made = embedded_postgres.cluster_of(data, durable=False, binaries=binaries)
     made.start(data.log("postgres"))
@@ -183,14 +184,14 @@ def _make(template: Path, data: DataDirectory, binaries: Binaries) -> None:
 
 
 def keep_few(folder: Path) -> None:
-    """Remove all templates but the last used ones."""
+    """Remove all templates but the `KEPT` last used ones."""
     templates = [template for template in folder.iterdir() if template.is_dir()]
     for old in sorted(templates, key=lambda template: template.stat().st_mtime, reverse=True)[KEPT:]:
         _remove(old)
 
 
 def _remove(template: Path) -> None:
-    """Remove a template. If we are killed, the rest is not mistaken for a complete one."""
+    """Remove a template. If this process is killed, the rest is not mistaken for a complete template."""
     scratch = template.with_name("old")
     shutil.rmtree(scratch, ignore_errors=True)
     template.rename(scratch)

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 HOST, EVERYWHERE = "127.0.0.1", "0.0.0.0"
 API_PORT, EDGE_PORT = 8080, 8081
-#: Defaults of a server for tests, which its environment can override. Its data is in memory and thrown away, and
-#: nobody waits for its end.
+#: Defaults of a server for tests, which its environment can override. Its data is in memory and discarded at the end,
+#: which nobody waits for.
 _FOR_TESTS = {
     "FORGELET_API_DISK_RESERVE": "0",
     "FORGELET_API_SHUTDOWN_TIMEOUT": "0",
@@ -35,7 +35,7 @@ SettingsT = TypeVar("SettingsT")
 @attrs.frozen
 class Program(Generic[SettingsT]):
     """One of the two processes: the section and prefix of its settings, and a function that imports their class. The
-    import takes a while, so help and the beginning of a start do without it."""
+    import takes a while, so it is done only when the class is needed."""
 
     _import_class: Callable[[], type[SettingsT]]
     section: str
@@ -74,7 +74,7 @@ EDGE = Program(_edge_settings, "edge", "FORGELET_EDGE_")
 
 @attrs.frozen
 class Addresses:
-    """Where both processes listen. `edge_port` is None without an edge. A port 0 stands for any free one."""
+    """The addresses on which both processes listen. `edge_port` is None without an edge. Port 0 is any free one."""
 
     api_port: int = API_PORT
     edge_port: int | None = EDGE_PORT
@@ -85,7 +85,7 @@ class Addresses:
 
     @property
     def api_url(self) -> str:
-        """The API server's URL for ourselves."""
+        """The API server's URL on this machine."""
         return f"http://{self._near}:{self.api_port}"
 
     @property
@@ -94,7 +94,7 @@ class Addresses:
 
     @property
     def external_url(self) -> str:
-        """The URL that answers contain."""
+        """The API server's URL in answers."""
         return f"http://{self.external_host or self._near}:{self.api_port}"
 
     @property
@@ -114,13 +114,13 @@ class Addresses:
 
 
 def foreign(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of an environment that are not ours, with which a waiting process starts."""
+    """Return the variables of an environment without those of forgelet. A waiting process starts with them."""
     return {name: text for name, text in environment.items() if not name.startswith("FORGELET_")}
 
 
 def inherited(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of our own environment that both processes get: without secrets, and with the full path of
-    the settings file."""
+    """Return the variables of this environment for both processes: without secrets, and with the full path of the
+    settings file."""
     from common.settings import SETTINGS_FILE_VARIABLE
 
     kept = {
@@ -163,7 +163,7 @@ def of_edge(data: DataDirectory, addresses: Addresses) -> dict[str, str]:
 
 
 def for_tests(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of our own environment that a server for tests gets, and those that make it one."""
+    """Return the variables of this environment for a server for tests, and those that make it one."""
     testing = {f"{program.prefix}TESTING": "true" for program in (API, EDGE)}
     return {**_FOR_TESTS, **inherited(environment), **testing}
 

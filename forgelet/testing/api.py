@@ -1,4 +1,4 @@
-"""The client of the API: JSON there, JSON back, on connections that are kept.
+"""A client of the API: JSON requests and answers on persistent connections.
 
 Tests of clients use it, and so does `forgelet up` with its built-in runner. It is synchronous and needs nothing but the
 standard library, so that it fits into any program. No proxy of the environment is used.
@@ -14,12 +14,12 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 SECONDS = 60.0
-#: How much of an answer without JSON an error repeats.
+#: Maximum length of an answer without JSON in the message of an error.
 _BYTES_SHOWN = 300
 
 
 class ApiError(Exception):
-    """An answer other than 2xx, with its `status` and with the answer's content as `message`."""
+    """An answer other than 2xx, with its `status`, and its content as `message`."""
 
     def __init__(self, method: str, path: str, status: int, message: object) -> None:
         super().__init__(f"{method} {path} answered {status}: {message}")
@@ -28,7 +28,7 @@ class ApiError(Exception):
 
 
 class Answer:
-    """`content` is the answer's JSON, its bytes if it is something else, or None if it is empty."""
+    """An answer. `content` is its JSON, its bytes if it is something else, or None if it is empty."""
 
     def __init__(self, status: int, headers: http.client.HTTPMessage, body: bytes) -> None:
         is_json = headers.get_content_type() == "application/json"
@@ -38,7 +38,7 @@ class Answer:
 
 
 class Connections:
-    """Connections to the one server at `base_url`, used again. Any number of threads may share them."""
+    """Persistent connections to the server at `base_url`. Any number of threads may share them."""
 
     def __init__(self, base_url: str, *, user_agent: str | None = None, timeout: float = SECONDS) -> None:
         self.base_url = base_url
@@ -54,7 +54,7 @@ class Connections:
     def request(
         self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
     ) -> Answer:
-        """Send a request and return its answer, whatever the status. Raise `OSError` if there is no whole answer."""
+        """Send a request and return its answer with any status. Raise `OSError` if there is no complete answer."""
         with self._connection() as connection:
             try:
                 connection.request(method, f"{self._path}/{path}", body, {**self._headers, **(headers or {})})
@@ -71,7 +71,7 @@ class Connections:
             self._idle.pop().close()
 
     def cut(self) -> None:
-        """Break off the requests of all threads. They raise `OSError`."""
+        """Abort the requests of all threads. They raise `OSError`."""
         for connection in list(self._busy):
             with contextlib.suppress(OSError, AttributeError):
                 connection.sock.shutdown(socket.SHUT_RDWR)
@@ -87,13 +87,13 @@ class Connections:
             raise
         finally:
             self._busy.discard(connection)
-        if connection.sock is None:  # the answer said `Connection: close`
+        if connection.sock is None:  # the answer had `Connection: close`
             connection.close()
         else:
             self._idle.append(connection)
 
     def _kept(self) -> http.client.HTTPConnection | None:
-        """Return a connection that the server has not closed meanwhile: a request is never sent twice."""
+        """Return an idle connection that the server has not closed, or None, because a request is never sent twice."""
         while True:
             try:
                 connection = self._idle.pop()
@@ -122,7 +122,7 @@ class Api:
         self._below = below
 
     def with_token(self, token: str) -> "Api":
-        """Return the same API as the owner of another token sees it."""
+        """Return the same API as the owner of `token` sees it."""
         return Api(self.connections, token)
 
     def get(self, path: str, /, **query: object) -> Any:
@@ -159,8 +159,8 @@ class Api:
         return answer.content
 
     def ask(self, method: str, path: str, body: object = None, **headers: str) -> Answer:
-        """Send `body`, bytes as they are and anything else as JSON, and return the answer, whatever its status. The
-        names of `headers` have `_` for `-`."""
+        """Send `body` (bytes as they are, anything else as JSON), and return the answer with any status. The names of
+        `headers` have `_` instead of `-`."""
         sent = {"PRIVATE-TOKEN": self.token} if self.token else {}
         if body is not None and not isinstance(body, bytes):
             sent["Content-Type"], body = "application/json", json.dumps(body).encode()

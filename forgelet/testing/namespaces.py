@@ -1,4 +1,4 @@
-"""New users, groups and projects: each test gets a namespace of its own."""
+"""New users, groups and projects, so that each test gets a namespace of its own."""
 
 import dataclasses
 import re

@@ -10,13 +10,13 @@ from forgelet.testing.api import Api, ApiError, Connections
 
 
 class SharedError(Exception):
-    """A call would change the server under the tests of others."""
+    """A call would change a server that the tests of others use, too."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Ready:
-    """What a server says of itself in its ready file. Of one that was started by hand, all but `url` and `root_token`
-    may be unknown."""
+    """The content of a server's ready file. For one that was started by hand, all but `url` and `root_token` may be
+    unknown."""
 
     url: str
     root_token: str
@@ -27,7 +27,7 @@ class Ready:
 
     @classmethod
     def of(cls, said: Mapping[str, Any]) -> "Ready":
-        """Read the content of a ready file. Raise `LookupError` or `TypeError` if it is none."""
+        """Read the content of a ready file. Raise `LookupError` or `TypeError` if it is not valid."""
         needed = {"url": str(said["url"]), "root_token": str(said["root_token"])}
         known: dict[str, Any] = {field.name: said.get(field.name) for field in dataclasses.fields(cls)}
         return cls(**known | needed)
@@ -52,7 +52,7 @@ class Controls(Api):
 
 
 class Forgelet:
-    """The server that `ready` describes. `is_shared` says that tests of other processes run against it, too."""
+    """The server that `ready` describes. `is_shared`: tests of other processes use it, too."""
 
     def __init__(self, ready: Ready, *, is_shared: bool = False) -> None:
         self.url = ready.url.rstrip("/")
@@ -77,7 +77,7 @@ class Forgelet:
         return Api(self._connections, token or "")
 
     def close(self) -> None:
-        """Close our connections. The server goes on."""
+        """Close our connections. The server continues to run."""
         self._connections.close()
 
     def reset(self) -> None:
@@ -87,7 +87,7 @@ class Forgelet:
         self._controls.post("reset")
 
     def snapshot(self) -> str:
-        """Save the present state. Return its id for `restore`."""
+        """Save the present state, and return its id for `restore`."""
         return str(self._controls.post("snapshot")["id"])
 
     def restore(self, snapshot: str) -> None:
@@ -96,34 +96,34 @@ class Forgelet:
         self._controls.post("restore", {"id": snapshot})
 
     def now(self) -> str:
-        """Return the service's time: `2027-01-01T00:00:00Z`."""
+        """Return the service's time in the form `2027-01-01T00:00:00Z`."""
         return str(self._controls.get("clock")["now"])
 
     def advance(self, seconds: float) -> str:
-        """Move the clock forward, do what became due, and return the new time. Raise `SharedError`."""
+        """Move the clock forward, run the work that becomes due, and return the new time. Raise `SharedError`."""
         self._alone("advance")
         return str(self._controls.post("clock", {"advance": seconds})["now"])
 
     def set_clock(self, now: str) -> str:
-        """Set the clock to a moment such as `2027-01-01T00:00:00Z`. Raise `SharedError`."""
+        """Set the clock to a time such as `2027-01-01T00:00:00Z`. Raise `SharedError`."""
         self._alone("set_clock")
         return str(self._controls.post("clock", {"now": now})["now"])
 
     def settle(self) -> None:
-        """Wait until no background work is due: deliveries, mirrors, pipelines. Raise `TimeoutError` if that takes too
+        """Wait until no background work (deliveries, mirrors, pipelines) is due. Raise `TimeoutError` if that takes too
         long."""
         left = self._controls.post("settle")["left"]
         if left:
             raise TimeoutError(f"the server still has to do: {', '.join(map(str, left))}")
 
     def requests(self, **filters: object) -> list[dict[str, Any]]:
-        """Return the requests with their answers, oldest first. Filters are `method`, `path`, `status` and `user` (a
-        user name)."""
+        """Return the recorded requests with their answers, oldest first. Filters are `method`, `path`, `status` and
+        `user` (a user name)."""
         listed: list[dict[str, Any]] = self._controls.get("requests", **_said(filters))
         return listed
 
     def forget_requests(self, **filters: object) -> None:
-        """Remove those requests from the record."""
+        """Remove the matching requests from the record. Filters are those of `requests`."""
         self._controls.delete(f"requests?{urlencode(_said(filters))}")
 
     def fail(
@@ -139,7 +139,7 @@ class Forgelet:
         times: int | None = None,
         user: str | None = None,
     ) -> dict[str, Any]:
-        """Let the next matching requests fail, `times` times or until the test ends, and return the failure with `id`
+        """Make the next matching requests fail, `times` times or until the test ends, and return the failure with `id`
         and `left`.
 
         In `path`, `*` does not match a slash and `**` does: `/api/v4/projects/**`. `user` is a user name.
@@ -153,13 +153,13 @@ class Forgelet:
         return failure
 
     def failures(self) -> list[dict[str, Any]]:
-        """Return the ordered failures that are still to come."""
+        """Return the failures that were ordered by `fail` and have not occurred yet."""
         return [failure for failure in self._controls.get("failures") if failure["left"]]
 
     def stop_failing(self) -> None:
         """Cancel the failures that were ordered by `fail`."""
         while self._failures:
-            with contextlib.suppress(ApiError, OSError):  # used up, or the server is gone
+            with contextlib.suppress(ApiError, OSError):  # it has occurred, or the server has ended
                 self._controls.delete(f"failures/{self._failures.pop()}")
 
     def _alone(self, what: str) -> None:

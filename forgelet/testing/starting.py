@@ -1,7 +1,7 @@
-"""Starts a server for tests, or joins one that another process or a person has started.
+"""Start of a server for tests, or use of one that another process or a person has started.
 
-The server's standard input is a named pipe. Everybody who uses the server holds its writing end open, which the kernel
-closes with each process, however it ends. With the last one the server ends too (`forgelet up --until-eof`).
+The server's standard input is a named pipe. Every process that uses the server holds its writing end open, which the
+kernel closes with the process, however it ends. The server ends after the last of them (`forgelet up --until-eof`).
 """
 
 import contextlib
@@ -20,8 +20,8 @@ from forgelet.testing.api import ApiError
 from forgelet.testing.server import Forgelet, Ready
 
 COMMAND = (sys.executable, "-P", "-m", "forgelet", "up", "--testing", "--until-eof")
-#: Seconds for a start. `up` gets the same limit and says what it waits for. The variable among the `settings` of a
-#: server counts more.
+#: Seconds for a start. `up` gets the same limit and reports what it waits for. The variable among the `settings` of a
+#: server takes precedence.
 START_TIMEOUT, START_TIMEOUT_VARIABLE = 120.0, "FORGELET_START_TIMEOUT"
 #: Seconds in addition to those that `up` itself takes to end its processes.
 END_SECONDS = 30.0
@@ -31,14 +31,14 @@ _NOT_FOR_THE_SERVER = ("FORGELET_", "COVERAGE_", "COV_CORE_")
 
 
 class CannotStart(Exception):
-    """The server's own sentence, and where its log is."""
+    """The server cannot start. The text is its own sentence and the place of its log."""
 
 
 @contextlib.contextmanager
 def running(
     *options: str, folder: Path | None = None, settings: Mapping[str, str] | None = None
 ) -> Iterator[Forgelet]:
-    """Yield a server of our own, which lasts as long as the block or this process. `options` go to `forgelet up
+    """Run a server for the duration of the block or of this process, and yield it. `options` go to `forgelet up
     --testing`, and `settings` are variables such as `FORGELET_API_TIER`. Log and ready file are in `folder`; without
     one they are removed at the end. Raise `CannotStart`."""
     with contextlib.ExitStack() as ending:
@@ -52,8 +52,8 @@ def running(
 
 
 def shared(*options: str, folder: Path, settings: Mapping[str, str] | None = None) -> Forgelet:
-    """Return the one server of all processes that name this `folder`. It ends after the last of them. Raise
-    `CannotStart`, in every process after it was raised once."""
+    """Return the one server of all processes that name this `folder`. It ends after the last of them. Once it could not
+    be started, raise `CannotStart` in every process."""
     folder.mkdir(exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -67,17 +67,15 @@ def shared(*options: str, folder: Path, settings: Mapping[str, str] | None = Non
         except CannotStart as problem:
             failed.write_text(str(problem))
             raise
-        process.returncode = (
-            0  # others may hold the server longer than this process lives, so nobody here waits for it
-        )
+        process.returncode = 0  # not waited for: other processes may use the server longer than this one
     return Forgelet(ready, is_shared=True)
 
 
 def _join(folder: Path) -> Ready | None:
-    """Hold the server that already runs, until this process ends."""
+    """Return the server that already runs, and hold it until this process ends. Return None if none runs."""
     try:
         hold = os.open(folder / "hold", os.O_WRONLY | os.O_NONBLOCK)
-    except OSError:  # nobody has begun, or nobody reads any more
+    except OSError:  # there is no pipe yet, or its reader has ended
         return None
     ready = _ready(folder)
     if ready is None:
@@ -88,7 +86,7 @@ def _join(folder: Path) -> Ready | None:
 def _start(
     folder: Path, options: Sequence[str], settings: Mapping[str, str]
 ) -> tuple["subprocess.Popen[bytes]", int, Ready]:
-    """Start a server. Return its process, our end of its pipe, and what it says of itself."""
+    """Start a server. Return its process, our end of its pipe, and the content of its ready file."""
     pipe, log = folder / "hold", folder / "up.log"
     pipe.unlink(missing_ok=True)
     (folder / "ready.json").unlink(missing_ok=True)  # of a server that was killed
@@ -118,10 +116,10 @@ def _start(
 
 
 def _wait_until_ready(process: "subprocess.Popen[bytes]", folder: Path, timeout: str) -> Ready:
-    """Wait for the ready file, a little longer than `up` itself waits, so that its own sentence is read."""
+    """Wait for the ready file and return its content. Wait a little longer than `up` itself, to get its sentence."""
     try:
         deadline = time.monotonic() + float(timeout) + END_SECONDS
-    except ValueError:  # `up` refuses it in a sentence
+    except ValueError:  # `up` refuses it with a sentence
         deadline = time.monotonic() + END_SECONDS
     try:
         while (ready := _ready(folder)) is None:
@@ -143,7 +141,7 @@ def _wait_for_end(process: "subprocess.Popen[bytes]") -> None:
     try:
         process.wait(END_SECONDS)
     except subprocess.TimeoutExpired:
-        process.kill()  # its own processes end with it
+        process.kill()  # its child processes end with it
         process.wait()
 
 
@@ -161,7 +159,7 @@ def _said(folder: Path) -> str:
 
 
 def of_file(path: Path) -> Ready:
-    """Return what a server has written to this ready file. Raise `CannotStart`."""
+    """Return the content of this ready file. Raise `CannotStart`."""
     try:
         return Ready.of(json.loads(path.read_text()))
     except (OSError, ValueError, LookupError, TypeError) as problem:

@@ -31,7 +31,7 @@ async def main() -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     async with await asyncio.start_server(answer, sock=socket.socket(fileno=mine.public)):
-        mine.tell_ready()
+        mine.report_ready()
         await stop.wait()
 
 

@@ -181,9 +181,9 @@ class Logs:
                         async for piece in stream:
                             yield piece
                 except FileNotFoundError:
-                    await self._tell_if_lost(job_id, log.object_key)
+                    await self._report_if_lost(job_id, log.object_key)
 
-    async def _tell_if_lost(self, job_id: int, key: str) -> None:
+    async def _report_if_lost(self, job_id: int, key: str) -> None:
         """Log an error if the object is lost, which is the case if a row still names it: rows are deleted
         first."""
         log_now = await log_queries.find_log(self.database, job_id)

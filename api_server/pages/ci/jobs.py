@@ -32,7 +32,7 @@ from api_server.web import context
 from api_server.web.answers import STORED_HEADERS, matches_etag
 from api_server.web.errors import bad_parameters, forbidden, not_found
 from api_server.web.pagination import Paginated, requested_page
-from api_server.web.routes import Role, ask, caller_or_stranger
+from api_server.web.routes import Role, ask, caller_or_anonymous
 from api_server.zip_files import ZIP_FILES
 
 pages = Pages()
@@ -274,7 +274,7 @@ async def browse(
         archive.object_key,
         f"{path}/" if path else "",
         MOST_ENTRIES,
-        *counted_for(caller_or_stranger(request)),
+        *counted_for(caller_or_anonymous(request)),
     )
     if path and not folder.folders and not folder.files:
         raise not_found("Folder")

@@ -32,7 +32,7 @@ from api_server.pages.text.markdown import Surroundings
 from api_server.services import Key, Services
 from api_server.web import context
 from api_server.web.errors import ApiError
-from api_server.web.routes import caller_or_stranger
+from api_server.web.routes import caller_or_anonymous
 from common.concurrency import TooBusy
 
 #: Maximum size of a text that is shown as Markdown, and of a source that is shown with colours.
@@ -129,7 +129,7 @@ async def _done(request: web.Request, tasks: Sequence[Mapping[str, Any]], most: 
         for _ in range(_MOST_CHILDREN):
             if not new:
                 break
-            async with reading(services, caller_or_stranger(request)):
+            async with reading(services, caller_or_anonymous(request)):
                 results, in_time = await _run_child(list(new.values()))
             fresh = dict(zip(new, results, strict=False))
             if len(fresh) < len(new) and in_time:
