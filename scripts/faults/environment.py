@@ -163,9 +163,7 @@ async def running_environment(
         http = await stack.enter_async_context(
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=TIMEOUT)
         )
-        http._retry_connection = (
-            False  # a PUT that was cut off may have been done, and the repetition would be refused
-        )
+        http._retry_connection = False  # a PUT that was cut off may have been done: its repetition fails
         ledger = Ledger()
         names = await stack.enter_async_context(name_server())
         around = await stack.enter_async_context(running_outside(NAME if names else "127.0.0.1"))

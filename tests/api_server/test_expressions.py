@@ -1,4 +1,4 @@
-"""Regular expressions of strangers take a bounded part of the processor and of memory."""
+"""Regular expressions of users take a limited part of the processor and of memory."""
 
 import re
 import time

@@ -1,6 +1,7 @@
-"""What users and their data rely on does not change by accident: routes, the API's description, the database's schema.
+"""Contents on which users and their data rely do not change by accident: routes, the API's description, the database's
+schema.
 
-Where a change is meant, `FREEZE=1 scripts/test tests/api_server/test_frozen.py` writes the files anew.
+After an intended change, `FREEZE=1 scripts/test tests/api_server/test_frozen.py` writes the files again.
 """
 
 import contextlib
@@ -30,7 +31,7 @@ def compare(name: str, lines: Iterable[str]) -> None:
 
 
 def test_routes(forge: Forge) -> None:
-    """Every method and path that the server answers, pages and git included."""
+    """Every method and path that the server answers, including pages and git."""
     compare("routes.txt", _routes(forge.server.app))
 
 
@@ -41,7 +42,7 @@ def _routes(app: web.Application) -> Iterator[str]:
 
 
 def test_description() -> None:
-    """One line for each operation and each schema, with a digest of what is said of it."""
+    """One line for each operation and each schema, with a digest of its description."""
     described = document(ROUTES)
     parts = {
         f"{method.upper()} {path}": operation
@@ -61,7 +62,7 @@ def _digest(part: object) -> str:
 
 #: Partitions of the months around today.
 MONTH = re.compile(r"_20\d\d_\d\d")
-#: A line for each column, constraint, index, trigger, view and function; of what is longer than a line its digest.
+#: A line for each column, constraint, index, trigger, view and function; longer ones have a digest.
 SCHEMA = """
     SELECT format('%s.%s %s%s%s', c.oid::regclass, a.attname, format_type(a.atttypid, a.atttypmod),
         CASE WHEN a.attnotnull THEN ' NOT NULL' ELSE '' END,
@@ -87,7 +88,7 @@ SCHEMA = """
 
 
 def test_migrations() -> None:
-    """Databases that have a migration do not get it again: files are added, and those that are there do not change."""
+    """Databases do not run a migration again: files are added, and existing ones do not change."""
     contents = {name: _file(f"migrations/{name}.sql").read_bytes() for name in known_migrations()}
     compare(
         "migrations.txt", (f"{name} {hashlib.sha256(text).hexdigest()}" for name, text in contents.items())

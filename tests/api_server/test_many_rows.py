@@ -1,4 +1,4 @@
-"""Lists stay cheap where there is very much: no list reads a whole table to show one page of what is the caller's."""
+"""Lists stay cheap with very much data: no list reads a whole table to show one page of the caller's entities."""
 
 import datetime
 import re
@@ -27,7 +27,7 @@ async def many(new_database: Callable[[], str]) -> AsyncIterator[Database]:
 
 
 class Explaining(Executor):
-    """Gives plans instead of rows."""
+    """Returns plans instead of rows."""
 
     def __init__(self, inner: Database) -> None:
         self.inner = inner

@@ -1,4 +1,4 @@
-"""python-gitlab sets up and walks what the areas stand on, unchanged."""
+"""The unchanged python-gitlab creates and reads the basic entities of all areas."""
 
 import asyncio
 

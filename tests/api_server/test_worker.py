@@ -68,7 +68,7 @@ async def readiness(forge: Forge, port: int) -> Any:
 
 
 def test_a_worker_can_do_what_a_server_with_other_settings_has_queued(tmp_path: Path) -> None:
-    """A task that it did not know, it would mark as failed for good."""
+    """It would mark an unknown task as permanently failed."""
 
     (tmp_path / "secret_key").write_text("ab" * 32)
 
@@ -80,7 +80,7 @@ def test_a_worker_can_do_what_a_server_with_other_settings_has_queued(tmp_path: 
 
 
 LONG_ENOUGH = 3.0
-#: Once an hour and once a day something is kept in the log: that is what it is for.
+#: Lines that are logged once an hour and once a day on purpose.
 HOURLY, TOLD = "head of the audit trail", {"keep_audit_head", "sweep_objects"}
 UNDER_WAY = """
     SELECT (SELECT count(*) FROM procrastinate_jobs)
@@ -90,7 +90,7 @@ UNDER_WAY = """
 
 
 async def furnish(forge: Forge) -> None:
-    """A project with a merge request, a status check that has been told of it, and a mirror that cannot be reached."""
+    """Create a project with a merge request, a status check that was notified of it, and an unreachable mirror."""
     alice = await forge.user("alice")
     project = await new_project(forge, alice)
     url = f"/projects/{project['id']}"
@@ -114,7 +114,7 @@ async def test_a_server_that_nobody_calls_writes_nothing(new_forge: Any) -> None
     async with new_forge(work=True, allow_local_requests=True) as forge:
         await furnish(forge)
         before = -1
-        async with asyncio.timeout(60):  # what has been sent is recorded
+        async with asyncio.timeout(60):  # sent deliveries are recorded
             while forge.database.generation != before:
                 before = forge.database.generation
                 await asyncio.sleep(1)
@@ -125,10 +125,10 @@ async def test_a_server_that_nobody_calls_writes_nothing(new_forge: Any) -> None
 async def test_a_server_that_nobody_calls_says_nothing(
     new_forge: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nor do those who ask how it is, while it is well."""
+    """Requests for its state cause no log lines either while it is well."""
     with lines_of_this_test() as lines:
         async with new_forge(work=True, allow_local_requests=True, disk_reserve=0) as forge:
-            lines.clear()  # of the start
+            lines.clear()  # lines of the start
             caplog.set_level(logging.INFO)
             periodic = forge.server.app[SERVICES].queue._app.periodic_registry.periodic_tasks
             for entry in periodic.values():
@@ -178,7 +178,7 @@ async def pieces(content: bytes = b"x") -> AsyncIterator[bytes]:
 
 
 async def named(forge: Forge, project: CiProject, objects: Objects) -> set[str]:
-    """The keys of an archive with its index, a log and an LFS object, all of which have rows."""
+    """Return the keys of an archive with its index, a log and an LFS object, all of which have rows."""
     runner = await a_runner(forge, project_id=project.id)
     await project.pipeline()
     job = await runner.job()
@@ -202,7 +202,7 @@ async def named(forge: Forge, project: CiProject, objects: Objects) -> set[str]:
 
 
 async def orphans(project: CiProject, objects: Objects) -> set[str]:
-    """What killed requests leave: of jobs that there are, and are not, and of a project that is gone."""
+    """Create objects as killed requests leave them: of existing and missing jobs, and of a deleted project."""
     job = (await project.job())["id"]
     found = {
         f"projects/{project.id}/jobs/{job}/aaaa",
@@ -219,7 +219,7 @@ async def orphans(project: CiProject, objects: Objects) -> set[str]:
 
 
 async def swept(forge: Forge, objects: Objects, *, dry_run: bool = False) -> tuple[set[str], set[str]]:
-    """The keys of objects, and the names of files of unfinished uploads."""
+    """Return the keys of objects, and the names of files of unfinished uploads."""
     root = forge.settings.data_dir / "repositories"
     found = [one async for one in sweep.sweep(forge.database, objects, AGE, root, dry_run=dry_run)]
     return {one.key for each in found for one in each.objects}, {
@@ -270,7 +270,7 @@ async def test_of_local_files(here: Forge, project: CiProject, monkeypatch: pyte
 async def test_of_s3(
     here: Forge, project: CiProject, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Which dates what took long to arrive by its beginning: it is looked at once more before it is removed."""
+    """S3 dates an object by the beginning of its upload, so it is checked once more before the removal."""
 
     async def arrive() -> None:
         async with here.database.transaction() as transaction:
@@ -290,7 +290,7 @@ async def test_of_s3(
 
 
 async def test_the_clock_of_the_store_counts(here: Forge, project: CiProject) -> None:
-    """Not the application's, which may have jumped: what is new stays."""
+    """The application's clock may have been moved, so it does not count: new objects stay."""
     objects = here.server.app[SERVICES].objects
     lost = await orphans(project, objects)
     jumped = copy.copy(here.database)
@@ -354,7 +354,7 @@ class Scene:
         return await self.forge.anonymous.request(method, url, headers=headers, **options)
 
     async def each(self) -> dict[str, Answer]:
-        """One request of each kind that needs the store, by name."""
+        """Return one request of each kind that needs the store, by name."""
         job = f"{self.project.url}/jobs/{self.finished.id}"
         other = b"another object"
         return {
@@ -369,7 +369,7 @@ class Scene:
 
 @pytest.fixture(scope="module")
 async def scene(new_database: Any, tmp_path_factory: Any) -> AsyncIterator[Scene]:
-    """On a server of this module's own, without background work, whose object store is a folder."""
+    """A scene on a server of this module's own, without background work, whose object store is a folder."""
     async with running_forge(new_database(), tmp_path_factory.mktemp("away"), work=False) as forge:
         project = await ci_project(forge)
         runner = await a_runner(forge, project_id=project.id)
@@ -417,7 +417,7 @@ async def test_every_request_is_503_until_it_is_back(scene: Scene) -> None:
 
 
 async def test_what_runs_by_itself_fails_as_the_store_does_and_is_made_up_for(scene: Scene) -> None:
-    """Sealing a log and keeping the audit trail's head: nothing is lost, nothing is there by half."""
+    """Sealing a log and storing the audit trail's head: nothing is lost or half-done."""
     app = scene.forge.server.app
     project = await ci_project(scene.forge)
     runner = await a_runner(scene.forge, project_id=project.id)
@@ -434,7 +434,7 @@ async def test_what_runs_by_itself_fails_as_the_store_does_and_is_made_up_for(sc
             with pytest.raises(Unavailable):
                 await work
         shown = await project.api.get(f"{project.url}/jobs/{job.id}/trace")
-        assert (shown.status, shown.body) == (200, LOG.decode())  # it is in the database still
+        assert (shown.status, shown.body) == (200, LOG.decode())  # it is still in the database
     await seal(logs_of(app[SERVICES]), job.id)
     await chain.keep_present_head(scene.forge.database, app[SERVICES].objects)
     shown = await project.api.get(f"{project.url}/jobs/{job.id}/trace")
@@ -445,7 +445,7 @@ async def test_what_runs_by_itself_fails_as_the_store_does_and_is_made_up_for(sc
 async def test_an_upload_whose_commit_went_unanswered_keeps_its_object(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The row may be there: whoever brings the same once more is told that it is, and then it had better be."""
+    """The row may exist: a repeated upload is then answered that it exists, so its object has to exist too."""
     project = await ci_project(scene.forge)
     runner = await a_runner(scene.forge, project_id=project.id)
     await project.pipeline()
@@ -466,7 +466,7 @@ async def test_an_upload_whose_commit_went_unanswered_keeps_its_object(
 
 
 def _lose_answers(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> None:
-    """The transactions in which this is called are committed, and nobody hears of it."""
+    """Commit the transactions in which this is called, and lose the answers."""
     original = getattr(module, name)
 
     async def add(transaction: Any, *arguments: Any, **values: Any) -> bool:
@@ -496,12 +496,12 @@ async def test_an_answer_that_has_begun_is_cut_off(scene: Scene) -> None:
         whole = file.read_bytes()
         file.write_bytes(whole[: len(whole) // 2])
         with pytest.raises(aiohttp.ClientPayloadError):
-            await asyncio.wait_for(request, 20)  # at once, and not when the idle connection is closed
+            await asyncio.wait_for(request, 20)  # at once, instead of when the idle connection is closed
         file.write_bytes(whole)
 
 
 async def test_a_log_whose_object_is_lost_is_not_there_and_a_line_says_so(scene: Scene) -> None:
-    """It is not begun and cut off, nor logged as if the client had gone."""
+    """The answer is neither begun and cut off, nor logged as a closed connection of the client."""
     app = scene.forge.server.app
     key = await scene.forge.database.value(
         "SELECT object_key FROM job_logs WHERE job_id = %(id)s", id=scene.finished.id

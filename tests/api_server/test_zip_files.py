@@ -1,4 +1,4 @@
-"""Files of stored archives: the same that Python's zipfile finds, and nothing that an archive only pretends to have."""
+"""Files of stored archives: the same as Python's zipfile finds, and no files that an archive only pretends to have."""
 
 import io
 import random
@@ -126,7 +126,7 @@ async def test_what_cannot_be_unpacked_is_not_there(objects: Objects) -> None:
         encrypted=(b"x", zipfile.ZIP_STORED),
     )
     encrypted = archive[: (at := archive.rindex(b"PK\1\2")) + 8] + b"\1" + archive[at + 9 :]
-    await put(objects, encrypted)  # its last file is
+    await put(objects, encrypted)  # its last file is encrypted
     files = ZipFiles(objects, LIMITS)
     for name in ("lzma", "bzip2", "encrypted"):
         assert await read(files, encrypted, name) is None
@@ -148,7 +148,7 @@ async def test_more_than_the_limits_allow(objects: Objects, limits: Limits, says
     files = ZipFiles(objects, limits)
     with pytest.raises(TooMuchError, match=f"^{says}$"):
         await files.make_index(KEY)
-    assert await read(files, archive, "stored") is None  # one that was stored before there were limits
+    assert await read(files, archive, "stored") is None  # stored before there were limits
 
 
 @pytest.mark.parametrize("declared", [99_999, 100_001, 2**31])
@@ -177,7 +177,7 @@ async def test_a_broken_file_is_damaged(objects: Objects) -> None:
 
 
 def broken_archives(count: int) -> Iterator[bytes]:
-    """An archive of three files with a few bytes of it changed, and perhaps without its end."""
+    """Draw an archive of three files with a few changed bytes, and perhaps without its end."""
     archive = b"".join(many_members(3))
     chance = random.Random(7)
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""The instance: its settings, who changes them, and its version."""
+"""The instance: its settings, who may change them, and its version."""
 
 import asyncio
 import ipaddress
@@ -88,7 +88,7 @@ async def test_the_token_is_in_no_event_and_in_no_table_in_clear(forge: Forge) -
             ("Service::Audit::InstanceScope", TOKEN, f"Changed {TOKEN}"),
         ]
         assert "hush-hush" not in str(rows)
-        # the same again is no change
+        # the same settings again change nothing
         await forge.root.put(PATH, {URL: "https://cdn.example.org", TOKEN: "hush-hush"})
         count = await forge.database.value(
             "SELECT count(*) FROM audit_events WHERE event_type = 'application_setting_updated' AND id > %(id)s",
@@ -211,7 +211,7 @@ async def test_the_free_tier_is_no_enterprise(shared_forge: SharedForges) -> Non
     [("17.11", "17.11.0"), ("18.0.2", "18.0.2"), ("16.9-ee", "16.9.0-ee"), ("18.5.1-pre", "18.5.1-pre")],
 )
 def test_the_version_has_three_numbers(tmp_path: Path, given: str, shown: str) -> None:
-    """Scripts and clients split and compare it."""
+    """Scripts and clients split the version into numbers and compare them."""
     settings = Settings(database_url="postgresql:///", data_dir=tmp_path, gitlab_version=given)
     assert settings.dialect == shown
 

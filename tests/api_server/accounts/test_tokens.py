@@ -1,4 +1,4 @@
-"""Personal access tokens: their lives and scopes, when they end and were used, and how often one may ask with them."""
+"""Personal access tokens: creation, scopes, expiry, recorded use, and the rate limit of requests with them."""
 
 import asyncio
 import datetime
@@ -167,7 +167,7 @@ async def test_python_gitlab_manages_tokens(forge: Forge) -> None:
 
 
 async def test_everybody_makes_tokens_that_open_next_to_nothing(forge: Forge) -> None:
-    """They end with the day, as GitLab says, in UTC."""
+    """The tokens end at the end of the day in UTC, as in GitLab."""
     alice = await forge.user("alice")
     before = datetime.datetime.now(datetime.UTC).date()
     made = await alice.api.post(
@@ -208,7 +208,7 @@ async def test_python_gitlab_makes_a_token_for_its_user(forge: Forge) -> None:
     await asyncio.to_thread(use)
 
 
-#: Of an expiry, counted from today, and whether the token still works.
+#: Days from today until a token expires, and whether it still works.
 DAYS = [(-1, False), (0, False), (1, True)]
 
 
@@ -218,7 +218,7 @@ async def clocked(shared_forge: SharedForges) -> tuple[Forge, MovedClock]:
 
 
 async def _token(forge: Forge, clock: MovedClock, days: int) -> tuple[str, Client]:
-    """Path and client of a new token that expires so many days from today."""
+    """Return the path of a new token that expires in this many days, and a client that uses it."""
     user = await forge.user()
     made = await forge.root.post(
         f"/users/{user.id}/personal_access_tokens",
@@ -328,7 +328,7 @@ async def test_who_has_made_an_account_is_shown_to_administrators(forge: Forge) 
     assert (await forge.root.get(f"/users/{made.body['id']}")).body["created_by"] is None
 
 
-#: Those that GitLab 17 lists.
+#: The scopes that GitLab 17 lists.
 GITLABS = {
     "admin_mode",
     "ai_features",
@@ -348,9 +348,9 @@ GITLABS = {
     "write_repository",
     "write_virtual_registry",
 }
-#: Tokens show and end themselves whatever their scopes.
+#: Routes on which tokens show and revoke themselves, whatever their scopes are.
 BY_ITSELF = {"GET /personal_access_tokens/self", "DELETE /personal_access_tokens/self"}
-#: What a scope opens beside that.
+#: Other routes that a scope opens.
 OPENS: dict[str, set[str]] = {
     "create_runner": {"POST /user/runners"},
     "manage_runner": {
@@ -483,7 +483,7 @@ async def test_each_user_has_her_share_of_each_period(
 ) -> None:
     async with forge_with_clock(new_database(), tmp_path) as (forge, clock):
         alice, bob = await forge.user("alice"), await forge.user("bob")
-        clock.move(seconds=60 - clock().timestamp() % 60)  # to the begin of a period
+        clock.move(seconds=60 - clock().timestamp() % 60)  # to the beginning of a period
         assert (await forge.root.put(PATH, throttled(2, 60))).status == 200
         assert [(await alice.api.get("/user")).status for _ in range(2)] == [200, 200]
         clock.move(seconds=15.5)

@@ -1,4 +1,4 @@
-"""Users, what everybody and administrators see of them, their e-mail addresses, and custom roles."""
+"""Users, how everybody and administrators see them, their e-mail addresses, and custom roles."""
 
 import asyncio
 import functools
@@ -23,7 +23,7 @@ TYPES = {
 
 
 def _types(names: str) -> dict[str, Any]:
-    """Names with their types, in this order."""
+    """Return the names with the types of their values, in this order."""
     return {name: TYPES[kind] for name, kind in (each.split(":") for each in names.split())}
 
 
@@ -141,7 +141,7 @@ async def test_an_address_that_no_mail_reaches_is_refused_wherever_it_is_given(
 
 
 async def test_private_addresses_are_found_by_administrators_only(forge: Forge) -> None:
-    """Decision D11: nobody else learns whose an address is, or that it is anybody's."""
+    """Decision D11: other users learn neither whose an address is, nor whether it belongs to anybody."""
     alice, bob = (
         await forge.user("alice", public_email=f"{new_name('public')}@example.org"),
         await forge.user("bob"),
@@ -160,7 +160,8 @@ async def test_private_addresses_are_found_by_administrators_only(forge: Forge) 
 
 
 async def test_users_are_found_by_parts_of_their_names(forge: Forge) -> None:
-    """From three characters on; what is shorter has to be all of a name. Nothing in it is a wildcard."""
+    """Parts of a name have at least three characters; a shorter text has to be the whole name. No character is a
+    wildcard."""
     mark = new_name("zq").replace("-", "")
     first, second, short = [await forge.user(name) for name in (f"{mark}-one", f"{mark}-two", "short")]
     for person, name in ((first, f"Ünal {mark}_x"), (second, f"%{mark}"), (short, "Ø1")):
@@ -186,7 +187,8 @@ async def test_users_are_found_by_parts_of_their_names(forge: Forge) -> None:
 
 
 async def test_more_than_can_be_looked_up_is_found_too(forge: Forge, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then the list is read in its own order."""
+    """If the search matches more users than can be looked up, the list is read in its own order, with the same
+    result."""
     mark = new_name("zq").replace("-", "")
     people = [await forge.user(mark) for _ in range(3)]
     listed = functools.partial(
@@ -346,7 +348,8 @@ async def test_what_is_no_address_is_refused(forge: Forge, values: dict, body: d
 
 
 async def test_an_address_is_one_users_only(forge: Forge) -> None:
-    """Confirmed or not, of an account or beside it, in whatever spelling; new accounts and changes included."""
+    """No other user gets the address, whether it is confirmed or not, primary or secondary, and however it is spelled.
+    This applies to new accounts and to changes."""
     alice, bob, second = await forge.user("alice"), await forge.user("bob"), _address()
     assert (await alice.api.post("/user/emails", {"email": second})).status == 201
     for email in (second, second.upper(), alice.email.upper(), bob.email):

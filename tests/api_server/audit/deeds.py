@@ -1,4 +1,4 @@
-"""What writes audit events beside requests to the API: pages, background work, and operators' commands."""
+"""Sources of audit events other than requests to the API: pages, background work, and operators' commands."""
 
 import asyncio
 import datetime
@@ -26,12 +26,13 @@ Making = Callable[[Things], AsyncIterator[None]]
 
 @attrs.frozen
 class Deed:
-    """What is done, which yields once, when all is there; `what` is a route, or says it in words."""
+    """An action that writes audit events. `made` prepares it, yields once, and then performs it; `what` is a route or
+    a description."""
 
     what: str
     events: tuple[str, ...]
     made: Making
-    #: Of a server of its own.
+    #: Settings of a server of its own.
     settings: dict[str, Any] | None = None
 
     def __str__(self) -> str:
@@ -180,7 +181,7 @@ def _form(
     by: str = "administrator",
     **fields: str,
 ) -> None:
-    """The form of the page `seen`, sent to the path by somebody who has signed in before."""
+    """Declare a deed that sends the form of the page `seen` to the path, as a person who has signed in before."""
 
     async def sent(things: Things) -> AsyncIterator[None]:
         given = {name: str(await things.fill(value)) for name, value in fields.items()}

@@ -194,7 +194,7 @@ async def test_a_tail_that_was_cut_off_is_missed(
 async def test_a_chain_that_grew_again_after_the_cut_is_found_out(
     database: Database, database_url: str, objects: Objects, tmp_path: Path
 ) -> None:
-    """By `verify` for ever, and by the service itself when it comes to keep the next head."""
+    """`verify` always finds it, and so does the service when it stores the next head."""
     for number in range(1, 6):
         await record_events(database, f"event {number}")
     await chain.keep_present_head(database, objects)
@@ -265,7 +265,7 @@ PLACES = "SELECT target_details, tableoid::regclass::text AS partition FROM audi
 
 
 async def _places(database: Database) -> dict[str, str]:
-    """The partition of each event, by what it is about."""
+    """Return the partition of each event, by the details of its target."""
     return {row.target_details: row.partition for row in await database.rows(PLACES)}
 
 
@@ -283,7 +283,7 @@ async def test_partitions_are_made_ahead(database: Database) -> None:
 
 
 async def test_no_event_is_refused_for_want_of_a_partition(database: Database, database_url: str) -> None:
-    """Events later than all months made so far find a place, and keep it when the months are made at last."""
+    """An event later than all existing months is stored, and stays where it is when its month is created."""
     await record_events(database, "now")
     with contextlib.closing(psycopg2.connect(database_url)) as connection, connection.cursor() as cursor:
         cursor.execute(
@@ -307,7 +307,7 @@ async def test_no_event_is_refused_for_want_of_a_partition(database: Database, d
 
 
 async def test_months_are_those_of_the_applications_clock(clocked: tuple[Database, MovedClock]) -> None:
-    """Years that nobody has lived through are one partition, and what is written in them later finds it."""
+    """Years in which the service did not run share one partition, in which later events of these years are stored."""
     database, clock = clocked
     before = set(await partitions(database))
     assert await _make(database) == 2 + MONTHS_AHEAD
@@ -335,7 +335,7 @@ async def test_a_server_under_a_moved_clock_makes_its_months(database_url: str, 
 
 
 async def test_months_are_made_where_all_have_been_removed(clocked: tuple[Database, MovedClock]) -> None:
-    """As when a service that has stood still for years starts again."""
+    """This happens if a service starts again after years."""
     database, _ = clocked
     async with database.transaction() as transaction:
         for name in await partitions(database):
@@ -372,7 +372,7 @@ async def test_exported_lines_are_what_the_chain_digests(
 async def test_an_export_that_fails_leaves_nothing(
     database: Database, database_url: str, tmp_path: Path
 ) -> None:
-    """Of an event that was changed, as of a disk that is full."""
+    """This applies to an event that was changed, and to a full disk."""
     await record_events(database, "first", "second")
     file = tmp_path / "events.ndjson"
     partial = tmp_path / "events.ndjson.partial"
@@ -423,7 +423,7 @@ async def test_an_export_can_be_narrowed_and_goes_to_standard_output(
 
 
 async def _old_month(database: Database, url: str) -> None:
-    """Gives October 2021 three chained events."""
+    """Insert three chained events into October 2021."""
     with contextlib.closing(psycopg2.connect(url)) as connection, connection.cursor() as cursor:
         cursor.execute(MAKE_OLD_MONTH)
         for day in (5, 6, 7):
@@ -442,7 +442,7 @@ async def _old_month(database: Database, url: str) -> None:
 async def test_old_months_are_removed_only_after_an_export(
     database: Database, database_url: str, tmp_path: Path
 ) -> None:
-    """The chain stays whole, an event tells of the removal, and nothing else goes."""
+    """The chain stays valid, an event records the removal, and nothing else is removed."""
     await _old_month(database, database_url)
     head = (await chain.verify(database)).head
     arguments = ["remove", "--before", "2021-11-01", "--export-to", str(tmp_path)]

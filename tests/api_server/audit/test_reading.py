@@ -1,4 +1,4 @@
-"""Reading the audit trail: events one by one, in lists, and how few rows a list reads."""
+"""Reading the audit trail: single events, lists, and the number of rows that a list reads."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
 async def test_an_event_is_shown_with_exactly_six_keys(forge: Forge, record: RecordEvent) -> None:
-    """Endpoint 28: `details` are strings but target_id; `created_at` is UTC with milliseconds."""
+    """Endpoint 28: values of `details` are strings except target_id; `created_at` is UTC with milliseconds."""
     author = await forge.user()
     group, entity = await new_group(forge)
     event_id = await record("group_created", entity, author)
@@ -54,7 +54,7 @@ async def test_an_event_is_shown_with_exactly_six_keys(forge: Forge, record: Rec
 
 
 async def test_an_event_of_the_instance_carries_what_streams_carry(forge: Forge, record: RecordEvent) -> None:
-    """The document's Audit event: instance-scope events have seven more keys at the top."""
+    """The document's section on audit events: events of the instance have seven more keys at the top."""
     event_id = await record(
         "application_setting_updated",
         INSTANCE,
@@ -121,7 +121,7 @@ async def test_instance_events_are_for_administrators(forge: Forge, record: Reco
 async def _seen(
     people: dict[str, Person], events: dict[str, int], url: str
 ) -> tuple[dict[str, tuple[int, int]], dict[str, list[int] | None]]:
-    """Of each role: the statuses of the list and of her own event, and the ids that are listed."""
+    """Return, for each role, the statuses of the list and of the person's own event, and the listed ids."""
     statuses, listed_ids = {}, {}
     for role, person in people.items():
         listed = await person.api.get(url)
@@ -132,7 +132,8 @@ async def _seen(
 
 
 async def test_who_sees_what_of_a_group(forge: Forge, record: RecordEvent) -> None:
-    """Endpoints 27 and 28: Owners all, Developers and Maintainers their own in the list; 28 is for Owners only."""
+    """Endpoints 27 and 28: Owners see all events; Developers and Maintainers see their own ones in the list. Endpoint
+    28 is for Owners only."""
     group, entity = await new_group(forge)
     people = await forge.people(group["id"], "groups")
     events = {role: await record("group_created", entity, person) for role, person in people.items()}
@@ -155,7 +156,8 @@ async def test_who_sees_what_of_a_group(forge: Forge, record: RecordEvent) -> No
 
 
 async def test_who_sees_what_of_a_project(forge: Forge, record: RecordEvent) -> None:
-    """Endpoints 29 and 30: Maintainers all, Developers their own in the list; 30 is for Maintainers."""
+    """Endpoints 29 and 30: Maintainers see all events; Developers see their own ones in the list. Endpoint 30 is for
+    Maintainers."""
     project = await forge.project(visibility="public")
     entity = Entity("Project", project["id"], project["path_with_namespace"])
     people = await forge.people(project["id"])
@@ -188,7 +190,7 @@ async def test_what_the_caller_cannot_see_is_not_found(forge: Forge, kind: str) 
 
 
 async def test_a_record_of_something_else_is_not_found(forge: Forge, record: RecordEvent) -> None:
-    """Rows 28 and 30: events of another group or project and unknown ones are 404, a non-integer is 400."""
+    """Endpoints 28 and 30: events of another group or project and unknown ones are 404, a non-integer is 400."""
     group, _ = await new_group(forge)
     project = await forge.project()
     elsewhere = await record("group_created", (await new_group(forge))[1])
@@ -201,7 +203,7 @@ async def test_a_record_of_something_else_is_not_found(forge: Forge, record: Rec
 
 
 async def test_a_group_shows_its_own_events_only(forge: Forge, record: RecordEvent) -> None:
-    """Row 27: neither those of subgroups nor those of projects; the full path works as well as the id."""
+    """Endpoint 27: the list has no events of subgroups and projects; the full path works as well as the id."""
     group, entity = await new_group(forge)
     subgroup, below = await new_group(forge, parent_id=group["id"])
     project = await forge.project(namespace_id=group["id"])
@@ -227,7 +229,7 @@ async def test_a_group_shows_its_own_events_only(forge: Forge, record: RecordEve
 async def test_audit_events_are_of_paid_tiers(
     shared_forge: SharedForges, tier: str, offering: str, instance: int, others: int
 ) -> None:
-    """Premium and Ultimate; those of the instance on self-managed and dedicated only."""
+    """They need Premium or Ultimate; those of the instance exist only on self-managed and dedicated."""
     forge = await shared_forge(tier=tier, offering=offering)
     group = await forge.group()
     project = await forge.project()
@@ -274,7 +276,7 @@ async def test_python_gitlab_reads_all_three_scopes(forge: Forge, record: Record
 
 
 async def test_names_are_of_their_own(forge: Forge) -> None:
-    """An encoded path in place of an id."""
+    """An encoded path may replace the id."""
     name = new_name("app")
     project = (await forge.root.post("/projects", {"name": name})).body
     answer = await forge.root.get(f"/projects/{quote(project['path_with_namespace'], safe='')}/audit_events")
@@ -282,7 +284,7 @@ async def test_names_are_of_their_own(forge: Forge) -> None:
 
 
 async def test_filters(forge: Forge, record: RecordEvent) -> None:
-    """Facts B.3 and decision D7: each filter alone, and together."""
+    """Facts B.3 and decision D7: each filter alone, and all together."""
     alice, bob = await forge.user("alice"), await forge.user("bob")
     group, entity = await new_group(forge)
     first = await record("group_created", entity, alice, target_id=101)
@@ -352,7 +354,7 @@ async def test_parameters_that_cannot_be_read(forge: Forge, query: str, error: s
 
 @pytest.mark.parametrize("sort", ["desc", "asc"])
 async def test_keyset_pages_walk_over_everything_once(forge: Forge, record: RecordEvent, sort: str) -> None:
-    """Facts B.3: `Link` with `next` until the last page, no totals; the filters stay in the link."""
+    """Facts B.3: `Link` with `next` until the last page, no totals; the links keep the filters."""
     group, entity = await new_group(forge)
     ids = [await record("group_name_updated", entity) for _ in range(7)]
     url: str | None = (
@@ -372,7 +374,7 @@ async def test_keyset_pages_walk_over_everything_once(forge: Forge, record: Reco
 
 
 async def test_offset_pages(forge: Forge, record: RecordEvent) -> None:
-    """20 a page, newest first; `sort=created_asc` turns it round; beyond the end is an empty page."""
+    """20 on a page, newest first; `sort=created_asc` reverses the order; a page beyond the end is empty."""
     group, entity = await new_group(forge)
     ids = [await record("group_name_updated", entity) for _ in range(21)]
     url = f"/groups/{group['id']}/audit_events?event_type=group_name_updated"
@@ -433,8 +435,8 @@ def cursor(new_database: Callable[[], str]) -> Iterator[Any]:
 
 
 def _read(cursor: Any, filters: dict[str, Any], **page: Any) -> tuple[int, set[str], int]:
-    """Rows that were read from the table's partitions for a page of 20, the kinds of nodes that read them, and the
-    8 KiB blocks of tables and indexes that they read."""
+    """Return the rows that were read from the table's partitions for a page of 20, the types of nodes that read them,
+    and the number of 8 KiB blocks of tables and indexes that they read."""
     read, kinds, blocks = 0, set(), 0
     for node in _executed(cursor, filters, **page):
         if str(node.get("Relation Name", "")).startswith("audit_events") and node["Actual Loops"]:
@@ -446,7 +448,7 @@ def _read(cursor: Any, filters: dict[str, Any], **page: Any) -> tuple[int, set[s
 
 
 def _executed(cursor: Any, filters: dict[str, Any], **page: Any) -> Iterator[dict[str, Any]]:
-    """The nodes of the plan for a page of 20, with what they have read."""
+    """Return the nodes of the plan for a page of 20, with the blocks that they have read."""
     wanted = Page(**({"counted": False} | page))
     statement = queries.listing(frozenset(filters)).statement(wanted)
     cursor.execute("DEALLOCATE ALL")
@@ -498,7 +500,7 @@ def test_a_page_far_behind_costs_no_more(cursor: Any) -> None:
     ids=lambda filters: ", ".join(filters) or "all",
 )
 def test_where_a_page_begins_is_looked_up_by_its_id_alone(cursor: Any, filters: dict[str, Any]) -> None:
-    """However many events the list has."""
+    """This does not depend on the number of events in the list."""
     nodes = _executed(cursor, filters, after=1)
     found = [node for node in nodes if node.get("Index Cond", "").startswith("(id = ")]
     assert len(found) >= 2, "one of each month"

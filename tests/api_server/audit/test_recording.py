@@ -1,4 +1,5 @@
-"""Every change writes its declared events, dated by the application's clock; nobody changes them afterwards (D7)."""
+"""Every change writes its declared events, dated by the application's clock; events cannot be changed afterwards
+(D7)."""
 
 import ast
 import asyncio
@@ -114,13 +115,13 @@ async def test_a_partition_cannot_be_emptied_by_its_own_name(database: Database)
 
 
 async def _moments(database: Database) -> dict[str, datetime.datetime]:
-    """Of all events in the order of their ids, by what they are about."""
+    """Return the moments of all events in the order of their ids, by the details of their targets."""
     rows = await database.rows("SELECT target_details, created_at FROM audit_events ORDER BY id")
     return {row.target_details: row.created_at for row in rows}
 
 
 async def test_the_applications_clock_dates_events(clocked: tuple[Database, MovedClock]) -> None:
-    """In milliseconds, as they are shown; ahead, back by years, and ahead again."""
+    """Events have milliseconds, as they are shown; the clock is moved ahead, back by years, and ahead again."""
     database, clock = clocked
     expected = {}
     for name, moved in (
@@ -137,7 +138,7 @@ async def test_the_applications_clock_dates_events(clocked: tuple[Database, Move
 
 
 async def test_who_began_first_and_ends_last_is_the_newest(clocked: tuple[Database, MovedClock]) -> None:
-    """Whoever has read up to the newest event finds every later one behind it, by id and by moment."""
+    """A reader who has read up to the newest event finds every later one after it, by id and by moment."""
     database, clock = clocked
     async with database.transaction() as slow:
         clock.move(seconds=30)
@@ -155,7 +156,7 @@ async def test_who_began_first_and_ends_last_is_the_newest(clocked: tuple[Databa
 
 
 async def test_ids_and_moments_ascend_together(clocked: tuple[Database, MovedClock]) -> None:
-    """Also of transactions that begin one after the other and end all at once."""
+    """This applies also to transactions that begin one after the other and end at the same time."""
     database, clock = clocked
     all_have_begun = asyncio.Barrier(8)
 
@@ -190,7 +191,7 @@ async def test_a_clock_that_was_set_back_far_counts_as_it_is(clocked: tuple[Data
     }
 
 
-#: Routes after which the trail has nothing to tell, and why.
+#: Routes that write no event, and why.
 SILENT = {
     "POST /projects/{id}/ci/lint": "reads only",
     "POST /projects/{id}/repository/branches": "git's own history tells who made what, and pushes are not audited",
@@ -263,7 +264,7 @@ SILENT = {
     "* /{path}/info/{rest}": "redirects to the address with .git",
     "* /{path}.git/info/lfs/locks{rest}": "refused, whatever it is",
 }
-#: One route for all pages there, which declare themselves.
+#: One route for all pages below projects, which declare themselves.
 BELOW_PROJECTS = "POST /{project}/-/{below}"
 EVENTS = """
     SELECT event_type, author_id, ip_address, details, audit_events::text AS text,
@@ -279,13 +280,13 @@ NEWEST = "SELECT coalesce(max(id), 0) FROM audit_events"
 async def quiet_forge(
     database_of_module: str, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Forge]:
-    """Without background work: what is recorded is recorded for who asks. Changes of the instance stay."""
+    """A server without background work, so that only the test's requests write events. Changes of the instance stay."""
     async with running_forge(database_of_module, tmp_path_factory.mktemp("quiet"), work=False) as forge:
         yield forge
 
 
 async def _events(forge: Forge, change: Change | Deed) -> list[Any]:
-    """What the change has written, after a look at what all events have in common."""
+    """Return the events that the change has written, after checks that apply to all events."""
     making = change.made(Things(forge))
     await anext(making)
     before = await forge.database.value(NEWEST)
@@ -306,8 +307,8 @@ async def _events(forge: Forge, change: Change | Deed) -> list[Any]:
     return rows
 
 
-#: What all changes write, a line for each event. Where a change of that is meant, `FREEZE=1 scripts/test -n 0
-#: tests/api_server/audit/test_recording.py` writes the file anew.
+#: The events of all changes, a line for each. After an intended change, `FREEZE=1 scripts/test -n 0
+#: tests/api_server/audit/test_recording.py` writes the file again.
 FROZEN = Path(__file__).parents[1] / "frozen" / "audit_events.txt"
 #: Digests, thumbprints of keys and numbers differ from run to run.
 VARYING = re.compile(r"(?<![\w-])(?=[\w-]*[A-Z])[\w-]{43}(?![\w-])|[0-9a-f]{32,}|[0-9]+")
@@ -322,7 +323,7 @@ def _compare(change: str, lines: list[str]) -> None:
         assert [line for line in frozen if line.startswith(beginning)] == sorted(lines)
 
 
-#: What begins a token, and what the table's changes set that nobody may read.
+#: Prefixes of tokens, and secret values that the table's changes set.
 SECRETS = (
     "flpat-",
     "flso-",
@@ -341,7 +342,7 @@ SECRETS = (
 
 @pytest.mark.parametrize("change", CHANGES, ids=str)
 async def test_a_request_writes_exactly_its_events(quiet_forge: Forge, change: Change) -> None:
-    """By its caller, from her address; what has run out meanwhile is told of by the system."""
+    """Events are the caller's, from her address; the system records what has expired meanwhile."""
     rows = await _events(quiet_forge, change)
     if change.by != "anonymous":
         assert {row.ip_address for row in rows} <= {"127.0.0.1", None}
@@ -387,7 +388,8 @@ async def test_every_route_that_writes_is_in_the_table_or_says_why_not(quiet_for
 
 
 def _writes(form: Any) -> bool:
-    """Whether the module of what answers a form writes by itself. Others ask the API, whose routes are in the table."""
+    """Return whether the module of a form's handler writes events itself. Other forms use the API, whose routes are in
+    the table."""
     source = inspect.getsource(sys.modules[inspect.unwrap(form).__module__])
     return ".transaction(" in source or "audit_trail" in source
 
@@ -410,6 +412,6 @@ def _literal(node: ast.expr) -> str | None:
 def test_a_recorded_event_is_declared_with_its_details(call: ast.Call) -> None:
     keywords = {keyword.arg for keyword in call.keywords if keyword.arg}
     event_type = _literal(call.args[1])
-    if event_type is None:  # composed names are met by the tests of what composes them
+    if event_type is None:  # tests of composed names cover these
         return
     assert keywords - {"message"} <= EVENT_TYPES[event_type].takes

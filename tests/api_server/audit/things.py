@@ -1,4 +1,5 @@
-"""The changes of changes.yml, and what they need, made when it is asked for by its name: the `{project}` of a path."""
+"""The changes of changes.yml, and the entities that they need, which are created on first use of their names, such as
+`{project}` in a path."""
 
 import json
 import re
@@ -19,7 +20,7 @@ from tests.support.waiting import until
 
 _NAME = re.compile(r"{(\w+)}")
 ARTIFACTS = "build:\n  script: echo\n  artifacts: {paths: [out.txt]}\n"
-#: Nobody answers there, and it may be called (RFC 5737).
+#: An address to which requests are allowed but that nobody answers (RFC 5737).
 ELSEWHERE = "http://203.0.113.7"
 HURRY = """
     WITH hurried AS (
@@ -34,8 +35,8 @@ _MEMBER = {"user_id": "{user}", "access_level": 30}
 _INVITED = {"email": "{new}@example.org", "access_level": 30}
 _VARIABLE = {"key": "KEY", "value": "x"}
 _NIGHTLY = {"description": "nightly", "ref": "main", "cron": "0 4 * * *"}
-#: Made by one request of root's: its path and body, and what the name then stands for, which is a value of the answer
-#: or a text with names of other things.
+#: Entities that one request of root's creates: its path and body, and the value of the name, which is a value of the
+#: answer or a text with names of other entities.
 POSTED: dict[str, tuple[str, dict[str, Any], str]] = {
     "agent": ("/projects/{project}/cluster_agents", {"name": "agent"}, "id"),
     "archived": ("/projects/{project}/archive", {}, "{project}"),
@@ -78,7 +79,7 @@ POSTED: dict[str, tuple[str, dict[str, Any], str]] = {
     "trigger": ("/projects/{project}/triggers", {"description": "nightly"}, "id"),
     "variable": ("/projects/{project}/variables", _VARIABLE, "key"),
 }
-#: Attributes of other things.
+#: Attributes of other entities.
 PARTS = {
     "address": ("person", "email"),
     "caller": ("person", "api"),
@@ -91,7 +92,7 @@ PARTS = {
 
 
 class Things:
-    """Everything is made once, by `root`, and belongs to what is made under the name before it."""
+    """Entities by their names. `root` creates each once, in the entities whose names its request contains."""
 
     def __init__(self, forge: Forge) -> None:
         self.forge = forge
@@ -113,7 +114,7 @@ class Things:
         return await getattr(self, f"make_{name}")()
 
     async def fill(self, wanted: Any) -> Any:
-        """`wanted` with things in the place of their names; a text that is one name is the thing itself."""
+        """Return `wanted` with values for the names in it; a text that is one name becomes the value itself."""
         if isinstance(wanted, dict):
             return {key: await self.fill(value) for key, value in wanted.items()}
         if isinstance(wanted, list):
@@ -127,13 +128,13 @@ class Things:
         return wanted
 
     async def post(self, path: str, **values: Any) -> Any:
-        """The answer to a request of root's that succeeds."""
+        """Send a request as root, which has to succeed; return the answer."""
         answer = await self.forge.root.post(await self.fill(path), await self.fill(values))
         assert answer.status in (200, 201, 204), (path, answer)
         return answer.body
 
     async def until_recorded(self, event_type: str) -> None:
-        """Queued work that waits before it is tried again waits no longer."""
+        """Wait until an event of this type is recorded. Queued tasks do not wait for their next attempt meanwhile."""
 
         async def is_recorded() -> bool:
             await self.forge.execute(HURRY)
@@ -158,7 +159,7 @@ class Things:
         return await ci_project(self.forge)
 
     async def make_topic(self) -> str:
-        """A second branch."""
+        """Create a second branch."""
         await (await self.get("pipelines")).commit("", path="NEWS.md", branch="topic")
         return "topic"
 
@@ -166,7 +167,7 @@ class Things:
         return int((await (await self.get("pipelines")).pipeline())["id"])
 
     async def make_finished_job(self) -> int:
-        """With a log."""
+        """Create a finished job with a log."""
         job = await (await self.get("pipelines")).job_in("success")
         await give_log(self.forge, job["id"])
         return int(job["id"])
@@ -254,7 +255,7 @@ class Things:
         await self.post("/projects/{project}/members", user_id=user_id, access_level=40)
 
     async def make_invitation_page(self) -> str:
-        """Of somebody who has an account, and confirms the address only now."""
+        """Create an invitation to a person who has an account and confirms the address only now."""
         address: str = await self.get("invited_to_project")
         self._made["invited_person"] = await self.forge.user(email=address)
         return await page_of(self.forge, address)
@@ -263,7 +264,7 @@ class Things:
         return await new_project(self.forge, await self.get("person"))
 
     async def make_repository(self) -> int:
-        """A project with a commit on `main` and one more on `feature`, which asks to be merged."""
+        """Create a project with a commit on `main` and one more on `feature`, which has a merge request."""
         return int((await self.get("owned"))["id"])
 
     async def make_repository_path(self) -> str:
@@ -278,14 +279,14 @@ class Things:
         return str(self._made["request"]["sha"])
 
     async def make_asked(self) -> int:
-        """A check that a merge request waits for."""
+        """Create a status check without an answer."""
         path = "/projects/{repository}/external_status_checks"
         made = await self.post(path, name="QA", external_url=ELSEWHERE)
         await self.get("merge_request")
         return int(made["id"])
 
     async def make_failed(self) -> int:
-        """A check that has said no."""
+        """Create a status check that has failed."""
         path = "/projects/{repository}/merge_requests/{merge_request}/status_check_responses"
         check: int = await self.get("asked")
         await self.post(path, sha="{head}", external_status_check_id=check, status="failed")
@@ -310,7 +311,7 @@ class Change:
         return f"{self.request}: {self.case}" if self.case else self.request
 
     async def made(self, things: Things) -> AsyncIterator[None]:
-        """Yields once, when all is there and only the request itself has not been made."""
+        """Prepare the change, yield once, and then send its request."""
         client: Client = await things.get(self.by) if self.by else things.forge.root
         method, _, path = (await things.fill(self.request)).partition(" ")
         body = await things.fill(self.body)
@@ -327,5 +328,5 @@ CHANGES = [
 
 
 def shape(route: str) -> str:
-    """A route or a request, without the names of its parameters."""
+    """Return a route or a request without the names of its parameters."""
     return re.sub(r"{[^{}]*(?:{[^{}]*}[^{}]*)?}", "{}", route)

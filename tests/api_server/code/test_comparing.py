@@ -1,4 +1,4 @@
-"""What differs between commits, archives, and commits once more on another branch or undone."""
+"""Differences between commits, archives, and commits that are cherry-picked or reverted."""
 
 import asyncio
 import io
@@ -27,7 +27,7 @@ def summary(files: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
 
 @pytest.fixture
 async def changed(alice: Person, project: dict[str, Any]) -> dict[str, Any]:
-    """A commit on `topic`, made of `side`, with one change of each kind."""
+    """A commit on `topic`, which is based on `side`, with one change of each kind."""
     actions = [
         {"action": "create", "file_path": "bin", "content": "AAEC", "encoding": "base64"},
         {"action": "create", "file_path": "big", "content": "x" * 600_000},
@@ -90,7 +90,7 @@ async def test_branches_are_compared_from_where_they_parted(alice: Person, chang
 
 
 async def test_a_merge_request_shows_what_it_brings(alice: Person, changed: dict[str, Any]) -> None:
-    """Also after the merge, and after the source has gone."""
+    """This holds also after the merge, and after the source branch has been deleted."""
     wanted = {"source_branch": "topic", "target_branch": "side", "title": "All kinds"}
     base = f"/projects/{changed['id']}/merge_requests"
     made = (await alice.api.post(base, wanted)).body
@@ -159,7 +159,8 @@ WORDS = {"cherry_pick": _words("cherry-pick", "cherry-picked"), "revert": _words
 
 @attrs.frozen
 class Scene:
-    """`main` with two commits, and `side`, made of the first one with one more by Alice of another time."""
+    """`main` with two commits, and `side`, which is based on the first one and has one more by Alice of another
+    time."""
 
     forge: Forge
     developer: Person
@@ -181,7 +182,7 @@ class Scene:
         return await self.developer.api.post(f"{self.url}/commits/{sha}/{verb}", {"branch": branch} | values)
 
     async def files(self, branch: str) -> dict[str, str]:
-        """Its files with the ids of their contents."""
+        """Return the branch's files with the ids of their contents."""
         tree = await self.developer.api.get(f"{self.url}/tree?ref={branch}&recursive=true")
         return {node["path"]: node["id"] for node in tree.body if node["type"] == "blob"}
 
@@ -271,7 +272,7 @@ async def test_what_cannot_be_done_is_told_in_gitlabs_words(
 
 @pytest.fixture(scope="module")
 async def conflicting(scene: Scene) -> str:
-    """A branch that has changed the same line."""
+    """Create a branch that has changed the same line."""
     branch = await scene.branch(scene.first)
     values = {"branch": branch, "commit_message": "Else", "content": "else\n2\n3\n"}
     await scene.developer.api.put(f"{scene.url}/files/a.txt", values, expect=200)
@@ -301,7 +302,8 @@ async def test_who_may_not_push_there_and_what_is_not_there(scene: Scene, verb: 
 
 
 async def test_a_branch_that_moves_meanwhile_keeps_what_has_been_pushed(scene: Scene) -> None:
-    """Two at once: one is done, the other is told to come again, or done on top of it."""
+    """Of two parallel requests one succeeds; the other is refused with a request to try again, or is done on top of
+    it."""
     branch = await scene.branch("main")
     answers = await asyncio.gather(
         scene.ask("cherry_pick", scene.side, branch), scene.ask("revert", scene.second, branch)

@@ -1,4 +1,4 @@
-"""Files and trees through the API: read, written, edited by two at a time, at paths that git refuses, and huge ones."""
+"""Files and trees through the API: reading, writing, parallel changes, paths that git refuses, and huge files."""
 
 import asyncio
 import base64
@@ -26,13 +26,13 @@ from tests.support.merge_requests import commit, head_of
 from tests.support.waiting import until
 
 SMALL = bytes(range(256)) * 10
-LARGE = bytes(range(255)) * 4_000 + b"!"  # no multiple of three
+LARGE = bytes(range(255)) * 4_000 + b"!"  # not a multiple of three
 LIMIT = len(LARGE)
 
 
 @pytest.fixture
 async def stored(forge: Forge, tmp_path: Path) -> Any:
-    """A project's files, on a server that answers no larger ones as JSON."""
+    """A project's files, on a server that does not answer larger ones as JSON."""
     with forge.changed_settings(file_json_limit=LIMIT):
         alice = await forge.user("alice")
         project = await forge.project(alice)
@@ -150,7 +150,7 @@ async def test_a_caller_has_only_so_many_large_files_under_way(new_forge: Any, t
 
 
 REFUSED = {"message": "400 Bad request - content is not valid base64"}
-#: What is sent, and what Go makes of it; `None` is an error.
+#: A text, and the bytes that Go decodes from it; `None` is an error.
 DECODED: dict[str, bytes | None] = {
     "": b"",
     "\n": b"",
@@ -195,7 +195,7 @@ def test_base64_is_read_as_go_reads_it() -> None:
 
 
 async def test_files_and_commits_take_it_in_lines(forge: Forge) -> None:
-    """As `base64 FILE`, Ruby's `Base64.encode64` and MIME write it."""
+    """`base64 FILE`, Ruby's `Base64.encode64` and MIME write lines like this."""
     project = await forge.project(initialize_with_readme=True)
     where = f"/projects/{project['id']}/repository"
     lines = {"content": "aGVs\r\nbG8=\r\n", "encoding": "base64"}
@@ -278,7 +278,7 @@ async def test_what_git_reads_for_itself_has_to_pass_its_check(
 
 
 async def test_what_git_reads_for_itself_is_not_large(project: dict[str, Any], alice: Person) -> None:
-    """It would be read whole, also where a file that is there already is only moved."""
+    """git would read it whole, also if an existing file is only moved there."""
     await project["git"].commit_files({"large": b"#" * (2**20 + 1)})
     await project["git"]("push", project["remote"], "HEAD:refs/heads/large")
     move = {"action": "move", "file_path": ".gitattributes", "previous_path": "large"}
@@ -287,7 +287,7 @@ async def test_what_git_reads_for_itself_is_not_large(project: dict[str, Any], a
 
 
 def _with_an_unfit_path_of_old(repository: Repository) -> None:
-    """The branch `old` with a file that was committed before anybody looked at its path."""
+    """Create the branch `old` with a file at a path that git would refuse now."""
     head = repository.lookup_reference("refs/heads/main").peel()
     inner = repository.write(ObjectType.TREE, b"100644 config\0" + repository.create_blob(b"x").raw)
     entry = b"%o %s\0" % (FileMode.TREE, ".git\u200c".encode()) + inner.raw
@@ -326,7 +326,7 @@ Scene = tuple[Person, dict[str, Any], dict[str, str]]
 
 @pytest.fixture(scope="module")
 async def scene(forge: Forge) -> Scene:
-    """A project, and the commits that made its files `a`, `b` and `c`, in that order."""
+    """A project, and the commits that created its files `a`, `b` and `c`, in that order."""
     alice = await forge.user()
     project = await forge.project(alice)
     made = {name: await commit(alice.api, project, "main", name) for name in ("a", "b", "c")}
@@ -338,7 +338,7 @@ def file_url(project: dict[str, Any], name: str) -> str:
 
 
 async def test_the_files_own_last_commit_counts(scene: Scene) -> None:
-    """Not the branch's, which others have moved by changing other files."""
+    """The branch's last commit does not count, because others have changed other files with it."""
     alice, project, made = scene
     head = await alice.api.request("HEAD", f"{file_url(project, 'a')}?ref=main")
     assert head.headers["X-Gitlab-Last-Commit-Id"] == made["a"]
@@ -393,12 +393,12 @@ async def test_a_file_is_written_with_its_mode(scene: Scene) -> None:
 
 
 LEVELS = 10
-#: A second; and memory for longer than that.
+#: A time limit of a second, and enough memory for longer than that.
 SOON = {"repository_read_timeout": 1, "git_memory_limit": 4 * 2**30}
 
 
 async def pushed(forge: Forge, alice: Person, made: Plumbing, tree: str) -> str:
-    """The repository of a new project whose one commit has this tree."""
+    """Push a commit with this tree to a new project; return the path of its repository."""
     project = await forge.project(alice)
     await made.git(
         "push",
@@ -410,7 +410,7 @@ async def pushed(forge: Forge, alice: Person, made: Plumbing, tree: str) -> str:
 
 
 def nodes(prefix: str = "", level: int = 1) -> Iterator[tuple[str, str]]:
-    """Kinds and paths in the bomb, as git sorts them."""
+    """Yield types and paths of the entries in the bomb, in git's order."""
     for number in range(10):
         path = f"{prefix}{number}"
         yield ("blob" if level == LEVELS else "tree", path)
@@ -451,7 +451,7 @@ async def test_a_tree_without_end_is_walked_by_keyset(forge: Forge, alice: Perso
 async def test_a_page_costs_no_more_than_the_nodes_on_it(
     forge: Forge, alice: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str
 ) -> None:
-    """All others are passed over as git prints them."""
+    """All other entries are skipped as git prints them."""
     made, kept = await plumbing(tmp_path), []
     where = f"{await pushed(forge, alice, made, bomb(made, LEVELS))}/tree?recursive=true&per_page=20"
     make = trees._node
@@ -481,14 +481,14 @@ async def test_of_more_nodes_than_are_counted_the_kinds_keep_their_order(
 
 
 def _children() -> set[str]:
-    """The processes that this one has started and that still run."""
+    """Return the processes that this one has started and that still run."""
     return {pid for found in Path("/proc/self/task").glob("*/children") for pid in found.read_text().split()}
 
 
 @asynccontextmanager
 async def limited(new_forge: Any, folder: Path, **limits: float) -> AsyncIterator[tuple[Forge, Person, str]]:
-    """A server with a bomb to read, which gives up soon."""
-    usual = spawning._current  # which are the process's
+    """Run a server with a bomb to read and low limits."""
+    usual = spawning._current  # the limits of this process
     async with new_forge(repository_reads_per_caller=1, repository_patience=0.0, **limits) as forge:
         alice = await forge.user("alice")
         made = await plumbing(folder / "work")

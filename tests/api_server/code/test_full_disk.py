@@ -1,4 +1,4 @@
-"""What is on the disk before anybody hears that it is done, and what happens when the disk is full."""
+"""Data is on the disk before a request is acknowledged; a full disk."""
 
 import contextlib
 import os
@@ -45,7 +45,7 @@ class Full:
         (self.disk / "filler").unlink(missing_ok=True)
 
     async def check(self) -> None:
-        """Nothing is half done."""
+        """Check that no operation has left partial results."""
         said = await run(["fsck", "--full", "--strict", "--no-dangling"], repository=self.repository)
         assert said.stdout == b""
         left = [
@@ -141,7 +141,7 @@ async def test_a_project_whose_repository_cannot_be_stored_is_not_made(full: Ful
 
 @attrs.frozen
 class Said:
-    """What has gone wrong before in the thread in which libgit2 writes, `of` another repository."""
+    """Earlier errors of libgit2 in the thread that writes, about another repository (`of`)."""
 
     of: Path
 
@@ -162,10 +162,10 @@ class Said:
 
 @pytest.mark.parametrize("last", ["nothing", "not_found", "system", "invalid"])
 async def test_whatever_libgit2_has_said_before(full: Full, tmp_path: Path, last: str) -> None:
-    """Of an object that it could not write it says nothing of its own."""
+    """libgit2 has no error of its own for an object that it could not write."""
     pygit2.init_repository(str(tmp_path / "other"), bare=True)
     repository = open_repository(full.repository)
-    repository.revparse_single("main")  # reading for the first time forgets what was said
+    repository.revparse_single("main")  # the first read clears the error
     full.fill()
     getattr(Said(tmp_path / "other"), last)()
     with pytest.raises(StorageUnavailableError), storing():
@@ -173,7 +173,7 @@ async def test_whatever_libgit2_has_said_before(full: Full, tmp_path: Path, last
 
 
 async def test_a_merge_request_is_shown_and_not_merged(full: Full) -> None:
-    """Even asking whether it could be merged writes files, where both sides have changed one."""
+    """Even the question whether it could be merged writes files if both sides have changed the same one."""
     project, lines = full.project["id"], [f"line {number}" for number in range(2_000)]
     files = f"/projects/{project}/repository/files/long.txt"
 
@@ -215,13 +215,13 @@ _RESUMED = re.compile(r"^(?P<pid>\d+) +(?P<at>\d+\.\d+) <\.\.\. \w+ resumed>(?P<
 
 @attrs.define
 class Disk:
-    """What a power cut would leave of the files in `watched`, as far as the traced calls tell. Git names them from the
-    repository's `folder`, where it works."""
+    """The state of the files in `watched` after a power failure, derived from the traced calls. git names them
+    relative to the repository's `folder`, in which it works."""
 
     folder: Path
     watched: re.Pattern[str]
     synced: set[str] = attrs.field(factory=set)
-    #: Names that have got another content, or none, in folders that have not been synced since.
+    #: Names whose content was replaced or deleted in folders that have not been synced since.
     dirty: set[str] = attrs.field(factory=set)
     unsynced: list[str] = attrs.field(factory=list)
     seen: set[str] = attrs.field(factory=set)
@@ -234,7 +234,7 @@ class Disk:
             return
         paths = [str(self.folder / path) for path in re.findall(r'"([^"]*)"', arguments)]
         target = paths[-1]
-        if call == "rmdir":  # what was in it has gone with it
+        if call == "rmdir":  # its content is deleted with it
             gone = {name for name in self.dirty if str(Path(name).parent) == target}
             self.dirty = self.dirty - gone | ({target} if gone else set())
             return
@@ -261,7 +261,7 @@ class Traced:
         return self.server.root
 
     def disk_at(self, moment: float) -> Disk:
-        """As the calls before leave it."""
+        """Return the state after the calls before this moment."""
         disk = Disk(self.repository, WATCHED)
         begun: dict[str, str] = {}
         for line in self.trace.read_text(errors="replace").splitlines():
@@ -351,7 +351,7 @@ WRITES: list[Callable[[Traced], Awaitable[set[str]]]] = [
 
 
 async def test_what_is_acknowledged_is_on_the_disk(traced: Traced) -> None:
-    """Contents before they get their names, and names before the answer."""
+    """Contents are synced before they get their names, and names before the answer is sent."""
     assert traced.disk_at(time.time()).dirty == set()
     for write in WRITES:
         expected = await write(traced)
@@ -363,14 +363,14 @@ async def test_what_is_acknowledged_is_on_the_disk(traced: Traced) -> None:
 
 
 async def test_every_git_syncs_what_it_writes(tmp_path: Path) -> None:
-    """Where no strace is installed this is all that is known."""
+    """Without strace, this is the only check."""
     await run(["init", "--quiet", "--bare", str(tmp_path)])
     for name, value in (("core.fsync", "objects,derived-metadata,reference"), ("core.fsyncMethod", "fsync")):
         assert (await run(["config", name], repository=tmp_path)).stdout.decode().strip() == value
 
 
 def test_a_power_cut_is_told_from_the_calls() -> None:
-    """The reader of traces is right: what is not synced is found."""
+    """The reader of traces finds files that are not synced."""
     disk = Disk(Path("/r"), re.compile("^/r/"))
     for call, arguments in (
         ("rename", '"/r/a.lock", "/r/a"'),

@@ -1,4 +1,4 @@
-"""Git over HTTP against real git: who may clone and push, addresses, several refs at once, and misleading names."""
+"""Git over HTTP with the real git: who may clone and push, addresses, several refs at once, and misleading names."""
 
 import asyncio
 import base64
@@ -74,7 +74,8 @@ async def test_strangers_and_tokens_that_only_read_are_refused_in_words(forge: F
 
 
 async def test_guests_do_not_read_the_code_of_private_projects(forge: Forge, tmp_path: Path) -> None:
-    """Neither by git nor as files nor through the API; those of public projects like everybody."""
+    """They read it neither by git nor as files nor through the API; they read the code of public projects like
+    everybody."""
     alice, bob = await forge.user("alice"), await forge.user("bob")
     project = await forge.project(alice, members={Role.GUEST: bob})
     path = project["path_with_namespace"]
@@ -144,7 +145,7 @@ async def test_projects_are_known_by_their_paths_alone(forge: Forge, tmp_path: P
         assert "not found" in await Git(tmp_path)("ls-remote", url, fails=True)
 
 
-#: (method, path and query, status, where it leads).
+#: (method, path and query, status, target of the redirect).
 WITHOUT_SUFFIX = [
     ("GET", "/a/b/info/refs?service=git-upload-pack", 301, "/a/b.git/info/refs?service=git-upload-pack"),
     ("GET", "/a/b/info/refs?service=git-receive-pack", 301, "/a/b.git/info/refs?service=git-receive-pack"),
@@ -164,7 +165,7 @@ WITHOUT_SUFFIX = [
 
 
 async def test_an_address_without_its_suffix_leads_to_the_full_one(forge: Forge) -> None:
-    """Whether there is such a project or not."""
+    """This does not depend on whether the project exists."""
     deviations = Deviations()
     for method, path, status, location in WITHOUT_SUFFIX:
         async with forge.session.request(method, forge.base + path, allow_redirects=False) as answer:
@@ -189,7 +190,7 @@ async def test_git_clones_fetches_and_pushes_without_the_suffix(
 
 
 async def _imported(forge: Forge, path: str, token: str = "") -> str | int:
-    """The project that an import path leads to, or a status without one."""
+    """Return the project of an import path, or the status if there is none."""
     headers = {"Authorization": credentials(token)} if token else {}
     url = f"{forge.base}/{path}?go-get=1"
     async with forge.session.get(url, headers=headers, allow_redirects=False) as answer:
@@ -237,7 +238,7 @@ async def test_import_paths_of_go_name_their_project_and_tell_nothing_of_private
     assert not deviations, deviations.report
 
 
-#: What refuses one ref: (the local side of the refspec, the ref, words in its line of the report).
+#: Refusals of one ref: (the local side of the refspec, the ref, words in its line of the report).
 REFUSED = [
     ("HEAD", "refs/heads/main", "You are not allowed to push code to protected branches on this project."),
     ("", "refs/heads/main", "You cannot delete a protected branch by a push; use the API."),
@@ -255,7 +256,8 @@ REFUSED = [
 
 @attrs.frozen
 class Scene:
-    """bob is a Developer in alice's project: `main` and tags `v*` are protected from him, `steady` from force."""
+    """bob is a Developer in alice's project. `main` and tags `v*` are protected from him, and `steady` from force
+    pushes."""
 
     forge: Forge
     bob: Person
@@ -322,7 +324,7 @@ async def test_an_atomic_push_moves_all_or_nothing(scene: Scene) -> None:
 
 
 async def test_a_mirror_of_a_clone_with_refs_of_the_server_moves_all_others(scene: Scene) -> None:
-    """As tools for moving repositories make them: `git clone --mirror`, and later `git push --mirror`."""
+    """Tools that move repositories do this: `git clone --mirror`, and later `git push --mirror`."""
     repository = scene.forge.repository(scene.project["id"])
     head = (await scene.refs())["refs/heads/main"]
     await set_internal_ref(repository, "refs/merge-requests/1/head", head)
@@ -354,7 +356,7 @@ async def test_a_name_that_is_no_text_is_refused_alone(scene: Scene) -> None:
 
 
 async def test_what_is_refused_has_not_been_pushed_wherever_it_stands(scene: Scene) -> None:
-    """A protected tag that stands already where a push wants it to be was not put there by it: no pipeline follows."""
+    """If a protected tag is already where a push would move it, the push did not move it: no pipeline is created."""
     followed: list[str] = []
 
     async def listen(
@@ -440,7 +442,7 @@ async def test_a_misleading_branch_of_old_cannot_become_the_default_one(
 async def test_a_branch_begins_at_a_branch_that_is_named_in_short(
     project: dict[str, Any], alice: Person
 ) -> None:
-    """`start_branch` is a branch's name: what is another way to name a commit is not one."""
+    """`start_branch` is the name of a branch, and not any other name of a commit."""
     sha = (await alice.api.get(f"{project['url']}/branches/main")).body["commit"]["id"]
     for start in ("HEAD", "refs/heads/main", sha):
         body = {"branch": "new", "start_branch": start, "commit_message": "New", "actions": [ACTION]}
@@ -452,7 +454,7 @@ async def test_a_branch_begins_at_a_branch_that_is_named_in_short(
 
 
 def _readers(project: dict[str, Any], name: str) -> list[tuple[str, Callable[[Any], Any]]]:
-    """Where a revision is given, and how to tell from the answer which one was read."""
+    """Return the places where a revision can be given, and functions that find the revision in the answers."""
     url, ref = project["url"], quote(name, safe="")
     return [
         (f"{url}/files/README.md?ref={ref}", lambda body: base64.b64decode(body["content"])),

@@ -1,4 +1,4 @@
-"""How many gits run for clients, how long, and what one push may cost."""
+"""The number and duration of git processes for clients, and the costs that one push may cause."""
 
 import asyncio
 import contextlib
@@ -60,11 +60,11 @@ class Served:
         return self.forge.repository_path(self.project["id"])
 
     def wanted(self) -> bytes:
-        """The request of a whole clone."""
+        """Return the request for a whole clone."""
         return packet(f"want {self.head}\n".encode()) + b"00000009done\n"
 
     async def begin(self, service: str, length: int, body: bytes, token: str = "") -> asyncio.StreamWriter:
-        """A connection that sends this and then is silent, and reads nothing."""
+        """Open a connection that sends this, and then neither sends nor reads anything."""
         url = URL(self.forge.base)
         made = socket.socket()
         made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -81,14 +81,14 @@ class Served:
         return writer
 
     def close(self) -> None:
-        """Ends what was begun."""
+        """Close the opened connections."""
         while self.clients:
             self.clients.pop().close()
 
 
 @pytest.fixture
 async def serve(new_forge: Callable[..., Any], tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
-    """`await serve(**settings)`: the project on a server of its own."""
+    """A function that creates the project on a server of its own: `await serve(**settings)`."""
     async with contextlib.AsyncExitStack() as stack:
 
         async def served(**settings: Any) -> Served:
@@ -141,7 +141,7 @@ async def test_a_client_that_stops_in_the_middle_of_a_push_is_cut_off(serve: Cal
 async def test_who_has_as_many_gits_as_there_are_for_one_is_told_to_come_again(
     serve: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """A stranger's do not take those of users."""
+    """Requests of anonymous callers do not use up those of users."""
     served = await serve(git_processes_each=2, git_queue_timeout=0)
     wanted, strangers = served.wanted(), served.forge.server.app[SERVICES][GIT_SLOTS]._strangers
     for _ in range(2):
@@ -155,7 +155,7 @@ async def test_who_has_as_many_gits_as_there_are_for_one_is_told_to_come_again(
     told = await Git(tmp_path)("clone", url, "copy", fails=True)
     assert f"remote: {sentence}" in told
     assert "The requested URL returned error: 429" in told
-    hers = f"http.extraHeader=Authorization: {credentials(served.alice.token)}"  # git sends none of its own accord
+    hers = f"http.extraHeader=Authorization: {credentials(served.alice.token)}"  # git sends credentials only when asked
     await Git(tmp_path)("-c", hers, "clone", "--quiet", url, "hers")
     served.close()
     await until(lambda: strangers.held == 0)
@@ -227,7 +227,7 @@ async def test_broken_pushes_are_the_clients_fault(forge: Forge, what: str) -> N
 async def test_a_small_pack_that_means_gigabytes_costs_git_its_limit_at_most(
     forge: Forge, tmp_path: Path
 ) -> None:
-    """221 bytes; without limits git grows to 1.6 GB."""
+    """The pack has 221 bytes; without limits git grows to 1.6 GB."""
     alice = await forge.user("alice")
     project = await forge.project(alice)
     head = await push_files(forge, tmp_path / "work", project, alice, {"a": "1"})
@@ -237,7 +237,7 @@ async def test_a_small_pack_that_means_gigabytes_costs_git_its_limit_at_most(
     told = await send_push(forge, path, alice, commands((NO_COMMIT, head, "refs/heads/x")) + pack)
     assert "Out of memory, malloc failed (tried to allocate 1500000001 bytes)" in told.text
     assert "ng refs/heads/x unpacker error" in told.text
-    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # which a child that begins by vfork(2) has, too
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # a child that begins by vfork(2) has this too
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 < max(700 * MIB, own * 1024 + MIB)
     repository: Path = forge.repository_path(project["id"])
     assert list((repository / "objects").glob("tmp_objdir*")) == []
@@ -259,7 +259,7 @@ async def test_a_push_larger_than_the_operator_allows_is_refused_in_gits_words(
 
 
 async def test_a_project_does_not_grow_beyond_its_quota(shared_forge: SharedForges, tmp_path: Path) -> None:
-    """What has arrived counts before it is taken; and deletions are possible however full it is."""
+    """Arriving data counts before it is accepted; deletions are possible however full the project is."""
     forge = await shared_forge(repository_size_limit=3 * MIB)
     alice = await forge.user("alice")
     project = await forge.project(alice)
@@ -303,7 +303,7 @@ async def test_commits_of_the_api_count_as_pushes_do(shared_forge: SharedForges)
 async def test_what_a_repository_takes_up_is_measured_again_however_often_it_is_written(
     shared_forge: SharedForges, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What commits bring is counted as it was sent, and git packs it."""
+    """Commits count with the size in which they were sent, and git packs them later."""
     forge = await shared_forge(repository_size_limit=MIB)
     now = 0.0
     measured = TTLCache(maxsize=10, ttl=MEASURED_FOR_SECONDS, timer=lambda: now)
@@ -354,7 +354,7 @@ async def test_what_settling_a_push_costs_grows_no_faster_than_its_refs(forge: F
     app = forge.server.app
 
     async def cost(count: int) -> float:
-        """Processor time of settling a push whose refs are all gone, as it wished; the least of three."""
+        """Return the lowest processor time of three for settling a push whose refs are deleted, as it wanted."""
         taken = []
         for _ in range(3):
             push = Push(tuple(RefUpdate("1" * 40, NO_COMMIT, f"refs/heads/{n}") for n in range(count)))
@@ -365,14 +365,14 @@ async def test_what_settling_a_push_costs_grows_no_faster_than_its_refs(forge: F
         return min(taken)
 
     few, many = await cost(500), await cost(4000)
-    assert many < 24 * few, (few, many)  # 8 times as many: 64 times as long, if each were compared with each
+    assert many < 24 * few, (few, many)  # quadratic time would be 64 times as much
 
 
 @pytest.mark.parametrize("kind", ["commit", "tag", "tree"])
 async def test_what_is_read_whole_is_not_taken_when_it_is_large(
     forge: Forge, tmp_path: Path, kind: str
 ) -> None:
-    """A message of megabytes is a pack of kilobytes, and would be in memory with each look at the history."""
+    """A message of megabytes is a pack of kilobytes, and every reader of the history would hold it in memory."""
     alice = await forge.user("alice")
     project = await forge.project(alice)
     git, url = Git(tmp_path / "work"), git_url(forge, project["path_with_namespace"], alice)
@@ -398,7 +398,7 @@ async def test_what_is_read_whole_is_not_taken_when_it_is_large(
 
 
 async def test_a_list_of_commits_with_long_messages_is_bounded(forge: Forge, tmp_path: Path) -> None:
-    """And no step of the event loop is long, which the watchdog sees to."""
+    """No step of the event loop is long either, which the watchdog checks."""
     alice = await forge.user("alice")
     project = await forge.project(alice)
     git, url = Git(tmp_path / "work"), git_url(forge, project["path_with_namespace"], alice)

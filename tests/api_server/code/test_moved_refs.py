@@ -1,4 +1,4 @@
-"""Refs that move have their consequences once, a killed git blocks nothing, and repositories at rest are packed."""
+"""Moved refs have their consequences once, a killed git blocks nothing, and idle repositories are packed."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ ZEROS = "0" * 40
 
 
 _NEW = {"commit_message": "Add", "content": "new"}
-#: A request below the project, its body, and how refs move by it.
+#: A request below the project, its body, and the refs that it moves.
 WRITES: dict[str, tuple[str, Json | None, list[tuple[str, str]]]] = {
     "commit": ("POST repository/files/new.txt", _NEW | {"branch": "main"}, [("update", "refs/heads/main")]),
     "commit to a new branch": (
@@ -68,7 +68,7 @@ async def _write(what: str, owner: Person, project: Json) -> Answer:
 
 @pytest.fixture
 def moved(forge: Forge) -> Any:
-    """The updates that listeners were told of, by project."""
+    """The updates of which listeners were notified, by project."""
     told: dict[int, list[RefUpdate]] = {}
 
     async def listen(_transaction: Any, project: Any, _user_id: Any, updates: Sequence[RefUpdate]) -> None:
@@ -128,7 +128,7 @@ async def test_what_git_refuses_leaves_nothing_behind(
 
 
 async def moved_project(forge: Forge, owner: Person) -> Json:
-    """With a merge request, and a tag `v1`."""
+    """Create a project with a merge request and a tag `v1`."""
     project = await new_project(forge, owner)
     await open_merge_request(owner, project)
     await owner.api.post(
@@ -138,7 +138,7 @@ async def moved_project(forge: Forge, owner: Person) -> Json:
 
 
 async def _let_others_move(forge: Forge, project: Json, updates: Sequence[RefUpdate]) -> None:
-    """The first ref stands elsewhere by now, which nobody is told of."""
+    """Move the first ref somewhere else, without notifying anybody."""
     repository = forge.repository(project["id"])
     parent = repository[repository.head.target]
     other = repository.create_commit(None, parent.author, parent.author, "other", parent.tree_id, [parent.id])
@@ -152,7 +152,7 @@ async def _settle(forge: Forge) -> None:
 async def test_half_a_push_is_settled_as_far_as_it_has_come(
     forge: Forge, moved: dict[int, list[RefUpdate]]
 ) -> None:
-    """A push goes on while another server, or this one's task, looks for what was left."""
+    """A push goes on while another server, or the task of this one, looks for leftovers."""
     owner = await forge.user("owner")
     project = await new_project(forge, owner)
     head = await head_of(owner.api, project, "main")
@@ -170,7 +170,7 @@ async def test_half_a_push_is_settled_as_far_as_it_has_come(
     assert moved[project["id"]] == [first, second]
 
 
-#: git that kills who has started it once it has moved refs, when it is told to.
+#: A git that, when armed, kills the process that has started it as soon as it has moved refs.
 DEADLY_GIT = """#!/bin/sh
 PATH={path}
 git "$@"
@@ -209,7 +209,7 @@ async def test_a_server_killed_between_git_and_the_database_goes_on_where_it_was
 
 
 async def _pipelines(client: Client, project: Json, number: int) -> list[str]:
-    """The commits of the pipelines on main, newest first, once the queue has made so many."""
+    """Return the commits of the pipelines on main, newest first, once the queue has created this many."""
     path = f"/projects/{project['id']}/pipelines?ref=main"
     made = await client.until(path, lambda pipelines: len(pipelines) >= number, seconds=60)
     return [pipeline["sha"] for pipeline in made]
@@ -242,7 +242,7 @@ def _repository(forge: Forge, project_id: int) -> Path:
 
 @contextlib.asynccontextmanager
 async def _held(repository: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
-    """Somebody moves refs for as long as we watch, and is not waited for."""
+    """Let another process move refs for the duration of the block, for which the server does not wait."""
     with monkeypatch.context() as impatient:
         impatient.setattr(ref_moves, "LOCK_TIMEOUT_SECONDS", 0.0)
         async with at_work(repository, "moving"):
@@ -374,7 +374,7 @@ async def test_what_was_left_is_gone_when_a_server_has_started(new_forge: Any, n
                 assert (held.exists(), written_mark(mine).exists()) == (True, True)
             await housekeeping.look_after(forge.server.app[SERVICES])
             assert (held.exists(), written_mark(mine).exists()) == (False, False)
-            assert seen_by_nobody.exists()  # nobody has written there since: no task walks all repositories
+            assert seen_by_nobody.exists()  # no task walks all repositories
 
 
 async def test_a_missing_repository_stops_no_other_push_from_being_settled(
@@ -412,8 +412,8 @@ async def test_orphans_go_after_an_hour(new_forge: Any) -> None:
         number = "SELECT nextval(pg_get_serial_sequence('projects', 'id'))"
         orphan, young = [
             await forge.database.value(number) for _ in range(2)
-        ]  # as of transactions that never ended
-        later = young + 1000  # of a database that was newer than this one, before it was restored
+        ]  # ids of transactions that never ended
+        later = young + 1000  # an id of a newer state of the database, before it was restored
         for project_id in (orphan, young, later):
             await app[SERVICES][REPOSITORIES].create(project_id)
         unfinished = app[SERVICES][REPOSITORIES].root / "unfinished"
@@ -436,7 +436,7 @@ async def test_orphans_go_after_an_hour(new_forge: Any) -> None:
 
 
 def _age(folder: Path) -> None:
-    """By more than an hour."""
+    """Make the files older than an hour."""
     then = time.time() - 3700
     for place in (*folder.rglob("*"), folder):
         os.utime(place, (then, then))
@@ -449,7 +449,7 @@ QUEUED = """
 
 
 async def _new_repository(forge: Forge) -> Path:
-    """Of three loose objects."""
+    """Create a repository of three loose objects."""
     project = await forge.project(initialize_with_readme=True)
     return forge.repository_path(project["id"])
 
@@ -482,7 +482,7 @@ async def test_packing_waits_until_nobody_is_at_work_but_not_for_ever(
             clock.move(minutes=11)
             await housekeeping.look_after(app[SERVICES])
             assert await _queued(forge) == [repository.stem]
-        await housekeeping.look_after(app[SERVICES])  # it waits already
+        await housekeeping.look_after(app[SERVICES])  # the task is queued already
         assert (await _queued(forge), written_mark(repository).exists()) == ([repository.stem], False)
 
 

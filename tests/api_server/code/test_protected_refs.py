@@ -1,4 +1,4 @@
-"""Protected branches and tags: what they say, who manages them, and who may move what they protect."""
+"""Protected branches and tags: their content, who manages them, and who may move the protected refs."""
 
 import asyncio
 import re
@@ -205,7 +205,7 @@ async def test_of_several_rules_the_most_permissive_counts(forge: Forge) -> None
     assert await protection_of(forge.database, other["id"], "main") == UNPROTECTED
 
 
-# level: who reaches it of developer, maintainer, owner, administrator
+# level: who is allowed of developer, maintainer, owner, administrator
 @pytest.mark.parametrize(
     ("levels", "reached"),
     [
@@ -278,7 +278,7 @@ NOT_TO_CREATE = "You are not allowed to create this tag as it is protected."
 
 @attrs.frozen
 class Scene:
-    """A project in which Maintainers make `v*`, Developers `nightly-*`, and nobody makes `frozen`."""
+    """A project in which Maintainers may create `v*`, Developers `nightly-*`, and nobody `frozen`."""
 
     forge: Forge
     id: int
@@ -298,7 +298,7 @@ class Scene:
         return await self.people[who].api.post(self.tags, {"tag_name": name, "ref": "main"})
 
     async def push(self, who: str, refspec: str) -> str:
-        """What git says; "" where the push was taken."""
+        """Push; return git's messages, or "" if the push was accepted."""
         ran = await self.git.run("push", "--quiet", git_url(self.forge, self.path, self.people[who]), refspec)
         return ran.output if ran.code else ""
 
@@ -457,7 +457,7 @@ secret: {script: echo, rules: [{if: $SECRET}]}
 
 
 async def test_pipelines_of_protected_tags_are_protected(forge: Forge, tmp_path: Path) -> None:
-    """With the protected variables, and for those only who may make the tag."""
+    """They have the protected variables, and only people who may create the tag may start them."""
     developer = await forge.user("developer")
     project = await forge.project(members={Role.DEVELOPER: developer})
     url = f"/projects/{project['id']}"

@@ -1,4 +1,5 @@
-"""A push is judged when its pack has arrived: rights that end meanwhile do not count, and none end while git moves."""
+"""The rights of a push are checked when its pack has arrived: rights that have ended meanwhile do not count, and none
+ends while git moves refs."""
 
 import asyncio
 import os
@@ -34,7 +35,7 @@ CREDENTIALS = (
 
 @attrs.frozen
 class Pushing:
-    """A project of alice's; bob is a Developer in it who is about to push a new commit to `topic`."""
+    """A project of alice's, in which the Developer bob is about to push a new commit to `topic`."""
 
     forge: Forge
     alice: Person
@@ -57,7 +58,7 @@ class Pushing:
         return self.forge.repository_path(self.project["id"])
 
     async def topic(self) -> str | None:
-        """Where the branch stands."""
+        """Return the commit of the branch."""
         found = await self.alice.api.get(f"{self.url}/repository/branches/topic")
         return found.body["commit"]["id"] if found.status == 200 else None
 
@@ -75,7 +76,7 @@ async def pushing(forge: Forge, tmp_path: Path) -> Pushing:
     return Pushing(forge, alice, bob, project, old, new, await pack_of(git, "HEAD"))
 
 
-#: Who takes a right away by which request, its body and status, and the sentence that a push gets then.
+#: Who takes a right away with which request, its body and status, and the resulting message to a push.
 TAKEN: dict[str, tuple[str, str, dict[str, Any] | None, int, str]] = {
     "the token is revoked": ("bob", "DELETE /personal_access_tokens/self", None, 204, CREDENTIALS),
     "the user is blocked": ("root", "POST /users/{bob}/block", None, 201, "Your account has been blocked."),
@@ -165,13 +166,13 @@ async def test_a_tag_that_is_protected_while_the_pack_arrives_is_not_made(pushin
 
 @pytest.mark.parametrize("what", TAKEN)
 async def test_no_right_ends_between_the_verdict_and_the_last_moved_ref(pushing: Pushing, what: str) -> None:
-    """Whoever takes it away waits for git: after that answer, nothing moves any more."""
+    """The request that takes a right away waits for git: after its answer, no ref is moved any more."""
     database = pushing.forge.database
     body = commands((pushing.old, pushing.new, "refs/heads/topic")) + pushing.pack
     async with database.transaction() as held:
         await hold_alone(held, f"user:{pushing.bob.id}")
         sent = asyncio.create_task(send_push(pushing.forge, pushing.path, pushing.bob, body))
-        await until_somebody_waits(database)  # what it needs first is held already
+        await until_somebody_waits(database)  # the push has locked the names that it needs first
         taking = asyncio.create_task(_take(pushing, what))
         await until_somebody_waits(database, count=2)
         git = int(processes(pushing.repository)[0].name)
@@ -190,17 +191,17 @@ async def test_no_right_ends_between_the_verdict_and_the_last_moved_ref(pushing:
 
 
 async def hold_alone(transaction: Transaction, name: str) -> None:
-    """As somebody who takes rights away."""
+    """Lock the name exclusively, as requests do that take rights away."""
     await preconditions.lock_names(transaction, shared=frozenset(), alone={name})
 
 
 async def _until_no_hook_of(git: int) -> None:
-    """Until the hook has heard the verdict, and ended."""
+    """Wait until the hook has received the verdict and ended."""
     await until(lambda: not any(map(runs, children_of(git))))
 
 
 async def test_a_push_is_refused_where_the_server_cannot_judge_it(pushing: Pushing) -> None:
-    """Here because its connection to the database breaks."""
+    """In this case because its connection to the database breaks."""
     body = commands((pushing.old, pushing.new, "refs/heads/topic")) + pushing.pack
     database = pushing.forge.database
     async with database.transaction() as held:
@@ -219,7 +220,7 @@ async def test_a_push_is_refused_where_the_server_cannot_judge_it(pushing: Pushi
 async def test_pushes_and_api_writes_of_one_project_do_not_wait_for_each_others_refs(
     pushing: Pushing,
 ) -> None:
-    """A push that moves many refs takes a while: others are settled meanwhile."""
+    """A push that moves many refs takes a while; others are settled meanwhile."""
     database = pushing.forge.database
     async with database.transaction() as moving:
         await preconditions.share(moving, {f"project:{pushing.project['id']}", f"user:{pushing.alice.id}"})
@@ -231,7 +232,7 @@ async def test_pushes_and_api_writes_of_one_project_do_not_wait_for_each_others_
 
 
 async def test_what_git_is_busy_with_is_not_settled_as_a_leftover(pushing: Pushing) -> None:
-    """The minute's task would make whoever moves the refs wait, and is for pushes that nobody else settles."""
+    """The task that runs every minute would block the process that moves the refs, and is only for abandoned pushes."""
     app, push = pushing.forge.server.app, Push((RefUpdate(NO_COMMIT, pushing.old, "refs/heads/x"),))
     await refs.propose(app[SERVICES], pushing.project["id"], pushing.bob.id, push)
     database = pushing.forge.database

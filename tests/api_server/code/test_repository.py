@@ -41,7 +41,7 @@ async def test_commits_newest_first_by_ref_path_and_author(alice: Person, projec
     assert await titles(alice, project, f"ref_name={head}") == ["On the side", "First"]
 
 
-#: Titles by range, or the status of what is none.
+#: Titles by range, or the status of an invalid one.
 RANGES: dict[str, list[str] | int] = {
     "side..main": ["Merge side", "Second"],
     "refs/heads/side..HEAD": ["Merge side", "Second"],
@@ -224,7 +224,7 @@ READS = (
 async def test_who_may_read_a_repository(
     forge: Forge, alice: Person, visibility: str, role: Role | None, status: int
 ) -> None:
-    """Whoever may clone it: guests of private projects see that there is one, not what is in it."""
+    """Everybody who may clone it; guests of private projects see that a repository exists, but not its content."""
     project = await forge.project(alice, visibility=visibility)
     await commit(alice.api, project, "main", "README.md")
     reader = await forge.user()
@@ -390,7 +390,8 @@ Scene = tuple[Person, str]
 
 @pytest.fixture(scope="module")
 async def scene(forge: Forge) -> Scene:
-    """Commits are of another order than the names of their branches and tags; `v1.10` is of an old one, made last."""
+    """Commits are in another order than the names of their branches and tags; `v1.10` is on an old one, but was
+    created last."""
     alice = await forge.user()
     project = await forge.project(alice, initialize_with_readme=True)
     repository = forge.repository(project["id"])
@@ -444,7 +445,7 @@ async def test_tags_come_by_their_making_name_or_version(
     assert await names(scene, f"tags{query}") == expected
 
 
-#: What is looked for, and what is found among the branches `main`, `x-a`, `x-b`, `x-c`, and the tags.
+#: A search, and its results among the branches `main`, `x-a`, `x-b`, `x-c`, and the tags.
 SEARCHES = [
     ("branches?search=A", ["main", "x-a"]),
     ("branches?search=^X-", ["x-a", "x-b", "x-c"]),

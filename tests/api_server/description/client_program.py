@@ -1,4 +1,4 @@
-"""What somebody writes with a client that openapi-python-client has made of the description; prints what it saw."""
+"""A program that uses a client generated from the description by openapi-python-client, and prints what it received."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""The API's description: complete, consistent, valid, with examples that fit, and served."""
+"""The API's description is complete, consistent and valid, has fitting examples, and is served."""
 
 import re
 from collections import Counter
@@ -49,7 +49,7 @@ def test_every_route_is_described_and_nothing_else(described: dict[str, Any]) ->
 
 
 def test_no_two_paths_are_one_to_a_client(described: dict[str, Any]) -> None:
-    """`/runners/{id}` and `/runners/{runner_id}` would be."""
+    """`/runners/{id}` and `/runners/{runner_id}` would be the same path."""
     assert not _twice(re.sub(r"{\w+}", "{}", path) for path in described["paths"])
 
 
@@ -88,7 +88,8 @@ def test_schemas_are_valid(described: dict[str, Any]) -> None:
 
 
 def test_clients_may_send_less_and_be_answered_more(described: dict[str, Any]) -> None:
-    """Generators demand, or always send, members with a `default`; some refuse what a closed object does not name."""
+    """Generated clients demand, or always send, members with a `default`; some refuse unnamed members of a closed
+    object."""
     for name, schema in described["components"]["schemas"].items():
         text = orjson.dumps(schema).decode()
         assert '"additionalProperties":false' not in text, name
@@ -126,12 +127,12 @@ def test_the_34_endpoints_take_what_their_document_says(described: dict[str, Any
             assert wanted <= taken.keys(), (number, wanted - taken.keys())
             demanded = re.findall(r"`([a-z_]+)` (?:string|integer) required(?! if)", told)
             assert [name for name in demanded if not taken[name][0]] == [], number
-            numbers = set(re.findall(r"`([a-z_]+)` integer\b(?!/)", told)) - {"id"}  # which may be a path
+            numbers = set(re.findall(r"`([a-z_]+)` integer\b(?!/)", told)) - {"id"}  # the id may be a path
             assert [name for name in numbers if "integer" not in str(taken[name][1])] == [], number
 
 
 def _taken(described: dict[str, Any], operation: dict[str, Any]) -> dict[str, tuple[bool, Any]]:
-    """By the parameter's name: whether it has to be sent, and its schema."""
+    """Return, by the parameter's name, whether it has to be sent, and its schema."""
     given = operation.get("parameters", [])
     taken = {one["name"].removesuffix("[]"): (one["required"], one["schema"]) for one in given}
     content = operation.get("requestBody", {}).get("content", {})
@@ -142,7 +143,7 @@ def _taken(described: dict[str, Any], operation: dict[str, Any]) -> dict[str, tu
 
 
 ENDPOINTS = Path(__file__).parents[3] / "docs/service-api.md"
-#: What stands between backticks and is no parameter: values, members, and the job's token, which is a credential.
+#: Words between backticks that are not parameters: values, members, and the job's token, which is a credential.
 _VALUES = {"pending", "passed", "failed", "ssh_public_key", "password", "key", "value", "job_token"}
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -166,7 +167,7 @@ def test_a_service_below_a_path_is_found_there() -> None:
 
 
 def test_what_is_refused_is_not_described_as_taken(described: dict[str, Any]) -> None:
-    """What requests made of the description have found."""
+    """Requests generated from the description have found these."""
     tokens = described["components"]["schemas"]["CreateProjectAccessTokenBody"]["properties"]
     scopes, commas = tokens["scopes"]["anyOf"]
     assert (scopes["minItems"], commas["minLength"]) == (1, 1)
@@ -266,7 +267,7 @@ def test_every_entity_is_answered() -> None:
 
 
 def test_of_several_entities_the_larger_comes_first() -> None:
-    """Clients take the first that fits, which the smaller one does wherever a larger one does."""
+    """Clients take the first one that fits, and the smaller one fits wherever a larger one does."""
     for schema in SCHEMAS:
         arms = [arm["$ref"].rpartition("/")[2] for arm in schema.get("items", schema).get("anyOf", [])]
         required = [set(components()[name]["required"]) for name in arms]
@@ -344,7 +345,7 @@ def test_the_usual_answer_is_the_one_that_is_asked_for() -> None:
 
 
 def test_the_server_starts_without_it() -> None:
-    """Only the route's handlers are imported with the server, and they import the rest when they are asked."""
+    """The server imports only the handlers of the route, which import the rest on the first request."""
     of_description = re.compile(r"^(from|import) api_server\.description\.(?!handlers\b)", re.MULTILINE)
     others = [path for path in API_SERVER.rglob("*.py") if API_SERVER / "description" not in path.parents]
     starting = [API_SERVER / "description/handlers.py", *others]

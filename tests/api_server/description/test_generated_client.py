@@ -1,4 +1,4 @@
-"""Others' programs read the description: one that judges it, and one that makes a client of it."""
+"""Programs of others read the description: a validator, and a generator of clients."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ def description() -> bytes:
     return orjson.dumps(document(ROUTES))
 
 
-#: The specification's schema. Its validator's own walk takes half a minute, for what test_document.py looks at.
+#: The specification's schema. The validator's own walk takes half a minute, and test_document.py checks the same.
 VALIDATE = """
 import json, sys
 import jsonschema_rs

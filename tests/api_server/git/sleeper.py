@@ -1,4 +1,4 @@
-"""A git that does nothing for long, for tests of how it ends."""
+"""A git process that does nothing for long, for tests of how it ends."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ from tests.support.waiting import until
 
 @attrs.frozen
 class Sleeper:
-    """A git that starts two long sleeps, told apart from others' by their length."""
+    """A git process that starts two long sleeps, whose length distinguishes them from others."""
 
     seconds: str = attrs.Factory(lambda: f"987.{os.getpid()}{time.monotonic_ns()}")
 
@@ -22,16 +22,16 @@ class Sleeper:
         return [("alias.sleeper", f"!sleep {self.seconds} & sleep {self.seconds}")]
 
     async def gone(self) -> None:
-        """Once nothing of it runs: whom git has left behind is reaped by somebody else, a moment later."""
+        """Wait until nothing of it runs: processes that git has left behind are reaped a moment later."""
         await until(lambda: not self.running())
 
     def running(self) -> int:
-        """How many of its sleeps there are."""
+        """Return the number of its running sleeps."""
         wanted = f"sleep\0{self.seconds}\0".encode()
         return sum(command == wanted for command in _commands())
 
     def left(self) -> list[bytes]:
-        """All that there is of it: git, its shell and its sleeps, by what they were started with."""
+        """Return the environments of all its processes: git, its shell and its sleeps."""
         return [command for command in _commands("environ") if self.seconds.encode() in command]
 
 

@@ -1,4 +1,4 @@
-"""Archives and differences: complete, right, within limits, and the same each time."""
+"""Archives and differences: they are complete, right, within limits, and the same each time."""
 
 import bz2
 import io
@@ -74,7 +74,7 @@ async def test_an_archive_has_the_same_bytes_in_each_time_zone_and_repository(
 
 
 async def test_a_compressed_archive_is_the_plain_one_compressed(repositories: Repositories, sha: str) -> None:
-    """With a header that names no file, time or system."""
+    """Its header names no file, time or system."""
     plain, gzipped, bzipped = [
         await packed(repositories, Archive(sha, format_, "p")) for format_ in ("tar", "tar.gz", "tar.bz2")
     ]
@@ -157,7 +157,7 @@ def repository_of(git: Git) -> Repository:
 
 
 async def all_kinds(git: Git) -> tuple[str, str]:
-    """Two commits between which every kind of change lies."""
+    """Create two commits between which there is every kind of change."""
     old = await git.commit_files(
         {
             "a b\t\"q": "x\n", "bin": bytes(range(256)), "big": "small\n", "empty": "", "link": "plain\n",

@@ -1,4 +1,4 @@
-"""Commits that the server makes, commits as it shows them, and which commit an entry or a line comes from."""
+"""Commits that the server creates, commits as it shows them, and the commit from which an entry or a line comes."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -80,7 +80,7 @@ async def test_a_folder_ends_with_its_last_file(repositories: Repositories) -> N
 
 
 async def test_a_commit_has_a_most_of_folders(repositories: Repositories) -> None:
-    """Each may become an object, which is a file: a thousand paths of a thousand folders would be a million."""
+    """Each folder may become an object, which is a file: a thousand paths of a thousand folders would be a million."""
     deep = [FileAction("create", f"{number}/{'a/' * 999}a", b"") for number in range(21)]
     with pytest.raises(InvalidActionError, match="20000 are allowed"):
         await act(repositories, None, *deep)
@@ -257,7 +257,7 @@ async def test_only_what_exists_is_found(repositories: Repositories) -> None:
         trees.open_folder(repository, sha, "folder/file")
 
 
-#: git writes it in quotation marks where it may, and it looks like a commit to whoever reads lines.
+#: A name that git writes in quotation marks if it may, and that looks like a commit to readers of lines.
 ODD = "odd/\u00fc \u2603\t//" + "1" * 40
 
 
@@ -267,7 +267,7 @@ def repository(repositories: Repositories) -> Repository:
 
 
 async def create(repository: Repository, parent: str | None, message: str, **files: str) -> str:
-    """A commit with new files; `__` in their names stands for a slash."""
+    """Create a commit with new files (with `__` for `/` in names)."""
     actions = [FileAction("create", name.replace("__", "/"), text.encode()) for name, text in files.items()]
     return await commit_files(repository, "main", actions, new_commit(message), parent)
 

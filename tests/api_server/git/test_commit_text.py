@@ -1,4 +1,4 @@
-"""What commits of all tools say, and which paths of files are fit, held against git's own checks."""
+"""The texts in commits of all tools, and valid paths of files, compared with git's own checks."""
 
 import hashlib
 import re
@@ -24,7 +24,7 @@ from api_server.git.repositories import Repositories, Repository
 from tests.api_server.git.conftest import ALICE, PROJECT, commit, new_commit
 from tests.support.deviations import Deviations
 
-#: (what the header `author` says, name, address, ISO date). What libgit2 does not read at all, git takes in no push.
+#: (content of the header `author`, name, address, ISO date). git refuses headers in pushes that libgit2 cannot read.
 PEOPLE = [
     (b"A <a@example.org> 1700000000 +0100", "A", "a@example.org", "2023-11-14T23:13:20.000+01:00"),
     (b"A <a@example.org>1700000000 +0000", "A", "a@example.org", "2023-11-14T22:13:20.000+00:00"),
@@ -34,7 +34,7 @@ PEOPLE = [
     (b"A <a@example.org> 1700000000 +1", "A", "a@example.org", "2023-11-14T22:14:20.000+00:01"),
     (b"A <a@example.org> 1700000000 +0170", "A", "a@example.org", "2023-11-15T00:23:20.000+02:10"),
     (b"A <a@example.org> 1700000000 -0000", "A", "a@example.org", "2023-11-14T22:13:20.000+00:00"),
-    # The moment counts where JSON has no such zone, and where git finds none.
+    # The moment counts if JSON does not have such a zone, or git finds none.
     (b"A <a@example.org> 1700000000 +051800", "A", "a@example.org", "2023-11-14T22:13:20.000+00:00"),
     (b"A <a@example.org> 1700000000 -7300", "A", "a@example.org", "2023-11-14T22:13:20.000+00:00"),
     (b"A <a@example.org> 1700000000 +9999", "A", "a@example.org", "2023-11-14T22:13:20.000+00:00"),
@@ -67,7 +67,7 @@ PEOPLE = [
     (b"A < a@example.org > 1700000000 +0000", "A", " a@example.org ", "2023-11-14T22:13:20.000+00:00"),
 ]
 
-#: (the header `encoding`, bytes, the text that they are).
+#: (the header `encoding`, bytes, the decoded text).
 TEXTS = [
     (None, "Jürgen 漢字".encode(), "Jürgen 漢字"),
     (None, b"J\xfcrgen", "Jürgen"),
@@ -93,7 +93,7 @@ TEXTS = [
     ("GBK", b"\xba\xba\xd7\xd6", "汉字"),
     ("Big5", b"\xba\xa1", "滿"),
     ("EUC-KR", b"\xc7\xd1", "한"),
-    # What git's iconv does not know is no encoding; nor are those of Python's that are no charsets.
+    # Names that git's iconv does not know are not encodings, nor are those of Python's codecs that are not charsets.
     ("nobody-knows", b"J\xfcrgen", "Jürgen"),
     ("nobody-knows", "Jürgen".encode(), "Jürgen"),
     ("idna", b"xn--jrgen-kva", "xn--jrgen-kva"),
@@ -114,7 +114,7 @@ async def _repository(repositories: Repositories) -> Repository:
 def _written(
     repository: Repository, author: bytes, encoding: str | None, message: bytes, parent: str = ""
 ) -> str:
-    """Return the SHA of a commit as git would never write it, with the files of `main`."""
+    """Return the SHA of a commit with a text that git would not write, with the files of `main`."""
     head = b"tree %s\n" % str(repository.revparse_single(f"{parent or 'main'}^{{tree}}").id).encode()
     head += b"parent %s\n" % parent.encode() if parent else b""
     head += b"author %s\ncommitter %s\n" % (author, author)
@@ -148,7 +148,7 @@ async def test_names_and_messages_are_decoded_alike(repositories: Repositories) 
 
 
 async def test_a_replay_writes_what_was_read_as_utf_8(repositories: Repositories) -> None:
-    """Rebased and cherry-picked, whatever the original is in."""
+    """This applies to rebased and cherry-picked commits, whatever the encoding of the original is."""
     repository = await _repository(repositories)
     base = str(repository.revparse_single("main").id)
     onto = await commit(repositories, "main", base, b=b"b")
@@ -174,10 +174,10 @@ async def test_a_replay_writes_what_was_read_as_utf_8(repositories: Repositories
 
 
 def test_every_known_encoding_is_decoded_in_linear_time() -> None:
-    """A tenth of the largest message that a push may bring (`git/object_checks.py`)."""
+    """The text is a tenth of the largest message that a push may contain (`git/object_checks.py`)."""
     deviations = Deviations()
     for name in sorted(commits._CODECS):
-        commits.decode(b"\xff", name)  # which imports the codec
+        commits.decode(b"\xff", name)  # imports the codec
         for unit in (b"\xff", b"\x81a", b"\x1b$B"):
             begun = time.thread_time()
             commits.decode((unit * 100_000)[:100_000], name).encode()
@@ -227,7 +227,7 @@ NAMES = [
 
 
 KINDS = st.sampled_from(sorted(MODES))
-#: Names of the table with something put into them.
+#: Names of the table with inserted characters.
 NEARLY = st.builds(
     lambda name, place, more: name[: place % (len(name) + 1)] + more + name[place % (len(name) + 1) :],
     st.sampled_from(NAMES),
@@ -237,14 +237,14 @@ NEARLY = st.builds(
 
 
 def refused_by_git(entries: set[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Those that `git fsck --strict`, which is what pushes go through, complains of in a tree of their own."""
+    """Return the entries of which `git fsck --strict`, which checks pushes, complains, each in a tree of its own."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(["git", "init", "--quiet", "--bare", folder], check=True)
         made = {}
         for name, kind in entries:
             target = _target(Path(folder), kind, len(made))
             tree = b"%o %s\0%s" % (MODES[kind], name.encode(), bytes.fromhex(target))
-            # where .gitmodules is no file, what it is instead is blamed
+            # if .gitmodules is not a file, git complains about the object in its place
             made[name, kind] = {_write(Path(folder), "tree", tree)} | ({target} - {_EMPTY})
         ran = subprocess.run(
             ["git", "-C", folder, "fsck", "--strict"], capture_output=True, text=True, check=False
@@ -258,7 +258,7 @@ _EMPTY = hashlib.sha1(b"blob 0\0").hexdigest()
 
 
 def _target(repository: Path, kind: str, number: int) -> str:
-    """An object of its own for each folder and submodule, an empty file for all others."""
+    """Return the SHA of an object of its own for each folder and submodule, and of an empty file for all others."""
     assert _write(repository, "blob", b"") == _EMPTY
     if kind not in ("folder", "submodule"):
         return _EMPTY
@@ -269,7 +269,7 @@ def _target(repository: Path, kind: str, number: int) -> str:
 
 
 def _write(repository: Path, kind: str, content: bytes) -> str:
-    """An object as it is, which git's own commands would not all make, and without waiting for the disk; its id."""
+    """Write an object that git's own commands might refuse, without waiting for the disk; return its id."""
     whole = b"%s %d\0%s" % (kind.encode(), len(content), content)
     sha = hashlib.sha1(whole).hexdigest()
     file = repository / "objects" / sha[:2] / sha[2:]

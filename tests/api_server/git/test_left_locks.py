@@ -1,4 +1,4 @@
-"""Locks that a killed git or server has left go when they are in the way; those of somebody living stay."""
+"""Locks that a killed git or server has left are removed when they block others; locks of running processes stay."""
 
 import asyncio
 import os
@@ -29,7 +29,7 @@ def repository(repositories: Repositories) -> Repository:
 
 @pytest.fixture
 async def shas(repositories: Repositories) -> tuple[str, str]:
-    """Where `main` stood, and where it stands; `other` stands there too."""
+    """The commits of `main` before and now; `other` is at the latter too."""
     first = await commit(repositories, "main", None, readme=b"one")
     second = await commit(repositories, "main", first, more=b"two")
     await move_branch(repositories.open(PROJECT), "other", second)
@@ -81,7 +81,7 @@ WRITES: dict[str, tuple[str, Write]] = {
 async def locked(
     request: pytest.FixtureRequest, repository: Repository, shas: tuple[str, str]
 ) -> tuple[Path, Callable[[], Awaitable[object]]]:
-    """A lock, and what it is in the way of."""
+    """A lock, and a function that it blocks."""
     name, write = request.param
     await _run_git(repository, "pack-refs", "--all")
     lock = Path(repository.path, name.format(first=shas[0]))
@@ -136,7 +136,7 @@ async def test_one_that_has_moved_has_moved_all_the_same(
 async def test_a_git_that_is_killed_leaves_locks_which_are_removed(
     repository: Repository, shas: tuple[str, str]
 ) -> None:
-    """In the middle of moving: its refs are locked, and have not moved."""
+    """It is killed while it moves refs: the refs are locked, and have not moved."""
     folder = Path(repository.path)
     async with (
         at_work(folder, "moving") as descriptor,
@@ -155,7 +155,7 @@ async def test_a_child_is_at_work_for_longer_than_who_started_it(repository: Rep
     folder = Path(repository.path)
     descriptor = open_file(folder, "moving")
     child = await asyncio.create_subprocess_exec("sleep", "60", pass_fds=(descriptor,))
-    await join(descriptor)  # after it was started, as for a push
+    await join(descriptor)  # the child was started before, as for a push
     os.close(descriptor)
     with alone(folder, "moving") as held:
         assert held is None
@@ -198,7 +198,7 @@ async def test_a_push_hears_of_a_lock_in_gits_own_words(
 
 @pytest.fixture(autouse=True)
 def no_descriptor_is_left(tmp_path: Path) -> Iterator[None]:
-    """Of this test's repository: servers of others are at work meanwhile."""
+    """Check only this test's repository, because servers of other tests work meanwhile."""
     yield
     assert {file for file in _open_files() if file.startswith(f"{tmp_path}/") and "at-work" in file} == set()
 

@@ -1,4 +1,4 @@
-"""Repositories are packed when they want it; nobody notices, nothing is lost, and killed it leaves nothing harmful."""
+"""Repositories are packed when necessary; nobody notices it, nothing is lost, and killing it does no harm."""
 
 import asyncio
 import gc
@@ -22,7 +22,7 @@ from tests.api_server.git.conftest import PROJECT, Service, commit
 from tests.support.folders import files_below
 from tests.support.git_client import Git
 
-#: What wants to be packed at once.
+#: Thresholds above which a repository is packed at once.
 AT_ONCE = Thresholds(loose_objects=1, loose_bytes=1, packs=1, loose_refs=1)
 NOW = time.time()
 DAY = 86_400.0
@@ -42,7 +42,7 @@ async def _counted(repository: Path) -> Counted:
 
 
 async def _commits(repositories: Repositories, number: int) -> str:
-    """So many on `main`, each of which is kept for a pipeline."""
+    """Create this many commits on `main`, each of which is kept for a pipeline."""
     head = None
     for n in range(number):
         head = await commit(repositories, "main", head, **{f"file{n}": str(n).encode()})
@@ -52,13 +52,13 @@ async def _commits(repositories: Repositories, number: int) -> str:
 
 
 async def _check(repository: Path) -> None:
-    """It is whole: all objects are there, sound and connected, and the commit-graph agrees with them."""
+    """Check that all objects exist, are valid and connected, and that the commit-graph agrees with them."""
     said = await run(["fsck", "--full", "--strict", "--no-dangling"], repository=repository)
     assert said.stdout == b""
 
 
 def _open_packs(repository: Path) -> list[str]:
-    """Of this process."""
+    """Return the names of the repository's packs that this process has open."""
     links = []
     for entry in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):
@@ -67,7 +67,7 @@ def _open_packs(repository: Path) -> list[str]:
 
 
 async def test_packs_are_closed_with_the_last_reference(repositories: Repositories) -> None:
-    """Whoever looks for garbage: packs are replaced, and one that is open goes on taking its place on the disk."""
+    """Nobody has to collect garbage for this: packs are replaced, and an open one still takes its place on the disk."""
     head = await commit(repositories, "main", None, file=b"1")
     folder = repositories.path(PROJECT)
     await run(["repack", "-a", "-d", "-q"], repository=folder)
@@ -115,7 +115,7 @@ async def test_what_a_repository_is_packed_for(repositories: Repositories, thres
 
 
 async def test_many_packs_become_few(repositories: Repositories, service: Service, git: Git) -> None:
-    """A large one gets another pack beside those that it has."""
+    """A large repository gets another pack beside its existing ones."""
     work = git.folder / "work"
     await git("init", "-q", str(work))
     for n in range(3):
@@ -131,7 +131,7 @@ async def test_many_packs_become_few(repositories: Repositories, service: Servic
 
 
 async def _brought(repositories: Repositories, number: int) -> None:
-    """One more commit with a file of 2 KB on `main`, as a pack of its own."""
+    """Push one more commit with a file of 2 KB on `main`, as a pack of its own."""
     previous = "from refs/heads/main^0\n" if number else ""
     text = os.urandom(1000).hex()
     stream = (
@@ -161,7 +161,7 @@ async def test_packs_stay_few_and_what_is_written_grows_little_faster_than_what_
             rewritten += sum(f.stat().st_size for f in folder.glob("*.pack") if f.name not in before)
     there = sum(file.stat().st_size for file in folder.glob("*.pack"))
     assert most == 20
-    assert rewritten < 4 * there  # as a whole each time it would be eight times as much
+    assert rewritten < 4 * there  # it would be eight times as much if it were rewritten as a whole each time
     assert len((await run(["rev-list", "main"], repository=repository)).stdout.split()) == 300
     await _check(repository)
 
@@ -190,7 +190,7 @@ async def test_large_ones_get_bitmaps_and_a_commit_graph_which_stays_true(reposi
 
 
 async def test_what_nobody_can_reach_is_kept_for_two_weeks(repositories: Repositories) -> None:
-    """Among it may be what a request is about to use."""
+    """A request may be about to use some of it."""
     repository = repositories.path(PROJECT)
     opened = repositories.open(PROJECT)
     young, old = (opened.create_blob(content) for content in (b"young", b"old"))
@@ -207,7 +207,7 @@ async def test_what_nobody_can_reach_is_kept_for_two_weeks(repositories: Reposit
 async def test_readers_and_writers_notice_nothing(
     repositories: Repositories, service: Service, git: Git, clone: Path
 ) -> None:
-    """Some have opened the repository before, and read what has been packed anew since."""
+    """Some have opened the repository before, and read objects that were packed again since."""
     before = repositories.open(PROJECT)
     head = branch(before, "main").commit
     await asyncio.gather(
@@ -235,7 +235,7 @@ async def test_no_repository_is_packed_by_two(repositories: Repositories) -> Non
 
 
 async def test_a_killed_packing_leaves_nothing_harmful(repositories: Repositories) -> None:
-    """Its temporary files and locks are nobody's, since nobody packs."""
+    """Its temporary files and locks belong to nobody, since no process packs."""
     repository = repositories.path(PROJECT)
     await _commits(repositories, 2)
     with alone(repository, "packing") as descriptor:

@@ -1,4 +1,4 @@
-"""How git children are started and ended: none is left behind, by whomever and at whatever moment it is cancelled."""
+"""How git children are started and ended: none is left behind, whoever cancels it, and at whatever moment."""
 
 import asyncio
 import errno
@@ -80,7 +80,7 @@ async def test_the_time_limit_kills_the_whole_group() -> None:
 
 @pytest.mark.parametrize("held", ["stderr", "stdout and stderr"])
 async def test_the_time_limit_also_ends_what_git_has_left_behind(held: str) -> None:
-    """A descendant that holds git's output is not waited for longer than git itself."""
+    """A descendant that holds git's output open does not extend the wait for git."""
     sleeper = Sleeper()
     closed = ">/dev/null" if held == "stderr" else ""
     left_behind = [("alias.sleeper", f"!sleep {sleeper.seconds} {closed} & :")]
@@ -141,7 +141,7 @@ def test_the_environment_of_the_server_is_not_inherited(monkeypatch: pytest.Monk
 
 
 async def test_a_body_is_read_to_its_end_although_git_has_heard_enough() -> None:
-    """A client listens for the answer only once it has sent all."""
+    """A client reads the answer only after it has sent everything."""
     sent = 0
 
     async def body() -> AsyncIterator[bytes]:
@@ -158,7 +158,7 @@ async def test_a_body_is_read_to_its_end_although_git_has_heard_enough() -> None
 
 
 def test_a_body_goes_on_after_git_has_ended_on_the_loop_of_the_server() -> None:
-    """Which says it in other words than asyncio's own."""
+    """This loop reports it with another error than asyncio's own."""
     ended = asyncio.Event()
 
     async def body() -> AsyncIterator[bytes]:
@@ -185,7 +185,8 @@ _OURS = int(subprocess.run(["nice"], capture_output=True, check=True).stdout)
 
 
 def _steps(told: bytes) -> int:
-    """How far the git that said this is below our priority: by its `nice`, and by its session's if there is that."""
+    """Return by how much the priority of this git is below ours, in its `nice` and, if there is one, in that of its
+    session."""
     nice, *autogroup = told.decode().splitlines()
     steps = int(nice) - _OURS
     assert all(int(line.rpartition(" ")[2]) == steps for line in autogroup)
@@ -201,7 +202,7 @@ async def test_what_users_wait_for_gives_way_to_nobody_and_background_work_to_al
 
 
 async def test_of_many_gits_those_beyond_the_processors_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The shared server's count too: those that it runs now may be all that are first."""
+    """Those of the shared server count too: its running ones may use up the normal priority."""
     monkeypatch.setattr(spawning, "_MOST_FIRST", spawning._first + 1)
     told = partial(start, ["told"], configuration=_PRIORITY)
     async with told() as first, told() as second:
@@ -229,8 +230,8 @@ async def test_whatever_git_starts_has_limits_of_memory_processor_time_and_no_co
 
 
 def test_no_python_runs_in_a_child_before_it_is_git() -> None:
-    """One that is forked while another thread enters the interpreter may wait for that thread for ever, and the loop
-    for the child."""
+    """A child that is forked while another thread enters the interpreter may wait for that thread for ever, and the
+    loop for the child."""
     forks: list[int] = []
     os.register_at_fork(before=lambda: forks.append(1))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -239,7 +240,7 @@ def test_no_python_runs_in_a_child_before_it_is_git() -> None:
 
 
 async def test_a_git_that_cannot_be_watched_is_not_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There may be a descriptor less than it takes."""
+    """There may be one descriptor too few."""
     watched: list[int] = []
 
     def none_left(pid: int) -> int:
@@ -345,7 +346,7 @@ STEPS = 12
 
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 def on_loop(request: pytest.FixtureRequest) -> RunOnLoop:
-    """Runs a test's coroutine on a loop of this kind; raises TimeoutError when it takes too long."""
+    """A function that runs a test's coroutine on a loop of this kind; it raises TimeoutError if this takes too long."""
 
     def run_it(test: Coroutine[Any, Any, None]) -> None:
         with asyncio.Runner(loop_factory=request.param) as runner:
@@ -439,7 +440,7 @@ def test_a_git_that_feeds_another_ends_with_it(
 
 
 def test_what_nobody_has_read_keeps_no_stream_open(on_loop: RunOnLoop) -> None:
-    """What git leaves behind in a session of its own holds its stdin, whose buffers are full."""
+    """A process that git leaves behind in a session of its own holds its stdin open, whose buffers are full."""
 
     async def test() -> None:
         async def noise() -> AsyncIterator[bytes]:
@@ -462,7 +463,8 @@ def test_what_nobody_has_read_keeps_no_stream_open(on_loop: RunOnLoop) -> None:
 
 
 def test_who_is_cancelled_again_and_again_leaves_neither_tasks_nor_streams(on_loop: RunOnLoop) -> None:
-    """What git leaves behind in a session of its own keeps its output open, so that its end takes a moment."""
+    """A process that git leaves behind in a session of its own keeps its output open, so that its end takes a
+    moment."""
 
     async def test() -> None:
         left: list[int] = []
@@ -494,7 +496,7 @@ def test_who_is_cancelled_again_and_again_leaves_neither_tasks_nor_streams(on_lo
     on_loop(test())
 
 
-# A git whose own child does not end by itself: neither by a closed pipe, nor (with "stubborn") by SIGTERM.
+# A git whose own child does not end by itself: neither when a pipe is closed, nor (with "stubborn") by SIGTERM.
 PARENT = """
 import asyncio, sys
 from api_server.git import processes, spawning

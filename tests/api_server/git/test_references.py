@@ -1,4 +1,4 @@
-"""Names of refs and what they resolve to."""
+"""Names of refs, and the objects to which they resolve."""
 
 import subprocess
 import time
@@ -68,7 +68,7 @@ async def test_where_either_would_do_one_name_for_both_is_refused(repository: Re
 
 
 def test_a_full_name_means_just_that_whatever_refs_are_called(repository: Repository, head: str) -> None:
-    """Such refs cannot be made any more; a repository may have them from before."""
+    """Such refs cannot be created any more, but a repository may have old ones."""
     other = _child(repository, head)
     misleading = ["HEAD", "refs/heads/main", "refs/tags/v1", "refs/x", head, head.upper()]
     for name in misleading:
@@ -164,7 +164,7 @@ def test_splitting_is_cheap_beside_50_000_refs(repositories: Repositories, head:
 
 
 def _seconds(work: Callable[[], object]) -> float:
-    """Of the processor."""
+    """Return the seconds of the processor."""
     began = time.thread_time()
     work()
     return time.thread_time() - began
@@ -292,5 +292,5 @@ async def test_the_longest_name_can_be_made_found_and_removed(repositories: Repo
     await move_branch(repository, name, None, expected=head)
     with pytest.raises(InvalidNameError):
         check_branch_name(name + "x")
-    with pytest.raises((ValueError, KeyError, pygit2.GitError)):  # what the bound is for
+    with pytest.raises((ValueError, KeyError, pygit2.GitError)):  # the reason of the limit
         repository.lookup_reference(f"refs/heads/{name}x")

@@ -157,7 +157,7 @@ async def test_a_merge_requests_head_can_be_fetched_and_keep_around_is_hidden(
 
 
 async def test_odd_names_travel_both_ways(service: Service, git: Git, clone: Path) -> None:
-    """Slashes, a tag and a branch of one name, letters beyond ASCII; what is misleading can still be removed."""
+    """Slashes, a tag and a branch of one name, letters beyond ASCII; misleading names can still be deleted."""
     names = ["refs/heads/a/b/c", "refs/heads/v1", "refs/tags/v1", "refs/heads/größe"]
     await git("push", "-q", "origin", *(f"HEAD:{name}" for name in names), cwd=clone)
     listed = await git("-c", "core.quotePath=false", "ls-remote", service.url)
@@ -276,7 +276,7 @@ async def test_the_probe_before_a_large_push_asks_nobody(service: Service) -> No
 
 
 def _processes(repository: Path) -> list[str]:
-    """Command lines of running processes that name the repository, or run within it."""
+    """Return the command lines of running processes that name the repository, or run in it."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -304,7 +304,7 @@ OPTIONS = st.lists(st.from_regex(r"[a-z.=]{1,20}", fullmatch=True), max_size=3)
 
 
 def request(updates: list[RefUpdate], options: list[str], shallow: list[str]) -> bytes:
-    """A request's head as git writes it."""
+    """Return a request's head as git writes it."""
     lines = [f"shallow {sha}".encode() for sha in shallow]
     for n, update in enumerate(updates):
         capabilities = b"\0 report-status-v2 push-options agent=git/2" if n == 0 else b""
@@ -368,7 +368,7 @@ def test_a_line_that_is_no_ref_update_is_refused(line: bytes) -> None:
 )
 @pytest.mark.parametrize("length", [b"0001", b"0002", b"0003", b"0004", b"xyz0", b" 012", b"+123"])
 def test_an_impossible_packet_length_is_refused(commands: bytes, length: bytes) -> None:
-    """Among the commands and among the options, which follow them."""
+    """This applies to the commands, and to the options after them."""
     parser = PushParser()
     assert not parser.feed(commands)
     with pytest.raises(MalformedPushError):
@@ -412,7 +412,7 @@ UPDATE = RefUpdate("1" * 40, "2" * 40, "refs/heads/main")
 
 
 async def _hook(verdict: bytes) -> tuple[int, str]:
-    """Runs the hook alone, in a folder that is no repository, and tells it `verdict`."""
+    """Run only the hook, outside of a repository, with `verdict`; return its exit status and its message."""
     with push_gate() as gate:
         process = await asyncio.create_subprocess_exec(
             HOOKS / "pre-receive",
@@ -431,7 +431,7 @@ async def _hook(verdict: bytes) -> tuple[int, str]:
 
 @pytest.mark.parametrize("verdict", [b"", b"accept", b"refuse", b"yes\naccepted\n", b"end\n"])
 async def test_whatever_is_no_whole_verdict_refuses(verdict: bytes) -> None:
-    """A server that dies has said less than it wanted to."""
+    """A server that dies may have written only a part of it."""
     assert await _hook(verdict) == (1, NOT_JUDGED)
 
 
@@ -454,7 +454,7 @@ async def test_a_report_longer_than_any_pipe_is_told_whole() -> None:
     assert text == b"accepted\n000dversion=10000" + one * 2000 + b"0000"
 
 
-#: (refs of a push, those that are refused, what is reported of each).
+#: (refs of a push, those that are refused, the reports).
 REPORTS: list[tuple[list[str], dict[str, str], list[bytes]]] = [
     (["refs/heads/a"], {"refs/heads/a": "No  way\n, really."}, [b"ng refs/heads/a No way , really."]),
     (["refs/heads/\udcff"], {"refs/heads/\udcff": "x"}, [b"ng refs/heads/\xff x"]),
@@ -471,7 +471,7 @@ REPORTS: list[tuple[list[str], dict[str, str], list[bytes]]] = [
 def test_git_is_told_of_each_ref_that_a_line_can_name(
     refs: list[str], refused: dict[str, str], lines: list[bytes]
 ) -> None:
-    """What is not reported, git refuses."""
+    """git itself refuses refs without a report."""
     report = report_of([RefUpdate("1" * 40, "2" * 40, ref) for ref in refs], refused)
     assert report == b"000dversion=10000" + b"".join(map(packet, lines)) + b"0000"
 

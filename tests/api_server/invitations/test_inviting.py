@@ -1,4 +1,4 @@
-"""Endpoints 31 to 34: who gets in and how, and invitations that nobody has answered (decision D8)."""
+"""Endpoints 31 to 34: who becomes a member and how, and pending invitations (decision D8)."""
 
 import asyncio
 import datetime
@@ -49,7 +49,7 @@ async def test_a_new_address_is_invited(forge: Forge, kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("by", ["email", "EMAIL", "user_id"])
 async def test_somebody_who_is_known_is_a_member_at_once(forge: Forge, kind: str, by: str) -> None:
-    """By her confirmed address, however it is spelled, or by id; nothing is pending."""
+    """The user is named by her confirmed address, however it is spelled, or by id; no invitation is pending."""
     source, person = await source_of(forge, kind), await forge.user()
     how = {"email": person.email, "EMAIL": person.email.upper(), "user_id": person.id}[by]
     answer = await invite(forge.root, source, **{by.lower(): how})
@@ -78,7 +78,7 @@ async def test_a_confirmed_secondary_address_is_as_good(forge: Forge) -> None:
 
 
 async def test_an_unconfirmed_address_is_invited_like_a_stranger(forge: Forge) -> None:
-    """Primary or secondary: pending, and the user is not linked."""
+    """This applies to primary and secondary addresses: the invitation is pending, and the user is not linked."""
     source, person = await source_of(forge, "projects"), await forge.user()
     secondary = await _add_address(forge, person, confirmed=False)
     unconfirmed = await forge.user(skip_confirmation=False)
@@ -89,7 +89,7 @@ async def test_an_unconfirmed_address_is_invited_like_a_stranger(forge: Forge) -
 
 
 async def test_ids_of_nobody_are_their_own_error(forge: Forge) -> None:
-    """Decision D11; whoever is named beside them is added."""
+    """Decision D11; other recipients of the request are added."""
     source, person = await source_of(forge, "groups"), await forge.user()
     answer = await invite(forge.root, source, user_id=f"987654322, {person.id}, 987654321")
     message = {"987654321": "User not found", "987654322": "User not found"}
@@ -150,7 +150,8 @@ async def test_a_person_by_several_addresses_is_the_first_as_typed(forge: Forge)
 
 
 async def test_failures_of_some_do_not_keep_out_the_others(forge: Forge) -> None:
-    """D8: who is invited or a member already is that recipient's error, 201 all the same, `message` of texts."""
+    """D8: for somebody who is already invited or a member, the error is that recipient's; the status is 201, and
+    `message` has texts."""
     source = await source_of(forge, "projects")
     invited, fresh = new_address(), new_address()
     member, newcomer = await forge.user(), await forge.user()
@@ -221,7 +222,7 @@ async def test_several_problems_of_one_are_one_sentence(forge: Forge) -> None:
     + [("groups", 5, True), ("projects", 5, False), ("groups", 0, False), ("projects", 0, False)],
 )
 async def test_levels(forge: Forge, kind: str, level: int, fits: bool) -> None:
-    """Levels that a membership there cannot have are the recipient's error."""
+    """Levels that members cannot have there are the recipient's error."""
     source, address = await source_of(forge, kind), new_address()
     answer = await invite(forge.root, source, email=address, access_level=level)
     assert answer.status == 201
@@ -252,7 +253,7 @@ async def test_the_same_people_in_any_order_at_a_time_never_wait_for_ever(forge:
 
 
 async def test_listing(forge: Forge) -> None:
-    """Oldest first; of exactly this source; `query` is the whole address; pages of both kinds."""
+    """Oldest first, only of this source; `query` is the whole address; pages of both kinds."""
     group = await forge.group()
     above = f"/groups/{group['id']}"
     source = await source_of(forge, "projects", namespace_id=group["id"])
@@ -304,7 +305,7 @@ async def test_tokens_are_never_shown(forge: Forge) -> None:
     ],
 )
 async def test_changing_an_invitation(forge: Forge, values: dict[str, Any], expected: Any) -> None:
-    """D8: a level that is not given is 30; null ends the expiry; a date that is not sent stays."""
+    """D8: without a level it becomes 30; null removes the expiry; a date that is not sent stays."""
     source, address = await source_of(forge, "projects"), new_address()
     await invite(forge.root, source, email=address, access_level=20, expires_at="2999-01-01")
     answer = await forge.root.put(f"{source}/invitations/{quote(address)}", values)
@@ -329,7 +330,7 @@ async def test_changes_that_cannot_be(forge: Forge, values: dict[str, Any], body
 
 
 async def test_odd_addresses_are_found_in_the_path(forge: Forge) -> None:
-    """`+`, dots, `%` and other spellings; what is not there is 404."""
+    """`+`, dots, `%` and other spellings; a missing one is 404."""
     source = await source_of(forge, "projects")
     for address in (f"a.b+c-{new_name('x')}@sub.example.org", f"100%25{new_name('x')}@example.org"):
         await invite(forge.root, source, email=address)
@@ -353,7 +354,7 @@ async def test_one_sources_invitation_is_not_anothers(forge: Forge) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_deleting_without_an_address_deletes_nothing(forge: Forge, kind: str) -> None:
-    """What python-gitlab sends for an invitation that it has listed."""
+    """python-gitlab sends this for an invitation from a list."""
     source, address = await source_of(forge, kind), new_address()
     await invite(forge.root, source, email=address)
     for method in ("PUT", "DELETE"):
@@ -365,7 +366,7 @@ async def test_deleting_without_an_address_deletes_nothing(forge: Forge, kind: s
 async def test_an_invitation_that_somebody_else_holds_is_a_conflict(
     forge: Forge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of endpoint 34: 409 where the request is right and deleting fails. The invitation stays as it was."""
+    """Endpoint 34: 409 if the request is right and the deletion fails. The invitation stays as it was."""
     lock = queries.lock_by_email
 
     async def lock_at_once(transaction: Transaction, email: str, **place: int | None) -> Any:
@@ -419,7 +420,7 @@ async def test_what_happens_to_an_invitation_is_audited(forge: Forge) -> None:
 
 
 async def test_python_gitlab_invites(forge: Forge) -> None:
-    """Lists as JSON arrays; an `error` in a 201 is raised; deleting a listed invitation is refused."""
+    """Lists as JSON arrays; an `error` in a 201 is raised; the deletion of a listed invitation is refused."""
     group, project = await forge.group(), await forge.project()
     addresses = [new_address(), new_address()]
 

@@ -1,4 +1,4 @@
-"""What arrives in inboxes, is brought to mind again, expires, and is cleared away (decision D8)."""
+"""Mails of invitations: sending, reminders, expiry and removal (decision D8)."""
 
 import asyncio
 import datetime
@@ -59,7 +59,7 @@ async def test_an_invitation_arrives_once_in_text_and_html(postal_forge: Forge, 
 
 
 async def test_no_token_is_kept_in_the_database(postal_forge: Forge, mailbox: Mailbox) -> None:
-    """Neither in the queue, which holds the id, nor beside the digest."""
+    """It is neither in the queue, which has only the id, nor beside the digest."""
     address = new_address()
     await invite_by_mail(postal_forge, address)
     (message,) = await mailbox.arrival(address)
@@ -110,7 +110,7 @@ async def test_a_wrong_password_is_tried_again(postal_forge: Forge, mailbox: Mai
 async def test_a_worker_killed_between_sending_and_marking_sends_again_under_the_same_id(
     new_database: Callable[[], str], mailbox: Mailbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At least once: whoever gets it twice sees one Message-ID, and the link in both works."""
+    """Mails are sent at least once: the second one has the same Message-ID, and the link in both works."""
     url, address = new_database(), new_address()
     settings = {"smtp_url": mailbox.url, "external_url": "http://forge.example.org"}
     async with server_process(url, tmp_path, **settings) as server:
@@ -170,7 +170,7 @@ def test_a_password_never_goes_over_the_network_in_clear(
 
 @given(subject=st.text(), paragraph=st.text(), local=st.text(min_size=1), domain=st.text(min_size=1))
 def test_no_text_breaks_out_of_its_place(subject: str, paragraph: str, local: str, domain: str) -> None:
-    """Whatever the texts are: the headers are ours alone, and the body is one text and one HTML part."""
+    """Whatever the texts are, all headers are ours, and the body is one text and one HTML part."""
     address = f"{local}@{domain}"
     letter = Letter(id="letter-1", to=address, subject=subject, paragraphs=[paragraph])
     try:
@@ -375,7 +375,7 @@ async def test_an_invitation_without_end_is_kept_for_90_days(
 async def test_the_membership_ends_when_its_day_begins(
     clocked: tuple[Forge, MovedClock], kind: str, known: bool
 ) -> None:
-    """Of somebody who is known already, and of somebody who has accepted."""
+    """This applies to people who were known already, and to people who have accepted."""
     forge, clock = clocked
     address = new_address()
     source = await source_of(forge, kind, visibility="private")

@@ -1,4 +1,4 @@
-"""What is refused: whole requests, addresses, too many letters, and inviters who have left (decisions D1, D8)."""
+"""Refusals: whole requests, addresses, too many mails, and inviters who have left (decisions D1, D8)."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -59,7 +59,7 @@ from tests.support.invitations import (
     ],
 )
 async def test_requests_that_cannot_be_read(forge: Forge, values: dict[str, Any], body: Any) -> None:
-    """400, and nobody is invited."""
+    """The answer is 400, and nobody is invited."""
     source = await source_of(forge, "projects")
     answer = await invite(forge.root, source, **values)
     assert (answer.status, answer.body) == (400, body)
@@ -73,7 +73,7 @@ async def test_a_level_has_to_be_given(forge: Forge) -> None:
 
 
 async def test_more_than_a_hundred_recipients_are_refused_as_a_whole(forge: Forge) -> None:
-    """Addresses and ids count together; a hundred are fine."""
+    """Addresses and ids count together; a hundred are allowed."""
     source = await source_of(forge, "projects")
     addresses = [new_address() for _ in range(100)]
     answer = await invite(forge.root, source, email=addresses, user_id=[1])
@@ -125,7 +125,7 @@ async def test_a_custom_role_that_does_not_exist_or_has_another_level_is_nobodys
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_who_may(forge: Forge, kind: str) -> None:
-    """Maintainers of projects, Owners of groups; 401 without a token, 404 for what is hidden."""
+    """Maintainers of projects, Owners of groups; 401 without a token, 404 if the source is hidden."""
     source, people = await managers_of(forge, kind)
     able = {"maintainer", "owner"} if kind == "projects" else {"owner"}
     for name, person in people.items():
@@ -152,7 +152,7 @@ async def test_who_may(forge: Forge, kind: str) -> None:
 
 
 async def test_nobody_below_owner_has_to_do_with_owners(forge: Forge) -> None:
-    """B.1: a project's Maintainer neither grants Owner nor touches an invitation for one."""
+    """B.1: a project's Maintainer can neither grant Owner nor change an invitation for one."""
     source, people = await managers_of(forge, "projects")
     maintainer, address = people["maintainer"].api, new_address()
     assert (await invite(maintainer, source, email=new_address(), access_level=50)).status == 403
@@ -182,7 +182,7 @@ TOO_OFTEN = "Invite email has been mailed too often in the last hour. Try again 
 
 @pytest.fixture
 async def clocked(shared_forge: SharedForges) -> AsyncIterator[tuple[Forge, MovedClock]]:
-    """A server that has sent no letters."""
+    """A server that has sent no mails."""
     forge, clock = await shared_forge_with_clock(shared_forge)
     async with forge.database.transaction() as transaction:
         await transaction.run("DELETE FROM letter_counts")
@@ -192,7 +192,7 @@ async def clocked(shared_forge: SharedForges) -> AsyncIterator[tuple[Forge, Move
 
 
 async def owner_of(forge: Forge, kind: str = "projects") -> tuple[Person, str]:
-    """Somebody who invites, and where to."""
+    """Return a person who may invite, and the source."""
     owner = await forge.user("owner")
     made = await (forge.group(owner) if kind == "groups" else forge.project(owner))
     return owner, f"/{kind}/{made['id']}"
@@ -230,7 +230,8 @@ async def test_taking_invitations_back_gives_no_letters_back(clocked: tuple[Forg
 
 
 async def test_an_address_gets_so_many_letters_an_hour(clocked: tuple[Forge, MovedClock]) -> None:
-    """Whoever sends them, and however it is written; the others of the request are invited."""
+    """It does not matter who sends them, and how the address is written; the other recipients of the request are
+    invited."""
     forge, clock = clocked
     address = new_address()
     for email in (address, address.upper()):
@@ -352,7 +353,7 @@ ADDRESSES = {
     'a"b@c.org': False,
     "a\\b@c.org": False,
     "a:b@c.org": False,
-    # Ruby takes it; few mail servers do (RFC 6531), and ours sends nothing to it.
+    # Ruby accepts it; few mail servers do (RFC 6531), and ours sends nothing to it.
     "é@example.org": False,
 }
 
@@ -373,7 +374,7 @@ def _addresses(*names: str) -> dict[str, str]:
 
 
 async def _pending(forge: Forge, *sources: str) -> list[str]:
-    """Who is invited to any of these, in their order."""
+    """Return which of these addresses are invited, in their order."""
     found = []
     for source in sources:
         found += [
@@ -465,7 +466,7 @@ WAYS: dict[str, Callable[[Forge, str, Person], Awaitable[Any]]] = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("way", WAYS)
 async def test_an_invitation_ends_with_the_right_to_make_it(forge: Forge, kind: str, way: str) -> None:
-    """Of a Maintainer what a Maintainer may invite to stays, in a project."""
+    """Only a Maintainer's invitation for a level that a Maintainer may grant stays, in a project."""
     alice = await forge.user("alice")
     source = await source_of(forge, kind)
     await forge.member(kind, int(source.rpartition("/")[2]), alice, Role.OWNER)
@@ -503,7 +504,7 @@ async def test_invitations_of_an_administrator_end_with_her_being_one(forge: For
 
 
 async def test_an_invitation_that_an_owner_raises_to_owner_is_hers(forge: Forge) -> None:
-    """Whoever made it could not have made it so."""
+    """The earlier inviter could not have raised it."""
     alice, email = await forge.user("alice"), new_address()
     project = await forge.project(members={Role.MAINTAINER: alice})
     source = f"/projects/{project['id']}"
@@ -514,7 +515,7 @@ async def test_an_invitation_that_an_owner_raises_to_owner_is_hers(forge: Forge)
 
 
 async def test_an_invitation_whose_maker_lost_her_right_unseen_is_shown_nowhere(forge: Forge) -> None:
-    """Her membership ends with the day; the hourly tasks tell the trail of it."""
+    """Her membership ends with the day; the hourly tasks record this in the audit trail."""
     alice, email = await forge.user("alice"), new_address()
     source = await source_of(forge, "groups")
     await forge.member("groups", int(source.rpartition("/")[2]), alice, Role.OWNER)

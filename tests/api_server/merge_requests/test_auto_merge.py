@@ -1,4 +1,4 @@
-"""Merging later by itself, and merge requests that change while somebody merges, approves or checks them."""
+"""Automatic merges, and merge requests that change while they are merged, approved or checked."""
 
 import asyncio
 from typing import Any
@@ -27,7 +27,7 @@ ALL_ARE_MADE = """
 
 
 async def under_way(proposed: Proposed) -> int:
-    """The id of the one job of the head's pipeline, where no other one is still to be made."""
+    """Return the id of the only job of the head's pipeline, once no other pipeline is still to be created."""
     pipeline = await proposed.project.pipeline(ONE_JOB)
     await until(lambda: proposed.project.forge.database.value(ALL_ARE_MADE))
     return int((await proposed.project.jobs(pipeline))["build"]["id"])
@@ -39,12 +39,12 @@ async def succeed(forge: Forge, job_id: int) -> None:
 
 
 async def merged(proposed: Proposed) -> dict[str, Any]:
-    """The merge request when it has been merged."""
+    """Return the merge request when it has been merged."""
     return await proposed.until(lambda shown: shown["state"] == "merged")
 
 
 async def look(proposed: Proposed) -> dict[str, Any]:
-    """The merge request after it has been looked at whether it can be merged."""
+    """Check whether the merge request can be merged now; return it after the check."""
     await merging.merge_when_ready(
         proposed.project.forge.server.app[SERVICES], (await proposed.shown())["id"]
     )
@@ -55,7 +55,7 @@ async def maintainer(forge: Forge, proposed: Proposed) -> Person:
     return await forge.new_member(proposed.project.id, Role.MAINTAINER, "maintainer")
 
 
-#: What may be said of a merge that is still to come.
+#: Parameters of a merge that is still to come.
 HOW = ("commit_message", "squash", "squash_commit_message", "should_remove_source_branch", "sha")
 MEANWHILE = {
     "demoted": "UPDATE members SET access_level = 30 WHERE user_id = %(user_id)s AND project_id = %(project_id)s",
@@ -69,7 +69,8 @@ LATER = {"merge_when_pipeline_succeeds": True}
 async def test_what_is_to_wait_for_its_pipeline_is_merged_when_that_has_succeeded(
     forge: Forge, proposed: Proposed, name: str
 ) -> None:
-    """Also where the project demands no pipeline; as it was asked for, by who has asked for it."""
+    """This applies also if the project requires no pipeline; the merge has the parameters and the author of the
+    request."""
     person, job = await maintainer(forge, proposed), await under_way(proposed)
     how = {name: True, "squash": True, "squash_commit_message": "One", "should_remove_source_branch": True}
     asked = await person.api.put(f"{proposed.url}/merge", how | {"merge_commit_message": "By itself"})
@@ -182,8 +183,8 @@ QUEUED = "task_name LIKE 'create_%%_pipeline' AND status = 'todo'"
 
 
 async def test_it_waits_for_a_pipeline_that_is_still_to_be_made(shared_forge: SharedForges) -> None:
-    """Whoever pushes, and asks for it at once, does not mean that nothing is tried out. It may turn out that the file
-    asks for none."""
+    """A caller who pushes and requests a merge at once wants the pipeline to run first. If the file creates no
+    pipeline, it is merged."""
     forge = await shared_forge()
     alice = await forge.user("alice")
     project = await new_project(forge, alice)
@@ -203,7 +204,7 @@ async def test_it_waits_for_a_pipeline_that_is_still_to_be_made(shared_forge: Sh
 async def test_it_is_judged_again_where_something_changes_while_it_is_merged(
     forge: Forge, proposed: Proposed, monkeypatch: pytest.MonkeyPatch, meanwhile: str
 ) -> None:
-    """In another process, say, between the judgement and the move."""
+    """Another process may change it between the check and the move."""
     person, job = await maintainer(forge, proposed), await under_way(proposed)
     await succeed(forge, job)
     made, project = await proposed.shown(), proposed.project
@@ -263,7 +264,7 @@ async def test_whoever_has_lost_the_right_merges_nothing_later(forge: Forge, pro
 
 
 async def test_who_may_ask_for_it_and_who_may_cancel_it(forge: Forge, proposed: Proposed) -> None:
-    developer = proposed.project.developer  # who has made it
+    developer = proposed.project.developer  # the author
     await under_way(proposed)
     cancel = f"{proposed.url}/cancel_merge_when_pipeline_succeeds"
     missing = await developer.api.post(cancel)
@@ -321,7 +322,7 @@ async def test_python_gitlab_asks_for_it_and_cancels_it(forge: Forge, proposed: 
 
 RETARGET = "UPDATE merge_requests SET target_branch = 'main' WHERE project_id = %(id)s"
 LOCK_PROJECT = "SELECT id FROM projects WHERE id = %(id)s FOR UPDATE"
-#: As a push to the target that has been settled leaves it.
+#: The state that a settled push to the target leaves.
 MOVED = """
     UPDATE merge_requests SET target_sha = repeat('a', 40), mergeability = 'unchecked' WHERE project_id = %(id)s
 """
@@ -330,12 +331,12 @@ MERGEABILITY = "SELECT mergeability FROM merge_requests WHERE project_id = %(id)
 
 @pytest.fixture
 async def developer(forge: Forge, project: dict[str, Any]) -> Person:
-    """May merge into the branch `open`, and not into `main`."""
+    """A developer, who may merge into the branch `open` but not into `main`."""
     return await forge.new_member(project["id"], Role.DEVELOPER, "developer")
 
 
 async def _open(developer: Person, alice: Person, project: dict[str, Any]) -> str:
-    """The path of a merge request into the branch `open`, to which somebody has pushed since."""
+    """Return the path of a merge request into the branch `open`, to which commits were pushed since."""
     await commit(alice.api, project, "open", start_branch="main")
     await open_merge_request(developer, project, "feature", "open")
     await commit(alice.api, project, "open")
@@ -350,8 +351,8 @@ async def _heads(alice: Person, project: dict[str, Any]) -> tuple[str, str]:
 async def test_the_right_to_merge_is_judged_on_the_target_that_is_merged_into(
     forge: Forge, alice: Person, project: dict[str, Any], developer: Person, *, is_checked: bool
 ) -> None:
-    """While somebody, who has locked what she changes, points it at a branch that is protected; git has been asked
-    about the old heads (`is_checked`) or has not."""
+    """Meanwhile a request that has locked the row changes the target to a protected branch. git may have been asked
+    about the old heads (`is_checked`) or not."""
     url = await _open(developer, alice, project)
     if is_checked:
         assert (await alice.api.get(url)).body["detailed_merge_status"] == "mergeable"
@@ -389,7 +390,7 @@ async def test_merging_and_retargeting_at_once_are_one_after_the_other(
 async def test_a_target_that_moves_when_git_has_been_asked_about_it_is_merged_into_as_it_is_then(
     alice: Person, project: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a merge of another merge request at the same time moves it."""
+    """Another merge request is merged at the same time, which moves the target."""
     made, real, moved = await open_merge_request(alice, project), merge.check_mergeability, []
 
     async def checked(app: Any, found: queries.MergeRequest) -> None:
@@ -446,7 +447,7 @@ async def test_nothing_is_left_of_a_merge_of_what_is_deleted_just_then(
 async def test_what_git_said_of_an_older_target_is_not_kept(
     forge: Forge, alice: Person, project: dict[str, Any], developer: Person
 ) -> None:
-    """Whoever asked git about the heads finds that the target has moved when the answer is to be written down."""
+    """The result for the heads is not stored if the target has moved since git was asked."""
     url = await _open(developer, alice, project)
     number = {"id": project["id"]}
     assert await forge.database.value(MERGEABILITY, **number) == "unchecked"

@@ -1,4 +1,4 @@
-"""What pushes mean for merge requests, merging and deleting them, and which ones a commit belongs to."""
+"""The effects of pushes on merge requests, merging and deleting them, and the merge requests of a commit."""
 
 import asyncio
 from pathlib import Path
@@ -160,7 +160,7 @@ async def test_commits_that_arrive_in_the_target_by_a_push_merge_their_merge_req
     found = {one["iid"]: one for one in (await alice.api.get(base)).body}
     assert (found[forward["iid"]]["state"], found[forward["iid"]]["merge_commit_sha"]) == ("merged", None)
     assert found[other["iid"]]["state"] == "opened"
-    # The source had moved on with the fast-forward, and what was merged by hand was older.
+    # The source had moved with the fast-forward, and the manually merged commit was older.
     assert (found[by_hand["iid"]]["state"], found[by_hand["iid"]]["sha"]) == ("opened", forward["sha"])
     await git("merge", "--quiet", "--no-ff", "--message=The rest", forward["sha"])
     await git("push", "--quiet", "origin", "HEAD:main")
@@ -220,7 +220,7 @@ async def test_two_merges_at_once_make_one_merge_commit(
 async def test_only_what_is_a_target_is_asked_for_what_has_arrived(
     forge: Forge, alice: Person, project: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each question is a git, and a push may move thousands of branches."""
+    """Each question is a git process, and a push may move thousands of branches."""
     asked, path = [], str(forge.repository_path(project["id"]))
 
     async def noted(repository: Repository, old: str, new: str, most: int) -> list[str]:
@@ -364,7 +364,7 @@ async def test_python_gitlab_shows_changes_and_deletes(
 
 @attrs.frozen
 class Scene:
-    """`first` is merged by a commit; `second`, made of `main` after that, is open; `third` was closed."""
+    """`first` is merged by a commit; `second`, which was created from `main` after that, is open; `third` is closed."""
 
     owner: Person
     project: dict[str, Any]

@@ -1,4 +1,4 @@
-"""Merge requests that are changed, closed, reopened and approved, through the API and by options of pushes."""
+"""Changing, closing, reopening and approving merge requests, through the API and by options of pushes."""
 
 import asyncio
 from pathlib import Path
@@ -70,7 +70,7 @@ async def test_closing_and_reopening_take_the_branches_as_they_are_then(
 ) -> None:
     made = await open_merge_request(alice, project)
     one = f"/projects/{project['id']}/merge_requests/{made['iid']}"
-    for _ in range(2):  # a second time changes nothing
+    for _ in range(2):  # the second time changes nothing
         closed = (await alice.api.put(one, {"state_event": "close"})).body
     assert (closed["state"], closed["closed_by"]["id"], closed["detailed_merge_status"]) == (
         "closed",
@@ -204,7 +204,7 @@ async def test_the_same_change_on_another_commit_has_the_same_id(
     assert ids[0] == ids[1]
 
 
-#: A million files: more than are merged here, and few enough that merging them would end.
+#: A million files: more than are merged here, and few enough that a merge of them would end.
 LEVELS = 6
 
 
@@ -217,7 +217,7 @@ class Pushed:
 
 
 async def pushed(forge: Forge, alice: Person, made: Plumbing, trees: dict[str, str]) -> Pushed:
-    """Branches with these trees on top of a first commit, which has the one of that name or no file."""
+    """Push branches with these trees on top of a first commit, whose tree is the one with that name, or empty."""
     project = await forge.project(alice)
     first = made.commit(trees.pop("first", made.tree({})))
     commits = {name: made.commit(tree, first) for name, tree in trees.items()}
@@ -280,7 +280,7 @@ async def test_an_open_one_gets_too_many_files_by_a_push(forge: Forge, alice: Pe
     assert (shown["sha"], shown["detailed_merge_status"]) == (head, "conflict")
 
 
-#: (options of a push, what they mean).
+#: (options of a push, their meaning).
 READ: list[tuple[list[str], Options]] = [
     ([], Options()),
     (["ci.skip", "create", "merge_request", "x.create"], Options()),
@@ -329,7 +329,7 @@ class Scene:
     async def push(
         self, branch: str, *options: str, message: str = "Change", by: Person | None = None
     ) -> str:
-        """Pushes another commit; what git printed, without its own lines."""
+        """Push another commit; return git's output without its own lines."""
         await self.git("checkout", "--quiet", "-B", branch)
         await self.git.commit_files({branch: message}, message)
         arguments = [argument for option in options for argument in ("-o", option)]
@@ -440,7 +440,7 @@ async def test_the_title_is_that_of_a_commit_or_the_branch(scene: Scene) -> None
     assert not deviations, deviations.report
 
 
-#: (options beside a push of a new branch, what the user reads of them): nothing is made.
+#: (options with a push of a new branch, the warning): no merge request is created.
 WARNED = [
     (
         ["merge_request.title=A"],
@@ -486,11 +486,11 @@ async def test_a_push_of_the_default_branch_makes_none(scene: Scene) -> None:
 
 
 async def test_it_is_merged_when_nothing_stands_in_the_way(scene: Scene) -> None:
-    """Merging is for those whom the target's protection lets: the push stays, and says so to others."""
+    """It needs the right to merge into the target: otherwise the push is accepted, with a warning."""
     told = await scene.push("four", "merge_request.create", "merge_request.auto_merge", by=scene.alice)
     (made,) = await scene.of("four")
     assert told == scene.viewed("four", made["iid"])
-    await until(lambda: scene.of("four&state=merged"))  # when it is known that the push makes no pipeline
+    await until(lambda: scene.of("four&state=merged"))  # when it is known that the push creates no pipeline
     told = await scene.push("five", "merge_request.create", "merge_request.merge_when_pipeline_succeeds")
     (made,) = await scene.of("five")
     assert (made["state"], "WARNINGS:" in told) == ("opened", True)

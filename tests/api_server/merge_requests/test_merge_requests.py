@@ -1,4 +1,4 @@
-"""Merge requests: what they look like, in lists too, who may do what, and their people."""
+"""Merge requests: their content, lists, rights, assignees and reviewers."""
 
 import asyncio
 from typing import Any
@@ -12,7 +12,7 @@ from api_server.web.routes import Role
 from tests.support.forge import Forge, Person
 from tests.support.merge_requests import commit, head_of, new_project, open_merge_request
 
-#: What GitLab 17 shows of each in a list, in its order; one that is asked for alone has more.
+#: The keys that GitLab 17 shows in a list, in its order; a single merge request has more.
 LISTED = [
     "id", "iid", "project_id", "title", "description", "state", "imported", "imported_from", "created_at", "updated_at",
     "merged_by", "merge_user", "merged_at", "merge_after", "prepared_at", "closed_by", "closed_at", "target_branch",
@@ -28,7 +28,7 @@ ALONE = [
     "head_pipeline", "diff_refs", "merge_error", "first_contribution", "user",
 ]  # fmt: skip
 
-#: What is the same for every new merge request.
+#: The values that every new merge request has.
 NOTHING_YET: dict[str, Any] = {
     **dict.fromkeys((
         "merge_after", "latest_build_started_at", "latest_build_finished_at", "first_deployed_to_production_at",
@@ -52,7 +52,7 @@ NOTHING_YET: dict[str, Any] = {
 
 
 def basic(forge: Forge, person: Person) -> dict[str, Any]:
-    """A user as merge requests show her."""
+    """Return a user in the format of merge requests."""
     return {
         "id": person.id,
         "username": person.username,
@@ -148,7 +148,7 @@ async def test_in_a_project_without_a_repository_there_is_no_source_branch(
     assert (answer.status, answer.body) == (400, {"message": ['Source branch "feature" does not exist']})
 
 
-#: The least role for each call; below it 403, and 404 for who cannot see the project.
+#: The lowest role for each call; lower roles get 403, and callers who cannot see the project 404.
 LEAST_ROLE = [
     ("GET", "", None, "reporter"),
     ("GET", "/1", None, "reporter"),
@@ -324,7 +324,7 @@ async def test_lists_are_filtered_by_people_and_by_the_part_of_the_caller(
         assert (refused.status, refused.body) == (400, {"error": text})
 
 
-READABLE = [  # of visibility, of whom the repository is open to, and the least role that reads it
+READABLE = [  # visibility, access level of the repository, and the lowest role that reads it
     ("private", "enabled", "reporter"),
     ("internal", "enabled", "stranger"),
     ("public", "enabled", "stranger"),
@@ -336,7 +336,8 @@ ROLES = ["stranger", "guest", "reporter", "developer", "maintainer", "owner"]
 
 @pytest.mark.parametrize("place", ["projects", "groups"])
 async def test_all_that_the_caller_may_read_is_listed_and_nothing_else(forge: Forge, place: str) -> None:
-    """As the project's own list, which refuses what these leave out; membership is the project's or the group's."""
+    """The result equals that of the project's own list, which refuses the others; members are those of the project or
+    the group."""
     alice = await forge.user("alice")
     group = await forge.group(alice)
     below = await forge.group(alice, parent_id=group["id"])
@@ -441,7 +442,7 @@ async def test_bots_take_all_approvals_back(forge: Forge, alice: Person, project
 async def test_who_cannot_see_the_merge_request_is_not_named(
     forge: Forge, alice: Person, project: dict[str, Any]
 ) -> None:
-    """As in GitLab, which says nothing of it either; a Guest of a private project sees none."""
+    """As in GitLab, there is no message about it; a Guest of a private project cannot see any."""
     stranger, guest = await forge.user("stranger"), await forge.user("guest")
     await forge.member("projects", project["id"], guest, Role.GUEST)
     people = [stranger.id, guest.id, 9_999_999, alice.id]
@@ -491,7 +492,7 @@ async def test_status_checks_hear_of_people_and_drafts(
     for change in ({"assignee_ids": [bob.id]}, {"reviewer_ids": [bob.id]}, {"title": "Draft: x"}):
         assert (await alice.api.put(one, change)).status == 200
     rows = await forge.database.rows(SENT, id=project["id"])
-    opened, reviewed, drafted = (orjson.loads(row.body) for row in rows)  # nothing of what changes nothing
+    opened, reviewed, drafted = (orjson.loads(row.body) for row in rows)  # the unchanged one is not sent
     attributes = opened["object_attributes"]
     assert (attributes["assignee_id"], attributes["assignee_ids"]) == (bob.id, [bob.id])
     assert attributes["reviewer_ids"] == [carol.id, bob.id]

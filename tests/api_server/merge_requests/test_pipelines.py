@@ -1,4 +1,4 @@
-"""Merge requests, the pipelines of their head, and the pipelines of their own."""
+"""Merge requests, the pipelines of their head, and their own pipelines."""
 
 import asyncio
 from pathlib import Path
@@ -22,7 +22,7 @@ SET_STATUS = "UPDATE pipelines SET status = %(status)s WHERE id = %(id)s"
 
 
 async def skipped(proposed: Proposed) -> int:
-    """The pipeline that the push has made, which its message skips."""
+    """Return the pipeline of the push, which its message skips."""
     project = proposed.project
 
     (pipeline,) = await project.api.until(f"{project.url}/pipelines?ref=topic")
@@ -31,7 +31,7 @@ async def skipped(proposed: Proposed) -> int:
 
 
 async def test_a_merge_request_shows_the_newest_pipeline_of_its_head(proposed: Proposed) -> None:
-    """As the pipeline's own endpoint shows it; not the one of an older head."""
+    """It looks as in the pipeline's own endpoint, and is not that of an older head."""
     project = proposed.project
     await skipped(proposed)
     await project.pipeline(ONE_JOB)
@@ -67,7 +67,7 @@ async def test_lists_leave_pipelines_out(proposed: Proposed) -> None:
 
 
 async def test_the_pipelines_of_a_merge_request_are_those_of_its_commits(proposed: Proposed) -> None:
-    """Newest first, pipelines of other branches left out."""
+    """Newest first, without pipelines of other branches."""
     project = proposed.project
     first = await skipped(proposed)
     second = await project.pipeline(ONE_JOB)
@@ -162,7 +162,7 @@ async def test_deliveries_name_the_pipeline_of_the_head(forge: Forge, proposed: 
     assert orjson.loads(sent)["object_attributes"]["head_pipeline_id"] == pipeline["id"]
 
 
-#: The usual switch: a branch has pipelines of its own until it has a merge request.
+#: The usual rule: a branch has pipelines of its own until it has a merge request.
 SWITCH = """
 workflow:
   rules:
@@ -192,7 +192,7 @@ child:
 async def propose(
     project: CiProject, branch: str = "topic", target: str = "main", **values: Any
 ) -> dict[str, Any]:
-    """A merge request, with the pipelines that it gets."""
+    """Create a merge request; return it with its pipelines."""
     wanted = {"source_branch": branch, "target_branch": target, "title": "Change it"} | values
     made = await project.api.post(f"{project.url}/merge_requests", wanted, expect=201)
     await project.settled()
@@ -200,7 +200,7 @@ async def propose(
 
 
 async def sources(project: CiProject, query: str = "") -> list[tuple[str, str, str]]:
-    """Of the pipelines, newest first."""
+    """Return the sources of the pipelines, newest first."""
     listed = (await project.api.get(f"{project.url}/pipelines?{query}")).body
     return [(one["source"], one["ref"], one["status"]) for one in listed]
 
@@ -211,7 +211,7 @@ async def post(client: Client, project: CiProject, merge_request: dict[str, Any]
 
 @pytest.fixture(scope="module")
 async def switched(forge: Forge) -> tuple[CiProject, dict[str, Any]]:
-    """A branch that was pushed once, proposed, and pushed again."""
+    """A branch that was pushed, proposed, and pushed again."""
     project = await ci_project(forge)
     await project.commit(SWITCH, message="One")
     merge_request = await propose(project, description="d" * 2701, labels="bug,ui")
@@ -224,7 +224,7 @@ async def test_with_the_usual_switch_each_push_has_one_pipeline(switched: Any) -
     ref = f"refs/merge-requests/{merge_request['iid']}/head"
     assert await sources(project) == [
         ("merge_request_event", ref, "pending"),
-        ("merge_request_event", ref, "canceled"),  # the newer commit's has taken its place
+        ("merge_request_event", ref, "canceled"),  # the pipeline of the newer commit has replaced it
         ("push", "topic", "pending"),
     ]
     assert await sources(project, "source=merge_request_event&status=pending") == [
@@ -298,12 +298,12 @@ async def test_a_file_that_names_merge_requests_has_two_pipelines_and_others_non
     assert len(await sources(project)) == 3
     (own,) = (await project.api.get(f"{project.url}/pipelines?ref={ref}")).body
     assert set(await project.statuses(own)) == {"review"}
-    await project.commit("3", path="skipped.txt")  # says so in its message
+    await project.commit("3", path="skipped.txt")  # its message says so
     assert [one[2] for one in await sources(project, f"ref={ref}")] == ["skipped", "pending"]
 
 
 async def test_python_gitlab_runs_the_pipeline_of_a_merge_request_again(forge: Forge) -> None:
-    """Beside the one that is there, and beside pipelines of the branch it is the head's."""
+    """It is created beside the existing one, and is the head's even if the branch has pipelines."""
     project = await ci_project(forge)
     await project.commit(ONLY, message="One")
     project.texts["topic"] = ONLY
@@ -353,7 +353,7 @@ async def test_child_pipelines_of_a_merge_request_run_for_it_too(forge: Forge) -
 
 
 async def test_the_source_branchs_protection_says_who_runs_and_changes_them(forge: Forge) -> None:
-    """It is asked of Developers who propose a protected branch, or want its pipeline, job or artifacts changed."""
+    """It applies to Developers who propose a protected branch, or change its pipeline, job or artifacts."""
     project = await ci_project(forge)
     await project.commit(ONLY, branch="release", message="One")
     protect = {"name": "release", "push_access_level": 40, "merge_access_level": 40}
@@ -391,13 +391,13 @@ async def test_who_proposed_must_have_the_right_when_it_is_made(forge: Forge) ->
     await make_pipeline(app[SERVICES], user_id=gone.id, origin=new_name("gone"), **queued)
     assert len(await sources(project, "source=merge_request_event")) == 1
     again = new_name("again")
-    for _ in range(2):  # done twice it is made once
+    for _ in range(2):  # the second run creates nothing
         await make_pipeline(app[SERVICES], user_id=project.developer.id, origin=again, **queued)
     assert len(await sources(project, "source=merge_request_event")) == 2
 
 
 async def test_a_head_that_comes_back_has_a_pipeline_again(forge: Forge, tmp_path: Path) -> None:
-    """That of its first time was canceled for the commit that has gone since."""
+    """Its first pipeline was canceled because of a commit that no longer exists."""
     project = await ci_project(forge)
     await project.commit(ONLY, message="One")
     merge_request = await propose(project)

@@ -19,7 +19,7 @@ from tests.support.merge_requests import commit, head_of, open_merge_request
 
 
 def commit_of(forge: Forge, project: dict[str, Any], sha: str) -> tuple[str, list[str], str]:
-    """Message, parents and author's address."""
+    """Return message, parents and author's address."""
     found = forge.repository(project["id"])[sha]
     return found.message, [str(parent) for parent in found.parent_ids], found.author.email
 
@@ -30,7 +30,7 @@ async def set_up(alice: Person, project: dict[str, Any], **settings: str) -> Non
 
 
 async def open_two_commits(alice: Person, project: dict[str, Any], **values: Any) -> dict[str, Any]:
-    """A merge request of two commits, and its path."""
+    """Create a merge request of two commits; return it with its path."""
     made = await open_merge_request(alice, project, **values)
     await commit(alice.api, project, "feature")
     path = f"/projects/{project['id']}/merge_requests/{made['iid']}"
@@ -141,7 +141,7 @@ async def test_a_semi_linear_history_has_merge_commits_of_what_is_up_to_date(
 async def test_a_squash_that_never_arrives_shows_nothing_and_one_that_arrives_late_is_merged(
     forge: Forge, alice: Person, project: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where a process dies before git has moved anything, or after it."""
+    """This happens if a process dies before or after git has moved the ref."""
     made = await open_two_commits(alice, project)
     real, moves = merging.move_in, []
 
@@ -183,7 +183,7 @@ async def test_a_squash_that_was_noted_ends_with_the_head_that_it_was_of(
 async def test_what_has_been_merged_keeps_the_squash_that_has_arrived(
     forge: Forge, alice: Person, project: dict[str, Any]
 ) -> None:
-    """Whatever somebody else, who has begun before, notes after it."""
+    """A late note of an earlier attempt does not change it."""
     made = await open_two_commits(alice, project)
     merged = (await alice.api.put(f"{made['path']}/merge", {"squash": True})).body
     async with forge.database.transaction() as transaction:
@@ -209,7 +209,7 @@ async def test_python_gitlab_squashes(forge: Forge, alice: Person, project: dict
 
 
 async def diverged(alice: Person, project: dict[str, Any], **values: Any) -> dict[str, Any]:
-    """A merge request of two commits whose target has gone on, and its path."""
+    """Create a merge request of two commits whose target has moved on; return it with its path."""
     made = await open_merge_request(alice, project)
     await commit(alice.api, project, "feature", commit_message="Ünïcode\n\nwith a body")
     await commit(alice.api, project, "main")
@@ -218,7 +218,7 @@ async def diverged(alice: Person, project: dict[str, Any], **values: Any) -> dic
 
 
 async def over(client: Any, path: str) -> dict[str, Any]:
-    """The merge request when its rebase is over."""
+    """Return the merge request when its rebase has ended."""
 
     asked = f"{path}?include_rebase_in_progress=true"
     return dict(await client.until(asked, lambda shown: not shown["rebase_in_progress"]))
@@ -292,7 +292,7 @@ async def test_who_may_not_push_to_the_source_may_not_rebase_it(
 async def test_merges_and_what_the_target_has_already_are_left_out(
     forge: Forge, alice: Person, project: dict[str, Any]
 ) -> None:
-    """As `git rebase` does it."""
+    """`git rebase` does the same."""
     made = await open_merge_request(alice, project)
     picked = forge.repository(project["id"])[made["sha"]]
     name = next(entry.name for entry in picked.tree if entry.name not in picked.parents[0].tree)
@@ -360,7 +360,7 @@ LONG_AGO = "UPDATE merge_requests SET rebasing_since = %(now)s - interval '1 hou
 async def test_a_rebase_of_which_nothing_is_heard_is_over_and_another_can_begin(
     forge: Forge, alice: Person, project: dict[str, Any]
 ) -> None:
-    """As where what it has met is nothing that anybody expects."""
+    """This happens after an unexpected error."""
     made = await diverged(alice, project)
     async with forge.database.transaction() as transaction:
         assert await merging_queries.begin_rebase(transaction, made["id"])

@@ -24,9 +24,9 @@ def unchanged(_answer: dict[str, Any]) -> None:
 
 @attrs.define
 class LfsServer:
-    """An LFS server in memory, behind the target's credentials. Its switches make it misbehave.
+    """An LFS server in memory, behind the target's credentials, with switches that make it misbehave.
 
-    `change` may rewrite a batch answer; `statuses` make answers to requests whose path begins with a key,
+    `change` may rewrite a batch answer; `statuses` are the answers to requests whose path begins with a key;
     `breaks_at` are objects at which the connection ends.
     """
 
@@ -40,7 +40,7 @@ class LfsServer:
     breaks_at: set[str] = attrs.field(factory=set)
 
     async def handle(self, request: web.Request) -> web.StreamResponse | None:
-        """The answer to a request of the LFS API; None for others."""
+        """Return the answer to a request of the LFS API, or None for others."""
         _, found, path = request.path.partition("/target.git/info/lfs")
         if not found:
             return None
@@ -92,7 +92,7 @@ class LfsServer:
 
 @attrs.frozen
 class LargeFiles:
-    """A mirrored project whose commits are made of pointers."""
+    """A mirrored project whose commits consist of pointers."""
 
     mirrored: Mirrored
     client: LfsClient
@@ -103,7 +103,7 @@ class LargeFiles:
         return cls(mirrored, LfsClient.of(forge, mirrored.project, mirrored.owner))
 
     def commit(self, content: bytes, *parents: str) -> str:
-        """A commit whose only file points to `content`."""
+        """Create a commit whose only file points to `content`."""
         source = self.mirrored.source
         blob = source.git("hash-object", "-w", "--stdin", stdin=pointer_to(content))
         tree = source.git("mktree", stdin=f"100644 blob {blob}\tlarge.bin\n")
@@ -111,7 +111,7 @@ class LargeFiles:
         return source.git("commit-tree", tree, "-m", "large", *flags)
 
     async def push(self, sha: str, run: int, ref: str = "refs/heads/main") -> dict[str, Any]:
-        """Moves a branch, and the mirror once the run of that number has ended."""
+        """Move a branch; return the mirror once the run of that number has ended."""
         await self.mirrored.push({ref: sha})
         await self.mirrored.hurry()
         return await self.ended(run)
@@ -126,7 +126,7 @@ class LargeFiles:
 
 
 async def diverged(working: Forge, http_target: Http, *contents: bytes) -> LargeFiles:
-    """A mirror whose next run meets a diverged ref, and a new one with objects."""
+    """Create a mirror whose next run meets a diverged ref, and a new one with objects."""
     files = await LargeFiles.create(working, with_credentials(http_target[1]), keep_divergent_refs=True)
     await files.push(files.commit(b"theirs"), run=1)
     for content in contents:

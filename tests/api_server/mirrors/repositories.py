@@ -40,7 +40,7 @@ class BareRepository:
         return done.stdout.strip()
 
     def commit(self, message: str, *parents: str) -> str:
-        """A commit without files; the same message and parents make the same commit everywhere."""
+        """Create a commit without files; the same message and parents give the same commit everywhere."""
         tree = self.git("mktree")
         flags = [flag for parent in parents for flag in ("-p", parent)]
         return self.git("commit-tree", tree, "-m", message, *flags)
@@ -50,7 +50,7 @@ class BareRepository:
         return self.git("mktag", stdin=f"{head}tagger alice <alice@example.org> 1767225600 +0000\n\nx\n")
 
     def set_refs(self, refs: Mapping[str, str | None]) -> None:
-        """Write (or for None delete) refs by full name."""
+        """Write refs by full name, or delete them if the value is None."""
         lines = [f"update {name} {sha}" if sha else f"delete {name}" for name, sha in refs.items()]
         self.git("update-ref", "--stdin", stdin="".join(f"{line}\n" for line in lines))
 
@@ -59,7 +59,7 @@ class BareRepository:
         return dict(line.split(" ") for line in lines)
 
     def add_hook(self, name: str, script: str) -> None:
-        """A hook in shell."""
+        """Install a hook in shell."""
         hook = self.path / "hooks" / name
         hook.parent.mkdir(exist_ok=True)
         hook.write_text(f"#!/bin/sh\n{script}\n")

@@ -1,4 +1,4 @@
-"""Mirrors as tests handle them: of a running server, and one run without a server around it."""
+"""Mirrors in tests: of a running server, and single runs without a server."""
 
 import asyncio
 import socket
@@ -31,7 +31,7 @@ from tests.support.forge import Forge, Person
 Json = dict[str, Any]
 
 
-#: A target that nothing is sent to, and how answers show it.
+#: A target to which nothing is sent, and its form in answers.
 URL = "https://example:p%40ss@target.example.org/group/app.git"
 SHOWN = "https://*****:*****@target.example.org/group/app.git"
 
@@ -41,7 +41,7 @@ def with_credentials(url: str, password: str = PASSWORD) -> str:
 
 
 async def queued(forge: Forge, mirror_id: int) -> list[Any]:
-    """The runs of a mirror that wait: scheduled_at, args."""
+    """Return the waiting runs of a mirror: scheduled_at, args."""
     return await forge.database.rows(
         "SELECT scheduled_at, args::text FROM procrastinate_jobs WHERE lock = %(lock)s",
         lock=f"remote_mirror:{mirror_id}",
@@ -49,7 +49,7 @@ async def queued(forge: Forge, mirror_id: int) -> list[Any]:
 
 
 async def new_mirror(forge: Forge, owner: Person, project_id: int, url: str, **values: Any) -> Json:
-    """A mirror as endpoint 21 answers it."""
+    """Create a mirror; return the answer of endpoint 21."""
     made = await owner.api.post(f"/projects/{project_id}/remote_mirrors", {"url": url} | values)
     assert made.status == 201, made
     return dict(made.body)
@@ -57,7 +57,7 @@ async def new_mirror(forge: Forge, owner: Person, project_id: int, url: str, **v
 
 @attrs.frozen
 class Mirrored:
-    """A project whose repository the test writes into, with one enabled mirror."""
+    """A project with one enabled mirror, into whose repository the test writes."""
 
     forge: Forge
     owner: Person
@@ -84,7 +84,7 @@ class Mirrored:
         return dict(answer.body)
 
     async def push(self, new: dict[str, str | None]) -> None:
-        """Moves refs and does what follows a push."""
+        """Move refs, with the consequences of a push."""
         old = self.source.refs()
         self.source.set_refs(new)
         zeros = "0" * 40
@@ -98,7 +98,7 @@ class Mirrored:
         assert answer.status == 204, answer
 
     async def hurry(self) -> None:
-        """A waiting run waits no longer for its back-off."""
+        """End the back-off of a waiting run."""
         async with self.forge.database.transaction() as transaction:
             await transaction.row(
                 "UPDATE procrastinate_jobs SET scheduled_at = NULL WHERE lock = %(lock)s AND status = 'todo'",
@@ -113,7 +113,7 @@ class Mirrored:
         return f"remote_mirror:{self.mirror['id']}"
 
     async def jobs(self) -> list[str]:
-        """The states of this mirror's tasks in the queue."""
+        """Return the states of this mirror's tasks in the queue."""
         rows = await self.forge.database.rows(
             "SELECT status::text FROM procrastinate_jobs WHERE lock = %(lock)s ORDER BY id", lock=self.lock
         )
@@ -125,11 +125,11 @@ class Mirrored:
         )
 
     async def found(self) -> Mirror:
-        """As runs are given it."""
+        """Return the mirror in the form that runs get."""
         return await queries.find(self.forge.database, self.project["id"], self.mirror["id"])
 
     async def reaches(self, *statuses: str, run: int = 1, seconds: float = 20) -> Json:
-        """The mirror once its run of that number has one of the statuses."""
+        """Wait until the run of that number has one of the statuses; return the mirror."""
         async with asyncio.timeout(seconds):
             while True:
                 row = await self.row()
@@ -138,14 +138,14 @@ class Mirrored:
                 await asyncio.sleep(0.05)
 
     async def idle(self, seconds: float = 20) -> None:
-        """Once nothing of it is in the queue."""
+        """Wait until no task of the mirror is in the queue."""
         async with asyncio.timeout(seconds):
             while await self.jobs():
                 await asyncio.sleep(0.05)
 
 
 async def mails(forge: Forge, mirror_id: int) -> list[EmailMessage]:
-    """The mails that told of this mirror, once they have left the queue."""
+    """Return the mails about this mirror, once they have left the queue."""
     waiting = "SELECT count(*) FROM procrastinate_jobs WHERE task_name = 'send_mail' AND status <> 'failed'"
     async with asyncio.timeout(20):
         while await forge.database.value(waiting):
@@ -170,7 +170,8 @@ async def failures(forge: Forge, mirror_id: int) -> list[str]:
 
 
 class ExampleResolver(AbstractResolver):
-    """Knows *.example.org (a documentation address, or one that a name begins with: `10-0-0-1.example.org`)."""
+    """A resolver of *.example.org (to a documentation address, or to the one at the beginning of the name:
+    `10-0-0-1.example.org`)."""
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
@@ -183,7 +184,7 @@ class ExampleResolver(AbstractResolver):
         return [ResolveResult(hostname=host, host=address, port=port, family=family, proto=0, flags=0)]
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no resource is open."""
 
 
 def resolve_examples(app: web.Application) -> None:
@@ -204,7 +205,7 @@ async def mirror(
     policy: Policy = LOCAL_ALLOWED,
     time_limit: float = 60,
 ) -> Outcome:
-    """A run of `source` to `url` with the user of the test targets."""
+    """Run a mirror of `source` to `url` with the user of the test targets."""
     return await update_target(
         source.path,
         Target(url, USER, password),

@@ -1,4 +1,4 @@
-"""Real servers that mirrors push to: git's own HTTP backend, sshd and git daemon, on free loopback ports."""
+"""Real servers to which mirrors push: git's own HTTP backend, sshd and git daemon, on free loopback ports."""
 
 import asyncio
 import base64
@@ -20,14 +20,14 @@ from api_server.git.remote.ssh_keys import KeyPair, make_key_pair
 from tests.support.ports import free_port
 
 USER = "alice"
-#: Another one in each process, because the whole machine's process list is searched for it.
+#: A different one in each process, because the process list of the whole machine is searched for it.
 PASSWORD = f"p@ss w/ord+%é!#:x{os.getpid()}"
 BASIC = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
 
 
 @attrs.define
 class HttpTarget:
-    """`git http-backend` behind Basic authentication; what `before` returns is the answer, if it is one."""
+    """`git http-backend` behind Basic authentication; if `before` returns an answer, it is sent instead."""
 
     root: Path
     public: bool = False
@@ -79,7 +79,7 @@ Http = tuple[HttpTarget, str]
 
 
 def hold_answers(http: HttpTarget) -> tuple[asyncio.Event, asyncio.Event]:
-    """The target answers nothing until the first event is set; the second tells that somebody has called."""
+    """Let the target answer nothing until the first event is set; the second one is set when a request arrives."""
     opened, arrived = asyncio.Event(), asyncio.Event()
 
     async def wait(_request: web.Request) -> None:
@@ -113,9 +113,9 @@ class SshTarget:
 
 @contextmanager
 def serve_ssh(folder: Path, *, authorized: str = "", password: str = "") -> Iterator[SshTarget | str]:
-    """An sshd of this user that lets in the key `authorized`; yields a word instead where that does not work.
+    """Run an sshd of this user that accepts the key `authorized`; yield the reason instead if this is not possible.
 
-    With `password`, root's sshd gets an account `alice`, in files that are mounted over the system's for it.
+    With `password`, root's sshd has an account `alice`, in files that are mounted over those of the system for it.
     """
     folder.mkdir()
     sshd = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
@@ -127,7 +127,7 @@ def serve_ssh(folder: Path, *, authorized: str = "", password: str = "") -> Iter
         )
         return
     if os.getuid() == 0:
-        Path("/run/sshd").mkdir(exist_ok=True)  # where Debian's sshd gives up its rights
+        Path("/run/sshd").mkdir(exist_ok=True)  # Debian's sshd drops its rights there
     host_key = make_key_pair("host")
     _write(folder / "host_key", host_key.private)
     _write(folder / "authorized_keys", authorized + "\n")
@@ -146,7 +146,7 @@ def serve_ssh(folder: Path, *, authorized: str = "", password: str = "") -> Iter
 
 @contextmanager
 def serve_git(root: Path, log: Path) -> Iterator[int]:
-    """git daemon, which lets everybody push; yields its port."""
+    """Run git daemon, to which everybody may push; yield its port."""
     port = free_port()
     command = [
         "git",
@@ -218,7 +218,7 @@ def _with_own_account(folder: Path, password: str, command: list[str]) -> list[s
 
 
 def process_list() -> list[str]:
-    """The command line and the environment of every process that this user can see."""
+    """Return the command line and the environment of every process that this user can see."""
     texts = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -229,7 +229,7 @@ def process_list() -> list[str]:
 
 
 def command_lines_with(*texts: str) -> list[str]:
-    """Those of all processes' command lines that have one of the texts in them."""
+    """Return the command lines of all processes that contain one of the texts."""
     lines = []
     for process in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):

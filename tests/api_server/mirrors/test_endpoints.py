@@ -1,5 +1,4 @@
-"""Endpoints 19-24 of mirrors: who may, what is answered, changed, refused and audited, and how lists are
-walked (decision D6)."""
+"""Endpoints 19-24 of mirrors: rights, answers, changes, refusals, audit events, and lists (decision D6)."""
 
 import asyncio
 from typing import Any
@@ -15,7 +14,7 @@ from tests.support.waiting import until_somebody_waits
 
 @pytest.fixture(scope="module")
 async def answering(shared_forge: SharedForges) -> Forge:
-    """Its queue stands still; it calls no local addresses, and example.org resolves."""
+    """A server whose queue stands still, that may not call local addresses, and that resolves example.org."""
     return await shared_forge(change_app=resolve_examples)
 
 
@@ -299,7 +298,7 @@ async def test_host_keys_that_are_sent_again_are_no_change(answering: Forge) -> 
 async def test_urls_are_shown_without_credentials_and_otherwise_unchanged(
     answering: Forge, entered: str, shown: str
 ) -> None:
-    """A.3; what tools compare stays comparable."""
+    """A.3; other parts stay the same, so that tools can compare URLs."""
     project = await answering.project()
     made = await answering.root.post(f"/projects/{project['id']}/remote_mirrors", {"url": entered})
     assert made.body["url"] == shown
@@ -437,7 +436,7 @@ async def test_what_cannot_be_created_is_refused_in_words(
 async def test_urls_that_must_not_be_called_are_blocked(
     answering: Forge, method: str, url: str, text: str
 ) -> None:
-    """GitLab's texts (A.4), when a mirror is made and when its URL is changed."""
+    """GitLab's texts (A.4), when a mirror is created and when its URL is changed."""
     project = await answering.project()
     path = f"/projects/{project['id']}/remote_mirrors"
     if method == "PUT":

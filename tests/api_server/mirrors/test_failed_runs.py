@@ -1,5 +1,4 @@
-"""Runs that fail, are cut off, or meet changes: status, last_error, audit event, mail, and when they are
-tried again."""
+"""Runs that fail, are interrupted, or meet changes: status, last_error, audit event, mail, and the next attempt."""
 
 import asyncio
 import copy
@@ -32,7 +31,8 @@ from tests.support.waiting import until
 async def test_divergence_is_a_failure_that_names_the_refs_and_is_mailed_once(
     working: Forge, target: BareRepository, http_target: Http
 ) -> None:
-    """A.5: failed at once, mail to the maintainers on the change to it, event in the audit trail."""
+    """A.5: the run fails at once, maintainers get a mail when the status changes to it, and the audit trail has an
+    event."""
     mirrored = await Mirrored.create(working, with_credentials(http_target[1]), keep_divergent_refs=True)
     bob, carol = await working.user("bob"), await working.user("carol")
     await working.member("projects", mirrored.project["id"], bob, Role.MAINTAINER)
@@ -61,7 +61,7 @@ async def test_divergence_is_a_failure_that_names_the_refs_and_is_mailed_once(
 async def test_a_wrong_password_is_tried_three_times_more_and_then_failed(
     working: Forge, target: BareRepository, http_target: Http
 ) -> None:
-    """A.5, A.6: each try waits for its back-off, and the maintainers are told at the end only."""
+    """A.5, A.6: each attempt waits for its back-off, and maintainers get a mail only at the end."""
     mirrored = await Mirrored.create(working, with_credentials(http_target[1], "wr@ng"))
     await mirrored.push({MAIN: mirrored.source.commit("first")})
     for run in (1, 2, 3):
@@ -99,7 +99,7 @@ async def test_an_unreachable_target_is_told_and_tried_again(working: Forge) -> 
 async def test_an_address_that_is_no_longer_allowed_is_not_called(
     working: Forge, http_target: Http, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A.4: checked again before each run."""
+    """A.4: it is checked again before each run."""
     from api_server.outbound.client import OUTGOING_POLICY
     from api_server.outbound.policy import Policy
 
@@ -156,7 +156,7 @@ async def test_a_target_whose_disk_is_full_is_told_in_its_words(
 async def test_a_run_that_was_cut_off_is_made_again(
     working: Forge, target: BareRepository, http_target: Http
 ) -> None:
-    """Its process was killed and its task is lost: found at the next start, and every minute."""
+    """Its process was killed and its task is lost: this is found at the next start, and every minute."""
     mirrored = await Mirrored.create(working, with_credentials(http_target[1]))
     commit = mirrored.source.commit("first")
     mirrored.source.set_refs({MAIN: commit})
@@ -200,7 +200,7 @@ async def test_a_run_whose_process_was_killed_is_finished_by_the_next_one(
 
 @pytest.mark.parametrize(("earlier", "hours"), [(True, 1), (False, 3)])
 async def test_a_run_whose_time_is_over_has_failed(working: Forge, earlier: bool, hours: int) -> None:
-    """A.5: an hour, or three for the first; a little earlier it is made again."""
+    """A.5: the limit is an hour, or three for the first run; a little earlier the run is repeated."""
     for minutes, status in ((hours * 60 - 1, "started"), (hours * 60 + 1, "failed")):
         mirrored = await Mirrored.create(working, "http://127.0.0.1:9/x.git")
         async with working.database.transaction() as transaction:
@@ -232,7 +232,7 @@ async def test_secrets_that_a_killed_process_has_left_are_removed_without_a_star
 
 
 async def test_a_clock_that_is_ahead_takes_no_secrets_from_a_run_that_is_under_way(new_forge) -> None:
-    """Folders are dated by the file system, and not by the application's clock."""
+    """The file system dates folders, and not the application's clock."""
 
     def years_ahead(app: web.Application) -> None:
         app[SERVICES].clock = MovedClock()
@@ -244,7 +244,7 @@ async def test_a_clock_that_is_ahead_takes_no_secrets_from_a_run_that_is_under_w
 
 
 async def _run_under_way(forge: Forge, http_target: Http) -> tuple[Mirrored, asyncio.Event]:
-    """A mirror whose run has called its target, which answers once the event is set."""
+    """Yield a mirror whose run has sent a request to its target, which answers once the event is set."""
     mirrored = await Mirrored.create(forge, with_credentials(http_target[1]))
     gate, arrived = hold_answers(http_target[0])
     await mirrored.push({MAIN: mirrored.source.commit("first")})
@@ -308,7 +308,7 @@ async def test_what_is_deleted_or_aimed_elsewhere_during_a_run_ends_it_and_leave
         assert (await mirrored.owner.api.delete(path)).status in (202, 204)
     await mirrored.idle()
     assert target.refs() == {}
-    # The mirror of a deleted project has no queue any more whose end could be waited for.
+    # The mirror of a deleted project has no queue for whose end the test could wait.
     await until(lambda: not command_lines_with(str(mirrored.source.path), http_target[1]))
     if what == "url":
         assert (await mirrored.show())["update_status"] == "finished"
@@ -321,7 +321,7 @@ async def test_what_is_deleted_or_aimed_elsewhere_during_a_run_ends_it_and_leave
 async def test_a_process_runs_so_many_mirrors_at_a_time_and_the_others_wait(
     new_forge: Any, target: BareRepository, http_target: Http, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Slow targets do not take the whole worker, which has deliveries and mail to send as well."""
+    """Slow targets do not use up the worker, which also sends deliveries and mails."""
     monkeypatch.setattr(running, "AT_ONCE", 1)
     async with new_forge(work=True, allow_local_requests=True) as forge:
         first, gate = await _run_under_way(forge, http_target)

@@ -1,4 +1,5 @@
-"""Mirror runs carry LFS objects before they push refs: what targets answer, refuse and must not see."""
+"""Mirror runs send LFS objects before they push refs: answers and refusals of targets, and data that they must not
+see."""
 
 import asyncio
 import json
@@ -266,7 +267,7 @@ async def test_a_target_without_lfs_is_no_error(
     )
 
 
-#: What the target does, and the text that says so.
+#: The behaviour of the target, and the resulting text.
 REFUSALS: dict[str, tuple[dict[str, Response], Change, str]] = {
     "batch refused": (
         {"/objects/batch": answers(403, f"no room for alice:{PASSWORD} {BASIC}")},

@@ -1,4 +1,4 @@
-"""The rules of mirrors: the plan of a run, the states of a mirror, URLs, and what is never shown of them."""
+"""The rules of mirrors: the plan of a run, the states of a mirror, URLs, and parts of them that are never shown."""
 
 import base64
 import itertools
@@ -28,7 +28,7 @@ from tests.api_server.mirrors.repositories import MAIN
 from tests.api_server.mirrors.service import Mirrored
 from tests.support.forge import Forge
 
-# Commits are numbers of a little history: a number's ancestors are its divisors. 16 is unknown to the source.
+# Commits are numbers of a small history: a number's ancestors are its divisors. 16 is unknown to the source.
 COMMITS = st.sampled_from([1, 2, 3, 4, 6, 8, 12, 16])
 NAMES = st.sampled_from(
     f"""{MAIN} refs/heads/x refs/heads/x/y refs/heads/-f refs/heads/r/1 refs/tags/x refs/tags/v1
@@ -69,7 +69,7 @@ def taking_part(name: str, local: Refs, remote: Refs, selection: Selection) -> b
 
 
 def applied(plan: Plan, remote: Refs) -> Refs:
-    """What the target looks like after the plan; each change finds the ref where the plan says it is."""
+    """Return the target's refs after the plan; each change has to find the ref where the plan expects it."""
     ids = dict(remote.ids)
     for change in (*plan.creates, *plan.updates, *plan.deletions):
         assert ids.get(change.name) == change.old
@@ -208,7 +208,7 @@ def test_what_re2_does_not_know_is_refused(expression: str) -> None:
 
 
 STATUSES = ("none", "started", "finished", "to_retry", "failed")
-#: By event, what it leads to from each state that it can happen in.
+#: By event: the resulting state for each state in which it can happen.
 EVENTS = {
     "begin": dict.fromkeys(STATUSES, "started"),
     "succeed": {"started": "finished"},
@@ -225,7 +225,7 @@ async def mirrored(working: Forge) -> Mirrored:
 
 
 async def put(transaction: Transaction, mirror_id: int, status: str, retries: int = 0) -> None:
-    """The state, however it came about."""
+    """Set the state, without the transitions to it."""
     await transaction.row("ALTER TABLE remote_mirrors DISABLE TRIGGER remote_mirrors_transition")
     await transaction.row(
         "UPDATE remote_mirrors SET update_status = %(status)s, retries = %(retries)s, last_error = 'old', "

@@ -1,5 +1,5 @@
-"""Pushing refs: every change finds the ref where it was listed, and a refusal is reported with what arrived
-all the same."""
+"""Pushing refs: every change finds the ref where it was listed, and a refusal is reported with the refs that
+arrived."""
 
 import pytest
 from aiohttp import web
@@ -19,7 +19,7 @@ X = "refs/heads/x"
 
 @pytest.fixture(params=["http", "git"])
 def remote(request: pytest.FixtureRequest, http_target: Http, git_url: str) -> Remote:
-    """The target by HTTP, and by another protocol, which is pushed to in another way."""
+    """The target by HTTP, and by another protocol, for which pushes work differently."""
     return Remote(http_target[1], USER, PASSWORD) if request.param == "http" else Remote(git_url)
 
 
@@ -160,14 +160,14 @@ BRANCHES = [f"refs/heads/b{number:03}" for number in range(60)]
 
 @pytest.fixture
 def commit(source: BareRepository) -> str:
-    """The commit that all branches of the source are at."""
+    """Return the commit of all branches of the source."""
     commit = source.commit("first")
     source.set_refs(dict.fromkeys([MAIN, *BRANCHES], commit))
     return commit
 
 
 def refuse_pushes_with(target: BareRepository, *branches: str) -> None:
-    """A hook that refuses every push with one of the branches in it."""
+    """Install a hook that refuses every push with one of the branches in it."""
     tests = "".join(f"{branch}) echo 'no {branch} here' >&2; exit 1;;\n" for branch in branches)
     target.add_hook("pre-receive", f"while read old new ref; do case $ref in\n{tests}esac; done")
 
@@ -177,7 +177,7 @@ def pushes(http: HttpTarget) -> int:
 
 
 def named(outcome: Outcome) -> list[str]:
-    """The refs that `last_error` says were not updated."""
+    """Return the refs that were not updated according to `last_error`."""
     assert isinstance(outcome.failure, RefsRefusedError)
     lines = str(outcome.failure).split("\n\n")[1].splitlines()
     return [line.partition(":")[0] for line in lines]
@@ -241,7 +241,7 @@ async def test_a_target_that_may_be_read_only_is_asked_to_take_a_push_once(
 async def test_nothing_is_deleted_where_the_default_branch_is_refused_and_the_others_arrive(
     source: BareRepository, target: BareRepository, http_target: Http
 ) -> None:
-    """What would be deleted is contained in the default branch here, which the target has not got."""
+    """The refs to delete are contained only in the default branch here, which the target does not have."""
     first = source.commit("first")
     second = source.commit("second", first)
     target.commit("second", target.commit("first"))

@@ -1,4 +1,5 @@
-"""Reaching real servers by each protocol: logging in, key pairs, host keys, addresses, and what the source answers."""
+"""Connections to real servers by each protocol: authentication, key pairs, host keys, addresses, and answers of the
+source."""
 
 import asyncio
 import os
@@ -105,7 +106,7 @@ async def test_a_target_that_hangs_is_given_up_after_the_time_limit(
     async with connect(Remote(url, USER, PASSWORD), time_limit=0.5) as connection:
         with pytest.raises(RemoteTimeoutError, match="took too long"):
             await connection.list_refs()
-    async with asyncio.timeout(20):  # what has been killed goes when the kernel comes to it
+    async with asyncio.timeout(20):  # killed processes end when the kernel handles them
         while any(url in line for line in process_list()):
             await asyncio.sleep(0.01)
 
@@ -173,7 +174,7 @@ async def test_pushes_by_ssh_with_a_key_and_learns_the_host_key_once(
 
 @pytest.fixture
 def pinned(target: BareRepository, ssh_by_key: SshTarget, key_pair: KeyPair):
-    """The SSH target with one pinned host key, given as a user would."""
+    """The SSH target with one pinned host key, in the format of users."""
 
     def remote(host_key: str) -> Remote:
         keys = parse_host_keys([host_key], "127.0.0.1", ssh_by_key.port)

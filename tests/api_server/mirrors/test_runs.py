@@ -1,5 +1,5 @@
-"""Runs of mirrors, from a push to the refs of the target: of a running server by each protocol, and alone
-against a real HTTP target."""
+"""Runs of mirrors, from a push to the target's refs: of a running server by each protocol, and single ones with a real
+HTTP target."""
 
 import asyncio
 import base64
@@ -107,7 +107,7 @@ async def test_only_the_selected_branches_and_all_tags_are_pushed(
     protected: list[str],
     expected: set[str],
 ) -> None:
-    """A.7; with no protected branch none is pushed (decision D6)."""
+    """A.7; without a protected branch none is pushed (decision D6)."""
     mirrored = await Mirrored.create(working, with_credentials(http_target[1]), **values)
     names = [MAIN, "refs/heads/release/1", "refs/heads/x1", "refs/tags/v1"]
     mirrored.source.set_refs(dict.fromkeys(names, mirrored.source.commit("first")))
@@ -142,7 +142,7 @@ async def test_python_gitlab_syncs_a_mirror(
 async def test_mirrors_by_ssh_with_the_key_that_the_service_made(
     working: Forge, target: BareRepository, tmp_path: Path
 ) -> None:
-    """The public half is given to the target, whose host key is learnt at the first run and pinned from then on."""
+    """The target gets the public half; its host key is learnt at the first run and pinned from then on."""
     alice = await working.user("alice")
     project = await working.project(alice)
     mirror = await new_mirror(
@@ -193,7 +193,7 @@ async def test_mirrors_by_the_git_protocol(working: Forge, target: BareRepositor
 async def test_another_instance_of_this_service_is_a_target(
     working: Forge, forge: Forge, tmp_path: Path
 ) -> None:
-    """And what it does not take is told in its words."""
+    """Refusals of that instance are reported in its words."""
     bob = await forge.user("bob")
     theirs = await forge.project(bob)
     url = git_url(forge, theirs["path_with_namespace"], bob)
@@ -220,7 +220,8 @@ async def test_the_password_is_found_nowhere(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """Not in the process list during a run, nor in logs, database, answers, mails or git's own traces afterwards."""
+    """It is neither in the process list during a run, nor in logs, database, answers, mails or git's own traces
+    afterwards."""
     http, url = http_target
     seen: list[str] = []
     plain_environment = processes.child_environment
@@ -414,7 +415,7 @@ async def test_an_annotated_tag_that_only_the_target_knows_is_deleted_by_the_com
 async def test_a_branch_that_stands_for_another_one_on_the_target_is_neither_moved_nor_deleted(
     source: BareRepository, target: BareRepository, http_target: Http
 ) -> None:
-    """A.7: pushing to it, or deleting it, would change the branch that it stands for."""
+    """A.7: a push or deletion would change the branch to which it refers."""
     first = source.commit("first")
     second = source.commit("second", first)
     target.commit("first")

@@ -1,4 +1,4 @@
-"""Bots of projects and groups: their tokens, what they may do, and what becomes of them."""
+"""Bots of projects and groups: their tokens, their rights, and their end."""
 
 import asyncio
 import datetime
@@ -101,7 +101,7 @@ async def test_a_bot_that_revokes_one_of_its_tokens_goes_on_with_the_other(scene
 
 
 async def test_a_bot_gets_no_token_of_another_one(scene: Scene) -> None:
-    """Which would open the place still when its own has been revoked."""
+    """Otherwise that token would still give access when the bot's own is revoked."""
     other, _ = await scene.made("group", access_level=20)
     made, bot = await scene.made("group", access_level=50)
     refusal = await bot.post(f"{scene.url('group')}/{other['id']}/rotate")
@@ -280,7 +280,7 @@ async def test_a_token_that_cannot_be_made_is_refused(
 
 
 async def test_nobody_hands_out_more_than_she_has(scene: Scene) -> None:
-    """And a bot makes no further bots, so that what it gives cannot outlive it."""
+    """A bot cannot create further bots, so that its rights cannot outlive it."""
     url = scene.url("project")
     more = await scene.maintainer.api.post(url, WANTED | {"access_level": 50})
     text = "400 Bad request - Access level of the token contains permissions not held by the creating user"

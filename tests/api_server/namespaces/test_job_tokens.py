@@ -1,4 +1,4 @@
-"""Job tokens: what they may do, and the projects whose jobs may use them."""
+"""Job tokens: their rights, and the projects whose jobs may use them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -228,7 +228,7 @@ async def test_python_gitlab_changes_a_scope(forge: Forge, listed: Listed) -> No
 
 
 TAKEN = [route for route in ROUTES if route.takes_job_token]
-#: GitLab's list, as far as there are such routes here.
+#: GitLab's list, restricted to routes that exist here.
 NAMES = {
     "GET /projects/{id}/jobs/{job_id}/artifacts", "GET /projects/{id}/jobs/{job_id}/artifacts/{path:(?s:.+)}",
     "GET /projects/{id}/jobs/artifacts/{ref:.+}/download",
@@ -265,11 +265,11 @@ class JobToken:
         return await self.forge.anonymous.request(method, path, headers={"JOB-TOKEN": self.token}, **options)
 
     async def branches(self, project: CiProject | None = None) -> int:
-        """The status of one of the routes."""
+        """Return the status of one of the routes."""
         return (await self.call(f"/projects/{(project or self.other).id}/repository/branches")).status
 
     async def ask(self, method: str, rest: str = "", **body: Any) -> None:
-        """Changes the other project's scope, as its Owner."""
+        """Change the other project's scope, as its Owner."""
         answer = await self.user.api.request(method, f"{self.other.url}/job_token_scope{rest}", json=body)
         assert answer.status in (201, 204), answer
 
@@ -284,7 +284,7 @@ async def _job_token(forge: Forge, **values: Any) -> JobToken:
 
 @pytest.fixture(scope="module")
 async def shared(forge: Forge) -> JobToken:
-    """For what changes nothing."""
+    """A job token for tests that change nothing."""
     return await _job_token(forge)
 
 
@@ -327,7 +327,7 @@ async def test_no_other_route_takes_it(shared: JobToken, routes: list[Route]) ->
                 )
                 shows_anybody = (
                     route.access.strangers and "JOB-TOKEN" in headers
-                )  # not looked at there, as in GitLab
+                )  # the header is ignored there, as in GitLab
                 assert answer.status == (200 if route.access.who == "job" or shows_anybody else 401)
     assert not deviations, deviations.report
 
@@ -373,7 +373,7 @@ async def test_what_lets_it_in_no_longer_is_closed_at_once(job: JobToken) -> Non
 
 
 async def test_being_on_a_list_lets_nobody_in_at_home(job: JobToken) -> None:
-    """The other project's jobs do not reach this one because this one's reach them."""
+    """Jobs of this project may access the other one, but not the other way round."""
     await _by_project(job)
     back = await run(job.forge, (await job.other.job(by=job.user.api))["id"])
     answer = await job.forge.anonymous.get(
@@ -434,7 +434,7 @@ async def test_a_push_with_it_is_refused(job: JobToken, tmp_path: Path) -> None:
 
 
 async def test_static_objects_take_no_job_token(shared: JobToken) -> None:
-    """Whoever shows one there is a stranger, or refused; also in her own project."""
+    """A caller with a job token is anonymous there, or refused; also in the job's own project."""
     files = [
         f"{shared.forge.base}/{shared.own.path}/-/{rest}"
         for rest in ("raw/main/README.md", "archive/main/a.zip")

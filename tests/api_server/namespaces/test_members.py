@@ -227,7 +227,7 @@ async def test_members_of_a_public_project_are_shown_to_who_is_signed_in(forge: 
 TODAY = datetime.date(2026, 6, 1)
 
 
-# Who may do what, in a project and in a group; `self` is about her own membership.
+# Rights in a project and in a group; `self` is about the person's own membership.
 @pytest.mark.parametrize(
     ("role", "kind", "add", "add_owner", "change_owner", "remove_owner", "remove_developer", "leave"),
     [
@@ -295,12 +295,12 @@ async def test_the_last_owner_of_a_group_is_kept(forge: Forge) -> None:
 
 
 async def test_the_only_owner_of_a_group_is_removed_with_it_or_not_at_all(forge: Forge) -> None:
-    """409 as in GitLab. Owners above count, bots do not."""
+    """409 as in GitLab. Owners of groups above count, bots do not."""
     alice, bob = await forge.user("alice"), await forge.user("bob")
     group, shared = await forge.group(alice), await forge.group(alice)
     subgroup = await forge.group(parent_id=group["id"])
     await forge.member("groups", shared["id"], bob, Role.OWNER)
-    for one in (group, shared):  # and so of the subgroup
+    for one in (group, shared):  # and therefore of the subgroup
         assert (await forge.root.delete(f"/groups/{one['id']}/members/1")).status == 204
     bot = {"name": "bot", "access_level": 50, "scopes": ["api"], "expires_at": "2027-01-01"}
     assert (await forge.root.post(f"/groups/{group['id']}/access_tokens", bot)).status == 201

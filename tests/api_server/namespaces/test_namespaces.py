@@ -1,4 +1,4 @@
-"""Namespaces: paths and names, and the keys and types of the bodies that GitLab's clients expect."""
+"""Namespaces: paths and names, and the keys and types of bodies that GitLab's clients expect."""
 
 import asyncio
 from collections.abc import Callable
@@ -89,7 +89,7 @@ BLANK = (400, {"message": {"name": ["can't be blank"]}})
 
 @pytest.fixture(scope="module")
 async def things(forge: Forge) -> dict[str, str]:
-    """One of each kind: its path below the API."""
+    """Return an entity of each kind by its path below the API."""
     user, group, project = await forge.user(), await forge.group(), await forge.project()
     return {
         "users": f"/users/{user.id}",
@@ -280,7 +280,7 @@ async def test_projects_of_groups_have_no_owner(forge: Forge) -> None:
 
 
 async def test_nothing_is_shared_with_groups(forge: Forge) -> None:
-    """Clients that look after sharing ask for what there is; sharing itself is not here."""
+    """Clients that manage sharing list it first; sharing itself does not exist here."""
     group = await forge.group()
     project = await forge.project(namespace_id=group["id"])
 
@@ -299,7 +299,7 @@ async def test_nothing_is_shared_with_groups(forge: Forge) -> None:
 
 
 async def test_a_project_has_no_issues(forge: Forge) -> None:
-    """As one whose issues are switched off: programs that look for theirs find none and go on."""
+    """It looks like a project whose issues are disabled: programs that search for its issues find none and continue."""
     project = await forge.project(visibility="private")
     stranger = await forge.user()
     path = f"/projects/{project['id']}/issues"
@@ -329,7 +329,7 @@ async def test_a_path_is_one_segment_so_that_nobody_enters_another_namespace(for
 
 
 async def _two_branches(forge: Forge, **values: Any) -> tuple[Person, Json]:
-    """`main` and `next`, in which the file `which` names the branch."""
+    """Create `main` and `next`, in which the file `which` names the branch."""
     alice = await forge.user("alice")
     project = await forge.project(alice, **values)
     await commit(alice.api, project, "main", "which", content="main")

@@ -1,4 +1,4 @@
-"""Projects: who makes them, their life cycle, their lists, what is shown of them, and to whom."""
+"""Projects: who creates them, their life cycle, their lists, their content, and who sees it."""
 
 import asyncio
 from collections.abc import Callable
@@ -41,7 +41,7 @@ async def test_lists_of_an_external_user_leave_internal_things_out(forge: Forge)
 
 
 async def test_lists_by_role(forge: Forge) -> None:
-    """`membership`, `min_access_level` and `owned` look at inherited roles too."""
+    """`membership`, `min_access_level` and `owned` include inherited roles."""
     alice = await forge.user("alice")
     group = await forge.group(visibility="private")
     subgroup = await forge.group(parent_id=group["id"], visibility="private")
@@ -111,7 +111,7 @@ async def test_a_default_branch_has_a_name_that_git_takes(forge: Forge) -> None:
 
 
 async def test_nobody_has_more_personal_projects_than_her_limit(forge: Forge) -> None:
-    """However many are asked for at once; groups have room all the same."""
+    """This holds for parallel requests too; groups do not have the limit."""
     alice = await forge.user("alice", projects_limit=2)
     group = await forge.group(alice)
     tried = await asyncio.gather(*(alice.api.post("/projects", {"path": f"p{n}"}) for n in range(4)))
@@ -314,7 +314,7 @@ async def test_simple_lists_have_few_keys(forge: Forge) -> None:
         assert {"_links", "permissions", "owner"}.isdisjoint(listed.body[0])
 
 
-#: What strangers ask for, and which of the three projects they are shown.
+#: Requests of anonymous callers, and which of the three projects they are shown.
 STRANGERS = [
     ("", ["public"]),
     ("&simple=true", ["public"]),
@@ -364,7 +364,7 @@ def _repositories(data_dir: Path) -> list[Path]:
 
 
 async def _fails_and_leaves_nothing(forge: Forge, data_dir: Path) -> None:
-    """Neither rows nor files nor events; and the path is free."""
+    """Check that neither rows nor files nor events remain, and that the path is free."""
     answer = await forge.root.post("/projects", WITH_README)
     assert (answer.status, answer.body) == (500, {"message": "500 Internal Server Error"})
     assert (await forge.root.get("/projects/root%2Fapp")).status == 404
@@ -399,7 +399,7 @@ async def test_where_no_branch_can_be_made_there_is_no_project(
 async def test_a_first_commit_needs_no_git(
     forge: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To start one takes longer than all else."""
+    """To start one would take longer than everything else."""
     monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
     project = await forge.project(initialize_with_readme=True)
     branch = await forge.root.get(f"/projects/{project['id']}/repository/branches/main")
@@ -421,7 +421,7 @@ async def test_where_another_listener_fails_the_first_commit_goes_too(
 
 
 async def test_a_first_commit_moves_refs_as_every_commit_does(with_edge: tuple[Forge, Told]) -> None:
-    """It is followed by listeners in the transaction: nothing has to be settled later."""
+    """Listeners handle it in the transaction: nothing has to be settled later."""
     forge, _ = with_edge
     project = await forge.project(initialize_with_readme=True)
     waiting = "SELECT count(*) FROM pushes WHERE project_id = %(id)s"

@@ -1,4 +1,5 @@
-"""What goes with a project, a group and a user, what tells of it, and which surrogate keys edges are told of."""
+"""The content that is removed with a project, a group and a user, its audit events, and the surrogate keys of which
+edges are notified."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -31,7 +32,7 @@ WAYS = ("alone", "with its group", "with its owner")
 
 
 async def _project(forge: Forge, way: str) -> tuple[Json, str]:
-    """A project with a repository, and the URL whose DELETE removes it that way."""
+    """Create a project with a repository; return it with the URL whose DELETE removes it in that way."""
     alice = await forge.user("alice")
     if way == "with its group":
         group = await forge.group(alice)
@@ -49,7 +50,7 @@ async def _removed(forge: Forge, url: str) -> Answer:
 
 
 async def _events(forge: Forge, kind: str) -> dict[str, tuple[str, str]]:
-    """Who has caused which events of this type, and what they say, by the path of their entity."""
+    """Return the authors and messages of the events of this type, by the path of their entity."""
     rows = await forge.database.rows(
         "SELECT entity_path, author_name, details::json ->> 'custom_message' AS message FROM audit_events"
         " WHERE event_type = %(kind)s",
@@ -108,7 +109,7 @@ async def test_what_is_removed_twice_at_once_leaves_one_event(forge: Forge) -> N
 
 
 async def test_nothing_is_left_behind_in_a_group_that_is_removed_meanwhile(forge: Forge) -> None:
-    """A project or subgroup that is made while its group is removed is not made, or removed with it."""
+    """A project or subgroup that is created while its group is removed is either not created, or removed with it."""
     for number in range(5):
         group = await forge.group()
         made = [
@@ -148,7 +149,7 @@ async def test_a_users_memberships_end_with_her_and_so_does_what_she_has_invited
         assert invitations.body == []
 
 
-#: Rows of a project that are there without it.
+#: Rows of a project that exist without it.
 LEFT = """
     SELECT (SELECT count(*) FROM pipelines WHERE project_id = %(id)s)
         + (SELECT count(*) FROM jobs WHERE project_id = %(id)s)
@@ -171,7 +172,7 @@ async def _full_project(forge: Forge, jobs: int) -> int:
 
 
 async def test_a_removal_waits_for_none_of_the_jobs_that_have_finished(forge: Forge) -> None:
-    """However many they are: they go after the project."""
+    """The number of jobs does not matter: they are removed after the project."""
     project_id = await _full_project(forge, 2 * removal.STEP_JOBS)
     finished = (
         "SELECT id FROM jobs WHERE project_id = $1 AND status = 'success' ORDER BY id DESC LIMIT 1 FOR UPDATE"
@@ -201,11 +202,11 @@ async def test_a_running_job_ends_with_its_project(forge: Forge) -> None:
 
 
 class _Ending(Exception):
-    """As when the process is killed."""
+    """The end of the process."""
 
 
 class _Mortal:
-    """A database that is there for so many transactions."""
+    """A database that fails after this many transactions."""
 
     def __init__(self, database: Database, transactions: int) -> None:
         self.database, self.left = database, transactions
@@ -367,7 +368,7 @@ async def neighbours(with_edge: tuple[Forge, Told]) -> Scene:
 
 @pytest.fixture
 async def scene(neighbours: Scene) -> Scene:
-    """The project is the test's own; it leaves all else as it is."""
+    """A scene with a project of the test's own; tests leave everything else as it is."""
     return await _with_another_project(neighbours)
 
 
@@ -381,7 +382,7 @@ def _file(branch: str) -> Json:
 
 
 Change = Callable[[Scene], Awaitable[Answer]]
-#: The whole project.
+#: Changes that affect the whole project.
 PROJECT: dict[str, Change] = {
     "visibility": lambda s: s.put(visibility="public"),
     "path": lambda s: s.put(path=new_name("moved")),
@@ -401,12 +402,12 @@ PROJECT: dict[str, Change] = {
         "/merge_requests/1/merge", should_remove_source_branch=True
     ),
 }
-#: One ref of it.
+#: Changes that affect one ref of it.
 REF: dict[str, tuple[str, Change]] = {
     "a commit": ("feature", lambda s: s.post("/repository/files/new", **_file("feature"))),
     "a merge": ("main", lambda s: s.put("/merge_requests/1/merge")),
 }
-#: All projects below the group, and those in a user's own namespace.
+#: Changes that affect all projects below the group, and those in a user's own namespace.
 GROUP: dict[str, Change] = {
     "path": lambda s: s.put_group(path=new_name("moved")),
     "delete": lambda s: s.owner.api.delete(f"/groups/{s.group['id']}"),
@@ -415,7 +416,7 @@ USER: dict[str, Change] = {
     "user name": lambda s: s.put_user(username=new_name("moved")),
     "delete": lambda s: s.forge.root.delete(f"/users/{s.owner.id}"),
 }
-#: Nothing that edges keep; in the order in which it is done to one scene.
+#: Changes that affect nothing that edges store, in the order in which they are made in one scene.
 NOTHING: dict[str, Change] = {
     "name and description": lambda s: s.put(name="Other", description="Other"),
     "what it has already": lambda s: s.put(

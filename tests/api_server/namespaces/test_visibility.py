@@ -14,11 +14,11 @@ from tests.support.forge import Answer, Client, Forge, Person, new_name
 from tests.support.waiting import until_somebody_waits
 
 Json = dict[str, Any]
-#: What viewers get of a group, by the way in which they come to it. A list answers 200 where the group is on it.
+#: Requests of viewers about a group. A list counts as 200 if the group is in it.
 GROUP_WAYS = (
     "show", "list", "projects", "members", "taken", "create", "transfer", "subgroup", "change", "add", "invite",
 )  # fmt: skip
-#: Of members and administrators, whatever the group's visibility.
+#: The answers to members and administrators, whatever the group's visibility is.
 MEMBERS = {
     "minimal":    "200 200 200 200 200 403 400 403 403 403 403",
     "guest":      "200 200 200 200 200 403 400 403 403 403 403",
@@ -39,7 +39,7 @@ GROUPS = {
 
 @attrs.frozen
 class Viewers:
-    """The users among all viewers, by the kind of each."""
+    """The viewers: users by their kind; other kinds are administrators or anonymous."""
 
     forge: Forge
     people: dict[str, Person]
@@ -50,7 +50,7 @@ class Viewers:
         return self.people[kind].api if kind in self.people else self.forge.anonymous
 
     async def let_in(self, source: str, source_id: int, kinds: Iterable[str]) -> None:
-        """Give the users of these kinds the role there that their kind is called by."""
+        """Give the users of these kinds the role with the same name."""
         for kind in kinds:
             if kind in self.people:
                 role = Role.MINIMAL_ACCESS if kind == "minimal" else Role[kind.upper()]
@@ -108,7 +108,8 @@ async def test_groups(forge: Forge, viewers: Viewers, visibility: str, kinds: tu
     assert not deviations, deviations.report
 
 
-#: What viewers get of a project. `commits` are its repository through the API, `path` and `visibility` are changes.
+#: Requests of viewers about a project. `commits` is its repository through the API, `path` and `visibility` are
+#: changes.
 PROJECT_WAYS = (
     "show", "list", "members", "commits", "git", "raw", "change", "path", "visibility", "transfer", "delete",
 )  # fmt: skip
@@ -200,7 +201,7 @@ async def test_projects(forge: Forge, viewers: Viewers, visibility: str, kinds: 
 
 @pytest.mark.parametrize(("role", "status"), [(Role.MINIMAL_ACCESS, 404), (Role.GUEST, 200)])
 async def test_a_role_above_opens_what_is_private_below(forge: Forge, role: Role, status: int) -> None:
-    """Minimal Access opens groups, but no project."""
+    """Minimal Access gives access to groups, but not to projects."""
     alice = await forge.user("alice")
     group = await forge.group(visibility="private")
     subgroup = await forge.group(parent_id=group["id"], visibility="private")
@@ -295,7 +296,7 @@ async def test_a_group_is_not_made_less_visible_than_what_is_in_it(forge: Forge)
 
 
 async def test_what_is_changed_at_once_fits_together_all_the_same(forge: Forge) -> None:
-    """A group is closed while something public is made in it, opened in it, or moved into it."""
+    """A group is made private while something public is created in it, made public in it, or moved into it."""
     for number in range(8):
         group = await forge.group(visibility="public")
         inside = await forge.project(namespace_id=group["id"])
@@ -317,7 +318,7 @@ async def test_what_is_changed_at_once_fits_together_all_the_same(forge: Forge) 
 
 
 async def test_what_only_owners_change(forge: Forge) -> None:
-    """Visibility and path; a maintainer may repeat what is so already."""
+    """Visibility and path; a maintainer may send their current values."""
     alice = await forge.user("alice")
     project = await forge.project(members={Role.MAINTAINER: alice})
     url = f"/projects/{project['id']}"

@@ -1,5 +1,5 @@
-"""A service of which everything outside fails: a mirror's target, a receiver, the mail server, an edge, the store; and
-no runner is there."""
+"""A service whose whole environment fails: a mirror's target, a receiver, the mail server, an edge, the store; and no
+runner is there."""
 
 import contextlib
 import shutil
@@ -24,7 +24,7 @@ PURGE_TOKEN = "purge-token-of-the-tests"
 
 @attrs.frozen
 class Scene:
-    """The server, the port where nobody listens, the store's folder, and what has been logged."""
+    """The server, a port on which nothing listens, the store's folder, and the log lines."""
 
     forge: Forge
     nobody: int
@@ -32,7 +32,7 @@ class Scene:
     lines: list[MutableMapping[str, Any]]
 
     async def failing(self, kind: str | None = None) -> list[Failure]:
-        """What fails now, in the order in which operators see it."""
+        """Return the current failures, in the order in which operators see them."""
         database = self.forge.database
         return [one for one in await failing(database, database.now) if kind in (None, one.kind)]
 
@@ -40,7 +40,7 @@ class Scene:
         return [line for line in self.lines if line["event"] == event and line["log_level"] == "warning"]
 
     async def break_all(self) -> None:
-        """One of each kind fails from now on, in the project `broken` and around it."""
+        """Let an entity of each kind fail from now on, in the project `broken` and around it."""
         alice = await self.forge.user("alice")
         project = await new_project(self.forge, alice)
         nowhere = f"http://127.0.0.1:{self.nobody}"
@@ -63,7 +63,7 @@ class Scene:
             )
 
     async def queue_unknown(self, count: int) -> None:
-        """Tasks that fail for good: nobody knows their name."""
+        """Queue tasks with unknown names, which fail permanently."""
         async with self.forge.database.transaction() as transaction:
             for _ in range(count):
                 await enqueue(transaction, "of_another_version")
@@ -71,7 +71,7 @@ class Scene:
 
 @contextlib.asynccontextmanager
 async def failing_scene(new_forge: Callable[..., Any], folder: Path) -> AsyncIterator[Scene]:
-    """A server whose mail server and edge do not answer; all else works until `break_all`."""
+    """Run a server whose mail server and edge do not answer; everything else works until `break_all`."""
     nobody, store = free_port(), folder / "store"
     with lines_of_this_test() as lines:
         async with new_forge(

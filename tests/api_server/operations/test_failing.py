@@ -1,5 +1,5 @@
-"""What fails is seen within seconds and in the same words everywhere: on `/admin`, by `doctor`, in the log
-and in metrics."""
+"""Failures are shown within seconds and in the same words everywhere: on `/admin`, by `doctor`, in the log and in
+metrics."""
 
 import asyncio
 import html
@@ -33,7 +33,7 @@ OF_DATABASE = {"forgelet_jobs", "forgelet_queue_tasks", "forgelet_failing", "for
 
 
 async def metrics_of(forge: Forge) -> dict[tuple[str, ...], float]:
-    """By name and values of the labels."""
+    """Return metrics by their name and the values of their labels."""
     text = (await forge.anonymous.get(f"{forge.base}/-/metrics")).body
     return {
         (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
@@ -195,7 +195,7 @@ async def test_each_failure_is_one_line_that_says_what_and_why(scene: Scene) -> 
 
 
 def _deliveries(scene: Scene) -> list[MutableMapping[str, Any]]:
-    """Lines about those that failed; the server that all tests share may go on with its own, to elsewhere."""
+    """Return lines about failed deliveries of this server; the shared server may still send its own to other hosts."""
     return [line for line in scene.warnings("delivery failed") if line["host"] == "127.0.0.1"]
 
 
@@ -255,7 +255,7 @@ def test_a_reason_is_one_bounded_line_without_secrets() -> None:
 
 
 async def test_a_runner_that_dies_with_a_job_in_its_hands_is_listed(scene: Scene) -> None:
-    """Until it speaks again; where the service itself was away, nobody can know."""
+    """It is listed until its next request; while the service itself was away, this is unknown."""
     project = await ci_project(scene.forge)
     await project.pipeline()
     running = await (await a_runner(scene.forge, description="box")).job()
@@ -283,7 +283,7 @@ HEARD_BY_THEN = """
 """
 
 
-#: What the test mends: by making a folder, and by removing a task.
+#: Failures that the test repairs, by creating a folder and by removing a task.
 SEEN_KINDS = ("store", "task")
 
 
@@ -301,7 +301,7 @@ async def test_what_fails_is_told_everywhere_and_what_works_again_nowhere(
 
         await until(all_fail)
 
-        async def are_counted() -> bool:  # figures are as good as new for five seconds
+        async def are_counted() -> bool:  # figures are cached for five seconds
             metrics = await metrics_of(scene.forge)
             return all(metrics["forgelet_failing", kind] for kind in kinds)
 

@@ -1,4 +1,4 @@
-"""Queued tasks and recorded figures: listed, tried again, removed, and kept for so long."""
+"""Queued tasks and recorded figures: lists, repetition, removal, and expiry."""
 
 import datetime
 from collections.abc import AsyncIterator, Awaitable, Callable

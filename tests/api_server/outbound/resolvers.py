@@ -1,4 +1,4 @@
-"""A resolver that answers what a test says, and may change its mind."""
+"""A resolver whose answers a test defines, also different ones over time."""
 
 import socket
 from collections.abc import Sequence
@@ -7,7 +7,8 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 
 class ScriptedResolver(AbstractResolver):
-    """For each name a sequence of answers; the last one stays. Unknown names do not resolve."""
+    """A resolver with a sequence of answers for each name, of which the last one is repeated. Unknown names do not
+    resolve."""
 
     def __init__(self, **answers: Sequence[Sequence[str]]) -> None:
         self.answers = {f"{name}.example.org": list(sequence) for name, sequence in answers.items()}
@@ -35,4 +36,4 @@ class ScriptedResolver(AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no resource is open."""

@@ -1,4 +1,4 @@
-"""Outgoing requests: they connect to what has been checked, and URLs leave byte for byte as users wrote them."""
+"""Outgoing requests connect to the checked addresses, and URLs are sent byte for byte as users wrote them."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ LOCAL = ["127.0.0.1"]
 
 @attrs.define
 class Outside:
-    """A session, the settings and the resolver it works with, and a server on loopback."""
+    """A session with its settings and its resolver, and a server on loopback."""
 
     session: aiohttp.ClientSession
     resolver: ScriptedResolver
@@ -141,7 +141,7 @@ async def test_an_unknown_name_is_a_connection_error(outside: Outside) -> None:
         await outside.get("http://unknown.example.org")
 
 
-#: What follows scheme and authority of a URL, and the request target that leaves.
+#: The rest of a URL after scheme and authority, and the request target that is sent.
 TARGETS = {
     "": "/", "/": "/", "/?": "/?", "?a=b": "/?a=b",
     "/invoke?sp=%2Ftriggers%2Frun&sig=a%2Bb%2Fc%3D%3D": "/invoke?sp=%2Ftriggers%2Frun&sig=a%2Bb%2Fc%3D%3D",
@@ -188,7 +188,7 @@ def test_what_anybody_may_read_of_a_url_is_as_written() -> None:
 
 @attrs.define
 class Wire:
-    """A server that keeps the first line of each request and answers it."""
+    """A server that stores the first line of each request and answers it."""
 
     port: int = 0
     lines: list[str] = attrs.field(factory=list)
@@ -247,11 +247,11 @@ async def test_an_edge_is_called_at_its_url_as_the_operator_writes_it(
     assert wire.lines[0] == "GET /%7Ee/./x%2Fy/-/status HTTP/1.1"
 
 
-#: A redirect of the receiver's, and the request target that follows it.
+#: A redirect of the receiver's, and the following request target.
 REDIRECTS = {
     "/%7Ee?sig=a%2Fb%3D": "/%7Ee?sig=a%2Fb%3D",
     "http://local.example.org:{port}/%2Fa/./?b%2Fc": "/%2Fa/./?b%2Fc",
-    "/a/./b%2F..": "/a/b%2F..",  # a reference is merged with what it refers to (RFC 3986 section 5.2)
+    "/a/./b%2F..": "/a/b%2F..",  # a reference is merged with its base (RFC 3986 section 5.2)
     "y%2Fz?q=%2F": "/start/y%2Fz?q=%2F",
     "?q=%2F": "/start/x?q=%2F",
     "/\xc3\xa9": "/\xc3\xa9",

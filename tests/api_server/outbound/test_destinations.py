@@ -1,4 +1,4 @@
-"""Destinations of outgoing requests: acceptable URLs, refused addresses, and what an instance allows."""
+"""Destinations of outgoing requests: acceptable URLs, refused addresses, and the ones that an instance allows."""
 
 import ipaddress
 
@@ -204,7 +204,7 @@ NOT_LISTED = "Requests to hosts and IP addresses not on the Allow List are denie
 
 
 async def verdict(url: str, policy: Policy | None = None, **answers: list[str]) -> str | None:
-    """The refusal's text, or None."""
+    """Return the refusal's text, or None."""
     resolver = ScriptedResolver(**{name: [addresses] for name, addresses in answers.items()})
     try:
         await check_url(url, policy or Policy(), resolver, schemes=MIRROR_SCHEMES)

@@ -1,4 +1,4 @@
-"""Telling edges: all of them, each once, and those that were away as soon as they are back."""
+"""Notification of edges: all of them, each once, and those that were away as soon as they are back."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ TOKEN = "purge-token-of-the-tests"
 
 @attrs.define
 class Edge:
-    """In the place of one: what it was told, and how it answers."""
+    """A stand-in for an edge that records purges, and answers as the test says."""
 
     status: int = 200
     told: list[dict[str, Any]] = attrs.field(factory=list)
@@ -63,7 +63,7 @@ async def serving(*served: Edge) -> AsyncIterator[None]:
 
 @attrs.frozen
 class Scene:
-    """Three edges: the first answers, the second may not, and where the third should be there is nothing."""
+    """Three edges: the first answers, the second may not, and the third does not exist."""
 
     forge: Forge
     clock: MovedClock
@@ -71,12 +71,13 @@ class Scene:
     second: Edge
 
     async def catch_up(self) -> None:
-        """As the queue does every few seconds; what requests have under way is let be."""
+        """Move the clock and notify edges, as the queue does every few seconds; notifications that requests have under
+        way are left alone."""
         self.clock.move(seconds=edges.EVERY_SECONDS + 1)
         await self.forge.server.app[SERVICES][EDGES].catch_up(edges.UNDER_WAY)
 
     async def change(self, count: int = 1) -> list[str]:
-        """Makes projects private that were public; the surrogate keys of that."""
+        """Make public projects private; return their surrogate keys."""
         keys = []
         for _ in range(count):
             project = await self.forge.project(visibility="public")
@@ -101,7 +102,7 @@ async def scene_with(
         async with forge_with_clock(new_database(), data_dir, **options) as (forge, clock):
             scene = Scene(forge, clock, first, second)
             await scene.catch_up()
-            assert first.told == [{"prefixes": ["/"]}]  # nobody knows what a new one keeps
+            assert first.told == [{"prefixes": ["/"]}]  # the content of a new edge is unknown
             first.told.clear()
             second.told.clear()
             yield scene
@@ -125,7 +126,7 @@ async def test_every_edge_is_told_once(scene: Scene) -> None:
 async def test_an_edge_that_cannot_be_reached_does_not_shorten_the_wait_for_the_others(
     new_database: Any, tmp_path: Path
 ) -> None:
-    """The nearest one refuses at once; the one that is slow has been told when the change is answered."""
+    """The nearest edge refuses at once; the slow one has been notified when the change is answered."""
     slow = Edge()
     gone = f"http://127.0.0.1:{free_port()}"
     async with scene_with(new_database, tmp_path, Edge(), slow, gone, edge_purge_timeout=20.0) as scene:
@@ -186,7 +187,7 @@ async def test_an_edge_that_has_missed_too_much_forgets_everything(
     scene.second.status = 503
     await scene.change(3)
     await scene.catch_up()
-    assert await scene.owed() == 1  # no longer what a purge of everything covers
+    assert await scene.owed() == 1  # single keys that the purge of everything covers are deleted
     scene.second.status = 200
     await scene.catch_up()
     await scene.catch_up()
@@ -206,7 +207,7 @@ async def test_what_is_under_way_is_told_by_its_request(scene: Scene) -> None:
 
 
 async def test_background_work_tells_too(new_database: Any, tmp_path: Path) -> None:
-    """It has no answer that waits: the queue is told to do it."""
+    """It has no answer that could wait, so the queue notifies edges."""
     edge = Edge()
     async with serving(edge):
         options = {"edge_urls": [edge.url], "edge_purge_token": TOKEN}
@@ -253,7 +254,7 @@ async def test_servers_with_different_lists_tell_all_edges(scene: Scene) -> None
 
 
 async def test_servers_that_start_at_the_same_moment_know_all_edges(new_database: Any) -> None:
-    """What the one has not committed yet the other does not see, and does not add either."""
+    """Neither sees the other's uncommitted edges, nor adds them again."""
     edge = Edge()
     async with serving(edge), contextlib.AsyncExitStack() as stack:
         settings = Settings(database_url=new_database(), data_dir=Path("unused"), edge_urls=[edge.url])
@@ -281,7 +282,7 @@ async def test_an_edge_that_no_server_lists_any_more_goes_in_time(scene: Scene) 
     fewer = edges.Edges(settings, app[SERVICES][EDGES]._session, scene.forge.database)
 
     async def pass_by(seconds: float) -> None:
-        """Long for whoever does not say again what he lists."""
+        """Let time pass while only `fewer` repeats its list of edges."""
         for _ in range(int(seconds / 10)):
             scene.clock.move(seconds=10)
             await fewer.list_own()
@@ -298,7 +299,7 @@ async def test_an_edge_that_no_server_lists_any_more_goes_in_time(scene: Scene) 
 
 
 async def test_a_server_that_starts_leaves_the_others_time_to_come_back(scene: Scene) -> None:
-    """All were away, for longer than edges are remembered by."""
+    """All servers were away for longer than edges are listed."""
     scene.clock.move(hours=1)
     settings = attrs.evolve(scene.forge.settings, edge_urls=[scene.first.url])
     app = scene.forge.server.app
@@ -307,7 +308,7 @@ async def test_a_server_that_starts_leaves_the_others_time_to_come_back(scene: S
 
 
 async def test_an_answer_that_does_not_end_is_not_read_to_its_end() -> None:
-    """What answers at a wrong URL is somebody else."""
+    """A wrong URL leads to some other server."""
 
     async def endless(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()

@@ -1,4 +1,4 @@
-"""The pages that are looked at in a browser, and what makes in a scene what they show."""
+"""The pages that tests open in a browser, and scenes that create their content."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal
@@ -29,8 +29,8 @@ _DELIVERIES = "SELECT max(id) FROM status_check_deliveries"
 
 
 async def administrators_things(forge: Forge, things: dict[str, Any]) -> None:
-    """A mirror and a receiver that do not answer, a runner that was never there, a task that nobody knows, figures of
-    three minutes. Nothing waits until all of that has failed: pages have to be readable in all states."""
+    """Create a mirror and a receiver that do not answer, a runner that was never there, an unknown task, and figures
+    of three minutes. Do not wait until all of these have failed: pages have to be readable in all states."""
     owner, nobody = things["_owner"], f"http://127.0.0.1:{free_port()}"
     project = await new_project(forge, owner)
     allowed = {"outbound_local_requests_whitelist": ["127.0.0.1"]}
@@ -70,7 +70,7 @@ _DELIVERY = "SELECT max(id) FROM status_check_deliveries WHERE check_id = %(chec
 
 
 async def settings(forge: Forge, things: dict[str, Any]) -> None:
-    """Members and invitations, mirrors of both kinds, protected refs."""
+    """Create members and invitations, mirrors of both kinds, and protected refs."""
     owner = things["_owner"]
     project = (await owner.api.get(f"/projects/{things['project'].replace('/', '%2F')}")).body
     url = f"/projects/{project['id']}"
@@ -116,10 +116,10 @@ async def settings(forge: Forge, things: dict[str, Any]) -> None:
     things["check_delivery"] = await forge.database.value(_DELIVERY, check_id=things["check"])
 
 
-#: What the addresses of pages name: `{project}` is the full path of a project, and so on.
+#: Names in the addresses of pages: `{project}` is the full path of a project, and so on.
 Things = dict[str, Any]
 Scene = Callable[[Forge, Things], Awaitable[None]]
-#: Who looks: a stranger, the owner of what the scenes make, and an administrator.
+#: The visitor: anonymous, the owner of the scenes' content, or an administrator.
 Who = Literal["stranger", "owner", "boss"]
 
 
@@ -130,11 +130,11 @@ class Look:
     path: str
     who: Who = "owner"
     status: int = 200
-    #: The form that is sent to this address is sent as it is; the page shows it again, with what is wrong.
+    #: The address of a form that is sent unchanged; the page shows it again, with the errors.
     refused: str = ""
 
 
-#: Of everything that Markdown has.
+#: A text with everything that Markdown has.
 GUIDE = """\
 # A guide
 
@@ -274,7 +274,7 @@ async def people(forge: Forge, things: Things) -> None:
 
 
 async def repositories(forge: Forge, things: Things) -> None:
-    """A public project in a group with a history, a branch, a tag and a release; and an empty one."""
+    """Create a public project in a group with a history, a branch, a tag and a release; and an empty project."""
     owner: Person = things["_owner"]
     group = await forge.group(owner, description="What the pages are looked at with")
     things["group"] = group["full_path"]
@@ -325,7 +325,7 @@ deploy: {script: "./deploy $[[ inputs.environment ]]"}
 
 
 async def pipelines(forge: Forge, things: Things) -> None:
-    """One with stages, needs, a child and a job that failed; a merge request with a check that cannot be reached."""
+    """Create a pipeline with stages, needs, a child and a failed job; and a merge request with an unreachable check."""
     owner: Person = things["_owner"]
     found = (await owner.api.get(f"/projects/{things['project'].replace('/', '%2F')}")).body
     project = CiProject(forge, found["id"], found["path_with_namespace"], owner)
@@ -359,7 +359,7 @@ async def pipelines(forge: Forge, things: Things) -> None:
 
 
 async def long_names(forge: Forge, things: Things) -> None:
-    """A project whose path, branch, label and status check have names without a space, as long as names can be."""
+    """Create a project whose path, branch, label and status check have the longest possible names without a space."""
     owner: Person = things["_owner"]
     made = await forge.project(owner, name="N" * 200, path="p" * 200, initialize_with_readme=True)
     things["long"], things["long_branch"] = made["path_with_namespace"], "b" * 180
@@ -376,10 +376,10 @@ async def long_names(forge: Forge, things: Things) -> None:
 
 
 async def mailed_links(forge: Forge, things: Things) -> None:
-    """Where the links of mails lead, and one that signs in."""
+    """Create the pages to which the links of mails lead, and a link that signs in."""
     owner: Person = things["_owner"]
     vault = forge.server.app[SERVICES].vault
-    absent = await forge.user()  # the link is good until its person signs in
+    absent = await forge.user()  # the link is valid until its person signs in
     things["sign_in"] = (await sign_in_link(forge, absent)).rpartition("/")[2]
     things["invite"] = (await page_of(forge, "someone.new@example.org")).rpartition("/")[2]
     added = (await owner.api.post("/user/emails", {"email": "second@example.org"}, expect=201)).body
@@ -394,7 +394,7 @@ async def mailed_links(forge: Forge, things: Things) -> None:
 
 
 _JOBS = {"job": "compile", "failed_job": "lint", "manual_job": "release"}
-#: In the order in which they are made.
+#: The scenes, in the order in which they are created.
 SCENES: list[Scene] = [
     people, repositories, pipelines, long_names, administrators_things, settings,
     mailed_links,

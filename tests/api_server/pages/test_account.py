@@ -1,4 +1,4 @@
-"""Somebody's own settings: passwords and the links that set them, tokens, sessions and addresses."""
+"""A user's own settings: passwords and the links that set them, tokens, sessions and addresses."""
 
 import asyncio
 import re
@@ -35,7 +35,7 @@ async def mailbox(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Mai
 
 
 def _without_limits(app: Any) -> None:
-    """All browsers of these tests have one address."""
+    """Remove the limits of attempts, because all browsers of these tests have the same address."""
     app[SERVICES][mail_links.BY_ADDRESS] = app[SERVICES][sign_in.BY_ADDRESS] = RateLimiter("any", lambda: 0)
 
 
@@ -61,7 +61,7 @@ async def _ask(browser: Browser, email: str) -> None:
 
 
 async def _link(mailbox: Mailbox, email: str, count: int = 1) -> str:
-    """The page that the newest of so many mails leads to."""
+    """Return the page to which the newest of this many mails leads."""
     plain, html = parts_of((await mailbox.arrival(email, count))[-1])
     (page,) = re.findall(r"(/-/password/flpwd-\S+)", plain)
     assert page in html
@@ -82,7 +82,7 @@ async def _signs_in(forge: Forge, person: Person, password: str) -> bool:
 async def test_a_new_password_is_asked_for_and_set(
     postal_forge: Forge, mailbox: Mailbox, visitor: Browser
 ) -> None:
-    """Sessions end, tokens go on. Opening the link changes nothing; its form does, once."""
+    """Sessions end, tokens stay valid. Opening the link changes nothing; its form sets the password, once."""
     alice = await postal_forge.user("alice", password=PASSWORD)
     async with browsing(postal_forge) as elsewhere:
         await elsewhere.sign_in(alice)
@@ -235,7 +235,7 @@ async def test_two_who_use_one_link_do_not_both_succeed(
 async def test_an_account_is_made_with_a_link_to_set_its_password(
     postal_forge: Forge, mailbox: Mailbox, visitor: Browser
 ) -> None:
-    """By python-gitlab, as administrators do."""
+    """python-gitlab creates it, as administrators do."""
     name = new_name("new")
     values = {"username": name, "name": "New", "email": f"{name}@example.org", "reset_password": True}
 
@@ -279,7 +279,7 @@ async def test_a_link_is_good_for_two_days_and_stored_as_a_digest(
 
 
 async def test_forms_are_limited_and_have_to_be_ours(page_forge: Forge, browser: Browser) -> None:
-    """All forms count, since they do before anything is read of them."""
+    """All forms count, because they are counted before they are read."""
     foreign = ("/-/password", "/-/password/flpwd-x")
     for path in foreign:
         assert (await browser.send(path, csrf_token="x")).title == "This form cannot be accepted"

@@ -1,4 +1,4 @@
-"""Files that are written, edited, moved, deleted and uploaded in the browser: the commits, and what is never lost."""
+"""Creating, editing, moving, deleting and uploading files in the browser: the commits, and that no text is lost."""
 
 import base64
 import re
@@ -138,7 +138,7 @@ async def test_whoever_was_slower_keeps_her_text_and_decides(scene: Scene, brows
 
 
 async def test_a_new_branch_leads_to_its_merge_request(scene: Scene) -> None:
-    """For somebody who may not push to main, from the start."""
+    """If the user may not push to main, the form offers it from the start."""
     async with browsing(scene.forge, scene.developer) as browser:
         await browser.get(f"{scene.path}/edit/main/README.md")
         assert f'value="{scene.developer.username}-patch-1"' in browser.text
@@ -185,7 +185,7 @@ async def test_a_file_is_deleted_by_a_commit(scene: Scene, browser: Browser) -> 
     assert f'href="{scene.path}/delete/main/old/file"' in browser.text
     await browser.get(f"{scene.path}/delete/main/old/file")
     await browser.send(f"{scene.path}/delete/main/old/file", branch_name="main", commit_message="Not needed")
-    assert (browser.status, await scene.read("old/file")) == (404, None)  # the folder is gone too
+    assert (browser.status, await scene.read("old/file")) == (404, None)  # the folder no longer exists either
     assert await scene.last_message() == "Not needed"
 
 

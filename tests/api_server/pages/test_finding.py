@@ -1,4 +1,4 @@
-"""Where projects and groups are found, by whom, and GitLab's addresses that lead to pages of ours."""
+"""Where projects and groups are found, by whom, and redirects from GitLab's addresses to our pages."""
 
 import re
 from collections.abc import AsyncIterator
@@ -54,11 +54,11 @@ async def stranger(scene: Scene) -> AsyncIterator[Browser]:
 
 
 def found_in(browser: Browser, word: str) -> list[str]:
-    """The visibilities of what is listed, in its order."""
+    """Return the visibilities of the listed entities, in order."""
     return re.findall(rf'<a class="strong" href="/\S+?">[^<]*{word} (\w+)</a>', browser.text)
 
 
-#: By who looks and where: what she is shown, by visibility.
+#: The visitor and the page, and the visibilities of the entities that she is shown.
 LISTS = [
     ("stranger", "/", {"public"}),
     ("stranger", "/explore/projects", {"public"}),
@@ -91,7 +91,7 @@ async def test_each_list_has_what_its_reader_may_see(scene: Scene) -> None:
 
 
 async def test_whoever_is_in_no_project_is_shown_what_there_is(scene: Scene) -> None:
-    """So that an administrator who signs in for the first time sees something."""
+    """An administrator who signs in for the first time sees something."""
     for person, shows_private in ((scene.other, False), (scene.boss, True)):
         async with browsing(scene.forge, person) as browser:
             await browser.get("/", params={"per_page": "100"})
@@ -160,7 +160,7 @@ async def location_of(browser: Browser, path: str) -> tuple[int, str | None]:
 
 
 def example_of(pattern: str) -> tuple[str, dict[str, str]]:
-    """An address that fits, and its parameters."""
+    """Return an address that matches, and its parameters."""
     values: dict[str, str] = {}
 
     def fill(found: re.Match[str]) -> str:
@@ -173,7 +173,7 @@ def example_of(pattern: str) -> tuple[str, dict[str, str]]:
 
 
 async def test_every_address_of_gitlab_leads_to_a_page_that_answers(scene: Scene) -> None:
-    """As far as the page is not of a certain thing, which this has none of."""
+    """Pages of a certain entity answer 404, because these do not exist here."""
     deviations = Deviations()
     async with browsing(scene.forge, scene.boss) as browser:
         for pattern, target in ADDRESSES.items():

@@ -1,5 +1,5 @@
-"""Forms of pages: what is refused comes back as it was typed, what is sent twice is done once, and nothing typed is
-lost with a session."""
+"""Forms of pages: refused forms come back as they were typed, repeated ones are handled once, and no text is lost when
+a session has ended."""
 
 import asyncio
 import re
@@ -40,7 +40,7 @@ async def browser(forge: Forge, person: Person) -> AsyncIterator[Browser]:
 
 
 def fields_of(page: str) -> dict[str, str]:
-    """The hidden fields of the page's first form with a key."""
+    """Return the hidden fields of the page's first form with a key."""
     return dict(re.findall(r'<input type="hidden" name="(csrf_token|form_key)" value="([^"]*)"', page))
 
 
@@ -65,7 +65,7 @@ async def test_a_refused_form_comes_back_with_what_was_typed(browser: Browser) -
 
 
 async def test_two_identical_forms_at_once_are_one(browser: Browser, forge: Forge, person: Person) -> None:
-    """As a double click sends them: the browser shows only the answer to the second."""
+    """A double click sends them: the browser shows only the answer to the second."""
     sent = fields_of(browser.text) | {"email": f"{new_name('e')}@example.org"}
 
     async def submit() -> tuple[int, str | None]:
@@ -76,7 +76,7 @@ async def test_two_identical_forms_at_once_are_one(browser: Browser, forge: Forg
     assert await asyncio.gather(submit(), submit(), submit()) == [(303, PROFILE)] * 3
     listed = await forge.root.get(f"/users/{person.id}/emails")
     assert [email["email"] for email in listed.body] == [sent["email"]]
-    await browser.send(EMAILS, email=f"2{sent['email']}")  # other words are another form
+    await browser.send(EMAILS, email=f"2{sent['email']}")  # other values make another form
     assert len((await forge.root.get(f"/users/{person.id}/emails")).body) == 2
 
 

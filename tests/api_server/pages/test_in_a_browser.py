@@ -1,4 +1,5 @@
-"""Pages in a real browser: on a phone, without scripts, by the keyboard alone, and how many clicks things take."""
+"""Pages in a real browser: on a phone, without scripts, only with the keyboard, and the number of clicks that tasks
+take."""
 
 import asyncio
 import re
@@ -25,14 +26,14 @@ SETTINGS = "/admin/application_settings/repository"
 
 @pytest.fixture
 async def page(chromium: Browser, page_forge: Forge) -> AsyncIterator[Page]:
-    """A small window without scripts: these pages have none. Whatever the browser complains of (policies, files that
-    are missing) fails the test."""
+    """A small window without scripts, which these pages do not have. Errors in the browser (policies, missing files)
+    fail the test."""
     context = await chromium.new_context(
         base_url=page_forge.base, viewport=SMALL_SCREEN, java_script_enabled=False
     )
     opened = await context.new_page()
     complaints = complaints_of(opened)
-    # a page that is left before its icon has come gives it up
+    # leaving a page before its icon has been loaded aborts that request
     opened.on(
         "requestfailed",
         lambda failed: failed.failure == "net::ERR_ABORTED" or complaints.append(failed.url),
@@ -55,12 +56,12 @@ async def _sign_in(page: Page, person: Person, password: str = PASSWORD) -> None
 
 
 async def _fits(page: Page) -> bool:
-    """Whether nothing has to be scrolled to the side."""
+    """Return whether the page fits without scrolling to the side."""
     return bool(await page.locator("html").evaluate(_FITS))
 
 
 async def _invitation(forge: Forge, email: str) -> tuple[str, str]:
-    """Paths of a project and of the page of an invitation to it."""
+    """Return the paths of a project and of the page of an invitation to it."""
     source = await source_of(forge, "projects")
     answer = await invite(forge.root, source, email=email)
     assert answer.body == {"status": "success"}
@@ -163,14 +164,14 @@ DESKTOP: ViewportSize = {"width": 1280, "height": 900}
 
 @attrs.define
 class Walk:
-    """Somebody with a mouse, whose clicks and filled fields are counted."""
+    """A user with a mouse, whose clicks and filled fields are counted."""
 
     page: Page
     clicks: int = 0
     fields: int = 0
 
     async def click(self, name: str | re.Pattern[str], within: Locator | None = None) -> None:
-        """What has that name: a link, a button, or what opens a form."""
+        """Click the link, the button, or the summary of a form with that name."""
         where = within or self.page.locator("body")
         links, buttons = (
             where.get_by_role("link", name=name, exact=True),
@@ -196,7 +197,7 @@ class Walk:
         await expect(self.page.get_by_role("status").first).to_have_text(text)
 
     async def until(self, text: str) -> None:
-        """Load the page again until it says that, as people do who wait."""
+        """Load the page again until it contains the text, as people do who wait."""
         async with asyncio.timeout(60):
             while not await self.page.get_by_role("main").get_by_text(text).count():
                 await asyncio.sleep(0.2)
@@ -269,7 +270,8 @@ async def _merge_when_it_is_green(walk: Walk, name: str, runner: Runner) -> None
 
 
 async def _mirror(walk: Walk, name: str, person: Person) -> None:
-    """To a repository of the same service: the empty project says its address, and where to make a token."""
+    """The target is a repository of the same service: the empty project shows its address, and where to create a
+    token."""
     await walk.click("Projects")
     await walk.click("New project")
     await walk.fill("Project name", f"{name}-copy")
@@ -310,10 +312,10 @@ async def test_a_double_click_makes_one_group(chromium: Browser, forge: Forge) -
     await context.close()
 
 
-#: Of Tab, until something is too far away to be found.
+#: Maximum number of presses of Tab; elements further away count as not reachable.
 MOST_TABS = 40
 
-#: In a page: what has the focus, how it is marked, and where it stands, in the document and on the screen.
+#: JavaScript: the focused element, how it is marked, and its place in the document and on the screen.
 FOCUSED = """
     () => {
         const each = document.activeElement
@@ -345,14 +347,15 @@ class Focus:
     bottom: float
 
     def is_before(self, other: "Focus") -> bool:
-        """Whether somebody who reads comes to this first: in the document, and not below or behind it on the screen."""
+        """Return whether a reader comes to this first: it is earlier in the document, and not below and right of
+        the other on the screen."""
         is_behind = self.top >= other.bottom and self.left >= other.right
         return self.position < other.position and not is_behind
 
 
 @attrs.define
 class Keyboard:
-    """Somebody without a mouse; `keys` counts what she presses beside the texts that she types."""
+    """A user without a mouse; `keys` counts the keys that she presses, except texts that she types."""
 
     page: Page
     keys: int = 0
@@ -366,13 +369,14 @@ class Keyboard:
         await self.page.keyboard.type(text)
 
     async def skip(self) -> None:
-        """Past what all pages have above their content, on a page that was just opened."""
+        """Skip the content that all pages have at the top, on a page that was just opened."""
         await self.press("Tab")
         assert (await self.focus()).name == "Skip to the content"
         await self.press("Enter")
 
     async def reach(self, name: str, kind: str = "", *, key: str = "Tab") -> None:
-        """Press Tab (or Shift+Tab) until what has that name has the focus; on the way each is seen, in its order."""
+        """Press Tab (or Shift+Tab) until the element with that name has the focus; each element on the way has to be
+        visible and in order."""
         before = None
         for _ in range(MOST_TABS):
             await self.press(key)
@@ -420,7 +424,7 @@ async def person(page_forge: Forge) -> Person:
 def open_signed_in(
     keyboard: Keyboard, page_forge: Forge, person: Person
 ) -> Callable[[str], Awaitable[Keyboard]]:
-    """Opens a page for the person, who has signed in before."""
+    """Open a page for a person who has signed in before."""
 
     async def open_page(path: str) -> Keyboard:
         cookie = await new_session(page_forge, person.id)

@@ -1,4 +1,4 @@
-"""Answering invitations, and confirming an address, on the pages that mails lead to (decision D8)."""
+"""Answering invitations, and confirming an address, on the pages to which mails lead (decision D8)."""
 
 import asyncio
 import email
@@ -17,9 +17,9 @@ from tests.support.invitations import invite, page_of, source_of
 
 
 async def _invitation(forge: Forge, email: str, kind: str = "projects", **values: Any) -> tuple[str, str]:
-    """Paths of the source and of the page of an invitation to it."""
+    """Return the paths of the source and of the page of an invitation to it."""
     source = await source_of(forge, kind)
-    async with forge.database.transaction() as transaction:  # so that the address is that of nobody yet
+    async with forge.database.transaction() as transaction:  # so that the address belongs to nobody yet
         await transaction.run("UPDATE users SET confirmed_at = NULL WHERE email = %(email)s", email=email)
     answer = await invite(forge.root, source, email=email, **values)
     assert answer.body == {"status": "success"}
@@ -30,7 +30,8 @@ async def _invitation(forge: Forge, email: str, kind: str = "projects", **values
 
 @pytest.mark.parametrize("kind", ["groups", "projects"])
 async def test_accepting(page_forge: Forge, browser: Browser, kind: str) -> None:
-    """Opening the page changes nothing; its form makes a member of who has confirmed the address, and tells so."""
+    """Opening the page changes nothing; its form makes the person who has confirmed the address a member, and says
+    so."""
     person = await page_forge.user(password=PASSWORD)
     source, page = await _invitation(page_forge, person.email, kind)
     await browser.get(page)
@@ -73,7 +74,7 @@ async def _until_mailed(forge: Forge, subject: str, text: str) -> None:
 
 
 async def test_somebody_elses_invitation_cannot_be_accepted(page_forge: Forge, browser: Browser) -> None:
-    """Nor by who has the address but has not confirmed it."""
+    """A person who has the address but has not confirmed it cannot accept it either."""
     person, other = await page_forge.user(password=PASSWORD), await page_forge.user(password=PASSWORD)
     source, page = await _invitation(page_forge, other.email)
     await browser.sign_in(person, return_to=page)
@@ -143,7 +144,7 @@ async def test_declining_needs_the_link_only(page_forge: Forge, browser: Browser
 
 
 async def test_a_link_that_leads_nowhere(page_forge: Forge, browser: Browser) -> None:
-    """Unknown, taken back and expired ones look alike, for every method."""
+    """Links that are unknown, withdrawn or expired look alike, for every method."""
     taken_back = f"{new_name('somebody')}@example.org"
     source, first = await _invitation(page_forge, taken_back)
     await page_forge.root.delete(f"{source}/invitations/{quote(taken_back)}")
@@ -170,7 +171,7 @@ async def test_a_link_that_leads_nowhere(page_forge: Forge, browser: Browser) ->
 
 
 async def test_a_prefetched_page_answers_nothing(page_forge: Forge, browser: Browser) -> None:
-    """HEAD and GET of every address of an invitation leave it as it is."""
+    """HEAD and GET of every address of an invitation leave it unchanged."""
     source, page = await _invitation(page_forge, f"{new_name('somebody')}@example.org")
     for path in (page, f"{page}/accept", f"{page}/decline"):
         for method in ("GET", "HEAD"):
@@ -190,7 +191,7 @@ async def test_texts_of_others_are_escaped(page_forge: Forge, browser: Browser) 
 
 
 async def _added(forge: Forge, person: Person) -> tuple[int, str, str]:
-    """The id of a new address of that person, the address, and the page that the mail to it links to."""
+    """Add an address to that person; return its id, the address, and the page to which the mail to it links."""
     address = f"{new_name('second')}@example.org"
     made = (await person.api.post("/user/emails", {"email": address})).body
     text = await _mail_to(forge, address)
@@ -200,7 +201,7 @@ async def _added(forge: Forge, person: Person) -> tuple[int, str, str]:
 
 
 async def _mail_to(forge: Forge, address: str) -> str:
-    """The plain text of the one mail to that address."""
+    """Return the plain text of the only mail to that address."""
     async with asyncio.timeout(20):
         while True:
             for file in (forge.settings.data_dir / "mail").glob("*.eml"):
@@ -217,7 +218,7 @@ async def _confirmed(person: Person, email_id: int) -> bool:
 
 
 async def test_confirming(page_forge: Forge, browser: Browser) -> None:
-    """Opening the page changes nothing; its form does, once, for who is signed in with that account."""
+    """Opening the page changes nothing; its form confirms the address, once, for the user of that account."""
     alice = await page_forge.user("alice", password=PASSWORD)
     email_id, address, page = await _added(page_forge, alice)
     for _ in range(2):
@@ -242,7 +243,7 @@ async def test_confirming(page_forge: Forge, browser: Browser) -> None:
 
 
 async def test_another_account_cannot_confirm(page_forge: Forge, browser: Browser) -> None:
-    """Whoever reads the mail of an address that somebody else has added does not hand it over by a click."""
+    """A person who reads the mail of an address that somebody else has added cannot confirm it by a click."""
     mallory = await page_forge.user("mallory", password=PASSWORD)
     bob = await page_forge.user("bob", password=PASSWORD)
     email_id, _, page = await _added(page_forge, mallory)

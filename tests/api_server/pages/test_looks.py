@@ -1,5 +1,5 @@
-"""Every page at two widths and in two schemes: readable by everybody, and no wider than the screen;
-`/api/docs`; templates."""
+"""Every page at two widths and in two colour schemes is accessible and not wider than the screen; `/api/docs`;
+templates."""
 
 import asyncio
 import itertools
@@ -29,11 +29,11 @@ from tests.support.route_table import ROUTES
 SMALL: ViewportSize = {"width": 390, "height": 740}
 LARGE: ViewportSize = {"width": 1280, "height": 900}
 FOLDER = os.environ.get("SCREENSHOTS")
-#: Looked at for the pictures only.
+#: Combinations that are used only for the pictures.
 OTHERS: list[tuple[ViewportSize, Literal["light", "dark"]]] = (
     [(SMALL, "dark"), (LARGE, "light")] if FOLDER else []
 )
-#: Of what axe finds, what counts; its contrast is what differs in the dark.
+#: Levels of axe's findings that count; in the dark scheme, only contrast differs.
 SERIOUS = ("serious", "critical")
 RULES = {
     "runOnly": ["wcag2a", "wcag2aa", "wcag21aa", "best-practice"],
@@ -41,19 +41,19 @@ RULES = {
     "preload": False,
 }
 CONTRAST = {"runOnly": ["color-contrast"], "resultTypes": ["violations"], "preload": False}
-#: In a page: how far it can be scrolled to the side.
+#: JavaScript: how far the page can be scrolled to the side.
 TO_THE_SIDE = "document.scrollingElement.scrollWidth - document.documentElement.clientWidth"
-#: In a page: rows of a table are alike, and axe takes long for each.
+#: JavaScript: remove rows of tables, which are alike, because axe takes long for each.
 FEW_ROWS = "[...document.querySelectorAll('tbody > tr:nth-child(n + 5)')].forEach(row => row.remove())"
-#: In a page: tables of which a large screen shows only a part.
+#: JavaScript: the number of tables that a large screen does not show completely.
 CUT_OFF = """
     [...document.querySelectorAll('.wide:not(.charts *)')].filter(each => each.scrollWidth > each.clientWidth).length
 """
 HEADINGS = "[...document.querySelectorAll('h1, h2, h3, h4, h5, h6')].map(each => Number(each.tagName[1]))"
 
-#: A date is several fields for the keyboard.
+#: JavaScript: replace dates, which are several fields for the keyboard.
 NO_DATES = "document.querySelectorAll('input[type=date]').forEach(each => each.type = 'text')"
-#: In a page: what can be used by keyboard, and what is at hand and how that is marked.
+#: JavaScript: elements that can be used with the keyboard, the focused one, and how it is marked.
 USABLE = """
     [...document.querySelectorAll('a[href], button, input, select, textarea, [tabindex]')]
         .filter(each => each.tabIndex >= 0 && each.type != 'hidden' && each.checkVisibility())
@@ -70,7 +70,7 @@ FOCUSED = """
 """
 
 
-#: Addresses below projects and elsewhere that answer with data, and what has tests of its own.
+#: Addresses that answer with data, and those with tests of their own.
 NO_PAGES = {
     "/{project}/-/images/{rest:.+}", "/{project}/-/jobs/{id}/log", "/{project}/-/jobs/{id}/raw",
     "/{project}/-/jobs/{id}/artifacts/download", "/{project}/-/jobs/{id}/artifacts/raw/{path:.+}",
@@ -81,7 +81,7 @@ NO_PAGES = {
 
 
 def test_every_page_is_looked_at() -> None:
-    """Every declared page, except those that only lead to others."""
+    """Every declared page is in the list, except those that only redirect."""
     looked_at = {re.sub(r"\{\w+\}", "1", look.path.partition("?")[0]) for look in LOOKS}
     unseen = {
         route.path
@@ -93,7 +93,7 @@ def test_every_page_is_looked_at() -> None:
 
 
 def _pattern(path: str) -> re.Pattern[str]:
-    """A regular expression for a path as pages declare it."""
+    """Return a regular expression for a path as pages declare it."""
     parameter = re.compile(r"\{\w+(?::((?:[^{}]|\{[^{}]*\})*))?\}")
     return re.compile(parameter.sub(lambda found: found[1] or "[^/]+", path))
 
@@ -102,7 +102,7 @@ def _pattern(path: str) -> re.Pattern[str]:
 async def scene(
     new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[tuple[Forge, Things]]:
-    """A server with all that the pages show."""
+    """A server with the content of all pages."""
     async with running_forge(new_database(), tmp_path_factory.mktemp("looks")) as forge:
         things: Things = {}
         for make in SCENES:
@@ -113,7 +113,7 @@ async def scene(
 async def signed_in(
     chromium: Browser, scene: tuple[Forge, Things], who: Who, *, java_script_enabled: bool = True
 ) -> BrowserContext:
-    """A browser of its own, in which that person is signed in."""
+    """Open a browser in which that person is signed in."""
     forge, things = scene
     context = await chromium.new_context(
         base_url=forge.base,
@@ -168,20 +168,20 @@ async def test_every_page_fits_without_scripts(
             await page.set_viewport_size(size)
             if (sideways := await page.evaluate(TO_THE_SIDE)) > 0:
                 problems.append(f"{path}: {sideways} pixels too wide at {size['width']}")
-        sizes.reverse()  # the next page begins where this one ends
+        sizes.reverse()  # the next page begins with the size at which this one ends
     await context.close()
     assert problems == []
 
 
 async def _send(page: Page, action: str) -> Response | None:
-    """Send a form of the page at hand, whatever the browser thinks of its fields."""
+    """Send a form of the current page, without the browser's validation of its fields."""
     async with page.expect_navigation() as answered:
         await page.locator(f'form[action="{action}"]').evaluate("form => form.submit()")
     return await answered.value
 
 
 async def _problems(page: Page, look: Look) -> AsyncIterator[str]:
-    """What is wrong with the page at hand, which is small and light before and after, in words."""
+    """Yield descriptions of the problems of the current page, which is small and light before and after."""
     for size, scheme in ((SMALL, "light"), *OTHERS, (LARGE, "dark")):
         await _set(page, size, scheme)
         if (sideways := await page.evaluate(TO_THE_SIDE)) > 0:
@@ -208,7 +208,7 @@ async def _found_by_axe(page: Page, options: dict[str, Any]) -> list[str]:
 
 
 def _out_of_order(levels: list[int]) -> Iterator[str]:
-    """One first heading, and none that skips a level."""
+    """Yield a problem if there is not exactly one first heading, or a heading skips a level."""
     if levels.count(1) != 1:
         yield f"{levels.count(1)} first headings"
     for before, after in itertools.pairwise(levels):
@@ -223,7 +223,8 @@ async def _leave_picture(page: Page, look: Look, kind: str) -> None:
 
 
 async def test_tab_reaches_everything_in_its_order(chromium: Browser, scene: tuple[Forge, Things]) -> None:
-    """First the way past what all pages have, then what can be used, each with a mark around it."""
+    """The first one skips the content that all pages have; then all usable elements follow, each with a visible
+    focus."""
     context = await signed_in(chromium, scene, "owner")
     page = await context.new_page()
     for path in ("/{project}", "/-/user_settings/personal_access_tokens"):
@@ -243,7 +244,7 @@ async def test_tab_reaches_everything_in_its_order(chromium: Browser, scene: tup
     await context.close()
 
 
-#: In a page: whether our rules for plain elements reach into Swagger UI.
+#: JavaScript: whether our rules for plain elements affect Swagger UI.
 OUR_RULES = """
     (() => {
         const version = getComputedStyle(document.querySelector('#api-description pre.version'))
@@ -251,14 +252,13 @@ OUR_RULES = """
         return {border: version.borderTopWidth, padding: version.paddingLeft, width: text.maxWidth}
     })()
 """
-#: Milliseconds: Swagger UI has much to do on a busy machine.
+#: Milliseconds: Swagger UI takes long on a busy machine.
 TIMEOUT = 90_000
 
 
 @pytest.fixture
 async def docs(chromium: Browser, forge: Forge, request: pytest.FixtureRequest) -> AsyncIterator[Page]:
-    """The page. Whatever the browser complains of (policies, files that are missing) fails the test, and so does a
-    request to somebody else."""
+    """The page. Errors in the browser (policies, missing files) and requests to other hosts fail the test."""
     context = await chromium.new_context(base_url=forge.base, java_script_enabled=request.param)
     context.set_default_timeout(TIMEOUT)
     opened = await context.new_page()
@@ -303,12 +303,12 @@ async def test_an_operation_is_tried_out_with_ones_token(docs: Page, forge: Forg
     await expect(shown.locator(".live-responses-table")).to_contain_text(
         f'"username": "{person.username}"', timeout=TIMEOUT
     )
-    assert await docs.evaluate("localStorage.length + sessionStorage.length") == 0  # no token stays
+    assert await docs.evaluate("localStorage.length + sessionStorage.length") == 0  # no token is stored
     assert "get_current_user" in {operation_id(route) for route in ROUTES}
 
 
 async def test_everybody_can_read_the_list(chromium: Browser, forge: Forge) -> None:
-    """What is Swagger UI's own is not judged."""
+    """Swagger UI's own elements are not judged."""
     context = await chromium.new_context(base_url=forge.base)
     await context.route("**/*.js", lambda route: route.fulfill(body="", content_type="text/javascript"))
     docs = await context.new_page()
@@ -337,7 +337,7 @@ async def test_templates_are_compiled_in_a_thread_for_the_first_page_and_once_fo
     assert threads == []
     first = asyncio.create_task(templates.compiled())
     await asyncio.sleep(0)
-    first.cancel()  # its visitor has gone; others wait for the same
+    first.cancel()  # the first visitor leaves; others wait for the same
     await asyncio.gather(templates.compiled(), templates.compiled())
     await templates.compiled()
     assert len(threads) == 2

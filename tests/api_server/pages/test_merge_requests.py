@@ -1,4 +1,4 @@
-"""Pages of merge requests without scripts: what they show, what their forms and buttons do, and for whom."""
+"""Pages of merge requests without scripts: their content, their forms and buttons, and who sees them."""
 
 import re
 from collections.abc import AsyncIterator
@@ -17,7 +17,7 @@ from tests.support.merge_requests import commit, new_project, open_merge_request
 
 @attrs.frozen
 class Scene:
-    """A project with a check that cannot be reached; `reporter` may look."""
+    """A project with an unreachable check; `reporter` may only read."""
 
     forge: Forge
     project: dict[str, Any]
@@ -49,7 +49,7 @@ async def scene(forge: Forge) -> Scene:
 
 @pytest.fixture
 async def browser(scene: Scene) -> AsyncIterator[Browser]:
-    """The owner's."""
+    """The owner's browser."""
     async with browsing(scene.forge, scene.owner) as opened:
         yield opened
 
@@ -91,7 +91,7 @@ async def test_it_is_merged_as_it_was_seen(browser: Browser, scene: Scene) -> No
     await browser.get(page)
     await commit(scene.owner.api, scene.project, "merged")
     await browser.send(f"{page}/merge")
-    assert browser.status == 409  # something else than what was looked at
+    assert browser.status == 409  # not what the visitor has seen
     assert (await scene.read(made["iid"]))["state"] == "opened"
     await (await browser.get(page)).send(f"{page}/merge", remove_source_branch="true")
     assert (browser.status, browser.path) == (200, page)
@@ -143,7 +143,7 @@ async def test_a_delivery_of_a_paused_check_says_so(browser: Browser, scene: Sce
 
 
 async def test_every_reason_of_the_service_has_words(scene: Scene) -> None:
-    """Those that the database's functions yield."""
+    """This applies to every reason that the database's functions yield."""
     source = await scene.forge.database.value(
         "SELECT string_agg(pg_get_functiondef(oid), ' ') FROM pg_proc"
         " WHERE proname IN ('detailed_merge_status', 'ci_merge_status')"
@@ -378,7 +378,7 @@ async def test_readers_comment_and_change_nothing(reporter: Browser, scene: Scen
 
 
 async def test_a_comment_is_edited_and_deleted_by_its_author(scene: Scene) -> None:
-    """It is marked as edited only when its text has changed; others find neither form, and are refused."""
+    """It is marked as edited only if its text has changed; other people see neither form, and are refused."""
     made = await open_merge_request(scene.owner, scene.project, "reworded")
     stranger = await scene.forge.new_member(scene.project["id"], Role.DEVELOPER)
     here = f"{scene.path}/{made['iid']}"
@@ -408,7 +408,7 @@ async def test_a_comment_is_edited_and_deleted_by_its_author(scene: Scene) -> No
 async def test_what_is_not_offered_is_typed(
     browser: Browser, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of more branches and people than a form offers; whom a merge request has is always among them."""
+    """A form offers only some branches and people, but always those of the merge request."""
     for branch in ("z-source", "z-target"):
         await commit(scene.owner.api, scene.project, branch, start_branch="main")
     last = await scene.forge.new_member(scene.project["id"], Role.DEVELOPER, "zoe")

@@ -1,4 +1,4 @@
-"""The forms that make projects and groups: who is offered what, what they make, and what they refuse."""
+"""The forms that create projects and groups: their choices, their results, and their refusals."""
 
 import re
 from collections.abc import AsyncIterator
@@ -23,13 +23,13 @@ async def browser(forge: Forge, person: Person) -> AsyncIterator[Browser]:
 
 
 def options(page: str) -> list[tuple[str, str, bool]]:
-    """Values, texts and which is chosen, of the page's select."""
+    """Return values, texts and the selected option of the page's select."""
     found = re.findall(r'<option value="(\d+)"( selected)?>([^<]*)<', page)
     return [(value, text, bool(selected)) for value, selected, text in found]
 
 
 def wrong(page: str) -> dict[str, str]:
-    """The sentences at the fields, by their names."""
+    """Return the errors at the fields, by the fields' names."""
     found = re.findall(r'<p class="wrong" id="([\w-]+)-problem">([^<]*)<', page)
     return {name: unescape(text) for name, text in found}
 

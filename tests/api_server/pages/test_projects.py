@@ -1,4 +1,4 @@
-"""Pages of projects: who may open them, what they show, and that no address of one hides another service's."""
+"""Pages of projects: access, content, and that their addresses do not hide those of other services."""
 
 import re
 from collections.abc import AsyncIterator
@@ -58,7 +58,7 @@ async def scene(forge: Forge) -> Scene:
 
 @pytest.fixture
 async def visitor(scene: Scene) -> AsyncIterator[Browser]:
-    """Nobody has signed in yet."""
+    """A browser in which nobody has signed in."""
     async with browsing(scene.forge) as opened:
         yield opened
 
@@ -286,7 +286,7 @@ async def test_a_folder_has_the_last_commits_of_its_entries(scene: Scene, visito
 
 
 def _rows(browser: Browser) -> list[tuple[str, str, str]]:
-    """Names, sizes and last commits of the files that the page lists."""
+    """Return names, sizes and last commits of the files that the page lists."""
     row = (
         r'<tr><td><a [^>]*>([^<]+)</a></td>\n<td class="message"><a [^>]*/commit/(\w+)">'
         r'.*?<td class="number quiet">(.*?)</td>'
@@ -357,7 +357,7 @@ async def test_lines_have_the_commits_that_they_come_from(scene: Scene, visitor:
 
 
 async def test_every_address_that_the_api_gives_opens(scene: Scene, visitor: Browser) -> None:
-    """Of branches that are hard to write into addresses too."""
+    """This includes branches whose names are hard to write into addresses."""
     sha = await scene.commit(scene.private, "fix/#1&%", {"odd.txt": "x"}, "Odd branch")
     await scene.owner.api.post(
         f"/projects/{scene.private['id']}/releases", {"tag_name": "v1/a#b", "ref": "main", "name": "One"}
@@ -384,7 +384,7 @@ async def test_every_address_that_the_api_gives_opens(scene: Scene, visitor: Bro
 
 
 def _addresses(body: Any) -> Any:
-    """Every `web_url`, and the addresses of releases."""
+    """Return every `web_url`, and the addresses of releases."""
     if isinstance(body, dict):
         for name, value in body.items():
             if name in ("web_url", "self") and isinstance(value, str) and "/api/v4/" not in value:

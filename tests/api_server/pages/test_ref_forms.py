@@ -1,4 +1,4 @@
-"""Branches, tags and releases that are made, edited and deleted in the browser."""
+"""Creating, editing and deleting branches, tags and releases in the browser."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -111,7 +111,7 @@ async def test_a_release_is_made_edited_and_deleted(browser: Browser, scene: Sce
 
 
 async def test_a_release_gets_another_date_and_other_links(browser: Browser, scene: Scene) -> None:
-    """A date that is left as it is does not lose its fraction of a second."""
+    """An unchanged date keeps its fraction of a second."""
     scene = attrs.evolve(scene, project=await scene.forge.project(scene.owner, initialize_with_readme=True))
     await browser.get(f"{scene.path}/releases/new")
     sent = {"tag_name": "dated", "ref": "main", "description": ""}

@@ -1,4 +1,4 @@
-"""Signing in and out on the pages, and what pages keep out (decision D8)."""
+"""Signing in and out on the pages, and refused requests to pages (decision D8)."""
 
 import asyncio
 import re
@@ -61,7 +61,7 @@ async def test_the_cookie_is_kept_from_scripts_and_stored_as_a_digest(
 
 
 async def test_each_of_two_clicks_gets_a_session_that_lasts(page_forge: Forge, browser: Browser) -> None:
-    """The browser shows the answer to the second alone, and may have dropped the cookie of the first."""
+    """The browser shows only the answer to the second one, and may have discarded the cookie of the first."""
     person = await page_forge.user(password=PASSWORD)
     await browser.get("/-/sign_in")
     form = browser.hidden | {"login": person.username, "password": PASSWORD}
@@ -91,7 +91,8 @@ async def test_over_https_the_cookie_is_for_this_host_and_tls_only(new_forge: An
 async def test_a_wrong_password_and_an_unknown_login_look_alike_and_are_audited(
     page_forge: Forge, browser: Browser
 ) -> None:
-    """D7: of a known account in its own trail, of an unknown one in the instance's; author -1."""
+    """D7: attempts with a known account are in its own audit trail, those with an unknown one in the instance's, with
+    the author -1."""
     person = await page_forge.user(password=PASSWORD)
     texts = []
     for login in (person.username, "nobody"):
@@ -171,7 +172,7 @@ async def test_an_account_without_a_password_has_none_that_fits(page_forge: Forg
 
 @pytest.mark.parametrize("path", ["/-/sign_in", "/-/sign_out"])
 async def test_a_form_of_somewhere_else_is_refused(page_forge: Forge, browser: Browser, path: str) -> None:
-    """Cross-site requests: neither without the token of this browser's page, nor with that of another one."""
+    """Cross-site requests: without the token of this browser's page, or with that of another one."""
     person = await page_forge.user(password=PASSWORD)
     async with browsing(page_forge) as other:
         await other.get("/-/sign_in")
@@ -185,7 +186,7 @@ async def test_a_form_of_somewhere_else_is_refused(page_forge: Forge, browser: B
 
 
 async def test_what_was_written_is_kept_where_the_session_has_ended(browser: Browser) -> None:
-    """But no secrets, and not what another site sends."""
+    """Secrets are not kept, and neither are forms of another site."""
     url = f"{browser.base}/-/user_settings/personal_access_tokens"
     sent = {"name": "my <b> token", "new_password": "s3cr3t", "scopes": "api"}
     texts = []
@@ -300,7 +301,7 @@ async def test_no_form_is_taken_that_is_not_ours(boss: Browser) -> None:
 
 
 async def test_every_page_forbids_scripts_of_others_frames_and_copies(boss: Browser) -> None:
-    """Found or not; files for download have rules of their own."""
+    """This applies also to 404; files for download have rules of their own."""
     for path in [*paths("GET"), "/-/sign_in?return_to=x", "/-/invites/x", "/-/emails/1/x", "/-/password/x"]:
         async with boss.session.get(f"{boss.base}{path}", allow_redirects=False) as answer:
             if answer.status < 300 or answer.status >= 400:
@@ -309,7 +310,7 @@ async def test_every_page_forbids_scripts_of_others_frames_and_copies(boss: Brow
 
 
 async def test_what_has_moved_is_kept_by_nobody_on_the_way(forge: Forge) -> None:
-    """A shared cache would tell strangers the new path of a private project."""
+    """A shared cache would tell anonymous visitors the new path of a private project."""
     owner = await forge.user()
     made = await forge.project(owner)
     assert (await owner.api.put(f"/projects/{made['id']}", {"path": "elsewhere"})).status == 200
@@ -340,7 +341,7 @@ async def test_the_api_takes_no_such_form_either(forge: Forge) -> None:
 
 
 async def test_a_root_folder_of_very_many_files_keeps_nobody_waiting(forge: Forge, tmp_path: Path) -> None:
-    """Looking for its README; the tests' watchdog says who holds the loop."""
+    """The README is searched in it; the tests' watchdog finds blocking of the loop."""
     owner, made = await forge.user(), await plumbing(tmp_path)
     project = await forge.project(owner)
     blob = ("100644", made.blob())
@@ -353,7 +354,7 @@ async def test_a_root_folder_of_very_many_files_keeps_nobody_waiting(forge: Forg
 
 
 def _no_unicode(name: str) -> aiohttp.MultipartWriter:
-    """A form whose field is half of a character."""
+    """Return a form whose field is half of a character."""
     writer = aiohttp.MultipartWriter("form-data")
     kind = {"Content-Type": "text/plain; charset=unicode_escape"}
     writer.append(rb"\ud800", kind).set_content_disposition("form-data", name=name)

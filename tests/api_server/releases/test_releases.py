@@ -1,4 +1,4 @@
-"""Releases and their links: what the API shows of them, and making, changing and removing them."""
+"""Releases and their links: how the API shows, creates, changes and removes them."""
 
 import asyncio
 import itertools
@@ -20,7 +20,7 @@ _numbers = itertools.count(1)
 
 @attrs.frozen
 class Scene:
-    """`owner`'s private project, in which there are a developer, a reporter and a guest."""
+    """A private project of `owner`, with a developer, a reporter and a guest."""
 
     forge: Forge
     project: dict[str, Any]
@@ -50,7 +50,7 @@ class Scene:
         return f"v{next(_numbers)}.0"
 
     async def release(self, **values: Any) -> dict[str, Any]:
-        """A new one, with its tag."""
+        """Create a release with its tag."""
         made = await self.api.post(self.releases, {"tag_name": self.new_tag(), "ref": "main"} | values)
         assert made.status == 201, made
         return dict(made.body)
@@ -97,7 +97,7 @@ def link(link_id: int, name: str, url: str, **values: Any) -> dict[str, Any]:
 
 
 def expected_release(scene: Scene, tag: str, links: list[Any], **values: Any) -> dict[str, Any]:
-    """In GitLab's order of keys."""
+    """Return the expected release, in GitLab's order of keys."""
     keys = ("created_at", "released_at", "upcoming_release", "author", "commit", "commit_path", "tag_path")
     given = {"tag_name": tag, "upcoming_release": False} | values
     return {
@@ -259,7 +259,7 @@ async def test_a_release_is_changed_and_removed_and_its_tag_stays(scene: Scene) 
 
 
 async def test_a_release_goes_with_its_tag(scene: Scene, tmp_path: Path) -> None:
-    """Removed through the API, or by a push."""
+    """The tag is removed through the API, or by a push."""
     by_api, by_push = await scene.release(), await scene.release()
     await scene.owner.api.delete(f"{scene.url}/repository/tags/{by_api['tag_name']}")
     git = Git(tmp_path)
@@ -347,7 +347,7 @@ async def test_a_release_of_a_protected_tag_is_for_those_who_may_make_it(scene: 
 
 
 async def test_a_job_makes_a_release_with_its_token(forge: Forge) -> None:
-    """As release-cli and glab do in jobs."""
+    """release-cli and glab do this in jobs."""
     project = await ci_project(forge)
     job = await project.job()
     headers = {"JOB-TOKEN": await run(forge, job["id"])}
@@ -385,7 +385,7 @@ async def test_python_gitlab_makes_releases(scene: Scene) -> None:
     await asyncio.to_thread(use)
 
 
-#: A text that no compression makes much shorter.
+#: A text that compression does not make much shorter.
 MANY_BYTES = "".join(map(chr, range(0x4E00, 0x4E00 + 2000)))
 TAKEN = ["has already been taken"]
 
@@ -503,7 +503,7 @@ async def test_a_release_has_only_so_many_links_however_many_come_at_once(scene:
     links = [{"name": str(number), "url": f"http://{number}"} for number in range(most + 1)]
     sent = {"tag_name": scene.new_tag(), "ref": "main", "assets": {"links": links}}
     refusal = {"message": f"Validation failed: Links are too many (maximum is {most})"}
-    for too_many in (links, links[:1] * (most + 1)):  # looked at no further
+    for too_many in (links, links[:1] * (most + 1)):  # not looked at any further
         refused = await scene.api.post(scene.releases, sent | {"assets": {"links": too_many}})
         assert (refused.status, refused.body) == (400, refusal)
     release = await scene.release(assets={"links": links[: most - 2]})

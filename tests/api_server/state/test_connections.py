@@ -1,4 +1,4 @@
-"""Connections: who gets which, who waits, what becomes of lost ones, and several hosts."""
+"""Connections: their distribution, waiting, lost connections, and several hosts."""
 
 import asyncio
 import os
@@ -21,10 +21,10 @@ from tests.support.waiting import until
 
 SIZE = 2
 BACKEND = Statement("SELECT pg_backend_pid()")
-#: The same, keeping its connection for a while.
+#: The same, but the connection is busy for a while.
 HELD = "SELECT pg_backend_pid() FROM pg_sleep(0.05)"
 
-#: PostgreSQL goes on with a statement for a while whose client has gone.
+#: PostgreSQL goes on with the statement of a closed client for a while.
 SLEEPING = """
     SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'
 """
@@ -123,7 +123,7 @@ async def lossy_database(way: Way) -> AsyncIterator[Database]:
 
 
 async def works(database: Database) -> bool:
-    """Whether all of the pool is there."""
+    """Return whether all connections of the pool work."""
     return await asyncio.gather(*(database.value("SELECT 1") for _ in range(2 * SIZE))) == [1] * 2 * SIZE
 
 
@@ -195,7 +195,7 @@ async def test_of_a_commit_without_an_answer_nobody_knows(lossy_database: Databa
 async def test_connections_that_die_while_nobody_uses_them_are_not_handed_out(
     lossy_database: Database, way: Way
 ) -> None:
-    """A write is not tried a second time, so it must not meet the first one's death."""
+    """A write is not repeated, so it must not be the first to find out that a connection is dead."""
     assert await works(lossy_database)
     way.proxy.drop()
     free = lossy_database._connections._free
@@ -208,10 +208,10 @@ async def test_connections_that_die_while_nobody_uses_them_are_not_handed_out(
 async def test_a_dead_connection_leaves_the_descriptors_of_others_alone(
     lossy_database: Database, way: Way
 ) -> None:
-    """libpq closes its socket by itself; its number is then another's, which goes on being watched."""
+    """libpq closes its socket by itself; its number may then belong to another connection, which is still watched."""
     ours, theirs = socket.socketpair()
     async with lossy_database._connection() as connection:
-        number = psycopg2.extensions.connection.fileno(connection._driver.raw)  # libpq's own
+        number = psycopg2.extensions.connection.fileno(connection._driver.raw)  # libpq's own method
         way.proxy.drop()
         with pytest.raises(Unavailable):
             await connection.run("SELECT pg_sleep(1)", {})
@@ -243,7 +243,7 @@ async def test_who_listens_is_told_that_nothing_more_can_be_heard(way: Way) -> N
 
 
 async def test_silence_is_looked_into(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection whose other end is gone without a word hears nothing either."""
+    """A connection whose other end has vanished without a message receives nothing either."""
     command, commands = Connection.command, []
 
     async def noted(connection: Connection, sql: str) -> None:
@@ -256,7 +256,7 @@ async def test_silence_is_looked_into(way: Way, monkeypatch: pytest.MonkeyPatch)
         heard = asyncio.create_task(listening.notification())
         await until(lambda: len(commands) > len(["LISTEN", "SELECT 1", "SELECT 1"]))
         assert not heard.done()
-        listening._timeout = 0.2  # nobody answers any more
+        listening._timeout = 0.2  # nothing answers any more
         way.take("silent")
         with pytest.raises(Unavailable):
             await heard

@@ -31,7 +31,7 @@ KEEP = Statement("INSERT INTO kept (word) VALUES (%(word)s::text)")
 
 @pytest.fixture(params=["prepared", "not prepared", "pooled"])
 async def database(database_of_module: str, request: pytest.FixtureRequest) -> Any:
-    """`pooled`: through a PgBouncer, which gives each transaction another session, or somebody else's."""
+    """A database. `pooled` uses a PgBouncer, in which transactions may use different sessions, which others use too."""
     with contextlib.ExitStack() as stack:
         url = database_of_module
         if request.param == "pooled":
@@ -95,9 +95,9 @@ async def test_nothing_of_a_block_that_raises_is_run(database: Database) -> None
 
 @pytest.fixture
 async def messages(database: Database) -> AsyncIterator[list[str]]:
-    """What was sent over the one connection of `database`, one for each round trip.
+    """The messages of the only connection of `database`, one for each round trip.
 
-    Servers of other tests send theirs in this process too.
+    Servers of other tests in this process send messages too.
     """
     sent: list[str] = []
     execute = WatchedConnection.execute
@@ -139,7 +139,7 @@ async def test_nothing_is_compiled(database: Database) -> None:
 async def test_of_two_that_would_wait_for_each_other_one_is_told_that_the_row_is_held(
     database_of_module: str,
 ) -> None:
-    """And has changed nothing; the other one goes on."""
+    """The refused one has changed nothing; the other one goes on."""
     lock = "SELECT id FROM held_rows WHERE id = %(id)s FOR UPDATE"
     async with connect(database_of_module, base_url="http://forge.example.org", size=2) as database:
         async with database.transaction() as transaction:
@@ -157,7 +157,7 @@ async def test_of_two_that_would_wait_for_each_other_one_is_told_that_the_row_is
 
 
 async def test_who_is_cancelled_while_it_commits_goes_on_after_the_commit(database: Database) -> None:
-    """Nothing is written any more that somebody has begun who has ended."""
+    """After the commit, the ended task writes nothing more."""
     is_done = asyncio.Event()
 
     async def write() -> None:
@@ -195,7 +195,7 @@ BOTH = [0, 1]
 
 
 class Clock:
-    """Seconds, as they are set."""
+    """Seconds that a test sets."""
 
     now = 0.0
 
@@ -210,7 +210,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 async def counting_database(database_of_module: str, clock: Clock) -> AsyncIterator[tuple[Database, str]]:
-    """Without the table `numbers`."""
+    """A database without the table `numbers`."""
     url = database_of_module
     async with connect(url, base_url="http://forge.example.org", size=2) as connected:
         async with connected.transaction() as transaction:
@@ -220,7 +220,7 @@ async def counting_database(database_of_module: str, clock: Clock) -> AsyncItera
 
 
 def added_elsewhere(url: str, first: int, last: int) -> None:
-    """Numbers that another process has committed."""
+    """Insert numbers that another process has committed."""
     with contextlib.closing(psycopg2.connect(url)) as other, other, other.cursor() as cursor:
         cursor.execute("CREATE TABLE IF NOT EXISTS numbers (id bigint)")
         cursor.execute("INSERT INTO numbers SELECT generate_series(%s, %s)", (first, last))
@@ -248,7 +248,7 @@ async def test_a_long_list_is_counted_once_in_a_while(
 async def test_every_page_tells_how_many_there_are(
     counting_database: tuple[Database, str], clock: Clock
 ) -> None:
-    """Where the list ends on it, where more follows, and behind the end."""
+    """Pages at the end of the list, before it, and beyond it."""
     connected, url = counting_database
     before = 0
     for held in (0, 1, 19, 20, 21, 40, 41):
@@ -293,7 +293,7 @@ PASSWORD = "correct horse battery staple"
 
 
 class Log:
-    """What PostgreSQL has written since this was made, on behalf of one database."""
+    """The lines that PostgreSQL has written since the creation of this object about one database."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -304,7 +304,7 @@ class Log:
 
 
 async def fail_with_secrets(forge: Forge) -> None:
-    """Statements with a password's hash, seeds and digests in them, which the database refuses."""
+    """Run statements with a password's hash, seeds and digests, which the database refuses."""
     alice = await forge.user("alice")
     taken = {"username": alice.username.upper(), "name": "x", "email": f"{new_name('x')}@example.org"}
     answer = await forge.root.post("/users", taken | {"password": PASSWORD, "skip_confirmation": True})
@@ -327,7 +327,7 @@ async def test_statements_that_fail_are_not_written(postgres: Cluster, forge: Fo
 async def test_without_the_privilege_they_say_nothing_of_use_without_the_key(
     postgres: Cluster, new_database: Callable[[], str], tmp_path: Path
 ) -> None:
-    """A role that may not keep statements out of the log: password hashes in it cannot be tried out."""
+    """The role may not exclude statements from the log; password hashes in it cannot be tried out."""
     roles = with_another_role(postgres, new_database())
     migrate(roles.owner, roles.name)
     log = Log(postgres)
@@ -350,8 +350,8 @@ def test_passwords_that_were_stored_before_still_open() -> None:
     assert not vault.password_matches(PASSWORD, None)
 
 
-#: Functions in SQL that return a value and look into tables. PostgreSQL inlines none of them: each would be planned
-#: anew in every statement that calls it.
+#: SQL functions that return a value and read tables. PostgreSQL does not inline them, so they would be planned again
+#: in every statement that calls them.
 PLANNED_EACH_TIME = """
     SELECT proname::text FROM pg_proc JOIN pg_language ON pg_language.oid = prolang
     WHERE lanname = 'sql' AND NOT proretset AND pronamespace = 'public'::regnamespace
@@ -363,7 +363,7 @@ async def test_no_function_is_planned_in_each_statement(forge: Forge) -> None:
     connection = await asyncpg.connect(forge.settings.database_url)
     try:
         assert [row["proname"] for row in await connection.fetch(PLANNED_EACH_TIME)] == []
-        # What is looked for is found.
+        # The query finds such functions.
         await connection.execute(
             "CREATE FUNCTION pg_temp.users_there() RETURNS bigint LANGUAGE sql RETURN (SELECT count(*) FROM users)"
         )

@@ -16,7 +16,7 @@ WRITERS = 4
 MANY = 200
 
 
-#: A trigger that says something when the transaction commits.
+#: A trigger that writes a message when the transaction commits.
 SAYS_ONLY = """
     CREATE OR REPLACE FUNCTION say() RETURNS trigger LANGUAGE plpgsql AS $$
         BEGIN RAISE {} 'kept'; RETURN NULL; END
@@ -71,7 +71,7 @@ async def test_nothing_is_lost_that_was_acknowledged() -> None:
 
 @replicated
 async def test_what_no_standby_has_is_not_acknowledged() -> None:
-    """PostgreSQL ends its waiting like any other statement, by a warning, and the commit stays on the primary alone."""
+    """PostgreSQL ends the wait like any other statement, with a warning, and the commit exists only on the primary."""
     with embedded_postgres.temporary_cluster() as primary, standbys.standby_of(primary) as standby:
         standbys.have_commits_wait(primary)
         async with connect(primary.url(), base_url="x", size=1, statement_timeout=0.5) as database:

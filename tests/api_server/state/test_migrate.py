@@ -1,4 +1,4 @@
-"""A database that is migrated, restarted, or served by a role with few rights."""
+"""Databases that are migrated, restarted, or served by a role with few rights."""
 
 import asyncio
 import contextlib
@@ -42,7 +42,7 @@ from tests.support.invitations import invite, new_address
 from tests.support.runner import a_runner
 from tests.support.waiting import until
 
-#: Fails, as on a full disk, where this table is made or this function.
+#: Fails, as on a full disk, at the creation of this table or function.
 FULL_DISK = """
     CREATE FUNCTION full_disk() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN
         IF EXISTS (SELECT FROM pg_event_trigger_ddl_commands() WHERE object_identity LIKE '%{}%') THEN
@@ -83,7 +83,7 @@ NAME_MIGRATIONS = """
 
 @pytest.fixture
 def empty(postgres: Cluster) -> Iterator[tuple[str, str]]:
-    """URLs of a database with nothing in it: as its owner, and as the superuser."""
+    """The URLs of an empty database for its owner and for the superuser."""
     with empty_database(postgres) as name:
         yield postgres.url(name), postgres.url(name, "postgres")
 
@@ -110,7 +110,7 @@ def test_after_an_interruption_the_next_start_goes_on(
 
 @pytest.fixture
 def before_baseline(empty: tuple[str, str]) -> str:
-    """URL of a database of the last commit before the baseline."""
+    """The URL of a database of the last commit before the baseline."""
     url, _ = empty
     make_older_schema(url, _BASELINE)
     with as_role(url) as cursor:
@@ -156,7 +156,7 @@ OF_EARLIER_COMMIT = (
     "change",
     [
         "DELETE FROM _yoyo_migration WHERE migration_id = '0280_submitted_forms'",
-        "ALTER TABLE users DROP COLUMN created_by_id",  # which 0270_kept_settings did not make at first
+        "ALTER TABLE users DROP COLUMN created_by_id",  # the first version of 0270_kept_settings did not create it
     ],
 )
 def test_a_database_of_an_earlier_commit_is_refused(before_baseline: str, change: str) -> None:
@@ -166,7 +166,7 @@ def test_a_database_of_an_earlier_commit_is_refused(before_baseline: str, change
 
 
 def _refusals(url: str) -> set[str]:
-    """What is said where the database is looked at and where it is migrated."""
+    """Return the messages of the check and of the migration of the database."""
     said = set()
     for start in planned, migrate:
         with pytest.raises(UnsuitableDatabase) as refused, unsuitable_database():
@@ -177,7 +177,7 @@ def _refusals(url: str) -> set[str]:
 
 @pytest.fixture(params=["directly", "pooled"])
 def way(request: pytest.FixtureRequest, empty: tuple[str, str]) -> Iterator[str]:
-    """URLs of an empty database: its own, and through a PgBouncer that pools transactions."""
+    """The URLs of an empty database: its own, and the one through a PgBouncer that pools transactions."""
     if request.param == "directly":
         yield empty[0]
         return
@@ -208,7 +208,7 @@ def test_those_that_start_at_once_migrate_once(
 
 
 def test_looking_at_what_is_to_be_done_leaves_sessions_as_they_were(way: str) -> None:
-    """A pooler gives them to others."""
+    """A pooler gives the sessions to other clients."""
     assert planned(way)
     with as_role(way) as cursor:
         cursor.execute("CREATE TABLE made_afterwards ()")
@@ -219,7 +219,7 @@ FAST, IMMEDIATE, KILLED = signal.SIGINT, signal.SIGQUIT, signal.SIGKILL
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """One that nobody else uses."""
+    """A cluster that only this test uses."""
     with temporary_cluster() as started:
         migrate(started.url())
         yield started
@@ -230,7 +230,7 @@ async def project(
     cluster: Cluster, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[CiProject]:
     monkeypatch.setattr(database, "TIMEOUT", 0.2)
-    folder = tmp_path_factory.getbasetemp() / "restarts"  # the database is of this folder's key
+    folder = tmp_path_factory.getbasetemp() / "restarts"  # the database belongs to this folder's key
     quick = {"database_connect_timeout": 1, "database_statement_timeout": 1, "database_pool": 3}
     async with running_forge(cluster.url(), folder, **quick) as forge:
         yield await ci_project(forge)
@@ -248,7 +248,7 @@ def ask(cluster: Cluster, statement: str) -> Any:
 
 
 def end(cluster: Cluster, how: signal.Signals) -> None:
-    """Ends the server and all its processes: what is killed leaves some behind."""
+    """End the server with all its processes, since a killed server leaves some behind."""
     server = cluster._server
     assert server is not None
     below = descendants(server.process.pid)
@@ -264,9 +264,7 @@ def _send(pid: int, number: signal.Signals) -> None:
 
 
 async def restart(cluster: Cluster, how: signal.Signals, tmp_path: Path) -> None:
-    await asyncio.to_thread(
-        ask, cluster, "CHECKPOINT"
-    )  # what it has acknowledged is not on disk: it is quick instead
+    await asyncio.to_thread(ask, cluster, "CHECKPOINT")  # not durable, and therefore quick
     await asyncio.to_thread(end, cluster, how)
     await asyncio.to_thread(cluster.start, tmp_path / "server.log")
 
@@ -285,7 +283,7 @@ async def test_everything_works_again_by_itself(
     await until(lambda: forge.server.app[SERVICES][PENDING_JOBS]._waiting)
     await restart(cluster, how, tmp_path)
     await until(lambda: answers(forge, project))
-    # A commit's pipeline is made by the queue, and the runner is woken by a notification.
+    # The queue creates a commit's pipeline, and a notification wakes the runner's request.
     await project.commit("build: {script: echo}", message="Build")
     async with asyncio.timeout(20):  # the poll itself would take 30
         assert (await waiting).status == 201

@@ -1,4 +1,4 @@
-"""The object store: what it keeps, how it fails, and that what was acknowledged survives a power cut."""
+"""The object store: stored objects, failures, and that acknowledged data survives a power failure."""
 
 import asyncio
 import contextlib
@@ -97,7 +97,7 @@ async def test_what_is_put_is_there(bucket: Bucket, tmp_path: Path, where: str) 
 async def test_whatever_goes_wrong_with_s3_is_unavailable(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, failure: str
 ) -> None:
-    """Within the time that the setting says, and never "there is no such object"."""
+    """The error comes within the time of the setting, and is never "there is no such object"."""
     if failure == "gone":
         at(monkeypatch, f"http://127.0.0.1:{free_port()}")
     elif failure == "no such host":
@@ -148,7 +148,7 @@ async def test_an_object_that_is_too_short_never_looks_whole(
 
 
 async def test_a_source_that_fails_is_no_fault_of_the_store(bucket: Bucket, tmp_path: Path) -> None:
-    """Also where it fails as stores do."""
+    """This applies also to a source that fails with an error of stores."""
 
     async def fails(problem: Exception) -> AsyncIterator[bytes]:
         yield CONTENT
@@ -248,7 +248,7 @@ async def test_of_a_folder_with_many_objects_few_are_held_at_a_time(
             closed.append(folder)
 
     def noting_ours(folder: Any) -> Any:
-        """Servers of other tests look at folders of theirs meanwhile."""
+        """Record only our folders, because servers of other tests look at theirs meanwhile."""
         is_ours = isinstance(folder, Path) and folder.is_relative_to(tmp_path)
         return noting(folder) if is_ours else scandir(folder)
 
@@ -261,7 +261,7 @@ async def test_of_a_folder_with_many_objects_few_are_held_at_a_time(
 
 
 async def test_nothing_is_stored_that_looks_as_if_it_were_under_way(tmp_path: Path) -> None:
-    """Listings would pass it over, and the sweep would remove it."""
+    """Listings would skip it, and the sweep would remove it."""
     objects = open_objects("", tmp_path)
     with pytest.raises(Unavailable):
         await objects.put("projects/1/a#7", pieces(b"."))
@@ -331,7 +331,7 @@ async def test_an_upload_that_is_given_up_leaves_no_parts(
 
 
 def chain(file: Path, root: Path) -> list[Path]:
-    """All that has to be on the disk for `file` to be there."""
+    """Return everything that has to be on the disk so that `file` exists after a power failure."""
     return [file, *(folder for folder in file.parents if folder.is_relative_to(root))]
 
 
@@ -350,7 +350,7 @@ async def test_an_object_and_all_folders_above_it_are_synced_before_it_is_acknow
 
     monkeypatch.setattr(disk, "sync", noted)
     objects = open_objects(f"file://{tmp_path}/new/store", tmp_path)
-    assert synced == [tmp_path, tmp_path / "new"]  # that have a name more now
+    assert synced == [tmp_path, tmp_path / "new"]  # which have a new name in them now
 
     async def content() -> AsyncIterator[bytes]:
         yield b"content"
@@ -376,7 +376,7 @@ async def running(new_database: Any, tmp_path_factory: Any) -> AsyncIterator[tup
 
 @contextlib.asynccontextmanager
 async def traced(server: ServerProcess, output: Path) -> AsyncIterator[None]:
-    """Writes down the system calls that put things on the disk, and those that answer."""
+    """A function that traces system calls that write to the disk, and those that send answers."""
     strace = await asyncio.create_subprocess_exec(
         "strace", "-f", "-y", "-s", "40", "-e", "trace=fsync,fdatasync,rename,renameat,renameat2,sendto,write,writev",
         "-o", output, "-p", str(server.pid),
@@ -397,7 +397,7 @@ async def traced(server: ServerProcess, output: Path) -> AsyncIterator[None]:
 async def test_system_calls_of_acknowledged_uploads(
     running: tuple[ServerProcess, Path], tmp_path: Path
 ) -> None:
-    """Artifacts, LFS objects and logs: all of them is on the disk before the answer goes out."""
+    """Artifacts, LFS objects and logs are completely on the disk before the answer is sent."""
     (server, data_dir), trace = running, tmp_path / "trace"
     path, job = await _running_job(server, "traced")
     async with traced(server, trace):
@@ -431,7 +431,7 @@ async def test_system_calls_of_acknowledged_uploads(
 
 
 async def test_a_disk_that_is_full_is_503_until_there_is_room(running: tuple[ServerProcess, Path]) -> None:
-    """Files may not grow beyond a megabyte, which the process meets as it meets a full disk."""
+    """Files may not grow beyond a megabyte, which has the same effect on the process as a full disk."""
     server, data_dir = running
     large = bytes(3 * 2**20)
     _, job = await _running_job(server, "full")
@@ -456,7 +456,7 @@ def _after(trace: Path, file: Path) -> str:
 
 
 def _line(lines: list[str], call: str, about: str, after: int) -> int:
-    """The number of the first line from `after` on that has both."""
+    """Return the number of the first line from `after` on that contains both."""
     found = (n for n in range(after, len(lines)) if call in lines[n] and about in lines[n])
     number = next(found, None)
     assert number is not None, (call, about)

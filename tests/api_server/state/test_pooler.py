@@ -1,4 +1,4 @@
-"""Behind a PgBouncer that pools transactions: what belongs to a session is set in each of them."""
+"""Behind a PgBouncer that pools transactions, settings of a session are made in each transaction."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ from tests.support.forge import Forge, new_name, running_forge
 pytestmark = pytest.mark.skipif(not pgbouncer.program(), reason="PgBouncer is not installed")
 
 URL = Statement("SELECT web_url(%(path)s::text)")
-#: As PgBouncer comes; overlooking what it does not know, as many set it; with one session for everybody.
+#: PgBouncer with its defaults; ignoring unknown parameters, as is common; with one session for all.
 KINDS = {
     "as it comes": {},
     "overlooking": {"ignore_startup_parameters": "extra_float_digits,options"},
@@ -40,7 +40,7 @@ def direct_and_pooled(
 
 @pytest.fixture
 async def two(direct_and_pooled: tuple[str, str]) -> AsyncIterator[tuple[Database, Database]]:
-    """Databases of services with different addresses, and different patience, that share sessions."""
+    """Databases of two services with different addresses and timeouts that share sessions."""
     _, url = direct_and_pooled
     one = connect(url, base_url="https://one.example.org/50%25 of it's", size=2)
     async with (

@@ -1,4 +1,4 @@
-"""The queue: what becomes of work that a worker has died with."""
+"""The queue: work of dead workers."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def _done(url: str, *statements: str, dead_after: float = 30) -> list[str]:
-    """What a worker does in a database where `statements` have left jobs, until none is left."""
+    """Return the work that a worker does in a database in which `statements` have created jobs, until none is left."""
     words: list[str] = []
 
     async def note(word: str) -> None:
@@ -61,7 +61,7 @@ async def test_the_work_of_a_dead_worker_is_done_again(new_database: Callable[[]
 async def test_where_the_same_work_waits_already_the_dead_workers_job_gives_way(
     new_database: Callable[[], str],
 ) -> None:
-    """Two may not wait under one queueing lock; the dead worker's must not go on holding the lock either."""
+    """Two jobs may not wait under one queueing lock, and the dead worker's job must not keep the lock."""
     assert await _done(new_database(), DEAD_WORKERS_JOB, WAITING_JOB) == ["second"]
 
 
@@ -74,7 +74,7 @@ CUT_CONNECTIONS = """
 async def test_work_goes_on_after_the_database_has_cut_all_connections(
     new_database: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A restart of PostgreSQL: work of before and work of afterwards is done, and the queue can still be ended."""
+    """After a restart of PostgreSQL, earlier and later work is done, and the queue can still be ended."""
     monkeypatch.setattr(queue, "RESTART_SECONDS", 0.1)
     url, words, begun = new_database(), [], asyncio.Event()
 
@@ -107,7 +107,7 @@ LISTENERS = """
 
 
 async def test_an_sql_error_does_not_keep_the_listener_busy(new_database: Callable[[], str]) -> None:
-    """Each connection of the pool has met an error before the listener gets one; work is heard of all the same."""
+    """Each connection of the pool has had an error before the listener gets one; notifications arrive all the same."""
     tasks = Queue(new_database())
     done = asyncio.Event()
 
@@ -138,7 +138,7 @@ async def test_an_sql_error_does_not_keep_the_listener_busy(new_database: Callab
 async def test_it_ends_when_the_driver_loses_the_cancellation(
     new_database: Callable[[], str], monkeypatch: pytest.MonkeyPatch, question: str
 ) -> None:
-    """As asyncio.wait_for of Python 3.11 does with one that comes together with the database's answer."""
+    """asyncio.wait_for of Python 3.11 loses a cancellation that comes together with the database's answer."""
     asked = asyncio.Event()
 
     async def answered_at_the_same_time(*_: object, **__: object) -> list[object]:
@@ -157,7 +157,7 @@ async def test_it_ends_when_the_driver_loses_the_cancellation(
 async def test_work_whose_end_could_not_be_written_down_is_done_again(
     new_database: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The worker lives on, and would hold the work's lock for as long as it does."""
+    """Otherwise the living worker would hold the work's lock for as long as it runs."""
     finish, lost = JobManager.finish_job, []
 
     async def loses_the_first(manager: JobManager, job: Any, *arguments: Any, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""What is read as a whole somewhere is bounded: variables, agents, status checks."""
+"""Everything that is read as a whole has a limit: variables, agents, status checks."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -79,7 +79,7 @@ def new_check() -> dict[str, str]:
 async def test_there_are_so_many_of_each_and_no_more(
     limited: Forge, path: str, new: Callable[[], dict[str, str]], status: int, message: Any
 ) -> None:
-    """However many are added at once; another owner's do not count."""
+    """This holds for parallel requests too; entities of other owners do not count."""
     for _ in range(2):
         things = path.format(project=(await limited.project())["id"], group=(await limited.group())["id"])
         answers = await asyncio.gather(*(limited.root.post(things, new()) for _ in range(6)))
@@ -99,7 +99,7 @@ async def test_the_instance_has_so_many_variables(limited: Forge) -> None:
 
 
 async def test_a_pipeline_takes_so_many_statuses(limited: Forge) -> None:
-    """Those whose place others have taken are there as well; what is said of one that is there goes on."""
+    """Replaced statuses count too; existing statuses can still be changed."""
     project = await limited.project()
     sha = await commit(limited.root, project, "main")
     statuses = f"/projects/{project['id']}/statuses/{sha}"

@@ -1,4 +1,4 @@
-"""A streaming replica answers what is only shown, as fresh as the primary; one that cannot is passed over."""
+"""A streaming replica answers reads, as fresh as the primary; one that cannot is skipped."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -36,7 +36,7 @@ def standby(postgres: embedded_postgres.Cluster) -> Iterator[Standby]:
 
 @pytest.fixture
 def urls(new_database: Callable[[], str], standby: Standby) -> tuple[str, str]:
-    """Of one database, at the primary and at the standby, which has it; commits are on disk when they are told."""
+    """The URLs of one database at the primary and at the standby; commits wait for the disk."""
     url = new_database()
     name = urlsplit(url).path[1:]
     standbys.run(url, f"ALTER DATABASE {name} SET synchronous_commit = 'on'")
@@ -97,7 +97,7 @@ async def test_what_is_shown_comes_from_it_and_nothing_else(
 
 
 async def test_whatever_was_written_is_seen(database: Database, urls: tuple[str, str]) -> None:
-    """By whoever it was: two processes, one of which has written a moment ago."""
+    """One of two processes has written a moment ago, and both see it."""
     async with connect(urls[0], base_url="y", size=2) as other:
         for number in range(100):
             await add((database, other)[number % 2], "word")

@@ -1,4 +1,4 @@
-"""The secret key: made once and for good, known again by the database, and never replaced."""
+"""The secret key: it is created once, checked against the database, and never replaced."""
 
 import os
 import re
@@ -106,7 +106,7 @@ def test_another_or_a_missing_one_is_refused(url: str, data_dir: Path) -> None:
 
 @pytest.fixture
 def from_before(url: str, data_dir: Path) -> Iterator[psycopg2.extensions.cursor]:
-    """A database with a user whose secrets are under KEY, and no check value yet."""
+    """A database with a user whose secrets are encrypted with KEY, and without a check value."""
     (data_dir / "secret_key").write_text(KEY)
     vault, seed = open_vault(data_dir), b"\x01" * 32
     token = vault.derived_token(secrets.STATIC_OBJECT_TOKEN, seed)

@@ -1,5 +1,4 @@
-"""Declared query functions: what they return and send, what is refused at import, and that all statements
-keep the rules."""
+"""Declared query functions: their results and parameters, refusals at import, and rules for all statements."""
 
 import asyncio
 import datetime
@@ -32,7 +31,7 @@ def _modules() -> Iterator[types.ModuleType]:
 
 
 def _statements() -> dict[str, Query[typing.Any]]:
-    """All that stand in modules, by module and name; of a list the statements of all its orders."""
+    """Return all statements in modules, by module and name; a list has one for each of its orders."""
     found: dict[str, Query[typing.Any]] = {}
     for module in _modules():
         for name, declared in vars(module).items():
@@ -42,13 +41,13 @@ def _statements() -> dict[str, Query[typing.Any]]:
             elif isinstance(value, ListQuery):
                 for statement in value._statements.values():
                     found.setdefault(statement, f"{module.__name__}.{name}")
-    # What a cursor fetches is only known once there is the cursor.
+    # The result of a cursor is only known once the cursor exists.
     return {name: sql for sql, name in found.items() if sql.row is not None and not sql.startswith("FETCH")}
 
 
 STATEMENTS = _statements()
 
-#: What asyncpg calls the types of columns, as Python reads them here.
+#: asyncpg's names of column types, and the types that Python reads here.
 _READ_AS: dict[str, typing.Any] = {
     "int8": int, "int4": int, "int2": int, "bool": bool, "text": str, "varchar": str, "json": str, "jsonb": str,
     "float8": float, "float4": float, "bytea": bytes, "date": datetime.date, "timestamptz": datetime.datetime,
@@ -87,7 +86,7 @@ async def test_a_row_class_has_the_columns_of_its_statement(described) -> None:
 
 
 async def test_a_scalar_has_the_type_that_its_function_returns(described) -> None:
-    """A list or set has those of the first column of all rows."""
+    """A list or set has the type of the first column of its rows."""
     deviations = Deviations()
     for name, function, hint in _declared_scalars():
         with deviations.of(name):
@@ -98,7 +97,8 @@ async def test_a_scalar_has_the_type_that_its_function_returns(described) -> Non
 
 
 def _declared_scalars() -> Iterator[tuple[str, typing.Any, typing.Any]]:
-    """Functions without a row class, with what they return; `bool` may also be whether a row was touched."""
+    """Return the functions without a row class, with the types that they return; `bool` may also mean that a row was
+    changed."""
     for module in _modules():
         for name, function in vars(module).items():
             if inspect.isfunction(function) and hasattr(function, "statement"):
@@ -109,7 +109,7 @@ def _declared_scalars() -> Iterator[tuple[str, typing.Any, typing.Any]]:
 
 
 def _accepted(annotation: typing.Any) -> set[typing.Any]:
-    """The types that a field of that annotation holds; a Literal or IntEnum holds what its values are."""
+    """Return the types that a field with that annotation accepts; a Literal or IntEnum accepts those of its values."""
     if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union:
         return {one for arm in typing.get_args(annotation) for one in _accepted(arm)}
     if typing.get_origin(annotation) is typing.Literal:
@@ -126,7 +126,7 @@ async def _prepared(connection: asyncpg.Connection, statement: str) -> typing.An
     except asyncpg.PostgresError:
         if isinstance(statement, Statement):
             raise
-    # Values are sent as typed literals where a statement is not prepared; NULL stands for them all.
+    # Statements that are not prepared send values as typed literals; NULL stands for all of them.
     literals = {"now": "now()"}
     for number in range(len(names), 0, -1):
         sql = sql.replace(f"${number}", literals.get(names[number - 1], "NULL"))

@@ -1,4 +1,4 @@
-"""Archives: their names, formats and bytes, and how long they are kept here."""
+"""Archives: their names, formats and bytes, and how long they are stored here."""
 
 import asyncio
 import contextlib
@@ -53,7 +53,7 @@ from tests.support.waiting import until
 )
 async def test_names_of_archives(public: Place, rest: str, file_name: str, folder: str) -> None:
     words = {"path": public.project["path"], "sha": public.sha}
-    if "with/slash" in rest:  # it may be there already
+    if "with/slash" in rest:  # it may exist already
         branch = {"branch": "with/slash", "ref": "main"}
         await public.alice.api.post(f"/projects/{public.project['id']}/repository/branches", branch)
     url = f"/-/archive/{rest.format(**words)}"
@@ -118,7 +118,7 @@ MIB = 2**20
 
 
 def write(file: Path, size: int, age: float) -> Path:
-    """A file of so many bytes that was last asked for so many seconds ago."""
+    """Write a file of this many bytes that was last requested this many seconds ago."""
     file.parent.mkdir(exist_ok=True)
     file.write_bytes(bytes(size))
     when = file.stat().st_mtime - age
@@ -127,7 +127,7 @@ def write(file: Path, size: int, age: float) -> Path:
 
 
 def archives(root: Path) -> dict[str, int]:
-    """Names and sizes of all there are, in whatever state."""
+    """Return names and sizes of all archives, in whatever state."""
     return {
         "." if file.name.startswith(".") else file.name: file.stat().st_size
         for file in files_below(root)
@@ -177,7 +177,7 @@ def test_at_no_moment_do_they_take_more_than_they_may(tmp_path: Path) -> None:
         assert max(totals) == 5 * MIB
         assert refused
         one.close()
-        two.write(bytes(MIB // 16))  # which the other has left
+        two.write(bytes(MIB // 16))  # space that the other one has freed
     assert archives(tmp_path) == {}
 
 
@@ -191,7 +191,7 @@ def test_what_is_sent_or_built_is_not_removed(tmp_path: Path) -> None:
         with growing(files, "another") as another, pytest.raises(NoRoomError):
             another.write(b"x")
         assert archives(tmp_path) == {"sent": MIB, ".": MIB}
-        os.utime(tmp_path / "1" / "sent", (0, 0))  # it has been asked for just now
+        os.utime(tmp_path / "1" / "sent", (0, 0))  # it was requested just now
         sent.close()
         with growing(files, "another") as another:
             another.write(b"x")
@@ -215,7 +215,7 @@ def test_the_disk_keeps_its_reserve(tmp_path: Path) -> None:
         pytest.raises(NoRoomError),
     ):
         file.write(b"x")
-    assert not old.exists()  # it was of no use
+    assert not old.exists()  # removing it did not help
 
 
 def test_many_small_ones_make_room_too(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_many_small_ones_make_room_too(tmp_path: Path) -> None:
 
 def test_what_a_crash_has_left_unfinished_goes_and_what_is_being_built_stays(tmp_path: Path) -> None:
     files = ArchiveFiles(tmp_path / "archives", Bounds(archive=1000, all=MIB))
-    files.shrink()  # nothing is there yet
+    files.shrink()  # there is nothing yet
     with growing(files) as file:
         file.write(b"x")
         left = write(tmp_path / "archives" / "7" / ".left.zip.0123", 1, 0)
@@ -268,19 +268,19 @@ TOO_LARGE = "The archive has more than 5000 bytes"
 
 @attrs.frozen
 class Stuck:
-    """A project whose archives stand still half-way: git waits for an object that nobody gives it."""
+    """A project whose archives stall half-way: git waits for an object that it never gets."""
 
     place: Place
     repository: Path
     fifo: Path
 
     def fail(self) -> None:
-        """A git that still waits gets an empty object."""
-        with contextlib.suppress(OSError):  # none does
+        """Give a git that still waits an empty object."""
+        with contextlib.suppress(OSError):  # no git waits
             os.close(os.open(self.fifo, os.O_WRONLY | os.O_NONBLOCK))
 
     def gits(self) -> int:
-        """How many git processes there are for this repository."""
+        """Return the number of git processes for this repository."""
         return sum(str(self.repository).encode() in command for command in _commands())
 
     async def packing(self) -> None:
@@ -290,7 +290,7 @@ class Stuck:
         await until(begun)
 
     async def idle(self) -> None:
-        """Once no git is left, and nothing of an archive."""
+        """Wait until no git is left, and no part of an archive."""
 
         async def over() -> bool:
             return not self.gits() and not built(self.place.forge, self.place.project["id"])
@@ -312,7 +312,7 @@ def built(forge: Forge, project_id: int) -> list[Path]:
 
 @pytest.fixture
 async def stick(tmp_path: Path) -> AsyncIterator[Callable[[Forge], Any]]:
-    """Makes stuck projects, and lets them go in the end."""
+    """A function that creates stuck projects, which are released at the end."""
     made: list[Stuck] = []
 
     async def make(forge: Forge) -> Stuck:
@@ -338,7 +338,7 @@ async def stick(tmp_path: Path) -> AsyncIterator[Callable[[Forge], Any]]:
 
 
 def get(stuck: Stuck, client: Any = None, ending: str = "tar") -> "asyncio.Task[Answer]":
-    """Asks for the archive that stands still, as a client of the API, or a stranger on the page."""
+    """Request the stalled archive, as a client of the API, or anonymously on the page."""
     if client is None:
         return asyncio.create_task(stuck.place.get(f"/-/archive/stuck/x.{ending}"))
     url = f"/projects/{stuck.place.project['id']}/repository/archive.{ending}?sha=stuck"
@@ -350,7 +350,7 @@ def said(answer: Answer) -> tuple[int, Any, str | None]:
 
 
 async def left(task: "asyncio.Task[Answer]") -> None:
-    """The client of a request closes its connection."""
+    """Close the client's connection of a request."""
     task.cancel()
     await asyncio.wait({task})
 
@@ -393,19 +393,19 @@ async def test_no_more_are_built_at_a_time_than_may_be(new_forge, stick) -> None
     async with new_forge(archive_builds=2, archive_builds_each=1, archive_wait=0) as forge:
         one, other, third = [await stick(forge) for _ in range(3)]
         alice, bob, carol = [(await forge.user()).api for _ in range(3)]
-        first = get(one)  # a stranger
+        first = get(one)  # anonymous
         await one.packing()
-        assert said(await get(other)) == TOO_MANY_PAGE  # for strangers of her address
+        assert said(await get(other)) == TOO_MANY_PAGE  # for anonymous callers from this address
         assert said(await get(one, bob, "zip")) == TOO_MANY  # of this project
         second = get(other, alice)
         await other.packing()
-        assert said(await get(third, carol)) == BUSY  # in all
+        assert said(await get(third, carol)) == BUSY  # altogether
         assert third.gits() == 0
         assert (await third.place.get("/-/archive/main/x.tar")).status == 503
         await left(first)
 
         async def is_built() -> bool:
-            """The place is free a moment after the git has gone."""
+            """Return whether an archive is built: the slot is free a moment after git has ended."""
             return (await third.place.get("/-/archive/main/x.tar")).status == 200
 
         await until(is_built)

@@ -1,4 +1,4 @@
-"""Raw files: what is served under which headers."""
+"""Raw files: their content and headers."""
 
 import contextlib
 import time
@@ -48,7 +48,7 @@ async def test_what_a_full_sha_names_may_be_kept_longer(public: Place) -> None:
 
 
 async def test_only_a_full_sha_names_the_same_for_long(public: Place) -> None:
-    """A part of one is another commit's as well one day, or a branch's name."""
+    """A part of a SHA may later match another commit or the name of a branch."""
     for ref, seconds in {
         public.sha: 3600,
         public.sha.upper(): 3600,
@@ -254,7 +254,7 @@ async def test_private_files_need_a_token_that_reaches(private: Place) -> None:
 async def test_a_personal_token_needs_a_scope_that_reads_repositories(
     private: Place, scope: str, status: int
 ) -> None:
-    """What writes repositories is for git alone."""
+    """The scope for writing repositories is only for git."""
     token = await private.forge.token(private.alice.id, (scope,))
     needed = "The token needs the scope read_repository, read_api or api.\n"
     for path in ("/-/raw/main/README.md", "/-/archive/main/x.zip?path=docs"):
@@ -301,7 +301,7 @@ async def test_files_are_rate_limited_by_path(forge: Forge, tmp_path: Path) -> N
 async def test_the_token_of_a_user_who_has_just_gone_opens_nothing(public: Place) -> None:
     bob = await public.forge.user("bob")
     path = "/-/raw/main/README.md"
-    assert (await public.get(path, bob)).status == 200  # who that is, is remembered for a moment
+    assert (await public.get(path, bob)).status == 200  # the user is cached for a moment
     connection = psycopg2.connect(public.forge.settings.database_url)  # as another process of the service
     with contextlib.closing(connection), connection, connection.cursor() as cursor:
         cursor.execute("DELETE FROM users WHERE id = %s", (bob.id,))
@@ -313,7 +313,7 @@ STORAGE_TOKEN = "storage-token-of-the-tests"
 
 @pytest.fixture
 async def stored(forge: Forge) -> AsyncIterator[Forge]:
-    """A server with an external storage configured."""
+    """A server with a configured external storage."""
     storage = {
         "static_objects_external_storage_url": "https://cdn.example.org",
         "static_objects_external_storage_auth_token": STORAGE_TOKEN,
@@ -326,7 +326,7 @@ async def stored(forge: Forge) -> AsyncIterator[Forge]:
 async def test_users_are_sent_to_the_external_storage(stored: Forge, tmp_path: Path) -> None:
     place = await new_place(stored, tmp_path / "public", "public")
     answer = await place.get("/-/raw/main/b%C3%BCro.xhtml?inline=false&foo=bar&token=flso-x")
-    assert answer.status == 401  # a token that is not valid is never passed on
+    assert answer.status == 401  # an invalid token is never passed on
     answer = await place.get("/-/raw/main/b%c3%bcro%2Exhtml?inline=false&foo=bar")
     assert (answer.status, answer.headers["Location"]) == (
         302,
@@ -340,7 +340,7 @@ async def test_the_redirect_of_a_private_object_carries_the_users_own_token(
     place = await new_place(stored, tmp_path / "private", "private")
     bob = await stored.user("bob")
     await stored.member("projects", place.project["id"], bob, Role.REPORTER)
-    assert (await place.get("/-/archive/main/x.zip")).status == 404  # a stranger never gets a redirect
+    assert (await place.get("/-/archive/main/x.zip")).status == 404  # anonymous callers never get a redirect
     answer = await place.get("/-/archive/main/x.zip?append_sha=true", bob)
     location = urlsplit(answer.headers["Location"])
     query = parse_qs(location.query)
@@ -353,7 +353,7 @@ async def test_the_redirect_of_a_private_object_carries_the_users_own_token(
     storage = {"X-Service-External-Storage-Token": STORAGE_TOKEN}
     token = {"X-Service-Static-Object-Token": query["token"][0]}
     path = "/-/raw/main/README.md"
-    for _ in range(3):  # beyond the rate limit, which the storage does not meet
+    for _ in range(3):  # beyond the rate limit, which does not apply to the storage
         assert (await place.get(path, headers=storage | token)).body == "# Hello\n"
     assert (await place.get(path, headers=storage)).status == 404
     wrong = {"X-Service-External-Storage-Token": "wrong"}
@@ -363,7 +363,7 @@ async def test_the_redirect_of_a_private_object_carries_the_users_own_token(
 
 
 TEXT = "text/plain; charset=utf-8"
-#: Go's answers. What it calls HTML, XML or text of any charset is `text`.
+#: Go's results. HTML, XML and text of any charset are `text`.
 DETECTED = {
     "text": [
         b"", b"hello\n", b"\tcaf\xc3\xa9\r\n", b"caf\xe9", b"\x1b[31mred\x1b[0m", b"a\x0cb", b"a\x7fb", b"ab\tc",
@@ -451,7 +451,7 @@ def test_text_pictures_films_and_pdf_are_shown_and_all_else_is_saved() -> None:
     }  # fmt: skip
 
 
-#: What may come before the root element of an SVG.
+#: Content that may come before the root element of an SVG.
 BEFORE = [
     b"", b"\xef\xbb\xbf", b" \t\r\n\f", b"<!-- a comment -->\n<!---->", b'<?xml version="1.0" encoding="UTF-8"?>\n',
     b"<!DOCTYPE svg>",
@@ -466,7 +466,7 @@ def test_a_file_that_begins_with_svg_is_svg_which_is_never_shown() -> None:
             assert (before, root, found.media_type, found.inline) == (before, root, "image/svg+xml", False)
 
 
-#: Texts that have an SVG in them, or are cut off before it.
+#: Texts that contain an SVG, or end before it.
 NO_SVG = [
     b"# A readme\n<svg width='1'/>", b"<template><svg></svg></template>",
     b".a { background: url('data:image/svg+xml,<svg/>') }", b"<!DOCTYPE html><svg>", b"<html><svg>",
@@ -485,7 +485,7 @@ def test_svg_in_a_file_does_not_make_it_one() -> None:
 
 
 def test_no_beginning_takes_long() -> None:
-    """Of megabytes no more is looked at than of the first bytes."""
+    """Only the first bytes of any file are looked at."""
     pieces = (b"<!--", b"<!-- -->", b" ", b"<?xml", b"<?xml>", b"<!doctype svg", b"\t<", b"<a ", b"x")
     heads = [piece * (2**20 // len(piece)) for piece in pieces]
     began = time.process_time()

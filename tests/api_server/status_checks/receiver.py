@@ -1,4 +1,4 @@
-"""A service that takes deliveries: it keeps what came and answers as a test says."""
+"""A service that receives deliveries: it stores them and answers as a test says."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ from aiohttp.test_utils import TestServer
 
 @attrs.frozen
 class Received:
-    """One request, with its body as it came."""
+    """One request, with its raw body."""
 
     headers: Any
     body: bytes
@@ -31,12 +31,13 @@ Behaviour = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @attrs.define
 class Receiver:
-    """Answers each request with the next of `answers`; the last one stays (204 when there is none)."""
+    """A receiver that answers each request with the next of `answers`, of which the last one is repeated (204 if there
+    is none)."""
 
     url: str = ""
     received: list[Received] = attrs.field(factory=list)
     answers: list[Behaviour] = attrs.field(factory=list)
-    #: Ends what hangs, when the test ends.
+    #: Ends hanging answers at the end of the test.
     closing: asyncio.Event = attrs.field(factory=asyncio.Event)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -57,20 +58,20 @@ def answer(status: int, body: str = "", **headers: str) -> Behaviour:
 
 
 async def reset(request: web.Request) -> web.StreamResponse:
-    """Closes the connection without a word."""
+    """Close the connection without an answer."""
     assert request.transport is not None
     request.transport.abort()
     return web.Response()
 
 
 async def hang(request: web.Request) -> web.StreamResponse:
-    """Never answers."""
+    """Never answer."""
     await request.app[CLOSING].wait()
     return web.Response()
 
 
 async def never_end(request: web.Request) -> web.StreamResponse:
-    """Says 200, and goes on talking."""
+    """Answer 200, and never end the body."""
     response = web.StreamResponse()
     await response.prepare(request)
     with contextlib.suppress(ConnectionError):

@@ -245,7 +245,7 @@ async def test_an_answer_that_never_ends_is_cut_off(lab: Lab, receiver: Receiver
     assert delivery["attempts"][0]["response_body"] == "x" * 10240
 
 
-#: The document's Events section: every field with the types that it may have.
+#: The document's Events section: every field with its possible types.
 TEXT, NUMBER, FLAG, LIST, OBJECT, NONE = str, int, bool, list, dict, type(None)
 PROJECT = {
     "id": NUMBER, "name": TEXT, "description": TEXT, "web_url": TEXT,
@@ -550,7 +550,7 @@ def test_a_secret_in_the_libraries_own_form_spells_the_key() -> None:
     secret = "whsec_" + base64.b64encode(b"k" * 24).decode()
     moment = datetime.datetime.fromtimestamp(NOW, datetime.UTC)
     assert headers_of(secret)["webhook-signature"] == Webhook(secret).sign("m-1", moment, "{}")
-    # GitLab's header knows no spelled keys: it is keyed with the secret as it stands
+    # GitLab's header does not decode keys: its key is the secret as it stands
     ours = hmac.digest(secret.encode(), b"{}", "sha256").hex()
     assert headers_of(secret)["X-Service-Signature"] == ours
 

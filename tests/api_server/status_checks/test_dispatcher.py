@@ -26,7 +26,7 @@ from tests.support.waiting import until
 
 
 async def queue(lab: Lab, check: dict[str, Any], count: int) -> None:
-    """Queues the first delivery of a check that many times more."""
+    """Queue the first delivery of a check this many more times."""
     async with lab.forge.database.transaction() as transaction:
         await transaction.row(
             """
@@ -103,7 +103,7 @@ async def test_a_server_that_ends_between_attempts_loses_nothing(
         check = await lab.check(receiver.url, shared_secret="s")
         await lab.merge_request("one")
         await lab.deliver()
-        await lab.merge_request("two")  # queued, and never tried by this server
+        await lab.merge_request("two")  # queued, but never tried by this server
         began = lab.clock.now
     path = tmp_path / "again"
     path.mkdir()
@@ -152,13 +152,13 @@ async def test_a_slow_receiver_delays_nobody_else(lab: Lab, receiver: Receiver) 
     slow = await lab.check(receiver.url, "slow")
     async with running_receiver() as quick:
         await lab.merge_request()
-        fast = await lab.check(quick.url, "fast")  # queued after all that the slow one has
+        fast = await lab.check(quick.url, "fast")  # queued after all deliveries of the slow one
         await queue(lab, slow, 100)
         await queue(lab, fast, 99)
         sending = asyncio.create_task(lab.dispatcher.deliver_due())
         await until(lambda: len(quick.received) == 100)
         assert len(receiver.received) <= module.CONNECTIONS_OF_ONE
-        receiver.closing.set()  # what hangs is answered
+        receiver.closing.set()  # hanging requests are answered
         await sending
     assert len(receiver.received) == 101
 
@@ -260,7 +260,7 @@ async def test_taking_what_is_due_reads_by_index_whatever_else_there_is(lab: Lab
     text = "\n".join(row[0] for row in plan)
     assert "Seq Scan on status_check_deliveries" not in text, text
     assert "Index" in text
-    # It holds what has been delivered as well, for 90 days.
+    # This index contains delivered ones too, for 90 days.
     assert "status_check_deliveries_of_check" not in text, text
 
 

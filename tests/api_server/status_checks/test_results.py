@@ -1,4 +1,4 @@
-"""Endpoints 16-18: status checks of a merge request, their answers, and asking again."""
+"""Endpoints 16-18: status checks of a merge request, their responses, and retries."""
 
 import asyncio
 from typing import Any
@@ -51,7 +51,7 @@ async def test_the_newest_answer_counts_and_all_are_kept(
     for sent, status in [
         ({"status": "passed"}, "passed"),
         ({"status": "failed"} | details, "failed"),
-        ({}, "pending"),  # nothing passes by omission
+        ({}, "pending"),  # a missing status does not pass
     ]:
         answer = await alice.api.post(f"{one}/status_check_responses", body | sent)
         assert answer.status == 201

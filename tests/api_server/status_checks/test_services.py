@@ -1,4 +1,4 @@
-"""Status check services: made, changed, refused and audited, and the addresses that they may have."""
+"""Status check services: creation, changes, refusals, audit events, and allowed addresses."""
 
 import asyncio
 import collections
@@ -99,7 +99,7 @@ async def test_branches_may_be_sent_in_any_form(
 async def test_a_check_whose_last_protected_branch_has_gone_applies_to_all_branches(
     forge: Forge, alice: Person, project: dict[str, Any], merge_request: dict[str, Any], one: str
 ) -> None:
-    """Nothing is merged past it because somebody has unprotected a branch."""
+    """Unprotecting a branch does not allow a merge without the check."""
     await alice.api.put(f"/projects/{project['id']}", {"only_allow_merge_if_all_status_checks_passed": True})
     ids = [(await protect(alice, project, name))["id"] for name in ("stable", "release/*")]
     both = await new_check(alice, project, "Both", protected_branch_ids=ids)
@@ -388,7 +388,7 @@ async def test_every_change_is_audited_without_secrets(
         {"protected_branch_ids": [main["id"], stable["id"]]},
         {"protected_branch_ids": [main["id"]]},
         {"protected_branch_ids": []},
-        {"name": "Quality", "shared_secret": "hunter22"},  # nothing differs
+        {"name": "Quality", "shared_secret": "hunter22"},  # no difference
     ):
         assert (await alice.api.put(one, change)).status == 200
     assert (await alice.api.delete(one)).status == 204
@@ -477,7 +477,7 @@ async def test_a_name_that_changes_its_answer_with_every_question_is_not_called(
     new_lab: Any, receiver: Receiver
 ) -> None:
     class Turning(dict[str, list[str]]):
-        """Public when it is asked first, local ever after."""
+        """A resolver whose first answer is public, and all later ones local."""
 
         asked: collections.Counter[str] = collections.Counter()
 

@@ -1,4 +1,4 @@
-"""All that a server holds, so that two moments can be compared; and its controls in short."""
+"""The whole state of a server, so that two moments can be compared; and short forms of its controls."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ from tests.support.route_table import name_of
 
 READS = [route for routes in ROUTES for route in routes.routes if route.method == "GET"]
 
-#: What PostgreSQL itself says there is, but for what the controls keep.
+#: PostgreSQL's list of all tables, except those of the controls.
 _TABLES = """
     SELECT oid::regclass::text FROM pg_class
     WHERE relkind IN ('r', 'p', 'm') AND NOT relispartition
@@ -28,7 +28,7 @@ _SEQUENCES = "SELECT schemaname, sequencename, last_value FROM pg_sequences ORDE
 
 @attrs.frozen
 class State:
-    """What can be read, all rows of all tables, all files."""
+    """All readable answers, all rows of all tables, all files."""
 
     answers: dict[str, tuple[int, str]]
     tables: dict[str, list[str]]
@@ -36,7 +36,7 @@ class State:
 
 
 async def state_of(forge: Forge, furnished: Furnished | None = None) -> State:
-    """Of a server that does no work by itself; the answers are those about what is `furnished`."""
+    """Return the state of a server without background work; the answers are about the `furnished` entities."""
     connection = await asyncpg.connect(forge.settings.database_url)
     try:
         tables = {
@@ -48,7 +48,7 @@ async def state_of(forge: Forge, furnished: Furnished | None = None) -> State:
         await connection.close()
     files = await asyncio.to_thread(_files, forge.settings.data_dir)
     answers = {}
-    for route in READS if furnished is not None else []:  # last: that somebody reads a log is written down
+    for route in READS if furnished is not None else []:  # last, because the reading of a log is recorded
         answer = await furnished.read(route)
         answers[name_of(route)] = answer.status, str(without_moving(answer.body))
     return State(answers, tables, files)
@@ -57,7 +57,7 @@ async def state_of(forge: Forge, furnished: Furnished | None = None) -> State:
 def _files(folder: Path) -> dict[str, bytes | None]:
     kept = [
         path for path in folder.iterdir() if path.name != "testing"
-    ]  # what is discarded there goes by and by
+    ]  # discarded files there are deleted gradually
     return {
         str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
         for path in sorted([*kept, *(below for path in kept for below in path.rglob("*"))])
@@ -65,7 +65,7 @@ def _files(folder: Path) -> dict[str, bytes | None]:
 
 
 def differences(one: State, other: State) -> list[str]:
-    """What is not the same, in a few words."""
+    """Return the differences in a few words."""
     found = []
     for kind in ("answers", "tables", "files"):
         before, after = getattr(one, kind), getattr(other, kind)
@@ -78,7 +78,7 @@ def differences(one: State, other: State) -> list[str]:
 
 
 async def control(forge: Forge, method: str, name: str, body: Any = None, **options: Any) -> Answer:
-    """One of `/-/testing`; nobody needs a token."""
+    """Send a request to `/-/testing`, which needs no token."""
     if body is not None:
         options["json"] = body
     return await forge.anonymous.request(method, f"{forge.base}/-/testing/{name}", **options)
@@ -90,14 +90,14 @@ async def reset(forge: Forge) -> None:
 
 
 async def start_here(forge: Forge) -> None:
-    """What is now, a reset goes back to."""
+    """Store the current state as the one to which a reset returns."""
     answer = await control(forge, "POST", "snapshot", {"as": "start"})
     assert (answer.status, answer.body["id"]) == (201, "start"), answer
 
 
 @contextlib.asynccontextmanager
 async def put_back(forge: Forge) -> AsyncIterator[None]:
-    """A block of a test that shares a server with others: it finds and leaves the state of the start."""
+    """Run the block from the start state, and return to this state after it, for tests that share a server."""
     await reset(forge)
     try:
         yield
@@ -107,7 +107,7 @@ async def put_back(forge: Forge) -> AsyncIterator[None]:
 
 @attrs.frozen
 class Controls:
-    """`/-/testing` of `forge`, as `whose` requests are looked at; nobody needs a token."""
+    """`/-/testing` of `forge`, restricted to the requests of `whose`; no token is needed."""
 
     forge: Forge
     whose: Person
@@ -116,7 +116,7 @@ class Controls:
         return await self.forge.anonymous.request(method, f"{self.forge.base}/-/testing{path}", **options)
 
     async def requests(self, **filters: object) -> list[dict[str, Any]]:
-        """Those of the one user."""
+        """Return the requests of this user."""
         wanted = {"user": self.whose.username} | filters
         query = "&".join(f"{name}={value}" for name, value in wanted.items())
         answer = await self.ask("GET", f"/requests?{query}")
@@ -124,12 +124,12 @@ class Controls:
         return list(answer.body)
 
     async def fail(self, **values: Any) -> dict[str, Any]:
-        """Orders a failure that meets only the one user, unless `user` says otherwise."""
+        """Order a failure for this user's requests only, unless `user` is another value."""
         answer = await self.ask("POST", "/failures", json={"user": self.whose.username} | values)
         assert answer.status == 201, answer
         return dict(answer.body)
 
     async def left(self, failure: dict[str, Any]) -> int:
-        """How many requests a failure still waits for."""
+        """Return the number of requests for which a failure still waits."""
         listed = await self.ask("GET", "/failures")
         return next(int(one["left"]) for one in listed.body if one["id"] == failure["id"])

@@ -1,4 +1,4 @@
-"""`/-/testing/failures`: answers to order."""
+"""`/-/testing/failures`: ordered answers."""
 
 import asyncio
 import datetime
@@ -93,7 +93,7 @@ async def test_late_answers(controls: Controls) -> None:
     asked = asyncio.create_task(controls.whose.api.get("/user"))
     while await controls.left(late):
         await asyncio.sleep(0.01)
-    assert (await controls.whose.api.get("/user")).status == 200  # others are not late
+    assert (await controls.whose.api.get("/user")).status == 200  # requests of others are not delayed
     everybodys = (await controls.ask("GET", "/requests?path=/api/v4/user")).body
     waiting = next(one for one in everybodys if one["failure"] == late["id"])
     assert (waiting["status"], waiting["duration"]) == (None, None)
@@ -105,7 +105,7 @@ async def test_cut_off_before_and_within_the_answer(controls: Controls) -> None:
     size = int(whole.headers["Content-Length"])
     reset = await controls.fail(
         path="/api/v4/user", cut=True, times=2
-    )  # aiohttp tries a GET once more by itself
+    )  # aiohttp repeats a GET once by itself
     async with aiohttp.ClientSession() as session:
         fresh = Client(session, controls.forge.base, controls.whose.token)
         with pytest.raises(aiohttp.ClientOSError):
@@ -260,7 +260,7 @@ async def test_git_meets_a_cut_and_a_second_clone_is_whole(
     await git.commit(picture=bytes(range(256)) * 200)
     url = git_url(testing_forge, project["path_with_namespace"], client_controls.whose)
     await git("push", "--quiet", url, "main")
-    # the fetch's first request names what there is, the second has the objects
+    # the fetch's first request lists the refs, the second has the objects
     await client_controls.fail(path="/**.git/git-upload-pack", headers={"X-First": "yes"})
     cut = await client_controls.fail(path="/**.git/git-upload-pack", cut=400)
     said = await git("clone", "--quiet", url, "copy", fails=True)
@@ -279,7 +279,7 @@ _MEANING = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
 def plainly(pattern: str, path: str) -> bool:
-    """As the documents say it, however long that takes."""
+    """Match the pattern as the documents define it, without regard to speed."""
     parts = re.split(r"(\*\*|\*|\?)", pattern)
     expression = "".join(_MEANING.get(part) or re.escape(part) for part in parts)
     return re.fullmatch(expression, path) is not None

@@ -1,4 +1,4 @@
-"""`/-/testing/requests`: what was asked and answered."""
+"""`/-/testing/requests`: recorded requests and their answers."""
 
 import gzip
 import io
@@ -237,5 +237,5 @@ def test_the_oldest_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     under_way = entry("/slow", b"x" * 4_000, status=None)
     kept.begin(under_way)
     kept.forget(everything)
-    kept.end(under_way, 0.1)  # is not counted any more
+    kept.end(under_way, 0.1)  # does not count any more
     assert (kept.matching(everything), kept.dropped, kept._bytes) == ([], 0, 0)

@@ -1,4 +1,4 @@
-"""A reset brings everything back, whatever was done: answers, tables, sequences, files, and what is only in memory."""
+"""A reset restores everything, whatever was done: answers, tables, sequences, files, and state in memory."""
 
 import asyncio
 import random
@@ -30,9 +30,9 @@ from tests.support.runner import a_runner
 from tests.support.waiting import until
 
 WRITES = [route for routes in ROUTES for route in routes.routes if route.method != "GET"]
-#: Beside the folders that are brought back: the key, which never changes, and what the controls keep.
+#: Exceptions from the restored folders: the key, which never changes, and the data of the controls.
 NEVER_CHANGED = {"secret_key", "testing"}
-#: How it was set up: settings, connections, listeners, folders, and what the controls are made of.
+#: Parts of the set-up: settings, connections, listeners, folders, and parts of the controls.
 SET_UP = {
     "settings", "vault", "clock", "repositories", "objects", "queue", "random", "dispatcher", "edges", "outbox",
     "resolver", "outgoing_session", "outgoing_policy", "zip_files", "below_projects", "user_listeners",
@@ -40,25 +40,25 @@ SET_UP = {
     "end_of_protection_listeners", "merge_request_listeners", "failures", "remote_files", "signed_in_user",
     "operations_routes", "shutdown", "background", "movable_clock", "request_gate", "snapshots", "on_reset",
     "description", "templates", "loop_watch", "services", "runs", "preconditions",
-    "counted",  # by which the figures of all workers are asked for
+    "counted",  # asks for the figures of all workers
     "APP_KEY",  # aiohttp_cors
 }  # fmt: skip
-#: What is under way is counted there, and over when the state changes.
+#: These count work under way, which is over when the state changes.
 UNDER_WAY = {
     "held_bodies", "git_slots", "moving", "repository_reads", "file_streams", "report_readers",
     "arriving_artifacts", "pending_jobs", "hand_out_turns", "requests",
 }  # fmt: skip
-#: Of commits by their SHA and of texts by their content, which are what they are in every state.
+#: Caches of commits by their SHA and of texts by their content, which are valid in every state.
 TRUE_FOR_EVER = {"last_commits", "version_sizes", "rendered_texts", "folder_commits"}
-#: What `ON_RESET` empties.
+#: These are emptied by `ON_RESET`.
 OF_CONTROLS = {"journal", "failures_to_come"}
-#: Look things up again after each commit, and when they are told to.
+#: These look values up again after each commit, and when they are told to.
 LOOK_UPS = {"tokens", "groups", "projects", "instance_settings", "identity_keys"}
 
 
 @attrs.frozen
 class Scene:
-    """A server that does no work by itself, with one of everything; that is its start."""
+    """A server without background work, whose start state has an entity of each kind."""
 
     forge: Forge
     furnished: Furnished
@@ -75,20 +75,20 @@ async def scene(
     folder = tmp_path_factory.mktemp("state")
     async with running_forge(new_database(), folder, testing=True, work=False) as forge:
         furnished = await furnish(forge)
-        await state_of(forge, furnished)  # some answers are made when they are first read, and kept
+        await state_of(forge, furnished)  # some answers are computed at the first request and cached
         await start_here(forge)
         yield Scene(forge, furnished, await state_of(forge, furnished))
 
 
 async def do(scene: Scene, route: Route) -> int:
-    """What the route does with what there is, and the status that it answers."""
+    """Send the route's request about existing entities; return the status."""
     path = scene.furnished.path_to(route)
     answer = await scene.forge.root.request(route.method, path, json=required(route))
     return answer.status
 
 
 async def test_all_that_requests_have_changed_is_as_before(scene: Scene) -> None:
-    """All requests that write, in an order that nobody has chosen, some of them on what others have left."""
+    """Send all writing requests in a random order, some of them after others have changed their entities."""
     dice = random.Random(15)
     done = {}
     for route in dice.sample(WRITES, len(WRITES)):
@@ -161,7 +161,7 @@ async def test_a_page_of_another_origin_cannot_reset(scene: Scene) -> None:
 
 
 async def test_other_servers_have_no_such_controls(forge: Forge) -> None:
-    """A path like any other that nothing is at."""
+    """The path is an unknown one there."""
     unknown = await forge.anonymous.post(f"{forge.base}/-/unknown/reset")
     assert (await control(forge, "POST", "reset")).status == unknown.status in (404, 405)
 
@@ -173,14 +173,14 @@ async def test_no_other_server_for_tests_has_its_database(scene: Scene, tmp_path
         async with running_forge(settings.database_url, tmp_path, testing=True, work=False):
             pass
     left = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE %(last)s"
-    async with asyncio.timeout(20):  # PostgreSQL hears of the end of a connection a moment later
+    async with asyncio.timeout(20):  # PostgreSQL notices the end of a connection a moment later
         while await scene.forge.database.value(left, last="SELECT pg_try_advisory_lock%"):
             await asyncio.sleep(0.01)
     await reset(scene.forge)
 
 
 async def test_no_folder_is_forgotten(scene: Scene) -> None:
-    """Whatever writes into the data directory has its folder brought back."""
+    """Every folder in the data directory is restored, whichever part writes into it."""
     for route in WRITES:
         await do(scene, route)
     known = {
@@ -193,7 +193,7 @@ async def test_no_folder_is_forgotten(scene: Scene) -> None:
 
 
 def test_nothing_is_forgotten_that_the_process_remembers(scene: Scene) -> None:
-    """Whoever puts another part into the application says what becomes of it."""
+    """Every part of the application has to be in one of these lists."""
     app = scene.forge.server.app
     parts = set(app[SERVICES]._parts)
     forgotten = set(snapshots.REMEMBERED)
@@ -226,7 +226,7 @@ FILL = """
 
 @attrs.define
 class Stuck:
-    """A task that goes on until it is told, and then writes."""
+    """A task that goes on until the test ends it, and then writes."""
 
     begun: asyncio.Event = attrs.field(factory=asyncio.Event)
     may_end: asyncio.Event = attrs.field(factory=asyncio.Event)
@@ -343,7 +343,7 @@ async def test_a_delivery_under_way_is_of_no_state(busy: tuple[Forge, Stuck]) ->
 
 
 async def test_resets_and_requests_at_once(busy: tuple[Forge, Stuck]) -> None:
-    """Everybody is answered: of the state before, of that afterwards, or that the state was reset."""
+    """Every request is answered: from the state before, from the one after, or that the state was reset."""
     forge, _ = busy
     async with put_back(forge):
 
@@ -370,7 +370,7 @@ async def test_resets_and_requests_at_once(busy: tuple[Forge, Stuck]) -> None:
 
 
 async def test_tables_that_were_reset_often_stay_small(busy: tuple[Forge, Stuck]) -> None:
-    """The rows that were replaced are let go of; nobody waits for that."""
+    """The replaced rows are removed; no request waits for this."""
     forge, _ = busy
     sizes = []
     async with put_back(forge):

@@ -1,4 +1,4 @@
-"""The clock is moved, and what has become due by then has been done when that is answered."""
+"""The clock is moved, and all work that has become due by then is done before the answer."""
 
 import datetime
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -24,13 +24,13 @@ from tests.support.runner import a_runner
 
 @attrs.define
 class Work:
-    """When tasks of the tests have run, by the service's clock."""
+    """The moments at which tasks of the tests have run, by the service's clock."""
 
     clock: Clock
     moments: dict[str, list[datetime.datetime]] = attrs.field(factory=dict)
 
     def note(self, name: str) -> int:
-        """How often it has run now."""
+        """Record a run of the task; return the number of its runs."""
         self.moments.setdefault(name, []).append(self.clock())
         return len(self.moments[name])
 
@@ -67,7 +67,7 @@ async def clocked(
 
 
 async def advance(forge: Forge, **by: float) -> datetime.datetime:
-    """By what `timedelta` takes; everything that became due has been done."""
+    """Move the clock by arguments of `timedelta`; all work that has become due is done."""
     moved = await control(forge, "POST", "clock", {"advance": datetime.timedelta(**by).total_seconds()})
     assert (moved.status, moved.body["left"]) == (200, []), moved
     return datetime.datetime.fromisoformat(moved.body["now"])
@@ -137,7 +137,7 @@ async def test_what_was_queued_for_later_and_what_is_tried_again(clocked: tuple[
     forge, work = clocked
     async with put_back(forge):
         work.moments.clear()
-        await advance(forge, days=2)  # the queue goes by the moved clock as well
+        await advance(forge, days=2)  # the queue uses the moved clock too
         async with forge.database.transaction() as transaction:
             at = transaction.now + datetime.timedelta(hours=5)
             await enqueue(transaction, "tests_later", at=at)
@@ -252,7 +252,7 @@ async def an_artifact(forge: Forge) -> Question:
     running = await (await a_runner(forge, project_id=project.id)).job()
     assert (await running.upload(b"an archive", expire_in="30 minutes")).status == 201
     await running.finish()
-    other = await project.job("other: {script: 'true', tags: [none]}")  # the newest keep theirs
+    other = await project.job("other: {script: 'true', tags: [none]}")  # the newest pipelines keep theirs
     assert other["id"] != shown["id"]
 
     async def asked() -> object:
@@ -298,7 +298,7 @@ async def a_mirror(forge: Forge) -> Question:
     return asked
 
 
-#: What is answered before, after one and two hours, and after forty days.
+#: The answers before, after one and two hours, and after forty days.
 EXPECTED = {
     a_token: [200, 200, 200, 401],
     a_member: [(200, True), (200, True), (200, True), (404, False)],

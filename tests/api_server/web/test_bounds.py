@@ -1,4 +1,4 @@
-"""Bounds of all input: sizes, lengths, and that errors say what was sent."""
+"""Limits of all input: sizes, lengths, and the errors about them."""
 
 import io
 import json
@@ -32,7 +32,7 @@ JSON = "application/json"
 FORM = "application/x-www-form-urlencoded"
 PARTS = "multipart/form-data; boundary=x"
 
-#: Seconds of the processor that one of these requests may take, its client's part included.
+#: Seconds of the processor that one of these requests may take, including the client's part.
 LEAST_SECONDS = 0.04
 SECONDS_PER_BYTE = 15e-9
 
@@ -44,7 +44,7 @@ TOO_MANY_FIELDS = f"more than {request_data.MAX_FIELDS} parameters"
 
 
 def parts(number: int, head: bytes = b"", value: bytes = b"") -> bytes:
-    """A form of several parts, `a0` and so on."""
+    """Return a form of several parts, `a0` and so on."""
     part = b'--x\r\nContent-Disposition: form-data; name="a%d"\r\n%b\r\n%b\r\n'
     return b"".join(part % (count, head, value) for count in range(number)) + b"--x--\r\n"
 
@@ -57,7 +57,7 @@ def nested(depth: int) -> bytes:
     return b'{"a": ' + b"[" * depth + b"]" * depth + b"}"
 
 
-#: What is sent, and the answer; `None` where it is not about parameters any more.
+#: A request, and the answer; `None` if it is not about parameters.
 BODIES: dict[str, tuple[str, str, str, bytes, int, str | None]] = {
     "objects instead of texts": (
         "POST", RUNNERS, JSON, objects("tag_list", 900, token="x"), 400, "tag_list is invalid"),
@@ -129,7 +129,7 @@ def lines(name: str, value: str, number: int = 90) -> tuple[str, ...]:
     return (f"{name}: {value * (8_000 // len(value))}",) * number
 
 
-#: Paths, queries and header fields as long as they may be, and the status of the answer.
+#: Paths, queries and header fields of the maximum length, and the status of the answer.
 HEADS: dict[str, tuple[str, tuple[str, ...], int]] = {
     "a deep path": (path("/", "a/"), (), 404),
     "a deep path of the API": (path("/api/v4/", "a/"), (ROOT,), 404),
@@ -158,8 +158,9 @@ HEADS: dict[str, tuple[str, tuple[str, ...], int]] = {
 
 @contextmanager
 def cheap(sent: bytes) -> Iterator[Callable[[], bool]]:
-    """Gives a question that is asked after each attempt: whether it has cost more than that many bytes may. The second
-    one counts. Longer steps of the loop are found by the watchdog of all tests."""
+    """Yield a function that is called after each attempt and returns whether to try again, because the attempt took
+    more of the processor than this many bytes may. The second attempt counts. The watchdog of all tests finds longer
+    steps of the loop."""
     limit = LEAST_SECONDS + len(sent) * SECONDS_PER_BYTE
     attempts = []
     began = time.process_time()
@@ -210,7 +211,7 @@ async def test_reading_a_head_costs_little(forge: Forge, name: str) -> None:
 
 @pytest.mark.parametrize("body", [parts(900), b"&".join(b"a%d=1" % n for n in range(900))])
 async def test_forms_of_pages_are_small_and_have_one_kind(forge: Forge, body: bytes) -> None:
-    """They are read before it is known that they are ours."""
+    """They are read before their token is checked."""
     kind = PARTS if body.startswith(b"--") else FORM
     sent = request("POST", "/-/sign_out", f"Content-Type: {kind}", f"Content-Length: {len(body)}") + body
     with cheap(b"") as was_dear:
@@ -220,7 +221,8 @@ async def test_forms_of_pages_are_small_and_have_one_kind(forge: Forge, body: by
 
 
 async def test_a_form_of_several_parts_says_what_others_say(forge: Forge) -> None:
-    """As clients send it: names in quotes or without, escaped, with a type; a file counts as sent, and fits no text."""
+    """The form is as clients send it: names in quotes or without, escaped, with a type. A file counts as sent, and is
+    not a text."""
     head = b"\r\n--x \r\ncontent-disposition: form-data; "
     sent = b"".join(
         (
@@ -263,7 +265,7 @@ async def test_what_cannot_be_decoded_is_told_from_its_replacement(forge: Forge)
 
 
 async def test_attempts_are_counted_before_a_form_is_read(new_forge: Any) -> None:
-    """Whatever it is: whoever sends forms that are not ours is told to wait, too, and nothing is read of them."""
+    """A caller who sends foreign forms has to wait too, and nothing of them is read."""
     head = request("POST", "/-/sign_in", f"Content-Type: {PARTS}", "Content-Length: 60000")
     async with new_forge() as forge:
         for _ in range(10):
@@ -296,7 +298,7 @@ async def test_a_full_path_is_as_long_as_an_index_takes(forge: Forge) -> None:
     )
 
 
-#: Names of parameters that end up in a row: names, lines about something, addresses, texts.
+#: Names of parameters that are stored in a row: names, short texts, addresses, texts.
 KEPT = {
     "name", "title", "path", "username", "email", "description", "url", "external_url", "target_url", "website_url",
     "bio", "location", "organization", "public_email", "labels", "add_labels", "tag_list", "maintenance_note", "key",
@@ -306,7 +308,7 @@ KEPT = {
     "static_objects_external_storage_url", "static_objects_external_storage_auth_token",
     "outbound_local_requests_whitelist", "body",
 }  # fmt: skip
-#: Those that another rule bounds, which has words of its own.
+#: Those with a limit of another rule, which has its own message.
 ELSEWHERE = {
     "title": "merge_requests/changes.py",
     "body": "merge_requests/notes.py",
@@ -316,12 +318,12 @@ ELSEWHERE = {
     "static_objects_external_storage_url": "accounts/instance_settings.py",
     "static_objects_external_storage_auth_token": "accounts/instance_settings.py",
     "outbound_local_requests_whitelist": "accounts/instance_settings.py",
-    # Names of refs, as git has them, and of branches that are looked for.
+    # Names of refs, which follow git's rules, and searches for branches.
     **dict.fromkeys(("tag_name", "branch", "source_branch", "target_branch"), "git/ref_names.py"),
-    # Of pipelines and jobs: a file, so to say.
+    # Variables of pipelines and jobs may be as large as files.
     "value": "ci/variables/variables.py",
 }
-#: Likewise, on single routes.
+#: Others on single routes.
 ELSEWHERE_HERE = {
     ("POST /projects/{id}/external_status_checks", "name"),
     ("PUT /projects/{id}/external_status_checks/{check_id}", "name"),
@@ -342,13 +344,13 @@ ELSEWHERE_HERE = {
     ("POST /admin/ci/variables", "description"),
     ("PUT /admin/ci/variables/{key}", "description"),
 }
-#: Those that take several.
+#: Parameters with several values.
 LISTS = {"labels", "add_labels", "remove_labels", "tag_list", "host_keys"}
 WRITING = [route for route in ROUTES if route.method != "GET" and route.parameters is not None]
 
 
 def bounds_in(annotation: Any) -> Iterator[AtMost | None]:
-    """The bound of each text in a type: None for one without."""
+    """Return the limit of each text in a type: None for one without."""
     if typing.get_origin(annotation) is Annotated:
         yield next(one for one in annotation.__metadata__ if isinstance(one, AtMost))
     elif annotation is str:
@@ -359,7 +361,7 @@ def bounds_in(annotation: Any) -> Iterator[AtMost | None]:
 
 
 def texts_of(route: Route) -> dict[str, AtMost | None]:
-    """The bounds of the texts that a request may bring beside its path."""
+    """Return the limits of the texts in a request, except those of its path."""
     fields = attrs.fields(typing.cast("Any", route.parameters))
     return {
         public_name(field): bound
@@ -413,7 +415,7 @@ async def refuses(forge: Forge, route: Route, longer: dict[str, str], bounds: di
 
 
 JSON_HEADERS = {"Content-Type": "application/json"}
-#: A body of JSON, and what is said of it where a text named `path` is asked for.
+#: A JSON body, and the resulting error of a route that requires a text named `path`.
 SENT_BODIES = {
     b"": "name is missing, path is missing", b"   \n": "name is missing, path is missing",
     b"{}": "name is missing, path is missing", b"null": "name is missing, path is missing",
@@ -440,7 +442,7 @@ async def test_a_body_that_is_no_object_sends_nothing(forge: Forge) -> None:
 
 
 async def test_routes_that_need_nothing_take_null(forge: Forge) -> None:
-    """As the clients for Go send it where they have no options."""
+    """Go clients send null if they have no options."""
     project = await forge.project()
     for path, status in (
         (f"/projects/{project['id']}/star", 404),
@@ -452,7 +454,7 @@ async def test_routes_that_need_nothing_take_null(forge: Forge) -> None:
 
 @attrs.frozen
 class Item:
-    """What a list of objects holds."""
+    """An item of a list of objects."""
 
     key: str
 
@@ -469,7 +471,7 @@ class Lists:
 
 
 INVALID = "is invalid"
-#: A query or a form, and the list that it is.
+#: A query or a form, and the resulting list.
 FORMS: dict[str, Any] = {
     "ids=": [],
     "ids[]=": [],
@@ -508,7 +510,7 @@ FORMS: dict[str, Any] = {
     "objects=a": INVALID,
     "objects[]=a": INVALID,
 }
-#: A value of JSON, and the list that it is.
+#: A JSON value, and the resulting list.
 VALUES: list[tuple[str, Any, Any]] = [
     ("ids", [], []),
     ("ids", None, None),

@@ -1,4 +1,4 @@
-"""Heads of requests and answers: conditions, validity, dates in GitLab's form, and CORS."""
+"""Headers of requests and answers: conditions, validity, dates in GitLab's form, and CORS."""
 
 import datetime
 import re
@@ -18,7 +18,7 @@ from tests.support.forge import Answer, Forge, Person
 from tests.support.furnished import Furnished, furnish
 from tests.support.route_table import ROUTES, in_parts, name_of
 
-#: What leads elsewhere.
+#: Redirects.
 REDIRECTS = {
     "GET /projects/{id}/releases/permalink/latest",
     "GET /projects/{id}/releases/permalink/latest/{suffix_path:(?s:.+)}",
@@ -56,7 +56,7 @@ async def test_a_read_has_an_entity_tag_and_is_304_when_it_is_known_and_head_is_
 
 def _comparable(answer: Answer) -> dict[str, str]:
     named = {name.lower(): value for name, value in answer.headers.items()}
-    # the commit that last changed a file is looked for where nothing else is asked
+    # only HEAD requests search the commit that last changed a file
     varying = ("date", "x-request-id", "x-gitlab-last-commit-id")
     return {name: value for name, value in named.items() if name not in varying}
 
@@ -136,7 +136,7 @@ async def test_a_token_that_is_revoked_meanwhile_is_refused(forge: Forge) -> Non
 
 
 async def test_whoever_acts_for_somebody_else_still_does(forge: Forge) -> None:
-    """And never with her own rights."""
+    """She never gets her own rights there."""
     admin = await _caller(forge, await forge.user("admin", admin=True))
     alice = attrs.evolve(await _caller(forge, await forge.user("alice")), impersonator=admin)
     acting = attrs.evolve(alice, token_id=admin.token_id)
@@ -166,7 +166,7 @@ async def test_a_job_that_ends_meanwhile_is_refused(forge: Forge, event: Event) 
     assert await _refusal(forge, caller) == 401
 
 
-#: What is sent, and the moment that Ruby reads.
+#: A date, and the moment that Ruby reads.
 TAKEN = {
     "2026-11-26T22:33:34Z": "2026-11-26T22:33:34Z",
     "2026-11-26T22:33:34z": "2026-11-26T22:33:34Z",
@@ -253,7 +253,7 @@ TAKEN = {
     "2026-11-26-22:33:34": "2026-11-26T22:33:34Z",
     "2026/11/26T22:33:34Z": "2026-11-26T22:33:34Z",
 }
-#: What Ruby refuses too.
+#: Ruby refuses these too.
 NO_DATES = [
     "11/26/2026",
     "2026-11",
@@ -280,7 +280,8 @@ NO_DATES = [
     "{}",
     "2026-11-26" + " " * 119,
 ]
-#: What Ruby completes by today's date, or reads a part of; a filter that means something else is worse than an error.
+#: Ruby completes these with today's date, or reads only a part; a filter with another meaning would be worse than an
+#: error.
 GUESSED = [
     "2026-11-26 22:33:34 XYZ",
     "2026-330",
@@ -325,7 +326,7 @@ def test_a_day_is_the_one_that_is_written() -> None:
 
 
 async def test_filters_and_days_take_them(forge: Forge) -> None:
-    """One of each type; all other parameters of dates are read by the same functions."""
+    """One parameter of each type; the same functions read all other dates."""
     project = await forge.project()
     listed = f"/projects/{project['id']}/audit_events"
     for sent, number in (("2026-11-26 22:33:34 UTC", 0), ("Thu, 26 Nov 2099 22:33:34 %2B0000", 1)):

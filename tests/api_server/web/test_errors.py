@@ -1,4 +1,4 @@
-"""What is answered when something is wrong, and what the log says of requests."""
+"""The answers to errors, and log lines about requests."""
 
 import asyncio
 import io
@@ -182,7 +182,7 @@ async def test_an_unexpected_failure_is_500_with_the_request_id_of_the_log(
 
 
 async def test_a_row_that_somebody_else_holds_is_409(forge: Forge, monkeypatch: pytest.MonkeyPatch) -> None:
-    """python-gitlab tries again where the reason phrase says so."""
+    """python-gitlab tries again if the reason phrase says so."""
     monkeypatch.setattr("api_server.accounts.instance_handlers.json_value", _raising(LockNotAvailable()))
     url = f"{forge.base}/api/v4/version"
     async with forge.session.get(url, headers={"PRIVATE-TOKEN": forge.root.token or ""}) as answer:
@@ -194,7 +194,7 @@ async def test_a_row_that_somebody_else_holds_is_409(forge: Forge, monkeypatch: 
 async def test_a_failure_in_the_middle_of_an_answer_cuts_the_connection(
     aiohttp_server: AiohttpServer, length: str | None
 ) -> None:
-    """No second answer may stand in the body of the first, and the body may not look whole."""
+    """The first answer's body must neither contain a second answer nor look complete."""
 
     async def fail(request: web.Request) -> NoReturn:
         response = web.StreamResponse(headers={"Content-Length": length} if length else {})
@@ -215,7 +215,7 @@ async def test_a_failure_in_the_middle_of_an_answer_cuts_the_connection(
 
 @pytest.mark.parametrize("middleware", [api_errors, plain_errors])
 async def test_a_client_that_leaves_in_the_middle_of_an_answer_is_no_failure(middleware: Middleware) -> None:
-    """Whoever ends a download leaves no traceback."""
+    """A client that ends a download causes no traceback."""
     asked: asyncio.Queue[web.Request] = asyncio.Queue()
     over = asyncio.Event()
 
@@ -235,7 +235,7 @@ async def test_a_client_that_leaves_in_the_middle_of_an_answer_is_no_failure(mid
 
     app = web.Application(middlewares=[outermost, middleware])
     app.router.add_get("/", endless)
-    runner = web.AppRunner(app)  # which lets handlers run on, as the service does
+    runner = web.AppRunner(app)  # it lets handlers run on, as the service does
     await runner.setup()
     try:
         with lines_of_this_test() as logged:
@@ -282,7 +282,8 @@ REFUSALS = {
 
 @pytest.fixture(scope="module")
 async def refusing() -> AsyncIterator[TestClient[Any, Any]]:
-    """Answers `/<status>` and `/api/<status>` with what aiohttp raises for it, `/fails` with what nobody foresaw."""
+    """A server that answers `/<status>` and `/api/<status>` with aiohttp's exception for it, and fails unexpectedly at
+    `/fails`."""
 
     async def refuse(request: web.Request) -> web.Response:
         status = int(request.match_info["status"])
@@ -460,13 +461,13 @@ async def test_a_request_is_answered_where_its_line_cannot_be_written(forge: For
 
 API = {"message": "503 Service Unavailable"}
 PLAIN = "503: Service Unavailable"
-#: The ways in that are not the API's, nor LFS's, nor the pages'.
+#: The entry points that belong neither to the API, nor to LFS, nor to the pages.
 OTHERS = ("fetch", "upload-pack", "push", "raw", "archive")
 
 
 @attrs.frozen
 class Place:
-    """A server with a project, and a job of it in a runner's hands."""
+    """A server with a project, and a job of it that a runner has taken."""
 
     forge: Forge
     way: Way
@@ -474,11 +475,11 @@ class Place:
     runner: Runner
     job: RunningJob
     lfs: LfsClient
-    #: Of the database, not through the proxy.
+    #: The URL of the database, without the proxy.
     url: str
 
     async def ways_in(self) -> dict[str, tuple[int, str | None, Any]]:
-        """Status, `Retry-After` and body of one request each."""
+        """Return status, `Retry-After` and body of one request each."""
         project, base, name = self.project, self.forge.base, self.project.path
         token = {"token": self.runner.token}
         requests = {
@@ -543,7 +544,7 @@ async def test_every_way_in_says_503_until_the_database_is_back(
 
 async def test_a_line_a_second_tells_of_it(place: Place, capfd: pytest.CaptureFixture[str]) -> None:
     place.way.take("refused")
-    errors.often._said.clear()  # what other tests have said
+    errors.often._said.clear()  # messages of other tests
     began = time.monotonic()
     for _ in range(10):
         await asyncio.gather(*(place.project.api.get(place.project.url) for _ in range(20)))
@@ -554,7 +555,7 @@ async def test_a_line_a_second_tells_of_it(place: Place, capfd: pytest.CaptureFi
 
 
 async def test_a_push_that_loses_the_database_is_refused_in_gits_words(place: Place, tmp_path: Path) -> None:
-    """When its objects have arrived, and nothing has moved yet."""
+    """Its objects have arrived, and no ref has been moved yet."""
     git, url = Git(tmp_path / "work"), git_url(place.forge, place.project.path, place.project.developer)
     await git.init("late")
     await git.commit_files({"late": "late"})

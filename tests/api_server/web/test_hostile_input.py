@@ -1,4 +1,4 @@
-"""Bodies and other input, well-formed and hostile: no request makes the server fail."""
+"""Well-formed and hostile bodies and other input: no request makes the server fail."""
 
 import asyncio
 import base64
@@ -26,7 +26,7 @@ from tests.support.route_table import ROUTES, name_of, path_of, required
 from tests.support.waiting import until
 from tests.support.wire import request, talk
 
-#: What a request may do to the caller's own account, undone before each request.
+#: Undoes changes of the caller's own account before each request.
 KEEP_ROOT = """
     WITH token AS (UPDATE personal_access_tokens SET revoked = false, expires_at = NULL WHERE user_id = 1 RETURNING id)
     UPDATE users SET admin = true, state = 'active' WHERE id = 1 RETURNING id
@@ -153,7 +153,7 @@ _BODIES = [
 
 @pytest.fixture(scope="module")
 def sources() -> dict[str, int]:
-    """The project and the group that routes are called with; made anew when a request has removed them."""
+    """The project and the group of the routes; they are created again when a request has removed them."""
     return {}
 
 
@@ -186,7 +186,7 @@ async def test_no_request_makes_the_server_fail(
 
 
 def _encodable(path: dict[str, str]) -> dict[str, str]:
-    """Lone surrogates cannot be sent in a path; what a client would send for them is sent."""
+    """Return a text that can be sent in a path, with the bytes that a client would send for lone surrogates."""
     return {
         key: text.encode("utf-8", "replace").decode() for key, text in path.items() if text not in (".", "..")
     }
@@ -195,7 +195,7 @@ def _encodable(path: dict[str, str]) -> dict[str, str]:
 JSON = "Content-Type: application/json"
 ROOT = f"PRIVATE-TOKEN: {ROOT_TOKEN}"
 GROUPS = "/api/v4/groups"
-#: Of what `gzip` and `deflate` say.
+#: The content of the bodies in `gzip` and `deflate`.
 ASKED = b'{"nothing": "asked"}'
 MISSING = (400, {"error": "name is missing, path is missing"})
 UNAUTHORIZED = (401, {"message": "401 Unauthorized"})
@@ -250,7 +250,7 @@ async def test_a_content_encoding_is_undone_or_refused(
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "br"])
 async def test_strangers_are_answered_at_once(forge: Forge, coding: str) -> None:
-    """Half of a body in each coding, and no word more."""
+    """They send half of a body in each coding, and nothing more."""
     async with talk(forge.settings.port) as client:
         head = request("POST", GROUPS, JSON, f"Content-Encoding: {coding}", "Content-Length: 100000")
         await client.send(head + ZLIB[:9])
@@ -284,7 +284,7 @@ async def test_git_is_told_too(forge: Forge, coding: str, body: bytes, status: i
         assert (await client.head()).startswith(f"HTTP/1.1 {status} ".encode())
 
 
-# What is read before it is known who calls.
+# Bodies that are read before the caller is known.
 
 LARGE = 1_000_000
 STRANGE = f"PRIVATE-TOKEN: {secrets.token_hex(8)}"
@@ -311,7 +311,7 @@ STRANGE = f"PRIVATE-TOKEN: {secrets.token_hex(8)}"
 async def test_a_large_body_of_a_stranger_is_refused_unread(
     forge: Forge, method: str, path: str, fields: tuple[str, ...], status: int, *, expects: bool
 ) -> None:
-    """Neither asked for, nor waited for; and no second request is read where it would have to be."""
+    """The server neither asks for it nor waits for it, and does not read its bytes as a second request."""
     expectation = ("Expect: 100-continue",) if expects else ()
     async with talk(forge.settings.port) as client:
         await client.send(request(method, path, f"Content-Length: {LARGE}", *fields, *expectation))
@@ -358,7 +358,7 @@ async def frugal(
 
 @pytest.mark.parametrize(("address", "status"), [("192.0.2.1", 429), ("192.0.2.2", 503)])
 async def test_bodies_in_memory_are_bounded_together(frugal: Forge, address: str, status: int) -> None:
-    """Two clients send half a megabyte each, and not their last byte: there is no place for more of either."""
+    """Two clients send half a megabyte each, without the last byte: there is no room for more of either."""
     held = frugal.server.app[SERVICES][HELD]
     body = b" " * 500_000
     head = request("POST", GROUPS, JSON, ROOT, f"Content-Length: {len(body)}")
@@ -381,7 +381,7 @@ async def test_bodies_in_memory_are_bounded_together(frugal: Forge, address: str
 
 
 async def test_streams_are_not_held(frugal: Forge) -> None:
-    """A file of more than all bodies may have together goes through, since it is never in memory as a whole."""
+    """A file that is larger than all bodies together may be is accepted, because it is never in memory as a whole."""
     project = await frugal.project()
     await frugal.member("projects", project["id"], await frugal.user(), Role.DEVELOPER)
     content = secrets.token_bytes(1_500_000)

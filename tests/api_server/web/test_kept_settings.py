@@ -1,4 +1,4 @@
-"""What is written is what is read afterwards: every parameter of every route that changes something."""
+"""Written values are read afterwards: every parameter of every route that changes something."""
 
 import contextlib
 import re
@@ -16,7 +16,7 @@ from tests.support.forge import Forge, new_name
 from tests.support.furnished import furnish
 from tests.support.route_table import ROUTES, name_of, path_of, required
 
-#: Changes of state, and what runners tell: no settings.
+#: Changes of state, and reports of runners, which are not settings.
 ACTIONS = {
     "PUT /projects/{id}/transfer",
     "PUT /projects/{id}/repository/files/{path}",
@@ -26,12 +26,12 @@ ACTIONS = {
     "PUT /jobs/{id}",
     "PATCH /jobs/{id}/trace",
 }
-#: What is never shown, and what chooses the thing that is changed.
+#: Parameters that are never shown, and one that chooses the entity to change.
 NOT_SHOWN = {"filter", "password", "shared_secret", "static_objects_external_storage_auth_token"}
 
 
 _TABLE = Path(__file__).with_name("kept_settings.yml").read_text()
-#: By route and parameter: what is sent, and where it is shown as what.
+#: By route and parameter: the value that is sent, and where and how it is shown.
 SAMPLES: dict[str, dict[str, Any]] = yaml.safe_load(re.sub("{new}", lambda _: new_name("kept"), _TABLE))
 SETTINGS = [route for route in ROUTES if route.method in ("PUT", "PATCH") and name_of(route) not in ACTIONS]
 
@@ -49,7 +49,7 @@ def test_every_parameter_has_a_sample() -> None:
 
 @pytest.fixture(scope="module")
 async def paths(forge: Forge) -> dict[str, str]:
-    """Where there is one of everything."""
+    """Paths at which there is an entity of each kind."""
     furnished = await furnish(forge)
     user, member = await forge.user(), await forge.user()
     await forge.root.post(
@@ -101,7 +101,7 @@ async def test_what_is_written_is_what_is_read(forge: Forge, paths: dict[str, st
     assert not deviations, deviations.report
 
 
-#: What is ignored and shown all the same says what is so here: that there is nothing of it, or this.
+#: Ignored parameters that are shown anyway have a fixed value here.
 SO_HERE = {
     "emails_enabled": True,
     "lfs_enabled": True,
@@ -112,7 +112,7 @@ SO_HERE = {
     "ci_forward_deployment_rollback_allowed": True,
     "ci_restrict_pipeline_cancellation_role": "developer",
     "keep_latest_artifact": True,
-    "auto_devops_deploy_strategy": "continuous",  # of no deployment
+    "auto_devops_deploy_strategy": "continuous",  # without any deployment
     "repository_object_format": "sha1",
     "subgroup_creation_level": "owner",
     "default_branch_protection": 2,
@@ -126,7 +126,7 @@ SO_HERE = {
     "theme_id": 1,
     "color_scheme_id": 1,
 }
-#: What says the same as a parameter that is kept.
+#: Parameters that have the same meaning as a stored one.
 FOLLOWS = {
     "merge_requests_access_level",
     "merge_requests_enabled",

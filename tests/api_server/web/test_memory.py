@@ -43,7 +43,7 @@ LET_GO: dict[str, tuple[str, str, bytes, int]] = {
 
 
 async def test_a_body_is_let_go_of_with_its_answer(forge: Forge) -> None:
-    """Neither with its connection, nor when garbage is collected."""
+    """It happens before the end of the connection, and before garbage is collected."""
     deviations = Deviations()
     async with AsyncExitStack() as stack:
 
@@ -67,7 +67,7 @@ async def test_a_body_is_let_go_of_with_its_answer(forge: Forge) -> None:
 async def test_a_body_is_let_go_of_before_its_answer_is_sent(
     forge: Forge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may take as long as the client likes."""
+    """The client may take as long as it likes to read the answer."""
     sent, finish = [], Reader.finish_response
 
     async def look(reader: Reader, request: web.BaseRequest, *answer: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Lists are walked by their Link headers, in both modes, and every row comes once (decision D3)."""
+"""Lists are read by their Link headers, in both modes, and every row is listed once (decision D3)."""
 
 import re
 from typing import Any
@@ -22,7 +22,7 @@ def _links(headers) -> dict[str, str]:
 
 
 async def _walk(forge: Forge, path: str) -> list[list[int]]:
-    """The ids on each page, following `rel="next"`."""
+    """Yield the ids on each page, following `rel="next"`."""
     pages: list[list[int]] = []
     url: str | None = path
     while url:
@@ -35,7 +35,7 @@ async def _walk(forge: Forge, path: str) -> list[list[int]]:
 
 @pytest.fixture(scope="module")
 async def some(own_forge: Forge) -> tuple[str, list[int]]:
-    """A list of seven projects, and their ids from the newest on."""
+    """A list of seven projects, and their ids, the newest first."""
     group = await own_forge.group()
     made = [await own_forge.project(namespace_id=group["id"]) for _ in range(7)]
     return f"/groups/{group['id']}/projects", [project["id"] for project in reversed(made)]
@@ -185,7 +185,8 @@ async def test_counting_stops_behind_ten_thousand_rows(own_forge: Forge) -> None
     assert listed.total == MOST_COUNTED + 1
 
 
-#: What JSON writes with six characters, in names and descriptions as long as can be, below as many groups as can be.
+#: A character that JSON writes as six, in names and descriptions of the maximum length, below the maximum number of
+#: groups.
 _LONG_NAME, _LONG_PATH, _LONG_TEXT = "\x01" * 255, "a" * 252, "\x01" * 2**20
 _FILL = """
     WITH groups AS (
@@ -222,7 +223,7 @@ async def test_nobodys_texts_are_too_large_for_lists_that_others_read(own_forge:
 
 
 async def test_a_page_has_a_most_of_bytes(own_forge: Forge) -> None:
-    """It would be in memory several times, for each client that asks for it."""
+    """A page would be in memory several times for each client that requests it."""
     project = await own_forge.project()
     described = """
         INSERT INTO releases (project_id, tag, name, sha, description, released_at, created_at, updated_at)

@@ -1,4 +1,4 @@
-"""The table of routes: what each declares, how a path finds its route, and spare slashes."""
+"""The table of routes: their declarations, how a path finds its route, and extra slashes."""
 
 import re
 from itertools import product
@@ -35,20 +35,20 @@ OPEN_TO_ANYONE = {
     "POST /projects/{id}/ref/{ref:.+}/trigger/pipeline": "the trigger's token, or a job's",
 }  # fmt: skip
 
-#: Those that have nothing to hide.
+#: Routes without any secrets.
 OPEN_TO_EVERYBODY = {"GET /openapi.json"}
 
-#: Those that show strangers what is public, and others more.
+#: Routes that show anonymous callers public entities, and others more.
 OPEN_TO_STRANGERS = {"GET /groups", "GET /projects"}
 
-#: The least role that may call these, which their handlers ask for beside the route's own rule.
+#: The lowest role for these routes, which their handlers require beyond the route's own rule.
 ASKS_FOR_MORE = {
     "DELETE /groups/{id}/members/{user_id}": Role.OWNER,
     "DELETE /projects/{id}/members/{user_id}": Role.MAINTAINER,
 }
 
-#: The feature of the project that has to be open to the caller, by how the route's path goes on behind the project;
-#: the longest beginning counts. A path that is new has to be entered here.
+#: The feature of the project that has to be open to the caller, by the beginning of the route's path below the
+#: project; the longest match counts. A new path has to be added here.
 OPENS: dict[str, Feature | None] = {
     "": None, "/access_tokens": None, "/archive": None, "/artifacts": "builds", "/audit_events": None,
     "/ci/lint": "builds", "/cluster_agents": None, "/external_status_checks": None, "/invitations": None,
@@ -144,7 +144,7 @@ async def test_what_the_caller_cannot_see_is_not_there(forge: Forge, routes: lis
 
 @pytest.fixture(scope="module")
 async def people(forge: Forge) -> dict[Role, Person]:
-    """Users without any role yet, by the role that they are to have."""
+    """Users without any role yet, by the role that they will get."""
     return {role: await forge.user(role.name.lower()) for role in ROLES}
 
 
@@ -173,8 +173,7 @@ async def test_a_role_below_the_least_one_is_refused_and_the_least_one_is_not(
 
 @attrs.define
 class Sources:
-    """A private project and a private group of the test's own. A route that has changed one gets the next route a new
-    one."""
+    """A private project and a private group for a test. If a route has changed one, the next route gets a new one."""
 
     forge: Forge
     _ids: dict[str, int] = attrs.field(factory=dict)
@@ -211,7 +210,7 @@ async def _call(person: Person, route: Route, source_id: int) -> Answer:
 
 
 def test_the_feature_that_a_route_opens_is_declared() -> None:
-    """A path that is new has to be entered in OPENS."""
+    """A new path has to be added to OPENS."""
     declared, expected = {}, {}
     for route, access in OF_PROJECTS:
         rest = re.sub(r"^/projects/{id}", "", route.path)
@@ -222,7 +221,7 @@ def test_the_feature_that_a_route_opens_is_declared() -> None:
 
 
 async def test_what_is_closed_is_closed_to_those_who_may_call_the_route(forge: Forge) -> None:
-    """The project's owner may do all there is, but not in a feature that is switched off."""
+    """The project's owner may do everything, but not in a disabled feature."""
     owner, deviations = await forge.user("owner"), Deviations()
     closed = {
         feature: (await forge.project(owner, **{f"{feature}_access_level": "disabled"}))["id"]
@@ -237,7 +236,7 @@ async def test_what_is_closed_is_closed_to_those_who_may_call_the_route(forge: F
 
 
 async def test_what_is_closed_to_guests_is_closed(forge: Forge) -> None:
-    """Guests of a private project see no files, and no jobs where these are not for everybody."""
+    """Guests of a private project see no files, and no jobs if these are not public."""
     guest, deviations = await forge.user("guest"), Deviations()
     project = await forge.project(members={Role.GUEST: guest}, public_jobs=False)
     for route, access in OF_PROJECTS:
@@ -253,7 +252,7 @@ async def _nothing(_request: web.Request) -> web.Response:
 
 
 def _router() -> UrlDispatcher:
-    """All routes of the API below its prefix, as the application has them."""
+    """Return a router with all routes of the API, without its prefix."""
     api, app = web.Application(), web.Application()
     for routes in API:
         routes.register(api)
@@ -266,7 +265,8 @@ INDEX = RouteIndex(ROUTER)
 
 
 async def test_the_whole_application_is_searched_alike(forge: Forge) -> None:
-    """Pages, git, files and what is in the root folder, too; and of a deep path only its first segments."""
+    """This applies to pages, git, files and the root folder too. Only the first segments of a deep path are
+    searched."""
     router = forge.server.app.router
     for method, path in product(("GET", "POST", "PROPFIND"), PATHS):
         request = make_mocked_request(method, path)
@@ -310,7 +310,7 @@ def _told(found: UrlMappingMatchInfo) -> object:
     return found.http_exception.status, getattr(found.http_exception, "allowed_methods", None)
 
 
-#: Copies cost a hundredth of what the mocks of a new request do.
+#: Copying it costs a hundredth of mocking a new request.
 REQUEST = make_mocked_request("GET", "/")
 
 
@@ -340,7 +340,7 @@ async def test_every_route_is_refused_as_before_where_its_path_is_another_one() 
 
 
 async def test_few_routes_are_tried() -> None:
-    """Of hundreds."""
+    """There are hundreds of routes."""
     await INDEX.resolve(make_mocked_request("GET", "/api/v4/version"))
     for route in ROUTES:
         path = _filled(route.path, "7")
@@ -365,7 +365,7 @@ async def test_any_path_is_found_or_refused_as_before(method: str, segments: lis
     await _assert_alike(method, "/api/v4/" + quote("/".join(segments), safe="/%{}*"))
 
 
-#: A path, and the one that it stands for; `None` where it is of nothing.
+#: A path, and its equivalent; `None` if there is none.
 SLASHED_PATHS: dict[str, str | None] = {
     "/api/v4//user": "/api/v4/user", "/api/v4/user/": "/api/v4/user", "/api/v4/user//": "/api/v4/user",
     "//api/v4/version": "/api/v4/version", "/api//v4/version": "/api/v4/version",

@@ -34,12 +34,12 @@ WAYS = ("header", "query", "form", "json")
 
 @pytest.fixture(scope="module")
 async def sudoer(forge: Forge) -> Person:
-    """An administrator of these tests' own, in case that a route does what it is asked for."""
+    """An administrator for these tests, in case a route carries the request out."""
     return await forge.user("sudoer", admin=True, scopes=("api", "sudo"))
 
 
 async def ask(client: Client, route: Route, way: str, who: str = "nobody-at-all") -> Answer:
-    """A request that fits the route, and names `who` in this way."""
+    """Send a valid request of the route that names `who` in this way."""
     path, values = path_of(route, {}), required(route)
     match way:
         case "header":
@@ -58,7 +58,7 @@ def _ways(route: Route) -> tuple[str, ...]:
 
 @in_parts(ROUTES, 10)
 async def test_no_route_passes_it_over(sudoer: Person, routes: list[Route]) -> None:
-    """Where a user's token is asked for, nobody is looked for as that user; where another one is, it is refused."""
+    """Routes for users' tokens answer that this user is not found; routes for other tokens refuse the request."""
     expected = {"job": (404, {"message": "404 Job Not Found"}), "anyone": (403, NEEDS_TOKEN)}
     deviations = Deviations()
     for route in routes:
@@ -163,7 +163,7 @@ async def test_two_names_are_nobodys_and_no_name_is_an_error(forge: Forge) -> No
 
 
 async def test_the_token_stays_the_administrators(forge: Forge) -> None:
-    """Whoever acts as somebody else neither sees nor ends the token that she does it with."""
+    """The person who acts as somebody else neither sees nor revokes the token with which she does so."""
     alice, admin = await forge.user("alice"), await forge.user("admin", admin=True)
     client = Client(forge.session, forge.base, await forge.token(admin.id, ("api", "sudo")))
     headers = {"Sudo": alice.username}
@@ -206,7 +206,7 @@ async def test_audit_events_and_the_log_name_both(forge: Forge) -> None:
 
 
 async def test_git_and_static_objects_know_nobody_else(forge: Forge, tmp_path: Path) -> None:
-    """Nothing there is done with all rights that was to be done with less."""
+    """Otherwise a request that was meant to have fewer rights would have all of them."""
     alice = await forge.user("alice")
     project = await forge.project(alice)
     await push_files(forge, tmp_path / "work", project, alice, {"a": "1"})
@@ -256,13 +256,13 @@ WRITES = [
     for route in ROUTES
     if route.method != "GET"
     and route.access.who not in ("anyone", "job")
-    and name_of(route) != "POST /projects/{id}/ci/lint"  # which writes nothing
-    and not route.path.endswith("/access_tokens/self/rotate")  # which only bots may
+    and name_of(route) != "POST /projects/{id}/ci/lint"  # this writes nothing
+    and not route.path.endswith("/access_tokens/self/rotate")  # only bots may do this
 ]
 
 
 async def _schedule_of(owner: Person, url: str) -> int:
-    """A schedule of hers, with a variable."""
+    """Create a schedule of the person, with a variable."""
     schedules = f"{url}/pipeline_schedules"
     made = await owner.api.post(schedules, {"description": "hers", "ref": "main", "cron": "0 4 1 1 *"})
     variable = {"key": "KEY", "value": "x"}
@@ -305,7 +305,8 @@ async def stage(two_forges: tuple[Forge, Forge]) -> Stage:
 async def test_what_was_judged_before_a_right_was_taken_away_is_refused(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, taking: str
 ) -> None:
-    """All routes at once: judged, then the right is taken away and that is answered, then they go on."""
+    """For all routes at once: the rights are checked, then the right is taken away and this is answered, then the
+    routes go on."""
     wanted = TAKINGS[taking]
     routes = [route for route in WRITES if wanted.needs(route)]
     await stage.warm()

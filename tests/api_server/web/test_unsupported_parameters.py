@@ -1,4 +1,4 @@
-"""Parameters that GitLab knows and this service has no use for are told, or refused (decision D11)."""
+"""Parameters of GitLab that this service does not use are reported, or refused (decision D11)."""
 
 import asyncio
 import io
@@ -24,9 +24,9 @@ from tests.support.deviations import Deviations
 from tests.support.forge import Answer, Forge, SharedForges, new_name, running_forge
 from tests.support.route_table import ROUTES, example, in_parts, name_of, path_of, required
 
-#: What is kept and shown, as decisions ask for it, though nothing reads it.
+#: Stored and shown because of a decision, though nothing reads it.
 KEPT_WITHOUT_EFFECT = {"allow_local_requests_from_system_hooks"}
-#: Lists, and routes that change something, of which GitLab's have no parameter that these have no use for.
+#: Lists and writing routes for which GitLab has no parameter that is unused here.
 GITLAB_HAS_NO_MORE = {
     "POST /groups/{id}/access_tokens", "POST /groups/{id}/access_tokens/self/rotate",
     "POST /groups/{id}/access_tokens/{token_id}/rotate", "POST /projects/{id}/access_tokens",
@@ -78,7 +78,7 @@ GITLAB_HAS_NO_MORE = {
 }  # fmt: skip
 
 
-#: Values that fit no type: neither that of a text, nor another.
+#: Values of no type, neither a text nor anything else.
 _UNFIT = {"nothing": ["fits"]}
 IGNORING = [route for route in ROUTES if route.ignores]
 
@@ -108,7 +108,7 @@ async def test_what_a_route_ignores_has_to_fit_and_is_refused_where_an_operator_
 
 async def _has_to_fit_and_is_refused(strict: Forge, route: Any) -> None:
     fields = list(route.ignores)
-    for start in range(0, len(fields), 20):  # the text of an error has a bound
+    for start in range(0, len(fields), 20):  # the text of an error has a limit
         some = fields[start : start + 20]
         names = {public_name(field) for field in some if typing.get_origin(field.type) is not dict}
         unfit = dict.fromkeys(names - KEPT_WITHOUT_EFFECT, _UNFIT)
@@ -143,7 +143,7 @@ def test_what_is_ignored_is_of_routes_that_there_are() -> None:
 
 
 def test_every_route_says_what_it_ignores() -> None:
-    """Of lists, and of what changes something: else GitLab has no parameter for it that it has no use for."""
+    """This applies to lists and writing routes, unless GitLab has no parameter that is unused here."""
     silent = {
         name_of(route)
         for route in ROUTES
@@ -236,7 +236,7 @@ CUT = """
     WHERE datname = current_database() AND query = 'LISTEN rights_changed'
 """
 END = f"SELECT pg_notify('{RIGHTS_CHANNEL}', 'end')"
-#: What is remembered is remembered for this long in these tests: it is the notices that make it go.
+#: Seconds for which values are cached in these tests, so that only notifications can remove them.
 LONG = 300.0
 
 
@@ -343,5 +343,5 @@ async def test_features_answer_403_where_they_do_not_exist(shared_forge: SharedF
 
 
 async def _call(forge: Forge, route: Route) -> Answer:
-    """Where the tier has the feature, nothing is there that other tests of the server could miss afterwards."""
+    """Send the route's request; it names nothing that exists, because the route works if the tier has the feature."""
     return await forge.root.request(route.method, path_of(route, {}, 999_999_999), json=required(route))

@@ -1,4 +1,4 @@
-"""Statuses of commits: what other systems say, and how they stand beside the jobs of pipelines."""
+"""Statuses of commits, which other systems set, and their place among the jobs of pipelines."""
 
 import asyncio
 from typing import Any
@@ -116,7 +116,7 @@ async def test_ref_and_pipeline_choose_what_is_joined(project: CiProject) -> Non
     for branch in ("another", "a/branch"):
         await project.api.post(f"{project.url}/repository/branches", {"branch": branch, "ref": sha})
     first = (await say(project, sha, "success", name="one")).body
-    assert first["ref"] == "a/branch"  # the first that has the commit
+    assert first["ref"] == "a/branch"  # the first branch that has the commit
     second = (await say(project, sha, "success", name="two", ref="another")).body
     assert (second["ref"], second["pipeline_id"] != first["pipeline_id"]) == ("another", True)
     newest = (await say(project, sha, "success", name="three")).body
@@ -161,7 +161,7 @@ async def test_ref_and_pipeline_choose_what_is_joined(project: CiProject) -> Non
             {"message": {"description": ["is too long (maximum is 255 characters)"]}},
         ),
         ({"state": "success", "coverage": "much"}, {"error": "coverage is invalid"}),
-        # No index holds these 3,000 bytes.
+        # These 3,000 bytes do not fit into an index.
         (
             {"state": "success", "ref": "".join(map(chr, range(0x4E00, 0x4E00 + 1000)))},
             {"error": "ref is too long (maximum is 1023 characters)"},
@@ -325,7 +325,7 @@ async def test_what_is_said_of_a_merge_requests_pipeline_is_judged_by_its_source
 
 
 async def test_nobody_waits_for_the_runner_of_a_status_or_a_bridge(project: CiProject) -> None:
-    """They may run for a week without a word."""
+    """A status or a bridge may run for a week without any report."""
     status = (await say(project, await a_commit(project), "running")).body
     await project.commit("inner: {script: echo, when: manual, allow_failure: false}", path="child.yml")
     pipeline = await project.pipeline("child: {trigger: {include: child.yml, strategy: depend}}")

@@ -1,4 +1,4 @@
-"""Short ways to plan a text for the tests of the configuration language."""
+"""Functions that plan a text, for the tests of the configuration language."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from api_server.ci.config.variables import Variable
 
 
 def text_of(name: str) -> str:
-    """A CI file of the folder `texts`."""
+    """Return a CI file of the folder `texts`."""
     return (Path(__file__).parent / "texts" / f"{name}.yml").read_text()
 
 
@@ -43,7 +43,7 @@ def context(predefined=None, given=None, files=None, changed=None) -> Context:
 
 
 def only(repository: Repository) -> OtherProject:
-    """A project that has this commit at each ref."""
+    """Return a project that has this commit at each ref."""
     return OtherProject(at=lambda _: repository)
 
 
@@ -56,7 +56,7 @@ def jobs(text: str, **kwargs) -> dict[str, PlannedJob]:
 
 
 def job(text: str, **kwargs) -> PlannedJob:
-    """The one job of a text that has one."""
+    """Return the only job of a text."""
     (only,) = plan(text, **kwargs).jobs
     return only
 

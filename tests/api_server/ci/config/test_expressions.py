@@ -108,11 +108,11 @@ class Text(str):
 
 
 def naive(text: str, known: dict[str, str | None]) -> bool:
-    """The expression as Python: `and` and `or` have the same precedence there."""
+    """Return the value of the expression as Python computes it: `and` and `or` have the same precedence there."""
     text = re.sub(r"(\"\w*\"|'\w*')", r"Text(\1)", text)
     text = re.sub(r"(\S+) =~ /(\S+)/", r"(re.search('\2', \1 or '') is not None)", text)
     text = re.sub(r"(\S+) !~ /(\S+)/", r"(re.search('\2', \1 or '') is None)", text)
-    # What stood in parentheses before an operand of a match now stands inside the call.
+    # Parentheses before an operand of a match are inside the call now.
     text = text.replace("null", "None").replace("$A", "A").replace("$B", "B").replace("$C", "C")
     texts = {key: value if value is None else Text(value) for key, value in known.items()}
     value = eval(text.replace("&&", "and").replace("||", "or"), {"re": re, "Text": Text}, texts)

@@ -1,4 +1,4 @@
-"""Each keyword of GitLab's public JSON schema: in the table of keywords, and as the table says of it."""
+"""Each keyword of GitLab's public JSON schema is in the table of keywords, and works as the table says."""
 
 import base64
 import copy
@@ -23,10 +23,10 @@ from .planning import BRANCH, FULL, context, errors, text_of
 
 SCHEMA = get_builtin_schema("vendor.gitlab-ci")
 TABLE = {keyword.name: keyword for keyword in reference()}
-#: Last words of the places whose keys are names that people choose.
+#: Last parts of the places whose keys are freely chosen names.
 FREE = {"variables", "matrix", "id_tokens", "inputs"}
 GLOBAL = set(SCHEMA["properties"]) - {"$schema", "pages"}
-#: What is no key (`!reference`), makes a file refused that is not the one that was meant, or is shown to who runs it.
+#: `!reference`, which is not a key, and keywords that cause the refusal of another file, or are only shown to people.
 NOT_SEEN_IN_PLANS = {
     "!reference",
     "include:artifact",
@@ -38,7 +38,7 @@ NOT_SEEN_IN_PLANS = {
 
 
 def _keywords(node: Any, place: str, met: frozenset[str]) -> Iterator[str]:
-    """Yield the keywords below a node of the schema in GitLab's way to write them, some more than once."""
+    """Yield the keywords below a node of the schema in GitLab's notation, some more than once."""
     if not isinstance(node, dict):
         return
     target = node.get("$ref")
@@ -69,7 +69,8 @@ KEYWORDS = sorted(set(_all_keywords()))
 
 
 def row(name: str) -> Keyword | None:
-    """The row of a keyword, or of one above it that is not supported, with all that is in it."""
+    """Return the row of a keyword, or of a keyword above it that is not supported, with everything in it. Return None
+    if there is none."""
     if name in TABLE:
         return TABLE[name]
     above = row(name.rpartition(":")[0]) if ":" in name else None
@@ -85,7 +86,7 @@ def test_the_table_has_each_keyword_once_and_says_something_of_it() -> None:
 
 
 def written(name: str) -> str:
-    """A file that uses this keyword, whatever for."""
+    """Return a file that uses this keyword for any purpose."""
     first, *_ = parts = name.split(":")
     text = "x"
     for part in reversed(parts):
@@ -104,8 +105,8 @@ def test_what_the_table_says_is_not_supported_is_refused_by_its_name(name: str) 
     assert any(error.endswith(end) for error in errors(written(name))), written(name)
 
 
-#: Files that use all that is supported, each keyword so that without it the pipeline would be another one, or none.
-#: Rules that do not match have `when: never`, and what `only` and `except` keep out would be there without them.
+#: Files that use all supported keywords, so that each keyword has an effect on the pipeline. Rules that do not match
+#: have `when: never`, and jobs that `only` and `except` exclude would exist without them.
 FILES = [
     FULL,
     text_of("includes-and-rules"),
@@ -141,7 +142,7 @@ start:
 REMOTE = b"remote: {stage: first, script: x}"
 KINDS = json.dumps(dict.fromkeys(set(REPORTS) - {"cobertura", "jacoco"}, "a"))
 DIGEST = base64.b64encode(hashlib.sha256(REMOTE).digest()).decode()
-#: Files that are refused, and would not be without the keyword.
+#: Files that are refused only because of the keyword.
 REFUSED = [
     "{spec: {inputs: {a: {default: b, regex: ^a}}}, a: {script: x}}",
     "{spec: {inputs: {a: {default: b, options: [a]}}}, a: {script: x}}",
@@ -161,7 +162,7 @@ PATHS = {
 
 
 def whole() -> Context:
-    """A context that has all that the files include."""
+    """Return a context with all files that are included."""
 
     def other(ref: str | None) -> Repository:
         files = {
@@ -195,7 +196,7 @@ Path = tuple[str | int, ...]
 
 
 def places(value: Any, place: str = "", path: Path = (), *, named: bool = True) -> Iterator[tuple[str, Path]]:
-    """Yield each keyword in a file, and the way to it. The keys are keywords unless they are not `named`."""
+    """Yield each keyword in a file, and the path to it. The keys are keywords unless `named` is false."""
     if isinstance(value, list):
         for number, item in enumerate(value):
             yield from places(item, place, (*path, number), named=named)

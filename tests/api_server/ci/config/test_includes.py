@@ -59,7 +59,7 @@ def test_includes_take_wildcards_variables_and_rules():
         ("**.yml", {"[r]oot?.yml", "configs/a.yml", "configs/x/b.yml", "configs/x/y/c.yml"}),
         ("configs/*/*.yml", {"configs/x/b.yml"}),
         ("configs/x/*/c.yml", {"configs/x/y/c.yml"}),
-        # all but the star is itself
+        # all characters except the star stand for themselves
         ("[r]oot?*", {"[r]oot?.yml"}),
         ("configs/?.yml*", set()),
         ("configs/{a,b}*", set()),
@@ -69,7 +69,7 @@ def test_includes_take_wildcards_variables_and_rules():
     ],
 )
 def test_wildcards_of_includes(pattern, expected):
-    """They are not the language of `changes` and `exists`."""
+    """Their patterns differ from those of `changes` and `exists`."""
     files = dict.fromkeys(
         ("[r]oot?.yml", "configs/a.yml", "configs/x/b.yml", "configs/x/y/c.yml"), ".a: {script: x}"
     )
@@ -125,7 +125,7 @@ URL = "https://example.org/ci.yml"
 
 
 def outside(remote: dict[str, RemoteFile] | None = None, **kwargs) -> Context:
-    """With the projects of PROJECTS, and files at URLs."""
+    """Return a context with the projects of PROJECTS, and with files at URLs."""
     known = {
         (path, ref): Repository(read=files.get, paths=files.keys, project=path, sha=str(ref))
         for (path, ref), files in PROJECTS.items()
@@ -170,7 +170,7 @@ def test_whether_a_file_exists_is_asked_where_the_include_is_written():
         planned = plan_pipeline(text, evolve(own, project=lambda *_: only(other)))
         return {one.name for one in planned.jobs}
 
-    assert found("b.yml") == {"own", "b"}  # whereas jobs ask about the pipeline's commit
+    assert found("b.yml") == {"own", "b"}  # but jobs use the pipeline's commit
     assert found("mine") == {"own"}
     remote = {URL: RemoteFile(content=b"include: {remote: 'https://a.org/b.yml', rules: [{exists: [mine]}]}")}
     assert names(f"include: {URL}\nown: {{script: x}}", remote=remote, files={"mine": ""}) == {"own"}
@@ -280,8 +280,8 @@ def test_changes_are_compared_to_where_the_history_left_a_ref():
     assert errors(text, given={"BASE": "gone"}) == ("rules:changes:compare_to is not a valid ref",)
 
 
-#: A pattern, paths that Ruby 3.1 says it matches (`File.fnmatch` with FNM_PATHNAME, FNM_DOTMATCH and FNM_EXTGLOB), and
-#: paths that it does not.
+#: A pattern, paths that match it in Ruby 3.1 (`File.fnmatch` with FNM_PATHNAME, FNM_DOTMATCH and FNM_EXTGLOB), and
+#: paths that do not.
 GLOBS = TABLES["globs"]
 
 

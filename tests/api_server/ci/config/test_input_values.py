@@ -1,6 +1,6 @@
-"""What `spec:inputs` declares, and the values that inputs get.
+"""Declarations of `spec:inputs`, and the values of inputs.
 
-The tables are GitLab's tests, with its results and errors.
+The tables are those of GitLab's tests, with their results and errors.
 """
 
 import time
@@ -15,7 +15,7 @@ from tests.support.tables import tables_of
 
 TABLES = tables_of(__file__)
 
-#: Declaration, given values, and the values or the one sentence that GitLab has for them.
+#: Declaration, given values, and the resulting values or GitLab's error.
 VALUES = [
     *TABLES["values"],
     ({"foo": {"type": "number"}}, {"foo": "9" * 23}, "`foo` input: provided value is not a number"),
@@ -47,7 +47,7 @@ def test_values_are_checked_as_gitlab_does_it():
     assert not wrong, wrong.report
 
 
-#: A header, and what GitLab says of it.
+#: A header, and GitLab's error.
 HEADERS = [
     *TABLES["headers"],
     (

@@ -1,4 +1,4 @@
-"""`spec:inputs` and `$[[ ]]`: what files declare, the values they get, and what these make of the content.
+"""`spec:inputs` and `$[[ ]]`: declarations of files, the values of inputs, and their effect on the content.
 
 The examples are those of GitLab's documentation and tests, with GitLab's results and errors.
 """
@@ -26,7 +26,7 @@ from .planning import context, text_of
 
 
 def merged(text, values=None, *, files=None, variables=()):
-    """What the text is after its blocks, and with its includes; or its errors."""
+    """Return the content with its blocks replaced and with its includes, or the errors."""
     here = evolve(context(files=files), inputs=values or {}, given=tuple(variables))
     try:
         return read(text, here).merged
@@ -159,7 +159,7 @@ GIVEN = {
     "much": "$LONG$LONG",
     "block": "$[[ inputs.data ]]",
 }
-#: A text with blocks, and what it becomes or the sentence that GitLab has for it.
+#: A text with blocks, and the resulting text or GitLab's error.
 BLOCKS = [
     ("$[[ inputs.data ]]", "abcdef"),
     ("$[[inputs.data]]$[[\tinputs.n ]]", "abcdef6"),
@@ -169,7 +169,7 @@ BLOCKS = [
     ("<$[[ inputs.no ]]>", "<>"),
     ("$[[ inputs.list ]]", ["a", 1, {"b": None}]),
     ("<$[[ inputs.list ]]>", '<["a", 1, {"b": null}]>'),
-    # what is inserted is no block
+    # inserted text is not a block
     ("$[[ inputs.block ]] $[[ inputs.data ]]", "$[[ inputs.data ]] abcdef"),
     ("$[[ x", "$[[ x"),
     ("$[[ ]]", "$[[ ]]"),
@@ -272,7 +272,7 @@ def test_blocks_are_replaced_wherever_they_are_in_values():
     }
 
 
-# what is never changed
+# content that is never changed
 
 
 @given(st.text() | st.text(alphabet="$[] x.|\n]", max_size=60))
@@ -301,7 +301,7 @@ def test_an_escaped_text_is_one_word_of_a_shell(text):
     assert shlex.split(posix_escape(text)) == [text]
 
 
-# what there may be at most
+# limits
 
 
 @pytest.mark.parametrize(
@@ -363,7 +363,7 @@ def test_blocks_have_bounds_of_their_own():
         ("spec:\n---\na: 1", ({"spec": None}, {"a": 1})),
         ("---\n---\nspec: {}\n--- {a: 1}", ({"spec": {}}, {"a": 1})),
         ("a: 1\n---\nspec: {}", (None, {"a": 1})),
-        # a header without content is none
+        # a header without content is not a header
         ("spec: {}\n---\n", (None, {"spec": {}})),
         ("spec: {}", (None, {"spec": {}})),
         ("spec: &x {inputs: {a: }}\n---\nb: 1\n---\nc: 1", ({"spec": {"inputs": {"a": None}}}, {"b": 1})),

@@ -1,4 +1,4 @@
-"""Keywords of CI files one by one, and configurations as projects really have them."""
+"""The keywords of CI files, and configurations of real projects."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-"""What a configuration may say, in lists too, how much it may stand for, and GitLab's words where it is refused."""
+"""The CI language: allowed content, also in lists, its limits, and GitLab's errors."""
 
 import time
 
@@ -315,7 +315,7 @@ def test_jobs_of_many_stages_are_read_in_a_time_that_grows_as_the_file_does():
         jobs = "\n".join(f"j{count}: {{script: x, stage: s{number - 1}}}" for count in range(number // 6))
         text = f"stages: [{stages}]\n{jobs}"
         tries = []
-        for _ in range(3):  # the garbage collector takes its time in some
+        for _ in range(3):  # the garbage collector runs in some of them
             began = time.thread_time()
             errors(text)
             tries.append(time.thread_time() - began)

@@ -1,4 +1,5 @@
-"""What a runner is told of a job, and the jobs that it needs: of the same pipeline, of others, of a matrix."""
+"""The description of a job that a runner gets, and the jobs that it needs: of the same pipeline, of others, of a
+matrix."""
 
 import json
 import time
@@ -362,7 +363,7 @@ def test_expressions_reach_needs_of_other_projects_and_those_of_rules():
                 "test: [linux, arm64] job: undefined need: build: [arm64]",
             ],
         ),
-        # what is no expression of a matrix stays
+        # text that is not an expression of a matrix stays
         ("{OS: '$[[ inputs.OS ]]'}", ["undefined need: build: [$[[ inputs.OS ]]]"]),
     ],
 )

@@ -1,4 +1,4 @@
-"""Which jobs a pipeline gets, in which order, how they multiply, and how they wait for each other."""
+"""The jobs of a pipeline, their order, their multiplication, and how they wait for each other."""
 
 import pytest
 from hypothesis import given
@@ -125,7 +125,7 @@ def test_a_rule_can_set_variables_needs_and_interruptible():
         ("{changes: ['src/**']}", ["src/deep/a.py"], False),
         ("{changes: ['src/{a,b}.py']}", ["src/b.py"], True),
         ("{changes: ['src/{a.py']}", ["src/a.py"], False),
-        # what a variable does not give stays as it is written
+        # a variable without a value stays as it is written
         ("{changes: ['src/*$NONE']}", ["src/a.py"], False),
         ("{changes: ['src/*$NONE']}", ["src/a$NONE"], True),
         ("{if: $NO, exists: ['**/Dockerfile']}", [], False),
@@ -327,7 +327,7 @@ def test_of_jobs_of_one_name_the_later_one_counts(parallel):
     ]
     assert [need.job for need in found["n"].needs] == [name, other]
     assert jobs(single % "" + several)[name].script == ("several",)
-    # the later one's rules decide, and the earlier one is nowhere
+    # the rules of the later definition decide, and the earlier one does not exist
     gone = jobs(several + single % ", rules: [{if: $NONE}]" + "n: {script: x, needs: [t]}")
     assert list(gone) == [other, "n"]
     assert errors(several + single % ", rules: [{if: $NONE}]" + f"n: {{script: x, needs: ['{name}']}}") == (

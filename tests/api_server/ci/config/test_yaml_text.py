@@ -27,9 +27,10 @@ def refusal(text):
 
 
 def test_scalars_are_what_ruby_reads():
-    """The table is what Psych 4.0 loads, with symbols and aliases allowed as GitLab has them, and how Ruby spells it.
+    """The table has the values that Psych 4.0 loads, with symbols and aliases allowed as in GitLab, and Ruby's
+    spelling.
 
-    Integers beyond 64 bits are text here. What is `refused` names a class that is not loaded.
+    Integers beyond 64 bits are text here. Entries with `refused` name a class that is not loaded.
     """
     found = Deviations()
     lines = (Path(__file__).parent / "psych_scalars.tsv").read_text().splitlines()[1:]
@@ -101,7 +102,7 @@ def test_keys_may_be_written_as_symbols_which_ruby_takes_for_names():
 
 @pytest.mark.parametrize("text", ["- a", "text", "", "7"])
 def test_what_is_no_hash_is_refused_in_gitlabs_words(text):
-    """Clients show them as they are."""
+    """Clients show the messages unchanged."""
     assert refusal(text) == "Invalid configuration format"
 
 

@@ -1,4 +1,4 @@
-"""What identity tokens say of a job."""
+"""The claims of identity tokens about a job."""
 
 import datetime
 import threading
@@ -20,7 +20,7 @@ FILE = "test: {script: x, id_tokens: {TOKEN: {aud: me}}}"
 
 
 async def running(project: CiProject, text: str = FILE, **options: Any) -> RunningJob:
-    """The one job of a new pipeline, in the hands of a new runner."""
+    """Return the only job of a new pipeline, which a new runner has taken."""
     runner = await a_runner(project.forge, project_id=project.id)
     await project.pipeline(text, **options)
     return await runner.job()

@@ -1,4 +1,4 @@
-"""The keys of identity tokens: discovery, verification by others, and what changes when keys do."""
+"""The keys of identity tokens: discovery, verification by others, and replacement of keys."""
 
 import asyncio
 import base64
@@ -71,7 +71,7 @@ async def test_keys_are_public_ones_named_by_their_thumbprint(forge: Forge) -> N
     assert answer.headers["Access-Control-Allow-Origin"] == "*"
     (key,) = answer.body["keys"]
     members = {name: key[name] for name in ("e", "kty", "n")}
-    text = json.dumps(members, separators=(",", ":"), sort_keys=True)  # RFC 7638, 3.1
+    text = json.dumps(members, separators=(",", ":"), sort_keys=True)  # RFC 7638 section 3.1
     thumbprint = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
     assert key == {**members, "kty": "RSA", "kid": thumbprint, "use": "sig", "alg": "RS256"}
     assert len(base64.urlsafe_b64decode(key["n"] + "==")) * 8 == 2048
@@ -126,7 +126,7 @@ async def test_the_private_key_is_in_no_table_in_clear(forge: Forge) -> None:
 
 
 async def pass_time(forge: Forge, **by: float) -> None:
-    """Make all keys older, which is what counts of time."""
+    """Make all keys older; nothing else depends on time."""
     await forge.execute(
         "UPDATE identity_keys SET signs_from = signs_from - %(by)s::interval", by=datetime.timedelta(**by)
     )

@@ -1,4 +1,4 @@
-"""An identity token is a secret of its job: no log, table or error tells it."""
+"""An identity token is a secret of its job: no log, table or error shows it."""
 
 import io
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Another service that trusts this one: it knows its URL only, and verifies tokens with PyJWT."""
+"""Another service that trusts this one: it has only its URL, and verifies tokens with PyJWT."""
 
 import asyncio
 import json
@@ -11,13 +11,13 @@ import jwt
 
 @attrs.define
 class Consumer:
-    """Verifies tokens of `issuer` for the audience `name`, in threads, over HTTP."""
+    """A service that verifies tokens of `issuer` for the audience `name`, in threads, over HTTP."""
 
     issuer: str
     name: str
 
     async def claims(self, token: str) -> dict[str, Any]:
-        """Return what the token says. Raises `jwt.PyJWTError` for one that it cannot trust."""
+        """Return the claims of the token. Raise `jwt.PyJWTError` if it cannot be trusted."""
         return await asyncio.to_thread(self._claims, token)
 
     def _claims(self, token: str) -> dict[str, Any]:

@@ -24,7 +24,7 @@ NOT_ERASABLE = {"message": "403 Forbidden - Job is not erasable!"}
 MANUAL = "build:\n  script: echo\n  when: manual\n"
 DELAYED = "build:\n  script: echo\n  when: delayed\n  start_in: 1 hour\n"
 
-#: status -> what cancel makes of it, and whether retry, play and erase are accepted.
+#: Status -> the status after cancel, and whether retry, play and erase are accepted.
 TABLE = {
     "created": ("canceled", False, False, False),
     "waiting_for_resource": ("canceled", False, False, False),
@@ -54,7 +54,7 @@ async def in_status(project, status: str, text: str | None = None, *, log: bool 
 
 @pytest.mark.parametrize("status", TABLE)
 async def test_cancel(project, status):
-    """4.3, cancel: 201 always; what has not finished is canceled, what has stays as it is."""
+    """4.3, cancel: always 201; unfinished jobs are canceled, finished ones do not change."""
     job = await in_status(project, status)
     answer = await act(project.api, job, "cancel")
     assert (answer.status, answer.body["status"]) == (201, TABLE[status][0])
@@ -85,7 +85,7 @@ async def test_retry(project, status):
 
 @pytest.mark.parametrize("status", TABLE)
 async def test_play(project, status):
-    """4.3, play: 200 with the same job on its way, or 400."""
+    """4.3, play: 200 with the same job, which is queued, or 400."""
     job = await in_status(project, status)
     answer = await act(project.forge.root, job, "play")
     if not TABLE[status][2]:
@@ -99,7 +99,7 @@ async def test_play(project, status):
 @pytest.mark.parametrize("status", ["success", "failed", "canceled"])
 @pytest.mark.parametrize("text", [MANUAL, DELAYED], ids=["manual", "delayed"])
 async def test_play_of_a_manual_job_that_has_run_makes_a_fresh_copy(project, status, text):
-    """4.3, play of `when: manual/delayed` after the end."""
+    """4.3: play of `when: manual/delayed` after the end."""
     job = await in_status(project, status, text)
     answer = await act(project.api, job, "play")
     assert (answer.status, answer.body["status"]) == (200, "pending")
@@ -109,7 +109,7 @@ async def test_play_of_a_manual_job_that_has_run_makes_a_fresh_copy(project, sta
 
 @pytest.mark.parametrize("status", TABLE)
 async def test_erase(project, status):
-    """4.3, erase: 201 for finished jobs with a log or artifacts, 403 otherwise; a second time 403."""
+    """4.3, erase: 201 for finished jobs with a log or artifacts, 403 otherwise; the second time 403."""
     job = await in_status(project, status)
     answer = await act(project.api, job, "erase")
     if not TABLE[status][3]:
@@ -128,7 +128,7 @@ async def test_erase_of_a_finished_job_without_log_and_artifacts_is_refused(proj
 
 
 async def test_force_ends_the_waiting_for_after_script_and_is_for_maintainers(project):
-    """Row 8: force acts only on canceling; below Maintainer 403, even on a finished job."""
+    """Endpoint 8: force applies only to canceling; below Maintainer 403, even for a finished job."""
     canceling, done = await in_status(project, "canceling"), await in_status(project, "success")
     for job in (canceling, done):
         refused = await act(project.api, job, "cancel", json={"force": True})
@@ -140,7 +140,7 @@ async def test_force_ends_the_waiting_for_after_script_and_is_for_maintainers(pr
 
 
 async def test_a_runner_that_knows_how_finishes_after_script_first(project):
-    """4.2, cancel: running becomes canceling there, and what it reports then makes it canceled."""
+    """4.2, cancel: a running job becomes canceling with such a runner, and canceled with the runner's report."""
     job = await project.job()
     await run(project.forge, job["id"], cancels_gracefully=True)
     answer = await act(project.api, job | {"project_id": project.id}, "cancel")
@@ -150,7 +150,7 @@ async def test_a_runner_that_knows_how_finishes_after_script_first(project):
 
 
 async def test_variables_given_to_play_are_kept_encrypted_and_for_this_job_only(project):
-    """Row 11."""
+    """Endpoint 11."""
     job = await in_status(project, "manual", MANUAL, log=False)
     variables = [{"key": "TARGET", "value": "staging"}, {"key": "TOKEN", "value": "s3cret"}]
     answer = await act(project.api, job, "play", json={"job_variables_attributes": variables})
@@ -172,7 +172,7 @@ async def test_variables_given_to_play_are_kept_encrypted_and_for_this_job_only(
     ],
 )
 async def test_variables_of_the_wrong_shape_are_refused_and_the_job_stays_manual(project, variables, error):
-    """Row 11, and clients 1.3: the broken query of python-gitlab is 400, not 500."""
+    """Endpoint 11, and clients 1.3: the broken query of python-gitlab is 400, not 500."""
     job = await in_status(project, "manual", MANUAL, log=False)
     answer = await act(project.api, job, "play", json={"job_variables_attributes": variables})
     assert (answer.status, answer.body) == (400, {"error": error})
@@ -188,7 +188,7 @@ async def test_retry_of_a_manual_job_does_not_wait_for_play(project):
 
 
 async def test_bridges_are_404_but_for_retry_and_play(project):
-    """Rows 6, 8, 10; 4.3: bridges."""
+    """Endpoints 6, 8 and 10, and 4.3 on bridges."""
     pipeline = await project.pipeline(
         "other:\n  trigger: {project: nowhere/at-all}\n  when: manual\nbuild:\n  script: echo\n"
     )
@@ -217,14 +217,14 @@ async def test_a_job_that_goes_while_something_is_done_to_it_is_not_there(forge:
     assert (answer.status, answer.body) == (404, {"message": "404 Not found"})
 
 
-#: What there is to read of a job, and what there is to do with it.
+#: Routes that read a job, and routes that change it.
 READS = ("", "/trace", "/artifacts", "/artifacts/out.txt")
 ACTIONS = ("cancel", "retry", "play", "erase", "artifacts/keep")
 ROUNDS = 10
 
 
 async def finished_job(forge: Forge) -> tuple[CiProject, int, int]:
-    """A project, and the ids of a pipeline and of its job, which has left a log and an archive."""
+    """Return a project, and the ids of a pipeline and of its job, which has a log and an archive."""
     project = await ci_project(forge)
     runner = await a_runner(forge, project_id=project.id)
     pipeline = await project.pipeline()
@@ -266,7 +266,7 @@ async def test_a_job_goes_with_its_pipeline_everywhere_at_once(two_forges: tuple
 
 
 async def test_a_job_goes_with_its_project_everywhere_at_once(two_forges: tuple[Forge, Forge]) -> None:
-    """The other process may remember the project for less than a second, but nothing that is in it."""
+    """The other process may cache the project for less than a second, but nothing that is in it."""
     one, other = two_forges
     project, pipeline_id, job_id = await finished_job(one)
     url = f"{project.url}/jobs/{job_id}"
@@ -284,7 +284,7 @@ async def test_a_job_goes_with_its_project_everywhere_at_once(two_forges: tuple[
 
 
 async def test_what_a_removed_project_leaves_for_a_while_is_not_found(new_forge) -> None:
-    """The other process may remember the project, and the task that removes pipelines and jobs takes its time."""
+    """The other process may cache the project, and the task that removes pipelines and jobs takes its time."""
     async with new_forge(work=False) as forge:
         project, pipeline_id, job_id = await finished_job(forge)
         assert (await forge.root.delete(project.url)).status == 202
@@ -329,7 +329,7 @@ async def _until_seen(seen: list[set[int]], expected: list[set[int]]) -> None:
 async def _read(
     client: Client, path: str, expected: int | list[int], stop: asyncio.Event, all_seen: list[set[int]]
 ) -> None:
-    """Read again and again until the end, and look at what comes; put the statuses into a set of `all_seen`."""
+    """Read again and again until the event is set, and check the answers; add the statuses to a set of `all_seen`."""
     seen: set[int] = set()
     all_seen.append(seen)
     while not stop.is_set():
@@ -342,7 +342,7 @@ async def _read(
 
 
 def _ids(answer: Answer) -> int | list[int]:
-    """Of an entity its id, of a list the ids of what is in it (in the end nothing any more)."""
+    """Return the id of an entity, or the ids in a list (which is empty at the end)."""
     return [one["id"] for one in answer.body] if isinstance(answer.body, list) else answer.body["id"]
 
 
@@ -366,7 +366,7 @@ async def test_a_log_that_is_erased_while_it_is_read_is_whole_or_cut_off(
 
 
 async def _read_log(forge: Forge, path: str) -> str | None:
-    """None where there is none any more, or the connection ends before its end."""
+    """Return the log, or None if it no longer exists or the connection ends too early."""
     with contextlib.suppress(aiohttp.ClientError):
         answer = await forge.root.get(path)
         if answer.status == 200:

@@ -1,4 +1,4 @@
-"""What is read of JUnit's XML, and the test reports of pipelines made of it."""
+"""Reading of JUnit's XML, and the test reports of pipelines."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ MANY = 1000
 
 
 def read(*documents: str | bytes, most: int = MANY) -> dict[str, Any]:
-    """The one suite of a job that has reported these documents."""
+    """Return the only suite of a job that has reported these documents."""
     suite, room = Suite("rspec"), Room(most, 20 * MANY)
     for document in documents:
         data = document.encode() if isinstance(document, str) else document
@@ -107,7 +107,7 @@ OUTSIDE = (
 )
 
 
-#: What each case would have by itself.
+#: The default values of each case.
 DEFAULTS = (
     f'<!DOCTYPE t [<!ATTLIST testcase classname CDATA "{"x" * 300_000}">]>'
     f"<testsuite>{'<testcase/>' * 900}</testsuite>"
@@ -262,7 +262,7 @@ plain: {script: echo}
 
 
 async def running(forge: Forge, project: CiProject, text: str = TEXT) -> tuple[int, dict[str, RunningJob]]:
-    """A new pipeline's id, and its jobs by name, all of them in a runner's hands."""
+    """Return a new pipeline's id, and its jobs by name, all of which a runner has taken."""
     pipeline = await project.pipeline(text)
     runner = await a_runner(forge, project_id=project.id)
     jobs = [await runner.job() for _ in await project.jobs(pipeline)]
@@ -270,7 +270,7 @@ async def running(forge: Forge, project: CiProject, text: str = TEXT) -> tuple[i
 
 
 async def bring(job: RunningJob, *files: bytes) -> None:
-    """The files as the official runner sends them: members of one gzip stream."""
+    """Upload the files as the official runner does: as members of one gzip stream."""
     packed = b"".join(gzip.compress(file) for file in files)
     await bring_packed(job, packed, "gzip")
 
@@ -352,7 +352,8 @@ async def test_what_has_been_read_is_not_read_again(forge: Forge) -> None:
 
 
 async def test_an_answer_is_kept_that_is_larger_than_what_may_be_kept(forge: Forge) -> None:
-    """It is kept compressed: the reports of a pipeline are read once, however many test cases they name."""
+    """It is stored compressed, so the reports of a pipeline are read once, whatever the number of their test cases
+    is."""
     forge.server.app[SERVICES][READERS] = Readers(LRUCache(50_000, len))
     project = await ci_project(forge)
     pipeline_id, jobs = await running(forge, project)

@@ -1,4 +1,4 @@
-"""Jobs in lists and one by one: which, in which order, what they look like, also through python-gitlab."""
+"""Jobs in lists and alone: selection, order and content, also through python-gitlab."""
 
 import asyncio
 import re
@@ -29,7 +29,7 @@ def ids(answer) -> list[int]:
 
 
 async def test_jobs_of_a_project_come_newest_first_with_the_retried_ones_and_without_bridges(forge):
-    """Row 1."""
+    """Endpoint 1."""
     project = await ci_project(forge)
     pipeline = await project.pipeline(BRIDGE)
     first = (await project.jobs(pipeline))["build"]["id"]
@@ -39,7 +39,7 @@ async def test_jobs_of_a_project_come_newest_first_with_the_retried_ones_and_wit
 
 
 async def test_jobs_of_a_pipeline_hide_retried_ones_unless_asked(forge):
-    """Row 2."""
+    """Endpoint 2."""
     project = await ci_project(forge)
     pipeline = await project.pipeline(BRIDGE)
     first = (await project.jobs(pipeline))["build"]["id"]
@@ -54,7 +54,7 @@ async def test_jobs_of_a_pipeline_hide_retried_ones_unless_asked(forge):
 
 
 async def test_bridges_of_a_pipeline(forge):
-    """Row 3: downstream_pipeline is null when not created; only bridges; the keys of a bridge."""
+    """Endpoint 3: downstream_pipeline is null if not created; only bridges; the keys of a bridge."""
     project = await ci_project(forge)
     pipeline = await project.pipeline(BRIDGE)
     answer = await project.api.get(f"{project.url}/pipelines/{pipeline['id']}/bridges?scope=manual")
@@ -81,7 +81,7 @@ async def test_scope_is_a_text_or_a_list(five, query):
 
 
 async def test_scope_as_a_hash_counts_by_its_values_in_the_projects_list_only(five):
-    """Rows 1 and 2."""
+    """Endpoints 1 and 2."""
     project, pipeline = five
     assert len((await project.api.get(f"{project.url}/jobs?scope[0]=pending&scope[1]=failed")).body) == 5
     for list_of in ("jobs", "bridges"):
@@ -108,7 +108,7 @@ async def test_all_thirteen_statuses_are_accepted_as_scope(five):
 
 
 async def test_offset_pages_have_all_headers(five):
-    """2.1: rows 1 to 3."""
+    """2.1: endpoints 1 to 3."""
     project, pipeline = five
     for path in ("jobs", f"pipelines/{pipeline['id']}/jobs"):
         answer = await project.api.get(f"{project.url}/{path}?per_page=2&page=2&scope[]=pending")
@@ -123,7 +123,7 @@ async def test_offset_pages_have_all_headers(five):
 
 @pytest.mark.parametrize("query", ["", "&scope[]=pending", "&scope[]=pending&scope[]=running"])
 async def test_keyset_walks_all_jobs_once_without_counting(five, query):
-    """2.2; beyond GitLab on the pipeline's jobs too (decision D3)."""
+    """2.2; beyond GitLab also for the pipeline's jobs (decision D3)."""
     project, pipeline = five
     for path in ("jobs", f"pipelines/{pipeline['id']}/jobs"):
         url, found = f"{project.url}/{path}?pagination=keyset&per_page=2{query}", []
@@ -177,7 +177,7 @@ async def test_a_project_is_addressed_by_its_encoded_path_too(five):
 
 
 async def test_the_list_of_jobs_is_limited_for_each_user(forge: Forge):
-    """Row 1: 429 with the text and Retry-After."""
+    """Endpoint 1: 429 with the text and Retry-After."""
     with forge.changed_settings(jobs_rate_limit=2):
         project = await ci_project(forge)
         answers = [await project.api.get(f"{project.url}/jobs") for _ in range(3)]
@@ -199,7 +199,7 @@ FAILING = "unit tests:\n  script: make test\n  tags: [linux, arm]\n  artifacts: 
 
 
 def _shown(user):
-    """A user as jobs show her."""
+    """Return a user in the format of jobs."""
     return {
         "id": user["id"],
         "username": user["username"],
@@ -221,7 +221,7 @@ def _shown(user):
 
 
 def _reference(pipeline, project, status):
-    """A pipeline as jobs show it."""
+    """Return a pipeline in the format of jobs."""
     return {
         "id": pipeline["id"],
         "iid": pipeline["iid"],
@@ -304,7 +304,7 @@ async def test_a_running_job_names_its_runner_and_counts_its_seconds(forge):
 
 
 async def test_a_failed_job_says_why_and_its_durations_stand_still(forge):
-    """1.1: failure_reason is there exactly when the status is failed."""
+    """1.1: failure_reason exists exactly if the status is failed."""
     project = await ci_project(forge)
     job = await project.job()
     assert "failure_reason" not in job
@@ -330,7 +330,7 @@ async def test_texts_of_a_job_are_shown_as_they_were_written(forge):
 
 
 async def test_failing_without_a_reason_is_an_unknown_failure(forge):
-    """4.2, stamps."""
+    """4.2, timestamps."""
     project = await ci_project(forge)
     job = await project.job()
     await happen(forge, job["id"], "drop")
@@ -372,7 +372,7 @@ async def test_artifacts_are_listed_and_the_archive_is_shown_until_it_expires(fo
 
 
 async def test_the_job_behind_a_token_in_all_three_forms(forge):
-    """Row 4 and the document's table of authentication."""
+    """Endpoint 4 and the document's table of authentication."""
     project = await ci_project(forge)
     job = await project.job()
     token = await run(forge, job["id"])
@@ -389,7 +389,7 @@ async def test_the_job_behind_a_token_in_all_three_forms(forge):
 
 
 async def test_a_job_token_ends_with_its_job(forge):
-    """Row 4 and 4.6: 401 without a token, with an unknown one, and the moment the job has finished."""
+    """Endpoint 4 and 4.6: 401 without a token, with an unknown one, and as soon as the job has finished."""
     project = await ci_project(forge)
     job = await project.job()
     token = await run(forge, job["id"])
@@ -406,7 +406,7 @@ async def test_a_job_token_ends_with_its_job(forge):
 
 
 async def test_a_job_whose_user_is_gone_or_blocked_has_no_token(forge):
-    """Row 5 and 4.6."""
+    """Endpoint 5 and 4.6."""
     project = await ci_project(forge)
     token = await run(forge, (await project.job())["id"])
     await forge.execute("UPDATE users SET state = 'blocked' WHERE id = %(id)s", id=project.developer.id)
@@ -416,7 +416,7 @@ async def test_a_job_whose_user_is_gone_or_blocked_has_no_token(forge):
 
 
 async def test_a_personal_token_has_no_job_and_wins_over_a_job_token(forge):
-    """Rows 4 and 5: 404; 3.1: both together."""
+    """Endpoints 4 and 5: 404; 3.1: both together."""
     project = await ci_project(forge)
     token = await run(forge, (await project.job())["id"])
     for path in ("/job", "/job/allowed_agents"):

@@ -1,4 +1,4 @@
-"""Lists of a project with 200,000 jobs read the rows of their page and no more, whatever page it is."""
+"""Lists of a project with 200,000 jobs read only the rows of their page, whatever page it is."""
 
 import contextlib
 import re
@@ -45,7 +45,7 @@ async def full(new_database, postgres_url):
             project, newer = await transaction.rows(PROJECTS)
             await fill(transaction, project_id=project.id, user_id=project.user_id, runner_id=None)
             await fill(transaction, project_id=newer.id, user_id=project.user_id, runner_id=None, jobs=10_000)
-        _command(url, "VACUUM (ANALYZE)")  # as PostgreSQL does by itself after a while
+        _command(url, "VACUUM (ANALYZE)")  # as PostgreSQL does automatically after a while
         yield database, project.id
     # its pages need not be written when the server stops
     _command(postgres_url, f"DROP DATABASE {urlsplit(url).path.removeprefix('/')}")
@@ -60,7 +60,7 @@ def _command(url: str, sql: str) -> None:
 async def prepared_scans(
     database, statement: Statement, generic: bool, **parameters: Any
 ) -> list[dict[str, Any]]:
-    """The nodes that read jobs when the statement is run as prepared, by a generic plan or by one for the values."""
+    """Return the nodes that read jobs when the prepared statement runs, with a generic plan or one for the values."""
     async with database.transaction() as transaction:
         mode = "force_generic_plan" if generic else "force_custom_plan"
         await transaction.row(f"SET LOCAL plan_cache_mode = {mode}")
@@ -116,7 +116,7 @@ async def test_the_first_offset_page_stops_counting(full, scope, generic):
     )
     counting = [node for node in found if rows_read([node]) > PAGE + 1]
     assert len(counting) == 1
-    # where nearly all rows of the table count, reading the table in its own order is as good as the index
+    # if nearly all rows of the table count, reading the table in its own order is as good as the index
     assert rows_read(counting) <= 1.01 * MOST_COUNTED
     assert rows_read([node for node in found if node not in counting]) <= PAGE + 1
 
@@ -165,7 +165,8 @@ AGE = """
 
 
 async def test_a_push_looks_for_what_it_cancels_among_the_unfinished_of_the_last_days(full):
-    """Not among the 2,000 pipelines that the branch has had, though a job of each still waits for somebody."""
+    """It does not look at the 2,000 earlier pipelines of the branch, though each has a manual job that was not
+    played."""
     database, project_id = full
     newest = await database.value("SELECT max(id) FROM pipelines WHERE project_id = %(id)s", id=project_id)
     async with undone(database) as transaction:
@@ -175,7 +176,7 @@ async def test_a_push_looks_for_what_it_cancels_among_the_unfinished_of_the_last
     assert rows_read(found) == 1
 
 
-#: Nothing waits when the statistics are made, and then there are many at once.
+#: No job is pending while statistics are collected, and then many are at once.
 ENQUEUE = """
     WITH chosen AS (SELECT id, row_number() OVER (ORDER BY id) AS number FROM jobs WHERE status = 'success' LIMIT 20000)
     UPDATE jobs SET status = 'pending', tag_list = ARRAY['kind ' || number %% 5] FROM chosen WHERE jobs.id = chosen.id
@@ -189,7 +190,8 @@ TAGS = "UPDATE runners SET tag_list = %(tags)s::text[] WHERE id = %(id)s"
     ids=["all", "some", "none"],
 )
 async def test_a_runner_that_asks_for_a_job_reads_one_of_each_kind(full, tags, lanes):
-    """Of each kind that waits the first, of those that it may take so many that others may be held; not all 20,000."""
+    """It reads the first pending job of each kind, and of the kinds that it may take as many as may be locked, but not
+    all 20,000."""
     database, _ = full
     async with undone(database) as transaction:
         await transaction.run(ENQUEUE)

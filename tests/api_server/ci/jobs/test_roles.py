@@ -1,4 +1,4 @@
-"""Who may do what with jobs: roles by endpoints, and jobs of protected branches (decision D1)."""
+"""Rights on jobs: roles by endpoints, and jobs of protected branches (decision D1)."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ OF_PROJECTS = [
 ]
 ROLES = ("stranger", "guest", "reporter", "developer", "maintainer", "owner")
 
-#: Method and path -> the least role in a private project that does not show its jobs to everybody.
+#: Method and path -> the lowest role in a private project whose jobs are not public.
 LEAST_ROLE = {
     "GET jobs": "reporter",
     "GET pipelines": "reporter",
@@ -56,7 +56,8 @@ async def closed(forge):
 
 @pytest.mark.parametrize("endpoint", LEAST_ROLE)
 async def test_least_role(closed, endpoint):
-    """Below it 403, from it on never 403 or 404 for want of a role; strangers meet 404, callers without token 401."""
+    """Lower roles get 403; this role and higher ones never get 403 or 404 because of their role; users without a role
+    get 404, and callers without a token 401."""
     project, people = closed
     method, _, path = endpoint.partition(" ")
     pipeline = await project.pipeline(MANUAL_JOB)
@@ -87,7 +88,7 @@ async def test_least_role(closed, endpoint):
 
 
 async def test_guests_and_signed_in_readers_see_jobs_of_projects_that_show_them(forge):
-    """Row 1: public pipelines on (the default)."""
+    """Endpoint 1: with public pipelines (the default)."""
     private, public = await ci_project(forge), await ci_project(forge, visibility="public")
     guest, stranger = await forge.user("guest"), await forge.user("stranger")
     await forge.member("projects", private.id, guest, Role.GUEST)
@@ -129,7 +130,7 @@ async def test_in_an_archived_project_jobs_are_read_only(forge):
 
 
 async def test_on_a_protected_ref_who_may_not_push_may_not_change_jobs(forge):
-    """Rows 8 to 11 and decision D1."""
+    """Endpoints 8 to 11 and decision D1."""
     project = await ci_project(forge)
     pipeline = await project.pipeline(MANUAL_JOB, branch="main", by=forge.root)
     (job,) = (await project.jobs(pipeline)).values()
@@ -145,7 +146,7 @@ async def test_on_a_protected_ref_who_may_not_push_may_not_change_jobs(forge):
 
 
 async def test_developers_erase_only_jobs_of_their_own(forge):
-    """Row 10."""
+    """Endpoint 10."""
     project = await ci_project(forge)
     other = await forge.new_member(project.id, Role.DEVELOPER, "other")
     job = await project.job_in("success")
@@ -156,7 +157,7 @@ async def test_developers_erase_only_jobs_of_their_own(forge):
 
 
 async def test_the_role_is_asked_before_the_job_is_looked_for(closed):
-    """Decision D1: role 403, then record 404."""
+    """Decision D1: the role is checked first (403), then the record (404)."""
     project, people = closed
     assert (await people["reporter"].api.post(f"{project.url}/jobs/0/cancel")).body == FORBIDDEN
     assert (await people["developer"].api.post(f"{project.url}/jobs/0/cancel")).body == {
@@ -182,7 +183,7 @@ async def test_reading_needs_read_api_and_writing_needs_api(forge):
         )
 
 
-#: Action -> the status that the job is brought into before, the request, and what success is answered with.
+#: Action -> the status of the job before it, the request, and the status of a successful answer.
 ACTIONS = {
     "cancel": ("running", "POST", "cancel", 201),
     "retry": ("failed", "POST", "retry", 201),
@@ -209,7 +210,7 @@ LEVELS = {
 
 RUN = {"cancel", "retry", "play", "keep"}
 ALL, NONE = set(ACTIONS), set[str]()
-#: Branch and role -> what she may do with jobs of others, and with jobs of her own.
+#: Branch and role -> the allowed actions on jobs of others, and on the person's own jobs.
 MAY = {
     ("open", "reporter"): (NONE, NONE),
     ("open", "developer"): (RUN, RUN | {"erase"}),
@@ -267,7 +268,7 @@ async def test_actions(project: tuple[CiProject, dict[str, Person]], branch: str
 
 
 async def _jobs(project: CiProject, branch: str) -> dict[str, int]:
-    """Ids of jobs of a new pipeline, by the action that they are ready for."""
+    """Return the ids of jobs of a new pipeline, by the action for which they are prepared."""
     jobs = await project.jobs(await _pipeline(project, branch))
     for action, (status, *_) in ACTIONS.items():
         await bring(project.forge, jobs[action]["id"], status)
@@ -277,7 +278,8 @@ async def _jobs(project: CiProject, branch: str) -> dict[str, int]:
 
 
 async def _pipeline(project: CiProject, branch: str) -> dict[str, Any]:
-    """Where nobody may push, nobody may start one: there it is started a moment before."""
+    """Start a pipeline. On a branch to which nobody may push, pipelines cannot be started, so the branch is protected
+    after it."""
     if LEVELS[branch] == Role.NO_ACCESS:
         await _protect(project, branch, Role.MAINTAINER)
     pipeline = await project.pipeline(CONFIG, branch=branch, by=project.forge.root)

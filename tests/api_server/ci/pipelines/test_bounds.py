@@ -1,4 +1,4 @@
-"""What pipelines one person, push or file can have; no file makes the service fail."""
+"""The limits of the pipelines of a person, a push or a file; no file makes the service fail."""
 
 import asyncio
 import contextlib
@@ -42,20 +42,20 @@ UNFINISHED = """
                 AND status NOT IN ('success', 'failed', 'skipped'))
         OR EXISTS (SELECT FROM procrastinate_jobs WHERE task_name LIKE '%%downstream%%' AND status IN ('todo', 'doing'))
 """
-#: Those that commits have asked to be skipped aside.
+#: Pipelines of a project, except skipped ones of commits.
 PIPELINES = "SELECT count(*) FROM pipelines WHERE project_id = %(id)s AND status <> 'skipped'"
 
 
 @pytest.fixture
 async def idle(shared_forge: SharedForges) -> AsyncIterator[Forge]:
-    """Queued work is done by the tests themselves."""
+    """A server whose queued work the tests do themselves."""
     forge = await shared_forge()
     with forge.changed_settings(pipeline_hierarchy_size=3, active_jobs_limit=3, pipeline_rate_limit=4):
         yield forge
 
 
 async def outcomes(project: CiProject) -> dict[str, int]:
-    """What became of the bridges, when queued work is done: reasons or statuses, and how many of each."""
+    """Return how often each reason or status of bridges occurs, when queued work is done."""
 
     async def is_done() -> bool:
         return not await project.forge.database.value(UNFINISHED, id=project.id)
@@ -92,7 +92,8 @@ async def test_projects_that_start_each_other_in_a_circle_come_to_an_end(forge: 
     for project, other in ((here, there), (there, here)):
         await project.commit(f"other:\n  trigger: {other.path}\n", branch="main")
     assert (await forge.root.post(f"{here.url}/pipeline", {"ref": "main"})).status == 201
-    # The first by `api`; then each of them once by `pipeline`, until one would come a second time.
+    # The first pipeline is created by `api`; then each project creates one by `pipeline`, until the first would be
+    # repeated.
     assert await outcomes(here) == {"success": 2}
     assert await outcomes(there) == {"success": 1, "pipeline_loop_detected": 1}
     assert [await forge.database.value(PIPELINES, id=one.id) for one in (here, there)] == [2, 2]
@@ -229,7 +230,7 @@ async def test_files_are_planned_a_few_at_a_time(idle: Forge, monkeypatch: pytes
 
 
 NAMES = ["t", "t 1/2", "t 2/2", "t 1/2 1/2", "t: [a]", "t: [1]", "é" * 245, "404", "null", "😀", "pages"]
-#: What stands in one place of some files: as a value, and as a key.
+#: Odd values that replace one value of some files; ODD_KEYS replace keys.
 ODD = [
     None, True, False, 0, -1, 1, 2, 200, 201, 2**31, 2**63, 10**30, 1.5, 1e300, "", " ", "\0", "x" * 256, "x" * 5000,
     "😀" * 255, "${A}$$B", "1:30", "never", "99999 years", "9999999999", "/(/", "**/{a,b}", [], {}, [[]], [["x"]],
@@ -322,7 +323,7 @@ files = st.builds(lambda above, below: above | below, top, jobs)
 
 
 def places(value: Any) -> list[tuple[Any, Any]]:
-    """All that stands in lists and hashes: which one, and the index or key there."""
+    """Return all places in lists and hashes: the container, and the index or key in it."""
     items = (
         list(value.items() if isinstance(value, dict) else enumerate(value))
         if isinstance(value, dict | list)
@@ -333,7 +334,7 @@ def places(value: Any) -> list[tuple[Any, Any]]:
 
 @st.composite
 def odd_files(draw: st.DrawFn) -> dict[str, Any]:
-    """A file in which one thing is odd."""
+    """Draw a file with one odd value or key."""
     file = json.loads(json.dumps(draw(files)))
     holder, key = draw(st.sampled_from(places(file)))
     if isinstance(holder, dict) and draw(st.booleans()):
@@ -351,7 +352,7 @@ async def project(forge: Forge) -> CiProject:
 
 
 async def used(project: CiProject, pipeline_id: int) -> None:
-    """What is done with a pipeline goes well: it is shown, canceled, tried again and removed."""
+    """Show, cancel, retry and remove a pipeline; each request has to succeed."""
     url = f"{project.url}/pipelines/{pipeline_id}"
     asked = [
         ("GET", f"{url}/jobs"), ("GET", f"{url}/bridges"), ("POST", f"{url}/cancel"), ("POST", f"{url}/retry"),

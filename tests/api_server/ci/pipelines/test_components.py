@@ -82,7 +82,7 @@ def host(forge: Forge) -> str:
 
 @attrs.frozen
 class Components:
-    """A project whose component `say` says in each version which one it is."""
+    """A project whose component `say` prints its version."""
 
     library: CiProject
     project: CiProject
@@ -91,7 +91,7 @@ class Components:
         return f"{host(self.library.forge)}/{self.library.path}/say@{version}"
 
     async def script(self, version: str) -> Any:
-        """Return the script of the job that this version gives, or what is said instead."""
+        """Return the script of the job that this version gives, or the error."""
         address = self.address(version)
         said = await verdict(self.project, f"{{component: '{address}'}}")
         return said["jobs"][0]["script"] if said["valid"] else said["errors"][0].removeprefix(

@@ -1,4 +1,4 @@
-"""From a commit to the end of a pipeline: what runs when, what cancels it, and which pipelines it starts."""
+"""From a commit to the end of a pipeline: the order of jobs, cancellation, and the pipelines that it starts."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ async def ids(project, pipeline) -> dict[str, int]:
 
 
 async def finish(project, job_id: int, event: str = "success", **values) -> None:
-    """A runner takes the job and brings it to its end."""
+    """Take the job as a runner, and bring it to its end."""
     await run(project.forge, job_id)
     await happen(project.forge, job_id, event, **values)
 
@@ -225,7 +225,7 @@ async def test_a_delayed_job_starts_when_its_moment_has_come(project):
 
     async def has_run() -> bool:
         statuses = await project.statuses(pipeline)
-        return (statuses["soon"], statuses["child"]) == ("pending", "failed")  # there is no such file
+        return (statuses["soon"], statuses["child"]) == ("pending", "failed")  # the file does not exist
 
     await until(has_run)
     assert (await project.statuses(pipeline))["late"] == "scheduled"
@@ -253,7 +253,7 @@ TWO = "first: {script: echo, interruptible: true}\nlast: {script: echo}\n"
 
 
 async def pushed(project: CiProject, text: str, message: str) -> dict[str, Any]:
-    """The pipeline of a push."""
+    """Return the pipeline of a push."""
     await project.commit(text, message=message)
     return dict((await project.api.get(f"{project.url}/pipelines?source=push")).body[0])
 
@@ -292,7 +292,7 @@ async def test_where_a_project_cancels_nothing_its_files_change_nothing_of_that(
 
 
 async def test_the_newest_commit_keeps_its_pipeline_when_an_older_ones_is_made_later(forge: Forge) -> None:
-    """They are planned at the same time, and one may take longer."""
+    """Both are planned at the same time, and one may take longer."""
     project = await ci_project(forge)
     older = await pushed(project, TWO, "One")
     newer = await pushed(project, f"{TWO}#\n", "Two")
@@ -308,7 +308,7 @@ async def test_the_newest_commit_keeps_its_pipeline_when_an_older_ones_is_made_l
 async def test_a_commit_without_a_pipeline_cancels_nothing(forge: Forge) -> None:
     project = await ci_project(forge)
     older = await pushed(project, TWO, "One")
-    await project.commit("1", path="else.txt")  # skipped
+    await project.commit("1", path="else.txt")  # this push is skipped
     assert await project.status(older) == "pending"
     other = await pushed(project, "last: {script: echo, only: [tags]}\n", "Two")
     assert (other["status"], await project.status(older)) == ("skipped", "pending")
@@ -324,7 +324,7 @@ may: {script: echo, allow_failure: true}
 
 
 async def test_a_job_that_fails_for_good_cancels_the_others(forge: Forge) -> None:
-    """Not one that may fail, and not one that is tried again."""
+    """A job that is allowed to fail, or that is retried, does not."""
     project = await ci_project(forge)
     pipeline = await project.pipeline(RETRIED)
     jobs = await project.jobs(pipeline)
@@ -395,7 +395,7 @@ async def test_a_child_pipeline_is_started_and_its_outcome_taken_over(forge):
 
 
 async def test_variables_of_a_bridge_are_expanded_where_it_is(forge: Forge) -> None:
-    """Also with what is hidden in logs: whoever passes a secret on by name wants that."""
+    """Masked and file variables are expanded too: a bridge that passes a secret on by name means to do so."""
     here, there = await ci_project(forge), await ci_project(forge, visibility="public")
     await there.commit(MANUAL_JOB, branch="main")
     await forge.member("projects", there.id, here.developer, Role.MAINTAINER)
@@ -538,7 +538,7 @@ async def test_pipelines_that_start_each_other_come_to_an_end(forge):
 
 
 async def _with_child(forge: Forge) -> tuple[CiProject, dict[str, Any], int]:
-    """A project, a pipeline of it and the id of its bridge, which is manual and would wait for a child pipeline."""
+    """Return a project, a pipeline of it, and the id of its manual bridge, which would wait for a child pipeline."""
     project = await ci_project(forge)
     await project.commit("inner:\n  script: echo\n", path="child.yml")
     pipeline = await project.pipeline(
@@ -549,7 +549,7 @@ async def _with_child(forge: Forge) -> tuple[CiProject, dict[str, Any], int]:
 
 @attrs.frozen
 class CanceledMeanwhile(PipelineMaker):
-    """The bridge is canceled while its pipeline is planned."""
+    """A maker of pipelines that cancels the bridge while its pipeline is planned."""
 
     forge: Forge
 

@@ -1,4 +1,4 @@
-"""Child pipelines whose files jobs of their parent pipeline have made (`trigger:include:artifact`)."""
+"""Child pipelines whose files are artifacts of jobs in their parent pipeline (`trigger:include:artifact`)."""
 
 from typing import Any
 
@@ -48,7 +48,7 @@ class Scene:
         )
 
     async def refusal(self, **values: Any) -> str:
-        """Why the child pipeline, and its bridge with it, has failed."""
+        """Return the reason why the child pipeline, and therefore its bridge, has failed."""
         child = await self.child(**values)
         assert child is not None
         reason = await self.project.forge.database.value(

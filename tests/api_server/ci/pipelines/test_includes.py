@@ -1,4 +1,4 @@
-"""Configurations that include other files, compare commits or have inputs, and trying configurations out."""
+"""Configurations that include other files, compare commits or have inputs, and dry runs of configurations."""
 
 import asyncio
 import base64
@@ -100,7 +100,7 @@ async def site() -> AsyncIterator[Site]:
 
 @pytest.fixture(scope="module")
 async def calling(shared_forge: SharedForges) -> CiProject:
-    """A project of a server that calls local addresses."""
+    """A project of a server that may call local addresses."""
     return await ci_project(await shared_forge(allow_local_requests=True))
 
 

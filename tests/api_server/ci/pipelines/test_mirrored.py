@@ -14,7 +14,7 @@ from tests.support.waiting import until
 
 @attrs.frozen
 class Scene:
-    """A project whose bridge mirrors the newest pipeline of the default branch of another one."""
+    """A project whose bridge mirrors the newest pipeline of the default branch of another project."""
 
     here: CiProject
     there: CiProject
@@ -52,7 +52,7 @@ async def test_the_status_of_the_newest_pipeline_of_the_default_branch_is_taken_
 ) -> None:
     await scene.upstream()
     newest = await scene.upstream()
-    await scene.there.pipeline()  # of another branch
+    await scene.there.pipeline()  # a pipeline of another branch
     pipeline = await scene.mirror()
     bridge = await scene.becomes(pipeline, "running")
     assert bridge["downstream_pipeline"] is None
@@ -136,7 +136,7 @@ async def test_a_project_that_is_not_there(scene: Scene) -> None:
 
 
 async def test_pipelines_do_not_wait_for_each_other(forge: Forge, scene: Scene) -> None:
-    """Of its own project, and in a circle."""
+    """A bridge may mirror neither its own project, nor a pipeline that mirrors its own one."""
     text = "status: {needs: {pipeline: %s}}\nother: {script: x, when: manual}\n"
     own = await scene.there.pipeline(text % scene.there.path, branch="main", by=forge.root)
     of_own = Scene(scene.there, scene.there)
@@ -144,7 +144,7 @@ async def test_pipelines_do_not_wait_for_each_other(forge: Forge, scene: Scene) 
 
     await forge.member("projects", scene.here.id, scene.there.developer, Role.REPORTER)
     first = await scene.here.pipeline(text % scene.there.path, branch="main", by=forge.root)
-    await scene.becomes(first, "failed")  # as the pipeline over there has
+    await scene.becomes(first, "failed")  # as the pipeline of the other project has
     there = await scene.there.pipeline(text % scene.here.path, branch="main", by=forge.root)
     assert (await of_own.becomes(there, "failed"))["failure_reason"] == "unknown_failure"
     bridge = (await scene.here.bridges(first))["status"]

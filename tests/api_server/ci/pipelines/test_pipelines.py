@@ -1,4 +1,4 @@
-"""Pipelines from pushes and from the API, and which ref their rights are those of."""
+"""Pipelines from pushes and from the API, and the refs whose rights apply to them."""
 
 import asyncio
 import datetime
@@ -199,7 +199,7 @@ async def test_pipelines_that_cannot_be_made(forge):
     assert await refusal("topic") == ["Missing CI config file"]
     await project.commit("build:\n  script: echo\n  rules: [{if: $NEVER}]\n")
     assert await refusal("topic") == ["No stages / jobs for this pipeline."]
-    for key in ("A=1 B", "A$(id)", "é"):  # runners write them into shells as they are
+    for key in ("A=1 B", "A$(id)", "é"):  # runners write keys unchanged into shells
         text = "Variables key can contain only letters, digits and '_'."
         assert await refusal("topic", variables=[{"key": key, "value": "x"}]) == [text]
     await project.commit("build:\n  script: echo\n  needs: [gone]\n")
@@ -291,7 +291,7 @@ async def test_deleting_a_pipeline_takes_its_jobs_along_and_is_recorded(forge):
 
 
 async def test_a_pipeline_is_deleted_once(forge):
-    """Who comes second finds nothing, and nothing is recorded of it."""
+    """The second request gets 404, and nothing is recorded of it."""
     project = await ci_project(forge)
     pipeline = await project.pipeline()
     async with forge.database.transaction() as transaction:
@@ -373,7 +373,7 @@ async def test_ci_skip_makes_a_skipped_pipeline(forge: Forge, tmp_path: Path) ->
 
 
 async def test_ci_variables_are_the_pipelines(forge: Forge, tmp_path: Path) -> None:
-    """Stored encrypted on every way, and obeyed by rules."""
+    """They are always stored encrypted, and rules can use them."""
     project = await ci_project(forge)
     sha = await push(project, tmp_path / "work", "ci.variable=FLAVOR=a b=c", "ci.variable=OTHER=x")
     pipeline = await pipeline_of(project, sha)
@@ -386,7 +386,7 @@ async def test_ci_variables_are_the_pipelines(forge: Forge, tmp_path: Path) -> N
 
 
 async def test_a_push_that_was_left_unsettled_keeps_its_options(forge: Forge) -> None:
-    """They are stored encrypted until then."""
+    """The options are stored encrypted until then."""
     project = await ci_project(forge)
     await project.commit(TEXT, message="Run")
     sha = await head_of(project.api, {"id": project.id}, "topic")
@@ -408,13 +408,14 @@ async def test_a_push_that_was_left_unsettled_keeps_its_options(forge: Forge) ->
 
 
 DENIED = {"message": {"base": ["You do not have sufficient permission to run a pipeline on 'main'."]}}
-#: Runs only where the protected variable is told, so that it shows whether it was.
+#: `guarded` runs only if the pipeline gets the protected variable, and so shows whether it does.
 GUARDED = "open: {script: echo}\nguarded: {script: echo, rules: [{if: $SECRET}]}\n"
 
 
 @pytest.fixture
 async def there(forge: Forge) -> CiProject:
-    """With a variable for protected refs, a tag that is called like a protected branch, and one like an open one."""
+    """A project with a variable for protected refs, a tag with the name of a protected branch, and a tag with the name
+    of an unprotected one."""
     project = await ci_project(forge)
     await project.commit(GUARDED, branch="main")
     await project.commit(GUARDED)
@@ -430,7 +431,8 @@ async def there(forge: Forge) -> CiProject:
 
 
 async def _triggered(forge: Forge, there: CiProject, branch: str, role: Role) -> tuple[str | None, Any]:
-    """Why the bridge failed of somebody with that role in the target, and the pipeline that it started."""
+    """Return the reason why the bridge of a person with that role in the target failed, or None, and the pipeline that
+    it started."""
     here = await ci_project(forge)
     await forge.member("projects", there.id, here.developer, role)
     pipeline = await here.pipeline(f"call:\n  trigger: {{project: {there.path}, branch: {branch}}}\n")
@@ -446,7 +448,7 @@ async def _triggered(forge: Forge, there: CiProject, branch: str, role: Role) ->
 
 
 async def _shown(forge: Forge, there: CiProject, pipeline_id: int) -> tuple[str, bool, set[str]]:
-    """Ref, whether it is a tag, and which jobs there are."""
+    """Return the pipeline's ref, whether it is a tag, and the names of its jobs."""
     shown = (await forge.root.get(f"{there.url}/pipelines/{pipeline_id}")).body
     return shown["ref"], shown["tag"], set(await there.jobs(shown))
 
@@ -508,7 +510,7 @@ async def test_a_pipeline_is_not_run_on_what_may_be_either(forge: Forge, there: 
 
 
 async def test_a_file_is_tried_out_as_if_it_ran_elsewhere(forge: Forge) -> None:
-    """What the file of an open branch says is never told what is protected on the branch it is tried on."""
+    """The file of an unprotected branch never gets the protected values of the branch on which it is tried out."""
     project = await ci_project(forge)
     rule = "build: {script: echo, rules: [{if: $CI_COMMIT_BRANCH == 'topic'}]}\n"
     await project.commit(rule)

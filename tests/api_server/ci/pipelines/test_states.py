@@ -1,4 +1,5 @@
-"""The table of transitions, which PostgreSQL holds to, and the pure rules: statuses of many jobs, and which is next."""
+"""The table of transitions, which PostgreSQL enforces, and the pure rules: the common status of many jobs, and the
+next job."""
 
 import asyncio
 import random
@@ -29,7 +30,7 @@ from tests.support.plans import undone
 WAITING = ("waiting_for_resource", "preparing", "waiting_for_callback")
 UNFINISHED = ("created", *WAITING, "pending", "running")
 
-#: The rows of 4.2: event -> (statuses before, status after), but for `canceling`, which has a table of its own.
+#: The rows of 4.2: event -> (statuses before, status after), except `canceling`, which has a table of its own.
 ROWS = {
     "enqueue": (("created", "skipped", "manual", "scheduled"), "pending"),
     "wait_for_resource": (("created", "skipped", "manual", "scheduled"), "waiting_for_resource"),
@@ -74,7 +75,7 @@ WHOLE_ROW = "SELECT to_json(jobs)::text FROM jobs WHERE id = %(id)s"
 
 @pytest.fixture(scope="module")
 async def job_ids(project):
-    """A job in each status, by the status."""
+    """Jobs in each status, by the status."""
     jobs = {status: await project.job() for status in STATUSES}
     for status, job in jobs.items():
         await bring(project.forge, job["id"], status)
@@ -83,7 +84,7 @@ async def job_ids(project):
 
 @pytest.mark.parametrize("event", EVENTS)
 async def test_postgresql_moves_a_job_exactly_where_the_table_says(project, job_ids, event):
-    """Every event in every status: the status after, the stamps of 4.2, or nothing at all."""
+    """Every event in every status leads to the status and the timestamps of 4.2, or changes nothing at all."""
     for status, job_id in job_ids.items():
         async with undone(project.forge.database) as transaction:
             await _assert_moved(transaction, job_id, status, event)
@@ -132,9 +133,9 @@ ALLOWED = {step for changed in TRANSITIONS.values() for step in changed.items()}
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_no_sequence_of_concurrent_callers_reaches_a_forbidden_state(new_forge, seed):
-    """Runners, people and queued work pull at the jobs of one pipeline at the same time, each caller on a connection
-    of its own: every change is in the table, every job goes to one runner at most, and the pipeline's status is in
-    the end what its jobs say."""
+    """Runners, people and queued work change the jobs of one pipeline at the same time, each on a connection of its
+    own. Every change is in the table, every job goes to one runner at most, and the pipeline's final status follows
+    from its jobs."""
     async with new_forge(work=True) as forge:
         project = await ci_project(forge)
         pipeline = await project.pipeline(PIPELINE)
@@ -213,7 +214,7 @@ async def test_a_job_is_handed_out_once_however_many_ask(project):
 
 
 async def test_a_retried_job_is_retried_once_however_many_ask(project):
-    """4.4: one of the callers gets the new job."""
+    """4.4: only one of the callers gets the new job."""
     job = await project.job_in("failed")
     async with connect(project.forge.settings.database_url, base_url="http://localhost", size=10) as many:
 
@@ -232,7 +233,7 @@ def a_job(number: int, **values) -> OrderedJob:
 
 
 def jobs_of(*given: str) -> list[OrderedJob]:
-    """`!` marks those that may fail."""
+    """`!` marks jobs that are allowed to fail."""
     return [
         a_job(n, status=text.rstrip("!"), allow_failure=text.endswith("!")) for n, text in enumerate(given)
     ]
@@ -277,7 +278,7 @@ def test_a_need_that_does_not_run_skips_and_one_that_has_not_finished_holds_up()
 
 @st.composite
 def pipelines(draw) -> list[OrderedJob]:
-    """Jobs in any statuses, with needs that point backwards only."""
+    """Draw jobs in any statuses, with needs that point only backwards."""
     count = draw(st.integers(1, 12))
     found: list[OrderedJob] = []
     for number in range(count):
@@ -336,7 +337,7 @@ def test_a_job_goes_on_only_when_all_that_it_waits_for_has_an_end_or_does_not_co
 
 @given(pipelines())
 def test_a_pipeline_always_comes_to_an_end(jobs):
-    """When every job on its way finishes and every manual one is played, nothing stays created."""
+    """If every started job finishes and every manual one is played, no job stays created."""
     import attrs
 
     for _ in range(len(jobs) + 1):
@@ -357,7 +358,7 @@ def test_dependents_come_later_and_never_are_the_job_itself(jobs):
 
 
 def _seconds(count: int, chain: str) -> float:
-    """What it takes to skip `count` jobs behind one that has failed, each because of the one before it."""
+    """Return the seconds for skipping `count` jobs behind a failed one, each because of the one before it."""
     jobs = [
         a_job(n, status="created", stage_index=n)
         if chain == "of stages"
@@ -376,5 +377,5 @@ def _seconds(count: int, chain: str) -> float:
 
 @pytest.mark.parametrize("chain", ["of stages", "of needs"])
 def test_a_long_chain_takes_as_much_longer_as_it_is(chain):
-    """It runs on the event loop, whenever a job of the pipeline moves."""
+    """Its time is linear. This matters because it runs on the event loop whenever a job of the pipeline changes."""
     assert _seconds(1000, chain) < 12 * _seconds(250, chain)

@@ -1,4 +1,4 @@
-"""How much artifacts may be, how uploads and reports are read, and how old artifacts are removed."""
+"""The size limits of artifacts, how uploads and reports are read, and how old artifacts are removed."""
 
 import asyncio
 import contextlib
@@ -125,8 +125,8 @@ MIB = 2**20
 
 
 async def test_what_is_arriving_counts_and_is_let_go_of(forge: Forge) -> None:
-    """One upload has half of the project's room and stands still: another of more than the rest is refused before
-    its body is read, and taken once the first has gone."""
+    """One upload uses half of the project's room and then stalls. An upload of more than the rest is refused before
+    its body is read, and accepted once the first has ended."""
     with forge.changed_settings(project_artifacts_limit=8 * MIB):
         _, (job, other) = await running(forge)
         sent, go_on = asyncio.Event(), asyncio.Event()
@@ -155,8 +155,8 @@ async def test_what_is_arriving_counts_and_is_let_go_of(forge: Forge) -> None:
 
 
 async def _until_refused(job: RunningJob) -> Answer:
-    """An upload of more than is left while another arrives. (What that one has sent reaches the server a moment
-    later.)"""
+    """Return the refusal of an upload that is larger than the free room while another one arrives. The other one's
+    bytes reach the server a moment later."""
     authorize = f"/jobs/{job.id}/artifacts/authorize"
     async with asyncio.timeout(20):
         while True:
@@ -170,7 +170,7 @@ HOLD_JOBS = "SELECT count(*) FROM (SELECT FROM jobs WHERE project_id = %(id)s FO
 
 
 async def test_uploads_at_once_never_make_more_than_the_limit(forge: Forge, new_forge) -> None:
-    """Two processes, which know nothing of what arrives at the other: the database has the last word."""
+    """Two processes do not know about each other's uploads, so the database decides in the end."""
     with forge.changed_settings(project_artifacts_limit=3000):
         beside = {"database_url": forge.settings.database_url, "data_dir": forge.settings.data_dir}
         async with new_forge(project_artifacts_limit=3000, **beside) as twin:
@@ -207,7 +207,7 @@ async def test_dotenv_variables_reach_later_jobs(project: CiProject, runner: Run
 
 
 async def test_a_broken_dotenv_report_is_400(job: RunningJob) -> None:
-    of_no_index = "".join(map(str, range(1000))).encode()  # does not shrink enough for one
+    of_no_index = "".join(map(str, range(1000))).encode()  # too large for an index, even compressed
     for content, text in (
         (b"no line", "Invalid Format"),
         (b"A=" + b"x" * 6000, "Dotenv Artifact Too Big"),
@@ -267,7 +267,7 @@ AGE = "UPDATE jobs SET finished_at = %(moment)s::timestamptz WHERE id = %(id)s"
 
 
 async def finished_job(forge: Forge, project: CiProject, moment: str) -> RunningJob:
-    """With a log of 3 bytes and an archive of 7, in two objects."""
+    """Return a job with a log of 3 bytes and an archive of 7, in two objects."""
     runner = await a_runner(forge, project_id=project.id)
     await project.pipeline()
     job = await runner.job()
@@ -334,13 +334,13 @@ async def test_a_run_that_was_stopped_is_gone_on_with(forge: Forge, monkeypatch:
 
 
 class Scene:
-    """A project whose pipelines have one job each, which leaves an archive and a log."""
+    """A project whose pipelines have one job each, with an archive and a log."""
 
     def __init__(self, project: CiProject, runner: Runner) -> None:
         self.project, self.runner = project, runner
 
     async def run(self, state: str = "success", branch: str = "topic") -> int:
-        """The id of the job of a new pipeline."""
+        """Return the id of the job of a new pipeline."""
         await self.project.pipeline(ONE_JOB, branch=branch)
         return await self.work(state)
 
@@ -358,7 +358,7 @@ class Scene:
         return job.id
 
     async def kept(self) -> set[int]:
-        """Ids of the jobs that have an archive."""
+        """Return the ids of the jobs that have an archive."""
         jobs: list[dict[str, Any]] = (
             await self.project.api.get(f"{self.project.url}/jobs?per_page=100")
         ).body

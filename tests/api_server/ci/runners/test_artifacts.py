@@ -1,4 +1,5 @@
-"""Artifacts: uploaded by runners, read by those who may and by the names of refs, kept, expired and deleted."""
+"""Artifacts: runners upload them; people with the right read them, also by names of refs; they are kept, expire and
+are deleted."""
 
 import asyncio
 import errno
@@ -116,7 +117,7 @@ async def test_what_is_too_large_is_413_and_leaves_nothing(forge: Forge) -> None
 
 
 async def test_a_form_of_very_many_parts_is_400(job: RunningJob) -> None:
-    """Of one name, too."""
+    """This applies also to parts of the same name."""
     part = b'--x\r\nContent-Disposition: form-data; name="artifact_type"\r\n\r\narchive\r\n'
     headers = {"JOB-TOKEN": job.token, "Content-Type": "multipart/form-data; boundary=x"}
     path = f"/jobs/{job.id}/artifacts"
@@ -124,7 +125,7 @@ async def test_a_form_of_very_many_parts_is_400(job: RunningJob) -> None:
     assert answer.body == {"message": "400 Bad request - the form is not understood"}
 
 
-#: A form that is one, but for what comes before or behind it.
+#: A valid form, unless there is something before or after it.
 _FORM = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nb\r\n--x--\r\n'
 
 
@@ -243,7 +244,9 @@ async def test_by_the_name_of_a_branch(
     await job.finish()
     token = {"PRIVATE-TOKEN": project.developer.token}
     url = f"{project.url}/jobs/artifacts/topic"
-    assert (await read(forge, f"{url}/download?job=build", **token))[0] == 404  # the pipeline is not over
+    assert (await read(forge, f"{url}/download?job=build", **token))[
+        0
+    ] == 404  # the pipeline has not finished
     await (await runner.job()).finish()
     assert await read(forge, f"{url}/download?job=build", **token) == (200, ZIP)
     assert await read(forge, f"{url}/raw/out/a_b_txt?job=build", **token) == (200, b"a\n" * 50_000)
@@ -309,7 +312,7 @@ async def test_deleting(forge: Forge, project: CiProject, job: RunningJob) -> No
 async def test_what_is_done_to_artifacts_waits_for_an_upload_before_it_holds_them(
     forge: Forge, project: CiProject, job: RunningJob, way: str, status: int
 ) -> None:
-    """An upload locks the job, then looks whether it has such an artifact: the other order would be a deadlock."""
+    """An upload locks the job and then looks for such an artifact; the opposite order would be a deadlock."""
     await job.upload(ZIP)
     method, path = way.split(" ")
     async with forge.database.transaction() as upload:
@@ -345,7 +348,8 @@ REFUSED = (403, b'{"message":"403 Forbidden"}')
 
 
 async def built(forge: Forge, access: str) -> tuple[CiProject, RunningJob, RunningJob]:
-    """A public project whose `build` has left an archive, that job, and `test` of its pipeline, which is over too."""
+    """Return a public project whose job `build` has an archive, that job, and the finished job `test` of the same
+    pipeline."""
     project = await ci_project(forge, visibility="public")
     runner = await a_runner(forge, project_id=project.id)
     await project.pipeline(CONFIGURATION.format(access=access))
@@ -353,7 +357,7 @@ async def built(forge: Forge, access: str) -> tuple[CiProject, RunningJob, Runni
     assert (await job.upload(ZIP)).status == 201
     await job.finish()
     later = await runner.job()
-    # What a job of the same pipeline needs, it gets, whoever may read it otherwise.
+    # A job gets artifacts that it needs from its own pipeline, whoever else may read them.
     path = f"/jobs/{later.payload['dependencies'][0]['id']}/artifacts"
     assert await read(forge, path, **{"JOB-TOKEN": later.payload["dependencies"][0]["token"]}) == (200, ZIP)
     await later.finish()
@@ -407,7 +411,7 @@ def repository(forge: Forge, project: CiProject) -> Repository:
 
 
 async def _both(project: CiProject, ref: str) -> list[tuple[int, Any]]:
-    """What the two routes answer."""
+    """Return the answers of the two routes."""
     found = []
     for rest in ("download", "raw/out"):
         url = f"{project.forge.base}/api/v4{project.url}/jobs/artifacts/{ref}/{rest}?job=build"
@@ -421,7 +425,7 @@ async def _both(project: CiProject, ref: str) -> list[tuple[int, Any]]:
 async def test_a_tag_does_not_take_the_place_of_a_branch(
     project: CiProject, runner: Runner, repository: Repository
 ) -> None:
-    """Neither while it is there nor when it has been removed again."""
+    """This holds while the tag exists, and after its removal."""
     expected = {}
     await project.commit(CONFIG)
     for kind, content in (("heads", b"branch"), ("tags", b"the tag's")):
@@ -430,7 +434,7 @@ async def test_a_tag_does_not_take_the_place_of_a_branch(
             repository.references.create("refs/tags/topic", head)
         await project.api.post(f"{project.url}/pipeline", {"ref": f"refs/{kind}/topic"}, expect=201)
         job = await runner.job()
-        packed = archive(out=content)  # once: it holds the time
+        packed = archive(out=content)  # only once, because the archive contains the time
         await job.upload(packed)
         await job.finish()
         expected[kind] = [(200, packed), (200, content)]

@@ -1,4 +1,4 @@
-"""Of the runners that wait, those are called that may take what has come; each gets the job that the rule says."""
+"""Of the waiting runners, those are called that may take a new job; each gets the job that the rule chooses."""
 
 import asyncio
 import contextlib
@@ -46,7 +46,7 @@ class Scene:
     database: Database
     url: str
     pending: PendingJobs = attrs.field(factory=PendingJobs)
-    #: How often it was asked who may take something; who asked for a job; and who got which.
+    #: Number of questions who may take something; runners that asked for a job; runners by the jobs that they got.
     looked: int = 0
     asked: list[int] = attrs.field(factory=list)
     taken: dict[int, int] = attrs.field(factory=dict)
@@ -59,7 +59,7 @@ class Scene:
         return await job_queries.able_runners(self.database, runner_ids, projects, most, star_is_any=False)
 
     async def wait(self, runner_id: int, generation: int | None = None) -> None:
-        """As a runner's request does that has found nothing."""
+        """Wait as a runner's request does that has found no job."""
         generation = self.pending.generation if generation is None else generation
         with self.pending.waiting(runner_id, generation) as waiter:
             while await self.pending.called(waiter, 60):
@@ -75,7 +75,7 @@ class Scene:
                 self.pending.got_nothing(waiter)
 
     async def job(self, *tags: str, told: bool = True, number: int = 1) -> int:
-        """New jobs, which waiting runners are told of; the id of the last."""
+        """Create jobs, and notify waiting runners; return the id of the last job."""
         async with self.database.transaction() as transaction:
             for each in range(number):
                 job = WAITS | {"tags": list(tags), "name": f"{tags} {each}"}
@@ -90,12 +90,12 @@ class Scene:
             return int(await transaction.value(RUNNER, **values, tags=list(tags), active=True))
 
     async def settled(self, jobs: int) -> None:
-        """Wait until so many have been taken, and whoever calls runners waits for news."""
+        """Wait until this many jobs are taken, and the task that calls runners waits again."""
         await until(lambda: len(self.taken) >= jobs)
         await self.quiet()
 
     async def quiet(self) -> None:
-        """Wait until whoever calls runners waits for news."""
+        """Wait until the task that calls runners waits."""
         news = self.pending._news
         await until(lambda: news._waiters and not news.is_set())
 
@@ -126,7 +126,7 @@ async def scene(new_database: Callable[[], str]) -> AsyncIterator[Scene]:
 
 
 async def _many(scene: Scene) -> list[int]:
-    """The last one may take what is tagged `rare`."""
+    """Create many runners; the last one may take jobs with the tag `rare`."""
     async with scene.database.transaction() as transaction:
         rows: list[Any] = await transaction.rows(RUNNERS, number=WAITING)  # type: ignore[arg-type]
     return sorted(row.id for row in rows)
@@ -137,7 +137,7 @@ async def test_one_job_does_not_wake_all_who_may_take_it(scene: Scene) -> None:
     async with _calling(scene, runners):
         await scene.job()
         await scene.settled(1)
-        assert scene.asked == runners[:1]  # who has waited longest
+        assert scene.asked == runners[:1]  # the one that has waited longest
         assert scene.looked <= 2
 
 
@@ -185,7 +185,7 @@ async def test_a_notice_between_asking_and_waiting_is_not_missed(scene: Scene) -
         before = scene.pending.generation
         job_id = await scene.job()
         await until(lambda: scene.pending.generation > before)
-        await scene.quiet()  # and nobody waits
+        await scene.quiet()  # and no runner waits
         await asyncio.wait_for(scene.wait(runner, before), 20)
         assert scene.taken == {job_id: runner}
 
@@ -283,14 +283,14 @@ async def _restarts(forge: Forge) -> float:
 
 
 async def _readiness(forge: Forge) -> tuple[str, object]:
-    """The whole, and what concerns work that should go on."""
+    """Return the status, and the part about background work."""
     async with forge.session.get(f"{forge.base}/-/readiness") as answer:
         assert answer.status == 200
         shown = await answer.json()
         return shown["status"], shown["background"]
 
 
-#: All jobs that wait and the runner may have: of the project with the fewest in runners' hands the oldest.
+#: All pending jobs that the runner may take: the oldest one of the project with the fewest running jobs.
 RULE = """
     WITH busy AS (
         SELECT project_id, count(*) AS running FROM jobs
@@ -360,7 +360,7 @@ def projects(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def connections(new_database) -> Iterator[tuple[Any, Any]]:
-    """To a database of its own: one that chooses, and another one that holds rows meanwhile."""
+    """Two connections to a database of its own: one chooses jobs, and the other locks rows meanwhile."""
     url = new_database()
     with contextlib.closing(psycopg2.connect(url)) as one, contextlib.closing(psycopg2.connect(url)) as other:
         one.cursor().execute(NAMESPACES)
@@ -370,7 +370,7 @@ def connections(new_database) -> Iterator[tuple[Any, Any]]:
 
 @attrs.frozen
 class Asking:
-    """As much of a transaction as the choice needs."""
+    """The part of a transaction that the choice needs."""
 
     cursor: Any
 
@@ -389,7 +389,7 @@ class Asking:
     st.booleans(),
 )
 def test_it_takes_the_jobs_that_the_rule_takes(connections, made, waiting, runner, star, held, gone) -> None:
-    """One after the other, until nothing is left, while others hold some of them."""
+    """The runner takes jobs until none is left, while another transaction has locked some of them."""
     one, other = connections
     cursor = one.cursor()
     try:
@@ -403,7 +403,7 @@ def test_it_takes_the_jobs_that_the_rule_takes(connections, made, waiting, runne
         runner_id = cursor.fetchone()[0]
         for project_id in runner["projects"]:
             cursor.execute("INSERT INTO runner_projects VALUES (%s, %s)", [runner_id, project_id])
-        if gone:  # its jobs go after it, step by step
+        if gone:  # its jobs are deleted after it, step by step
             cursor.execute("DELETE FROM projects WHERE id = 1")
         one.commit()
         other.cursor().execute(LOCK_ALL, {"ids": [ids[number] for number in held if number < len(ids)]})

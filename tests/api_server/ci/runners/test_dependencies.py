@@ -37,7 +37,8 @@ class Worker:
         return job.id
 
     async def asks(self, *needs: str, **values: Any) -> RunningJob | str:
-        """Run a pipeline with one job that has these needs. Return it, or why it has failed without being run."""
+        """Run a pipeline with one job that has these needs. Return it, or the reason why it has failed without
+        running."""
         text = f"use:\n  script: x\n  variables: {{EMPTY: ''}}\n  needs: [{', '.join(needs)}]\n"
         pipeline = await self.project.pipeline(text, **values)
         return await self.next(pipeline)
@@ -65,7 +66,7 @@ def of(there: CiProject, job: str = "build", ref: str = "topic") -> str:
 
 
 def handed_over(job: RunningJob | str) -> list[int] | str:
-    """The jobs whose archives a job is handed, or why it failed."""
+    """Return the ids of the jobs whose archives a job gets, or the reason why it failed."""
     return job if isinstance(job, str) else [one["id"] for one in job.payload["dependencies"]]
 
 
@@ -87,7 +88,7 @@ async def there(forge: Forge) -> Worker:
 
 @pytest.fixture
 async def known(here: Worker, there: Worker) -> Worker:
-    """The project `there`, whose artifacts the developer `here` may read, and so may her jobs."""
+    """The project `there`, whose artifacts the developer of `here` may read, and therefore her jobs too."""
     await there.project.forge.member("projects", there.project.id, here.project.developer, Role.REPORTER)
     await let_in(there.project, here.project)
     return there
@@ -100,7 +101,7 @@ async def test_the_last_success_of_a_job_of_another_project_is_handed_over(
     await known.makes()
     newer = await known.makes(NEWER)
     await known.makes(state="failed")
-    await known.project.pipeline(BUILD)  # has not run yet
+    await known.project.pipeline(BUILD)  # this one has not run yet
     job = await here.asks(of(known.project), of(known.project))
     assert isinstance(job, RunningJob)
     assert job.payload["dependencies"] == [
@@ -251,7 +252,7 @@ async def test_only_who_names_other_pipelines_may_ask_for_theirs(here: Worker, k
 
 
 async def test_another_branch_of_the_same_project(here: Worker) -> None:
-    """Whoever lets jobs in, this is their own project."""
+    """The list of allowed projects does not matter within a project."""
     made = await here.makes()
     job = await here.asks(of(here.project), branch="other")
     assert isinstance(job, RunningJob)
@@ -273,7 +274,7 @@ sister:
 
 
 async def children(project: CiProject, pipeline: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The pipelines that the bridges of a pipeline have started."""
+    """Return the pipelines that the bridges of a pipeline have started."""
 
     async def all_started() -> dict[str, dict[str, Any]]:
         bridges = await project.bridges(pipeline)

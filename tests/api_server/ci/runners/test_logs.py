@@ -1,4 +1,4 @@
-"""Logs: they grow piece by piece, are read meanwhile and afterwards, hide secrets, and tell the coverage."""
+"""Logs: they grow piece by piece, can be read at any time, hide secrets, and contain the coverage."""
 
 import asyncio
 import time
@@ -181,7 +181,7 @@ async def test_ranges_of_a_growing_and_of_a_finished_log(
 
 
 async def test_a_job_without_a_log_is_404(project: CiProject, job: RunningJob) -> None:
-    """Decision D4: the document's 404 where GitLab answers an empty 200."""
+    """Decision D4: the document's 404 instead of GitLab's empty 200."""
     answer = await project.api.get(log_of(project, job))
     assert (answer.status, answer.body) == (404, {"message": "404 Not Found"})
 
@@ -349,7 +349,7 @@ def test_of_two_secrets_that_begin_in_one_place_the_longest_is_hidden() -> None:
 def test_the_hardest_logs_and_secrets_take_milliseconds(text: bytes, secrets: list[bytes]) -> None:
     began = time.thread_time()
     done, held = mask(text, secrets)
-    # by the processor's clock; a twentieth of it is usual, minutes were
+    # in processor time; a twentieth of this is usual, and it once took minutes
     assert time.thread_time() - began < 0.1
     assert len(done) + len(held) == len(text)
     assert not any(secret in done for secret in secrets)
@@ -366,7 +366,7 @@ def test_an_end_that_would_take_long_to_compare_is_held_back_until_more_has_come
 
 
 class OneLog:
-    """A log that is read as `Logs` does, in pieces."""
+    """A log that is read in pieces, as `Logs` does."""
 
     def __init__(self, text: bytes) -> None:
         self.text = text
@@ -446,7 +446,7 @@ async def test_the_hardest_logs_take_a_bounded_time(
     text = (line + b"\n") * (300_000 // len(line))
     began = time.process_time()
     found: Any = await coverage(text, expression)
-    assert time.process_time() - began < 1  # by the processor's clock, on the slowest machines
+    assert time.process_time() - began < 1  # in processor time, on the slowest machines
     assert found in (None, 1.0)
 
 

@@ -1,4 +1,4 @@
-"""How jobs end: by `PUT /jobs/:id`, or because their runner never heard of them."""
+"""The end of jobs: by `PUT /jobs/:id`, or because their runner never got them."""
 
 import asyncio
 import datetime
@@ -58,7 +58,7 @@ async def test_exit_codes_that_are_allowed(
 
 @pytest.mark.parametrize("exit_code", [3221225477, -(2**40)])
 async def test_exit_codes_of_more_than_31_bits(project: CiProject, job: RunningJob, exit_code: int) -> None:
-    """On Windows a program that was stopped for a memory fault has such a one."""
+    """A program on Windows has such an exit code after a memory fault."""
     await job.finish("failed", failure_reason="script_failure", exit_code=exit_code)
     assert (await shown(project, job))["status"] == "failed"
 
@@ -160,7 +160,8 @@ LISTENING_SINCE_YESTERDAY = """
 async def test_jobs_without_a_runner_or_out_of_time_fail(
     forge: Forge, project: CiProject, silent: int, running: int, maximum_timeout: int | None, outcome: tuple
 ) -> None:
-    """Seconds without a word of the runner, and since the start; a runner's own limit counts where it is less."""
+    """The parameters are the seconds without a request of the runner, and since the start; a runner's own limit
+    applies if it is lower."""
     runner = await a_runner(forge, project_id=project.id, maximum_timeout=maximum_timeout)
     await project.pipeline()
     job = await runner.job()
@@ -179,7 +180,7 @@ async def test_jobs_without_a_runner_or_out_of_time_fail(
     assert (found["status"], found.get("failure_reason")) == outcome
 
 
-#: Seconds, as the settings' defaults have them.
+#: Seconds, which are the defaults of the settings.
 RUNNER_TIMEOUT, HAND_OUT_TIMEOUT = 3600, 60
 
 
@@ -196,7 +197,7 @@ class Scene:
         await upkeep.look_for_lost_jobs(self.forge.database, RUNNER_TIMEOUT, HAND_OUT_TIMEOUT)
 
     async def pass_time(self, seconds: int) -> None:
-        """With the looks that the server takes meanwhile, the first one just now."""
+        """Move the clock with the checks that the server makes meanwhile, the first one before the move."""
         await self.look()
         while seconds:
             self.clock.move(seconds=min(seconds, upkeep.LOOK_EVERY_SECONDS))
@@ -247,7 +248,7 @@ async def test_it_is_handed_out_again_once(scene: Scene) -> None:
 
 
 async def test_the_token_of_the_lost_answer_opens_nothing(scene: Scene) -> None:
-    """Its runner was slow, not gone: it hears that the job is somebody else's."""
+    """Its runner was only slow: it gets the answer that the job belongs to another runner."""
     await scene.project.pipeline()
     first = await scene.runner.job()
     await scene.pass_time(61)
@@ -296,7 +297,7 @@ async def test_after_a_word_of_its_runner_it_stays_where_it_is(scene: Scene, wor
 
 
 async def test_a_word_that_comes_while_it_is_taken_back_counts(scene: Scene) -> None:
-    """Whoever has the job's row first."""
+    """The transaction that locks the job's row first decides."""
     await scene.project.pipeline()
     job = await scene.runner.job()
     await scene.pass_time(45)
@@ -324,7 +325,7 @@ async def test_asking_for_the_artifacts_of_an_earlier_job_is_a_word(scene: Scene
 
 
 async def test_a_canceled_job_whose_runner_was_never_heard_of_is_over(scene: Scene) -> None:
-    """It was to finish `after_script` first."""
+    """Otherwise the runner would finish `after_script` first."""
     await scene.project.pipeline()
     job = await scene.runner.job(info={"features": {"cancel_gracefully": True}})
     assert (await scene.project.api.post(f"{scene.project.url}/jobs/{job.id}/cancel")).body[
@@ -336,7 +337,7 @@ async def test_a_canceled_job_whose_runner_was_never_heard_of_is_over(scene: Sce
 
 @pytest.mark.parametrize("hours", [0.1, 5, -5])
 async def test_an_outage_is_no_silence_of_runners(scene: Scene, hours: float) -> None:
-    """Nobody listened, or the clock has jumped: a runner that has the job gets its time to say so."""
+    """The server did not listen, or the clock was moved: a runner that has the job gets its time to report."""
     await scene.project.pipeline(
         "one: {script: 'true', timeout: 1 day}\ntwo: {script: 'true', timeout: 1 day}\n"
     )

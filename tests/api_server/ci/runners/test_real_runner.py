@@ -1,4 +1,4 @@
-"""Runners in real life: a third-party one works off a pipeline, and the API server is killed while runners work."""
+"""Real conditions: a third-party runner runs a pipeline, and the API server is killed while runners work."""
 
 import asyncio
 import io
@@ -25,7 +25,7 @@ from tests.support.runner import INFO, Runner, RunningJob, a_runner, checksum
 from tests.support.server_process import ServerProcess, server_process
 from tests.support.waiting import until
 
-#: Newer emulators do not have what the runner imports.
+#: Newer emulators do not have the modules that the runner imports.
 PACKAGES = ("gitlab-python-runner==14.3.20", "gitlab-emulator==0.11.1")
 
 CONFIG = """
@@ -55,7 +55,7 @@ other:
 
 @pytest.fixture(scope="session")
 def runner_program(request: pytest.FixtureRequest) -> Path:
-    """gitlab-python-runner in a virtual environment of its own, kept in pytest's cache."""
+    """The path of gitlab-python-runner in a virtual environment of its own, which is kept in pytest's cache."""
     folder = request.config.cache.mkdir("gitlab-python-runner")
     program = folder / "bin" / "gitlab-runner.py"
     if not (folder / "ready").exists():
@@ -69,7 +69,7 @@ def runner_program(request: pytest.FixtureRequest) -> Path:
 
 
 async def run_one_job(program: Path, folder: Path, runner: Runner) -> int:
-    """Starts the runner, which takes one job and ends: 0 where the job succeeded."""
+    """Start the runner, which takes one job and ends; return 0 if the job succeeded."""
     folder.mkdir(exist_ok=True)
     (folder / "runner.yml").write_text(
         f"server: {runner.forge.base}\ndir: {folder}\nexecutor: shell\nshell: /bin/sh\ntoken: {runner.token}\n"
@@ -221,7 +221,7 @@ list:
         "templates/unused.yml": "unused: {script: 'false'}",
     },
 }
-#: In a child pipeline: this runner reads the CI file itself, where its job is in that.
+#: In a child pipeline, because this runner reads the CI file itself if its job is in it.
 USING = """
 child:
   trigger:
@@ -275,7 +275,7 @@ async def test_components_of_three_projects_are_jobs_that_a_real_runner_runs(
     assert (archive.status, archive.body) == (200, "written\n")
 
 
-#: This runner reads the file itself, and takes every need for one of the same file.
+#: This runner reads the file itself, and treats every need as one of the same file.
 USE = """
 make: {stage: build, script: 'false', rules: [{if: $NEVER}]}
 use:
@@ -322,7 +322,7 @@ MANY_JOBS = "".join(f"job{number}: {{script: 'true'}}\n" for number in range(JOB
 
 @attrs.define
 class Sender:
-    """One runner's job: its log is as long as it has time for, and `acknowledged` bytes of it are."""
+    """A job of a runner. `log` is everything that was sent, of which `acknowledged` bytes are acknowledged."""
 
     job: RunningJob
     random: random.Random
@@ -330,7 +330,7 @@ class Sender:
     acknowledged: int = 0
 
     async def send(self, until: asyncio.Event) -> None:
-        """Appends piece after piece until told to stop, or until the server is gone."""
+        """Append piece after piece until the event is set or the server has ended."""
         while not until.is_set():
             if self.acknowledged == len(self.log):
                 self.log += self.random.randbytes(self.random.choice([1, 200, 20_000]))
@@ -369,7 +369,7 @@ async def test_acknowledged_bytes_survive_kill_9_once(new_database: Any, tmp_pat
 
 
 async def _project_with_jobs(server: ServerProcess) -> tuple[int, str]:
-    """A project's id, with JOBS jobs pending in it, and the token of a runner for them."""
+    """Return a project's id, with JOBS pending jobs in it, and the token of a runner for them."""
     project = (await server.root.post("/projects", {"name": "crash"})).body["id"]
     files = f"/projects/{project}/repository/files/%2Egitlab-ci%2Eyml"
     body = {"branch": "main", "content": MANY_JOBS, "commit_message": "Begin [ci skip]"}
@@ -391,7 +391,7 @@ async def _taken(server: ServerProcess, token: str) -> RunningJob:
 
 
 async def _check(server: ServerProcess, project: int, sender: Sender) -> None:
-    """The rest of the log arrives, the job ends, and the log is what was sent."""
+    """Send the rest of the log, end the job, and check that the log is what was sent."""
     if sender.acknowledged < len(sender.log):
         answer = await sender.job.append(sender.log[sender.acknowledged :], sender.acknowledged)
         assert answer.status == 202

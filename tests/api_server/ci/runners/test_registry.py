@@ -1,4 +1,4 @@
-"""Runners come, are looked after and changed, show what they have run, and go."""
+"""Runners are registered, managed, changed and removed, and show the jobs that they have run."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -17,7 +17,7 @@ from tests.support.waiting import until_somebody_waits
 
 
 async def test_creating_shows_the_token_once(forge: Forge, project: CiProject) -> None:
-    note = "mine" * 256  # the longest that GitLab's documentation allows
+    note = "mine" * 256  # the longest note that GitLab's documentation allows
     wanted = {
         "runner_type": "project_type", "project_id": project.id, "description": "one", "tag_list": "b, a,,b",
         "locked": True, "maximum_timeout": 1200, "maintenance_note": note, "access_level": "ref_protected",
@@ -158,7 +158,7 @@ async def test_registration_tokens(forge: Forge, project: CiProject) -> None:
         first = (await forge.root.post(f"{path}/reset_registration_token")).body["token"]
         token = (await forge.root.post(f"{path}/reset_registration_token")).body["token"]
         assert (await forge.anonymous.post("/runners", {"token": first})).status == 403
-        # as gitlab-runner.py --register sends it: a form, and the list repeated without brackets
+        # as gitlab-runner.py --register sends it: a form with a repeated list name without brackets
         made = await forge.anonymous.post(
             "/runners", data=f"token={token}&description=d&run_untagged=False&tag_list=t1",
             headers={"Content-Type": "application/x-www-form-urlencoded"},
@@ -336,7 +336,7 @@ async def test_whoever_is_changing_a_runner_is_waited_for(
     forge: Forge, project: CiProject, statement: str
 ) -> None:
     runner = await a_runner(forge, project_id=project.id)
-    await runner.poll()  # so that it has been heard of
+    await runner.poll()  # so that the server has heard of it
     await project.pipeline()
     async with forge.database.transaction() as transaction:
         await transaction.run(statement, id=runner.id)
@@ -347,7 +347,7 @@ async def test_whoever_is_changing_a_runner_is_waited_for(
 
 
 async def test_a_token_is_replaced_once(forge: Forge, project: CiProject) -> None:
-    """By two who have it at the same time."""
+    """This holds if two callers have it at the same time."""
     runner = await a_runner(forge, project_id=project.id)
     answers = await asyncio.gather(
         *(
@@ -371,7 +371,7 @@ MANAGER = """
 
 
 async def ran(project: CiProject, runner_id: int, status: str, manager_id: int | None = None) -> int:
-    """A job of the project that this runner has had in its hands."""
+    """Create a job of the project that this runner has run; return its id."""
     job = await project.job()
     await bring(project.forge, job["id"], status)
     await project.forge.execute(RAN_BY, id=job["id"], runner_id=runner_id, manager_id=manager_id)
@@ -416,7 +416,7 @@ async def test_a_job_is_shown_as_in_its_project_but_with_the_whole_project(forge
 
 
 async def test_who_sees_which_jobs_of_a_project_runner(forge: Forge) -> None:
-    """Maintainers of one of its projects, and of those jobs only what is in projects where they are Reporter."""
+    """Maintainers of one of its projects see those of its jobs whose projects give them at least the role Reporter."""
     first, second, third = [await ci_project(forge) for _ in range(3)]
     runner = (await a_runner(forge, project_id=first.id)).id
     for other in (second, third):
@@ -440,7 +440,7 @@ async def test_who_sees_the_jobs_of_group_and_instance_runners(forge: Forge) -> 
     of_group = (await a_runner(forge, group_id=group["id"])).id
     of_instance = (await a_runner(forge)).id
     job = await ran(inside, of_group, "success")
-    await ran(outside, of_group, "success")  # it was in the group once
+    await ran(outside, of_group, "success")  # the project was in the group before
     assert await listed(owner.api, of_group) == [job]
     assert (await owner.api.get(f"/runners/{of_instance}/jobs")).status == 403
     assert await listed(forge.root, of_instance) == []

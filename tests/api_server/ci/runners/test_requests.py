@@ -1,4 +1,4 @@
-"""`POST /jobs/request`: who gets which job, and when, and what the runner is told of it."""
+"""`POST /jobs/request`: which runner gets which job and when, and the description of the job."""
 
 import asyncio
 import time
@@ -195,7 +195,7 @@ async def test_runners_of_a_project_and_of_a_group_stay_there(forge: Forge) -> N
 
 
 async def test_projects_take_turns(forge: Forge) -> None:
-    """The project with the fewest running jobs is served first, so a large pipeline does not keep others waiting."""
+    """The project with the fewest running jobs is served first, so that a large pipeline does not block others."""
     group = (await forge.group())["id"]
     runner = await a_runner(forge, group_id=group)
     large, small = [await ci_project(forge, namespace_id=group) for _ in range(2)]
@@ -294,12 +294,12 @@ async def test_a_job_already_started_is_nobody_elses(forge: Forge, project: CiPr
 
 
 LOCK_PIPELINE = "SELECT FROM pipelines WHERE id = %(id)s FOR UPDATE"
-#: Raises where another transaction holds one.
+#: Fails if another transaction has locked a job.
 LOCK_JOBS = "SELECT FROM jobs WHERE pipeline_id = %(id)s FOR UPDATE NOWAIT"
 
 
 async def test_a_hand_out_that_waits_for_the_pipeline_holds_no_job(forge: Forge, project: CiProject) -> None:
-    """Whoever cancels the job at this moment has the pipeline, and wants the job."""
+    """A request that cancels the job at this moment has locked the pipeline, and needs the job."""
     runner = await a_runner(forge, project_id=project.id)
     pipeline = await project.pipeline("build: {script: 'true', variables: {CI_DEBUG_TRACE: 'true'}}")
     async with forge.database.transaction() as transaction:
@@ -387,7 +387,7 @@ async def test_jobs_have_what_their_project_says_unless_they_say_otherwise(forge
     told: dict[str, Any] = {}
     for _ in range(3):
         told |= _told((await runner.job()).payload)
-    # How it is fetched counts as it is when the job begins, and the time as it was when the job was made.
+    # The fetch settings are those at the start of the job, and the timeout is the one at its creation.
     assert told == {"short": (1200, 0, False), "plain": (3600, 0, False), "deep": (3600, 3, False)}
     (plain,) = [job for name, job in (await project.jobs(before)).items() if name == "plain"]
     await forge.root.post(f"{project.url}/jobs/{plain['id']}/cancel")

@@ -44,7 +44,7 @@ async def maintainer(forge: Forge, project: CiProject) -> Person:
 
 
 async def schedule(project: CiProject, **values: Any) -> dict[str, Any]:
-    """The developer's."""
+    """The developer's schedule."""
     made = await project.api.post(f"{project.url}/pipeline_schedules", NEW | values, expect=201)
     return dict(made.body)
 
@@ -221,7 +221,7 @@ async def test_python_gitlab_walks_through_schedules(
         made.variables.update("COLOR", {"value": "blue"})
         assert found.pipelineschedules.get(made.id).attributes["variables"][0]["value"] == "blue"
         schedule_id = int(made.id)
-        made.play()  # forgets what it is
+        made.play()  # the object loses its attributes
         return schedule_id
 
     def finish(schedule_id: int) -> Any:
@@ -266,7 +266,7 @@ QUEUED = """
 
 @attrs.define
 class Scene:
-    """A server whose clock stands, and does no work by itself; with a project whose developer has a schedule."""
+    """A server without background work whose clock does not move, and a project whose developer has a schedule."""
 
     forge: Forge
     clock: MovedClock
@@ -287,7 +287,7 @@ class Scene:
         return found
 
     async def run(self) -> None:
-        """Does what is queued, everything twice, as a task may."""
+        """Run the queued tasks, each of them twice, as may happen to a task."""
         for arguments in [*await self.queued()] * 2:
             await run_schedule(self.forge.server.app[SERVICES], **arguments)
 
@@ -325,7 +325,7 @@ async def test_a_schedule_runs_when_its_moment_has_come_and_what_was_missed_once
     scene.clock.now = due - datetime.timedelta(seconds=1)
     await queue_due_schedules(scene.forge.database)
     assert await scene.queued() == []
-    scene.clock.now = due + datetime.timedelta(days=3, minutes=1)  # nobody has looked for three days
+    scene.clock.now = due + datetime.timedelta(days=3, minutes=1)  # no process has looked for three days
     for _ in range(2):
         await queue_due_schedules(scene.forge.database)
     assert len(await scene.queued()) == 1
@@ -365,7 +365,7 @@ async def test_an_inactive_one_does_not_run_and_misses_nothing(scene: Scene) -> 
     assert moment((await scene.shown())["next_run_at"]) > scene.clock.now
 
 
-#: By which requests its owner loses her rights, or it what it would run: with their bodies and statuses.
+#: Requests that take the owner's rights or the schedule's ref away, with their bodies and statuses.
 LOST: dict[str, tuple[str, dict[str, Any] | None, int]] = {
     "blocked": ("POST /users/{owner}/block", None, 201),
     "left": ("DELETE {url}/members/{owner}", None, 204),
@@ -410,7 +410,7 @@ async def test_where_there_is_nothing_to_run_it_waits_for_its_next_moment(scene:
 
 
 async def test_the_player_needs_rights_of_her_own(scene: Scene) -> None:
-    """The owner's schedule goes on."""
+    """The owner's schedule stays active."""
     other = await scene.forge.new_member(scene.project.id, Role.DEVELOPER)
     assert (await other.api.post(f"{scene.url}/play")).status == 201
     await scene.forge.root.delete(f"{scene.project.url}/members/{other.id}")
@@ -426,7 +426,7 @@ async def test_a_due_run_is_the_new_owners_and_nobody_elses_loss_deactivates_it(
     maintainer = await scene.forge.new_member(scene.project.id, Role.MAINTAINER)
     assert (await maintainer.api.post(f"{scene.url}/take_ownership")).status == 201
     await _lose(scene, "left")
-    async with scene.forge.database.transaction() as transaction:  # by whom it was judged a moment ago
+    async with scene.forge.database.transaction() as transaction:  # on behalf of the owner before
         await schedules.deactivate(transaction, before)
     await scene.run()
     (pipeline,) = await scene.pipelines()
@@ -455,7 +455,7 @@ async def test_one_whose_time_zone_is_no_more_is_deactivated_and_holds_up_nobody
 
 
 def runs(cron: str, zone: str, after: str, count: int = 1) -> list[str]:
-    """The next moments, as UTC writes them."""
+    """Return the next moments in UTC."""
     moment, found = datetime.datetime.fromisoformat(after), []
     for _ in range(count):
         moment = next_run(cron, zone, moment)
@@ -467,18 +467,18 @@ def runs(cron: str, zone: str, after: str, count: int = 1) -> list[str]:
     ("cron", "zone", "after", "expected"),
     [
         ("* * * * *", "UTC", "2026-05-01T10:00:30Z", ["05-01 10:01", "05-01 10:02"]),
-        ("0 4 * * *", "UTC", "2026-05-01T04:00:00Z", ["05-02 04:00"]),  # after, not at
+        ("0 4 * * *", "UTC", "2026-05-01T04:00:00Z", ["05-02 04:00"]),  # strictly after the given moment
         ("0 4 * * *", "Tokyo", "2026-05-01T00:00:00Z", ["05-01 19:00"]),
         ("0 4 * * *", "Asia/Tokyo", "2026-05-01T00:00:00Z", ["05-01 19:00"]),
         ("0 4 * * *", "Pacific Time (US & Canada)", "2026-05-01T00:00:00Z", ["05-01 11:00"]),
         ("0  9 * * mon-fri", "Berlin", "2026-05-01T08:00:00Z", ["05-04 07:00", "05-05 07:00"]),
-        ("0 0 1 * 0", "UTC", "2026-05-01T00:00:00Z", ["05-03 00:00", "05-10 00:00"]),  # either day
+        ("0 0 1 * 0", "UTC", "2026-05-01T00:00:00Z", ["05-03 00:00", "05-10 00:00"]),  # either day matches
         ("0 0 * * 7", "UTC", "2026-05-01T00:00:00Z", ["05-03 00:00"]),
         ("*/20 8-9 * * *", "UTC", "2026-05-01T08:30:00Z", ["05-01 08:40", "05-01 09:00", "05-01 09:20"]),
-        # clocks are put forward at 01:00 UTC: there is no 02:30, and what falls into it runs an hour later
+        # clocks are put forward at 01:00 UTC: 02:30 does not exist, and runs of this time happen an hour later
         ("30 2 * * *", "Berlin", "2026-03-28T00:00:00Z", ["03-28 01:30", "03-29 01:00", "03-30 00:30"]),
         ("0 * * * *", "Berlin", "2026-03-29T00:00:00Z", ["03-29 01:00", "03-29 02:00"]),
-        # they are put back at 01:00 UTC: 02:30 comes twice
+        # clocks are put back at 01:00 UTC: 02:30 occurs twice
         ("30 2 * * *", "Berlin", "2026-10-24T12:00:00Z", ["10-25 00:30", "10-26 01:30"]),
         ("*/30 * * * *", "Berlin", "2026-10-25T00:00:00Z", ["10-25 00:30", "10-25 01:00", "10-25 01:30"]),
     ],

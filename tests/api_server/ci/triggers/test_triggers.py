@@ -1,4 +1,4 @@
-"""Tokens that start pipelines: who makes and sees them, and what firing one asks for."""
+"""Tokens that start pipelines: who creates and sees them, and their use."""
 
 import asyncio
 from typing import Any
@@ -172,7 +172,7 @@ async def test_a_token_gives_what_its_owner_may_by_now(forge: Forge) -> None:
 async def test_a_running_jobs_token_starts_pipelines_of_projects_that_let_it_in(
     forge: Forge, project: CiProject
 ) -> None:
-    """With its user's rights, and within the hierarchy of its pipeline."""
+    """The pipeline has the rights of the job's user, and is in the hierarchy of the job's pipeline."""
     other = await ci_project(forge)
     await forge.member("projects", other.id, project.developer, Role.DEVELOPER)
     await other.commit(RULES)

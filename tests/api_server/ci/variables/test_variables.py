@@ -1,4 +1,4 @@
-"""CI/CD variables of projects, groups and the instance: the API, and which keys they may have."""
+"""CI/CD variables of projects, groups and the instance: the API, and valid keys."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -62,7 +62,7 @@ async def test_a_variables_life(forge: Forge, kind: str) -> None:
 
 
 async def test_one_key_for_several_environments(forge: Forge) -> None:
-    """`filter[environment_scope]` says which is meant."""
+    """`filter[environment_scope]` chooses one of them."""
     where = await a_source(forge, "projects")
     await made(forge.root, where, value="everywhere")
     await made(forge.root, where, value="there", environment_scope="production")
@@ -154,7 +154,7 @@ async def test_a_hidden_value_is_never_shown_again(forge: Forge) -> None:
 
 
 async def test_changes_at_the_same_time_do_not_undo_each_other(forge: Forge) -> None:
-    """What one makes masked stays so when another one's value comes in between."""
+    """A variable that one request masks stays masked if another one changes its value at the same time."""
     where = await a_source(forge, "projects")
     await made(forge.root, where, key="RACE")
     async with forge.database.transaction() as transaction:
@@ -250,13 +250,13 @@ async def test_python_gitlab_and_variables(forge: Forge) -> None:
 
 
 MANUAL = "build:\n  script: echo\n  when: manual\n"
-#: What no shell takes for a variable.
+#: Names that no shell accepts for a variable.
 WRONG = ["A-B", "A B", "é", "A.B", "A$", "=", "A\n", " A"]
 RIGHT = ["A", "a_1", "_", "1", "A" * 255]
 
 
 async def _places(forge: Forge, project: CiProject) -> dict[str, tuple[str, Any]]:
-    """Where one is given: an address, and what is sent to it with the key."""
+    """Return the places where variables can be given: an address, and the body with the key."""
     (job,) = (await project.jobs(await project.pipeline(MANUAL))).values()
     where = project.url
     owner = forge.root
@@ -319,7 +319,7 @@ def new_key() -> str:
 
 @pytest.fixture
 async def new_variable(forge: Forge) -> AsyncIterator[Made]:
-    """Makes variables, which are gone after the test: all jobs get them."""
+    """A function that creates variables, which are deleted after the test, because all jobs get them."""
     keys = []
 
     async def make(**values: Any) -> dict[str, Any]:

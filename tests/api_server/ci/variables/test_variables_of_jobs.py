@@ -1,4 +1,4 @@
-"""What jobs get of CI/CD variables, where values never show, and who may give some to pipelines and jobs."""
+"""CI/CD variables of jobs, places where their values never appear, and who may give some to pipelines and jobs."""
 
 from typing import Any
 
@@ -28,7 +28,8 @@ def of_job(job: Any, *keys: str) -> dict[str, Any]:
 
 
 async def test_jobs_get_the_variables_of_their_project_and_its_groups(forge: Forge) -> None:
-    """The nearest group's and then the project's count; what is given to a pipeline counts more, the file less."""
+    """Variables of the project come before those of the nearest group and of groups above; those of a pipeline come
+    before all, and those of the file last."""
     outer = await forge.group()
     inner = await forge.group(parent_id=outer["id"])
     project, runner = await project_with_runner(forge, namespace_id=inner["id"])
@@ -94,7 +95,7 @@ async def test_rules_know_the_variables(forge: Forge) -> None:
 
 
 async def test_masked_values_stand_in_no_name(forge: Forge) -> None:
-    """Names of pipelines, environments and tags are stored and shown to all who see the jobs."""
+    """Names of pipelines, environments and tags are stored and shown to everybody who sees the jobs."""
     project = await ci_project(forge)
     await made(forge.root, f"{project.url}/variables", key="SECRET", value="secret-value", masked=True)
     await made(forge.root, f"{project.url}/variables", key="VIA", value="via-$SECRET")
@@ -129,7 +130,7 @@ async def test_who_tries_a_text_out_learns_nothing_of_protected_variables(forge:
 
 
 async def test_masked_values_do_not_reach_the_log_however_it_is_cut(forge: Forge) -> None:
-    """Also after the variable has changed: what the job was given counts."""
+    """This holds also after the variable has changed: the value that the job has received counts."""
     project, runner = await project_with_runner(forge)
     await made(forge.root, f"{project.url}/variables", key="SECRET", value="secret-value", masked=True)
     await made(forge.root, f"{project.url}/variables", key="PLAIN", value="plain-value")
@@ -150,7 +151,7 @@ async def test_masked_values_do_not_reach_the_log_however_it_is_cut(forge: Forge
 
 
 async def test_a_job_with_more_bytes_of_variables_than_a_process_can_bear_fails(forge: Forge) -> None:
-    """Twenty nested groups could give a job 200 MB of them. What is too much is not read."""
+    """Twenty nested groups could give a job 200 MB of them. Variables beyond the limit are not read."""
     project, runner = await project_with_runner(forge)
     job = await project.job()
     await forge.database.value(
@@ -184,7 +185,7 @@ REFUSED = (400, {"message": {"base": ["Insufficient permissions to set pipeline 
 
 
 async def demand(project: CiProject, by: Person | None = None, **settings: Any) -> tuple[str, bool]:
-    """Changes the settings; what both of them say then."""
+    """Change the settings; return the new values of both."""
     client = by.api if by else project.forge.root
     answer = await client.put(project.url, settings, expect=200)
     shown = (await client.get(project.url)).body
@@ -263,7 +264,7 @@ async def test_pipelines_and_jobs_take_variables_of_those_roles_only(
         assert (made.status == 201) == (role in allowed)
         played = await api.post(f"{project.url}/jobs/{job['id']}/play", {"job_variables_attributes": GIVEN})
         if role in allowed:
-            (job,) = (await project.jobs(made.body)).values()  # the next one's
+            (job,) = (await project.jobs(made.body)).values()  # the next job
             assert played.status == 200
         else:
             assert (made.status, made.body) == REFUSED
@@ -321,7 +322,7 @@ async def test_a_bridge_gives_variables_where_its_user_may_and_to_its_own_childr
 async def test_a_trigger_starts_what_it_gives_no_variables_to(
     project: CiProject, people: dict[str, Person]
 ) -> None:
-    """What the service itself makes of the request does not count."""
+    """Variables that the service itself makes of the request do not count."""
     await demand(project, ci_pipeline_variables_minimum_override_role="owner")
     where = f"{project.url}/triggers"
     trigger = (await people["maintainer"].api.post(where, {"description": "x"})).body
@@ -359,7 +360,7 @@ async def test_schedules_take_variables_of_those_roles_only_and_keep_what_they_h
 async def test_what_a_pipeline_was_given_is_for_maintainers_and_for_who_started_it(
     forge: Forge, project: CiProject, people: dict[str, Person]
 ) -> None:
-    """A schedule's variables are in its pipelines, and no Developer but its owner is shown them there."""
+    """The pipelines of a schedule have its variables, which no Developer except its owner can see there."""
     await demand(project, **{MINIMUM: "developer"})
     pipeline = await project.pipeline(MANUAL_JOB, variables=GIVEN)
     url = f"{project.url}/pipelines/{pipeline['id']}/variables"

@@ -1,4 +1,4 @@
-"""An LFS client made of plain requests, as tests use it."""
+"""An LFS client that sends plain requests, for tests."""
 
 import base64
 import hashlib
@@ -18,7 +18,7 @@ def oid_of(content: bytes) -> str:
 
 
 def named(content: bytes) -> dict[str, Any]:
-    """An object as batch requests name it."""
+    """Return an object in the format of batch requests."""
     return {"oid": oid_of(content), "size": len(content)}
 
 
@@ -28,7 +28,7 @@ def pointer_to(content: bytes) -> str:
 
 @attrs.frozen
 class LfsClient:
-    """Speaks to one project's LFS API; `token` None is nobody."""
+    """A client of one project's LFS API; without a `token` it is anonymous."""
 
     forge: Forge
     path: str
@@ -68,7 +68,7 @@ class LfsClient:
         )
 
     async def act(self, action: dict[str, Any], method: str, **options: Any) -> Answer:
-        """Does what a batch answer says, with its header and nothing else."""
+        """Send the request of an action in a batch answer, with only its header."""
         options["headers"] = options.get("headers", {}) | action["header"]
         async with (
             aiohttp.ClientSession() as session,
@@ -77,7 +77,7 @@ class LfsClient:
             return Answer(answer.status, await answer.read(), answer.headers)
 
     async def bring(self, content: bytes) -> None:
-        """Uploads an object as git-lfs does."""
+        """Upload an object as git-lfs does."""
         answered = (await self.batch("upload", named(content))).body["objects"][0]
         assert (await self.act(answered["actions"]["upload"], "PUT", data=content)).status == 200
         verify = answered["actions"]["verify"]

@@ -16,7 +16,7 @@ CONTENT = bytes(range(256)) * 400
 
 
 async def clone(forge: Forge, folder: Path, path: str, person: Person | None) -> Git:
-    """A clone whose large files (*.bin) are git-lfs's."""
+    """A clone whose large files (*.bin) git-lfs manages."""
     git = Git(folder)
     folder.mkdir(parents=True)
     await git("init", "--quiet", "--initial-branch=main")

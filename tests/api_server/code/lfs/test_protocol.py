@@ -1,4 +1,4 @@
-"""The LFS API as its specification describes it, in plain HTTP, and what is refused."""
+"""The LFS API as its specification describes it, in plain HTTP, and refused requests."""
 
 import asyncio
 import contextlib
@@ -134,7 +134,7 @@ async def test_nothing_stays_of_an_upload_that_breaks_off(place: Place, forge: F
     async def kept(count: int) -> bool:
         return len(await stored_keys(forge, place.project["id"])) == count
 
-    assert await until(lambda: kept(2))  # the first, and what has come of this one
+    assert await until(lambda: kept(2))  # the first one, and the object of this upload
     sending.cancel()
     await asyncio.gather(sending, return_exceptions=True)
     assert await until(lambda: kept(1))
@@ -156,7 +156,7 @@ async def test_projects_do_not_see_each_others_objects(place: Place, forge: Forg
     assert "actions" in (await other.batch("upload", named(CONTENT))).body["objects"][0]
 
 
-#: Who, and the answers to: download batch, download, upload batch, upload, verify.
+#: A caller, and the answers to: download batch, download, upload batch, upload, verify.
 ROLES = [
     ("stranger", 404, 404, 404, 404, 404),
     ("guest", 403, 403, 403, 403, 403),

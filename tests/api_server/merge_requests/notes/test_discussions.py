@@ -1,4 +1,4 @@
-"""Threads: begun, answered, resolved, and where notes about lines may stand."""
+"""Threads: their beginning, replies and resolution, and the lines that notes may be about."""
 
 import asyncio
 from typing import Any
@@ -52,7 +52,7 @@ async def test_what_is_said_in_a_resolved_thread_is_resolved_too(talk: Talk) -> 
 
 
 async def test_who_resolves(talk: Talk) -> None:
-    """Developers, and who made the merge request; of her own note also who wrote it."""
+    """Developers, and the author of the merge request; the author of a note, too."""
     thread = await talk.discuss(talk.guest)
     url = f"{talk.url}/discussions/{thread['id']}"
     note = f"{url}/notes/{thread['notes'][0]['id']}"
@@ -147,7 +147,7 @@ async def test_notes_of_a_thread_are_edited_and_deleted_there(talk: Talk) -> Non
 
 @pytest.fixture
 async def quarrel(forge: Forge):
-    """A merge request with a thread, where all threads have to be resolved."""
+    """A merge request with a thread, in a project where all threads have to be resolved."""
     owner = await forge.user("owner")
     project = await new_project(forge, owner)
     opened = await open_merge_request(owner, project)
@@ -223,7 +223,7 @@ NO_LINE = '400 Bad request - Note {:line_code=>["can\'t be blank", "must be a va
 @pytest.mark.parametrize(
     ("where", "there"),
     [
-        # Added, removed, and left as they are: lines 2 and 3 became others, 8 went away, 11 came.
+        # Added, removed and unchanged lines: 2 and 3 are changed, 8 is removed, 11 is added.
         ({"new_line": 2}, True),
         ({"new_line": 3}, True),
         ({"old_line": 2}, True),
@@ -233,7 +233,7 @@ NO_LINE = '400 Bad request - Note {:line_code=>["can\'t be blank", "must be a va
         ({"old_line": 7, "new_line": 7}, True),
         ({"old_line": 9, "new_line": 8}, True),
         ({"old_line": 10, "new_line": 9}, True),
-        # What is there on one side only is not there on both, and the other way round.
+        # A line of one side is not one of both, and a line of both is not one of one side.
         ({"new_line": 1}, False),
         ({"old_line": 1}, False),
         ({"old_line": 9, "new_line": 9}, False),
@@ -243,11 +243,11 @@ NO_LINE = '400 Bad request - Note {:line_code=>["can\'t be blank", "must be a va
         ({"new_line": 11}, False),
         ({"old_line": 0, "new_line": 0}, False),
         ({"new_line": -1}, False),
-        # One path may be left out.
+        # One path may be omitted.
         ({"old_path": None, "new_line": 2}, True),
         ({"new_path": None, "old_line": 2}, True),
         ({"old_path": None, "new_path": None, "new_line": 2}, False),
-        # A file that is new, one that has moved, and what has not changed, or is none.
+        # A new file, a moved one, unchanged files, and files that do not exist.
         ({"old_path": "new.py", "new_path": "new.py", "new_line": 2}, True),
         ({"old_path": "new.py", "new_path": "new.py", "new_line": 3}, False),
         ({"old_path": "new.py", "new_path": "new.py", "old_line": 1}, False),
@@ -257,7 +257,7 @@ NO_LINE = '400 Bad request - Note {:line_code=>["can\'t be blank", "must be a va
         ({"old_path": "README.md", "new_path": "README.md", "old_line": 1, "new_line": 1}, False),
         ({"old_path": "gone.py", "new_path": "gone.py", "new_line": 1}, False),
         ({"old_path": "app.py/", "new_path": "app.py/", "new_line": 2}, False),
-        # Commits that are not there.
+        # Commits that do not exist.
         ({"head_sha": "0" * 40, "new_line": 2}, False),
         ({"base_sha": "main", "new_line": 2}, False),
         ({"head_sha": "feature", "new_line": 2}, False),

@@ -1,4 +1,4 @@
-"""Notes: written, shown, listed, edited and deleted, and what the service notes by itself."""
+"""Notes: creation, lists, changes and deletion, and the notes of the service itself."""
 
 import io
 from typing import Any
@@ -111,7 +111,7 @@ async def test_the_longest_note_is_kept(talk: Talk) -> None:
 
 
 async def test_nobodys_notes_are_too_large_for_a_list_that_others_read(forge: Forge, talk: Talk) -> None:
-    """They are cut there, where all together are large."""
+    """Notes are cut in the list if all together are large."""
     made = [await talk.say(talk.stranger, "x") for _ in range(11)]
     ids = [note["id"] for note in made]
     longest = "UPDATE notes SET body = repeat(%(text)s, 1000000) WHERE id = ANY (%(ids)s)"
@@ -212,7 +212,7 @@ async def test_of_what_is_not_there_nothing_is_said(talk: Talk) -> None:
 async def test_there_is_an_end_to_what_is_said(
     forge: Forge,
 ) -> None:
-    """Of how many notes, and of how much text."""
+    """The number of notes and the size of their text are limited."""
     with forge.changed_settings(notes_limit=2, notes_size_limit=3000):
         owner = await forge.user("owner")
         project = await new_project(forge, owner)
@@ -249,7 +249,7 @@ async def project(forge: Forge, alice: Person) -> dict[str, Any]:
 
 
 async def _written(alice: Person, url: str) -> list[str]:
-    """What the service has written, the oldest first, after a look at what all of it has in common."""
+    """Return the notes of the service, the oldest first, after checks that apply to all of them."""
     notes = (await alice.api.get(f"{url}/notes?activity_filter=only_activity&sort=asc")).body
     assert all(note["system"] and not note["resolvable"] and note["type"] is None for note in notes)
     assert {note["author"]["id"] for note in notes} <= {alice.id}

@@ -1,4 +1,4 @@
-"""Figures as drawings, and lists of the whole instance that stay cheap where there is very much."""
+"""Charts of figures, and lists of the whole instance that stay cheap with very much data."""
 
 import datetime
 import os
@@ -105,7 +105,7 @@ def test_axes_end_at_round_numbers(value: float, top: float) -> None:
     assert rounded_up(value) == pytest.approx(top)
 
 
-#: More show the same: `ROWS=200000` in the environment.
+#: More rows give the same result: `ROWS=200000` in the environment.
 ROWS = int(os.environ.get("ROWS", "3000"))
 PAGE = Page(20, counted=False)
 

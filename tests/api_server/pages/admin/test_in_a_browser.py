@@ -1,4 +1,5 @@
-"""An administrator at work in a real Chromium: all of it without scripts, and with them the overview stays true."""
+"""An administrator at work in a real Chromium: everything works without scripts, and with them the overview stays up
+to date."""
 
 import re
 from collections.abc import AsyncIterator
@@ -19,7 +20,7 @@ SMALL = {"width": 360, "height": 740}
 
 @pytest.fixture(scope="module")
 async def signed_in(chromium: Browser, scene: Scene) -> StorageState:
-    """An administrator's cookies: she has opened /admin, and was asked to sign in."""
+    """An administrator's cookies: she has opened /admin, and had to sign in."""
     context = await chromium.new_context(base_url=scene.forge.base, java_script_enabled=False)
     page = await context.new_page()
     await page.goto("/admin")
@@ -36,7 +37,7 @@ async def signed_in(chromium: Browser, scene: Scene) -> StorageState:
 async def page(
     chromium: Browser, scene: Scene, signed_in: StorageState, request: pytest.FixtureRequest
 ) -> AsyncIterator[Page]:
-    """The overview on a small screen. What the browser complains of, but for what the test refuses it, fails."""
+    """The overview on a small screen. Errors in the browser fail the test, except those that the test causes."""
     context = await chromium.new_context(
         base_url=scene.forge.base, viewport=SMALL, java_script_enabled=request.param, storage_state=signed_in
     )
@@ -113,7 +114,7 @@ async def test_a_token_is_revoked(page: Page, scene: Scene) -> None:
 
 
 async def _fail_for_good(scene: Scene, task: str) -> None:
-    """A task of that name, which nobody knows."""
+    """Queue a task of that name, which is unknown."""
     async with scene.forge.database.transaction() as transaction:
         await enqueue(transaction, task)
 
@@ -122,7 +123,7 @@ async def test_a_task_is_tried_again_and_removed(page: Page, scene: Scene) -> No
     await _fail_for_good(scene, "of_another_version")
     await _go(page, "Background tasks")
     task = page.get_by_role("row", name="of_another_version")
-    while not await task.count():  # until a worker has found out
+    while not await task.count():  # until a worker has tried it
         await page.reload()
     await task.get_by_role("button", name="Retry").click()
     await expect(page.get_by_role("status")).to_contain_text("(of_another_version) is tried again.")
@@ -135,14 +136,14 @@ async def test_a_task_is_tried_again_and_removed(page: Page, scene: Scene) -> No
 
 
 async def _height(page: Page) -> float:
-    """Where on the screen the heading of the charts is, in pixels from its top."""
+    """Return the distance of the charts' heading from the top of the screen, in pixels."""
     box = await page.locator("#history-title").bounding_box()
     assert box is not None
     return box["y"]
 
 
 async def _look_again(page: Page) -> None:
-    """Lets the page's own clock go on until it has looked once more: that is within five seconds."""
+    """Let the page's clock go on until the page has been updated once more, which happens within five seconds."""
     async with page.expect_response("**/admin"):
         await page.clock.fast_forward(5_000)
 
@@ -156,7 +157,7 @@ async def test_a_new_failure_appears_by_itself_and_the_readers_place_stays(page:
     place = await _height(page)
     await _fail_for_good(scene, "of_a_version_to_come")
     failure = page.locator("#failures").get_by_text("of_a_version_to_come")
-    while not await failure.count():  # until a worker has found out
+    while not await failure.count():  # until a worker has tried it
         await _look_again(page)
     assert abs(await _height(page) - place) < 2
     if await chart.count():

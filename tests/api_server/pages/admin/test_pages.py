@@ -1,4 +1,4 @@
-"""Administrators' pages: shown to nobody else; what is done on them follows the API's rules and is audited."""
+"""Administrators' pages: only administrators see them; actions on them follow the API's rules and are audited."""
 
 import contextlib
 import csv
@@ -48,7 +48,7 @@ async def test_others_are_told_that_they_are_none_and_strangers_sign_in(scene: S
 
 
 async def _events(forge: Forge, event_type: str) -> list[dict[str, Any]]:
-    """The newest of that type."""
+    """Return the newest event of that type."""
     answer = await forge.root.get(f"/audit_events?event_type={event_type}&per_page=1")
     return list(answer.body)
 
@@ -184,7 +184,7 @@ async def test_a_form_that_is_not_ours_does_nothing(scene: Scene, boss: Browser)
 
 
 async def _clerk(scene: Scene) -> str:
-    """The username of somebody who was blocked."""
+    """Return the username of a blocked user."""
     clerk = await scene.forge.user("clerk")
     await scene.forge.root.put(f"/users/{clerk.id}", {"name": "=1+1"})
     await scene.forge.root.post(f"/users/{clerk.id}/block")
@@ -244,7 +244,7 @@ async def test_the_page_is_there_in_the_tiers_that_have_the_events(shared_forge:
 
 
 async def _stored(scene: Scene, name: str) -> str:
-    """The path of a public file that the edge has stored under that name, and given out once more."""
+    """Return the path of a public file that the edge has stored under that name and served once from its store."""
     settings = {
         "static_objects_external_storage_url": scene.edge,
         "static_objects_external_storage_auth_token": STORAGE_TOKEN,
@@ -287,7 +287,7 @@ async def test_an_edge_that_does_not_exist_is_not_purged(boss: Browser) -> None:
 
 
 async def test_what_is_wrong_with_an_edge_is_said(new_forge: Any) -> None:
-    """Of three: nobody is there, it has another token, it has none."""
+    """Of three edges, one does not exist, one has another token, and one has none."""
     nobody = f"http://127.0.0.1:{free_port()}"
     async with (
         running_edge({"purge_token": f"another-{PURGE_TOKEN}"}) as other,
@@ -307,7 +307,7 @@ TOKEN = "static_objects_external_storage_auth_token"
 
 
 async def test_an_administrator_sets_the_external_storage(scene: Scene, boss: Browser) -> None:
-    nothing = {URL: "", TOKEN: ""}  # others that share the service may have left something
+    nothing = {URL: "", TOKEN: ""}  # other tests that share the service may have set them
     assert (await scene.forge.root.put("/application/settings", nothing)).body[TOKEN] in (None, "")
     await boss.get(PATH)
     await boss.send(PATH, **{URL: "https://cdn.example.org", TOKEN: ""})
@@ -330,7 +330,7 @@ TOKENS = ("The service takes the storage's token", "The service refuses a wrong 
 
 @pytest.fixture(scope="module")
 async def public_file(scene: Scene) -> str:
-    """Of a file in a public project."""
+    """The path of a file in a public project."""
     project = await scene.forge.project(visibility="public", initialize_with_readme=True)
     return f"/{project['path_with_namespace']}/-/raw/main/README.md"
 
@@ -345,7 +345,7 @@ async def _set(scene: Scene, url: str, token: str = STORAGE_TOKEN) -> None:
 
 
 async def _check(boss: Browser, named: str = "") -> dict[str, tuple[str, str, str]]:
-    """State, text and remedy of what was found, by its title."""
+    """Return state, text and remedy of a check by its title."""
     await boss.get(PATH)
     await boss.send(f"{PATH}/check", object=named)
     pattern = (
@@ -407,7 +407,7 @@ async def test_an_object_that_is_not_there(scene: Scene, boss: Browser, public_f
 
 @contextlib.asynccontextmanager
 async def _storage(answer: web.Response, **options: Any) -> AsyncIterator[str]:
-    """A storage that always answers the same, by its URL."""
+    """Run a storage that always gives the same answer; yield its URL."""
 
     async def handle(_: web.Request) -> web.Response:
         return web.Response(status=answer.status, headers=answer.headers, body=answer.body)

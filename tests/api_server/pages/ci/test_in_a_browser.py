@@ -1,4 +1,4 @@
-"""The page of a job in a real Chromium: it follows the log of a job that runs, with scripts and without."""
+"""The page of a job in a real Chromium: it follows the log of a running job, with scripts and without."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -16,7 +16,7 @@ BEGINNING = (
 
 
 async def signed_in(chromium: Browser, scene: Scene, **options: object) -> BrowserContext:
-    """As the developer, in a small window."""
+    """Return the state of a browser in which the developer is signed in."""
     base = scene.forge.base
     context = await chromium.new_context(base_url=base, viewport={"width": 800, "height": 400}, **options)  # type: ignore[arg-type]
     cookie = await new_session(scene.forge, scene.project.developer.id)
@@ -26,7 +26,7 @@ async def signed_in(chromium: Browser, scene: Scene, **options: object) -> Brows
 
 @pytest.fixture
 async def page(chromium: Browser, scene: Scene) -> AsyncIterator[Page]:
-    """Whatever the browser complains of (policies, errors, what is missing) fails the test."""
+    """A page in which any error in the browser (policies, errors, missing files) fails the test."""
     context = await signed_in(chromium, scene)
     opened = await context.new_page()
     complaints = complaints_of(opened)
@@ -36,14 +36,14 @@ async def page(chromium: Browser, scene: Scene) -> AsyncIterator[Page]:
 
 
 async def _in_view(page: Page) -> bool:
-    """Whether the end of the log is."""
+    """Return whether the end of the log is in view."""
     return bool(
         await page.evaluate("document.getElementById('log-end').getBoundingClientRect().top <= innerHeight")
     )
 
 
 async def _comes(page: Page, where: Locator, text: str) -> None:
-    """Lets the page's time pass, faster than ours, until the text is there."""
+    """Let the page's time pass, faster than real time, until the text appears."""
     async with asyncio.timeout(20):
         while not await where.count() or text not in (await where.text_content() or ""):
             await page.clock.run_for(500)
@@ -77,19 +77,19 @@ async def test_a_running_job_is_followed_to_its_end(page: Page, scene: Scene) ->
     await expect(page.locator("#log summary .took")).to_have_text("01:05")
     await expect(page.locator("#log > .row")).to_have_count(60)
     assert f"log={len(BEGINNING)}-" in asked
-    assert await _in_view(page)  # it was, and so it stays
+    assert await _in_view(page)  # it was in view, so it stays there
 
     await page.evaluate("scrollTo(0, 0)")
     await job.append(b"the last line\n", len(log))
     await _comes(page, page.locator("#log .row").last, "the last line")
-    assert not await _in_view(page)  # who reads is left alone
+    assert not await _in_view(page)  # a page that was scrolled up stays there
     await job.finish()
     await _comes(page, page.locator("#job").get_by_role("status"), "success")
     await _comes(page, page.locator("#log[data-done]"), "the last line")
     await expect(page.get_by_role("button", name="Retry")).to_be_visible()
     live = await page.locator("#log").inner_html()
     await page.reload()
-    assert await page.locator("#log").inner_html() == live  # piece by piece is what it is at once
+    assert await page.locator("#log").inner_html() == live  # the pieces together equal the whole
 
 
 async def test_a_job_is_canceled_and_its_sections_folded_by_keyboard(page: Page, scene: Scene) -> None:
@@ -103,7 +103,7 @@ async def test_a_job_is_canceled_and_its_sections_folded_by_keyboard(page: Page,
     await page.keyboard.press("Shift+Tab")  # to the link of the title's line
     await page.keyboard.press("Enter")
     assert page.url.endswith("#L2")
-    await page.goto(f"{path}#L3")  # opens what it is in
+    await page.goto(f"{path}#L3")  # opens the section that contains it
     await page.reload()
     await expect(page.get_by_text("red", exact=True)).to_be_visible()
     await page.get_by_role("button", name="Cancel").focus()

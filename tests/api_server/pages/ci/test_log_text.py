@@ -1,4 +1,5 @@
-"""The HTML of logs: whatever a job writes is shown as text, in colours, sections and lines, whole or piece by piece."""
+"""The HTML of logs: everything that a job writes is shown as text, in colours, sections and lines, as a whole or piece
+by piece."""
 
 import sys
 from html.parser import HTMLParser
@@ -12,7 +13,7 @@ from api_server.pages.ci import terminal
 from api_server.pages.ci.logs import LONGEST_LINE, State, render, state_of
 from api_server.pages.ci.terminal import BACKGROUND, PALETTE, nearest, stylesheet
 
-#: What logs are made of, so that what means something comes up.
+#: Parts of logs, so that those with a meaning occur often.
 _WORDS = st.sampled_from([
     b"\n", b"\r\n", b"\r", b"\b", b"\x1b[0m", b"\x1b[31;1m", b"\x1b[38;5;200;48;2;1;2;3m", b"\x1b[7m", b"\x1b[2K",
     b"\x1b[10;4H", b"\x1b]0;title\x07", b"\x1b", b"\x1b[", b"<script>", b"<!--", b"&lt;", b"\"'", b"\0", b"\xff\xc3",
@@ -21,7 +22,7 @@ _WORDS = st.sampled_from([
     b"section_end:9:b\r\x1b[0K", b"section_start:1:a<b>\r\x1b[0K", b"text",
 ])  # fmt: skip
 _LOGS = st.lists(_WORDS | st.binary(max_size=4), max_size=40).map(b"".join)
-#: Every element that may be there, with its attributes.
+#: Every allowed element, with its attributes.
 _KNOWN = {
     "div": {"class", "id", "data-unfinished", "data-continues", "data-took"},
     "details": {"open"},
@@ -33,7 +34,7 @@ _KNOWN = {
 
 
 class _Tree(HTMLParser):
-    """Checks that only known elements come, closed in order; keeps the text."""
+    """A parser that checks that only known elements occur, closed in order; it collects the text."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -60,13 +61,13 @@ class _Tree(HTMLParser):
 
 
 def _rows(log: bytes) -> list[str]:
-    """The text of each row, without its number."""
+    """Return the text of each row, without its number."""
     html = render(log, State()).html
     return ["".join(_Tree(row).texts) for row in _inner(html)]
 
 
 def _inner(html: str) -> list[str]:
-    """What stands in the spans of rows and titles."""
+    """Return the content of the spans of rows and titles."""
     return [part.split("</span>")[0] for part in html.split("<span>")[1:]]
 
 
@@ -77,7 +78,7 @@ def test_nothing_but_text_and_known_elements_comes_out(log: bytes) -> None:
 
 @given(_LOGS, st.integers(0, 40))
 def test_pieces_are_together_what_the_whole_is(log: bytes, lines: int) -> None:
-    """Cut where a line begins; the state that the first piece leaves goes through the page."""
+    """The cut is at the beginning of a line; the page stores the state after the first piece."""
     whole = render(log, State())
     cut = len(b"\n".join(log.split(b"\n")[:lines])) + 1 if log.count(b"\n") >= lines > 0 else 0
     first = render(log[:cut], State())
@@ -126,7 +127,7 @@ def test_a_line_is_shown_as_a_terminal_leaves_it(log: bytes, rows: list[str]) ->
         (b"\x1b[38;2;255;0;0m", "f196"),
         (b"\x1b[38:2::255:0:0m", "f196"),
         (b"\x1b[41m", "b1"),
-        (b"\x1b[107;30m", "b15"),  # black, made readable on the log's ground, is not readable on white
+        (b"\x1b[107;30m", "b15"),  # the log's readable black is not readable on white
         (b"\x1b[3;4;9m", "italic underlined struck"),
         (b"\x1b[2m", "dim"),
         (b"\x1b[7m", "b7"),
@@ -201,7 +202,7 @@ def test_logs_stand_on_the_ground_that_the_palette_was_made_for() -> None:
 
 
 def test_the_nearest_colour_is_the_nearest_and_is_not_searched_for() -> None:
-    """A log may ask for another one at each of its characters."""
+    """A log may use another colour for each of its characters."""
     some = [
         (red, green, blue) for red in (0, 47, 95, 200) for green in (3, 135, 255) for blue in (8, 118, 300)
     ]

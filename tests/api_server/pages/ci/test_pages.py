@@ -1,4 +1,4 @@
-"""Pages of pipelines and jobs: what they show, what their buttons do, and how a log is followed."""
+"""Pages of pipelines and jobs: their content, their buttons, and how a log is followed."""
 
 import re
 from html import unescape
@@ -122,7 +122,7 @@ async def test_artifacts_are_browsed_and_downloaded(browser: Browser, scene: Sce
 
 
 async def test_who_may_not_see_jobs_sees_none(scene: Scene) -> None:
-    """A Guest, where they are not for everybody; a stranger is asked to sign in."""
+    """A Guest, if they are not public; an anonymous visitor is asked to sign in."""
     answer = await scene.maintainer.api.put(scene.project.url, {"public_jobs": False})
     assert answer.status == 200
     async with browsing(scene.forge, scene.guest) as guest, browsing(scene.forge) as stranger:
@@ -152,7 +152,7 @@ async def test_what_is_not_there_is_a_page_that_says_so(browser: Browser, scene:
 
 
 async def test_pages_open_what_the_api_opens(scene: Scene) -> None:
-    """To guests and to strangers, where logs are for members and the repository is too."""
+    """This applies to guests and anonymous visitors, when logs are for members only, and the repository too."""
     job, pipeline, api = scene.jobs["compile"]["id"], scene.pipeline["id"], scene.project.url
     of_api = {
         "tree/main": "repository/tree",
@@ -217,7 +217,7 @@ async def test_a_manual_job_is_started_with_variables_that_no_page_shows(
     assert (browser.status, browser.path) == (200, page)
     assert "se=cret" not in browser.text
     running = await handed_out(scene.project)
-    while running.id != job["id"]:  # of other tests
+    while running.id != job["id"]:  # jobs of other tests
         await running.finish()
         running = await handed_out(scene.project)
     assert (running.variables["WORD"], running.variables["OTHER"]) == ("se=cret", "")
@@ -274,7 +274,7 @@ async def test_nobody_is_shown_or_given_what_the_api_refuses_her(
     assert (await browser.get(f"{page}/cancel")).status == 405
     assert (await browser._ask("POST", f"{page}/cancel", data={"csrf_token": "forged"})).status == 403
     deletion = scene.page(f"pipelines/{job['pipeline']['id']}/delete")
-    await (await browser.get(page)).send(deletion)  # a Developer is no Owner
+    await (await browser.get(page)).send(deletion)  # a Developer is not an Owner
     assert browser.status == 403
     assert (await _shown(scene, job["id"]))["status"] == "pending"
 
@@ -299,7 +299,7 @@ async def ask(browser: Browser, path: str, start: int, state: str, **headers: st
 
 
 def said(browser: Browser) -> dict[str, str]:
-    """Attributes of the log on the page, or in an answer."""
+    """Return the attributes of the log on the page, or in an answer."""
     (attributes,) = re.findall(r'<div id="log" ([^>]+)>', browser.text)
     return {name: unescape(value) for name, value in re.findall(r'data-(\w+)="([^"]*)"', attributes)}
 
@@ -356,14 +356,14 @@ async def test_of_a_long_log_the_end_is_shown_with_its_numbers(
     assert numbers == list(range(491, 501))
     assert "line 491 of many" in browser.text
     assert "are left out" in browser.text
-    await ask(browser, path, 0, "[1,[],[]]")  # from the start: no more at once than that
+    await ask(browser, path, 0, "[1,[],[]]")  # from the start: not more at once
     assert re.findall(r'id="L(\d+)"', browser.text)[-1] == "10"
     follows = said(browser)
     await ask(browser, path, int(follows["next"]), follows["state"])
     assert 'id="L11"><a href="#L11">11</a><span>line 11 of many' in browser.text
     monkeypatch.setattr(logs, "COUNTED", 100)
     await browser.get(path)
-    assert "<span>line 500 of many</span>" in browser.text  # and no numbers
+    assert "<span>line 500 of many</span>" in browser.text  # and without numbers
     assert 'id="L' not in browser.text
     await job.finish()
 

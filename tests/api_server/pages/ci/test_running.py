@@ -1,4 +1,4 @@
-"""Pipelines that are run by hand, schedules, and why a pending job waits."""
+"""Manually started pipelines, schedules, and the reasons why a pending job waits."""
 
 import re
 from collections.abc import AsyncIterator
@@ -22,7 +22,7 @@ async def project(forge: Forge) -> CiProject:
 
 @pytest.fixture
 async def browser(project: CiProject) -> AsyncIterator[Browser]:
-    """The developer's."""
+    """The developer's browser."""
     async with browsing(project.forge, project.developer) as opened:
         yield opened
 

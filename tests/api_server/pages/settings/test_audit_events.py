@@ -1,4 +1,4 @@
-"""Audit events of a project and of a group: who sees which, narrowed by filters, and as a file."""
+"""Audit events of a project and of a group: who sees which, filters, and download as a file."""
 
 import csv
 import io
@@ -18,7 +18,7 @@ async def scene(forge: Forge) -> Scene:
 
 @pytest.fixture(scope="module")
 async def labelled(scene: Scene) -> Scene:
-    """The owner and the developer have each done something that is recorded."""
+    """A scene in which the owner and the developer have each done something that is recorded."""
     variable = {"key": "OWNERS", "value": "12345678"}
     assert (await scene.owner.api.post(f"{scene.api}/variables", variable)).status == 201
     release = {"tag_name": "v1", "ref": "main", "name": "<b>Developers' release</b>"}
@@ -80,7 +80,7 @@ async def test_filters_narrow_the_list_and_its_files(labelled: Scene, maintainer
 
 
 async def test_a_filter_does_not_lead_to_what_others_have(labelled: Scene, maintainer: Browser) -> None:
-    """The filters of administrators' lists are none here."""
+    """The filters of administrators' lists do not work here."""
     await maintainer.get(f"{labelled.of_project}/-/audit_events?entity_type=User&entity_id=1&own_author_id=1")
     assert "OWNERS" in maintainer.text
     assert "the instance" not in maintainer.text

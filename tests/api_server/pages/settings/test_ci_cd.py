@@ -1,4 +1,4 @@
-"""CI/CD settings of projects and groups: variables, runners, trigger tokens, and whose jobs are let in."""
+"""CI/CD settings of projects and groups: variables, runners, trigger tokens, and projects whose jobs have access."""
 
 import datetime
 import re

@@ -80,7 +80,7 @@ async def test_a_project_moves_and_its_old_address_leads_to_the_new_one(
     assert (owner.status, owner.path) == (200, f"{moved}/-/edit")
     assert (await owner.get(f"{scene.of_project}/-/edit")).path == f"{moved}/-/edit"
     assert f'<option value="{scene.owner.username}">' in owner.text
-    monkeypatch.setattr(general, "MAX_PER_PAGE", 1)  # what is not offered is typed
+    monkeypatch.setattr(general, "MAX_PER_PAGE", 1)  # values that the form does not offer are typed
     assert 'name="namespace" type="text"' in (await owner.get(f"{moved}/-/edit")).text
     await owner.send(f"{moved}/-/edit/transfer", namespace=scene.owner.username)
     assert owner.path == f"/{scene.owner.username}/{name}/-/edit"
@@ -135,7 +135,7 @@ def page_of(scene: Scene) -> str:
 
 
 async def roles_in(scene: Scene) -> dict[int, int]:
-    """The direct members' roles, by user id."""
+    """Return the direct members' roles, by user id."""
     members = await scene.read("/members?per_page=100")
     return {member["id"]: member["access_level"] for member in members}
 

@@ -1,4 +1,4 @@
-"""Settings in a browser: on a phone, without scripts, by the keyboard alone."""
+"""Settings in a browser: on a phone, without scripts, and only with the keyboard."""
 
 from collections.abc import AsyncIterator
 
@@ -17,7 +17,7 @@ MOST_TABS = 150
 
 @pytest.fixture
 async def page(chromium: Chromium, scene: Scene) -> AsyncIterator[Page]:
-    """The owner's, in a browser without scripts and as wide as a phone."""
+    """The owner's page, in a browser without scripts and with the width of a phone."""
     context = await chromium.new_context(
         base_url=scene.forge.base, java_script_enabled=False, viewport={"width": 390, "height": 844}
     )
@@ -31,7 +31,7 @@ async def page(chromium: Chromium, scene: Scene) -> AsyncIterator[Page]:
 
 
 async def tab_to(page: Page, beginning: str) -> None:
-    """Press Tab until an element has the focus whose id, or whose text, begins with that."""
+    """Press Tab until the focus is on an element whose id or text begins with this."""
     for _ in range(MOST_TABS):
         await page.keyboard.press("Tab")
         if str(await page.evaluate(FOCUSED)).startswith(beginning):

@@ -19,7 +19,7 @@ def page_of(scene: Scene) -> str:
 
 
 async def branches_of(scene: Scene) -> dict[str, tuple[int, int, bool]]:
-    """Who may push and merge, and whether by force, by the rules' names."""
+    """Return who may push and merge, and whether by force, by the rules' names."""
     rules = await scene.read("/protected_branches")
     return {
         rule["name"]: (

@@ -1,4 +1,4 @@
-"""Texts on pages: what becomes of Markdown, what texts name is linked, and no text keeps anybody waiting."""
+"""Texts on pages: the HTML of Markdown, links to named entities, and that no text blocks other requests."""
 
 import base64
 import io
@@ -33,7 +33,7 @@ HOSTILE = tomllib.loads((FOLDER / "hostile.toml").read_text())
 EXAMPLES = tomllib.loads((FOLDER / "examples.toml").read_text())
 HERE = Surroundings("https://forge.example", "group/app", "main", "docs")
 
-#: What pages may have of a text: elements, and their attributes beside `align`.
+#: Elements that a text may contain, and their attributes besides `align`.
 ALLOWED: dict[str, set[str]] = {
     **{tag: set() for tag in markdown._TAGS - {"h1"}},
     "a": {"href", "name", "title", "rel", "class", "aria-label"},
@@ -51,7 +51,7 @@ OUTSIDE = re.compile(r"(https?:|mailto:|//|[/\\]{2})", re.IGNORECASE)
 
 
 class Strict(HTMLParser):
-    """Lists what must not be there."""
+    """A parser that lists forbidden content."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class Strict(HTMLParser):
 
 
 def rendered(text: str, at: Surroundings = HERE) -> str:
-    """References stand in double brackets."""
+    """Return the HTML with references in double brackets."""
     parts = markdown.joined(markdown.to_parts(text, at, Budget(1.5, 2**19)))
     return "".join(part if isinstance(part, str) else f"[[{part[0]} {part[1]}]]" for part in parts)
 
@@ -209,7 +209,7 @@ PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
-#: The end of this one takes more memory or time than a child has.
+#: The end of this text needs more memory or time than a child may use.
 DEADLY = "".join(f"<b x={number}><p>" for number in range(95)) + "<p>x" * 200_000
 
 
@@ -264,7 +264,7 @@ async def browser(scene: Scene) -> AsyncIterator[Browser]:
 
 
 def text_of(browser: Browser) -> str:
-    """The text that the page shows as HTML."""
+    """Return the text that the page shows as HTML."""
     found = re.search(r'<section class="markdown">(.*?)</section>', browser.text, re.DOTALL)
     return found[1] if found else ""
 
@@ -340,7 +340,7 @@ async def test_what_a_busy_machine_does_not_do_in_time_is_tried_again(
 
 
 async def test_a_large_readme_is_rendered_and_a_larger_one_is_not(scene: Scene, browser: Browser) -> None:
-    """The watchdog of the tests sees to it that no step takes long."""
+    """The tests' watchdog checks that no step takes long."""
     line = "- [ ] *one* `two` [three](four.md) !1 and 0123456, as far as a line goes that somebody writes\n"
     large = "# Large\n\n```python\n" + "x = 1\n" * 1000 + "```\n\n" + line * 11_000
     await scene.commit({"large.md": large[: 2**20], "larger.md": large + line * 3_000}, "large")
@@ -440,7 +440,7 @@ async def test_a_document_is_offered(scene: Scene, browser: Browser) -> None:
         assert link in browser.text
 
 
-#: What Chromium has made of the text: elements with the names of their attributes, and whether the page is still whole.
+#: Chromium's result for a text: elements with the names of their attributes, and whether the page is still whole.
 _LOOK = """() => {
     const text = document.querySelector('main > section.markdown');
     const elements = [...text.querySelectorAll('*')].map(
@@ -455,7 +455,7 @@ _LOOK = """() => {
 async def test_chromium_runs_and_loads_nothing_of_hostile_texts(scene: Scene, chromium: Chromium) -> None:
     names = [
         name for name, case in HOSTILE.items() if "\0" not in case["text"]
-    ]  # a file with that is no text
+    ]  # a file with this is not a text
     texts = [HOSTILE[name]["text"].replace("alert(", "ran=(") for name in names]
     await scene.commit({f"docs/{number}.md": text for number, text in enumerate(texts)}, "hostile")
     context = await chromium.new_context(base_url=scene.forge.base)
@@ -490,7 +490,7 @@ async def test_chromium_runs_and_loads_nothing_of_hostile_texts(scene: Scene, ch
 
 
 async def test_an_address_names_lines(scene: Scene, chromium: Chromium) -> None:
-    """One line by the style sheet alone; several with the script, as a click with the shift key makes them."""
+    """One line needs only the style sheet; several need the script, as after a click with the shift key."""
     await scene.commit({"long.txt": "line\n" * 300}, "lines")
     url = f"{scene.forge.base}{scene.path}/-/blob/lines/long.txt"
     chosen = """() => [...document.querySelectorAll('.row')].filter(
