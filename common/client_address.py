@@ -40,8 +40,7 @@ def address_behind(proxies: list[Network], peer: str, forwarded_for: list[str]) 
 
 
 def way_of(proxies: list[Network], peer: str, forwarded_for: list[str]) -> list[str]:
-    """Return the addresses that a request has come by, as far as they are believed: the client, trusted proxies, the
-    peer."""
+    """Return the trusted part of the addresses on a request's way: the client, the trusted proxies, the peer."""
     back = [peer]
     for said in (text.strip() for line in reversed(forwarded_for) for text in reversed(line.split(","))):
         if not is_in(proxies, back[-1]) or _parsed(said) is None:

@@ -10,10 +10,10 @@ from common.settings import count, network, number, other_than, port, timeout
 
 @typed_settings.settings(frozen=True, kw_only=True)
 class ClientSettings:
-    """What a process puts up with from its clients; `header_timeout` and so on are called the same in both."""
+    """The settings about clients, which have the same names in both processes."""
 
     #: The settings that SIGHUP changes in a running process, because they are read where they are used. The others
-    #: change with a restart.
+    #: need a restart.
     reloaded: ClassVar[frozenset[str]] = frozenset(
         {
             "header_timeout",

@@ -1,4 +1,4 @@
-"""Limits of what happens at once and how often, and how tasks are cancelled."""
+"""Limits of concurrency and of rates, and the cancellation of tasks."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ import cachetools
 
 T = TypeVar("T")
 
-#: Seconds until a task that goes on is cancelled again.
+#: Seconds until a task that has not ended is cancelled again.
 _CANCEL_AGAIN_SECONDS = 1.0
 
 
@@ -35,7 +35,7 @@ async def end(*tasks: "asyncio.Task[Any]") -> None:
 
 
 async def ended(work: "asyncio.Future[T]") -> T:
-    """Return the result of `work`. If the caller is cancelled meanwhile, raise that only after the end of `work`.
+    """Return the result of `work`. If the caller is cancelled in the meantime, raise that only after the end of `work`.
 
     This is for threads, which cannot be cancelled and go on to use what the caller would release (files and their
     descriptors), and for cleaning up completely.
@@ -58,14 +58,14 @@ async def ended(work: "asyncio.Future[T]") -> T:
 P = ParamSpec("P")
 
 
-#: The thread of `aside`. Python computes in one thread at a time: with more of them nothing would be ready earlier, and
-#: the event loop would wait for each of them whenever it comes back from a socket.
+#: The thread of `aside`. Python computes in one thread at a time: more threads would finish nothing earlier, and the
+#: event loop would wait for each of them whenever it returns from a socket.
 _COMPUTING = ThreadPoolExecutor(max_workers=1, thread_name_prefix="computing")
 
 
 async def aside(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run `work`, which only computes, for some ten milliseconds at most: in the thread for such work if it is large,
-    otherwise here, because changing to a thread costs a tenth of a millisecond."""
+    """Return the result of `work`, which only computes, for at most some ten milliseconds. Run it in the thread for
+    such work if it is `large`, otherwise here, because changing to a thread costs a tenth of a millisecond."""
     if not large:
         return work(*args, **kwargs)
     run = functools.partial(contextvars.copy_context().run, work, *args, **kwargs)
@@ -73,7 +73,7 @@ async def aside(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kw
 
 
 class TooBusy(Exception):
-    """No slot became free in time. It is worth trying again later."""
+    """No slot became free in time. A later attempt may succeed."""
 
 
 class ShareTaken(TooBusy):
@@ -87,9 +87,9 @@ class _Waiting:
 
 
 class ConcurrencyLimiter:
-    """Allows at most `total` holders of a slot at once, and at most `each` of them with the same key.
+    """A limiter that allows at most `total` holders of a slot at once, and at most `each` of them with the same key.
 
-    Who finds no free slot waits for up to `timeout` seconds, first come, first served, but nobody waits because of
+    A caller without a free slot waits for up to `timeout` seconds, first come, first served, but never because of
     another's key. At most `queue` callers wait.
     """
 
@@ -168,7 +168,7 @@ class ConcurrencyLimiter:
 
 
 class Gate:
-    """A gate that is open until somebody closes it."""
+    """A gate that is open except while a block keeps it closed."""
 
     def __init__(self) -> None:
         self._open = asyncio.Event()
@@ -192,7 +192,7 @@ class Gate:
 
     @contextlib.contextmanager
     def closed(self) -> Iterator[None]:
-        """Keep the gate closed during the block. One block at a time can do so."""
+        """Keep the gate closed for the duration of the block. Blocks must not overlap."""
         self._open.clear()
         try:
             yield
@@ -204,12 +204,12 @@ class Gate:
         await self._empty.wait()
 
 
-#: The number of clients that are remembered. Those that were not seen for longest are forgotten.
+#: Maximum number of clients with a bucket. The least recently seen ones are removed.
 REMEMBERED = 65_536
 
 
 class Rates:
-    """Limits how often each client may do something. A bucket for each client holds `burst` and refills at `rate`
+    """A limit on how often each client may do something. A bucket for each client holds `burst` and refills at `rate`
     per second (generic cell rate algorithm: a bucket is one number). Nothing is limited before `limit` is called."""
 
     def __init__(self) -> None:
@@ -223,7 +223,7 @@ class Rates:
         self._tolerance = self._interval * (max(burst, 1) - 1)
 
     def forget(self) -> None:
-        """Forget what clients have done so far."""
+        """Fill all buckets again."""
         self._full_at.clear()
 
     @property

@@ -46,10 +46,10 @@ class ConfigError(click.ClickException):
     exit_code = 2
 
     def __init__(self, sentence: str) -> None:
-        from common.logs import redact  # programs start without logs, and most end without an error
+        from common.logs import redact  # imported here, because most programs end without an error
 
         super().__init__(redact(" ".join(sentence.split())).rstrip("."))
-        #: Of the service that the commands in the sentence are for, if it has to be named.
+        #: The folder of the service for which the commands in the sentence are, if it has to be named.
         self.folder: Path | None = None
 
     def format_message(self) -> str:
@@ -124,15 +124,15 @@ def usable_folder(label: str, folder: Path) -> None:
 
 
 def readable_folder(label: str, folder: Path) -> None:
-    """Raise `ConfigError` if what is in `folder` cannot be read."""
+    """Raise `ConfigError` if the content of `folder` cannot be read."""
     try:
         os.scandir(folder).close()
     except OSError as problem:
         raise ConfigError(f"{label} cannot be read: {os.strerror(problem.errno or 0)}: {folder}") from None
 
 
-#: Each of these variables stands for credentials. Without any, only the machine itself can provide them, as AWS
-#: machines do.
+#: Any of these variables shows that there are credentials. Without them, only the machine itself can provide
+#: credentials, as AWS machines do.
 _CREDENTIALS = (
     "AWS_ACCESS_KEY_ID",
     "AWS_WEB_IDENTITY_TOKEN_FILE",

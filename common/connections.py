@@ -68,8 +68,8 @@ class Reader(web.RequestHandler):
             return
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """The connection has gone. End the task that waits for the rest of an unwanted body, or for the client to read
-        a refusal: no limit counts the tasks of closed connections."""
+        """End the task that waits for the rest of an unwanted body, or for the client to read a refusal, because no
+        limit counts the tasks of closed connections."""
         task = None if self._request_in_progress else self._task_handler
         super().connection_lost(exc)
         if task is not None:
@@ -78,8 +78,8 @@ class Reader(web.RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Send the response, which may be an exception, and let go of it and of what was found out for the request:
-        `start` keeps both until the next request, which may never come."""
+        """Send the response, which may be an exception, and release it and the data of the request, because `start`
+        keeps both until the next request, which may never come."""
         if isinstance(resp, web.HTTPException):
             resp.__traceback__ = None
         try:
@@ -243,7 +243,7 @@ class Connection(asyncio.Protocol):
         self._loop.call_later(pause, self.reader._resume_reading_for_buffer)
 
     def eof_received(self) -> bool | None:
-        """The client has closed its side, which means that it has gone: hardly any client closes only one half."""
+        """Close the connection, because a client that closes its side has left: hardly any closes only one half."""
         if not self._is_refused:
             self.reader.eof_received()
         return None
@@ -273,7 +273,7 @@ class Connection(asyncio.Protocol):
     def _body_has_come(self) -> None:
         self._awaits_body = False
         self._http = None
-        if self._deadline < math.inf:  # nobody wanted it
+        if self._deadline < math.inf:  # nobody has read the body
             self._body_bytes = 0
 
     def end(self) -> None:

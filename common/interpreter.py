@@ -1,5 +1,5 @@
-"""How the interpreter of a server works: when garbage is collected, what the system gets back of memory, and when a
-thread hands over to another."""
+"""Tuning of a server's interpreter: garbage collection, the return of memory to the system, and the switching between
+threads."""
 
 import ctypes
 import gc
@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-#: Bytes of one object from which on the system gives and takes its memory: a body, a file, a diff.
+#: Number of bytes from which on an object (a body, a file, a diff) gets its memory directly from the system.
 LARGE_OBJECT: Final = 1024 * 1024
-#: Free bytes at the end of what smaller objects have that are kept for the next ones.
+#: Maximum number of free bytes at the end of the heap that are kept for further small objects.
 KEPT_FREE: Final = 8 * 1024 * 1024
-#: Heaps for all threads together, instead of eight for each processor: each keeps free memory of its own.
+#: Number of heaps for all threads together, instead of eight for each processor, because each keeps free memory.
 HEAPS: Final = 2
 #: mallopt(3).
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
@@ -23,8 +23,9 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 def return_large_objects() -> None:
     """Give the memory of each large object back to the system as soon as nobody uses the object.
 
-    Otherwise glibc learns from the first large objects to expect more, and keeps the room of up to 32 MiB each, between
-    small objects that are still in use. Other libraries keep their ways, and MALLOC_ variables of glibc go first.
+    Otherwise glibc raises its threshold after the first large objects, and keeps the memory of objects up to 32 MiB
+    between small objects that are still in use. Other C libraries do not change, and glibc's MALLOC_ variables take
+    precedence.
     """
     if not any(name.startswith("MALLOC_") for name in os.environ):
         mallopt = getattr(ctypes.CDLL(None), "mallopt", lambda *_: 0)
@@ -47,8 +48,8 @@ def large_work() -> Iterator[None]:
     """Postpone full garbage collections while the block creates very many objects. Young objects are still
     collected.
 
-    A million objects that are all in use take 100 to 300 ms each time. Only for the event loop's thread, because
-    blocks are counted.
+    Each full collection of a million objects in use takes 100 to 300 ms. Use this only in the event loop's thread,
+    because blocks are counted without a lock.
     """
     global _at_work, _since, _usual  # noqa: PLW0603 (as the collector is the process's)
     now = time.monotonic()
@@ -67,15 +68,15 @@ def large_work() -> Iterator[None]:
             gc.set_threshold(*_usual)
 
 
-#: Seconds after which a thread that computes hands the interpreter over. Python's 5 ms are a wait for the event loop
-#: each time that it has to do with a socket, several times in a request, and for each thread that computes.
+#: Seconds after which a computing thread hands over the interpreter. With Python's 5 ms, the event loop would wait as
+#: long after each use of a socket, several times in a request, and for each computing thread.
 SWITCH_SECONDS: Final = 0.001
 
 
 def tune_interpreter() -> None:
     """Set the interpreter up for a server that has started.
 
-    All present objects are excluded from garbage collection: what a process creates at its start it needs until its
-    end. Threads hand over the interpreter more often, which costs them 3 % of their time."""
+    All present objects are excluded from garbage collection, because a process needs them until its end. Threads hand
+    over the interpreter more often, which costs them 3 % of their time."""
     gc.freeze()
     sys.setswitchinterval(SWITCH_SECONDS)

@@ -1,4 +1,4 @@
-"""What runs in a process until its end: background tasks, SIGHUP, and the deadline of its shutdown."""
+"""The long-running parts of a process: background tasks, the reload on SIGHUP, and the deadline of the shutdown."""
 
 import asyncio
 import contextlib
@@ -126,11 +126,11 @@ class BackgroundTasks:
         self._tasks[name] = asyncio.create_task(self._keep_up(name, work, longest_pause), name=name)
 
     def let_end(self, name: str) -> None:
-        """Do not restart work that has been told to end."""
+        """Do not restart the work when it ends, because it has been asked to."""
         self._finishing.add(name)
 
     async def finish(self, name: str, seconds: float) -> None:
-        """Wait for the end of work that has been told to end. Cancel it if that takes longer than `seconds`."""
+        """Wait for the end of work that has been asked to end. Cancel it if that takes longer than `seconds`."""
         self.let_end(name)
         task = self._tasks.pop(name)
         if name not in self._down:
@@ -218,15 +218,15 @@ class Reloadable(Protocol):
 
 
 SettingsT = TypeVar("SettingsT", bound=Reloadable)
-#: Applies new settings in a part, after all parts have accepted them.
+#: A function that applies new settings in a part, after all parts have accepted them.
 Change = Callable[[], Awaitable[None]]
-#: Examines new settings and returns how to apply them. Raises an error with a sentence if they cannot be used.
+#: A function that examines new settings and returns how to apply them, or raises an error if they cannot be used.
 Part = Callable[[SettingsT], Change]
 
 
 class Reload(Generic[SettingsT]):
-    """Replaces the fields in `reloaded` of `settings` by what `read` returns. All holders of the settings see the
-    new values. `parts` hold something that was made from settings."""
+    """A reload of the fields in `reloaded` of `settings`, with the values that `read` returns. All holders of the
+    settings see the new values. `parts` hold objects that were created from settings."""
 
     def __init__(self, settings: SettingsT, read: Callable[[], SettingsT], *parts: Part[SettingsT]) -> None:
         self._settings = settings

@@ -1,8 +1,8 @@
 """Structured logs on standard error, one event per line, without secrets.
 
 The line of a request is the most expensive part of a small request, and most of the cost of a file from memory. So
-it takes a shorter way than others (`AccessLines`): it is composed from a constant beginning, searched for secrets
-once, as a whole, and all requests that the event loop has answered in one turn are logged together, after the
+`AccessLines` writes it in a shorter way than other lines: it is composed from a constant beginning and searched for
+secrets once, as a whole, and all requests that the event loop has answered in one turn are logged together, after the
 answers.
 """
 
@@ -87,8 +87,8 @@ def redact(text: str) -> str:
 
 
 class OwnFaults(logging.Filter):
-    """Drops aiohttp's messages about malformed requests, which contain their bytes, and about clients that have
-    gone."""
+    """A filter that drops aiohttp's messages about malformed requests, which contain their bytes, and about clients
+    that have disconnected."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether a record is about a fault of this process."""
@@ -99,8 +99,8 @@ class OwnFaults(logging.Filter):
 
 
 class Lines:
-    """The logger to which structlog writes lines. A line that cannot be written is lost (the disk is full, the
-    reader has gone), without affecting requests."""
+    """The logger to which structlog writes lines. A line that cannot be written, because the disk is full or the reader
+    has ended, is lost without affecting requests."""
 
     def __init__(self, file: BinaryIO, name: str | None = None) -> None:
         self.name = name
@@ -122,8 +122,8 @@ _LAID_OUT = frozenset(("event", "exception", "stack"))
 
 
 class Console:
-    """Formats lines for people. structlog's default formatter would print local variables of tracebacks, which
-    contain secrets."""
+    """A formatter of lines for people. structlog's default one would print local variables of tracebacks, which contain
+    secrets."""
 
     def __init__(self, *, colors: bool) -> None:
         self.styles = structlog.dev.ConsoleRenderer.get_default_column_styles(colors)
@@ -160,7 +160,7 @@ class _Escaped:
 
 @attrs.frozen
 class Way:
-    """Formats an event as a line: for people with `console`, for programs without it."""
+    """A formatter of events as lines, for people with `console`, for programs without it."""
 
     processors: list[Processor]
     lines: Lines
@@ -212,7 +212,7 @@ def configure(
 
 
 def current_way() -> Way | None:
-    """Return what `configure` has set, or None before that, and if a test has replaced it."""
+    """Return the formatter that `configure` has set, or None before that, and if a test has replaced it."""
     is_ours = _ways and structlog.get_config()["processors"] is _ways[0].processors
     return _ways[0] if is_ours else None
 
@@ -319,13 +319,13 @@ FieldValue = str | int | float | None
 _ODD = re.compile(r"[ ='\"]")
 #: Nanoseconds since 1970.
 _now = time.time_ns
-#: Stands for the time in the beginning of a line.
+#: The placeholder for the time in the beginning of a line.
 _MOMENT_HERE = "\N{REPLACEMENT CHARACTER}"
 
 
 class AccessLines:
-    """Writes a line `request` at INFO for each request with the given fields, as the logger `name` would. Secrets
-    are removed from texts. Names of fields come from the program and are not searched."""
+    """A writer of a line `request` at INFO for each request with the given fields, as the logger `name` would write it.
+    Secrets are removed from texts. Names of fields come from the program and are not searched."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -427,7 +427,7 @@ def _value_for_people(value: FieldValue) -> str:
     return repr(value)
 
 
-#: The number of things whose last line is remembered.
+#: Maximum number of subjects whose last line is stored.
 _REMEMBERED = 1024
 
 
@@ -438,7 +438,7 @@ class _Said:
 
 
 class ThrottledLog:
-    """Writes to `log` at most one line about the same thing in `seconds`. The next line says how many were left out.
+    """A log that writes at most one line about the same subject in `seconds`. The next line counts the omitted ones.
 
     `clock` returns seconds of a steady clock.
     """
@@ -455,11 +455,11 @@ class ThrottledLog:
         self._said: cachetools.LRUCache[Hashable, _Said] = cachetools.LRUCache(_REMEMBERED)
 
     def warning(self, event: str, about: Hashable = None, **fields: Any) -> None:
-        """Log that something on which we depend does not work."""
+        """Log that something on which this process depends does not work."""
         self._write(self._log.warning, event, about, fields)
 
     def error(self, event: str, about: Hashable = None, **fields: Any) -> None:
-        """Log that something of ours does not work. `exc_info=True` adds the traceback."""
+        """Log that a part of this process does not work. `exc_info=True` adds the traceback."""
         self._write(self._log.error, event, about, fields)
 
     def _write(self, write: Callable[..., Any], event: str, about: Hashable, fields: dict[str, Any]) -> None:

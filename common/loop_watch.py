@@ -1,8 +1,8 @@
-"""Finds what blocks the event loop and makes all clients wait.
+"""Detection of code that blocks the event loop and makes all clients wait.
 
 A timer of the loop measures its own delay, which costs 20 turns of the loop per second and nothing for each
-callback. Meanwhile a thread looks at what runs. It also sees a call that holds the interpreter's lock: the thread
-gets the lock as soon as the call returns, before the loop goes on.
+callback. While it is overdue, a thread looks at the running code. It also sees a call that holds the interpreter's
+lock: the thread gets the lock as soon as the call returns, before the loop continues.
 """
 
 import asyncio
@@ -30,13 +30,13 @@ from common.workers import Figures
 
 #: Seconds for which the loop may be blocked.
 ALLOWED_SECONDS: Final = 0.1
-#: Seconds between two measurements, and between two looks at what blocks the loop.
+#: Seconds between two measurements, and between two looks at the code that blocks the loop.
 _INTERVAL, _LOOK_INTERVAL = 0.05, 0.02
 #: Seconds between two lines about the same route.
 _LOG_SECONDS = 60.0
-#: Seconds for which the longest step is remembered.
+#: Seconds for which the longest step is stored.
 REMEMBERED_SECONDS: Final = 3600.0
-#: The family of `LoopWatch.longest`, which no metrics show: it tells of routes and projects.
+#: The family of `LoopWatch.longest`, which is not among the metrics because it names routes and projects.
 LONGEST: Final = "event_loop_longest"
 _BOUNDS = (0.2, 0.5, 1.0, 2.0, 5.0, 20.0)
 #: Characters of a project's path that are logged.
@@ -71,7 +71,7 @@ class Held:
 
 @attrs.frozen
 class _Look:
-    """What ran at one moment: a task or a callback, its request, and the place in our code."""
+    """The code that ran at one moment: a task or a callback, its request, and the place in our code."""
 
     work: object
     request: web.BaseRequest | None
@@ -79,7 +79,7 @@ class _Look:
 
 
 class LoopWatch:
-    """Watches the event loop on which `watching` is entered."""
+    """A watch on the event loop in which `watching` is entered."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._durations = Durations(
@@ -103,7 +103,7 @@ class LoopWatch:
 
     @contextlib.asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        """Watch while the block lasts."""
+        """Watch the event loop for the duration of the block."""
         ended, loop = threading.Event(), asyncio.get_running_loop()
         thread = threading.Thread(
             target=self._look, args=(ended, loop, threading.get_ident()), name="loop watch", daemon=True
@@ -175,7 +175,7 @@ def _request_in(frame: FrameType) -> web.BaseRequest | None:
     names = frame.f_locals
     request = next((value for value in names.values() if isinstance(value, web.BaseRequest)), None)
     if sys.version_info < (3, 13) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-        names.clear()  # a copy that the frame keeps, with all that is in it: a connection's as long as that is open
+        names.clear()  # the frame keeps this copy with all its values, a connection's frame as long as that is open
     return request
 
 
@@ -211,7 +211,7 @@ def _project_of(request: web.BaseRequest) -> str:
 
 
 def longest_step(figures: Iterable[Figures]) -> str | None:
-    """Readiness: the longest step of all workers, in one sentence for operators."""
+    """Return the longest step of all workers in one sentence for readiness, or None."""
     steps = [sample for each in figures if LONGEST in each for sample in each[LONGEST][2]]
     if not steps:
         return None

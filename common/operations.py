@@ -32,10 +32,10 @@ CHECK_SECONDS = 5.0
 OTHERS_SECONDS = 0.5
 #: Statuses of a check, from best to worst.
 _WORSE = ("ok", "degraded", "failed")
-#: Returns the process's metrics for its supervisor. It is called in a thread.
+#: A function that returns the process's metrics for its supervisor. It is called in a thread.
 COUNTED: web.AppKey[Callable[[], Figures]] = web.AppKey("counted", Callable[[], Figures])  # type: ignore[arg-type]
 _ROUTES = web.AppKey("operations_routes", tuple[web.RouteDef, ...])
-#: Fields that proxies add. A client that sends one and is no trusted proxy may speak for anybody.
+#: Fields that proxies add. If the sender of one is not a trusted proxy, the request may come from anybody.
 _FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Real-IP")
 
 
@@ -90,7 +90,7 @@ async def _longest_step(app: web.Application) -> str | None:
     """Return the longest step of all workers' event loops in the last hour in one sentence."""
     each, supervisor = [app[LOOP_WATCH].longest()], supervisor_line()
     if supervisor is not None:
-        with contextlib.suppress(TimeoutError):  # one of them may be blocked right now
+        with contextlib.suppress(TimeoutError):  # one of the workers may be blocked right now
             async with asyncio.timeout(OTHERS_SECONDS):
                 each += await supervisor.others(await asyncio.to_thread(app[COUNTED]))
     return longest_step(each)

@@ -41,7 +41,7 @@ _log.addFilter(OwnFaults())
 
 @attrs.frozen(kw_only=True)
 class Endpoint:
-    """Where a process listens: on `host` and `port` (0: a free one), or on the open socket with the number
+    """The address on which a process listens: `host` and `port` (0: a free one), or the open socket with the number
     `descriptor`."""
 
     settings: ClientSettings
@@ -83,7 +83,7 @@ def reader_options(settings: ClientSettings) -> dict[str, Any]:
 
 
 class Listener:
-    """An endpoint that clients can connect to. `read_by` decides who reads their requests."""
+    """An endpoint to which clients can connect. `read_by` sets the server that reads their requests."""
 
     def __init__(self, endpoint: Endpoint, server: web.Server) -> None:
         self.connections = endpoint.connections
@@ -158,8 +158,8 @@ async def opened(endpoint: Endpoint, not_yet: Handle) -> AsyncIterator[Listener]
 
 
 def _watched(connections: Connections, handle: Handle) -> Handle:
-    """Return `handle`, extended by what the connection has to know: when a request begins and ends, and what the
-    client announced of its body."""
+    """Return a handler that calls `handle` and notifies the connection of the beginning and the end of a request, and
+    of the body that the client announced."""
 
     async def watched(request: web.BaseRequest) -> web.StreamResponse:
         connection = connections.of(request)
@@ -172,7 +172,7 @@ def _watched(connections: Connections, handle: Handle) -> Handle:
             if request.transport is not None and not request.transport.is_closing():
                 raise
             _forget_frames(problem)
-            return web.Response()  # for nobody: the client has gone in the middle of its answer
+            return web.Response()  # nobody gets it: the client has disconnected in the middle of its answer
         finally:
             _forget_frames(request.content.exception())
             connection.end()
@@ -194,8 +194,8 @@ def _watched(connections: Connections, handle: Handle) -> Handle:
 
 
 def _forget_frames(problem: BaseException | None) -> None:
-    """Separate an exception from the frames that it went through. These hold the request and as much of its body as
-    has come; the request holds the exception, and all of that would stay until the next garbage collection."""
+    """Separate an exception from the frames that it went through. These hold the request and the arrived part of its
+    body; the request holds the exception, and all of that would remain until the next garbage collection."""
     while problem is not None:
         problem.__traceback__ = None
         problem = problem.__context__
@@ -224,7 +224,7 @@ async def _expected(request: web.BaseRequest, handle: Handle) -> web.StreamRespo
     except web.HTTPException as refusal:
         await refusal.prepare(asked)
         raise
-    # With the fields that the application adds to answers, which needs the request that it knows.
+    # Prepare the answer with the request that the application knows, so that its fields are added.
     await response.prepare(asked)
     return response
 
@@ -249,7 +249,7 @@ def _close_if_unread(request: web.BaseRequest, response: web.StreamResponse) -> 
 
 log = structlog.get_logger(__name__)
 
-#: Seconds that aiohttp waits for requests. None is left when it is asked.
+#: Seconds that aiohttp waits for requests when it ends. No request is left at that time.
 _AT_ONCE = 0.1
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 #: Open files that are reserved for other purposes than clients' connections: at most so many, and at most half of
@@ -259,7 +259,7 @@ OTHER_FILES = 512
 
 @attrs.frozen(kw_only=True)
 class Serving:
-    """How an application is served, with options of `web.AppRunner`."""
+    """An application, its endpoint, and options of `web.AppRunner` for serving it."""
 
     app: web.Application
     endpoint: Endpoint
@@ -286,7 +286,7 @@ async def bound(endpoint: Endpoint) -> AsyncIterator["Ports"]:
 
 @contextlib.asynccontextmanager
 async def working(endpoint: Endpoint, app: web.Application) -> AsyncIterator[None]:
-    """Run an application that serves no clients, only its own work and, if it has one, its operators' port."""
+    """Run an application without clients, with only its background work and, if it is set, its operators' port."""
     async with contextlib.AsyncExitStack() as stack:
         operators = endpoint.for_operators()
         own = await stack.enter_async_context(opened(operators, operations.starting)) if operators else None
@@ -298,7 +298,7 @@ async def working(endpoint: Endpoint, app: web.Application) -> AsyncIterator[Non
 
 @attrs.frozen
 class Ports:
-    """The ports of a process, which are taken."""
+    """The bound ports of a process."""
 
     _endpoint: Endpoint
     _public: Listener | None
@@ -393,7 +393,7 @@ async def _stop_with_supervisor(supervisor: Line, stop: asyncio.Event) -> None:
 
 
 _ROOT = str(Path(__file__).parents[1])
-#: Without what the program itself imports.
+#: The supervisor's program, which does not import the modules of this program.
 _PROGRAM = f"import sys; sys.path.insert(0, {_ROOT!r}); from common.supervisor import main; main()"
 
 

@@ -80,8 +80,8 @@ def timeout(least: float = 0.1) -> Metadata:
 
 
 def url(*schemes: str, bare: bool = False, several: bool = False) -> Metadata:
-    """Return the metadata of a field with URLs of these schemes. `bare` URLs have only a host and a port. `several`
-    may stand in one text, separated by spaces."""
+    """Return the metadata of a field with URLs of these schemes. `bare` URLs have only a host and a port. With
+    `several`, a text may contain more than one, separated by spaces."""
     examples = " or ".join(f"{scheme}://{_AFTER_SCHEME.get(scheme, 'host')}" for scheme in schemes)
     kind = "one or more URLs with spaces between them," if several else "a URL"
     name = f"{kind} such as {examples}{' without a path' if bare else ''}"
@@ -250,7 +250,7 @@ def _is_choice(kind: Any, text: str) -> bool:
     return get_origin(kind) is not Literal or text in get_args(kind)
 
 
-#: What follows the scheme if no host is needed.
+#: The text after the scheme if no host is needed.
 _AFTER_SCHEME = {"file": "/folder", "s3": "bucket"}
 #: Without a host these mean a socket of this machine.
 _LOCAL_TOO = frozenset({"postgresql", "postgres"})
@@ -295,7 +295,7 @@ def _is_network(text: str) -> bool:
 
 
 SettingsT = TypeVar("SettingsT")
-#: Returns the name by which a setting was given: its flag, its variable, or its place in the file.
+#: A function that returns the name by which a setting was given: its flag, its variable, or its place in the file.
 Label = Callable[[str], str]
 
 #: The variable that names the TOML file. Each process reads its own section of the file.
@@ -474,7 +474,7 @@ class _Text(click.ParamType[Any]):
 
 
 class _Values(EnvLoader):
-    """Gives typed-settings the values that were already read, and the names of variables."""
+    """A loader that gives typed-settings the values that were already read, and the names of variables."""
 
     def __init__(self, env_prefix: str, values: dict[str, Any]) -> None:
         super().__init__(env_prefix)
@@ -490,7 +490,7 @@ def flag(name: str) -> str:
 
 
 def checked(settings: SettingsT, label: Label) -> SettingsT:
-    """Return the settings with the secrets from the files that some of them name. A file counts more than a value
+    """Return the settings with the secrets from the files that some of them name. A file takes precedence over a value
     that is given directly.
 
     Raise `ConfigError` if a value does not have its form, or if two contradict each other. Values are not shown,

@@ -40,9 +40,9 @@ _BOOLEANS = frozenset({"true", "false"})
 _UNESCAPED = re.compile(r"/[!-~]*")
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _UNSAFE_ESCAPE = re.compile(r"%(?:2f|5c|00)", re.IGNORECASE)
-#: What can be copied into a header field.
+#: A text that can be copied into a header field.
 _TOKEN = re.compile(r"[\x21-\x7e]{1,512}")
-#: What a path segment may hold unescaped (RFC 3986 section 3.3: pchar).
+#: The characters that a path segment may contain unescaped (RFC 3986 section 3.3: pchar).
 _SEGMENT_SAFE = "!$&'()*+,;=:@-._~"
 
 
@@ -56,7 +56,7 @@ class TooLongError(StaticPathError):
 
 
 class Kind(enum.Enum):
-    """What is requested: one file (`/raw/`) or a packed tree (`/-/archive/`)."""
+    """The kind of a static object: one file (`/raw/`) or a packed tree (`/-/archive/`)."""
 
     RAW = "raw"
     ARCHIVE = "archive"

@@ -39,16 +39,16 @@ class Worker:
         self.process = process
         self.section = section
         self.began = time.monotonic()
-        #: Kept as long as the worker lives: if it is closed, the worker ends.
+        #: The supervisor's end of the socket. If it is closed, the worker ends.
         self._reader, self.writer = line
         self.ready: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.ended = asyncio.ensure_future(process.wait())
-        #: The metrics that it has sent last.
+        #: The metrics that the worker has sent last.
         self.figures: Figures = {}
         self._said = asyncio.Event()
 
     async def listen(self, asked: Callable[["Worker"], None]) -> None:
-        """Read its messages until it ends. `asked` is called when it wants the metrics of others."""
+        """Read the worker's messages until it ends. Call `asked` when it requests the metrics of others."""
         with contextlib.suppress(asyncio.IncompleteReadError, OSError):
             while True:
                 letter, content = await received(self._reader)
@@ -63,7 +63,7 @@ class Worker:
             self.ready.set_result(False)
 
     async def say_figures(self) -> None:
-        """Ask for its metrics and wait for them for a limited time."""
+        """Request the worker's metrics and wait for them for a limited time."""
         self._said.clear()
         self.writer.write(message(WANTED))
         with contextlib.suppress(TimeoutError):
@@ -72,11 +72,11 @@ class Worker:
 
     @property
     def serves(self) -> bool:
-        """Return whether it has been ready."""
+        """Whether the worker is or was ready."""
         return self.ready.done() and self.ready.result()
 
     async def is_ready(self) -> bool:
-        """Wait until it is ready. Return False if it ends or takes too long."""
+        """Wait until the worker is ready. Return False if it ends or takes too long."""
         either: set[asyncio.Future[Any]] = {self.ready, self.ended}
         await asyncio.wait(either, timeout=READY_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         return self.serves and not self.ended.done()
@@ -98,7 +98,7 @@ MISTAKEN = 2
 
 
 class Slot:
-    """The place of one worker after the other."""
+    """The place of one worker and its successors."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -108,12 +108,12 @@ class Slot:
         self.turn = asyncio.Lock()
 
     def bind(self, host: str, ports: list[int]) -> None:
-        """Bind its sockets if they are not bound."""
+        """Bind the slot's sockets if they are not bound."""
         if not self.sockets:
             self.sockets = [_bound(host, port) for port in ports if port]
 
     def close(self) -> None:
-        """Close its sockets, so that no client connects here any more."""
+        """Close the slot's sockets, so that no client connects here any more."""
         for each in self.sockets:
             each.close()
         self.sockets = []
@@ -168,7 +168,7 @@ class Supervisor:
             await self._replace_all()
 
     async def _begin(self, slot: Slot, *, late: bool) -> Worker:
-        """Start a process in the slot. Another one there goes on until somebody ends it."""
+        """Start a worker in the slot and return it. A previous one continues until it is asked to end."""
         operations = self._plan["operations_port"]
         ports = [self._plan["port"], operations and operations + slot.number]
         slot.bind(self._plan["host"], ports)
@@ -259,7 +259,7 @@ class Supervisor:
         slot.pause = min(slot.pause * 2 or FIRST_PAUSE, LONGEST_PAUSE) if lived < SHORT_LIFE else 0.0
 
     async def _replace_all(self) -> None:
-        """Replace the workers one after the other. If a successor does not get ready, the rest stay."""
+        """Replace the workers one after the other. If a successor does not become ready, keep the others."""
         for slot in self._slots:
             async with slot.turn:
                 old = slot.worker

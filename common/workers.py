@@ -1,15 +1,15 @@
 """A worker, one of several processes that serve as one: its messages to the supervisor, and counters that workers
 share.
 
-Worker and supervisor exchange messages on a socket: the worker reports that it is ready, and both ask for metrics
-and send them. The end of one shows the other that it has gone. A message is a letter, the length of the content
-(four bytes), and the content. Metrics of several workers are added up. Between processes they are plain values: for
-each family's name its type, its explanation, and its samples as [name, labels, value].
+Worker and supervisor exchange messages on a socket: the worker reports that it is ready, and both request metrics and
+send them. Each notices the end of the other by the end of the connection. A message is a letter, the length of the
+content (four bytes), and the content. Metrics of several workers are added up. Between processes they are plain values:
+for each family's name its type, its explanation, and its samples as [name, labels, value].
 
-How often something was done in windows of time is counted in memory that all workers share. There are no locks: each
-worker counts in a section of its own and reads those of the others. The count of a key is one word (when the window
-began, how often) beside one that names the key, and processors write words atomically. A killed worker blocks
-nothing: its counts stay until their window ends.
+Counts of uses in windows of time are in memory that all workers share. There are no locks: each worker counts in a
+section of its own and reads those of the others. The count of a key is one word (the beginning of the window and the
+count) beside one that names the key, and processors write words atomically. A killed worker blocks nothing: its counts
+remain until their window ends.
 """
 
 import asyncio
@@ -28,15 +28,15 @@ from typing import Any
 
 import attrs
 
-#: The variable by which a supervisor tells a process that it is a worker.
+#: The variable by which a supervisor makes a process a worker.
 WORKER_VARIABLE = "FORGELET_WORKER"
 
 
 @attrs.frozen(kw_only=True)
 class WorkerAddress:
-    """What a worker gets from its supervisor. `number` counts workers from 0. `public` and `operators` are
-    descriptors of listening sockets (0: none). `line` is the descriptor of the socket to the supervisor. `memory` is
-    that of the file in which workers count together, each in a `section` of its own (`SharedWindows`)."""
+    """The resources that a worker gets from its supervisor. `number` counts workers from 0. `public` and `operators`
+    are descriptors of listening sockets (0: none). `line` is the descriptor of the socket to the supervisor, and
+    `memory` that of the file in which workers count together, each in its own `section` (`SharedWindows`)."""
 
     number: int
     #: Whether another worker answers clients until this one is ready.
@@ -49,15 +49,15 @@ class WorkerAddress:
     sections: int
 
     def report_ready(self) -> None:
-        """Tell the supervisor that clients are served from now on. A supervisor that has gone is ignored."""
+        """Notify the supervisor that clients are served from now on. Ignore a supervisor that has ended."""
         with contextlib.suppress(OSError):
             os.write(self.line, b"r\0\0\0\0")  # `READY`
 
 
 @functools.cache
 def worker_address() -> WorkerAddress | None:
-    """Return what the supervisor has told this worker, or None if the process serves alone. Its children are no
-    workers."""
+    """Return the resources that the supervisor has given to this worker, or None if the process serves alone. Children
+    of this process do not inherit them."""
     address = os.environ.pop(WORKER_VARIABLE, None)
     if address is None:
         return None
@@ -74,7 +74,7 @@ Figures = dict[str, tuple[str, str, list[tuple[str, dict[str, str], float]]]]
 SUMMED = frozenset(
     ("process_virtual_memory_bytes", "process_resident_memory_bytes", "process_open_fds", "process_max_fds")
 )
-#: Metrics that are moments: the earliest counts.
+#: Metrics that are times; the earliest is used instead of the sum.
 _EARLIEST = ("_created", "process_start_time_seconds")
 
 
@@ -118,9 +118,9 @@ def _sum_samples(
     return list(sums.values())
 
 
-#: From a worker: it serves (`READY`). From the supervisor: it wants metrics (`WANTED`), which the worker answers with
-#: `FIGURES`; it sends them unasked when it ends. From a worker: its own metrics, and it wants those of all others
-#: (`ASKED`), which is answered with `OTHERS`.
+#: The letters of messages. From a worker: it serves (`READY`). From the supervisor: a request for metrics (`WANTED`),
+#: which the worker answers with `FIGURES`; it also sends these when it ends. From a worker: its own metrics, with a
+#: request for those of all others (`ASKED`), which the supervisor answers with `OTHERS`.
 READY, WANTED, FIGURES, ASKED, OTHERS = b"r", b"w", b"f", b"a", b"o"
 #: Seconds for which a worker waits for others' metrics. The supervisor waits for less.
 ANSWER_SECONDS = 3.0
@@ -145,11 +145,11 @@ class Line:
         self._writer: asyncio.StreamWriter | None = None
         self._asking = asyncio.Lock()
         self._others: asyncio.Future[bytes] | None = None
-        #: Returns this process's metrics. It is called in a thread.
+        #: A function that returns this process's metrics. It is called in a thread.
         self.figures: Callable[[], Figures] | None = None
 
     async def listen(self) -> None:
-        """Answer the supervisor's messages until it has gone."""
+        """Answer the supervisor's messages until it ends."""
         reader, self._writer = await asyncio.open_connection(sock=socket.socket(fileno=self._descriptor))
         self._writer.transport.set_write_buffer_limits(0)  # `drain` waits until all is sent
         with contextlib.suppress(asyncio.IncompleteReadError, OSError):
@@ -161,7 +161,7 @@ class Line:
                     self._others.set_result(content)
 
     async def report_figures(self) -> None:
-        """Send the metrics as far as they are known. A supervisor that has gone is ignored."""
+        """Send the metrics as far as they are known. Ignore a supervisor that has ended."""
         if self.figures is not None:
             await self._send(FIGURES, await asyncio.to_thread(self.figures))
 
@@ -189,7 +189,7 @@ def supervisor_line() -> Line | None:
     return None if mine is None else Line(mine.line)
 
 
-#: A worker can count 131,072 keys at once. If a bucket is full, the oldest window is forgotten.
+#: A worker can count 131,072 keys at once. If a bucket is full, the oldest window is replaced.
 BUCKETS = 16_384
 WAYS = 8
 #: Bits of the count in a word. The others hold the beginning of the window, in hundredths of a second of the
@@ -218,7 +218,7 @@ def make_shared_memory(sections: int) -> int:
 
 
 class SharedWindows:
-    """One worker's view of the memory that `descriptor` names. Nobody else may write in `section` meanwhile."""
+    """One worker's view of the memory that `descriptor` names. No other worker may write in `section`."""
 
     def __init__(self, descriptor: int, section: int, sections: int) -> None:
         self._memory = mmap.mmap(descriptor, shared_memory_size(sections))

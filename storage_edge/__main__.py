@@ -70,7 +70,7 @@ async def _serve(app: web.Application, settings: Settings, certificate: Certific
         serve = attrs.evolve(serve, endpoint=where)
     read = reader(Settings, section=SECTION, env_prefix=PREFIX)
     reload = Reload(settings, read, functools.partial(reconfigured, app), certificate.renewed)
-    async with bound(serve.endpoint) as ports:  # a second process on the port touches nothing
+    async with bound(serve.endpoint) as ports:  # first, so that a second process on the port changes nothing
         await asyncio.to_thread(_make_ready, settings)
         async with (
             stopping() as stop,

@@ -1,4 +1,4 @@
-"""Joins the edge's parts: as an application, as metrics, as a server, and again after SIGHUP."""
+"""Assembly of the edge's parts into an application, its metrics and its server, and their update after SIGHUP."""
 
 import asyncio
 import contextlib
@@ -104,7 +104,7 @@ def _watch_tiers(metrics: Metrics, store: Store) -> None:
 
 
 def served(app: web.Application, settings: Settings, context: ssl.SSLContext | None = None) -> Serving:
-    """Return how the application is served, with TLS if there is a `context`."""
+    """Return the description of a server for the application, with TLS if there is a `context`."""
     return Serving(
         app=app,
         endpoint=Endpoint(
@@ -117,7 +117,7 @@ def served(app: web.Application, settings: Settings, context: ssl.SSLContext | N
             descriptor=settings.listen_fd,
         ),
         options={
-            "handler_cancellation": True,  # nobody waits for the answer once the client has gone
+            "handler_cancellation": True,  # nobody waits for the answer once the client has disconnected
             "access_log_class": AccessLog,
             "access_log": logging.getLogger("storage_edge.access") if settings.access_log else None,
         },
@@ -125,7 +125,7 @@ def served(app: web.Application, settings: Settings, context: ssl.SSLContext | N
 
 
 def reconfigured(app: web.Application, fresh: Settings) -> Change:
-    """Prepare new settings for the parts that have made something of the old ones; the others read settings whenever
+    """Prepare new settings for the parts that have derived objects from the old ones; the others read settings whenever
     they need them. Raise `ConfigError` if files for TLS to the origin cannot be used."""
     to_origin = origin_context(fresh)
 

@@ -25,7 +25,7 @@ CLIENT_GONE: Final = 499
 PurgeResult = Literal["done", "failed", "refused"]
 _PURGE_RESULTS: Final[tuple[PurgeResult, ...]] = ("done", "failed", "refused")
 
-#: A number, or one for each value of a label.
+#: A function that returns a number, or one for each value of a label.
 Values = Callable[[], float | dict[str, float]]
 Family = type[GaugeMetricFamily] | type[CounterMetricFamily]
 
@@ -103,7 +103,7 @@ class Metrics:
         self._limited.labels(limit).inc()
 
     def shared(self, result: str) -> None:
-        """Count a use of the shared store: whether it had the object, failed, or was given one."""
+        """Count a use of the shared store by its result: a hit, a miss, a failure, or a written object."""
         self._shared.labels(result).inc()
 
     def purge_done(self, hit: int, seconds: float) -> None:

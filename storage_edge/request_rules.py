@@ -1,4 +1,4 @@
-"""Turns an incoming request into a request to the origin with its cache key, or into a refusal."""
+"""Conversion of an incoming request into a request to the origin with its cache key, or into a refusal."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -35,7 +35,7 @@ _OWN_FIELDS = storing.HOP_BY_HOP | {
 
 @attrs.frozen
 class Refusal:
-    """The request is refused with this status and an empty body."""
+    """A refusal of the request with this status and an empty body."""
 
     status: HTTPStatus
     reason: str
@@ -106,8 +106,8 @@ class Rules:
         client: str = "",
         caller_fields: Callable[[], Mapping[str, str]] = dict,
     ) -> EdgeRequest | Options | Refusal:
-        """Parse a request. Refuse with 400 what is no static object, then with 405 other methods (the contract,
-        "Static objects with external storage")."""
+        """Parse a request. Refuse a target that is not a static object with 400, then other methods with 405 (the
+        contract, "Static objects with external storage")."""
         try:
             path, canonical, uri = _parsed(self.origin, target)
         except static_paths.TooLongError as error:

@@ -1,1 +1,1 @@
-"""The cache: decides what is answered from storage and what is requested from the origin."""
+"""The cache, which decides whether a request is answered from storage or from the origin."""

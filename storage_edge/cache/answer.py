@@ -27,7 +27,7 @@ from storage_edge.storage.stored_responses import StoredResponse
 
 @attrs.define(eq=False)
 class FromStore:
-    """Answer with a response that is stored or being stored. `reader` is open and has to be closed. Instances never
+    """An answer with a response that is stored or being stored. `reader` is open and must be closed. Instances never
     change, but freezing them would add a tenth to the cost of a hit."""
 
     stored: StoredResponse
@@ -45,7 +45,7 @@ class FromStore:
 
 @attrs.frozen
 class FromOrigin:
-    """Pass on a response of the origin that is not stored. It has to be read or closed."""
+    """An answer with a response of the origin that is not stored. It must be read or closed."""
 
     response: OriginResponse
     outcome: Outcome
@@ -53,7 +53,7 @@ class FromOrigin:
 
 @attrs.frozen
 class Missing:
-    """Nothing is stored, and the request says `only-if-cached` (RFC 9111 section 5.2.1.7)."""
+    """No answer, because nothing is stored and the request has `only-if-cached` (RFC 9111 section 5.2.1.7)."""
 
     outcome: Outcome = Outcome.ONLY_IF_CACHED
 
@@ -98,8 +98,8 @@ WORTH: Final = 0.9
 
 
 class Representations:
-    """Chooses representations, and compresses in a thread of its own. `weigh` is called with a target whose memory
-    has grown."""
+    """The choice of representations, and their compression in a thread of its own. `weigh` is called with a target
+    whose memory has grown."""
 
     def __init__(self, settings: Settings, metrics: Metrics, weigh: Callable[[str], None]) -> None:
         self._settings = settings
@@ -115,8 +115,8 @@ class Representations:
         self._worker.shutdown()
 
     def at_hand(self, request: EdgeRequest, answer: FromStore) -> FromStore | None:
-        """Return the representation for a request without conditions, or None if it has to be made first."""
-        if not answer.stored.is_public_text:  # every hit comes by here
+        """Return the representation for a request without conditions, or None if it must be created first."""
+        if not answer.stored.is_public_text:  # first, because every hit from memory calls this
             return answer
         body = self._text(request, answer.stored)
         if body is None:
@@ -151,7 +151,7 @@ class Representations:
         if not least or not isinstance(body, MemoryBody) or body.length < least:
             return None
         if 2 * body.length > self._settings.memory_bytes:
-            return None  # both would not stay in memory
+            return None  # there is not enough memory for both
         return body if request.token is None and stored.is_public_text else None
 
     def _may_become_text(self, request: EdgeRequest, stored: StoredResponse) -> bool:

@@ -1,4 +1,4 @@
-"""The cache itself: gets the answer to a request from storage, from a running fetch, or from the origin."""
+"""The cache itself, which gets the answer to a request from storage, from a running fetch, or from the origin."""
 
 import asyncio
 import hashlib
@@ -33,13 +33,13 @@ from storage_edge.storage.purges import Purge
 from storage_edge.storage.store import Store
 from storage_edge.storage.stored_responses import StoredResponse
 
-#: The number of entries that are remembered, the newest ones.
+#: Maximum number of entries; the oldest ones are removed.
 REMEMBERED = 65_536
 
 
 class Grants:
-    """Remembers that the origin has said 304 for a user's token, a target and an entity tag. `clock` returns seconds
-    since 1970."""
+    """A record of the origin's 304 answers, by user's token, target and entity tag. `clock` returns seconds since
+    1970."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float]) -> None:
         self._settings = settings
@@ -49,17 +49,17 @@ class Grants:
         )
 
     def has(self, request: EdgeRequest, tag: str) -> bool:
-        """Return whether the origin need not be asked."""
+        """Return whether the origin's last 304 is recent enough, so that it need not be asked."""
         granted, until = self._known.get(_key(request), ("", 0.0))
         return granted == tag and 0 < until - self._clock() <= self._settings.private_grace
 
     def add(self, request: EdgeRequest, tag: str) -> None:
-        """Record that the origin has just said 304."""
+        """Record that the origin has just answered 304."""
         if self._settings.private_grace > 0:
             self._known[_key(request)] = tag, self._clock() + self._settings.private_grace
 
     def clear(self) -> None:
-        """Forget everything, so that the origin is asked again for everybody."""
+        """Remove all entries, so that the origin is asked again for everybody."""
         self._known.clear()
 
 
@@ -69,7 +69,7 @@ def _key(request: EdgeRequest) -> tuple[str, bytes]:
 
 @attrs.frozen
 class AtHand:
-    """Answers from memory. `clock` returns seconds since 1970."""
+    """The answers that are in memory. `clock` returns seconds since 1970."""
 
     store: Store
     fetches: Fetches
@@ -103,7 +103,7 @@ if TYPE_CHECKING:
 
 
 class Cache:
-    """Answers GET and HEAD for static objects. `clock` returns seconds since 1970."""
+    """The cache's answers to GET and HEAD for static objects. `clock` returns seconds since 1970."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class Cache:
             raise
 
     async def _alone(self, request: EdgeRequest) -> Answer:
-        """Fetch for this request alone: what others had or were fetching has disappeared twice."""
+        """Fetch for this request alone, after the stored or arriving response of others has disappeared twice."""
         if request.directives.only_if_cached:
             return Missing()
         if request.method == "HEAD":
@@ -183,7 +183,7 @@ class Cache:
         return None if stored is None or not may_select(stored, request) else stored
 
     def _arriving(self, request: EdgeRequest) -> StoredResponse | None:
-        """Return a response that a fetch is just bringing, which is newer than a stored one."""
+        """Return the response that a running fetch is receiving, which is newer than a stored one, or None."""
         fetch = self._fetches.get(request.uri)
         if fetch is None or not fetch.answered.done():
             return None
@@ -222,8 +222,8 @@ class Cache:
         return await self._lead(request, self._start(request, stale), stale)
 
     def _may_find_a_place(self, request: EdgeRequest, result: FetchResult, waited: float) -> bool:
-        """Return whether a fetch found no place at the origin and the next one may find one. One of those who waited
-        starts it, and the others join it. Nobody waits much longer because of others, unless the client itself was
+        """Return whether a fetch found no place at the origin and another one may find one. One of the waiting requests
+        starts it, and the others join it. No request waits much longer because of others, unless its own client was
         refused."""
         if not isinstance(result, Failed) or not isinstance(result.error, OriginBusy):
             return False
@@ -233,7 +233,7 @@ class Cache:
     async def _join(
         self, request: EdgeRequest, fetch: Fetch, result: FetchResult, stale: StoredResponse | None
     ) -> Answer:
-        """Answer with the result of somebody else's fetch, if it is public."""
+        """Answer with the result of another request's fetch, if it is public."""
         if isinstance(result, Failed):
             return self._stand_in(result, stale, fetch.epoch, leads=False)
         if isinstance(result, Passed) or not may_join(result.stored, request):
@@ -274,7 +274,7 @@ class Cache:
     def _from_fetch(
         self, result: Kept, fetch: Fetch, outcome: Outcome, stale: StoredResponse | None, *, leads: bool
     ) -> Answer:
-        """Return the answer of a fetch whose response is stored. A body that the origin broke off meanwhile is a
+        """Return the answer of a fetch whose response is stored. A body that the origin broke off in the meantime is a
         failure."""
         try:
             return from_store(result.stored, outcome, is_new=leads and not result.validated)
@@ -304,7 +304,7 @@ class Cache:
         raise failed.error
 
     async def _validate_for_user(self, request: EdgeRequest, stored: StoredResponse) -> Answer:
-        """Send a private object only after the origin has said 304 to this user's own token."""
+        """Answer with a private object only after the origin has answered 304 to this user's own token."""
         tag = stored.headers.get("ETag", "")
         if self._grants.has(request, tag):
             return from_store(stored, Outcome.HIT)
@@ -336,7 +336,7 @@ class Cache:
         stored: StoredResponse,
         epoch: int,
     ) -> Answer:
-        """Answer with what the origin has instead for this user: another version of the object, or a refusal."""
+        """Answer with the origin's other response for this user: another version of the object, or a refusal."""
         if request.method == "HEAD":
             return FromOrigin(response, Outcome.REQUESTED)
         fetch = Fetch(request.uri, epoch)

@@ -1,6 +1,6 @@
 """Requests to the origin, whose responses are stored while they arrive or serve one request alone.
 
-There is one request for each target URI, which all who ask meanwhile join (RFC 9111 section 4).
+There is one request at a time for each target URI; other clients that ask for it join this one (RFC 9111 section 4).
 """
 
 import asyncio
@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 
 @attrs.frozen
 class Kept:
-    """The response may be stored, and its body can be read while it arrives. `validated` is set after a 304."""
+    """A response that may be stored, and whose body can be read while it arrives. `validated` is set after a 304."""
 
     stored: StoredResponse
     validated: bool = False
@@ -38,14 +38,14 @@ class Kept:
 
 @attrs.frozen
 class Passed:
-    """The response is only for the request that started the fetch. Others have to ask for themselves."""
+    """A response that is only for the request that started the fetch. Others have to ask the origin themselves."""
 
     response: OriginResponse
 
 
 @attrs.frozen
 class Failed:
-    """The origin gave no usable answer. `response` is its 5xx, for the request that started the fetch."""
+    """The lack of a usable answer. `response` is the origin's 5xx, for the request that started the fetch."""
 
     error: OriginError
     response: OriginResponse | None = None
@@ -58,7 +58,7 @@ class Fetch:
     """One running request to the origin. `answered` is done when the head of the response has arrived."""
 
     def __init__(self, uri: str, epoch: int, *, in_background: bool = False) -> None:
-        """A fetch `in_background` goes on without anybody waiting, because it validates a stored response."""
+        """Create a fetch. One `in_background`, which validates a stored response, continues even if nobody waits."""
         self.uri = uri
         self.epoch = epoch
         self.answered: asyncio.Future[FetchResult] = asyncio.get_running_loop().create_future()
@@ -68,20 +68,20 @@ class Fetch:
         self._waiting = 0
 
     def finish(self, result: FetchResult) -> None:
-        """Give the result to all who wait. A response for a request that has gone is given up."""
+        """Give the result to all who wait. Close a response that is only for a request that has ended."""
         self.answered.set_result(result)
         if not self.led:
             self._give_up(result)
 
     def abandon(self) -> None:
-        """The request that started the fetch has gone. A response that is only for that request is given up."""
+        """Note that the request that started the fetch has ended. Close a response that is only for that request."""
         self.led = False
         if self.answered.done():
             self._give_up(self.answered.result())
 
     @property
     def is_wanted(self) -> bool:
-        """Return whether somebody waits for the head of the response, or nobody has to."""
+        """Whether a request waits for the head of the response, or the fetch runs in the background."""
         return self.in_background or self._waiting > 0
 
     async def wait(self) -> FetchResult:
@@ -132,12 +132,12 @@ class Fetches:
                 fetch.task.cancel()
 
     def close_to_joiners(self, fetch: Fetch) -> None:
-        """Let nobody else join."""
+        """Prevent other requests from joining the fetch."""
         if self._joinable.get(fetch.uri) is fetch:
             del self._joinable[fetch.uri]
 
     def obey(self, purge: Purge) -> None:
-        """Apply a purge: whoever asks after it may not join a fetch that began before."""
+        """Apply a purge: later requests must not join a fetch that began before it."""
         for fetch in list(self._joinable.values()):
             if not fetch.answered.done() or _is_concerned(fetch, purge):
                 self.close_to_joiners(fetch)
@@ -157,7 +157,8 @@ class Fetches:
         problem = None if task.cancelled() else task.exception()
         if problem is not None:
             log.error("a fetch from the origin failed", target=fetch.uri, exc_info=problem)
-            # Its frames hold the body, and the loop's frame that called them holds the task, which holds the error.
+            # The error's frames hold the body, and the loop's frame that called them holds the task, which holds the
+            # error.
             problem.__traceback__ = None
         if not fetch.answered.done():
             status = 503 if task.cancelled() else 500
@@ -172,14 +173,14 @@ def _is_concerned(fetch: Fetch, purge: Purge) -> bool:
 if TYPE_CHECKING:
     from storage_edge.storage.shared import SharedTier
 
-#: Seconds for which a body goes on arriving although nobody reads it: clients that ask for part after part, or load a
-#: page again, come back after a round trip, and a body that is nearly complete arrives meanwhile.
+#: Seconds for which a body continues to arrive although nobody reads it: clients that request part after part, or load
+#: a page again, return after a round trip, and a nearly complete body arrives in the meantime.
 UNREAD_SECONDS: Final = 1.0
 
 
 @attrs.frozen
 class Fetcher:
-    """Sends requests to the origin and stores what they bring. `clock` returns seconds since 1970."""
+    """A sender of requests to the origin, which stores their responses. `clock` returns seconds since 1970."""
 
     origin: Origin
     store: Store
@@ -190,14 +191,14 @@ class Fetcher:
     shared: "SharedTier | None" = None
 
     async def ask(self, request: EdgeRequest, stored: StoredResponse | None) -> OriginResponse:
-        """Ask the origin on behalf of a client. With `stored`, ask whether that is still right, which a 304
+        """Ask the origin on behalf of a client. With `stored`, ask whether that response is still valid, which a 304
         confirms. Raise `OriginError`."""
         if stored is None:
             return await self._ask(request, {})
         response = await self._ask(request, stored.conditions)
         if response.status != 304 or selection.is_about(stored.headers, response.headers):
             return response
-        # It is about a version that is not stored here (RFC 9111 section 4.3.4).
+        # The 304 is about a version that is not stored here (RFC 9111 section 4.3.4).
         response.close()
         return await self._ask(request, {})
 
@@ -212,7 +213,7 @@ class Fetcher:
         )
 
     async def run(self, fetch: Fetch, request: EdgeRequest, stale: StoredResponse | None) -> None:
-        """Fetch an object, or ask whether a stale one is still right."""
+        """Fetch an object, or ask whether a stale one is still valid."""
         try:
             if stale is None and await self._run_with_copy(fetch, request):
                 return
@@ -230,7 +231,7 @@ class Fetcher:
             await self.receive(fetch, request, response, requested, stale)
 
     async def _run_with_copy(self, fetch: Fetch, request: EdgeRequest) -> bool:
-        """Ask whether the shared store's copy is still right. Return False if there is none that can be used."""
+        """Ask whether the shared store's copy is still valid. Return False if there is no usable one."""
         if self.shared is None or request.directives.no_store:
             return False
         copy = await self.shared.find(request, functools.partial(self.store.spool, request.uri))
@@ -262,8 +263,8 @@ class Fetcher:
         requested: float,
         known: StoredResponse | None = None,
     ) -> None:
-        """Store a response while it arrives, or give it to the request that started the fetch. `known` is what is
-        stored already."""
+        """Store a response while it arrives, or give it to the request that started the fetch. `known` is the response
+        that is stored already."""
         may_be_kept = known is None or known.may_be_displaced_by(response.status)
         stored, spool = self._to_keep(fetch, request, response, requested) if may_be_kept else (None, None)
         if stored is None or spool is None:
@@ -284,9 +285,9 @@ class Fetcher:
             spool.finish()
             await self.store.save(stored, spool, None if self.shared is None else self.shared.offer)
         except OriginError:
-            pass  # whoever reads the body gets the error
+            pass  # the readers of the body get the error
         except UnwantedError:
-            pass  # the clients have gone
+            pass  # the clients have disconnected
         finally:
             response.close()
             self.fetches.close_to_joiners(fetch)

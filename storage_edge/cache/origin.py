@@ -31,7 +31,7 @@ STOPPED: Final = "The origin stopped before the end of its answer."
 
 
 class OriginError(Exception):
-    """The origin gave no answer that can be passed on. `status` is the status for the client, and `retry_after` its
+    """The origin gave no answer that can be passed on. `status` is the client's status, and `retry_after` is for
     Retry-After."""
 
     def __init__(self, status: int, sentence: str, retry_after: str | None = None) -> None:
@@ -61,8 +61,8 @@ class OriginBusy(OriginError):
 
 
 class OriginResponse:
-    """A response whose body has not been read yet. It has to be read to its end or closed; `done` is called then.
-    Calling `broken` with an error ends the body early. The next piece of the body may take `timeout` seconds."""
+    """A response whose body has not been read yet. It must be read to its end or closed; then `done` is called. A call
+    of `broken` with an error ends the body early. The next piece of the body may take `timeout` seconds."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class OriginResponse:
 
     @property
     def has_known_end(self) -> bool:
-        """Whether a body that stops too early can be told from a complete one (RFC 9112 section 8)."""
+        """Whether an incomplete body can be distinguished from a complete one (RFC 9112 section 8)."""
         chunked = "chunked" in self._response.headers.get("Transfer-Encoding", "").lower()
         return chunked or self.length is not None or self.status == 204
 
@@ -145,7 +145,7 @@ log = structlog.get_logger(__name__)
 
 #: Seconds for an answer of the origin to a check. Readiness waits for at most five.
 LOOK_SECONDS: Final = 4.0
-#: Seconds between two looks at the settings while they want no checks.
+#: Seconds between two looks at the settings while they disable the checks.
 UNWATCHED_SECONDS: Final = 5.0
 #: Seconds between two lines about the same problem.
 REMIND_SECONDS: Final = 3600.0
@@ -164,7 +164,7 @@ _SENT_BACK = (
 
 
 class OriginHealth:
-    """What is known of the origin. `problem` is one sentence for operators, or None if no problem is known."""
+    """The known state of the origin. `problem` is one sentence for operators, or None if no problem is known."""
 
     def __init__(self, origin: "Origin", settings: Settings) -> None:
         self._origin = origin
@@ -185,21 +185,21 @@ class OriginHealth:
 
     @property
     def problem(self) -> str | None:
-        """The problem, and what to do about it."""
+        """The problem and its remedy, or None."""
         if self._unreachable or self._refused:
             return self._unreachable or self._refused
         return None if self._settings.storage_token else _NO_TOKEN
 
     async def check(self) -> None:
         """Check readiness. Raise `Failed` or `Degraded` if there is a problem. A wrong token is `Degraded` if it was
-        right before: it was probably changed in the service for all edges, which can still serve what they have."""
+        right before: it was probably changed in the service for all edges, which can still serve stored objects."""
         await self.look()
         if self.problem is not None:
             can_serve = self.reachable and (self.token != "wrong" or self._was_right)
             raise (Degraded if can_serve else Failed)(self.problem)
 
     async def look(self) -> None:
-        """Ask the origin, once for all who want to know meanwhile."""
+        """Ask the origin how it is, once for all concurrent callers."""
         wanted_at = time.monotonic()
         async with self._checking:
             if self._asked_at < wanted_at:
@@ -208,12 +208,12 @@ class OriginHealth:
                 self._tell(before)
 
     def forget(self) -> None:
-        """Forget everything after a change of settings, and let `watch` ask again."""
+        """Reset the state after a change of settings, and make `watch` ask again."""
         self._unreachable, self._refused, self.token = None, None, "unknown"
         self._changed.set()
 
     async def watch(self) -> None:
-        """Ask at regular intervals, for operators who only read logs and metrics. Never return."""
+        """Ask the origin at regular intervals, for operators who only read logs and metrics. Never return."""
         while True:
             if self._settings.origin_check_interval:
                 await self.look()
@@ -223,7 +223,7 @@ class OriginHealth:
             self._changed.clear()
 
     def saw(self, uri: str, status: int, headers: Mapping[str, str], *, is_anonymous: bool) -> None:
-        """Learn from the origin's answer to a request for an object whether the token is right."""
+        """Derive from the origin's answer to a request for an object whether the token is right."""
         if status in (200, 304) and self._settings.storage_token:
             self.token, self._refused = "right", None
         elif 300 <= status < 400 and _is_back(uri, headers.get("Location", "")):
@@ -267,7 +267,7 @@ class OriginHealth:
             self._unreachable = _no_answer(origin, error)
 
     def _judge(self, path: str, status: int, headers: Mapping[str, str]) -> None:
-        """Judge the token by an answer. A public path says more than others; a redirect to sign in says nothing."""
+        """Judge the token by an answer. A public path is a better sign than others; a redirect to sign in is none."""
         if status == 404 and path == NO_FILE:
             self.token, self._refused = "right", None
         else:
@@ -305,15 +305,16 @@ VIA: Final = "1.1 forgelet-edge"
 #: Idle connections are closed before common servers close them, because a request that meets a closing connection has
 #: to be sent again.
 IDLE_SECONDS: Final = 4.0
-#: Seconds between two lines about the same failure. Outages last, and `OriginHealth` logs their beginning and end.
+#: Seconds between two lines about the same failure. Outages are long, and `OriginHealth` logs their beginning and end.
 LOG_SECONDS: Final = 60.0
 
 
 class Origin:
-    """Requests objects from the service with the storage's token and the user's. `use` applies changed settings."""
+    """A client of the service, which sends the storage's token and the user's. `use` applies changed settings."""
 
     def __init__(self, settings: Settings, metrics: Metrics, name: str) -> None:
-        """`name` identifies this process, so that it recognises its own requests if they come back (`CDN-Loop`)."""
+        """Create a client. `name` identifies this process, so that it recognises its own requests if they come back
+        (`CDN-Loop`)."""
         self._settings = settings
         self._metrics = metrics
         self._places = ConcurrencyLimiter(1, 1)
@@ -323,7 +324,7 @@ class Origin:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=0, keepalive_timeout=IDLE_SECONDS
-            ),  # the places are the limit
+            ),  # the number of places is the limit
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             skip_auto_headers=["Accept", "Accept-Encoding", "User-Agent"],
@@ -339,7 +340,7 @@ class Origin:
         self.use(settings, origin_context(settings))
 
     def use(self, settings: Settings, context: ssl.SSLContext | None) -> None:
-        """Send requests as these settings say from now on. `context` is their `origin_context`."""
+        """Use these settings for requests from now on. `context` is their `origin_context`."""
         self._settings = settings
         self._token_headers = settings.token_headers
         self._storage = (
@@ -362,7 +363,7 @@ class Origin:
         return self._places.held
 
     def forget_clients(self) -> None:
-        """Forget how often clients have asked."""
+        """Reset the counts of clients' requests."""
         self._rates.forget()
 
     async def aclose(self) -> None:
@@ -470,7 +471,7 @@ class Origin:
 
 
 def _why(error: Exception) -> str:
-    """Return for operators why there is no connection."""
+    """Return the reason for a missing connection, for operators."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         judged = error.certificate_error
         return f"{UNTRUSTED}: {getattr(judged, 'verify_message', judged)}"

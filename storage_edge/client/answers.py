@@ -1,4 +1,4 @@
-"""Sends the cache's answers: fields for clients, 304, ranges, and bodies in chunks."""
+"""Sending of the cache's answers: fields for clients, 304, ranges, and bodies in chunks."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -27,8 +27,8 @@ from storage_edge.storage.bodies import BLOCK, FilePart, MemoryBody, Reader, Tru
 #: received stays in memory.
 CROWD: Final = 32
 CROWD_PIECE: Final = 16 * 1024
-#: Bytes that wait in memory for a client that does not receive the rest of a file. When they have left, it receives
-#: more.
+#: Number of bytes that wait in memory for a client that does not receive the rest of a file. Once they are sent, more
+#: are read.
 WAITING_PIECE: Final = 1024
 
 Chunks = AsyncGenerator[bytes | memoryview | FilePart, None]
@@ -42,7 +42,7 @@ class Streamed(web.StreamResponse):
 
 @attrs.define
 class Streams:
-    """Sends bodies on `connections`. Bodies in files go directly from there to the socket if that is possible."""
+    """A sender of bodies on `connections`. If possible, bodies go directly from their files to the socket."""
 
     connections: Connections
     _sending: int = 0
@@ -83,8 +83,8 @@ class Streams:
         return response
 
     async def of(self, http: web.Request, reader: Reader, first: int, length: int | None) -> Chunks:
-        """Yield `length` bytes from `first`, or all. Of a body without a known length, it is not known yet whether
-        it will be in a file."""
+        """Yield `length` bytes from `first`, or all. For a body of unknown length, it is not known yet whether it will
+        be in a file."""
         files, sent = length is not None and self.connections.wire(http).takes_files, 0
         while length is None or sent < length:
             if files and length is not None:
@@ -113,7 +113,7 @@ class Streams:
     ) -> Chunks:
         """Yield multipart/byteranges (RFC 9110 section 14.6), and set Content-Type and Content-Length.
 
-        The boundary is unpredictable, so that nobody can make a body that contains it.
+        The boundary is unpredictable, so that nobody can create a body that contains it.
         """
         type_ = headers.get(hdrs.CONTENT_TYPE, "application/octet-stream")
         heads = [
@@ -138,7 +138,7 @@ class Streams:
 
 
 async def _send_part(http: web.Request, response: web.StreamResponse, wire: Wire, part: FilePart) -> None:
-    """Send a part, and let other clients have their turn after it."""
+    """Send a part, and give other clients their turn after it."""
     wire.hold(0)  # so that the transport has sent everything before the socket is used directly
     http.writer.send_headers()
     offset, end = part.offset, part.offset + part.size
@@ -170,7 +170,7 @@ _BODILESS = frozenset({204, 304})
 
 @attrs.define
 class Sender:
-    """Sends answers. `clock` returns seconds since 1970, `random_bytes` unpredictable bytes."""
+    """A sender of answers. `clock` returns seconds since 1970, `random_bytes` unpredictable bytes."""
 
     clock: Callable[[], float]
     random_bytes: Callable[[int], bytes]
@@ -296,7 +296,7 @@ def failure(status: int, sentence: str, retry_after: str | None = None) -> web.R
 
 
 def options(preflight: bool) -> web.Response:
-    """Answer a CORS preflight with what it asks about, and any other OPTIONS with the methods."""
+    """Return the answer to a CORS preflight, or the permitted methods for any other OPTIONS."""
     if not preflight:
         return empty(HTTPStatus.OK, headers={hdrs.ALLOW: ALLOWED_METHODS})
     return empty(

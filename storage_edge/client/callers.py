@@ -1,4 +1,4 @@
-"""The client and id of each request, as far as trusted proxies tell them, and the access log."""
+"""The client and id of each request, also from the fields of trusted proxies, and the access log."""
 
 import itertools
 import re
@@ -48,7 +48,7 @@ class Caller:
 
 @attrs.frozen
 class ProxyFields:
-    """The fields of a request that name its client. They are believed if the peer is a trusted proxy."""
+    """The fields of a request that name its client. They are used if the peer is a trusted proxy."""
 
     forwarded_for: tuple[str, ...] = ()
     request_id: str = ""
@@ -67,8 +67,8 @@ NO_PROXY_FIELDS: Final = ProxyFields()
 
 
 class Proxies:
-    """The trusted proxies. Requests without an id get one: `random_bytes`, which identify this process, and a
-    number; ids are no secret. `name` is how this process recognises its own requests."""
+    """The trusted proxies. Requests without an id get one: `random_bytes`, which identify this process, and a number;
+    ids are no secret. By its `name`, this process recognises its own requests."""
 
     def __init__(self, trusted: Iterable[str], random_bytes: Callable[[int], bytes]) -> None:
         self._ours = random_bytes(8).hex()
@@ -137,7 +137,7 @@ def log_request(
 
 
 class AccessLog(AbstractAccessLogger):
-    """Logs the requests that aiohttp has read."""
+    """A log of the requests that aiohttp has read."""
 
     def log(self, request: web.BaseRequest, response: web.StreamResponse, time: float) -> None:
         """Log a request. `time` is the seconds since it arrived."""

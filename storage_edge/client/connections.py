@@ -22,12 +22,13 @@ from storage_edge.storage.bodies import BodyGoneError, FileBody, MemoryBody, ide
 #: Smaller bodies are copied together with their head, in a single system call. For them, examining the file and
 #: sending head and pages separately would cost more than the copy.
 LEAST: Final = 128 * 1024
-#: Files that are held open.
+#: Maximum number of files that are held open.
 MAX_OPEN: Final = 128
 
 
 class OpenFile:
-    """The open file of a body, which is closed when nobody holds this object any more. Raises `BodyGoneError`."""
+    """The open file of a body, which is closed when this object is no longer referenced. The constructor raises
+    `BodyGoneError`."""
 
     __slots__ = ("descriptor", "identity")
 
@@ -40,18 +41,18 @@ class OpenFile:
             os.close(self.descriptor)
 
     def is_as_it_was(self) -> bool:
-        """Return whether the file was neither changed nor deleted."""
+        """Return whether the file has been neither changed nor deleted."""
         return identity(os.fstat(self.descriptor)) == self.identity
 
 
 class OpenFiles:
-    """The files of bodies that are requested again and again."""
+    """The open files of bodies that are requested repeatedly."""
 
     def __init__(self) -> None:
         self._files: cachetools.LRUCache[Path, OpenFile] = cachetools.LRUCache(MAX_OPEN)
 
     def get(self, body: FileBody) -> OpenFile:
-        """Return a body's file, and open it if need be. Raise `BodyGoneError` if it has changed or gone."""
+        """Return a body's open file. Raise `BodyGoneError` if it has changed or no longer exists."""
         file = self._files.get(body.path)
         if file is None or file.identity != body.identity:
             file = self._files[body.path] = OpenFile(body)
@@ -68,16 +69,17 @@ class OpenFiles:
 
 
 class BorrowedSocket(socket.socket):
-    """A transport's socket, which only the transport may close."""
+    """The socket of a transport; only the transport may close it."""
 
     def __del__(self) -> None:
         self.detach()
 
 
 class Wire:
-    """Sends to one client. What the socket does not accept at once, `transport` sends from memory.
+    """The sending side of one client's connection. `transport` sends from memory the bytes that the socket does not
+    accept at once.
 
-    Only for use while the transport is open.
+    Use it only while the transport is open.
     """
 
     def __init__(self, transport: asyncio.Transport, files: OpenFiles) -> None:
@@ -109,7 +111,7 @@ class Wire:
             return 0
 
     def send(self, head: bytes, body: MemoryBody) -> None:
-        """Send both. The transport sends the rest later."""
+        """Send head and body. The transport sends later what the socket does not accept."""
         waiting = self._transport.get_write_buffer_size() > 0
         if body.file is None or body.length < LEAST or waiting or not self._is_plain:
             self._transport.writelines((head, body.data))
@@ -121,7 +123,8 @@ class Wire:
             self._transport.write(memoryview(body.data)[sent - len(head) :])
 
     def _sent(self, head: bytes, body: FileBody) -> int:
-        """Return how many bytes of both the kernel accepted. The transport will notice if the client has gone."""
+        """Return how many bytes of head and body the kernel accepted. The transport will notice a disconnected
+        client."""
         if self._borrowed is None:
             given = self._socket
             self._borrowed = BorrowedSocket(given.family, given.type, given.proto, fileno=given.fileno())
@@ -138,7 +141,8 @@ class Wire:
 
 #: Seconds for which an idle connection stays open when its client has closed its side.
 AFTER_EOF: Final = 0.5
-#: Seconds in which an answer has to begin, or go on, once the client has closed its side: most of these have gone.
+#: Seconds in which an answer has to begin, or continue, once the client has closed its side, because most of these
+#: clients have disconnected.
 UNANSWERED_SECONDS: Final = 2.0
 
 
@@ -172,7 +176,7 @@ class Connections(connections.Connections):
         return Connection(self, server)
 
     async def look(self, now: float) -> None:
-        """Also close deleted files."""
+        """Close connections that are past their deadline, and deleted files."""
         self.files.let_deleted_go()
         await super().look(now)
 
@@ -186,8 +190,8 @@ class Connections(connections.Connections):
 
 
 class Connection(connections.Connection):
-    """One connection. aiohttp's reader gets all that it receives, except plain hits (see `PlainHits`): reads that
-    are exactly one request head. Those are answered here, if the reader has answered everything before."""
+    """One connection. aiohttp's reader gets all received bytes, except plain hits (see `PlainHits`): reads that are
+    exactly one request head. Those are answered here, if the reader has answered everything before."""
 
     def __init__(self, all_: Connections, server: web.Server) -> None:
         super().__init__(all_, server)
@@ -197,7 +201,7 @@ class Connection(connections.Connection):
         self._is_ending = False
         #: The request that is being answered.
         self._asked: web.BaseRequest | None = None
-        #: Whether the reader has answered all that it was given.
+        #: Whether the reader has answered all requests that it got.
         self._clear = True
         #: The only read since `_clear` became true.
         self._head: bytes | None = None
@@ -221,7 +225,8 @@ class Connection(connections.Connection):
         super().data_received(data)
 
     def eof_received(self) -> bool | None:
-        """The client has closed its side. Its request is still answered, which TLS does not allow."""
+        """Keep the connection open for a while, so that a client that has closed its side still gets its answer, which
+        TLS does not allow."""
         if self._is_refused:
             return None
         self.reader.eof_received()
@@ -232,7 +237,7 @@ class Connection(connections.Connection):
         return self._is_ending
 
     def _end_unanswered(self, before: tuple[web.BaseRequest, int] | None = None) -> None:
-        """Close the connection if nothing has come for a request since the last look, nor waits for the client."""
+        """Close the connection if its request got no bytes since the last look, and none wait for the client."""
         if self._transport.is_closing():
             return
         now = None if self._asked is None else (self._asked, self._asked.writer.output_size)
@@ -246,12 +251,12 @@ class Connection(connections.Connection):
             self.reader.force_close()
 
     def pause_writing(self) -> None:
-        """Note that the client does not receive what is sent."""
+        """Note that the client does not receive the sent bytes."""
         self._paused = True
         super().pause_writing()
 
     def resume_writing(self) -> None:
-        """Note that the client has received most of it."""
+        """Note that the client has received most of the sent bytes."""
         self._paused = False
         super().resume_writing()
 

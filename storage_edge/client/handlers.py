@@ -49,7 +49,7 @@ async def static_object(http: web.Request) -> web.StreamResponse:
         status = response.status
     except ConnectionError as error:
         _log_gone(http, time.perf_counter() - began)
-        # The frames of its traceback would keep the body, and its mapped file, until the next garbage collection.
+        # The frames of the traceback would keep the body, and its mapped file, until the next garbage collection.
         raise error.with_traceback(None) from None
     except asyncio.CancelledError:
         _log_gone(http, time.perf_counter() - began)
@@ -123,7 +123,7 @@ async def _answered(http: web.Request, request: EdgeRequest) -> web.StreamRespon
         return await http.app[SENDER].send(http, request, answer)
     except OriginError as error:
         status, sentence, retry_after = error.status, str(error), error.retry_after
-        # It may be that of a flight, whose frames hold it, and of many clients, each of which would add frames.
+        # The exception may be that of a fetch, whose frames hold it, and of many clients, which would all add frames.
         error.__traceback__ = None
     except TruncatedBodyError:
         status, sentence = 502, "The origin stopped before the end of its answer."

@@ -1,8 +1,8 @@
-"""Answers hits from memory with one write: a head that was formatted once for the stored response, and its body.
+"""Answering of hits from memory with one write: a head that was formatted once for the stored response, and its body.
 
 Request heads for a whole object and nothing else are recognised by their bytes, because parsing a request costs most
-of a hit. aiohttp would read them in the same way. Everything that two readers could understand differently is left
-to aiohttp.
+of a hit. aiohttp would read them in the same way. Heads that two readers could understand differently are left to
+aiohttp.
 """
 
 import math
@@ -113,7 +113,7 @@ def read_plain_head(data: bytes, most_bytes: int, most_fields: int) -> PlainHead
 
 def _fields(lines: list[bytes]) -> dict[bytes, bytes] | None:
     fields: dict[bytes, bytes] = {}
-    for line in lines:  # an empty line, which another request follows, has no name
+    for line in lines:  # an empty line, after which another request follows, has no name
         name, colon, value = line.partition(b":")
         name = name.lower()
         if name not in HARMLESS or name in fields or not colon:
@@ -184,7 +184,7 @@ class MemoryHit(web.StreamResponse):
 
     @property
     def prepared(self) -> bool:
-        """Whether it has been sent."""
+        """Whether the answer has been sent."""
         return self._writer is not None
 
     @property
@@ -208,7 +208,7 @@ class MemoryHit(web.StreamResponse):
         return self._writer
 
     async def write_eof(self, data: bytes = b"") -> None:
-        """Wait until the client has received most of it."""
+        """Wait until the client has received most of the answer."""
         assert self._writer is not None  # noqa: S101 - prepared before
         assert not data  # noqa: S101 - the body is known from the beginning
         await self._writer.drain()
@@ -222,8 +222,8 @@ _NO_BODY = MemoryBody(b"")
 
 
 class PlainHits:
-    """Answers plain heads (see `PlainHead`) from memory. All other requests, and responses that are not the same for
-    everybody, take the usual way. Nothing here waits, asks anybody, or remembers a request."""
+    """Answers to plain heads (see `PlainHead`) from memory. All other requests, and responses that are not the same for
+    everybody, take the usual way. Nothing here waits, sends a request, or stores anything about a request."""
 
     def __init__(
         self,
@@ -263,7 +263,7 @@ class PlainHits:
         if self._logged or self._rates.is_on or sent is not NO_PROXY_FIELDS:
             caller = self._proxies.caller(peer, sent)
             if self._rates.wait(caller.client, time.monotonic()):
-                return None  # the usual way refuses it
+                return None  # the usual way refuses the request
         request_id = self._proxies.new_id() if caller is None else caller.request_id
         first = rendered.head + request_id.encode() + END
         body = rendered.body if request.method == "GET" else _NO_BODY
@@ -279,8 +279,8 @@ class PlainHits:
         self._metrics.sent(200, size)
 
     def _rendered(self, request: EdgeRequest, at_hand: AtHand) -> Rendered | None:
-        """Return the answer, which stays the same until its Age changes. What it answers with is looked up each
-        time."""
+        """Return the formatted answer, which stays the same until its Age changes. The stored response is looked up
+        each time."""
         stored = at_hand.stored(request)
         if stored is None:
             return None

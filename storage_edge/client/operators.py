@@ -1,6 +1,6 @@
 """Routes for holders of the purge token: purges, status, and the list of stored responses.
 
-An edge of a server for tests also has controls: it can forget everything, and its clock is moved with the service's.
+An edge of a server for tests also has controls, which empty it and move its clock with the service's.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ _OTHER_TOKEN = (
 
 
 class PurgeTrouble:
-    """Why purges are refused since the last one was refused, or None."""
+    """The reason why the last purge was refused, or None if it was not."""
 
     def __init__(self) -> None:
         self.problem: str | None = None
@@ -263,8 +263,8 @@ def setup_controls(app: web.Application, clock: MovableClock) -> None:
     """Add the controls."""
 
     async def move_clock(http: web.Request) -> web.Response:
-        """Handle POST /-/testing/clock `{"ahead": seconds}`: move the clock, forget how often clients have asked,
-        and answer 204."""
+        """Handle POST /-/testing/clock `{"ahead": seconds}`: move the clock, reset the counts of clients' requests, and
+        answer 204."""
         ahead = await _ahead(http)
         if ahead is None:
             return _wrong()
@@ -273,7 +273,7 @@ def setup_controls(app: web.Application, clock: MovableClock) -> None:
         return web.Response(status=204)
 
     async def reset(http: web.Request) -> web.Response:
-        """Handle POST /-/testing/reset `{"ahead": seconds}`: forget everything, move the clock, and answer 204."""
+        """Handle POST /-/testing/reset `{"ahead": seconds}`: remove everything, move the clock, and answer 204."""
         ahead = await _ahead(http)
         if ahead is None:
             return _wrong()

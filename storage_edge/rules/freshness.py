@@ -22,7 +22,7 @@ HEURISTIC_MAX: Final = 86_400.0
 
 @attrs.frozen
 class Policy:
-    """What a response says about its own reuse. All times are in seconds.
+    """The rules that a response sets for its own reuse. All times are in seconds.
 
     `lifetime` counts from the response's generation. `validate` requires a successful validation before each reuse
     (`no-cache`). `strict` forbids every stale use (`must-revalidate`, `proxy-revalidate`, `s-maxage`, `no-cache`).
@@ -43,7 +43,7 @@ class Policy:
 
 @attrs.frozen
 class Times:
-    """When a response was requested and received, by our clock, and what its Date and Age said."""
+    """The times at which a response was requested and received, by our clock, and its Date and Age."""
 
     requested: float
     received: float
@@ -131,7 +131,7 @@ def _allowance(given: fields.Directives, name: str) -> float:
 
 
 class Reuse(enum.Enum):
-    """What to do with a stored response that was selected for a request."""
+    """The use of a stored response that was selected for a request."""
 
     USE = enum.auto()
     USE_AND_VALIDATE = enum.auto()

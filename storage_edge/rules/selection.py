@@ -1,4 +1,4 @@
-"""Selecting a stored response for a request (`Vary`, RFC 9111 4.1), and conditional requests (RFC 9110 13, 9111
+"""Selection of a stored response for a request (`Vary`, RFC 9111 4.1), and conditional requests (RFC 9110 13, 9111
 4.3)."""
 
 import re
@@ -77,7 +77,7 @@ def is_not_modified(request: Headers, stored: Headers, received: float) -> bool:
 
 
 def conditions_for(stored: Headers) -> dict[str, str]:
-    """Return the fields that ask the origin whether this stored response is still right (RFC 9111 section 4.3.1)."""
+    """Return the fields that ask the origin whether this stored response is still valid (RFC 9111 section 4.3.1)."""
     asked = {}
     if "ETag" in stored:
         asked["If-None-Match"] = stored["ETag"]

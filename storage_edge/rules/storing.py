@@ -1,4 +1,4 @@
-"""Whether a response and which of its fields may be stored (RFC 9111 section 3), and the fields that clients see."""
+"""Rules for storing responses and their fields (RFC 9111 section 3), and the fields that clients see."""
 
 import enum
 from email.utils import formatdate
@@ -89,8 +89,9 @@ def decide_storage(request: RequestFacts, status: int, headers: Headers, policy:
 def may_displace(status: int, stored_status: int, *, stored_is_private: bool) -> bool:
     """Return whether a response that may be stored replaces one that the same requests select.
 
-    A 2xx always does: it is for everybody who may use it. Another response instead of a private object was made for
-    somebody without a token (see `decide_storage`), for whom the object never was. An error is about the origin.
+    A 2xx always does, because it is for everybody who may use it. Another response does not replace a private object:
+    it was made for a caller without a token (see `decide_storage`), who could never get the object. An error of
+    the origin replaces only another error.
     """
     if 200 <= status < 300:
         return True
@@ -126,7 +127,7 @@ def _is_sign_in(status: int, headers: Headers) -> bool:
     return 300 <= status < 400 and "/users/sign_in" in headers.get("Location", "")
 
 
-#: On every answer, even errors: any site may read public files, and no site is harmed by users' files.
+#: The fields of every answer, even of errors: any site may read public files, and users' files harm no site.
 ALWAYS: Final = {
     hdrs.ACCESS_CONTROL_ALLOW_ORIGIN: "*",
     hdrs.ACCESS_CONTROL_EXPOSE_HEADERS: (
@@ -137,7 +138,7 @@ ALWAYS: Final = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-#: Users' files never run as part of a site, unless the origin itself allows it.
+#: The policy that prevents users' files from running as part of a site, unless the origin itself allows it.
 CONTENT_SECURITY_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
 SERVER: Final = "forgelet-edge"
 

@@ -12,7 +12,7 @@ BLOCK: Final = 256 * 1024
 #: The most bytes of a file that are sent at a time.
 FILE_BLOCK: Final = 1024 * 1024
 
-#: What changes with a file even if its length does not: inode, length, and times of its last changes (ns).
+#: Properties that change with a file even if its length does not: inode, length, and times of its last changes (ns).
 Identity = tuple[int, int, int, int]
 
 
@@ -21,7 +21,7 @@ class TruncatedBodyError(Exception):
 
 
 class BodyGoneError(Exception):
-    """The file of a stored body has gone or changed. The response counts as not stored."""
+    """The file of a stored body has changed or no longer exists. The response counts as not stored."""
 
 
 @attrs.frozen
@@ -47,7 +47,7 @@ class Reader(Protocol):
         """Return the same bytes as a part of a file, or None if they are not in a file or there are none."""
 
     def close(self) -> None:
-        """Release what the reading holds."""
+        """Release the resources of the reading."""
 
 
 class Body(Protocol):
@@ -166,7 +166,7 @@ class SharedFile:
 
 
 class FileReader:
-    """Reads a file that others may be reading, too."""
+    """A reading of a file that others may be reading, too."""
 
     __slots__ = ("_file",)
 
@@ -200,12 +200,12 @@ class FileReader:
 
 
 def identity(stat: os.stat_result) -> Identity:
-    """Return what a change of a file would change."""
+    """Return the properties by which a change of the file is noticed."""
     return stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
 def piece(descriptor: int, size: int, offset: int) -> bytes:
-    """Return bytes of a file that have to be there. Raise `TruncatedBodyError` if they cannot be read."""
+    """Return bytes of a file that must exist. Raise `TruncatedBodyError` if they cannot be read."""
     try:
         return os.pread(descriptor, size, offset)
     except OSError as error:

@@ -45,7 +45,7 @@ AVOIDED_SECONDS: Final = 1.0
 #: Bytes that have to fit on the disk before it counts as usable again.
 PROBE: Final = b"\0" * 65536
 _VERSION: Final = "v2"
-#: Errors that may pass by themselves. At the start, all others are the operator's mistake.
+#: Errors that may pass by themselves. At the start, the operator has to correct all others.
 _PASSING: Final = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ETIMEDOUT}
 )
@@ -224,13 +224,13 @@ class DiskTier:
             index_file.remove_body(index, digest)
 
     def check(self, digest: str) -> None:
-        """Remove a body whose file was damaged or missing when it was read, unless it has gone meanwhile."""
+        """Remove a body whose file was damaged or missing when it was read, unless it was removed in the meantime."""
         with self._transaction() as index:
             if index_file.remove_body(index, digest):
                 self.files.found_damaged(digest)
 
     def tend(self) -> None:
-        """Create what has disappeared, remove what dead processes have left, carry out pending purges, and find out
+        """Create missing files and folders, remove leftovers of dead processes, carry out pending purges, and find out
         whether the disk can be written."""
         self._make_directories()
         with self._lock.held():
@@ -315,18 +315,18 @@ class DiskTier:
 
 #: Seconds for which a body may wait to be saved.
 DELAY: Final = 0.1
-#: Bytes that may wait. Whoever brings more waits until they are saved.
+#: Number of bytes that may wait. A request that adds more waits until they are saved.
 MOST_BYTES: Final = 16 * 1024 * 1024
-#: How many bodies, and bytes, are saved at a time in one transaction. Others who need the disk, and other processes,
+#: Maximum number of bodies, and of bytes, that are saved in one transaction. Other work on the disk and other processes
 #: get their turn in between.
 BATCH: Final = 16
 BATCH_BYTES: Final = 4 * 1024 * 1024
 
-#: Called with a response that is on disk now: the SHA-256 of its body in hexadecimal, and its file.
+#: A function that is called when a response is on disk, with the SHA-256 of its body in hexadecimal, and its file.
 Saved = Callable[[StoredResponse, str, Path], None]
 
 
-#: Calls a function in a thread of its own.
+#: A function that calls another one in a thread of its own.
 InWorker = Callable[[Callable[[], list[FileBody | None]]], Awaitable[list[FileBody | None]]]
 
 
@@ -348,7 +348,7 @@ class Unsaved:
 
     @functools.cached_property
     def digest(self) -> str:
-        """The SHA-256 in hexadecimal, computed by whoever saves it."""
+        """The SHA-256 in hexadecimal, computed when the body is saved."""
         return hashlib.sha256(self.body.data).hexdigest()
 
     def move_to(self, path: Path, directory: Path) -> None:
@@ -365,15 +365,15 @@ class Unsaved:
             raise
 
     def is_saved(self, file: FileBody) -> None:
-        """Note that it is on disk now."""
+        """Note that the response is on disk now."""
         self.body.file = file
         if self.saved is not None:
             self.saved(self.stored, self.digest, file.path)
 
 
 class WaitingRoom:
-    """The responses that are not saved yet. They are saved in the order in which they came, `in_worker`: in the
-    thread of the disk tier. A purge that came since a response began to be stored wins. Errors affect no client."""
+    """The responses that are not saved yet. `in_worker`, that is, in the thread of the disk tier, they are saved in the
+    order of their arrival, unless they have been purged since their storing began. Errors affect no client."""
 
     def __init__(self, disk: DiskTier, in_worker: InWorker) -> None:
         self._disk = disk
@@ -387,11 +387,11 @@ class WaitingRoom:
 
     @property
     def is_full(self) -> bool:
-        """Whether more waits than allowed."""
+        """Whether more bytes wait than allowed."""
         return self._bytes > MOST_BYTES
 
     def add(self, unsaved: Unsaved) -> None:
-        """Save it in a moment."""
+        """Save the response in a moment."""
         self._waiting.append(unsaved)
         self._targets[unsaved.stored.target] += 1
         self._bytes += unsaved.size
@@ -399,7 +399,7 @@ class WaitingRoom:
             self._timer = asyncio.get_running_loop().call_later(DELAY, self._begin)
 
     async def settle(self, target: str) -> None:
-        """Save everything now if something of a target waits, because the next operation on disk has to come after
+        """Save everything now if a response of the target waits, because the next operation on disk must come after
         that."""
         if target in self._targets:
             await self.flush()

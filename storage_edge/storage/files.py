@@ -35,11 +35,11 @@ class Arrived(Protocol):
 
     @property
     def in_memory(self) -> bool:
-        """Whether it takes no room on disk yet."""
+        """Whether the body takes no space on disk yet."""
 
     def move_to(self, path: Path, directory: Path) -> None:
-        """Put it in its place atomically: whoever sees `path` sees all of it. `directory` is for the unfinished
-        file. Raise `OSError`."""
+        """Move the body to `path` atomically, so that the file is never seen incomplete. `directory` is for the
+        unfinished file. Raise `OSError`."""
 
 
 class DirectoryLock:
@@ -87,8 +87,8 @@ class ArrivingFile:
 
 
 class Arrivals:
-    """This process's folder below `directory`. A lock on it says that it is in use; folders of dead processes are
-    removed. All of this happens under the lock of the data directory."""
+    """This process's folder below `directory`. A lock on the folder shows that it is in use; folders of dead processes
+    are removed. All of this happens under the lock of the data directory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -120,7 +120,7 @@ class Arrivals:
         """Return the bytes that all processes have reserved for arriving bodies."""
         total = 0
         for path in self._directory.glob("*/*"):
-            with contextlib.suppress(FileNotFoundError):  # it has arrived, or is not needed any more
+            with contextlib.suppress(FileNotFoundError):  # the body has arrived, or is not needed any more
                 total += path.stat().st_size
         return total
 
@@ -140,7 +140,7 @@ class Arrivals:
 
 
 def remove_others(root: Path) -> None:
-    """Remove what other versions have left beside `root`, if they run no more: it has missed purges."""
+    """Remove the folders of other versions beside `root` that are not in use, because they have missed purges."""
     for other in root.parent.glob("v[0-9]*"):
         if other != root and not any(map(is_in_use, other.glob("incoming/*"))):
             shutil.rmtree(other, ignore_errors=True)

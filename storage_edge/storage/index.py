@@ -67,7 +67,7 @@ def remove_body(index: sqlite3.Connection, digest: str) -> bool:
 
 
 def bodies(index: sqlite3.Connection, beginning: str) -> list[str]:
-    """Return the digests that begin so."""
+    """Return the digests with that beginning."""
     rows = index.execute(
         "SELECT digest FROM bodies WHERE digest >= ? AND digest < ?", (beginning, f"{beginning}g")
     )
@@ -231,8 +231,8 @@ _DAMAGE: Final = frozenset(
 class IndexConnection:
     """Connections to the index at `path`: one that writes, for the thread of the disk tier, and one that only reads.
 
-    The purge log of the directory says which file is the index. Any other file is thrown away: it may have missed
-    purges, and the journal beside it may belong to another.
+    The purge log of the directory names the file that is the index. Any other file is discarded, because it may have
+    missed purges, and the journal beside it may belong to another file.
     """
 
     def __init__(self, path: Path, log: PurgeLog, lock: DirectoryLock) -> None:
@@ -263,7 +263,7 @@ class IndexConnection:
                 return True
 
     def start_anew(self) -> None:
-        """Throw the damaged index away. The next connection is to an empty one. Raise `OSError`."""
+        """Discard the damaged index. The next connection is to an empty one. Raise `OSError`."""
         self.close()
         with self._lock.held():
             if self._log.index == self._inode:
@@ -304,7 +304,7 @@ class IndexConnection:
 
 
 def is_damage(error: Exception) -> bool:
-    """Return whether an error means that the index has to be thrown away."""
+    """Return whether an error means that the index must be discarded."""
     if not isinstance(error, sqlite3.DatabaseError):
         return False
     code = getattr(error, "sqlite_errorcode", 0)

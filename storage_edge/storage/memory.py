@@ -1,4 +1,4 @@
-"""The memory tier: the responses that were used last, with the bodies that are small."""
+"""The memory tier: the most recently used responses with small bodies."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -59,7 +59,7 @@ class MemoryTier:
         return self._kept.evicted
 
     def resize(self, limit: int) -> None:
-        """Change the limit, and keep what was used last."""
+        """Change the limit, and keep the most recently used responses."""
         if limit == self.limit:
             return
         old, self._kept = self._kept, _Kept(limit, getsizeof=_weight)

@@ -1,8 +1,8 @@
-"""Purges: what must not be served any more, the order of purges and stores, and the file that records them.
+"""Purges of responses that must not be served any more, the order of purges and stores, and the file that records them.
 
-All processes of a data directory map the file: a counter and slots for the newest purges. Its space was allocated
-when it was made, so a purge is recorded in place even on a full disk. What cannot be read counts as a purge of
-everything, and so does a missing file: it is made again, with a higher number.
+All processes of a data directory map the file: a counter and slots for the newest purges. Its space is allocated when
+it is created, so a purge is recorded in place even on a full disk. An unreadable purge counts as a purge of everything,
+and so does a missing file, which is created again with a higher number.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ import orjson
 
 from common import static_paths
 
-#: The number of purges that are remembered. A response whose request began before the oldest of them is not stored.
+#: Number of purges in memory. A response whose request began before the oldest of them is not stored.
 REMEMBERED: Final = 4096
 
 #: The limits of one purge: every stored response is compared with each prefix, and URLs are parsed.
@@ -38,7 +38,7 @@ class PurgeRequestError(ValueError):
 
 
 class Purgeable(Protocol):
-    """The properties of a response that a purge looks at."""
+    """The properties of a response on which purges depend."""
 
     @property
     def target(self) -> str:
@@ -55,7 +55,7 @@ class Purgeable(Protocol):
 
 @attrs.frozen
 class Purge:
-    """What one purge concerns: surrogate keys, exact target URIs, and those that start with a prefix.
+    """A purge of the responses with given surrogate keys, target URIs, or prefixes of target URIs.
 
     A soft purge makes responses stale instead of removing them.
     """
@@ -79,7 +79,7 @@ class Purge:
         )
 
 
-#: Stands for purges that are no longer known.
+#: The purge that replaces those that are no longer known.
 EVERYTHING: Final = Purge(prefixes=("",))
 
 
@@ -164,7 +164,7 @@ class Ledger:
         self._recent.append((epoch, purge))
 
     def since(self, epoch: int) -> list[Purge] | None:
-        """Return the purges after `epoch`, or None if some of them are not remembered."""
+        """Return the purges after `epoch`, or None if some of them are no longer in memory."""
         if epoch >= self.epoch:
             return []
         if not self._recent or self._recent[0][0] > epoch + 1:
@@ -181,7 +181,7 @@ class Ledger:
 #: each.
 SLOTS: Final = 1024
 SLOT_BYTES: Final = 1024
-#: The most bytes of a name, each of which may need two in JSON. Of longer paths the beginning is purged.
+#: Maximum number of bytes of a name, each of which may need two in JSON. For a longer path, its beginning is purged.
 LONGEST_NAME: Final = 400
 
 #: Seconds to wait for a file that another process writes when it is opened.
@@ -201,8 +201,8 @@ Numbered = tuple[int, Purge]
 
 
 class PurgeFile:
-    """The open file at `path`. A missing file is created, beginning with the number `least`. Its number is above
-    `known` afterwards. Raises `OSError`."""
+    """The open file at `path`. A missing file is created, beginning with the number `least`. Afterwards, its number is
+    above `known`. The constructor raises `OSError`."""
 
     def __init__(self, path: Path, known: int, least: int) -> None:
         self._path = str(path)
@@ -221,11 +221,11 @@ class PurgeFile:
         os.close(self.descriptor)
 
     def is_whole(self) -> bool:
-        """Return whether the file was not truncated: reading missing bytes would kill the process."""
+        """Return whether the file has its full length, because reading missing bytes would kill the process."""
         return self._map.size() == self._identity[2]
 
     def is_current(self) -> bool:
-        """Return whether the path still leads to this file."""
+        """Return whether `path` still names this file."""
         try:
             return _identity(os.stat(self._path)) == self._identity  # noqa: PTH116 - asked often
         except OSError:
@@ -324,7 +324,7 @@ def _open(path: Path, least: int) -> int:
 
 
 def _make(path: Path, least: int) -> None:
-    """Create the file with all of its space, unless another process is faster."""
+    """Create the file with all of its space, unless another process has just done so."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".purges-")
     try:
@@ -351,7 +351,7 @@ def _checksum(number: int, content: bytes) -> int:
 
 
 def _entries(purge: Purge) -> list[bytes]:
-    """Split a purge into pieces that fit into slots. What is too long purges more than was asked for, never less."""
+    """Split a purge into pieces that fit into slots. A name that is too long purges more than requested, never less."""
     if any(len(key.encode()) > LONGEST_NAME for key in purge.keys):
         return [_content(EVERYTHING)]
     short = {url for url in purge.urls if len(url.encode()) <= LONGEST_NAME}
@@ -391,7 +391,7 @@ def _purge(content: bytes) -> Purge:
 
 #: Seconds between two attempts to create a file that could not be created.
 RETRY_SECONDS: Final = 1.0
-#: Seconds between two checks whether the path still leads to the file. A check costs a tenth of a hit.
+#: Seconds between two checks whether the path still names the file. A check costs a tenth of a hit.
 LOOK_SECONDS: Final = 0.05
 
 
@@ -412,7 +412,7 @@ class OldLogError(OSError):
 class PurgeLog:
     """The numbered purges in the file at `path`. `clock` returns seconds since 1970.
 
-    For one thread that asks and adds, and one more that reads.
+    Use it in one thread that reads and adds, and in one more that only reads.
     """
 
     def __init__(self, path: Path, clock: Callable[[], float]) -> None:
@@ -426,7 +426,7 @@ class PurgeLog:
         """Return a number that grows with each purge of any process. `known` is its value when the caller last
         asked.
 
-        Without a file nobody would hear of others' purges, so it grows with each call.
+        Without a file, no process would notice others' purges, so the number grows with each call.
         """
         file = self._file
         if file is not None and file.is_whole() and (time.monotonic() < self._look_at or self._look(file)):
@@ -494,13 +494,14 @@ class PurgeLog:
             self._file.index = inode
 
     def check_current(self) -> None:
-        """Raise `OldLogError` if the path leads elsewhere: then the file's statement about the index is outdated."""
+        """Raise `OldLogError` if the path names another file, because this file's entry for the index is then
+        outdated."""
         with self._lock:
             if self._file is not None and not self._file.is_current():
                 raise OldLogError
 
     def close(self) -> None:
-        """Close the file. It is opened again when the epoch is asked for."""
+        """Close the file. The next request for the epoch opens it again."""
         with self._lock:
             file, self._file = self._file, None
             if file is not None:

@@ -1,8 +1,8 @@
 """The shared store: public responses in an S3-compatible store or a directory, with which a new edge starts.
 
-An edge may have missed any purge, and others write here without knowing of it. So nothing from here is used before
-the origin has said 304 to its entity tag; what is saved is generating and sending the body again. A failing store is
-left alone, and tried again where no request waits for it (`StoreHealth`).
+An edge may have missed any purge, and others may write outdated responses here. So nothing from here is used before the
+origin has answered 304 to its entity tag; this saves the origin from generating and sending the body again. A failing
+store is not used until a trial in the background succeeds (`StoreHealth`).
 """
 
 import asyncio
@@ -55,7 +55,7 @@ class StoreHealth:
 
     @property
     def problem(self) -> str:
-        """What does not work, and why; empty if everything does."""
+        """The operation that does not work, and the reason; empty if everything works."""
         return ", ".join(f"it cannot be {what}: {why}" for what, why in sorted(self._problems.items()))
 
     @property
@@ -76,7 +76,7 @@ class StoreHealth:
             )
 
     def failed(self, what: str, error: Exception) -> None:
-        """Leave the store alone until a trial succeeds."""
+        """Do not use the store until a trial succeeds."""
         reason = self._problems[what] = reason_of(error)
         self._doubts.set()
         self._log.warning(f"the shared store cannot be {what}", about=reason, reason=reason)
@@ -113,18 +113,18 @@ class StoreHealth:
         except FileNotFoundError as error:
             if reason_of(error) == NO_BUCKET:
                 raise
-            return  # it could not be written, but it can be read
+            return  # the store cannot be written, but it can be read
         if bytes(await answer.bytes_async()) != _TRIAL:
             raise ValueError("It is somebody else who answers.")
 
 
 def reason_of(error: Exception) -> str:
-    """Return the code that S3 gives, or the kind of error. S3's messages may contain parts of credentials."""
+    """Return S3's code for the error, or its type, because S3's messages may contain parts of credentials."""
     code = re.search(r"<Code>(\w+)</Code>", str(error))
     return code[1] if code else type(error).__name__
 
 
-#: Bodies that are written at a time, and those that may wait. Further ones are not shared.
+#: Maximum number of bodies that are written at once, and of those that wait. Further ones are not shared.
 UPLOADS: Final = 2
 MAX_PENDING: Final = 256
 UPLOAD_SECONDS: Final = 300.0
@@ -133,8 +133,8 @@ _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError)
 
 @attrs.frozen
 class SharedCopy:
-    """A response in the shared store that the origin has not validated yet. Its body goes to `spool`, which is empty
-    so far."""
+    """A response in the shared store that the origin has not validated yet. Its body will be read into `spool`, which
+    is empty."""
 
     stored: StoredResponse
     spool: Spool
@@ -147,9 +147,9 @@ class SharedCopy:
 class SharedTier:
     """Bodies by digest and one record for each target URI. An object may take `timeout` seconds.
 
-    No failure of the store affects a request: it counts as not having the object, and `health` leaves the store
-    alone for a while. After a body that took too long, none of that size is requested for `pause` seconds. `count`
-    is called with each "hit", "miss", "failure" and "written".
+    No failure of the store affects a request: the object then counts as missing, and by `health` the store is not used
+    for a while. After a body that took too long, none of that size is requested for `pause` seconds. `count` is called
+    with "hit", "miss", "failure" or "written" each time.
     """
 
     def __init__(
@@ -180,8 +180,8 @@ class SharedTier:
                 self._failed(READ, error)
                 return None
         except PermissionDeniedError:
-            # S3 answers like this for a missing object if listing is not allowed. If it is more than that, a trial
-            # finds out.
+            # S3 answers like this for a missing object if listing is not allowed. If there is another cause, a trial
+            # finds it out.
             self.health.doubt()
         except _UNREADABLE as error:
             self._damaged(error)
@@ -198,7 +198,7 @@ class SharedTier:
         return attrs.evolve(copy, left=self._timeout - (clock() - begun))
 
     async def fill(self, copy: SharedCopy) -> bool:
-        """Read the body into the copy's spool. Return False unless all of it came in time and has the right digest."""
+        """Read the body into the copy's spool. Return False unless all of it arrived in time with the right digest."""
         try:
             await self._read_into(copy)
         except FileNotFoundError:
@@ -243,12 +243,12 @@ class SharedTier:
         task.add_done_callback(self._tasks.discard)
 
     async def settled(self) -> None:
-        """Wait until everything offered is written."""
+        """Wait until all offered responses are written."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
     async def close(self) -> None:
-        """Cancel what is being written. An object is stored completely or not at all."""
+        """Cancel unfinished writes. An object is stored completely or not at all."""
         await end(*self._tasks)
 
     async def _write(self, stored: StoredResponse, digest: str, file: Path) -> None:
@@ -277,7 +277,7 @@ class SharedTier:
         self.health.failed(what, error)
 
     def _damaged(self, error: Exception) -> None:
-        """Note that one object is damaged, or that its body has gone."""
+        """Note that one object is damaged, or that its body no longer exists."""
         self._count("failure")
         reason = type(error).__name__
         self._log.warning("an object of the shared store cannot be used", about=reason, reason=reason)

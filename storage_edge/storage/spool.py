@@ -54,7 +54,7 @@ class Gathered:
 
 #: Bytes by which the file of a body with unknown length is extended at a time.
 STEP: Final = 4 * 1024 * 1024
-#: Bytes by which a body that cannot be stored may be ahead of its slowest reader.
+#: Number of bytes by which a body that cannot be stored may be ahead of its slowest reader.
 AHEAD: Final = 1024 * 1024
 
 
@@ -63,7 +63,7 @@ class UnwantedError(Exception):
 
 
 class Room(Protocol):
-    """Provides space for a body that outgrows memory."""
+    """A provider of space for a body that outgrows memory."""
 
     @property
     def displace(self) -> bool:
@@ -87,7 +87,8 @@ class Spool:
     def __init__(
         self, room: Room, memory_limit: int, length: int | None, *, unread_seconds: float = math.inf
     ) -> None:
-        """`unread_seconds` is how long the body may go on arriving without a reader (see `arriving`)."""
+        """Create an empty spool. `unread_seconds` limits how long the body may arrive without a reader (see
+        `arriving`)."""
         self.room = room
         self._memory_limit = memory_limit
         self._memory: Gathered | None = Gathered()
@@ -227,7 +228,7 @@ class Spool:
 
     def open(self) -> "SpoolReader":
         """Start a reading that follows the writer. Raise `BodyGoneError` if the spool is closed or broken off, or if
-        its beginning is gone."""
+        its beginning is no longer available."""
         is_gone = self._memory is None and self._file.descriptor is None
         is_ending = self._limit is not None and self._limit.expired()
         if self.truncated or is_ending or is_gone or self._ahead_from > self._kept:
@@ -248,7 +249,7 @@ class Spool:
             return bytes(self._ahead[offset - self._ahead_from : end - self._ahead_from])
         if self._ahead is not None:
             end = min(end, self._kept)
-        memory = self._memory  # the thread that moves it to a file may do so meanwhile
+        memory = self._memory  # another thread may move it to a file in the meantime
         if memory is not None:
             return memory.read(offset, end - offset)
         return bodies.piece(self._descriptor, end - offset, offset)
@@ -277,7 +278,7 @@ class Spool:
         return descriptor
 
     def release(self) -> None:
-        """The cache no longer needs the spool. Close it with its last reader.
+        """Note that the cache no longer needs the spool, and close it with its last reader.
 
         An unfinished body will never be complete: every reader fails at the end of what has arrived.
         """
@@ -288,7 +289,7 @@ class Spool:
         self._close_when_unused()
 
     def taken(self, reader: "SpoolReader | None" = None) -> None:
-        """Note that a reader has read further, or that `reader` has gone."""
+        """Note that a reader has read further, or that `reader` has ended."""
         if reader in self._readers:
             self._readers.discard(reader)
             self._limit_unread()
@@ -296,7 +297,7 @@ class Spool:
         self._close_when_unused()
 
     def _close_when_unused(self) -> None:
-        """Close the file now, whoever still holds this object."""
+        """Close the file if nobody reads it, even if this object is still referenced."""
         if self._closed and not self._readers:
             self._file.close()
 
@@ -323,7 +324,7 @@ class SpoolReader:
         return piece
 
     async def part(self, offset: int, size: int) -> FilePart | None:
-        """Return the same as a part of the file."""
+        """Return the same bytes as a part of the file, or None if they are not in a file."""
         self.position = offset
         return await self._spool.part(offset, size)
 

@@ -1,4 +1,4 @@
-"""Where responses are stored: small bodies in memory, all bodies on disk."""
+"""The store of responses: small bodies in memory, all bodies on disk."""
 
 import asyncio
 import functools
@@ -60,7 +60,7 @@ class Listed:
 
     @property
     def position(self) -> tuple[str, str]:
-        """Its position in the order of all."""
+        """The response's position in the order of all."""
         return self.target, self.selected
 
     def age(self, now: float) -> float:
@@ -160,7 +160,7 @@ class Store:
     ) -> None:
         self.disk = DiskTier(directory, disk_bytes, clock)
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="disk")
-        #: It does not wait for the work of the other thread.
+        #: The thread that makes purges durable, which does not wait for the work of the other thread.
         self._syncer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="purges")
         self.memory = MemoryTier(memory_bytes)
         self._memory_object_bytes = memory_object_bytes
@@ -173,7 +173,7 @@ class Store:
         self._on_purge: list[Callable[[Purge], None]] = []
 
     async def aclose(self) -> None:
-        """Save what is unsaved, and end the worker thread after its work."""
+        """Save the unsaved responses, and end the worker thread after its work."""
         await self.unsaved.aclose()
         await self._in_worker(self.disk.close)
         self._worker.shutdown()
@@ -244,8 +244,8 @@ class Store:
         return next((s for s in variants if selection.matches(s.selected, request)), None)
 
     async def save(self, stored: StoredResponse, spool: Spool, saved: Saved | None = None) -> None:
-        """Store a response whose body has arrived, unless a purge concerned it meanwhile, or it may not displace the
-        present one. `saved` is called when it is on disk, which is a moment later for a body in memory."""
+        """Store a response whose body has arrived, unless a purge has concerned it in the meantime, or it may not
+        displace the present one. `saved` is called when it is on disk, which is a moment later for a body in memory."""
         if not await self._may_displace(stored):
             return
         self._used.pop(stored.target, None)  # those uses were of another response
@@ -267,7 +267,7 @@ class Store:
                 await self._on_disk(None, self.disk.remove, stored)
 
     async def _may_displace(self, stored: StoredResponse) -> bool:
-        """Return whether nothing has been stored meanwhile that has to stay (see `storing.may_displace`)."""
+        """Return whether nothing has been stored in the meantime that must be kept (see `storing.may_displace`)."""
         if 200 <= stored.status < 300:
             return True
         selecting = {name: value for name, value in stored.selected if value is not None}
@@ -289,7 +289,7 @@ class Store:
             saved(stored, spool.digest, body.path)
 
     async def update(self, old: StoredResponse, new: StoredResponse) -> None:
-        """Replace the fields of a response whose bytes stay the same, unless it has gone meanwhile.
+        """Replace the fields of a response whose bytes stay the same, unless it was removed in the meantime.
 
         A cancelled caller waits for the end, because a response that has become private must not stay public on
         disk.
@@ -313,7 +313,7 @@ class Store:
             )  # because the disk still says that it is public
 
     async def remove(self, stored: StoredResponse) -> None:
-        """Remove a response that turned out to be useless."""
+        """Remove a response that cannot be used."""
         self.memory.drop(stored)
         await self.unsaved.settle(stored.target)
         await self._on_disk(None, self.disk.remove, stored)
@@ -403,7 +403,7 @@ class Store:
         """Return the result of a method of the disk tier, or `otherwise` if it fails, which affects no client."""
         try:
             return await self._in_worker(function, *args, **kwargs)
-        except OldLogError:  # the next request finds the new one
+        except OldLogError:  # the next request finds the new log
             return otherwise
         except (sqlite3.Error, OSError) as error:
             failure = error.with_traceback(None)
@@ -422,7 +422,7 @@ class Store:
 
 @attrs.frozen
 class _Room:
-    """Provides space for a body that outgrows memory."""
+    """The provider of space for a body that outgrows memory."""
 
     store: Store
     displace: bool

@@ -15,8 +15,8 @@ from storage_edge.storage.bodies import Body, MemoryBody
 
 @attrs.define(eq=False)
 class Rendered:
-    """A formatted answer from memory, complete except for the id of its request at the end of `head`. It is right
-    from `since` until before `until` (seconds since 1970), when its Age changes or it becomes stale."""
+    """A formatted answer from memory, complete except for the id of its request at the end of `head`. It is valid from
+    `since` until before `until` (seconds since 1970), when its Age changes or it becomes stale."""
 
     head: bytes
     body: MemoryBody
@@ -51,17 +51,17 @@ class StoredResponse:
 
     @functools.cached_property
     def client_fields(self) -> CIMultiDict[str]:
-        """The fields of `headers` for clients, made when they are first needed."""
+        """The fields of `headers` for clients, computed when they are first needed."""
         return storing.for_clients(self.headers)
 
     @functools.cached_property
     def head(self) -> bytes:
-        """The beginning of a 200 from memory, made once. Age and Cache-Status follow."""
+        """The beginning of a 200 from memory, formatted once. Age and Cache-Status follow."""
         return storing.head_of_200(self.client_fields, self.body.length or 0, self.times.received)
 
     @functools.cached_property
     def is_public_text(self) -> bool:
-        """Whether there may also be a compressed representation of it."""
+        """Whether the response may also have a compressed representation."""
         return not self.private and coding.is_text(self.status, self.headers)
 
     @functools.cached_property
@@ -70,7 +70,7 @@ class StoredResponse:
         return attrs.evolve(self, headers=CIMultiDictProxy(coding.varying(self.headers)))
 
     def compressed(self, body: MemoryBody) -> "StoredResponse":
-        """Return the compressed representation, made once."""
+        """Return the compressed representation, created once."""
         if not self._compressed or self._compressed[0].body is not body:
             headers = CIMultiDictProxy(coding.coded(self.headers))
             self._compressed[:] = [attrs.evolve(self, headers=headers, body=body)]
@@ -78,12 +78,12 @@ class StoredResponse:
 
     @functools.cached_property
     def surrogate_keys(self) -> frozenset[str]:
-        """The names by which it can be purged, made once because every purge looks at them."""
+        """The names by which the response can be purged, computed once because every purge uses them."""
         return storing.surrogate_keys(self.headers)
 
     def is_same(self, other: "StoredResponse") -> bool:
-        """Return whether both are the same answer of the origin, wherever its body is. Other responses may have the
-        same age."""
+        """Return whether both are the same answer of the origin, wherever its body is. Equal times are not enough,
+        because other responses may have the same."""
         mine = (self.status, self.times, self.selected, self.headers)
         return mine == (other.status, other.times, other.selected, other.headers)
 
@@ -93,7 +93,7 @@ class StoredResponse:
 
     @property
     def conditions(self) -> dict[str, str]:
-        """Return the request fields that ask the origin whether it is still right."""
+        """Return the request fields that ask the origin whether the response is still valid."""
         return selection.conditions_for(self.headers)
 
     def age(self, now: float) -> float:
