@@ -1,4 +1,4 @@
-"""What notes every answer: it sees what does not fit, and lets pass what does."""
+"""The recorder of all answers: it reports those that do not fit, and accepts those that do."""
 
 from typing import Any
 

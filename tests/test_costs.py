@@ -1,4 +1,4 @@
-"""What is said of tests that cost much, what is recorded, and what a record chooses."""
+"""Costs of tests: reports about expensive tests, recorded figures, and the choice of tests by a record."""
 
 import json
 import os
@@ -96,7 +96,7 @@ def test_on_a_slower_machine_nothing_has_grown() -> None:
     assert costs.grown(dict.fromkeys(before, 2.0), before, factor=2.0) == []
 
 
-#: Those that compute, that wait, that begin what others use, that read any text, and whose module's or session's
+#: Tests that compute, that wait, that set up what others use, that read any text, and whose module's or session's
 #: fixture computes.
 TESTS = """
 import time
@@ -148,7 +148,7 @@ costs.RECORD = pathlib.Path(__file__).with_name("record")
 costs.MOST = 0.1
 hypothesis.settings.register_profile("everyday", max_examples=25)
 """
-#: Collects for each of several command lines and prints the tests that would be run.
+#: Collects the tests of several command lines, and prints those that would run.
 COLLECTING = """
 import json, sys, pytest
 
@@ -164,7 +164,7 @@ PLAIN = ["-c", "/dev/null", "--rootdir", ".", "-p", "xdist", "-o", "testpaths=."
 
 
 def run(folder: Path, record: dict[str, float], *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """Python in a folder that has tests of its own, and what is recorded of them."""
+    """A function that runs Python in a folder with tests of its own and their records."""
     (folder / "test_a.py").write_text(TESTS)
     (folder / "conftest.py").write_text(CONFTEST)
     costs.write({f"test_a.py::test_{name}": seconds for name, seconds in record.items()}, folder / "record")
@@ -210,7 +210,7 @@ def test_a_run_records_what_its_tests_compute_and_wait_but_not_what_a_session_sh
     assert record["test_a.py::test_waits"] == pytest.approx(0.3, rel=0.3)
     assert record["test_a.py::test_shares"] == pytest.approx(
         0.15, rel=0.3
-    )  # half of what its module's fixture did
+    )  # half of the costs of its module's fixture
 
 
 def test_a_run_fails_that_has_a_fast_test_which_costs_too_much(tmp_path: Path) -> None:

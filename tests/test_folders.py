@@ -1,4 +1,4 @@
-"""Where the temporary files of a run are, and what becomes of them."""
+"""The place of a run's temporary files, and their removal."""
 
 import contextlib
 import os
@@ -28,7 +28,7 @@ remove()
 
 @contextlib.contextmanager
 def moved(place: Path) -> Iterator[tuple["subprocess.Popen[str]", Path]]:
-    """A process that has its temporary files in a folder of `place`, and removes them at the end of the block."""
+    """Run a process whose temporary files are in a folder of `place`, which it removes at the end of the block."""
     with subprocess.Popen(
         [sys.executable, "-P", "-c", MOVING, str(place)],
         env={"PYTHONPATH": str(CHECKOUT)},

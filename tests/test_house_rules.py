@@ -1,4 +1,4 @@
-"""The rules of ARCHITECTURE.md that a program can hold, over the source of the whole project."""
+"""Rules of ARCHITECTURE.md that a program can check, for the source of the whole project."""
 
 import ast
 import functools
@@ -22,7 +22,7 @@ MOST_LINES_OF_A_FILE = 600
 MOST_LINES_OF_A_FUNCTION = 50
 MOST_STATEMENTS_OF_A_HANDLER = 15
 
-#: The beginning of a statement, as no sentence begins.
+#: The beginning of a statement, which is not the beginning of a sentence.
 _SQL = re.compile(
     r"\s*(?:SELECT\s+\S|INSERT INTO \w|UPDATE \w+\s+(?:SET\b|\w+ SET\b)|DELETE FROM \w"
     r"|WITH (?:RECURSIVE )?\w+ (?:\(|AS ))"
@@ -45,7 +45,7 @@ def tree_of(name: str) -> ast.Module:
 
 @pytest.fixture(scope="module", autouse=True)
 def trees() -> None:
-    """Parse all files before the first test, which would seem slow."""
+    """Parse all files before the first test, which would seem slow otherwise."""
     for name in FILES:
         tree_of(name)
 
@@ -55,7 +55,7 @@ def functions(tree: ast.AST) -> Iterator[Function]:
 
 
 def statements(function: Function) -> int:
-    """How many there are in its body, inner ones counted, the docstring not."""
+    """Return the number of statements in the function's body, including inner ones but not the docstring."""
     inner = [node for node in ast.walk(function) if isinstance(node, ast.stmt) and node is not function]
     return len(inner) - (1 if ast.get_docstring(function) is not None else 0)
 
@@ -109,7 +109,8 @@ def test_a_handler_only_parses_finds_asks_and_answers() -> None:
     assert wrong == []
 
 
-#: What speaks HTTP by its nature, beside handlers, `web/`, `pages/`, `testing/` and where the parts are joined.
+#: Modules that use HTTP by their nature, besides handlers, `web/`, `pages/`, `testing/` and the places where the parts
+#: are joined.
 SPEAKS_HTTP = {
     "ci/runners/access.py": "tokens of runners and jobs, in headers and bodies of their own",
     "ci/runners/uploads.py": "artifacts as they arrive",
@@ -154,7 +155,7 @@ def test_sql_stands_in_modules_of_queries() -> None:
 
 
 def test_time_comes_from_the_application() -> None:
-    """`state.database.system_clock`, which the application is given, is the one place that asks the machine."""
+    """Only `state.database.system_clock`, which the application is given, asks the machine for the time."""
     asked = [
         f"{name}:{node.lineno}"
         for name in SERVER

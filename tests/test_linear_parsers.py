@@ -1,4 +1,4 @@
-"""What reads text that strangers choose takes time in proportion to its length."""
+"""Parsers of texts that users choose take time in proportion to the text's length."""
 
 import contextlib
 import time
@@ -25,16 +25,16 @@ from storage_edge.rules import fields, selection
 
 
 def _parts(text: str) -> object:
-    """A form of several parts."""
+    """Return a form of several parts."""
     return request_data._form_of_parts(text.encode(), "multipart/form-data; boundary=x")
 
 
 def _rendered(text: str) -> object:
-    """A line of a log."""
+    """Return the HTML of a log's line."""
     return log_pages.render(text.encode() + b"\n", log_pages.State())
 
 
-#: What is read, and a text of about so many characters that is hard to read.
+#: A parser, and a text with about this many characters that is hard to read.
 PARSERS: list[tuple[str, Callable[[str], Any], Callable[[int], str]]] = [
     ("a logged path of many names", logs.redact, lambda n: "?token" * (n // 6) + " "),
     ("a logged path of one long name", logs.redact, lambda n: "?" + "token" * (n // 5) + " "),
@@ -117,13 +117,13 @@ PARSERS: list[tuple[str, Callable[[str], Any], Callable[[int], str]]] = [
 
 @pytest.mark.parametrize(("read", "text"), [row[1:] for row in PARSERS], ids=[row[0] for row in PARSERS])
 def test_time_grows_as_the_text_does(read: Callable[[str], Any], text: Callable[[int], str]) -> None:
-    """By the processor's clock; what the longer text takes no measurable time for cannot grow much."""
+    """In processor time; if the longer text takes no measurable time, it cannot grow much."""
     short, long = _seconds(read, text(4_000)), _seconds(read, text(16_000))
     assert long < max(0.01, 8 * short), (short, long)
 
 
 def _seconds(read: Callable[[str], Any], text: str) -> float:
-    """The shortest of three."""
+    """Return the shortest time of three."""
     taken = []
     for _ in range(3):
         began = time.thread_time()

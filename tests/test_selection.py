@@ -1,4 +1,4 @@
-"""With how many examples hypothesis looks, by the arguments of a run."""
+"""The number of hypothesis examples, by the arguments of a run."""
 
 import os
 import subprocess

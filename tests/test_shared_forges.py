@@ -1,4 +1,4 @@
-"""Servers that tests share: by their settings, so many at a time, and none goes that is still used."""
+"""Servers that tests share: by their settings, with a limit, and none is stopped while it is used."""
 
 import contextlib
 from collections.abc import AsyncIterator, Iterator

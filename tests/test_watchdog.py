@@ -1,4 +1,4 @@
-"""The watchdog of the event loop tells of the service's code and of nothing else."""
+"""The watchdog of the event loop reports the service's code and nothing else."""
 
 import asyncio
 import time
@@ -25,18 +25,18 @@ SECONDS = 0.04
 
 @pytest.fixture(autouse=True)
 def nobody_holds_the_loop() -> None:
-    """Here it is held on purpose."""
+    """Allow blocking the loop, which happens here on purpose."""
 
 
 def defined_in(path: str) -> Any:
-    """The functions of BUSY as if they stood in that file."""
+    """Return the functions of BUSY as if they were in that file."""
     names: dict[str, Any] = {"thread_time": time.thread_time}
     exec(compile(BUSY, ROOT + path, "exec"), names)
     return names
 
 
 async def held_by(path: str, *, attempts: int) -> list[Held]:
-    """What a watchdog says of a task of that file; the first answer of so many attempts."""
+    """Return the watchdog's findings about a task of that file; the first ones of this many attempts."""
     dog = Watchdog(SECONDS / 2)
     serve = defined_in(path)["serve"]
     with dog.watching():

@@ -1,4 +1,4 @@
-"""Clients that hold a connection for nothing lose it, and nobody has all connections: on either process alike."""
+"""Clients that hold a connection without use lose it, and no client can take all connections, in both processes."""
 
 import asyncio
 import ipaddress
@@ -31,7 +31,7 @@ from tests.support.wire import Server, Talk, request, running, talk
 PROCESSES = ("api", "edge")
 ALIVE = request("GET", "/-/liveness")
 Look = Callable[[float], Awaitable[None]]
-#: Seconds; what makes progress has to do so in less.
+#: Seconds within which clients have to make progress.
 IMPATIENT = {"header_timeout": 0.4, "body_timeout": 1.5, "keepalive_timeout": 1.0, "send_timeout": 0.6}
 
 
@@ -54,7 +54,7 @@ def start(
 
 
 async def _trickle(client: Talk, piece: bytes) -> None:
-    """Sends the piece again and again until the server has closed the connection."""
+    """Send the piece again and again until the server has closed the connection."""
     while not client.reader.at_eof() and not client.writer.is_closing():
         client.writer.write(piece)
         await asyncio.sleep(0.02)
@@ -79,8 +79,8 @@ async def test_a_head_that_trickles_in_ends_the_connection(impatient: Server) ->
 
 @pytest.fixture
 async def look(impatient: Server, monkeypatch: pytest.MonkeyPatch) -> Look:
-    """Look at the server's connections as so many seconds from now. Nothing else does, and it is a patient server:
-    what took seconds may take a thousand times as long."""
+    """Check the server's connections as if this many seconds had passed. Nothing else checks them, and the server's
+    limits are long, so that a busy machine does not matter."""
     watched = impatient.connections
     look, clock = watched.look, asyncio.get_running_loop().time
     patient = {name: 1000 * seconds for name, seconds in IMPATIENT.items()}
@@ -95,13 +95,13 @@ async def test_a_connection_is_kept_for_the_next_request_for_a_while(impatient: 
             await client.send(ALIVE)
             assert await client.answer() == (200, {"status": "ok"})
             await _taken(impatient)
-            await look(700)  # more than a head may take
+            await look(700)  # longer than a head may take
         await look(1100)
         assert await client.rest() == b""
 
 
 async def _awaiting_body(server: Server) -> Connection:
-    """Wait until the server has one connection, which awaits a body, and return it."""
+    """Wait until the server has one connection, which waits for a body, and return it."""
     await until(
         lambda: [connection._awaits_body for connection in server.connections._open.values()] == [True]
     )
@@ -110,7 +110,7 @@ async def _awaiting_body(server: Server) -> Connection:
 
 
 async def _taken(server: Server) -> None:
-    """Wait until clients have taken all that was sent."""
+    """Wait until clients have received everything that was sent."""
     await until(lambda: not any(one.untaken() for one in server.connections._open.values()))
 
 
@@ -123,7 +123,7 @@ async def test_a_body_that_does_not_come_is_408(impatient: Server, look: Look, t
         client.writer.transport.pause_reading()  # type: ignore[attr-defined]
         await look(1600)
         await until(lambda: connection._deadline < math.inf)
-        if trickle:  # the client looks at the answer when it has sent more
+        if trickle:  # the client reads the answer only after it has sent more
             before = connection._body_bytes
             await until(lambda: connection._body_bytes > before)
         client.writer.transport.resume_reading()  # type: ignore[attr-defined]
@@ -145,11 +145,11 @@ async def test_a_body_that_makes_progress_may_take_longer(impatient: Server, loo
             await until(lambda: connection._body_bytes >= len(piece) or not connection._awaits_body)
             await look(1000 * number)
         status, body = await client.answer()
-        assert status == 400, body  # it is no document, but all of it has been read
+        assert status == 400, body  # it is not a JSON document, but all of it has been read
 
 
 async def test_many_connections_past_their_time_are_not_closed_in_one_step() -> None:
-    """Those that were opened together come to their end together."""
+    """Connections that were opened together reach their limit together."""
     several, closed, steps = Connections(ClientSettings()), 0, []
 
     class Late:
@@ -165,7 +165,7 @@ async def test_many_connections_past_their_time_are_not_closed_in_one_step() -> 
     assert steps[:3] == [LOOKED_AT_TOGETHER, 2 * LOOKED_AT_TOGETHER, 3 * LOOKED_AT_TOGETHER]
 
 
-#: What clients send before they go, and how many bytes of an answer they wait for.
+#: Bytes that clients send before they leave, and the number of bytes of the answer that they wait for.
 LEFT_BEHIND: dict[str, tuple[bytes, int]] = {
     "nothing": (b"", 0),
     "half a head": (ALIVE[:-2], 0),
@@ -180,7 +180,7 @@ LEFT_BEHIND: dict[str, tuple[bytes, int]] = {
 async def test_a_connection_leaves_no_garbage(
     impatient: Server, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would be collected together with that of thousands of others, in one step of the event loop."""
+    """Garbage would be collected together with that of thousands of others, in one step of the event loop."""
     monkeypatch.setattr(connections, "REFUSED_SECONDS", 0.0)
     sent, awaited = LEFT_BEHIND[name]
 
@@ -195,7 +195,7 @@ async def test_a_connection_leaves_no_garbage(
 
 
 async def test_a_body_that_ends_too_early_leaves_no_garbage(impatient: Server) -> None:
-    """It would be as much as has come of the body, for each client that goes away in the middle."""
+    """The garbage would be as large as the received part of the body, for each client that leaves in the middle."""
 
     async def leave() -> None:
         async with talk(impatient.port) as client:
@@ -272,7 +272,8 @@ async def test_the_rest_of_a_body_is_not_awaited_of_a_client_that_has_gone(impat
 async def test_a_refusal_is_not_kept_for_a_client_that_has_gone(
     impatient: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise, clients that connect again and again fill the memory, and a full garbage collection takes long."""
+    """Otherwise, clients that connect again and again would fill the memory, and a full garbage collection would take
+    long."""
     monkeypatch.setattr(connections, "REFUSED_SECONDS", 600)
     before = len(asyncio.all_tasks())
     for _ in range(20):
@@ -285,7 +286,7 @@ async def test_a_refusal_is_not_kept_for_a_client_that_has_gone(
 async def test_unwanted_bodies_are_read_slowly(
     start: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Many at once would keep the event loop busy for as long as they are sent."""
+    """Many at once would block the event loop for as long as they are sent."""
     rate = 2 * 2**20
     monkeypatch.setattr(connections, "UNWANTED_RATE", rate)
     size = 8 * 2**20
@@ -310,7 +311,7 @@ async def test_no_more_connections_than_there_may_be(start: Callable[..., Any]) 
             await other.send(ALIVE)
             assert (await other.answer())[0] == 200
         async with talk(server.port) as client:
-            # A body on its way must not reset the connection before the refusal has been read.
+            # A body under way must not reset the connection before the refusal has been read.
             client.writer.write(server.post("Content-Length: 1000000") + b" " * 1_000_000)
             head = await client.head()
             assert head.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
@@ -390,7 +391,7 @@ WORDS = {
     431: "Request Header Fields Too Large",
     505: "HTTP Version Not Supported",
 }
-#: What is sent after nothing, and the status of the answer. The connection ends with it.
+#: The first bytes of a connection, and the status of the answer. The connection ends with it.
 REFUSED: dict[str, tuple[bytes, int]] = {
     "a target of 9,000 bytes": (request("GET", "/" + "a" * 9000), 414),
     "a query of 9,000 bytes": (request("GET", "/?" + "secret=" * 1300), 414),
@@ -459,7 +460,7 @@ async def test_it_is_refused_behind_others_too(server: Server) -> None:
 
 
 async def test_a_client_that_is_still_sending_reads_why_it_is_refused(server: Server) -> None:
-    """Closing while something is unread resets a connection, and takes away the answer with it."""
+    """Closing a connection with unread bytes resets it, and the answer is lost."""
     async with talk(server.port) as client:
         await client.send(b"GET /" + b"a" * 9000)
         assert (await client.head()).startswith(b"HTTP/1.1 414 ")
@@ -530,7 +531,7 @@ def test_limits_count_one_customers_addresses_together(address: str, counted: st
 
 @given(claimed=st.lists(ADDRESSES | st.text()), client=ADDRESSES, proxies=st.lists(TRUSTED, min_size=1))
 def test_a_client_cannot_choose_its_address(claimed: list[str], client: str, proxies: list[str]) -> None:
-    """Whatever it sends as `X-Forwarded-For`, the first trusted proxy adds its real address behind that."""
+    """Whatever it sends as `X-Forwarded-For`, the first trusted proxy adds its real address after that."""
     if any(ipaddress.ip_address(client) in network for network in PROXIES):
         return
     *between, peer = proxies

@@ -1,4 +1,4 @@
-"""One reading of entity tags, dates, ranges and request targets for both processes."""
+"""Entity tags, dates, ranges and request targets, which both processes read alike."""
 
 import string
 import time
@@ -95,7 +95,7 @@ def test_no_text_breaks_the_parser(value: str) -> None:
     assert found is None or found >= 0
 
 
-#: First and last byte; without the last to the end, without the first so many from the end.
+#: First and last byte; without the last one up to the end, without the first one that many from the end.
 FROM = st.tuples(st.integers(0, 300), st.none() | st.integers(0, 300))
 SUFFIX = st.tuples(st.none(), st.integers(0, 300))
 
@@ -169,7 +169,7 @@ def test_ranges_cover_exactly_the_bytes_asked_for(
 
 
 def _bytes(first: int | None, last: int | None, length: int) -> range:
-    """What one range covers, said the slow way."""
+    """Return the bytes of one range, computed in a simple and slow way."""
     everything = range(length)
     if first is None:
         return everything[-last:] if last else range(0)

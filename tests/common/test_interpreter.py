@@ -29,7 +29,7 @@ def test_work_that_never_ends_does_not_keep_garbage_for_ever(monkeypatch: pytest
     circle = _Circle()
     garbage = weakref.ref(circle)
     with large_work():
-        gc.collect(1)  # from now on it is old
+        gc.collect(1)  # it is old from now on
         del circle
         with large_work():
             gc.collect(1)
@@ -50,8 +50,8 @@ def test_a_thread_that_computes_hands_the_interpreter_over_soon() -> None:
         gc.unfreeze()
 
 
-#: Small objects that stay are made among large ones that do not, as answers among bodies. Prints how many of 40 MiB
-#: the process still has when all large ones are gone.
+#: Creates small objects that stay among large ones that do not, as answers among bodies. Prints how many of 40 MiB the
+#: process still has when all large ones are deleted.
 _LARGE_AMONG_SMALL = """
 import os, re
 from pathlib import Path

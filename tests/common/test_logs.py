@@ -35,7 +35,7 @@ SECRET = "flpat-0123456789abcdefghij"
 
 @pytest.fixture
 def written() -> Iterator[io.BytesIO]:
-    """What is logged during a test; the configuration before it comes back."""
+    """The log during a test; the configuration is restored after it."""
     before, root = structlog.get_config(), logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield io.BytesIO()
@@ -133,7 +133,7 @@ _PIECES = st.sampled_from(
 )
 
 
-# each alternative of the expression needs something of the quick look
+# each alternative of the expression contains something that the quick check finds
 @given(st.lists(_PIECES | st.text(max_size=3), max_size=8).map("".join))
 def test_the_quick_look_at_a_text_overlooks_no_secret(text: str) -> None:
     found = logs._SECRET_IN_TEXT.search(text)
@@ -148,7 +148,7 @@ def test_what_would_do_something_to_a_terminal_is_escaped_for_people(written: io
 
 @pytest.fixture(params=["full disk", "broken pipe"])
 def unwritable(request: pytest.FixtureRequest) -> Iterator[io.TextIOWrapper]:
-    """A file that takes nothing."""
+    """A file that cannot be written to."""
     reader, pipe = os.pipe()
     os.close(reader)
     full = os.open("/dev/full", os.O_WRONLY)
@@ -196,7 +196,7 @@ def _access_log(
     colors: bool = False,
     into: io.BytesIO | None = None,
 ) -> Iterator[Any]:
-    """What is logged; the configuration before it comes back."""
+    """Yield the log of the block; the configuration is restored after it."""
     before, root = structlog.get_config(), logging.getLogger()
     handlers, level_before = root.handlers[:], root.level
     written = into or io.BytesIO()
@@ -224,7 +224,7 @@ _FIELDS = st.dictionaries(
 
 
 def _both(fields: dict[str, Any], written: io.BytesIO) -> tuple[str, str]:
-    """The short way's line and structlog's, without the end of the line and the moment."""
+    """Return the line of the short way and that of structlog, without their ends and moments."""
     AccessLines("access")(fields)
     structlog.get_logger("access").info("request", **fields)
     lines = written.getvalue().decode()
@@ -235,7 +235,7 @@ def _both(fields: dict[str, Any], written: io.BytesIO) -> tuple[str, str]:
 
 
 def _canonical(line: str) -> str:
-    """Whichever program has set the blanks."""
+    """Return the line with the same white space for both programs."""
     return json.dumps(json.loads(line))
 
 
@@ -290,7 +290,7 @@ def test_the_seconds_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class _Writes(io.BytesIO):
-    """Remembers what came in one piece."""
+    """A file that stores each written piece."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -388,8 +388,8 @@ def process(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def statuses(process: str, new_database: Callable[[], str], tmp_path: Path) -> Callable[..., Any]:
-    """What a process answers to requests with each of these headers on all paths, by port; the edge is not ready, since
-    it has no origin."""
+    """A function that returns a process's statuses for requests with each of these headers to all paths, by port. The
+    edge is not ready, because it has no origin."""
 
     async def ask(settings: dict[str, Any], *requests: dict[str, str]) -> dict[int, list[int]]:
         async with (
@@ -406,13 +406,13 @@ def statuses(process: str, new_database: Callable[[], str], tmp_path: Path) -> C
     return ask
 
 
-#: Settings -> what requests say of themselves, and whether they get what is closed to others.
+#: Settings -> headers of requests, and whether these requests get restricted content.
 ADDRESSES: list[tuple[dict[str, Any], list[tuple[dict[str, str], bool]]]] = [
     (
         {},
         [
             ({}, True),
-            # Behind a proxy that nobody trusts: whoever it speaks for is not this machine.
+            # Through a proxy that is not trusted, a request is not from this machine.
             ({"X-Forwarded-For": "127.0.0.1"}, False),
             ({"Forwarded": "for=127.0.0.1"}, False),
         ],

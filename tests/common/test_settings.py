@@ -109,7 +109,7 @@ def test_networks_are_addresses_or_networks(
     assert (wanted in done.output) is not accepted
 
 
-#: Each process with the flags that it cannot do without.
+#: Each process with its required flags.
 PROCESSES: list[tuple[Any, str, list[str]]] = [
     (Settings, "FORGELET_API_", ["--database-url", "postgresql://x", "--data-dir", "data"]),
     (EdgeSettings, "FORGELET_EDGE_", []),
@@ -127,7 +127,7 @@ def _tokens(process: Any) -> list[str]:
 def test_every_token_comes_out_of_a_file_too(
     process: Any, prefix: str, flags: list[str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which counts more than what stands beside it; what cannot be read is one sentence."""
+    """A file has priority over the setting beside it; an unreadable one is reported in one sentence."""
     monkeypatch.setenv(f"{prefix}{name.upper()}", "from-the-variable")
     read: list[Any] = []
     command = settings.command(process, section="process", env_prefix=prefix, run=read.append)
@@ -183,7 +183,7 @@ def test_every_setting_says_something_of_its_own(kind: Any) -> None:
 def test_a_process_and_the_commands_beside_it_read_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Lists, truths, paths, numbers and secrets, from variables and the file."""
+    """Lists, booleans, paths, numbers and secrets, from variables and the file."""
     (tmp_path / "token").write_text("from-a-file\n")
     (tmp_path / "settings.toml").write_text(
         "[api_server]\ndata_dir = 'data'\nroot-token-file = 'token'\nport = 1\nsend_timeout = 5\n"
@@ -224,7 +224,7 @@ def test_a_process_and_the_commands_beside_it_read_the_same(
 
 
 def test_a_variable_that_names_no_setting_is_a_warning(capfd: pytest.CaptureFixture[str]) -> None:
-    """Without its value, which may be a secret in the wrong place."""
+    """The warning does not have its value, which may be a secret in the wrong place."""
     given = NEEDED | {"FORGELET_API_PROT": "hunter2", "FORGELET_API_port": "8", "FORGELET_EDGE_PROT": "1"}
     assert sources(given).settings().port == 8080
     assert capfd.readouterr() == (
@@ -250,23 +250,23 @@ def test_no_value_is_shown_in_a_refusal() -> None:
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted(path for part in ("common", "storage_edge") for path in (ROOT / part).rglob("*.py"))
-#: What tells the time or makes something up, and where that may stand. Time-outs go by the event loop's clock, and in
-#: threads by the monotonic one, which do not tell it.
+#: Sources of time and randomness, and the modules that may use them. Time-outs use the event loop's clock, and those
+#: of threads the monotonic one, which do not tell the time.
 TELLS_TIME = {f"time.{name}" for name in ("time", "time_ns", "localtime", "gmtime", "ctime", "strftime")}
 SOURCES = TELLS_TIME | {"datetime", "random", "secrets", "uuid", "os.urandom", "os.getrandom"}
 HANDED_IN_BY = {
     "storage_edge/app.py": {"time.time", "os.urandom"},
-    # a line says when it was written, whatever clock an application is given
+    # a line contains when it was written, whatever clock an application has
     "common/logs.py": {"datetime", "time.time_ns", "time.gmtime", "time.strftime"},
-    "common/workers.py": {"os.urandom"},  # by the supervisor, which is no application
-    "storage_edge/client/operators.py": {"time.gmtime", "time.strftime"},  # writes moments that it is given
+    "common/workers.py": {"os.urandom"},  # by the supervisor, which is not an application
+    "storage_edge/client/operators.py": {"time.gmtime", "time.strftime"},  # formats given moments
 }
-#: Where the one session for outgoing requests is made.
+#: The module in which the only session for outgoing requests is created.
 SESSIONS = "storage_edge/cache/origin.py"
 
 
 def _names(tree: ast.Module) -> Iterator[str]:
-    """All modules that are imported, and all names with one dot that are imported or used."""
+    """Return all imported modules, and all names with one dot that are imported or used."""
     for node in ast.walk(tree):
         match node:
             case ast.Import(names=names):

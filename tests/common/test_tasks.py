@@ -1,4 +1,4 @@
-"""Tasks and the loop: started again, ended for certain, limited, watched; and garbage that is put off."""
+"""Tasks and the loop: restart, end, limits, monitoring; and delayed garbage collection."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ from common.workers import Figures, Line
 
 
 class Listener:
-    """Work that ends in another way each time, then goes on."""
+    """Work that ends in a different way each time, and finally goes on."""
 
     def __init__(self, *ways: BaseException | None) -> None:
         self._ways = list(ways)
@@ -48,7 +48,7 @@ async def test_work_is_started_again_whatever_ended_it(monkeypatch: pytest.Monke
     monkeypatch.setattr(lifecycle, "FIRST_PAUSE", 0.001)
     registry = CollectorRegistry()
     tasks = BackgroundTasks(registry)
-    lost = asyncio.CancelledError()  # as when something that was awaited had been cancelled by others
+    lost = asyncio.CancelledError()  # as if others had cancelled something that it awaited
     work = Listener(RuntimeError("UVPoll closed"), None, OSError(), lost)
     with capture_logs() as lines:
         tasks.start("listen", work)
@@ -252,7 +252,7 @@ def compute(seconds: float = HELD) -> None:
 
 
 def hold_the_lock() -> None:
-    """Keep the interpreter's lock for about `HELD` in a single call."""
+    """Hold the interpreter's lock for about `HELD` in a single call."""
     began = time.thread_time()
     sum(range(1_000_000))
     sum(range(round(1_000_000 * HELD / (time.thread_time() - began))))
@@ -260,7 +260,7 @@ def hold_the_lock() -> None:
 
 @attrs.define
 class Server:
-    """An application whose requests hold the loop; its log lines."""
+    """An application whose requests block the loop; its log lines."""
 
     client: "TestClient[Any, Any]"
     registry: CollectorRegistry
@@ -298,7 +298,7 @@ def test_a_look_keeps_nothing_that_a_frame_has_let_go_of() -> None:
 
 
 async def test_a_request_that_keeps_the_interpreters_lock_is_named(server: Server) -> None:
-    """It can be looked at once only, when it gives the lock back: on a busy machine not each time."""
+    """It can be seen only once, when it releases the lock: on a busy machine this does not always succeed."""
     for _ in range(10):
         await server.client.get("/api/v4/projects/group%2Fapp/busy?how=lock")
         await asyncio.sleep(0.1)
@@ -326,7 +326,7 @@ async def test_a_request_that_holds_the_loop_is_named(server: Server) -> None:
 
 
 async def test_who_waits_for_the_machine_is_counted_and_not_blamed(server: Server) -> None:
-    """It did not compute: the machine was busy with other things, or a disk was slow."""
+    """The task did not compute: the machine was busy with other things, or a disk was slow."""
     await server.client.get("/api/v4/projects/1/busy?how=sleep")
     await asyncio.sleep(0.1)
     assert server.count() == 1
@@ -344,7 +344,7 @@ async def test_a_route_is_logged_once_a_minute(server: Server) -> None:
 
 
 async def test_many_short_steps_are_nobodys(server: Server) -> None:
-    """The loop comes to its timer late, but no one of them is to blame."""
+    """The loop reaches its timer late, but none of them is the cause."""
 
     async def short() -> None:
         compute(0.015)
@@ -359,7 +359,7 @@ async def test_many_short_steps_are_nobodys(server: Server) -> None:
 async def test_the_longest_of_all_workers_is_named(
     server: Server, monkeypatch: pytest.MonkeyPatch, other: float, named: str
 ) -> None:
-    """Whichever of them answers."""
+    """It does not matter which worker answers."""
     elsewhere, now = LoopWatch(CollectorRegistry()), time.monotonic()
     elsewhere._record(Held(now, other, other, route="GET /other"))
     assert server.client.app is not None

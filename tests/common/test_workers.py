@@ -1,4 +1,4 @@
-"""Workers: their supervisor, their metrics as one, and what they count in one memory."""
+"""Workers: their supervisor, their combined metrics, and counts in shared memory."""
 
 import asyncio
 import contextlib
@@ -67,15 +67,15 @@ def test_counters_and_histograms_are_added_up_and_of_gauges_those_that_are_named
     }
 
 
-#: Of the module that a test may shorten.
+#: The program of the supervisor, with a constant that a test may shorten.
 PROGRAM = "from common import supervisor; supervisor.READY_SECONDS = {ready_seconds}; supervisor.main()"
-#: New connections until both workers have surely been met.
+#: Number of new connections after which both workers have surely answered.
 CONNECTIONS = 40
 
 
 @attrs.frozen
 class Supervised:
-    """A supervisor of two workers; `folder` is what those look at."""
+    """A supervisor of two workers, which look at `folder`."""
 
     process: asyncio.subprocess.Process
     folder: Path
@@ -83,7 +83,7 @@ class Supervised:
     port: int
 
     def begun(self, number: int) -> list[tuple[float, int]]:
-        """When, and with which process id."""
+        """Return the moments at which the worker began, with its process ids."""
         try:
             lines = (self.folder / f"begun-{number}").read_text().splitlines()
         except FileNotFoundError:
@@ -91,7 +91,7 @@ class Supervised:
         return [(float(line.split()[0]), int(line.split()[1])) for line in lines]
 
     async def answered(self) -> str:
-        """By which worker; "" where nobody listens."""
+        """Return the number of the worker that answers, or "" if nothing listens."""
         try:
             reader, writer = await asyncio.open_connection(self.host, self.port)
         except OSError:
@@ -210,7 +210,7 @@ MINUTE = 60.0
 
 
 class Steps:
-    """A steady clock that goes when it is told to."""
+    """A monotonic clock that tests move."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -287,7 +287,7 @@ def test_more_keys_than_there_is_room_for_forget_the_oldest(
 
 @pytest.mark.parametrize("steps", range(4))
 def test_one_that_ends_in_the_middle_holds_nobody_up(memory: int, clock: Steps, steps: int) -> None:
-    """A worker writes three words for a new key; it is ended before each of them, and after the last."""
+    """A worker writes three words for a new key; it is killed before each of them, and after the last."""
     first, second, *_ = window_workers(memory)
     for number in range(WAYS):
         first.count(b"%d" % number, MINUTE)
@@ -337,7 +337,7 @@ def test_processes_at_once_let_no_more_through_than_one_would(memory: int) -> No
     numbers = [allowed.get() for _ in busy]
     for one in busy:
         one.join(20)
-    # two that come in the same microsecond may both be refused
+    # two in the same microsecond may both be refused
     assert 990 <= sum(numbers) <= 1000
 
 

@@ -1,4 +1,4 @@
-"""A merge request, and a receiver of what the service sends of it."""
+"""A merge request, and a receiver of the service's requests about it."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,7 +17,7 @@ from tests.support.merge_requests import new_project, open_merge_request
 
 @attrs.frozen
 class Gate:
-    """A project with a merge request, and a receiver of what is sent. `author` may approve; `owner` may do all."""
+    """A project with a merge request, and a receiver. `author` may approve; `owner` may do everything."""
 
     forge: Forge
     receiver: Receiver
@@ -53,14 +53,14 @@ class Gate:
         return await self.author.api.post(f"{self.one}/status_checks/{check['id']}/retry")
 
     async def sent_to(self, check: dict[str, Any]) -> list[dict[str, Any]]:
-        """What has arrived for this check, after everything that is due was sent."""
+        """Send everything that is due; return the payloads that have arrived for this check."""
         await self.forge.server.app[SERVICES][DISPATCHER].deliver_due()
         return [one.payload for one in self.receiver.received if check["external_url"].endswith(one.path)]
 
 
 @asynccontextmanager
 async def running_gate(database_url: str, folder: Path) -> AsyncIterator[Gate]:
-    """Its server sends nothing by itself."""
+    """Run a gate on a server that sends nothing by itself."""
 
     def change(app: Any) -> None:
         app[SERVICES][RANDOM] = lambda: 0.0

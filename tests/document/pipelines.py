@@ -1,4 +1,4 @@
-"""A project with a pipeline that has jobs of every kind, and a runner that has had some of them."""
+"""A project with a pipeline that has jobs of every kind, and a runner that has taken some of them."""
 
 from typing import Any
 
@@ -22,7 +22,8 @@ CHILD = "child: {script: 'true'}\n"
 
 @attrs.frozen
 class Ci:
-    """`jobs` are those of `pipeline` by their names, `taken` those that the runner has had. `running` still runs."""
+    """The project. `jobs` are those of `pipeline` by their names, `taken` are those that the runner has taken, and
+    `running` still runs."""
 
     project: CiProject
     runner: Runner
@@ -44,7 +45,7 @@ class Ci:
 
     @property
     def path(self) -> str:
-        """The project by its path."""
+        """The path of the project with its name."""
         return f"/projects/{self.project.path.replace('/', '%2F')}"
 
     async def get(self, rest: str, **options: Any) -> Answer:
@@ -56,7 +57,7 @@ class Ci:
         return dict((await self.get(f"/jobs/{self.jobs[name]}")).body)
 
     async def another(self, status: str, **options: Any) -> str:
-        """The path of a job of a pipeline of its own, in this status."""
+        """Return the path of a job in this status, in a pipeline of its own."""
         job = await self.project.job_in(status, branch="other", **options)
         return f"{self.url}/jobs/{job['id']}"
 

@@ -1,7 +1,8 @@
-"""The sentences of docs/service-api.md beside the tests that try them.
+"""The sentences of docs/service-api.md, each beside the tests of it.
 
-A test says which: `@says("static objects 2", "The external storage requests ...")`. The id is the part of the document
-and the number there, of an endpoint the document's own. `test_statements.py` fails where a sentence has no test.
+A test declares its sentences: `@says("static objects 2", "The external storage requests ...")`. The id is the part of
+the document with the number there; endpoints have the document's numbers. `test_statements.py` fails if a sentence has
+no test.
 """
 
 import re
@@ -12,12 +13,13 @@ from typing import TypeVar
 DOCUMENT = (Path(__file__).resolve().parents[2] / "docs/service-api.md").read_text(encoding="utf-8")
 TestT = TypeVar("TestT", bound=Callable[..., object])
 
-#: Those that tests have named, by id.
+#: The sentences of tests, by id.
 SAID: dict[str, set[str]] = {}
 
 
 def says(statement: str, *sentences: str) -> Callable[[TestT], TestT]:
-    """The test tries what the document says in these words. Raises ValueError where it does not say so."""
+    """Declare that the test tries this sentence of the document. Raise ValueError if the document does not contain
+    it."""
     if missing := [sentence for sentence in sentences if sentence not in DOCUMENT]:
         raise ValueError(f"{statement}: the document does not say {missing}")
     SAID.setdefault(statement, set()).update(sentences)
@@ -25,7 +27,8 @@ def says(statement: str, *sentences: str) -> Callable[[TestT], TestT]:
 
 
 def section(heading: str, within: str = "") -> str:
-    """The text below that heading, up to the next one that is as high; of several the one in the part `within`."""
+    """Return the text below that heading, up to the next one of the same level; of several headings, use the one in
+    the part `within`."""
     begin = DOCUMENT.index(f"\n## {within}\n") if within else 0
     found = DOCUMENT[DOCUMENT.index(f"\n{heading}\n", begin) + len(heading) + 2 :]
     level = heading.partition(" ")[0]

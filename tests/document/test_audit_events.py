@@ -20,8 +20,8 @@ DETAILS = {
 
 @attrs.frozen
 class Trail:
-    """A group or a project in which two people have acted: `owner`, who still may do all, and `former`, who had the
-    right and is a Developer now."""
+    """A group or a project in which two people have acted: `owner`, who may still do everything, and `former`, who had
+    the right and is a Developer now."""
 
     kind: str
     id: int

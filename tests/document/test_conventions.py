@@ -1,4 +1,4 @@
-"""What holds for all areas: paths, bodies, parameters, identifiers, moments, pages, credentials, versions."""
+"""Rules of all areas: paths, bodies, parameters, identifiers, moments, pages, credentials, versions."""
 
 import re
 from typing import Any
@@ -22,7 +22,8 @@ UNAUTHORIZED, NO_ROUTE = {"message": "401 Unauthorized"}, {"error": "404 Not Fou
 
 
 def _paths(number: int) -> list[tuple[str, str]]:
-    """With ids that are nobody's. Of invitations the document has the end of the path only."""
+    """Return the methods and paths of an endpoint with unknown ids. For invitations the document has only the end of
+    the path."""
     method, path = ENDPOINTS[number]
     found = [path] if number < 31 else [f"/{kind}/:id{path}" for kind in ("projects", "groups")]
     return [(method, re.sub(r":\w+", str(2**40), one)) for one in found]
@@ -44,7 +45,7 @@ def test_the_document_has_34_endpoints() -> None:
 )
 @pytest.mark.parametrize("number", sorted(ENDPOINTS))
 async def test_every_endpoint_is_there_and_takes_an_access_token(forge: Forge, number: int) -> None:
-    """Without one it is 401; of two it is the token of a job that they take."""
+    """Without a token the answer is 401; two endpoints take the token of a job."""
     for method, path in _paths(number):
         refused = await forge.anonymous.request(method, path, json={})
         assert (refused.status, refused.body) == (401, UNAUTHORIZED)
@@ -131,6 +132,6 @@ async def test_lists_have_pages(forge: Forge, ci: Ci) -> None:
     " since 16.6. Retry of trigger jobs since 17.0 (earlier releases do not support it).",
 )
 async def test_arrays_have_brackets(ci: Ci) -> None:
-    """What came with a release is tried where it belongs."""
+    """Additions of later releases are tried with their areas."""
     both = (await ci.get("/jobs?scope[]=failed&scope[]=manual")).body
     assert {job["status"] for job in both} == {"failed", "manual"}

@@ -1,4 +1,4 @@
-"""The one notification that the service sends: what it carries."""
+"""The only notification that the service sends, and its content."""
 
 import re
 from typing import Any
@@ -10,7 +10,7 @@ UTC = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC")
 
 
 def names_in(sentence: str) -> set[str]:
-    """The fields that a sentence of the document lists."""
+    """Return the fields that a sentence of the document lists."""
     return set(re.findall(r"`(\w+)`", sentence))
 
 

@@ -19,7 +19,7 @@ TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 @attrs.frozen
 class Source:
-    """A group or a project, by its path in the API, with one who may invite."""
+    """A group or a project, by its path in the API, and a person who may invite."""
 
     kind: str
     url: str
@@ -36,7 +36,7 @@ class Source:
         return list(answer.body)
 
     async def invited(self, **values: Any) -> str:
-        """A new address, which has been invited."""
+        """A new invited address."""
         address = new_address()
         assert (await self.invite(email=address, **values)).body == {"status": "success"}
         return address
@@ -83,7 +83,7 @@ async def test_what_an_invitation_shows(source: Source) -> None:
         "invite_email": address,
         "access_level": 30,
         "expires_at": "2999-12-31T00:00:00.000Z",
-        "user_name": None,  # a text only where the address is somebody's
+        "user_name": None,  # a text only if the address belongs to a user
         "created_by_name": source.owner.username.title(),
     }
 
@@ -95,7 +95,7 @@ async def test_what_an_invitation_shows(source: Source) -> None:
 )
 @pytest.mark.parametrize("level", [0, 5, 10, 20, 30, 40, 50])
 async def test_access_levels(source: Source, level: int) -> None:
-    """As a level all are known; which of them an invitation can give is the recipient's concern (5: groups only)."""
+    """All are valid levels; if an invitation cannot have one, this is the recipient's error (5: groups only)."""
     address = new_address()
     answer = await source.invite(email=address, access_level=level)
     if level == 0 or (level == 5 and source.kind == "projects"):
@@ -256,7 +256,7 @@ async def test_an_invitation_is_deleted(forge: Forge, source: Source) -> None:
 
 @says("endpoint 34", "| 34 delete invitation | 409 | request valid but deletion failed | |")
 async def test_a_deletion_that_fails(forge: Forge, source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it does while another request holds the invitation, for which it waits: here a moment only."""
+    """Another request has locked the invitation, for which the deletion waits only a moment here."""
     lock = queries.lock_by_email
 
     async def lock_at_once(transaction: Transaction, email: str, **place: int | None) -> Any:

@@ -1,4 +1,4 @@
-"""Area 1: what is done with jobs, their logs, and the job behind a token."""
+"""Area 1: actions on jobs, their logs, and the job of a token."""
 
 from typing import Any
 
@@ -149,7 +149,7 @@ async def test_a_manual_job_is_played(ci: Ci) -> None:
     assert (answer.status, answer.body["status"]) == (200, "pending")
     assert [answer.body[name] for name in ("started_at", "finished_at", "duration")] == [None] * 3
     taken = await ci.runner.job()
-    while taken.id != answer.body["id"]:  # others of this file's pipelines may have waited before it
+    while taken.id != answer.body["id"]:  # other pipelines of this file may have waited before it
         taken = await ci.runner.job()
     assert taken.variables["DEPTH"] == "7"
     refused = await ci.project.api.post(f"{path}/play")
@@ -185,6 +185,6 @@ async def test_a_job_belongs_to_its_project(ci: Ci, method: str, rest: str) -> N
     " removed.",
 )
 async def test_jobs_are_not_deleted(ci: Ci) -> None:
-    """What operators remove, `tests/api_server/ci/runners/` tries."""
+    """Removal by operators is tested in `tests/api_server/ci/runners/`."""
     answer = await ci.forge.root.delete(f"{ci.url}/jobs/{ci.jobs['finished']}")
     assert (answer.status, "DELETE" in answer.headers["Allow"]) == (405, False)

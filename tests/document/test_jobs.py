@@ -1,4 +1,4 @@
-"""Area 1: what jobs look like, and their lists."""
+"""Area 1: the fields of jobs, and their lists."""
 
 import re
 from collections.abc import Callable
@@ -13,9 +13,9 @@ TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}(Z|[+-]\d\d:\d\d)"
 JOB = section("### Job", "Resources and their fields")
 ROWS = re.findall(r"^\| \w+ \| .*\|$", JOB, re.MULTILINE)[1:]
 FIELDS = dict(re.findall(r"^\| (\w+) \| ([^|]+) \|", "\n".join(ROWS), re.MULTILINE))
-#: Those that the document has on some jobs or in some responses only.
+#: Fields that only some jobs or responses have in the document.
 SOMETIMES = {"failure_reason", "artifacts_expire_at", "artifacts_file", "download_url", "tag_list"}
-#: Null where there is nothing, as decision D4 says: no artifacts, no time in a queue.
+#: Fields that are null without a value, as decision D4 says: no artifacts, no time in a queue.
 NULL_FOR_NOTHING = {"artifacts_expire_at", "queued_duration"}
 
 
@@ -57,7 +57,7 @@ def names_in(sentence: str) -> set[str]:
 
 
 def _wrong(job: dict[str, Any]) -> list[str]:
-    """The fields that a job has not, or of another type than the document says."""
+    """Return the missing fields of a job, and those with another type than in the document."""
     given = {name: kind for name, kind in FIELDS.items() if name in job}
     missing = set(FIELDS) - set(given) - SOMETIMES
     return sorted(missing) + [

@@ -47,7 +47,7 @@ class Mirrors:
         return await self.owner.api.post(self.url, {"url": target} | values)
 
     async def made(self, **values: Any) -> tuple[str, dict[str, Any]]:
-        """A new mirror: its path, and how it is shown."""
+        """Create a mirror; return its path, and its content."""
         answer = await self.create(**values)
         assert answer.status == 201, answer
         return f"{self.url}/{answer.body['id']}", dict(answer.body)
@@ -66,7 +66,7 @@ async def _mirrors(forge: Forge) -> Mirrors:
 async def mirrors(
     new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Mirrors]:
-    """Of a server that knows example.org, and calls nobody."""
+    """Mirrors of a server that resolves example.org, and sends no requests."""
     folder = tmp_path_factory.mktemp("mirrors")
     async with running_forge(new_database(), folder, resolve_examples, work=False) as forge:
         yield await _mirrors(forge)
@@ -117,7 +117,7 @@ async def test_what_a_mirror_shows(mirrors: Mirrors) -> None:
     " required | 204, empty body |",
 )
 async def test_a_mirror_is_synchronised(mirrors: Mirrors) -> None:
-    """Whether it arrives there `tests/api_server/mirrors/` tries, with real targets."""
+    """The transfer itself is tested in `tests/api_server/mirrors/`, with real targets."""
     one, made = await mirrors.made(enabled=True)
     assert made["update_status"] == "none"
     by_path = f"{mirrors.urls[1]}/{made['id']}"
@@ -237,7 +237,7 @@ async def test_a_mirror_is_deleted(mirrors: Mirrors) -> None:
     "Creating a pull mirror is done through the projects API;",
 )
 async def test_pull_mirrors_are_not_here(mirrors: Mirrors) -> None:
-    """Nobody is to think that one runs: the projects API refuses its parameters."""
+    """The projects API refuses their parameters, so that nobody believes that one runs."""
     project = mirrors.url.removesuffix("/remote_mirrors")
     refused = await mirrors.owner.api.put(project, {"import_url": f"https://{HOST}/a.git", "mirror": True})
     assert refused.status == 400

@@ -1,4 +1,4 @@
-"""No sentence of the document is without a test."""
+"""Every sentence of the document has a test."""
 
 import re
 from importlib import import_module
@@ -6,12 +6,12 @@ from pathlib import Path
 
 from .statements import DOCUMENT, SAID
 
-#: Sentences that no test tries, and why.
+#: Sentences without a test, and why.
 NOT_TRIED = {
     "Self-managed only.": "whoever administers the service may set the storage, and nobody else",
     "Release notes in the reference:": "the features that follow are tried, not in which release they came",
 }
-#: Headings, the heads of tables, names of rows, and sentences that say that nothing is said.
+#: Headings, heads of tables, names of rows, and sentences without a statement.
 _SAYS_NOTHING = re.compile(
     r"""^\#.*$
     | ^\|.*\|\n\|[-|]+\|$                                           # the head of a table
@@ -30,7 +30,7 @@ _SAYS_NOTHING = re.compile(
 
 def test_no_sentence_is_without_a_test() -> None:
     for module in sorted(Path(__file__).parent.glob("test_*.py")):
-        import_module(f"tests.document.{module.stem}")  # which says what it tries
+        import_module(f"tests.document.{module.stem}")  # it declares its sentences
     said = {sentence for sentences in SAID.values() for sentence in sentences} | set(NOT_TRIED)
     left = DOCUMENT
     for sentence in sorted(said, key=len, reverse=True):

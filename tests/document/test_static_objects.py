@@ -16,7 +16,7 @@ RAW, ARCHIVE = "/-/raw/main/README.md", "/-/archive/main/it.zip"
 
 
 async def _token(stored: Stored) -> str:
-    """Alice's, which the service appends to where it sends her."""
+    """Return Alice's token, which the service adds to the URL to which it redirects her."""
     answer = await stored.ask(stored.path(stored.private), stored.alice.api)
     return parse_qs(urlsplit(answer.headers["Location"]).query)["token"][0]
 
@@ -187,7 +187,7 @@ async def test_the_storage_answers_options(forge: Forge, origin: Origin) -> None
 
 @says("external storage 4", "it caches successful responses without `Set-Cookie`;")
 async def test_what_the_storage_keeps(forge: Forge, origin: Origin) -> None:
-    """Read as GitLab's own example of a storage has it: they are kept, their `Set-Cookie` is not."""
+    """Like GitLab's own example of a storage, it stores them without their `Set-Cookie`."""
     for name, asked in (("kept", 1), ("cookie", 1), ("teapot", 2)):
         origin.requests.clear()
         for _ in range(2):

@@ -1,4 +1,4 @@
-"""The commands that the documents print, block by block, as somebody would paste them."""
+"""The commands that the documents print, block by block, as people would paste them."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _BLOCK = re.compile(r"^( *)```(sh|python)\n(.*?)^\1```$", re.MULTILINE | re.DOTA
 
 @attrs.frozen
 class Block:
-    """What stands between two fences of a document."""
+    """The text between two fences of a document."""
 
     document: str
     line: int
@@ -26,14 +26,14 @@ class Block:
 
     @property
     def commands(self) -> list[str]:
-        """The commands of a shell's block, continued lines joined, without comments and empty lines."""
+        """Return the commands of a shell block, with continued lines joined, without comments and empty lines."""
         lines = self.text.replace("\\\n", " ").splitlines()
         stripped = (re.sub(r"(^|\s)# .*$", "", line).strip() for line in lines)
         return [" ".join(line.split()) for line in stripped if line]
 
 
 def documents() -> list[Path]:
-    """All but the list of changes, which tells what was."""
+    """Return all documents except the changelog, which describes the past."""
     return [
         path
         for path in sorted([*CHECKOUT.glob("*.md"), *CHECKOUT.glob("docs/**/*.md")])

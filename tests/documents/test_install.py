@@ -1,4 +1,4 @@
-"""docs/install.md: its settings are settings, its units are units, and its nginx leads to the service."""
+"""docs/install.md: its settings and units exist, and its nginx forwards to the service."""
 
 import json
 import os
@@ -21,14 +21,14 @@ from tests.support.nginx import needs_nginx, nginx_before
 PAGE = (CHECKOUT / "docs/install.md").read_text()
 UNITS = CHECKOUT / "docs/systemd"
 SERVICES = sorted(UNITS.glob("*.service"))
-#: Where the page installs the program.
+#: The path at which the page installs the program.
 PROGRAM = "/opt/forgelet/bin/forgelet"
-#: In tenths, of systemd's 0 (closed) to 10 (open).
+#: In tenths, of systemd's scale from 0 (closed) to 10 (open).
 EXPOSED_AT_MOST = 20
 
 
 def settings_of_the_page(folder: Path) -> dict[str, str]:
-    """The page's file of settings, as the environment that names it; its secrets are in the folder."""
+    """The page's file of settings, as the variable that names it; its secrets are in the folder."""
     (text,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
     (folder / "purge-token").write_text("a" * 64)
     (folder / "forgelet.toml").write_text(text.replace("/etc/forgelet", str(folder)))
@@ -103,7 +103,7 @@ async def test_people_and_git_reach_the_service_through_nginx(
         home = await nginx.get(host, "/")
         assert (home.version, home.status) == ("HTTP/1.1", 200)  # git may hang with HTTP/2
         root = ("-H", f"PRIVATE-TOKEN: {ROOT_TOKEN}")
-        client = ("-H", "X-Forwarded-For: 198.51.100.7")  # curl is at a trusted proxy's address here
+        client = ("-H", "X-Forwarded-For: 198.51.100.7")  # here, curl has a trusted proxy's address
         made = await nginx.get(host, "/api/v4/projects?name=app", "-X", "POST", *root, *client)
         assert (made.status, json.loads(made.body)["web_url"]) == (201, f"https://{host}/root/app")
         events = await nginx.get(host, "/api/v4/audit_events", *root)

@@ -1,4 +1,4 @@
-"""The documents: the files that they name exist, their links lead somewhere, and their lines can be read."""
+"""The documents: named files exist, links have targets, and lines are not too long."""
 
 import functools
 import re
@@ -10,7 +10,7 @@ import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 FOLDERS = (".ci", "api_server", "common", "docs", "forgelet", "scripts", "storage_edge", "tests")
-#: The contract is its author's; it is linked to, and nothing else is asked of it.
+#: The contract is written by others; only links to it are checked.
 CONTRACT = "docs/service-api.md"
 DOCUMENTS = sorted(
     str(path.relative_to(CHECKOUT))
@@ -91,7 +91,7 @@ def _text(name: str) -> str:
 
 
 def _parts(name: str) -> tuple[list[str], list[str]]:
-    """The lines of a document's prose, and those of its code blocks."""
+    """Return the lines of a document's prose, and those of its code blocks."""
     prose: list[str] = []
     code: list[str] = []
     inside = False
@@ -105,7 +105,8 @@ def _parts(name: str) -> tuple[list[str], list[str]]:
 
 
 def _named(name: str) -> Iterator[str]:
-    """What looks like a path of ours, in backticks and code blocks: source files, folders, and all below our own."""
+    """Yield words in backticks and code blocks that look like a path of ours: source files, folders, and everything
+    below our own folders."""
     prose, code = _parts(name)
     spans = re.findall(r"`([^`]+)`", "\n".join(prose))
     for word in " ".join([*spans, *code]).split():
@@ -116,7 +117,8 @@ def _named(name: str) -> Iterator[str]:
 
 @functools.cache
 def _tails() -> set[str]:
-    """The paths of the repository, each whole and without its first folders: `ci/jobs/queries.py` is one of them."""
+    """Return the paths of the repository, complete and without their first folders: `ci/jobs/queries.py` is one of
+    them."""
     found = set()
     for folder in FOLDERS:
         for path in (CHECKOUT / folder).rglob("*"):
@@ -134,6 +136,6 @@ def _leads_somewhere(name: str, link: str) -> bool:
 
 
 def _anchors(text: str) -> set[str]:
-    """How headings are linked to: lower case, without punctuation, hyphens for spaces."""
+    """Return the anchors of a document's headings: lower case, without punctuation, hyphens for spaces."""
     titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}

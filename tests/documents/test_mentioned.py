@@ -1,6 +1,5 @@
-"""Whatever address either process answers is mentioned in the documents. (Those of the API are held by
-docs/compatibility.md, settings and commands by the pages made of them, metrics and messages by the tests beside this.)
-"""
+"""Every address that either process answers is mentioned in the documents. (docs/compatibility.md covers the API,
+generated pages cover settings and commands, and the tests beside this one cover metrics and messages.)"""
 
 import re
 
@@ -19,7 +18,7 @@ _PARAMETER = re.compile(r"\{(\w+)(?::((?:[^{}]|\{[^{}]*\})*))?\}")
 
 
 def pattern_of(path: str) -> re.Pattern[str]:
-    """Of a path as routes declare it."""
+    """Return a pattern for a path as routes declare it."""
     parts = _PARAMETER.split(path)
     text = "".join(
         re.escape(parts[at]) + (f"({parts[at + 2] or '[^/]+'})" if at + 2 < len(parts) else "")
@@ -29,13 +28,13 @@ def pattern_of(path: str) -> re.Pattern[str]:
 
 
 def said(text: str) -> set[str]:
-    """Addresses in a document, with a 1 for each of their parameters."""
+    """Return the addresses in a document, with 1 for each of their parameters."""
     found = re.findall(r"`(?:(?:GET|POST) )?(/[^`\s?]*)[^`]*`", text)
     return {re.sub(r":\w+", "1", path.replace(":oid", "1" * 64)) for path in found}
 
 
 def answered(*apps: web.Application) -> dict[str, re.Pattern[str]]:
-    """Addresses that can be read: what a form is sent to is said by its button."""
+    """Return readable addresses with their patterns; forms are described by their buttons."""
     patterns = {
         route.path: pattern_of(route.path)
         for pages in PAGES

@@ -1,4 +1,4 @@
-"""What docs/monitoring.md and the files beside it say, against the metrics and settings that there are."""
+"""docs/monitoring.md and the files beside it, compared with the existing metrics and settings."""
 
 import json
 import re
@@ -21,7 +21,7 @@ TEXT = (DOCS / "monitoring.md").read_text()
 ALERTS = yaml.safe_load((DOCS / "monitoring/alerts.yml").read_text())
 DASHBOARD = json.loads((DOCS / "monitoring/dashboard.json").read_text())
 _METRIC = re.compile(r"\b(?:forgelet|edge|process|python|background|event_loop)_[a-z_]+\b")
-#: They go by the platform, and have names of their own.
+#: These depend on the platform, and have names of their own.
 _OF_PYTHON = ("process_", "python_")
 
 
@@ -29,7 +29,7 @@ _OF_PYTHON = ("process_", "python_")
 async def known(
     forge: Forge, new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
 ) -> set[str]:
-    """The names of all samples that either process shows, and of those that have not been counted yet."""
+    """The names of all samples of both processes, including those without a count so far."""
     async with running("edge", new_database, tmp_path_factory.mktemp("edge")) as edge:
         texts = [
             (await forge.anonymous.get(f"{base}/-/metrics")).body
@@ -46,7 +46,7 @@ async def known(
 
 
 def expressions() -> Iterator[tuple[str, str]]:
-    """All that is asked of Prometheus, with whose it is."""
+    """Return all expressions for Prometheus, with their sources."""
     for group in ALERTS["groups"]:
         for rule in group["rules"]:
             yield f"alert {rule['alert']}", rule["expr"]

@@ -1,4 +1,4 @@
-"""What newcomers read first: ARCHITECTURE.md has every folder, CHANGELOG.md each change once."""
+"""Documents for newcomers: ARCHITECTURE.md has every folder, CHANGELOG.md each change once."""
 
 import re
 from collections import Counter
@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.checkout import CHECKOUT
 
-#: How much each part of the tree is told of: all its folders.
+#: Parts of the tree whose folders are all described.
 PARTS = ("api_server", "storage_edge", "forgelet", "scripts")
 
 

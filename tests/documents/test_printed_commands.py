@@ -1,4 +1,4 @@
-"""Every command that a document prints is typed in, as it stands, beside a service that runs."""
+"""Every command that a document prints is run unchanged, beside a running service."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from tests.support.ports import free_port
 from .printed_commands import Block, blocks, documents
 
 SECONDS = 120
-#: Beginnings of commands that are not typed in here, and why.
+#: Beginnings of commands that are not run here, and why.
 ELSEWHERE = {
     "FORGELET_API_DATABASE_URL=": "wants roles of a database; tests/api_server/state/test_migrate.py has them",
     "forgelet api": "serves until it is stopped; `up` starts it, test_settings_reference.py has its settings",
@@ -35,20 +35,20 @@ ELSEWHERE = {
     "scripts/up": "runs already",
     "sudo ": "changes the machine; tests/documents/test_install.py holds the files that are installed",
 }
-#: Documents whose blocks are examples of code, not commands.
+#: Documents whose blocks are examples of code instead of commands.
 EXAMPLES = {"docs/extending.md"}
 
 
 @attrs.frozen
 class Place:
-    """A folder in which a service runs whose data is `.forgelet`, as in a checkout where `scripts/up` was typed."""
+    """A folder with a running service whose data is in `.forgelet`, as in a checkout after `scripts/up`."""
 
     folder: Path
     environment: dict[str, str]
     ports: tuple[int, int]
 
     def typed(self, text: str) -> str:
-        """What a person types who has chosen other ports."""
+        """Return the text for a person who has chosen other ports."""
         return re.sub(
             r"(127\.0\.0\.1|localhost):(8080|8081)", lambda at: f"{at[1]}:{self._port(at[2])}", text
         )
@@ -109,7 +109,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
             pytest.fail(f"up ended early: {shown}")
         (folder / "shown").write_text(shown)
         place = Place(folder, environment, (first, second))
-        (folder / "examined").write_text(place.run("forgelet", "doctor").stdout)  # before anything is typed
+        (folder / "examined").write_text(place.run("forgelet", "doctor").stdout)  # before any command
         yield place
     finally:
         up.send_signal(signal.SIGINT)
@@ -123,7 +123,7 @@ def is_typed_in(command: str) -> bool:
 COMMANDS = [block for block in blocks() if block.document not in EXAMPLES]
 
 
-#: How commands begin that change nothing: typing them in once is enough.
+#: Beginnings of commands that change nothing: these run only once.
 READING = (
     "curl ",
     "echo 'correct horse battery' | scripts/forgelet user password",  # the same as before
@@ -135,9 +135,9 @@ READING = (
 
 
 def problems_of(running: Place, block: Block) -> Iterator[str]:
-    """What goes wrong when it is pasted, and, where it changes anything, pasted once more."""
+    """Yield the errors of a block that is pasted once, or twice if it changes something."""
     if block.language == "sh" and not any(map(is_typed_in, block.commands)):
-        return  # a test below holds what is left out
+        return  # a test below covers the others
     text = running.typed(block.text)
     program = ("sh", "-euc", text) if block.language == "sh" else ("python3", "-c", text)
     if is_of_tests := re.search(r"^def test_", text, re.MULTILINE) is not None:
@@ -152,7 +152,7 @@ def problems_of(running: Place, block: Block) -> Iterator[str]:
 
 @pytest.mark.timeout(600)
 def test_what_is_printed_works_and_works_again(running: Place) -> None:
-    """All in one test: the service is started once, however many workers there are."""
+    """This is one test, so that the service is started only once, however many workers there are."""
     assert findings_of_a_new_service(running) == []
     shown = (running.folder / "shown").read_text()
     to_try = shown.partition("Try:")[2].partition("Ctrl-C")[0]
@@ -164,7 +164,7 @@ def test_what_is_printed_works_and_works_again(running: Place) -> None:
 
 @pytest.mark.timeout(600)
 def test_the_demo_has_what_it_says(running: Place) -> None:
-    """Made while the service is used; and the link that `up` prints signs in."""
+    """It is created while the service is used; and the link that `up` prints signs in."""
     token = (running.folder / ".forgelet/secrets/alice-token").read_text().strip()
 
     def asked(path: str) -> list[dict[str, Any]]:
@@ -206,7 +206,7 @@ def test_the_demo_has_what_it_says(running: Place) -> None:
 
 
 def findings_of_a_new_service(running: Place) -> list[str]:
-    """What doctor has found wrong with a service that had just been started."""
+    """The findings of doctor about a service that had just been started."""
     findings = (running.folder / "examined").read_text().splitlines()
     assert len(findings) >= 15
     return [line for line in findings if not line.startswith("ok ")]

@@ -1,4 +1,4 @@
-"""The recipes of docs/testing.md, each run as somebody runs it who has copied it."""
+"""The recipes of docs/testing.md, each run as a user runs a copy of it."""
 
 import contextlib
 import fcntl
@@ -16,7 +16,7 @@ from tests.support.checkout import CHECKOUT
 
 RECIPES = CHECKOUT / "docs" / "recipes"
 SECONDS = 120
-#: Programs that read the ready file; those whose language is not on this machine are not run.
+#: Programs that read the ready file; they are skipped if their language is not installed.
 PROGRAMS = [
     ("sh", "client.sh"),
     ("java", "Client.java"),
@@ -28,7 +28,8 @@ PROGRAMS = [
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """One where `forgelet` is installed; no recipe needs the edge, nor a compiler that thinks long."""
+    """An environment in which `forgelet` is installed. No recipe needs the edge, nor a compiler with slow
+    optimisation."""
     programs = tmp_path_factory.mktemp("bin")
     (programs / "forgelet").write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m forgelet "$@" --no-edge\n')
     (programs / "forgelet").chmod(0o755)
@@ -39,7 +40,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def ready_file(environment: dict[str, str]) -> Iterator[str]:
-    """Of the server that `with-forgelet.sh` starts, and ends with the command that it was given."""
+    """The ready file of the server that `with-forgelet.sh` starts, and ends with the given command."""
     with subprocess.Popen(
         [
             "sh",
@@ -102,7 +103,7 @@ def test_vitest_with_gitbeaker(environment: dict[str, str]) -> None:
 
 @contextlib.contextmanager
 def installed(recipe: Path) -> Iterator[Path]:
-    """A copy of a recipe with the packages that it names, kept for the next time. One run at a time uses it."""
+    """Yield a copy of a recipe with its packages, which is kept for later runs. Only one run at a time uses it."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "forgelet-tests"
     wanted = hashlib.sha256((recipe / "package.json").read_bytes()).hexdigest()[:12]
     folder = cache / f"{recipe.name}-{wanted}"

@@ -1,6 +1,5 @@
-"""The map of docs/security.md: no cell is empty, and the settings, attacks and places that it names are there. The test
-of links holds that its tests are there.
-"""
+"""The map of docs/security.md: no cell is empty, and its settings, attacks and places exist. The test of links checks
+its tests."""
 
 import re
 
@@ -22,7 +21,7 @@ ROWS = [
 ]
 COLUMNS = 9
 _TEST = re.compile(r"`tests/[\w/]+(?:\.py)?(?:::\w+)?`")
-#: Code, of which a cell says what is there.
+#: Paths of code that a cell describes.
 _PATH = re.compile(r"`((?:[a-z_]+/)+[a-z_]+\.py)`")
 
 

@@ -1,4 +1,4 @@
-"""A standby that is made by the commands of docs/database.md, as they stand there."""
+"""A standby that the commands of docs/database.md create, unchanged."""
 
 import contextlib
 import os
@@ -24,7 +24,7 @@ pytestmark = [
 
 DOCUMENT = (CHECKOUT / "docs" / "database.md").read_text(encoding="utf-8")
 PRINTED_FOLDER, PRINTED_HOST = "/var/lib/postgresql/15/main", "10.0.0.5"
-#: Where the sockets are is said where the server is started, which the test does itself.
+#: The place of sockets is given at the start of the server, which the test does itself.
 START = f"pg_ctl -D {PRINTED_FOLDER} start"
 WHO_STREAMS = """
     SELECT string_agg(concat_ws(' ', application_name, state, sync_state), ',' ORDER BY application_name, state)
@@ -33,7 +33,7 @@ WHO_STREAMS = """
 
 
 def printed(language: str, holds: str) -> list[str]:
-    """The commands of the one block with these words, continued lines joined, without comments."""
+    """Return the commands of the only block with these words, with continued lines joined, without comments."""
     (block,) = [
         found
         for found in re.findall(rf"^```{language}\n(.*?)^```$", DOCUMENT, re.MULTILINE | re.DOTALL)
@@ -45,7 +45,7 @@ def printed(language: str, holds: str) -> list[str]:
 
 @attrs.frozen
 class Keyboard:
-    """Of an administrator of the primary and the standby's machine."""
+    """The shell of an administrator on the machines of the primary and the standby."""
 
     primary: embedded_postgres.Cluster
     folder: Path

@@ -1,4 +1,5 @@
-"""Whatever a program says instead of starting, or logs as a warning or worse, is in docs/troubleshooting.md."""
+"""Every message with which a program refuses to start, and every logged warning or error, is in
+docs/troubleshooting.md."""
 
 import ast
 import re
@@ -9,18 +10,18 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 PAGE = CHECKOUT / "docs/troubleshooting.md"
 _RAISED = {"ConfigError", "UnsuitableDatabase", "UnusableKey", "CannotStart"}
 _LOGGED = {"warning", "error", "exception", "critical"}
-#: What commands say of what they were given has its remedy in it, and concerns no start.
+#: Messages of commands about their arguments contain the remedy, and are not about a start.
 _COMMANDS = ("forgelet/backup/", "forgelet/commands/", "forgelet/local/runner.py")
-#: The one command that is a start.
+#: The only command that is a start.
 _START = "forgelet/commands/up.py"
-#: No program, but what tests load: its failures repeat the sentence and the log of the program that it started.
+#: A library that tests load: its errors repeat the message and the log of the program that it has started.
 _LIBRARIES = ("forgelet/testing/",)
-#: Less of a sentence is found anywhere.
+#: Shorter parts of a sentence would be found anywhere.
 _CHARACTERS = 10
 
 
 def _texts(node: ast.expr) -> list[str]:
-    """The parts of a text that are always the same."""
+    """Return the constant parts of a text."""
     match node:
         case ast.Constant(value=str(text)):
             return [text]

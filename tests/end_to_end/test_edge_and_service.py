@@ -1,4 +1,4 @@
-"""What is pushed comes out of the edge to those who may read it only, and strangers cost a process little."""
+"""Pushed content is served by the edge only to those who may read it, and anonymous callers cost a process little."""
 
 import asyncio
 import hashlib
@@ -36,11 +36,11 @@ class Joined:
     edge: str
 
     async def get(self, path: str, **options: Any) -> Answer:
-        """Through the edge, without credentials of any kind but those in `path`."""
+        """Request a path from the edge, with no credentials except those in `path`."""
         return await self.forge.anonymous.get(f"{self.edge}{path}", **options)
 
     async def link(self, path: str, person: Person) -> str:
-        """Where the service sends `person` for `path`: a path of the edge, with her token."""
+        """Return where the service redirects `person` for `path`: a path of the edge, with her token."""
         answer = await person.api.get(f"{self.forge.base}{path}")
         assert answer.status == 302, answer
         location = str(answer.headers["Location"])
@@ -50,13 +50,13 @@ class Joined:
 
 @asynccontextmanager
 async def join(database_url: str, folder: Path, **settings: Any) -> AsyncIterator[Joined]:
-    """A running service that sends its users to a running edge; `settings` are the service's."""
+    """Run a service that redirects its users to a running edge; `settings` are the service's."""
     port = free_port()
     edge = f"http://127.0.0.1:{port}"
     told = {"edge_urls": [edge], "edge_purge_token": PURGE_TOKEN}
     async with running_forge(database_url, folder / "service", **told, **settings) as forge:
         chosen = EdgeSettings(
-            origin_check_interval=0.0,  # tests count what the service is asked
+            origin_check_interval=0.0,  # tests count the requests to the service
             origin=forge.base,
             storage_token=STORAGE_TOKEN,
             purge_token=PURGE_TOKEN,
@@ -84,7 +84,7 @@ async def joined(
 
 
 async def _project(joined: Joined, folder: Path, visibility: str) -> tuple[Person, dict[str, Any], str]:
-    """An owner, her project with a README, and its path."""
+    """Create an owner and her project with a README; return both with the project's path."""
     alice = await joined.forge.user("alice")
     project = await joined.forge.project(alice, visibility=visibility)
     await push_files(joined.forge, folder, project, alice, {"README.md": "first\n"})
@@ -151,7 +151,7 @@ async def test_whatever_takes_access_away_is_seen_at_once(joined: Joined, tmp_pa
         "group": lambda: alice.api.delete(f"/groups/{group['id']}"),
     }[how]
     assert (await change()).status in (200, 202)
-    # The old path of a project that has moved leads to it still.
+    # The old path of a project that has moved still leads to it.
     assert (await joined.get(path)).status == (200 if how == "moved" else 404)
 
 
@@ -188,7 +188,7 @@ async def test_200_requests_for_one_cold_archive_make_one_origin_request(
     lines = b"".join(hashlib.sha256(bytes([n % 256, n // 256])).digest() for n in range(40_000))
     await push_files(joined.forge, tmp_path / "w", project, alice, {"data": lines})
     path = f"/{project['path_with_namespace']}/-/archive/main/x.tar.gz"
-    # A push purges once more from the queue, and who asks after a purge joins nobody who asked before it.
+    # A push purges once more from the queue, and a request after a purge does not join one before it.
     await until(lambda: _is_idle(joined.forge))
     before = await _archives(joined.forge)
 
@@ -226,7 +226,7 @@ async def test_no_edge_keeps_the_refusal_of_an_archive(
 
 
 async def _is_idle(forge: Forge) -> bool:
-    """Whether the queue has nothing to do now: what follows of a push may be what tells edges."""
+    """Return whether the queue has nothing to do now: the consequences of a push may notify edges."""
     return not await forge.database.value("""
         SELECT EXISTS (SELECT FROM procrastinate_jobs WHERE status IN ('todo', 'doing')
             AND (scheduled_at IS NULL OR scheduled_at <= now()))
@@ -234,7 +234,8 @@ async def _is_idle(forge: Forge) -> bool:
 
 
 async def _archives(forge: Forge) -> int:
-    """Requests for archives that the service has answered so far; a push before them may be counted only now."""
+    """Return the number of requests for archives that the service has answered; the last ones may be counted with a
+    delay."""
     metrics = (await forge.anonymous.get(f"{forge.base}/-/metrics")).body
     counts = 'forgelet_http_request_duration_seconds_count{method="GET"'
     lines = [line for line in metrics.splitlines() if line.startswith(counts) and "/-/archive/" in line]
@@ -244,7 +245,7 @@ async def _archives(forge: Forge) -> int:
 MIB = 2**20
 BODY = 8 * MIB
 STRANGERS = 24
-#: What the process may grow by, where the bodies of all are 192 MiB.
+#: Maximum growth of the process in bytes, while all bodies together have 192 MiB.
 ALLOWED = 40 * MIB
 
 
@@ -273,7 +274,7 @@ async def test_bodies_of_strangers_are_not_held(server: ServerProcess) -> None:
 async def test_curl_gets_its_answer_without_sending_all(
     server: ServerProcess, tmp_path: Path, *, asks: bool
 ) -> None:
-    """A file of 400 MiB: nothing of it where curl asks before, and not more than is under way where it does not."""
+    """Of a file of 400 MiB, nothing is sent if curl asks before, and otherwise only what is under way."""
     file = tmp_path / "large"
     with file.open("wb") as opened:
         opened.truncate(400 * MIB)
@@ -291,7 +292,7 @@ async def test_curl_gets_its_answer_without_sending_all(
 
 
 async def test_open_files_do_not_run_out() -> None:
-    """With 200 of them, half are for connections: the rest are refused, and those who are in are served."""
+    """With 200 of them, half are for connections: further ones are refused, and accepted ones are served."""
     process = await asyncio.create_subprocess_exec(
         "prlimit", "--nofile=200:200", sys.executable, "-m", "storage_edge", "--port", "0", "--log-format", "json",
         stderr=asyncio.subprocess.PIPE,
@@ -308,7 +309,7 @@ async def test_open_files_do_not_run_out() -> None:
             statuses = sorted([line.split()[1] for line in await asyncio.gather(*answers)])
             assert statuses == [b"200"] * 100 + [b"503"] * 50
         async with asyncio.timeout(20):
-            while await _liveness(event["port"]) != 200:  # until it has noticed that they have gone
+            while await _liveness(event["port"]) != 200:  # until it has noticed that they are closed
                 await asyncio.sleep(0.01)
     finally:
         process.kill()

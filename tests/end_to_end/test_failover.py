@@ -1,4 +1,5 @@
-"""Two servers on a database with a synchronous standby: what was acknowledged is there when the primary is lost."""
+"""Two servers with a database that has a synchronous standby: acknowledged data still exists when the primary is
+lost."""
 
 import asyncio
 import contextlib
@@ -18,13 +19,13 @@ pytestmark = [
     pytest.mark.timeout(240),
     pytest.mark.skipif(not standbys.program(), reason="pg_basebackup is not installed"),
 ]
-#: Writes of each server, before and after.
+#: Number of writes of each server, before and after.
 MANY = 15
 
 
 @attrs.frozen
 class Place:
-    """Both servers name both hosts."""
+    """Two servers, each of which has the hosts of the primary and the standby."""
 
     primary: embedded_postgres.Cluster
     standby: Standby
@@ -46,7 +47,7 @@ async def replicated(folder: Path, **settings: object) -> AsyncIterator[Place]:
 
 
 async def keys(server: ServerProcess, variables: str) -> set[str]:
-    """All that are shown."""
+    """Return the keys of all shown variables."""
     shown: set[str] = set()
     for page in range(1, 1000):
         answer = await server.root.get(f"{variables}?per_page=100&page={page}")
@@ -64,7 +65,7 @@ async def test_what_was_acknowledged_is_there_and_both_go_on_by_themselves(tmp_p
         after = [0, 0]
 
         async def write(who: int, name: str) -> None:
-            """Until as many as before have succeeded after the loss."""
+            """Write until as many writes as before have succeeded after the loss."""
             number = 0
             while after[who] < MANY:
                 number += 1

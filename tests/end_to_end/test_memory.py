@@ -1,4 +1,4 @@
-"""What is large passes through the API server's process without ever being in its memory as a whole."""
+"""Large data passes through the API server's process without ever being in its memory as a whole."""
 
 import asyncio
 import base64
@@ -27,9 +27,10 @@ from tests.support.wire import Server, request, running, talk
 from tests.support.zips import many_members
 
 MIB = 2**20
-#: What a request may cost: parts on their way to the object store, caches that fill, modules that load late.
+#: Maximum growth by a request in bytes: parts on their way to the object store, caches that fill, modules that load
+#: late.
 ALLOWED = 32 * MIB
-#: What passes through: half as much again as a request may cost.
+#: Bytes that pass through: half as much again as a request may cost.
 LARGE = 48 * MIB
 
 
@@ -47,7 +48,7 @@ async def _large() -> AsyncIterator[bytes]:
 
 
 async def _running_job(server: ServerProcess) -> tuple[dict[str, Any], RunningJob]:
-    """A project, and a job of it in a runner's hands."""
+    """Return a project, and a job of it that a runner has taken."""
     project = (await server.root.post("/projects", {"name": f"project-{os.urandom(4).hex()}"})).body
     config = "build: {script: 'true', artifacts: {paths: [x]}}"
     return project, await running_job(server.root, project["id"], config)
@@ -64,7 +65,7 @@ async def _size(server: ServerProcess, path: str) -> int:
 
 
 async def test_a_large_log(server: ServerProcess) -> None:
-    """It goes in by one PATCH, comes out while it grows and when it is sealed."""
+    """It is sent by one PATCH, and read while it grows and when it is sealed."""
     project, job = await _running_job(server)
     log = f"/projects/{project['id']}/jobs/{job.id}/trace"
     before = server.peak_memory()
@@ -107,7 +108,7 @@ async def test_one_file_of_an_archive_of_150_000(server: ServerProcess) -> None:
 
 @pytest.mark.parametrize(("method", "status"), [(zipfile.ZIP_DEFLATED, 200), (zipfile.ZIP_BZIP2, 404)])
 async def test_a_large_file_in_a_small_archive(server: ServerProcess, method: int, status: int) -> None:
-    """It is unpacked as it is sent, or not at all."""
+    """It is unpacked while it is sent, or not at all."""
     project, job = await _running_job(server)
     before = server.peak_memory()
     bomb = io.BytesIO()
@@ -144,12 +145,12 @@ async def test_a_large_push_and_clone(server: ServerProcess, tmp_path: Path) -> 
 
 SIZE = 64 * MIB
 HEADERS = {"PRIVATE-TOKEN": ROOT_TOKEN}
-#: What a request may cost, whatever the file's size: pieces on their way, modules that load late.
+#: Maximum growth by a request in bytes, whatever the file's size is: pieces on their way, modules that load late.
 
 
 @pytest.fixture(scope="module")
 async def stored(new_database: Any, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Any]:
-    """A server, and where the files of a public project are: in the API, and as static objects."""
+    """A server, and the paths of a public project's files: in the API, and as static objects."""
     async with server_process(
         new_database(), tmp_path_factory.mktemp("large"), file_json_limit=16 * MIB
     ) as server:
@@ -165,7 +166,7 @@ async def stored(new_database: Any, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 async def _read(server: ServerProcess, url: str, **headers: str) -> tuple[int, int, bytes]:
-    """Status, how many bytes came, and the first 10 of them."""
+    """Return the status, the number of received bytes, and the first 10 of them."""
     count, first = 0, b""
     async with server.session.get(url, headers=HEADERS | headers) as answer:
         async for piece in answer.content.iter_any():
@@ -199,7 +200,7 @@ async def test_slow_readers_cost_little(stored: Any) -> None:
     before = server.peak_memory()
     async with AsyncExitStack() as readers:
         for number in range(12):
-            # strangers and users are counted apart, 6 each
+            # anonymous callers and users are counted separately, 6 each
             url, headers = (f"{api}/large/raw", HEADERS) if number % 2 else (f"{page}/large", {})
             answer = await readers.enter_async_context(server.session.get(url, headers=headers))
             assert answer.status == 200
@@ -208,7 +209,8 @@ async def test_slow_readers_cost_little(stored: Any) -> None:
 
 
 OBJECT_SIZE = 80 * MIB
-#: What a request may cost: parts on their way to the object store, caches that fill, modules that load late.
+#: Maximum growth by a request in bytes: parts on their way to the object store, caches that fill, modules that load
+#: late.
 OBJECT_ALLOWED = 64 * MIB
 CREDENTIALS = {"Authorization": aiohttp.encode_basic_auth("root", ROOT_TOKEN)}
 
@@ -226,7 +228,7 @@ async def _oid(chunks: AsyncIterator[bytes]) -> str:
 
 
 async def _fetched(server: ServerProcess, project: dict[str, Any], oid: str) -> str:
-    """The SHA-256 of what the server gives for the object."""
+    """Return the SHA-256 of the object's bytes as the server sends them."""
     url = f"{server.base}/{project['path_with_namespace']}.git/info/lfs/objects/{oid}"
     async with server.session.get(url, headers=CREDENTIALS) as answer:
         assert answer.status == 200
@@ -265,9 +267,9 @@ async def test_a_large_object(new_database: Callable[[], str], tmp_path: Path) -
         assert max(grown) < OBJECT_ALLOWED
 
 
-#: Seconds: less than anything below takes. 1.5 s are enough for a busy machine to send the next piece.
+#: Seconds, which are less than any request below takes. 1.5 s are enough for a busy machine to send the next piece.
 IMPATIENT = {"header_timeout": 1.0, "body_timeout": 1.5, "keepalive_timeout": 1.0, "send_timeout": 1.5}
-#: More than the system takes for a client that reads nothing.
+#: More than the system buffers for a client that reads nothing.
 STREAM_SIZE = 12_000_000
 
 
@@ -307,7 +309,7 @@ async def large(
 
 
 async def _commit(forge: Forge, project_id: int, content: bytes) -> str:
-    """Half of the content in each of two files, since a request is not to be larger; the last commit."""
+    """Commit half of the content in each of two files, because a request has a size limit; return the last commit."""
     commit = ""
     for name, half in (("a", content[: STREAM_SIZE // 2]), ("b", content[STREAM_SIZE // 2 :])):
         values = {

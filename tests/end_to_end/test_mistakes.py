@@ -1,4 +1,4 @@
-"""Settings that name what cannot be used: files, folders, programs, stores, addresses, databases."""
+"""Settings that name unusable things: files, folders, programs, stores, addresses, databases."""
 
 import contextlib
 import os
@@ -49,19 +49,20 @@ def programs() -> Iterator[Programs]:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A folder with what the mistakes need."""
+    """A folder with everything that the mistakes need."""
     furnish(tmp_path)
     return tmp_path
 
 
 @pytest.fixture(scope="module")
 def databases(postgres: Cluster, postgres_url: str, new_database: Callable[[], str]) -> dict[str, str]:
-    """URLs of one that works, the same for a role without rights, and two of somebody else."""
+    """The URLs of a valid database, of the same one for a role without rights, and of two databases of other
+    programs."""
     urls = {"database": new_database()}
     urls["powerless"] = with_another_role(postgres, urls["database"]).serving
     for name, table in (("foreign", "users"), ("yoyo", "_yoyo_migration")):
         with as_role(postgres_url) as owner:
-            owner.execute(f"DROP DATABASE IF EXISTS mistaken_{name}")  # of a fixture that was set up before
+            owner.execute(f"DROP DATABASE IF EXISTS mistaken_{name}")  # of an earlier fixture
             owner.execute(f"CREATE DATABASE mistaken_{name}")
         urls[name] = urlunsplit(urlsplit(postgres_url)._replace(path=f"/mistaken_{name}"))
         with as_role(urls[name]) as owner:
@@ -76,7 +77,7 @@ def busy_port() -> Iterator[int]:
 
 
 def environment(program: str, changed: Mapping[str, str | None]) -> dict[str, str | None]:
-    """What makes the program work, until it is changed."""
+    """Variables with which the program works, until they are changed."""
     given: dict[str, str | None] = {"PATH": os.environ["PATH"], "HOME": "{place}"}
     if program != "edge":
         given |= {

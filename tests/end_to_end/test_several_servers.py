@@ -1,4 +1,4 @@
-"""Several servers on one database and one data directory: one is killed, and all write at once."""
+"""Several servers with one database and one data directory: one is killed, and all write at once."""
 
 import asyncio
 from collections import Counter
@@ -18,13 +18,13 @@ from tests.support.forge import ROOT_TOKEN
 from tests.support.git_client import Git
 from tests.support.server_process import ServerProcess, server_process
 
-#: As when the time had passed for which a delivery stays with the server that has taken it.
+#: As if the time had passed for which a delivery stays with the server that has taken it.
 GIVE_UP_WAITING = "UPDATE status_check_deliveries SET next_attempt_at = %(now)s WHERE status = 'queued'"
 
 
 @attrs.define
 class Outside:
-    """A receiver of deliveries and a mirror's target: nobody is answered before `answers` is set."""
+    """A receiver of deliveries and a mirror's target, which answer only when `answers` is set."""
 
     url: str = ""
     answers: asyncio.Event = attrs.field(factory=asyncio.Event)
@@ -82,7 +82,7 @@ async def test_what_a_killed_server_had_in_hand_is_done_by_another(
 
 
 async def _project(server: ServerProcess, outside: Outside) -> tuple[int, int]:
-    """A project with a commit, a status check, and a mirror that is being pushed to."""
+    """Create a project with a commit, a status check, and a mirror to which a push is under way."""
     project = (await server.root.post("/projects", {"name": "several"})).body["id"]
     await _commit(server, project, "main")
     check = {"name": "QA", "external_url": f"{outside.url}/hook"}
@@ -109,7 +109,7 @@ async def _merge_request(server: ServerProcess, project: int) -> None:
 
 
 async def _until_done(server: ServerProcess, project: int, mirror: int) -> None:
-    """The target's refusal is recorded: the run that was cut off counts no more."""
+    """Wait until the target's refusal is recorded: the interrupted run does not count any more."""
     async with asyncio.timeout(30):
         while True:
             shown = (await server.root.get(f"/projects/{project}/remote_mirrors/{mirror}")).body
@@ -163,7 +163,8 @@ async def test_what_two_servers_do_in_one_repository_at_once_is_all_there(
 
 
 async def _push(server: ServerProcess, folder: Path) -> list[tuple[str, str]]:
-    """Clones, and pushes a new commit to a branch of its own and to one that is new each time; where each ref is."""
+    """Clone, and push a new commit to a branch of its own and to one that is new each time; return the commit of each
+    ref."""
     address = server.base.replace("://", f"://root:{ROOT_TOKEN}@")
     parent = Git(folder.parent)
     await parent("clone", "--quiet", f"{address}/root/shared.git", str(folder))
@@ -177,8 +178,8 @@ async def _push(server: ServerProcess, folder: Path) -> list[tuple[str, str]]:
 
 
 async def _pushed(git: Git, branch: str) -> None:
-    """git itself refuses a push, and keeps nothing of it, where a packing git has just removed the folder that it was
-    to move an object into; one that packs without a break makes that likely. Who is refused so comes again."""
+    """Push again after a refusal: git refuses a push, and keeps nothing of it, if a packing git has just removed the
+    folder into which it was to move an object. Continuous packing makes this likely."""
     for _ in range(10):
         ran = await git.run("push", "--quiet", "origin", f"HEAD:refs/heads/{branch}")
         if "unable to migrate objects" not in ran.output:
@@ -187,7 +188,8 @@ async def _pushed(git: Git, branch: str) -> None:
 
 
 async def _merge(server: ServerProcess, project: int, name: str) -> list[str]:
-    """Merge requests from new branches into the branch that the other server merges into as well; their commits."""
+    """Merge requests from new branches into the branch into which the other server merges as well; return their
+    commits."""
     commits = []
     for number in range(ROUNDS):
         branch = f"topic-{name}-{number}"
@@ -206,7 +208,8 @@ async def _merge(server: ServerProcess, project: int, name: str) -> list[str]:
 
 
 async def _until(status: int, ask: Callable[[], Any]) -> Any:
-    """What is answered in the end: who meets the other server is told so (409 and the like), and comes again."""
+    """Return the final answer: conflicts with the other server are reported (409 and similar), and the request is
+    repeated."""
     async with asyncio.timeout(60):
         while (answer := await ask()).status != status:
             assert answer.status in (400, 405, 406, 409, 422, 503), answer
@@ -215,7 +218,7 @@ async def _until(status: int, ask: Callable[[], Any]) -> Any:
 
 
 async def _pack(repository: Path, over: asyncio.Event) -> int:
-    """Packs over and over, as the servers do now and then; how often."""
+    """Pack repeatedly, as the servers do now and then; return how often."""
     count = 0
     while not over.is_set():
         count += await pack(repository, Style(), 0.0)

@@ -51,7 +51,7 @@ def empty_database(postgres_url: str) -> Iterator[str]:
 
 
 async def _ended(module: str, **environment: object) -> str:
-    """What a process says that cannot start."""
+    """Return the messages of a process that cannot start."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", module,
         env=os.environ | {name: str(value) for name, value in environment.items()},
@@ -127,7 +127,8 @@ TIMEOUT = 4.0
 
 @attrs.define
 class Body:
-    """A body whose second half is held back until `rest` is set. The server has asked for it by the time it begins."""
+    """A body whose second half is held back until `rest` is set. When `begun` is set, the server has asked for the
+    body."""
 
     content: bytes
     begun: asyncio.Event = attrs.field(factory=asyncio.Event)
@@ -141,7 +142,7 @@ class Body:
         yield self.content[half:]
 
     async def sent(self, session: aiohttp.ClientSession, method: str, url: str, **headers: str) -> int:
-        """The status of the answer."""
+        """Send the body; return the status of the answer."""
         wanted = {"Content-Length": str(len(self.content)), **headers}
         async with session.request(method, url, data=self.pieces(), headers=wanted, expect100=True) as answer:
             if (
@@ -218,7 +219,7 @@ async def test_a_client_that_stalls_is_cut_off_in_time(
 
 
 async def _push(folder: Path) -> tuple[str, Body]:
-    """A commit, and the push of it to a branch `new`."""
+    """Create a commit, and push it to a branch `new`."""
     git = Git(folder)
     await git.init()
     sha = await git.commit("New", **{"new.txt": "new"})
@@ -255,13 +256,13 @@ class Log:
     path: Path
 
     def lines(self, event: str) -> list[dict[str, Any]]:
-        """What was said of an event, without what every line has."""
+        """Return the fields of an event's lines, without those that every line has."""
         found = [json.loads(line) for line in self.path.read_text().splitlines()]
         every = {"event", "timestamp", "level", "logger"}
         return [{k: v for k, v in line.items() if k not in every} for line in found if line["event"] == event]
 
     async def until(self, event: str, count: int = 1) -> dict[str, Any]:
-        """The `count`th line of an event."""
+        """Wait for the `count`th line of an event; return it."""
         async with asyncio.timeout(30):
             while not self.path.exists() or len(self.lines(event)) < count:
                 await asyncio.sleep(0.02)

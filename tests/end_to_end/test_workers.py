@@ -1,4 +1,4 @@
-"""Several workers behind one supervisor: killed, replaced and ended while clients ask."""
+"""Several workers behind one supervisor, which are killed, replaced and ended while clients send requests."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ async def until_there_are(server: ServerProcess, *, without: set[int]) -> None:
 
 
 class Load:
-    """Writes, one after the other, each by a connection of its own; `done` are those that were acknowledged."""
+    """Writes, one after the other, each on a connection of its own; `done` are the acknowledged ones."""
 
     def __init__(self, server: ServerProcess) -> None:
         self.server = server
@@ -86,7 +86,7 @@ async def test_limits_hold_for_all_workers_together(new_database: Any, tmp_path:
         project = (await server.root.post("/projects", {"name": "counted"})).body["id"]
 
         async def jobs() -> Any:
-            """By a connection of its own, so that either worker may answer."""
+            """Request jobs on a new connection, so that either worker may answer."""
             path = f"/projects/{project}/jobs"
             return await server.root.request("GET", path, headers={"Connection": "close"})
 
@@ -101,7 +101,7 @@ async def test_limits_hold_for_all_workers_together(new_database: Any, tmp_path:
             "/application/settings",
             {f"throttle_authenticated_api_{name}": value for name, value in rate.items()},
         )
-        await asyncio.sleep(1)  # for so long a worker that does not listen yet may trust what it knew
+        await asyncio.sleep(1)  # a worker that does not listen yet may use its cache for this long
         path, own = "/user", {"Connection": "close"}
         answers = [await server.root.request("GET", path, headers=own) for _ in range(limit + 3)]
         assert answers[-1].status == 429
@@ -111,7 +111,7 @@ async def test_limits_hold_for_all_workers_together(new_database: Any, tmp_path:
 
 
 async def counted(server: ServerProcess, route: str) -> float:
-    """Requests for a route, by whichever worker is asked now."""
+    """Return the number of requests for a route, as any of the workers counts it."""
     url = f"{server.base}/-/metrics"
     text = (await server.root.request("GET", url, headers={"Connection": "close"})).body
     return sum(
@@ -123,7 +123,7 @@ async def counted(server: ServerProcess, route: str) -> float:
 
 
 async def gauges(server: ServerProcess) -> dict[str, float]:
-    """Those without labels."""
+    """Return the gauges without labels."""
     text = str((await server.root.get(f"{server.base}/-/metrics")).body)
     return {
         sample.name: sample.value
@@ -167,5 +167,5 @@ async def test_metrics_are_those_of_all_workers(new_database: Any, tmp_path: Pat
             await until_there_are(server, without={killed})
             assert [await counted(server, route) for _ in range(4)] == [asked] * 4
         while (await gauges(server))["forgelet_database_pool_size"] != WORKERS * POOL:
-            await asyncio.sleep(0.1)  # one is still on its way
+            await asyncio.sleep(0.1)  # one is still under way
         assert (await gauges(server))["forgelet_database_up"] == 1

@@ -14,7 +14,7 @@ NOW = datetime.datetime(2026, 6, 1, tzinfo=datetime.UTC)
 
 
 def quiet(*_: object) -> None:
-    """Nobody wants to hear of it."""
+    """Ignore progress."""
 
 
 def places_of(forge: Forge) -> Places:

@@ -1,4 +1,4 @@
-"""Backups and restores: the commands as operators give them, and that a restored instance answers as before."""
+"""Backups and restores: the operators' commands, and that a restored instance gives the same answers."""
 
 import asyncio
 import contextlib
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("cheap_passphrases", "quick_schema")
 
 ENDING_TIDILY = backup.ending_tidily
 _HERE, _THERE = "s3://bucket/here", "s3://bucket/there"
-#: By key: one that is fetched with others, and one that goes through piece by piece.
+#: By key: an object that is fetched with others, and one that is transferred piece by piece.
 _STORED = {"projects/1/lfs/small": b"small", "projects/1/lfs/large": os.urandom(_SMALL) * 9}
 
 
@@ -131,7 +131,7 @@ async def test_objects_go_from_one_bucket_to_another(scene: Scene, file: Path, e
     assert done.exit_code == 0, done.output
     assert done.stdout.startswith("Restored 1 projects, 3 stored objects")
     there = scene.stored(_THERE)
-    assert there == scene.stored(_HERE)  # and a kept head of the audit trail
+    assert there == scene.stored(_HERE)  # and a stored head of the audit trail
     assert there.items() > _STORED.items()
     assert not (empty.data_dir / "objects").exists()
     refused = mistake(await scene.restore(file, attrs.evolve(empty, data_dir=empty.data_dir / "elsewhere")))
@@ -212,15 +212,15 @@ async def test_what_a_killed_restore_leaves_is_no_instance(
     assert not (empty.data_dir / secrets.KEY_FILE).exists()
 
 
-#: Both instances say that they are there.
+#: The external URL of both instances.
 URL = "http://forge.example"
-#: Answers that differ between two readings, since they were read.
+#: Fields that change between two readings because of the reading.
 MOVING = {"last_used_at", "last_activity_at", "current_sign_in_at", "contacted_at"}
 
 
 @attrs.frozen
 class Kept:
-    """A backup, and what the instance whose it is has answered."""
+    """A backup, and the answers of its instance."""
 
     text: bytes
     made: BackedUp
@@ -230,7 +230,7 @@ class Kept:
 
 
 async def answers_of(furnished: Furnished) -> dict[str, Any]:
-    """Of all routes that read, without what moves by itself."""
+    """Return the answers of all reading routes, without fields that change by themselves."""
     found = {}
     for route in ROUTES:
         if route.method == "GET":
@@ -297,7 +297,7 @@ def test_no_secret_is_in_clear(kept: Kept) -> None:
 async def test_an_older_schema_is_brought_up_to_date(
     kept: Kept, empty: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a version that has one migration more."""
+    """This version has one more migration."""
     file = migrate._file
     newer = shutil.copytree(str(file("migrations")), tmp_path / "migrations")
     (newer / "9999_added.sql").write_text("ALTER TABLE users ADD added text NOT NULL DEFAULT 'yes'")

@@ -1,4 +1,4 @@
-"""Backups that are damaged, strange or newer are told as such; whatever happens meanwhile, one is of one moment."""
+"""Damaged, foreign or newer backups are reported as such; whatever happens meanwhile, a backup shows one moment."""
 
 import asyncio
 import gzip
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("cheap_passphrases", "quick_schema")
 
 @pytest.fixture(scope="module")
 def text(new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """A backup of an instance with a repository and an object that rows name."""
+    """A backup of an instance with a repository, and with an object that rows name."""
     places = Places(new_database(), tmp_path_factory.mktemp("small"))
     secrets.ensure_key(places.database_url, places.data_dir)
     head = places.data_dir / f"objects/{HEADS_FOLDER}/{0:019}-{0:064}"
@@ -48,7 +48,8 @@ def text(new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFacto
 
 
 def changed(text: bytes, change: Callable[[str, bytes], bytes | None]) -> bytes:
-    """With the content of members that `change(name, content)` gives; None leaves one out."""
+    """Return the backup with the contents of members that `change(name, content)` returns; members with None are left
+    out."""
     written = io.BytesIO()
     with tarfile.open(fileobj=io.BytesIO(text)) as old, tarfile.open(fileobj=written, mode="w") as new:
         for entry in old:
@@ -72,12 +73,12 @@ def without(wanted: str) -> Callable[[str, bytes], bytes | None]:
 
 
 def with_settings_of_another(name: str, content: bytes) -> bytes:
-    """Somebody has changed a table, and the digests to go with it, but has not the passphrase."""
+    """Change a table with its digests, as somebody without the passphrase could."""
     return content.replace(b'missing\\":[]', b'missing\\":[1]') if name == "manifest.json" else content
 
 
 def with_member(name: str, **pax_headers: str) -> Callable[[bytes], bytes]:
-    """With one more file behind the header."""
+    """Return a function that adds one more file after the header."""
 
     def change(text: bytes) -> bytes:
         written = io.BytesIO()
@@ -94,7 +95,7 @@ def with_member(name: str, **pax_headers: str) -> Callable[[bytes], bytes]:
 
 
 def with_sealed(**files: str) -> Callable[[bytes], bytes]:
-    """By somebody who has the passphrase."""
+    """Return a function that replaces sealed files, as somebody with the passphrase could."""
 
     def change(name: str, content: bytes) -> bytes | None:
         if name != HEADER:
@@ -203,7 +204,7 @@ def test_what_is_not_empty_is_refused(text: bytes, empty: Places, tmp_path: Path
         restored(empty, text)
     with as_role(empty.database_url) as cursor:
         cursor.execute("DROP TABLE strangers")
-    restored(empty, text)  # where nothing is any more
+    restored(empty, text)  # into an empty place
     with pytest.raises(ConfigError, match="is not empty"):
         restored(empty, text)
 
@@ -217,7 +218,7 @@ async def here(
 
 
 def just_after_the_moment(work: Callable[[], Awaitable[None]]) -> Callable[[str, int, int], None]:
-    """Does `work` once, while the backup waits, when its first table is copied."""
+    """Return a function that runs `work` once while the backup waits, when it copies its first table."""
     loop, begun = asyncio.get_running_loop(), []
 
     def progress(what: str, _done: int, _of: int) -> None:
@@ -245,9 +246,9 @@ async def test_what_happens_meanwhile_is_not_in_it_and_takes_nothing_from_it(
     first = await commit(changed, here.root, "feature", "one.txt", start_branch="main")
 
     async def work() -> None:
-        """Removes a project with its repository, a branch, and moves another one."""
+        """Remove a project with its repository, and a branch; move another one."""
         assert (await here.root.delete(f"/projects/{doomed.id}")).status == 202
-        with pytest.raises(Unavailable):  # what the queue does next
+        with pytest.raises(Unavailable):  # the queue does this next
             not_during(here.server.app[SERVICES][REPOSITORIES].root)
         assert (await changed.api.delete(f"{changed.url}/repository/branches/feature")).status == 204
         await commit(changed, here.root, "main", "two.txt")

@@ -1,5 +1,4 @@
-"""Set-ups that are broken in one way each, and services that fail: `doctor` says that and nothing else, with
-the remedy."""
+"""Set-ups with one defect each, and failing services: `doctor` reports this and nothing else, with the remedy."""
 
 import asyncio
 import contextlib
@@ -40,23 +39,24 @@ from tests.support.s3 import Bucket, at, serving_bucket
 
 @attrs.define
 class Setup:
-    """A service that works: the variables of both processes, and what they use. What is broken is changed here."""
+    """A working service: the variables of both processes, and everything that they use. Tests change it to break
+    something."""
 
     environment: dict[str, str]
     mailbox: Mailbox
     bucket: Bucket
     new_database: Callable[[], str]
     postgres: Cluster
-    #: A folder of the test, with what `furnish` makes.
+    #: A folder of the test, with the files of `furnish`.
     place: Path
     unprivileged: bool = False
 
     def set(self, name: str, value: object) -> None:
-        """Sets a variable of the API server, or with its whole name, any."""
+        """Set a variable of the API server, or any variable by its whole name."""
         self.environment[name if name.isupper() else f"FORGELET_API_{name.upper()}"] = str(value)
 
     def own_database(self) -> str:
-        """One that the test may spoil, with the key of the others."""
+        """Use a database that the test may break, with the key of the others; return its URL."""
         url, theirs = self.new_database(), self.environment["FORGELET_API_DATABASE_URL"]
         with as_role(theirs) as sound, as_role(url) as owner:
             sound.execute(
@@ -71,7 +71,7 @@ class Setup:
         return url
 
     def own_data_dir(self) -> Path:
-        """A copy with the same key."""
+        """Use a data directory with the same key; return it."""
         folder = self.place / "data"
         (folder / "objects").mkdir(parents=True)
         shutil.copy2(Path(self.environment["FORGELET_API_DATA_DIR"]) / "secret_key", folder)
@@ -81,7 +81,8 @@ class Setup:
 
 @attrs.frozen
 class Broken:
-    """`break_` changes a set-up; `says` is in the one line that is not well, `start` is what the API server says."""
+    """A defect: `break_` changes a set-up; `says` is in the only line that is not well, `start` is the API server's
+    message."""
 
     break_: Callable[[Setup], Any]
     says: str
@@ -228,7 +229,7 @@ BROKEN = {
 
 
 STORAGE_TOKEN, EDGE_PURGE_TOKEN = "storage-token-of-tests", "purge-token-of-tests"
-#: How much room the disk of this machine has is its own affair.
+#: The free space on the disk of this machine does not matter.
 ROOM = "are free on the disk of"
 SECRETS = (STORAGE_TOKEN, EDGE_PURGE_TOKEN, "correct horse", "hunter2", "made-up")
 
@@ -248,7 +249,7 @@ def programs() -> Iterator[Programs]:
 async def sound(
     new_database: Callable[[], str], postgres: Cluster, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Setup]:
-    """A service and an edge that run, with mail and a store in S3."""
+    """A running service and an edge, with mail and a store in S3."""
     folder, port = tmp_path_factory.mktemp("sound"), free_port()
     edge_url, url = f"http://127.0.0.1:{port}", new_database()
     async with contextlib.AsyncExitStack() as stack:
@@ -302,7 +303,7 @@ def setup(sound: Setup, tmp_path: Path) -> Iterator[Setup]:
 
 
 async def doctor(setup: Setup, programs: Programs, *arguments: str) -> Ended:
-    """In a process of its own, while what it looks at is served by this one."""
+    """Run doctor in a process of its own, while this process serves what it checks."""
     return await asyncio.to_thread(
         programs.run,
         "forgelet",
@@ -331,7 +332,7 @@ async def test_what_is_broken_is_one_line_with_its_remedy(
     broken.break_(setup)
     ended = await doctor(setup, programs, "--json", "--quiet")
     found = json.loads(ended.output)
-    # What runs may say the same of itself.
+    # Running processes may report the same about themselves.
     said = [
         one
         for one in found["findings"]
@@ -393,7 +394,7 @@ async def test_a_folder_that_this_account_may_not_write_is_seen(setup: Setup, pr
 async def test_what_swallows_everything_is_not_waited_for_without_end(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as swallowing:  # takes connections, and says nothing
+    with socket.create_server(("127.0.0.1", 0)) as swallowing:  # accepts connections, and sends nothing
         place = f"127.0.0.1:{swallowing.getsockname()[1]}"
         setup.set("database_url", f"postgresql://forgelet:hunter2@{place}/none")
         setup.set("smtp_url", f"smtp://{place}")
@@ -422,7 +423,7 @@ async def test_edges_are_asked_and_purged_by_commands(setup: Setup, programs: Pr
     assert (status["origin"], status["storage_token"], status["problem"]) == ("reachable", "right", None)
     path = "/group/app/-/raw/main/README.md"
     async with aiohttp.ClientSession() as session:
-        for _ in range(2):  # what is not there is kept too, for a moment
+        for _ in range(2):  # missing files are cached too, for a moment
             async with session.get(setup.environment["FORGELET_API_EDGE_URLS"] + path) as answer:
                 assert answer.status == 404
     listed = await edge("list", "--prefix", "/group/app/")
@@ -489,7 +490,7 @@ async def test_what_fails_is_said_with_its_reason_within_seconds(
         assert SECRET not in text
         assert PURGE_TOKEN not in text
         by_check = {check: [one.state for one in found] for check, found in examined.findings.items()}
-        for check in ("edges", "mail", "object store"):  # which it looks at by itself too
+        for check in ("edges", "mail", "object store"):  # it checks these by itself too
             assert by_check[check] == ["failed"], check
 
 

@@ -1,4 +1,4 @@
-"""Which forgelet a command means: the one that runs, the one that is named, or the server's own settings."""
+"""The instance that a command uses: the running one, the named one, or that of the server's own settings."""
 
 import contextlib
 import json
@@ -28,7 +28,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @contextlib.contextmanager
 def written(data: DataDirectory) -> Iterator[None]:
-    """What `up` writes down, for as long as a block lasts."""
+    """Store what `up` stores, for the duration of the block."""
     given = variables.of_api(data, ADDRESSES, "postgresql://x:hunter2@/y") | {
         "FORGELET_API_TIER": "free",
         "HOME": "/",

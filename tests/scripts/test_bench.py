@@ -1,4 +1,4 @@
-"""The bench in short: its rows, what becomes of measured figures, and that it ends what it starts."""
+"""The bench in short: its rows, the use of measured figures, and that it ends what it starts."""
 
 import contextlib
 import json
@@ -29,7 +29,7 @@ Make = Callable[..., Run]
 
 @pytest.fixture
 def run_of() -> Make:
-    """A run of one row, `hits`, with our values and those of nginx."""
+    """Return a run of one row, `hits`, with our values and those of nginx."""
 
     def make(
         ours: list[float],
@@ -112,7 +112,7 @@ def test_a_line_tells_what_was_measured_and_what_was_not(run_of: Make) -> None:
     ("before", "after", "told"),
     [
         ([80, 90, 100], [70, 75, 79], ["hits: share of nginx fell from 0.9 to 0.75 (17%)"]),
-        ([80, 90, 100], [70, 75, 80], []),  # one round as good as the worst then
+        ([80, 90, 100], [70, 75, 80], []),  # one round as good as the worst one before
         ([100, 100, 100], [96, 96, 96], []),  # too little
         ([80, 90, 100], [200, 200, 200], []),
     ],
@@ -203,7 +203,7 @@ def test_explanations_are_of_rows_and_aims_that_there_are() -> None:
 
 
 def _behind(socket: Path) -> int:
-    """How many processes there are whose command names it."""
+    """Return the number of processes whose command contains the text."""
     count = 0
     for command in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):  # it has ended
@@ -251,7 +251,7 @@ LOG:  duration: 0.1 ms  plan:
 \tResult  (cost=0.00..0.01 rows=1 width=4) (actual rows=1 loops=1)
 """
 
-#: What reads a table from end to end: how long it takes grows with everybody's jobs.
+#: Statements that read a whole table: their time grows with everybody's jobs.
 KNOWN: set[str] = set()
 
 
@@ -303,7 +303,7 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_list_and_read_of_the_contract_is_a_row() -> None:
-    """Endpoints that read, by their numbers in docs/service-api.md."""
+    """Reading endpoints, by their numbers in docs/service-api.md."""
     text = (CHECKOUT / "docs" / "service-api.md").read_text()
     reads = {int(number) for number in re.findall(r"^\| (\d+) \| GET `", text, re.MULTILINE)} | {32}
     told = " ".join(row.what for _, row in ALL_ROWS.values())
@@ -379,7 +379,7 @@ def test_names_of_groups_stand_for_their_rows() -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("group", [name for name in GROUPS if name != "single_reads"])
 def test_each_row_can_be_measured_in_short(group: str, tmp_path: Path) -> None:
-    """Lists and single resources together, since they read the same database."""
+    """Lists and single resources are tested together, because they read the same database."""
     kept = tmp_path / "run.json"
     groups = [group, "single_reads"] if group == "lists" else [group]
     done = bench("--tiny", "--json", str(kept), *groups)

@@ -1,4 +1,4 @@
-"""What `scripts/clients/run` makes of test runners' reports, and how it has python-gitlab's tests meet a forgelet."""
+"""How `scripts/clients/run` reads reports of test runners, and how it runs python-gitlab's tests with a forgelet."""
 
 import json
 import os
@@ -92,7 +92,7 @@ def test_what_a_file_sets_up_fails_all_of_its_tests(tmp_path: Path) -> None:
     ]
 
 
-#: In the place of python-gitlab's: what it does is what the plug-in replaces.
+#: Replaces python-gitlab's conftest: it has the parts that the plug-in replaces.
 CONFTEST = """
 import time
 from subprocess import check_output
@@ -239,7 +239,7 @@ def test_each_call_of_a_program_is_known_by_name() -> None:
     ]
 
 
-#: Of a playbook's two runs: what a task did, and what is made of it.
+#: A task's result in a playbook's run, and its outcome in the first and the second run.
 TASKS = [
     ({"changed": True}, "passed", "failed"),
     ({"changed": False}, "passed", "passed"),

@@ -15,7 +15,7 @@ COMMANDS = [
     "scripts/up", "scripts/test", "scripts/check", "scripts/conformance", "scripts/bench/run", "scripts/abuse/run",
     "scripts/clients/run", ".ci/run",
 ]  # fmt: skip
-#: What scripts/up has pip install: the machine may have no PostgreSQL.
+#: What scripts/up installs with pip: the machine may have no PostgreSQL.
 FOR_UP = ".[embedded,s3]"
 
 
@@ -221,7 +221,7 @@ def test_ci_fails_where_one_part_does_and_runs_the_others(
     assert ["FAILED" in line for line in copy.printed.splitlines()[-3:]] == failed
 
 
-#: A pytest that fails as often as there are lines in `failures`, and remembers what failed as pytest does.
+#: A pytest that fails as often as there are lines in `failures`, and caches failures as pytest does.
 UNSTEADY = RECORDER.replace(
     "#!/bin/sh\n",
     """#!/bin/sh

@@ -1,4 +1,4 @@
-"""The faults of `scripts/faults/run`, in short, and the account that it keeps."""
+"""The faults of `scripts/faults/run`, in short, and its ledger."""
 
 import asyncio
 import contextlib
@@ -25,14 +25,14 @@ MIB = 2**20
 
 
 class Short(random.Random):
-    """Each fault is held as briefly as it can be."""
+    """Random numbers that keep each fault as short as possible."""
 
     def uniform(self, a: float, _b: float) -> float:
         return a
 
 
 def a_ledger(outcome: Outcome, present: int) -> Ledger:
-    """One operation, while the first fault was the newest, that is found so many times afterwards."""
+    """Return a ledger with one operation during the first fault, which is found this many times afterwards."""
     ledger = Ledger(fault=1)
     ledger.record("branch", "b-1", outcome)
     ledger.present["branch"] = Counter({"b-1": present})
@@ -146,14 +146,14 @@ def test_the_name_server_answers_as_it_is_told(
     assert answer[12 + len(question) :][12:] == (socket.inet_aton(address) if address else b"")
 
 
-#: Each fault once, several at the same moment, since the suite has little time.
+#: Each fault once, several at the same moment, because the suite has little time.
 TOGETHER = (
     "kill-tree+kill-edge+bad-receivers+bad-mirror-targets+bad-names",
     "kill-postgresql+full-data+full-edge",
     "kill-server+stop-postgresql+cut-connections+slow-database",
     "full-postgresql+crash-postgresql+freeze-postgresql",
 )
-#: libfaketime can keep a server waiting for ever (`scripts/faults/faults.py`).
+#: libfaketime can block a server for ever (`scripts/faults/faults.py`).
 NOT_IN_SHORT = {"clock-jumps"}
 PULSE = ("read", "commit", "edge read")
 
@@ -190,11 +190,11 @@ def test_a_fault_that_there_is_not_is_named() -> None:
         parts("kill-tee+kill-edge")
 
 
-#: What a service alone does not have to lose.
+#: Faults of parts that a single service does not have.
 TOGETHER_ON_A_FLEET = ("kill-pgbouncer+lost-s3+kill-replica", "promote-replica")
 
 
-@pytest.mark.timeout(600)  # half a minute on a machine that has time, and no more than this where it has none
+@pytest.mark.timeout(600)  # half a minute on an idle machine, and at most this long on a busy one
 @pytest.mark.parametrize(
     ("shape", "together"),
     [
@@ -208,7 +208,7 @@ TOGETHER_ON_A_FLEET = ("kill-pgbouncer+lost-s3+kill-replica", "promote-replica")
     ],
 )
 async def test_faults_are_made_and_nothing_is_lost(shape: Shape, together: Sequence[str]) -> None:
-    """Not how fast it comes back: a busy machine would decide that."""
+    """The speed of recovery is not checked, because it depends on the load of the machine."""
     async with running_environment(lambda _: None, shape) as environment:
         load = Load(environment, timeout=0)
         await load.prepare()

@@ -1,4 +1,4 @@
-"""What the tools have in common: tables, waiting, processes, commits, archives, git."""
+"""Shared parts of the tools: tables, waiting, processes, commits, archives, git."""
 
 import asyncio
 import io
@@ -86,7 +86,7 @@ def test_repositories_are_made_of_streams_and_failures_told(tmp_path: Path) -> N
         git(repository, "show", "none")
 
 
-#: One in so many operations is asked here, by the order of their ids: making data for one takes 50 ms.
+#: The n-th part of the operations is tested here, in the order of their ids, because the data for one takes 50 ms.
 _ONE_IN = 8
 
 

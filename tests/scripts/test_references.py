@@ -1,4 +1,4 @@
-"""Documents that are made from the code say what the code says."""
+"""Generated documents are up to date with the code."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from scripts.documents import DOCS, PARTS, comparison, document, routes, unteste
 from tests.support.forge import Forge
 
 WRITTEN = comparison()
-#: What is said of each endpoint begins with one of these.
+#: Beginnings of the description of each endpoint.
 KINDS = ("as GitLab", "differs: ", "beyond: ")
 LINES = [(name, line) for lines in WRITTEN["endpoints"].values() for name, line in lines.items()]
 
@@ -30,7 +30,7 @@ def test_of_each_line_it_is_said_what_was_tried() -> None:
 
 def test_a_line_of_which_nothing_was_tried_is_refused() -> None:
     here, gone = "scripts/test_references.py::test_each_endpoint_has_one_line", "test_none.py::test_it"
-    elsewhere = "GET /a/" + "zyxw"[::-1]  # a word that does not stand here
+    elsewhere = "GET /a/" + "zyxw"[::-1]  # a word that does not occur in this file
     said = {
         "endpoints": {"All": dict.fromkeys(("GET /a", "GET /b", "GET /c", "GET /d", elsewhere), "")},
         "tests": {"GET /a": [here], "GET /b": [], "GET /c": [here, gone, f"{here}s"], elsewhere: [here]},

@@ -1,4 +1,4 @@
-"""An origin of which each test says what it sends when, byte by byte."""
+"""An origin that sends bytes as each test says."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ class Wire:
     """One connection of the edge to the origin."""
 
     writer: asyncio.StreamWriter
-    #: The client has the head of the answer.
+    #: Set when the client has the head of the answer.
     delivered: asyncio.Event
 
     async def send(self, data: bytes) -> None:
@@ -33,7 +33,7 @@ class Wire:
         self.writer.transport.abort()
 
 
-#: Answers one request; whether the connection goes on.
+#: Answers one request; returns whether the connection goes on.
 Behaviour = Callable[[Wire], Awaitable[bool]]
 
 
@@ -64,7 +64,7 @@ class BareOrigin:
 
 @contextlib.asynccontextmanager
 async def bare_origin() -> AsyncIterator[BareOrigin]:
-    """Listens on a port of this machine."""
+    """Run an origin on a port of this machine."""
     bare = BareOrigin()
     server = await asyncio.start_server(bare.handle, "127.0.0.1", 0)
     bare.port = server.sockets[0].getsockname()[1]
@@ -76,9 +76,8 @@ async def bare_origin() -> AsyncIterator[BareOrigin]:
 
 
 def says(*pieces: bytes, then: str = "waits") -> Behaviour:
-    """Answers with these bytes, and then waits for the next request, closes, breaks or resets when the client has part
-    of it, or repeats the last piece.
-    """
+    """Return a behaviour that answers with these bytes, and then waits for the next request, closes, breaks or resets
+    when the client has a part of it, or repeats the last piece."""
 
     async def behave(wire: Wire) -> bool:
         for piece in pieces:
@@ -97,7 +96,7 @@ def says(*pieces: bytes, then: str = "waits") -> Behaviour:
 
 @attrs.define
 class Project:
-    """A project at the origin: who may read it and what it holds."""
+    """A project at the origin: its readers and its content."""
 
     origin: Origin
     readers: set[str] = attrs.field(factory=set)
@@ -134,7 +133,7 @@ class Project:
 
 
 def head(target: str = RAW, *fields: str, method: str = "GET") -> bytes:
-    """A request without a body."""
+    """Return a request without a body."""
     return wire.request(method, target, *fields)
 
 
@@ -146,7 +145,7 @@ class Talk:
     writer: asyncio.StreamWriter
 
     async def answer(self, *, to_head: bool = False) -> bytes:
-        """The next answer, head and body, which one to a HEAD has not."""
+        """Return the next answer, head and body; an answer to HEAD has no body."""
         head = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 20)
         length = re.search(rb"\r\nContent-Length: (\d+)\r\n", head)
         bodiless = to_head or head.startswith(b"HTTP/1.1 304")
@@ -161,6 +160,6 @@ class Talk:
 
 @contextlib.asynccontextmanager
 async def talk(port: int, *, takes_little: bool = False) -> AsyncIterator[Talk]:
-    """A connection to a port of this machine; with `takes_little` the system takes little that is not read."""
+    """Open a connection to a port of this machine; with `takes_little` the system buffers few unread bytes."""
     async with wire.talk(port, takes_little=takes_little) as bare:
         yield Talk(bare.reader, bare.writer)

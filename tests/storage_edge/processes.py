@@ -1,4 +1,4 @@
-"""The edge as its operator starts it: a process of its own."""
+"""The edge as operators start it: a process of its own."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ from tests.storage_edge.conftest import PURGE_TOKEN, Origin
 
 @attrs.frozen
 class EdgeProcess:
-    """A running process and where it listens."""
+    """A running process and its address."""
 
     process: asyncio.subprocess.Process
     port: int
@@ -25,7 +25,7 @@ class EdgeProcess:
         return f"http://127.0.0.1:{self.port}"
 
     async def stop(self) -> list[dict[str, object]]:
-        """SIGTERM; its log after that it was ready. It must end with 0."""
+        """Send SIGTERM; return the log after it was ready. It has to end with 0."""
         self.process.terminate()
         assert self.process.stderr is not None
         log = [json.loads(line) for line in (await self.process.stderr.read()).splitlines()]
@@ -41,8 +41,8 @@ async def edge_process(
     environment: Mapping[str, str] = MappingProxyType({}),
     command: Sequence[str] = ("storage_edge",),
 ) -> AsyncIterator[EdgeProcess]:
-    """Runs until it listens, and kills it at the end if it still runs; `options` count before ours. Where there is no
-    `origin`, the environment says."""
+    """Run an edge for the duration of the block, and kill it if it still runs at the end; `options` have priority.
+    Without `origin`, the environment has it."""
     at = () if origin is None else ("--origin", origin.url)
     token = directory.with_name(f"{directory.name}-purge-token")
     token.write_text(f"{PURGE_TOKEN}\n")
@@ -53,7 +53,7 @@ async def edge_process(
         env={
             "FORGELET_EDGE_PURGE_TOKEN_FILE": str(token),
             **environment,
-            "FORGELET_EDGE_ORIGIN_CHECK_INTERVAL": "0",  # tests count what the origin is asked
+            "FORGELET_EDGE_ORIGIN_CHECK_INTERVAL": "0",  # tests count the requests to the origin
         },
     )  # fmt: skip
     assert process.stderr is not None

@@ -1,4 +1,4 @@
-"""The bucket in S3 of an edge, as tests have it."""
+"""The S3 bucket of an edge, for tests."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ ERROR = '<?xml version="1.0" encoding="UTF-8"?><Error><Code>{}</Code><AWSAccessK
 
 @attrs.define
 class Bucket:
-    """As much of S3 as obstore needs for single objects, and what may be wrong with it."""
+    """The part of S3 that obstore needs for single objects, with faults."""
 
     fault: str | None = None
     objects: dict[str, bytes] = attrs.field(factory=dict)
@@ -72,7 +72,7 @@ class Bucket:
 
 
 def aws_environment(patch: pytest.MonkeyPatch, endpoint: str) -> None:
-    """What an edge needs to know to find buckets there."""
+    """Return the variables with which an edge finds buckets there."""
     for name, value in {
         "ACCESS_KEY_ID": "made-up", "SECRET_ACCESS_KEY": "made-up", "REGION": "example-1", "ENDPOINT": endpoint,
     }.items():  # fmt: skip

@@ -1,4 +1,4 @@
-"""Many clients, one origin request: who joins, what they get, and what happens when it goes wrong."""
+"""Many clients, one origin request: who joins, what they get, and failures."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ ARCHIVE = "/group/app/-/archive/main/app-main.zip"
 
 
 class Stream:
-    """An origin answer that the test sends piece by piece, its head with the first."""
+    """An origin answer that the test sends piece by piece, the head with the first one."""
 
     def __init__(self, origin: Origin, length: int | None, *, cut_off: bool = False, **headers: str) -> None:
         self.pieces: asyncio.Queue[bytes | None] = asyncio.Queue()
@@ -235,7 +235,7 @@ class OpenResponses:
 
 
 def _opened(directory: Path) -> list[str]:
-    """Bodies of an edge's directory that this process has open."""
+    """Return the bodies in an edge's directory that this process has open."""
     found = []
     for descriptor in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):
@@ -275,7 +275,7 @@ def _asked(origin: Origin, target: str = ARCHIVE) -> int:
 
 @pytest.fixture
 def release(origin: Origin) -> asyncio.Event:
-    """Until it is set the origin does not answer for the slow file."""
+    """The origin does not answer for the slow file before this event is set."""
     release = asyncio.Event()
 
     async def handler(request: web.Request) -> web.Response:
@@ -290,7 +290,7 @@ def release(origin: Origin) -> asyncio.Event:
 async def _busy_edge(
     start_edge: StartEdge, origin: Origin, **settings: object
 ) -> tuple[Edge, asyncio.Task[Answer]]:
-    """An edge at which all places of 10.0.0.1 are taken."""
+    """Yield an edge at which all slots of 10.0.0.1 are taken."""
     edge = await start_edge(trusted_proxies=["127.0.0.1"], origin_patience=0.3, **settings)
     slow = asyncio.create_task(edge.get(SLOW, **_as("10.0.0.1")))
     await until(lambda: _asked(origin, SLOW))
@@ -343,7 +343,7 @@ async def test_only_if_cached_asks_nobody_when_the_body_is_gone(
 
 
 async def test_only_if_cached_asks_nobody_about_a_private_object(edge: Edge, origin: Origin) -> None:
-    """It may not leave without the origin's word, for which the client forbids to ask (RFC 9111 section 5.2.1.7)."""
+    """The edge needs the origin's permission to serve it, and the client forbids to ask (RFC 9111 section 5.2.1.7)."""
     origin.answers(b"plan", cache_control="private, max-age=60")
     target = f"{ARCHIVE}?token=alice"
     assert (await edge.get(target)).body == b"plan"
@@ -374,7 +374,7 @@ async def test_many_who_find_a_body_gone_ask_once(
 async def test_those_who_join_a_failure_are_told_when_to_come_again(
     edge: Edge, origin: Origin, joined: Counter[str]
 ) -> None:
-    """The origin's own words go to whoever led; its Retry-After to all."""
+    """The first client gets the origin's own answer; all get its Retry-After."""
     origin.answers(b"away", status=503, etag=None, cache_control=None, Retry_After="7")
     _, gate = origin.held_back()
     clients = [asyncio.create_task(edge.get(ARCHIVE)) for _ in range(5)]
@@ -388,7 +388,7 @@ async def test_those_who_join_a_failure_are_told_when_to_come_again(
 async def test_what_is_freshened_while_its_body_arrives_keeps_the_body_that_was_stored(
     edge: Edge, origin: Origin
 ) -> None:
-    """The file in which a body arrives is closed with its last reader; the stored one stays."""
+    """The file of an arriving body is closed with its last reader; the stored one stays."""
     begun, rest, verdict = asyncio.Event(), asyncio.Event(), asyncio.Event()
     headers = {"Cache-Control": "private", "ETag": '"v1"', "Content-Length": str(len(LARGE))}
 

@@ -1,4 +1,4 @@
-"""Text is compressed once for those who take it; each representation is called by its own name (RFC 9110)."""
+"""Text is compressed once for clients that accept it; each representation has its own entity tag (RFC 9110)."""
 
 import gzip
 import hashlib
@@ -18,7 +18,7 @@ CODED_TAG = coding.tag(TAG)
 
 
 async def _stored(edge: Edge, origin: Origin, **answer: str) -> None:
-    """The origin's text is in memory."""
+    """Store the origin's text in memory."""
     fields = {"Content_Type": "text/plain; charset=utf-8", **answer}
     origin.answers(TEXT, **fields)  # type: ignore[arg-type]
     await edge.get(RAW, Accept_Encoding="identity")
@@ -126,7 +126,7 @@ async def test_a_weak_tag_stays_weak_and_a_missing_one_missing(start_edge: Start
         (CODED_TAG, 206, "gzip"),
         (TAG, 206, None),
         ('"other"', 200, None),
-        ("Sun, 06 Nov 1994 08:49:37 GMT", 200, None),  # which of them it means cannot be known
+        ("Sun, 06 Nov 1994 08:49:37 GMT", 200, None),  # it is unknown which of them is meant
     ],
 )
 async def test_parts_are_of_the_representation_that_is_named(

@@ -18,7 +18,7 @@ Fields = list[tuple[str, str]]
 
 @pytest.fixture
 async def forwarding_edge(start_edge: StartEdge) -> Edge:
-    """Fields of requests go upstream here, so that a response can vary on them."""
+    """An edge that forwards header fields of requests, so that a response can vary on them."""
     return await start_edge(forward_all_headers=True, negative_seconds=0.0)
 
 
@@ -33,7 +33,7 @@ async def _twice(
     first: dict[str, str] | None = None,
     second: dict[str, str] | None = None,
 ) -> str:
-    """`hit`, `validated` or `miss`: how the second of two requests is answered."""
+    """Return `hit`, `validated` or `miss`: how the second of two requests is answered."""
     entity_tag = dict(fields).get("ETag")
     modified = dict(fields).get("Last-Modified")
 
@@ -313,7 +313,8 @@ SentFields = dict[str, str]
 
 @pytest.fixture
 def mistaken(origin: Origin) -> Callable[[SentFields], None]:
-    """From now on the origin has b"new", but says 304 with these fields whenever it is asked with a condition."""
+    """A function that makes the origin wrong: it has b"new", but answers conditional requests with 304 and these
+    fields."""
 
     def be_mistaken(fields: SentFields) -> None:
         async def handler(request: web.Request) -> web.Response:
@@ -329,7 +330,7 @@ def mistaken(origin: Origin) -> Callable[[SentFields], None]:
 
 
 async def _stored(edge: Edge, origin: Origin, clock: Clock, fields: SentFields, target: str = RAW) -> None:
-    """b"old" is stored with these fields, and stale."""
+    """Store b"old" with these fields, and let it become stale."""
     origin.answers(b"old", etag=None, X_Version="old", **fields)
     assert (await edge.get(target)).body == b"old"
     await edge.settled()
@@ -340,7 +341,7 @@ def _seen(answer: Answer) -> tuple[int, bytes, str | None]:
     return answer.status, answer.body, answer.headers.get("X-Version")
 
 
-#: What is stored, what the 304 says, and whether it is about what is stored.
+#: The stored response, the 304, and whether it selects the stored one.
 SELECTING: list[tuple[str, SentFields, SentFields, bool]] = [
     ("the same strong tag", {"ETag": '"a"'}, {"ETag": '"a"'}, True),
     ("another strong tag", {"ETag": '"a"'}, {"ETag": '"b"'}, False),
@@ -368,7 +369,7 @@ async def test_4_3_4_a_304_freshens_only_what_it_is_about(
     edge: Edge, origin: Origin, clock: Clock, mistaken: Callable[[SentFields], None],
     stored: SentFields, said: SentFields, selects: bool, method: str,
 ) -> None:  # fmt: skip
-    """The response to HEAD is of the version that the response to GET is of."""
+    """The response to HEAD is of the same version as the response to GET."""
     await _stored(edge, origin, clock, {name.replace("-", "_"): value for name, value in stored.items()})
     mistaken(said)
     answer = await edge.get(RAW, method)
@@ -419,7 +420,7 @@ async def test_4_3_4_the_shared_copy_is_not_confirmed_by_a_304_about_another_ver
 async def test_a_304_that_the_edge_has_not_asked_for_is_said_to_nobody(
     edge: Edge, origin: Origin, clock: Clock, method: str, conditions: SentFields, is_stored: bool
 ) -> None:
-    """A client's own condition is evaluated here, against the origin's 200; it never reaches the origin."""
+    """The edge evaluates a client's own condition, with the origin's 200; it never reaches the origin."""
     if is_stored:
         await _stored(edge, origin, clock, {"Last_Modified": MONDAY})
 
@@ -451,7 +452,7 @@ async def test_a_clients_condition_is_evaluated_at_the_edge(
 
 
 async def test_a_refusal_that_came_meanwhile_stays_one(start_edge: StartEdge, origin: Origin) -> None:
-    """In the same instant as what was validated."""
+    """It came in the same instant as the validated response."""
     edge = await start_edge()
     origin.answers(b"content")
     await edge.get(RAW)

@@ -1,4 +1,4 @@
-"""Clients and their connections: what they hold, slow ones, those behind proxies, and how often they may ask."""
+"""Clients and their connections: limits, slow clients, clients behind proxies, and rate limits."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ from tests.support.waiting import until
 
 
 async def test_a_body_is_never_taken_for_a_request(edge: Edge, origin: Origin) -> None:
-    """A head that announces a body is the same to the byte whatever the body holds."""
+    """A head that announces a body is byte for byte the same, whatever the body contains."""
     origin.answers(b"hello")
     await edge.get(RAW)
     await edge.settled()
@@ -41,7 +41,7 @@ async def test_a_body_is_never_taken_for_a_request(edge: Edge, origin: Origin) -
 
 
 async def test_answers_keep_the_order_of_their_requests(edge: Edge, origin: Origin) -> None:
-    """A plain request that comes while another is being answered waits for its turn."""
+    """A plain request that arrives while another is being answered waits for its turn."""
     gate = asyncio.Event()
 
     async def handler(request: web.Request) -> web.Response:
@@ -68,7 +68,7 @@ async def test_answers_keep_the_order_of_their_requests(edge: Edge, origin: Orig
 async def test_a_client_that_has_said_all_still_gets_its_answers(
     edge: Edge, origin: Origin, requests: int, plain: bool
 ) -> None:
-    """It may close its side after its requests; the edge closes when it has answered them."""
+    """It may close its side after its requests; the edge closes the connection when it has answered them."""
 
     async def handler(request: web.Request) -> web.Response:
         await asyncio.sleep(0.1)
@@ -171,7 +171,7 @@ GREEDY = {"X_Forwarded_For": "198.51.100.1"}
 
 @pytest.fixture
 async def bounded_edge(start_edge: StartEdge) -> Edge:
-    """Four requests to the origin at once, two for each client, which a proxy names."""
+    """An edge with four parallel requests to the origin, two for each client, which a proxy names."""
     return await start_edge(
         origin_connections=4,
         origin_connections_per_address=2,
@@ -181,7 +181,7 @@ async def bounded_edge(start_edge: StartEdge) -> Edge:
 
 
 async def _come(origin: Origin, count: int) -> None:
-    """Until so many requests have reached the origin."""
+    """Wait until this many requests have reached the origin."""
     await until(lambda: len(origin.requests) >= count)
 
 
@@ -222,14 +222,14 @@ async def test_one_client_has_a_share_of_the_origin(
 
 
 async def _first_done(tasks: list[asyncio.Task[Answer]], count: int) -> list[asyncio.Task[Answer]]:
-    """Those that are done when so many are."""
+    """Wait until this many tasks are done; return those that are."""
     while len(done := [task for task in tasks if task.done()]) < count:
         await asyncio.wait([task for task in tasks if not task.done()], return_when=asyncio.FIRST_COMPLETED)
     return done
 
 
 def _slow_bodies(origin: Origin) -> asyncio.Event:
-    """From now on the origin's answers are others, and end when the event that this gives is set."""
+    """Let the origin send bodies that end only when the returned event is set."""
     gate = asyncio.Event()
 
     async def handler(request: web.Request) -> web.StreamResponse:
@@ -319,7 +319,7 @@ async def test_places_are_given_back_however_a_request_ends(start_edge: StartEdg
         prepare()
         try:
             answer = await edge.get(f"/group/app/-/raw/main{path}", method, **fields)
-        except Exception:  # what has begun and breaks cuts the connection
+        except Exception:  # breaking an answer that has begun cuts the connection
             answer = None
         await edge.settled()
         assert answer is None or answer.status != 503, (method, path, fields)
@@ -336,14 +336,14 @@ async def test_places_are_given_back_however_a_request_ends(start_edge: StartEdg
 
 @pytest.fixture
 async def port(start_edge: StartEdge) -> int:
-    """An edge that allows 0.4 s for a request's head and 0.4 s between requests."""
+    """The port of an edge that allows 0.4 s for a request's head and 0.4 s between requests."""
     return (await start_edge(header_timeout=0.4, keepalive_timeout=0.4)).port
 
 
 @pytest.fixture
 async def unwatched(start_edge: StartEdge) -> Edge:
-    """An edge that looks at its connections only when the test says so, and at a time that the test says. It allows
-    70 s between requests and 70 s for a piece of a body."""
+    """An edge that checks its connections only when the test says so, and with the test's time. It allows 70 s between
+    requests and 70 s for a piece of a body."""
     edge = await start_edge(keepalive_timeout=70.0, send_timeout=70.0, memory_object_bytes=4 * 2**20)
     await edge.app[BACKGROUND].finish("client connections", 0)
     return edge
@@ -380,7 +380,7 @@ async def test_a_head_that_trickles_in_ends_the_connection(
 
 
 async def _look_until_it_is_closed(edge: Edge) -> None:
-    """Look at a connection whose client takes nothing, so that between two looks more time passes than it has."""
+    """Check a connection whose client reads nothing, each time after more than the allowed time, until it is closed."""
     connections, now = edge.app[CONNECTIONS], asyncio.get_running_loop().time()
     async with asyncio.timeout(20):
         while len(connections):
@@ -413,7 +413,7 @@ async def test_a_slow_transfer_that_makes_progress_is_not_cut_off(unwatched: Edg
 
 
 async def _answered_before(port: int) -> bytes:
-    """A request head whose answer is in memory and whose head is known."""
+    """Return a request head whose answer is in memory and whose head is cached."""
     known = head()
     async with talk(port) as client:
         for _ in range(3):
@@ -424,7 +424,7 @@ async def _answered_before(port: int) -> bytes:
 
 @contextlib.asynccontextmanager
 async def _slow_reader(port: int, *, known: bool) -> AsyncIterator[asyncio.StreamReader]:
-    """A client whose system takes little has asked for what is in memory, and has read the answer's head."""
+    """Yield a client with small buffers that has requested something in memory, and has read the answer's head."""
     asked = await _answered_before(port)
     async with talk(port, takes_little=True) as client:
         client.writer.write(asked if known else asked.replace(b"Host: x", b"Host: other"))
@@ -522,7 +522,7 @@ async def test_an_id_that_is_none_is_made_anew(start_edge: StartEdge, origin: Or
 
 
 async def test_every_answer_is_found_in_the_log(start_edge: StartEdge, origin: Origin) -> None:
-    """Those that are answered without reading them again, too."""
+    """This includes those that are answered without reading them again."""
     edge = await start_edge(access_log=True, **BEHIND)
     origin.answers(b"hello", cache_control="public, max-age=60")
     fields = (f"X-Forwarded-For: {VISITOR}", "User-Agent: pip/24", "X-Request-Id: " + ID)

@@ -1,4 +1,4 @@
-"""The disk tier that is damaged, full, or left by a crash."""
+"""A disk tier that is damaged, full, or left by a crash."""
 
 import asyncio
 import contextlib
@@ -43,7 +43,7 @@ def _without_tables(path: Path) -> None:
     sqlite3.connect(path).close()
 
 
-#: What happens to the directory of the tier.
+#: Damages of the tier's directory.
 HARM: dict[str, Callable[[Path], object]] = {
     "nothing": lambda _root: None,
     "all of it is deleted": shutil.rmtree,
@@ -98,7 +98,7 @@ async def test_whatever_becomes_of_the_tier_it_heals_and_purges_reach_every_proc
 
 
 async def _until_hit(edge: Edge) -> None:
-    """As soon as it has noticed what is damaged, or what others have put in its place."""
+    """Wait until the edge has noticed the damage, or the replacement by others, and serves a hit."""
     async with asyncio.timeout(20):
         while "; hit" not in (await edge.get(RAW)).cache_status:
             await edge.settled()
@@ -107,7 +107,7 @@ async def _until_hit(edge: Edge) -> None:
 async def test_who_has_not_noticed_another_purge_log_leaves_the_index_alone(
     start_edge: StartEdge, origin: Origin, tmp_path: Path
 ) -> None:
-    """A process that nobody asks looks through its bodies all the same."""
+    """A process without requests checks its bodies all the same."""
     asked, unasked = await start_edge(), await start_edge()
     origin.answers(random.Random(1).randbytes(LARGE), cache_control="max-age=600")
     for edge in (asked, unasked):
@@ -127,7 +127,7 @@ async def test_who_has_not_noticed_another_purge_log_leaves_the_index_alone(
 
 
 def _flip(path: Path, *, unnoticed: bool = False) -> None:
-    """Changes one bit in the middle; `unnoticed` puts the time of the last change back."""
+    """Change one bit in the middle; `unnoticed` restores the time of the last change."""
     before = path.stat()
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
@@ -141,7 +141,7 @@ def _flip(path: Path, *, unnoticed: bool = False) -> None:
 async def test_flipped_bits_are_not_served(
     start_edge: StartEdge, origin: Origin, tmp_path: Path, size: int, unnoticed: bool
 ) -> None:
-    """Neither piece by piece, nor by sendfile, nor by a process that has not read the file before."""
+    """This holds for pieces, for sendfile, and for a process that has not read the file before."""
     edges = [await start_edge(), await start_edge()]
     body = random.Random(1).randbytes(size)
     origin.answers(body, cache_control="max-age=600")
@@ -252,12 +252,12 @@ async def test_what_another_version_has_left_is_removed(start_edge: StartEdge, t
 
 
 BUDGET = 6_000_000
-#: How often the process is killed; an operator's run takes more.
+#: Number of kills of the process; operators may run more.
 KILLS = int(os.environ.get("FORGELET_EDGE_KILLS", "2"))
 
 
 def _body(path: str) -> bytes:
-    """What the origin has at a path: the same at every time, up to a megabyte."""
+    """Return the origin's content at a path: always the same, up to a megabyte."""
     seed = hashlib.sha256(path.encode()).digest()
     return seed * (int.from_bytes(seed[:2]) // 2)
 
@@ -269,7 +269,7 @@ def _process(origin: Origin, directory: Path) -> contextlib.AbstractAsyncContext
 
 
 async def _ask(session: aiohttp.ClientSession, url: str, path: str) -> bool:
-    """Whether an answer came; a wrong byte in it fails the test."""
+    """Return whether an answer came; a wrong byte in it fails the test."""
     try:
         async with session.get(url + path) as response:
             body = await response.read()
@@ -305,7 +305,7 @@ async def test_after_kill_9_every_byte_is_right_and_the_budget_holds(served: Ori
                 await asyncio.gather(*asked)
         async with _process(served, tmp_path) as edge:
             assert all([await _ask(session, edge.url, path) for path in paths])
-            async with asyncio.timeout(20):  # it is kept soon after it was fetched
+            async with asyncio.timeout(20):  # it is stored soon after it was fetched
                 before = -1
                 while len(served.requests) != before:
                     before = len(served.requests)
@@ -359,7 +359,7 @@ class Answer:
 
 @attrs.frozen
 class Client:
-    """Asks an edge process, each time over a connection of its own."""
+    """A client of an edge process, with a new connection for each request."""
 
     session: aiohttp.ClientSession
 
@@ -410,7 +410,7 @@ async def _edge(origin: Origin, directory: Path, *options: str) -> AsyncIterator
 
 
 async def _secret_is_kept(client: Client, origin: Origin, directory: Path, *edges: EdgeProcess) -> None:
-    """By all of these processes, and on disk, a moment after it has been answered with."""
+    """Wait until all of these processes serve it from their stores, and it is on disk."""
     origin.answers(b"secret", cache_control="max-age=600", Surrogate_Key="project-1")
     async with asyncio.timeout(20):
         for edge in edges:

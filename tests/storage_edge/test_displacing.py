@@ -1,4 +1,4 @@
-"""Memory and its budget: what is displaced, and when."""
+"""Memory and its budget: which entries are displaced, and when."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ LASTING = {"Cache-Control": "public, max-age=3600", "ETag": '"refusal"'}
 
 
 class Stored:
-    """An origin with one object, whose answers to single requests a test replaces. Readers show the token `alice`."""
+    """An origin with one object, whose answers to single requests a test replaces. Readers have the token `alice`."""
 
     def __init__(self, origin: Origin, *, private: bool) -> None:
         self.private = private
@@ -45,7 +45,7 @@ class Stored:
         return web.Response(headers=fields, body=b"content")
 
     async def is_kept(self, edge: Edge, clock: Clock) -> bool:
-        """Whether what was stored is still there: asked for once more, it is validated."""
+        """Return whether the stored object still exists: the next request validates it."""
         self.otherwise = None
         clock.advance(90)
         answer = await edge.get(f"{RAW}?token=alice" if self.private else RAW)
@@ -53,10 +53,10 @@ class Stored:
         return self.origin.requests[-1].headers.get("If-None-Match") == '"v1"'
 
 
-#: Whether the stored object is private; who asks for it later, when it is stale, and how; what the origin answers then
-#: (None: what is right); and whether the object stays stored.
+#: Whether the stored object is private; the later request for it, when it is stale; the origin's answer (None: the
+#: right one); and whether the object stays stored.
 ASKED: list[tuple[bool, str, dict[str, str], tuple[int, dict[str, str]] | None, bool]] = [
-    # A refusal is about who asked, whatever it says of its lifetime.
+    # A refusal is about the caller, whatever lifetime it has.
     (True, "", {}, None, True),
     (True, "", {"Cache_Control": "no-cache"}, None, True),
     (True, "", {"Cache_Control": "no-store"}, None, True),
@@ -73,14 +73,14 @@ ASKED: list[tuple[bool, str, dict[str, str], tuple[int, dict[str, str]] | None, 
     (False, "", {}, (401, LASTING), True),
     (False, "", {}, (403, LASTING), True),
     (False, "", {}, (429, LASTING), True),
-    # An error is about nobody's object.
+    # An error is about no object.
     (True, "", {}, (503, LASTING), True),
     (True, "?token=alice", {}, (503, LASTING), True),
     (False, "", {}, (500, LASTING), True),
     (False, "", {}, (503, {}), True),
     (False, "", {}, (503, LASTING), True),
     (False, "?token=alice", {}, (503, LASTING), True),
-    # What everybody could see is not there for anybody; or it is another one, or for others.
+    # A public object that no longer exists, has changed, or is private now.
     (False, "", {}, (404, LASTING), False),
     (False, "", {}, (410, LASTING), False),
     (False, "", {}, (301, LASTING | {"Location": "/elsewhere"}), False),
@@ -88,7 +88,7 @@ ASKED: list[tuple[bool, str, dict[str, str], tuple[int, dict[str, str]] | None, 
     (False, "?token=alice", {}, (200, PRIVATE | {"ETag": '"v2"'}), False),
     (True, "?token=alice", {}, (200, PRIVATE | {"ETag": '"v2"'}), False),
     (True, "", {}, (200, PUBLIC | {"ETag": '"v2"'}), False),
-    # What is not to be stored leaves what is.
+    # A response that may not be stored leaves the stored one.
     (False, "", {"Cache_Control": "no-store"}, (200, PUBLIC | {"ETag": '"v2"'}), True),
     (False, "", {}, (200, {"Cache-Control": "no-store", "ETag": '"v2"'}), True),
     (True, "", {}, (200, PRIVATE | {"ETag": '"v2"'}), True),
@@ -120,7 +120,7 @@ async def test_what_may_displace_what(
 async def test_a_refusal_that_is_late_does_not_displace_what_came_meanwhile(
     edge: Edge, origin: Origin, clock: Clock
 ) -> None:
-    """Nothing was stored when the stranger asked."""
+    """Nothing was stored at the time of the anonymous request."""
     stored = Stored(origin, private=True)
     gate = asyncio.Event()
 
@@ -148,7 +148,7 @@ async def test_a_refusal_that_is_late_does_not_displace_what_came_meanwhile(
 async def test_what_is_not_stored_takes_no_part_in_collapsing_and_does_not_end_it(
     edge: Edge, origin: Origin, *, head_first: bool
 ) -> None:
-    """One request with `no-store`, between others for the same."""
+    """One request with `no-store`, between others for the same object."""
     head, body = asyncio.Event(), asyncio.Event()
 
     async def slow(request: web.Request) -> web.StreamResponse:
@@ -183,7 +183,7 @@ async def test_what_is_not_stored_takes_no_part_in_collapsing_and_does_not_end_i
 
 
 async def test_a_refusal_does_not_end_the_collapsing_of_readers(edge: Edge, origin: Origin) -> None:
-    """A stranger asks while a private object comes for its first reader."""
+    """An anonymous request arrives while a private object is fetched for its first reader."""
     stored = Stored(origin, private=True)
     body = asyncio.Event()
 
@@ -212,7 +212,7 @@ SIZE = 700_000
 
 
 def _on_disk(directory: Path) -> int:
-    """Return the bytes of all files, each once: files get other names, or go, at any moment."""
+    """Return the bytes of all files, each once: files may be renamed or deleted at any moment."""
     sizes = {}
     for path in directory.glob("v*/*/*/*"):
         with contextlib.suppress(FileNotFoundError):
@@ -267,7 +267,7 @@ async def test_bodies_that_arrive_count(
     assert SIZE <= _on_disk(tmp_path / "edge") <= BUDGET
     kept = [target for target in targets if await _is_kept(edges[0], target)]
     assert kept
-    # Who is asked for again displaces others.
+    # An object that is requested again displaces others.
     for target in targets:
         for _ in range(2):
             assert (await edges[0].get(target)).body == _body(target)
@@ -302,12 +302,12 @@ async def test_a_body_that_outgrows_the_budget_is_passed_on_to_all_who_read_it(
 
 ARCHIVE = "/group/app/-/archive/main/app-main.zip"
 LENGTH = 48_000_000
-#: What a crowd of 100 may cost: what arrives before it has a file, and some KiB for each client.
+#: Maximum growth by a crowd of 100 in bytes: data that arrives before it has a file, and some KiB for each client.
 ALLOWED = 24_000_000
 
 
 def _peak(pid: int) -> int:
-    """The most bytes that were ever resident, pages of files that are mapped included."""
+    """Return the maximum of resident bytes so far, including pages of mapped files."""
     found = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
     assert found is not None
     return int(found[1]) * 1024
@@ -317,7 +317,7 @@ def _peak(pid: int) -> int:
 async def test_a_body_that_comes_and_goes_is_not_in_memory(
     origin: Origin, tmp_path: Path, clients: int
 ) -> None:
-    """Neither while it arrives, nor when it is on disk."""
+    """This holds while it arrives, and when it is on disk."""
     async with edge_process(origin, tmp_path / "edge") as edge, aiohttp.ClientSession() as session:
         origin.answers(b"small", cache_control="public, max-age=600")
         await (await session.get(edge.url + RAW)).read()
@@ -331,7 +331,7 @@ async def test_a_body_that_comes_and_goes_is_not_in_memory(
 
 
 async def test_a_part_of_a_file_is_sent_whole_to_who_takes_it_slowly(origin: Origin, tmp_path: Path) -> None:
-    """What the system does not take at once follows by pieces, and nothing twice."""
+    """Bytes that the system does not accept at once are sent later, and none twice."""
     body = random.Random(2).randbytes(9_000_000)
     origin.answers(body, cache_control="public, max-age=600")
     async with edge_process(origin, tmp_path / "edge") as edge, aiohttp.ClientSession() as session:

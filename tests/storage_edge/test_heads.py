@@ -1,4 +1,4 @@
-"""Heads of requests: plain ones are told by their bytes, hostile ones are refused."""
+"""Heads of requests: plain ones are recognised by their bytes, hostile ones are refused."""
 
 import asyncio
 import gzip
@@ -37,7 +37,7 @@ def by_bytes(data: bytes) -> PlainHead | None:
 
 
 async def by_aiohttp(data: bytes) -> list[Any] | None:
-    """The requests that aiohttp reads, with all that it was given, or None."""
+    """Return the requests that aiohttp reads from these bytes, or None."""
     parser = HttpRequestParser(
         mock.Mock(_reading_paused=False),
         asyncio.get_running_loop(),
@@ -58,7 +58,8 @@ def asked(head: PlainHead) -> EdgeRequest | None:
 
 
 async def assert_read_alike(data: bytes, head: PlainHead) -> None:
-    """aiohttp reads the one request that `head` says, without a body, on a connection that stays open."""
+    """Check that aiohttp reads one request with the content of `head`, without a body, on a connection that stays
+    open."""
     messages = await by_aiohttp(data)
     assert messages is not None
     (message,) = messages
@@ -455,7 +456,7 @@ async def test_a_name_with_a_line_break_is_a_name(edge: Edge, origin: Origin) ->
 async def test_what_clients_do_wrong_is_not_logged_with_what_they_sent(
     edge: Edge, origin: Origin, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A malformed head can hold a cookie, and a client that goes away is no error of ours."""
+    """A malformed head can contain a cookie, and a client that leaves is not an error of ours."""
     origin.answers(b"x" * 5_000_000)
     await edge.raw(START + b"Cookie: session=hunter2\x00\r\n\r\n")
     await edge.raw(HOSTILE_GET + b"?token=hunter2 \xff HTTP/1.1\r\nHost: x\r\n\r\n")

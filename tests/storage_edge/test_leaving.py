@@ -1,4 +1,4 @@
-"""Ending and reloading: nothing that is in flight is touched."""
+"""Ending and reloading do not affect requests under way."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ from tests.support.waiting import until
 
 
 class SilentOrigin:
-    """From now on the origin does not answer until `gate` is set; it counts the requests that the edge gives up."""
+    """An origin that does not answer until `gate` is set; it counts the requests that the edge gives up."""
 
     def __init__(self, origin: Origin) -> None:
         self.gate = asyncio.Event()
@@ -52,13 +52,13 @@ class SilentOrigin:
 
 @pytest.fixture
 async def edge(start_edge: StartEdge) -> Edge:
-    """One that waits for the origin for longer than the tests do."""
+    """An edge that waits for the origin for longer than the tests do."""
     return await start_edge(origin_timeout=60.0)
 
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that sends the end of its side has gone a moment later."""
+    """Treat a client that has closed its side as gone after a moment."""
     monkeypatch.setattr(connections, "UNANSWERED_SECONDS", 0.05)
 
 
@@ -108,7 +108,7 @@ async def test_a_question_that_nobody_waits_for_ends_before_its_answer(
 
 @pytest.mark.parametrize("begun", [False, True])
 async def test_who_leaves_is_found_in_the_log(start_edge: StartEdge, origin: Origin, begun: bool) -> None:
-    """Before the answer or in it."""
+    """Clients leave before the answer or in the middle of it."""
     edge = await start_edge(access_log=True)
     origin.answers(b"x" * 20_000_000)
     silent = SilentOrigin(origin)
@@ -221,7 +221,7 @@ async def test_a_body_that_nobody_reads_any_more_ends_after_a_while(
     unread: float,
     arrives: bool,
 ) -> None:
-    """It goes on for a moment: whoever asks for part after part comes again."""
+    """It goes on for a moment, because clients may ask for one part after another."""
     monkeypatch.setattr(fetching, "UNREAD_SECONDS", unread)
     given_up = asyncio.Event()
 
@@ -251,7 +251,7 @@ async def test_a_body_that_nobody_reads_any_more_ends_after_a_while(
 async def test_a_body_that_nobody_reads_any_more_ends_although_its_origin_is_silent(
     edge: Edge, origin: Origin, clients: list[Talk], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What packs an archive may say nothing for minutes. Whoever comes back in time reads on."""
+    """A program that packs an archive may send nothing for minutes. A client that returns in time reads on."""
     monkeypatch.setattr(fetching, "UNREAD_SECONDS", 0.3)
     asked, given_up = 0, asyncio.Event()
 
@@ -314,7 +314,7 @@ async def test_certificates_and_tokens_are_those_of_now(origin: Origin, tmp_path
         assert await _purge(edge, second, "another-token") == 200
         assert await _purge(edge, second, PURGE_TOKEN) == 401
 
-        cert.write_bytes(key_and_certificate()[1])  # whose key is another
+        cert.write_bytes(key_and_certificate()[1])  # the key of another certificate
         edge.process.send_signal(signal.SIGHUP)
         assert "problem" in await _said(edge, REFUSED)
         assert await _purge(edge, second, "another-token") == 200
@@ -325,7 +325,7 @@ async def test_certificates_and_tokens_are_those_of_now(origin: Origin, tmp_path
 
 
 def _renew(cert: Path, key: Path) -> ssl.SSLContext:
-    """Puts a new certificate and its key in place; a client that trusts it and no other."""
+    """Install a new certificate with its key; return a client that trusts only this one."""
     private, public = key_and_certificate()
     cert.write_bytes(public)
     key.write_bytes(private)
@@ -351,7 +351,7 @@ async def _purge(edge: EdgeProcess, trusting: ssl.SSLContext, token: str) -> int
 
 
 async def _said(edge: EdgeProcess, event: str) -> dict[str, Any]:
-    """The next line of the log about an event."""
+    """Return the next line of the log about an event."""
     assert edge.process.stderr is not None
     while True:
         line: dict[str, Any] = json.loads(await edge.process.stderr.readline())
@@ -360,7 +360,7 @@ async def _said(edge: EdgeProcess, event: str) -> dict[str, Any]:
 
 
 async def test_files_are_read_once(tmp_path: Path) -> None:
-    """Whatever becomes of them between the look at new settings and their use."""
+    """The files may change between the check of new settings and their use."""
     cert, key = tmp_path / "edge.crt", tmp_path / "edge.key"
     _renew(cert, key)
     settings = Settings(tls_cert=cert, tls_key=key)
@@ -368,7 +368,7 @@ async def test_files_are_read_once(tmp_path: Path) -> None:
     assert certificate.context is not None
     trusting = _renew(cert, key)
     change = certificate.renewed(settings)
-    cert.write_bytes(key_and_certificate()[1])  # whose key is another
+    cert.write_bytes(key_and_certificate()[1])  # the key of another certificate
     await change()
     assert _is_shown(certificate.context, trusting)
     for other in (Settings(), Settings(tls_cert=tmp_path / "missing")):
@@ -385,7 +385,7 @@ def test_tls_does_not_begin_with_a_reload(tmp_path: Path) -> None:
 
 
 def _is_shown(context: ssl.SSLContext, trusting: ssl.SSLContext) -> bool:
-    """Whether a client that trusts one certificate alone gets it in a handshake."""
+    """Return whether a client that trusts only one certificate gets it in a handshake."""
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = trusting.wrap_bio(back, there, server_hostname="localhost")
     server = context.wrap_bio(there, back, server_side=True)
@@ -408,7 +408,7 @@ async def test_nearly_everything_changes_under_load_and_no_request_is_lost(
         told.write_text("[edge]\n" + "".join(f"{name} = {json.dumps(it)}\n" for name, it in settings.items()))
 
     tell(origin=origin.url)
-    # As it is installed, not as a module, whose flags stand elsewhere.
+    # The installed command, because the module has its flags in another place.
     run: Any = {"environment": {"FORGELET_SETTINGS": str(told)}, "command": ("forgelet", "edge")}
     async with (
         edge_process(None, tmp_path / "edge", "--no-access-log", **run) as edge,
@@ -438,7 +438,8 @@ async def test_nearly_everything_changes_under_load_and_no_request_is_lost(
 
 
 async def _ask_until(stop: asyncio.Event, port: int, number: int, bodies: dict[bytes, int]) -> int:
-    """Asks on one connection, half of the time for what is stored; how many connections that took."""
+    """Send requests on one connection, half of them for stored objects; return the number of connections that were
+    needed."""
     async with talk(port) as client:
         count = 0
         while not stop.is_set():

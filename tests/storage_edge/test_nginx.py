@@ -1,4 +1,4 @@
-"""Debian's nginx in front of the edge, as the documents have it: kept connections, who asks."""
+"""Debian's nginx in front of the edge, as in the documents: kept connections, addresses of clients."""
 
 import re
 from collections.abc import AsyncIterator
@@ -17,7 +17,7 @@ pytestmark = needs_nginx
 
 @attrs.frozen
 class Front:
-    """nginx before the edge."""
+    """nginx in front of the edge."""
 
     nginx: Nginx
     edge: Edge

@@ -1,4 +1,4 @@
-"""What the edge tells whoever has the purge token, and that wrong settings do not look healthy."""
+"""The edge's answers to callers with the purge token, and that wrong settings do not look healthy."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ NO_FILE = "/forgelet/-/raw/HEAD/is-the-storage-token-right"
 
 
 async def ask(edge: Edge, path: str, token: str = PURGE_TOKEN, **parameters: str) -> Any:
-    """The JSON of a 200."""
+    """Return the JSON of a 200."""
     async with edge.session.get(
         edge.url + path, params=parameters, headers={"Authorization": f"Bearer {token}"}
     ) as answer:
@@ -73,7 +73,7 @@ async def test_what_is_stored_is_listed_in_pages(start_edge: StartEdge, origin: 
     for number in range(5):
         await edge.get(f"/group/app/-/raw/main/{number}")
     origin.answers(b"short", cache_control="public, max-age=5", etag=None)
-    await edge.get("/group/app/-/raw/main/short")  # in memory alone
+    await edge.get("/group/app/-/raw/main/short")  # only in memory
     origin.answers(b"secret!", cache_control="private, max-age=60")
     await edge.get(f"{ARCHIVE}?token=flso-secret")
     await edge.settled()
@@ -139,7 +139,7 @@ async def test_wrong_parameters_are_400(edge: Edge, parameters: dict[str, str]) 
 
 
 def test_a_page_costs_as_much_as_its_length(tmp_path: Any) -> None:
-    """However many responses there are: rows are taken from an index, in its order, and none is sorted."""
+    """This does not depend on the number of responses: rows are read from an index, in its order, and never sorted."""
     with contextlib.closing(_connect(tmp_path / "index", schema=True)) as index:
         given = {"target": "", "selected": "", "end": "x", "limit": 1}
         plan = [row[3] for row in index.execute(f"EXPLAIN QUERY PLAN {store.PAGE}", given)]
@@ -149,7 +149,7 @@ def test_a_page_costs_as_much_as_its_length(tmp_path: Any) -> None:
 
 
 def _service(*, token: str | None, external: str = "http://edge.example.org") -> Any:
-    """An origin that treats the storage's token as this service does."""
+    """Return an origin that treats the storage's token as this service does."""
 
     async def handler(request: web.Request) -> web.StreamResponse:
         if request.path == "/-/liveness":
@@ -183,7 +183,7 @@ async def test_a_wrong_token_is_said_in_words(edge: Edge, origin: Origin) -> Non
     assert b"edge_origin_token_right 0.0" in (await edge.get("/-/metrics")).body
     origin.handler = _service(token=STORAGE_TOKEN)  # corrected at the service
     assert (await edge.readiness())[0] == 200
-    origin.handler = _service(token="renewed")  # for all edges, which can still serve what they have
+    origin.handler = _service(token="renewed")  # for all edges, which can still serve their content
     status, said = await edge.readiness()
     assert (status, said["origin"]["status"]) == (200, "degraded")
     assert "The storage token is wrong" in said["origin"]["message"]
@@ -232,7 +232,7 @@ async def test_an_outage_is_told_when_it_begins_and_ends_and_seldom_meanwhile(
 async def test_an_origin_that_is_silent_is_told_in_words_before_readiness_gives_up(
     start_edge: StartEdge, origin: Origin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert LOOK_SECONDS < CHECK_SECONDS  # those of a look, whatever it asks, and of readiness
+    assert LOOK_SECONDS < CHECK_SECONDS  # the limits of any check, and of readiness
     monkeypatch.setattr("storage_edge.cache.origin.LOOK_SECONDS", 0.3)
     forever = asyncio.Event()
 

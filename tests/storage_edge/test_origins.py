@@ -1,4 +1,4 @@
-"""Origins: each has its own keys; TLS towards them; and what clients see when one behaves badly."""
+"""Origins: separate keys for each; TLS connections to them; and the answers to clients when one misbehaves."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ from tests.support.ports import free_port
 FIELDS = b'Cache-Control: max-age=60\r\nETag: "1"\r\n'
 OK = b"HTTP/1.1 200 OK\r\n" + FIELDS
 WHOLE = OK + b"Content-Length: 3\r\n\r\nabc"
-#: What the client sees when its answer breaks off.
+#: The result for a client whose answer is cut off.
 BROKEN = "broken"
 
 
@@ -38,7 +38,7 @@ async def bare() -> AsyncIterator[BareOrigin]:
 
 
 async def _seen(edge: Edge, bare: BareOrigin | None = None) -> object:
-    """Status and body of an answer, or that it broke off after its head."""
+    """Return status and body of an answer, or that it was cut off after its head."""
     if bare is not None:
         bare.delivered.clear()
     async with edge.session.get(edge.url + RAW, allow_redirects=False) as response:
@@ -63,7 +63,7 @@ REACH, READ, QUESTION, STOP, TIME = (
     "origin did not answer in time",
 )
 
-#: The origin's behaviour | what the client sees | whether it is stored | the log line.
+#: The origin's behaviour | the client's result | whether it is stored | the log line.
 FAULTS: list[tuple[str, Behaviour, object, bool, str | None]] = [
     ("closes at once", says(then="closes"), UNREACHABLE, False, REACH),
     ("resets at once", says(then="resets"), UNREACHABLE, False, REACH),
@@ -113,7 +113,7 @@ FAULTS: list[tuple[str, Behaviour, object, bool, str | None]] = [
 
 
 async def _edge(start_edge: StartEdge, bare: BareOrigin, line: str | None, name: str) -> Edge:
-    """One that gives its origin little time where that is what the test waits for."""
+    """Return an edge, with a short time limit for its origin if the test waits for it."""
     is_slow = line == TIME or "silent" in name
     return await start_edge(origin=bare.url, origin_timeout=0.3 if is_slow else 5.0)
 
@@ -162,7 +162,7 @@ STAND_IN = [row for row in FAULTS if row[2] != BROKEN and row[4] is not None] + 
 async def test_a_stale_response_stands_in_for_each_failure_that_comes_before_the_body(
     start_edge: StartEdge, bare: BareOrigin, clock: Clock, name: str, behaviour: Behaviour, line: str | None
 ) -> None:
-    """A failure that comes with the head of the answer, to be exact: what is said cannot be taken back."""
+    """This applies to failures up to the head of the answer, because an answer that has begun cannot be withdrawn."""
     kept = b"HTTP/1.1 200 OK\r\nCache-Control: max-age=9, stale-if-error=60\r\nContent-Length: 4\r\n\r\nkept"
     edge = await _edge(start_edge, bare, line, name)
     bare.behaviour = says(kept)
@@ -217,7 +217,7 @@ async def test_an_origin_whose_tls_fails(start_edge: StartEdge, tmp_path: Path, 
 async def test_a_request_that_met_only_connections_that_the_origin_had_given_up_is_sent_again(
     start_edge: StartEdge, bare: BareOrigin, method: str
 ) -> None:
-    """As when an origin is started anew behind something that keeps connections: all idle ones are dead."""
+    """This happens if an origin is restarted behind a program that keeps connections: all idle ones are dead."""
     edge = await start_edge(origin=bare.url)
     kept: set[asyncio.StreamWriter] = set()
     all_here = asyncio.Event()
@@ -243,7 +243,7 @@ async def test_a_request_that_met_only_connections_that_the_origin_had_given_up_
 
 
 class OneDead(aiohttp.abc.AbstractResolver):
-    """A name with two addresses, at the first of which nobody listens."""
+    """A resolver of a name with two addresses, of which nothing listens on the first."""
 
     async def resolve(
         self,
@@ -264,7 +264,7 @@ class OneDead(aiohttp.abc.AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: no resource is open."""
 
 
 async def test_one_dead_address_of_several_costs_nobody_an_answer(
@@ -278,7 +278,7 @@ async def test_one_dead_address_of_several_costs_nobody_an_answer(
     assert logs == []
 
 
-#: One body that stays in memory, and one that does not.
+#: A body that stays in memory, and one that does not.
 SIZES = [1000, 700_000]
 
 
@@ -291,7 +291,7 @@ async def other(serve: Serve, clock: Clock) -> Origin:
 
 
 async def _stored(edge: Edge, expected: bytes) -> str:
-    """What Cache-Status says of an object whose bytes must be these."""
+    """Return the Cache-Status of an object, whose bytes have to be these."""
     answer = await edge.get(RAW)
     assert (answer.status, answer.body) == (200, expected)
     await edge.settled()
@@ -302,7 +302,7 @@ async def _stored(edge: Edge, expected: bytes) -> str:
 async def test_edges_of_two_origins_share_a_directory_side_by_side(
     start_edge: StartEdge, origin: Origin, other: Origin, size: int
 ) -> None:
-    """The entity tag is the same as well: neither origin could tell the other's bytes from its own."""
+    """The entity tag is the same too, so neither origin could distinguish the other's bytes from its own."""
     origin.answers(b"a" * size)
     other.answers(b"b" * size)
     one, two = await start_edge(), await start_edge(origin=other.url)
@@ -324,7 +324,7 @@ async def test_the_spelling_of_an_origin_does_not_matter(start_edge: StartEdge, 
 async def test_a_purge_of_urls_concerns_one_origin_and_one_of_keys_all(
     start_edge: StartEdge, origin: Origin, other: Origin
 ) -> None:
-    """A key may name something in either, so that too much is dropped rather than too little."""
+    """A key may name something in either, so too much is deleted rather than too little."""
     origin.answers(b"a", Surrogate_Key="project-1")
     other.answers(b"b", Surrogate_Key="project-1")
     one, two = await start_edge(), await start_edge(origin=other.url)
@@ -356,7 +356,7 @@ async def test_the_shared_tier_keeps_origins_apart(
 
 @attrs.frozen
 class Secured:
-    """An origin with TLS that wants to see a certificate, and the files of both sides."""
+    """An origin with TLS that requires a certificate, and the files of both sides."""
 
     url: str
     ca: Path
@@ -415,7 +415,7 @@ async def test_the_origin_is_judged_by_its_certificate_and_sees_the_edges(
 
 
 async def test_changed_files_are_read_once(start_edge: StartEdge, tmp_path: Path) -> None:
-    """Whatever becomes of them between the look at new settings and their use."""
+    """The files may change between the check of new settings and their use."""
     async with secured(tmp_path) as origin:
         edge = await start_edge(**origin.settings)
         change = reconfigured(edge.app, edge.app[SETTINGS])

@@ -1,4 +1,4 @@
-"""Plain requests for what is in memory are answered at once, with the very answers that others get."""
+"""Plain requests for objects in memory are answered at once, with the same answers as other requests."""
 
 import re
 
@@ -10,21 +10,21 @@ from storage_edge.client.handlers import CONNECTIONS
 from tests.storage_edge.conftest import RAW, STORAGE_TOKEN, Clock, Edge, Origin, StartEdge
 from tests.storage_edge.origins import Project, head, talk
 
-#: No two answers have the same.
+#: It differs in every answer.
 _REQUEST_ID = re.compile(rb"X-Request-Id: \S+\r\n")
 
 
-#: Not plain, and nothing else about it is different.
+#: A header field that makes a request ordinary, without any other effect.
 ORDINARY = "X-Any: y"
 
 
 def at_once(edge: Edge) -> int:
-    """How many have been answered without the ordinary reading."""
+    """Return the number of requests that were answered without the ordinary reading."""
     return edge.app[CONNECTIONS].plain.answered
 
 
 def same_fields(answer: bytes) -> tuple[bytes, list[bytes], bytes]:
-    """An answer without its id, and without the order of its fields."""
+    """Return an answer without its id, and without the order of its fields."""
     answer_head, _, body = _REQUEST_ID.sub(b"", answer).partition(b"\r\n\r\n")
     status, *lines = answer_head.split(b"\r\n")
     return status, sorted(lines), body
@@ -42,7 +42,7 @@ async def test_a_plain_request_gets_the_ordinary_answer_with_its_age(
     await edge.get(RAW)
     await edge.settled()
     for fields in [(), ("Accept-Encoding: gzip",)]:
-        await edge.get(RAW, Accept_Encoding="gzip")  # it is compressed when it is first asked for
+        await edge.get(RAW, Accept_Encoding="gzip")  # it is compressed at the first request for it
         for age in (0, 7):
             clock.advance(age)
             async with talk(edge.port) as client:
@@ -67,7 +67,7 @@ async def test_no_two_heads_need_be_the_same(edge: Edge, origin: Origin) -> None
             request = head(RAW, f"User-Agent: browser {number}", f"X-Request-Id: {number:08}")
             answer = await client.ask(request)
             assert answer.endswith(b"hello")
-            assert b"%08d" % number not in answer  # nobody is believed
+            assert b"%08d" % number not in answer  # ids of clients are not used
     assert at_once(edge) == 40
 
 
@@ -218,7 +218,7 @@ STEPS = st.one_of(
 
 
 @given(st.lists(STEPS, max_size=12))
-@example([("ask", "gzip"), ("wait", 0.999), ("ask", "")])  # what is kept of the first answer tells of its ttl
+@example([("ask", "gzip"), ("wait", 0.999), ("ask", "")])  # the cached answer depends on its ttl
 @settings(
     max_examples=settings().max_examples // 2,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -226,7 +226,7 @@ STEPS = st.one_of(
 async def test_whatever_happens_a_plain_request_gets_the_ordinary_answer(
     edge: Edge, origin: Origin, clock: Clock, steps: list[tuple[str, object]]
 ) -> None:
-    """Answers are kept as they were sent, until Age, freshness or what is stored is another."""
+    """Sent answers are cached until Age, freshness or the stored object changes."""
     version = 0
 
     def change() -> None:

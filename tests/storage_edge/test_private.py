@@ -1,4 +1,4 @@
-"""Private objects: stored once, given to a user only after the origin has said yes to that user's token."""
+"""Private objects: stored once, and served to a user only after the origin has accepted that user's token."""
 
 import asyncio
 import itertools
@@ -174,7 +174,7 @@ async def test_an_answer_from_before_a_purge_begins_no_grace(start_edge: StartEd
 async def test_while_the_service_cannot_say_who_may_read_it_nobody_gets_a_private_object(
     start_edge: StartEdge, origin: Origin, method: str
 ) -> None:
-    """As when its database is away: no allowance for stale objects is one for private ones."""
+    """This happens while its database is away: permissions for stale objects do not apply to private ones."""
     Project(origin, readers={"alice"})
     edge = await start_edge(stale_when_unreachable=3600.0)
     target = f"{PLAN}?token=alice"
@@ -210,7 +210,7 @@ CHANGE = st.one_of(
         st.sampled_from(["publish", "hide", "push", "purge", "restart", "wait", "nothing"]), st.just("")
     ),
 )
-#: Requests sent together, and what changes while they are under way.
+#: Requests sent together, and a change while they are under way.
 STEP = st.tuples(st.lists(REQUEST, min_size=1, max_size=4), CHANGE, st.booleans())
 
 _numbers = itertools.count()
@@ -218,7 +218,7 @@ _numbers = itertools.count()
 
 @attrs.define
 class World:
-    """The project, the edge in front of it, and what may be known of it."""
+    """The project, the edge in front of it, and the content that readers may get."""
 
     start_edge: StartEdge
     edge: Edge
@@ -230,7 +230,7 @@ class World:
         return set(USERS) if self.project.public else set(self.project.readers)
 
     async def change(self, what: str, user: str) -> None:
-        """A change as the service makes it: what takes access away or moves a ref is purged first."""
+        """Make a change as the service does: if it takes access away or moves a ref, the purge comes first."""
         match what:
             case "grant":
                 self.project.readers.add(user)

@@ -21,14 +21,14 @@ from tests.support.processes import children_of
 from tests.support.waiting import seconds_of, until
 from tests.support.wire import talk
 
-#: New connections until both processes of a port have surely been met.
+#: Number of new connections after which both processes of a port have surely answered.
 CONNECTIONS = 40
 #: Seconds that answers may take at the end.
 TIMEOUT = 4.0
 
 
 async def _get(url: str, context: ssl.SSLContext | bool = True) -> tuple[bytes, str]:
-    """Body and Cache-Status, over a connection of its own."""
+    """Return body and Cache-Status, on a new connection."""
     async with (
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session,
         session.get(url, ssl=context) as response,
@@ -46,7 +46,7 @@ async def _purge(url: str) -> None:
 
 
 async def _requests(operations_port: int) -> float:
-    """How many requests the process has counted that has this port."""
+    """Return the number of requests that the process with this port has counted."""
     async with (
         aiohttp.ClientSession() as session,
         session.get(f"http://127.0.0.1:{operations_port}/-/metrics") as answer,
@@ -186,7 +186,7 @@ async def test_what_has_been_written_is_sent_before_the_process_ends(origin: Ori
 
 
 async def test_a_client_that_takes_nothing_is_cut_off_in_time(origin: Origin, tmp_path: Path) -> None:
-    """A process that waits for several things in turn needs several times as long as it may."""
+    """A process that waits for several things in turn needs several times as long."""
     origin.answers(bytes(20_000_000))
     options = ("--shutdown-timeout", str(TIMEOUT), "--operations-port", str(free_port()))
     async with (
@@ -210,7 +210,7 @@ async def test_it_may_have_as_many_connections_as_the_system_lets_it(origin: Ori
 
 
 WORKERS = 2
-#: New connections until both workers have surely been met.
+#: Number of new connections after which both workers have surely answered.
 
 
 async def _until_there_are(edge: EdgeProcess, *, without: set[int]) -> None:

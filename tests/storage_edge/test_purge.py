@@ -1,4 +1,4 @@
-"""Purges: when they have answered, nothing from before is served."""
+"""Purges: after their answer, nothing from before is served."""
 
 import asyncio
 import fcntl
@@ -33,7 +33,7 @@ OTHER = "/group/other/-/raw/main/README.md"
 
 @attrs.frozen
 class Named:
-    """What of a response a purge looks at."""
+    """The parts of a response on which a purge depends."""
 
     target: str
     status: int
@@ -180,7 +180,7 @@ async def test_the_budget_of_memory_holds_and_keeps_what_was_used_last(
 async def test_the_budget_of_the_disk_holds(
     start_edge: StartEdge, origin: Origin, tmp_path: Path, size: int
 ) -> None:
-    """Small bodies displace others, larger ones that were asked for once do not."""
+    """Small bodies displace others; larger ones that were requested once do not."""
     edge = await start_edge(disk_bytes=1_000_000, data_dir=tmp_path / "small")
     for number in range(30):
         origin.answers(bytes([number]) * size, etag=f'"{number}"')
@@ -390,7 +390,7 @@ async def test_a_purge_that_may_not_outlive_a_crash_is_503_and_holds(
 async def test_what_is_being_stored_when_a_purge_comes_does_not_survive_it(
     start_edge: StartEdge, origin: Origin, size: int, seconds: int
 ) -> None:
-    """Neither in memory, where short-lived bodies stay, nor on disk, where another process looks."""
+    """This holds in memory, where short-lived bodies stay, and on disk, where another process looks."""
     edge = await start_edge()
     begun, gate = asyncio.Event(), asyncio.Event()
     body = b"o" * size

@@ -1,4 +1,4 @@
-"""The document's rules for external storage: what the edge forwards, keeps, refuses and answers itself."""
+"""The document's rules for external storage: what the edge forwards, stores, refuses and answers itself."""
 
 from email.utils import formatdate
 from typing import Any
@@ -269,7 +269,7 @@ async def test_a_hit_that_leaves_in_one_write_has_the_fields_of_any_other(
 
 
 def _fields(answer: Answer) -> list[tuple[str, str]]:
-    """Those that answers have in common."""
+    """Return the fields that all answers have."""
     own = {"connection", "x-request-id"}
     return sorted((name, value) for name, value in answer.headers.items() if name.lower() not in own)
 
@@ -295,11 +295,11 @@ STORAGE = "https://static.example.org"
 
 
 def gitlab(clock: Clock, *, allowed: bool = False, storage_token: str = STORAGE_TOKEN) -> Any:
-    """The project is found first, and who may see it; then the storage's token is looked at, and one that is missing
-    makes a user of whoever asks."""
+    """Return a stand-in for GitLab: it first finds the project and checks who may see it, and then the storage's
+    token; without that token, the caller is treated as a user."""
 
     async def handler(request: web.Request) -> web.StreamResponse:
-        if request.path.startswith("/-/"):  # those of the monitoring list alone
+        if request.path.startswith("/-/"):  # only for addresses in the monitoring list
             return web.Response(status=200 if allowed else 404, text="GitLab OK")
         token = request.query.get("token") or request.headers.get("X-Gitlab-Static-Object-Token")
         if request.path not in {PUBLIC, PRIVATE} or (request.path == PRIVATE and token != USERS_TOKEN):
@@ -348,7 +348,7 @@ async def test_public_and_private_objects(start_edge: StartEdge, origin: Origin,
         await edge.settled()
     assert answer.headers["Location"].endswith("/users/sign_in")
     assert (await edge.get(PRIVATE)).status == 302
-    clock.advance(61)  # nobody tells of what has changed: it is asked for again
+    clock.advance(61)  # there is no notification of the change, so it is requested again
     assert "fwd-status=304" in (await edge.get(PUBLIC)).cache_status
 
 

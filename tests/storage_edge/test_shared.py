@@ -26,7 +26,7 @@ from tests.support.logs import lines_of_edges
 from tests.support.ports import free_port
 from tests.support.waiting import until
 
-#: One body that stays in memory, and one that does not.
+#: A body that stays in memory, and one that does not.
 SIZES = [1000, 700_000]
 
 
@@ -37,7 +37,7 @@ def shared(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def start(start_edge: StartEdge, shared: Path, tmp_path: Path) -> StartEdge:
-    """Starts edges of their own that have nothing in common but the shared tier."""
+    """A function that starts edges that share only the shared tier."""
     numbers = iter(range(100))
 
     async def start(**settings: object) -> Edge:
@@ -48,7 +48,7 @@ def start(start_edge: StartEdge, shared: Path, tmp_path: Path) -> StartEdge:
 
 
 async def _filled(start: StartEdge, origin: Origin, body: bytes) -> Edge:
-    """An edge that has stored and shared what the origin has."""
+    """Return an edge that has stored and shared the origin's content."""
     origin.answers(body, Surrogate_Key="project-1")
     edge = await start()
     assert (await edge.get(RAW)).body == body
@@ -207,7 +207,7 @@ async def test_a_url_that_is_none_is_refused_with_a_sentence(start: StartEdge, u
 
 LARGE = b"s" * 700_000
 READ, WRITTEN = "the shared store cannot be read", "the shared store cannot be written"
-#: A fault, and for reading and writing what it is called.
+#: A fault, and its name for reading and for writing.
 FAULTS: list[tuple[str, str | None, str | None]] = [
     ("hangs", "TimeoutError", "TimeoutError"),
     ("no bucket", "NoSuchBucket", "NoSuchBucket"),
@@ -227,7 +227,7 @@ async def bucket(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> Bucket:
 
 @pytest.fixture
 def start_with_faults(start_edge: StartEdge, tmp_path: Path) -> Callable[..., "asyncio.Future[Edge]"]:
-    """Starts edges that have nothing in common but the bucket."""
+    """A function that starts edges that share only the bucket."""
     numbers = iter(range(100))
 
     async def start(**settings: object) -> Edge:
@@ -313,7 +313,7 @@ async def test_a_store_whose_endpoint_is_nobodys(
 async def test_while_the_store_is_away_no_miss_waits_for_it(
     start_with_faults: StartEdge, origin: Origin, bucket: Bucket
 ) -> None:
-    """Those that ask in the moment in which it goes wait for the timeout, nobody after them does."""
+    """Requests at the moment of the failure wait for the timeout, later ones do not."""
     origin.answers()
     edge = await start_with_faults(shared_store_pause=3600.0)
     await until(lambda: len(bucket.asked) == len(["PUT", "GET"]))
@@ -348,7 +348,7 @@ async def test_a_body_that_comes_too_slowly_is_given_up_and_the_next_one_is_not_
 
 
 def _open_below(directory: Path) -> list[str]:
-    """Files of a directory that this process holds open."""
+    """Return the files of a directory that this process has open."""
     links = (os.path.realpath(descriptor) for descriptor in Path("/proc/self/fd").iterdir())
     return [link for link in links if link.startswith(str(directory))]
 
@@ -379,7 +379,7 @@ def test_an_index_that_cannot_be_read_is_closed_before_it_is_thrown_away(tmp_pat
 
 @pytest.fixture
 def no_garbage_is_collected() -> Iterator[None]:
-    """What is let go of is let go of by those who held it."""
+    """Garbage collection is off, so that references have to be released explicitly."""
     gc.collect()
     gc.disable()
     yield
@@ -387,7 +387,7 @@ def no_garbage_is_collected() -> Iterator[None]:
 
 
 async def _five_together(edge: Edge, origin: Origin, joined: Counter[str]) -> list[Answer]:
-    """Answers to five requests that share one of the origin's."""
+    """Return the answers to five requests that share one of the origin's."""
     _, gate = origin.held_back()
     clients = [asyncio.create_task(edge.get(RAW)) for _ in range(5)]
     await until(lambda: joined.total() == 5)
@@ -446,7 +446,7 @@ async def test_a_body_that_cannot_be_written_is_passed_on_at_the_pace_of_its_rea
     async with talk(edge.port, takes_little=True) as slow:
         slow.writer.write(head())
         await slow.reader.readuntil(b"\r\n\r\n")
-        quick = asyncio.create_task(edge.get(RAW))  # it comes too late for what is passed on already
+        quick = asyncio.create_task(edge.get(RAW))  # too late for an answer that is passed on already
         assert await slow.reader.readexactly(len(body)) == body
     assert (await quick).body == body
     incoming.unlink()

@@ -1,4 +1,4 @@
-"""Small bodies that are not yet on disk, and purges in whatever state the disk tier is in."""
+"""Small bodies that are not yet on disk, and purges in every state of the disk tier."""
 
 import asyncio
 import contextlib
@@ -65,7 +65,7 @@ async def new_store(tmp_path: Path) -> AsyncIterator[Stores]:
 async def save(
     store: Store, body: bytes = b"hello", target: str = TARGET, saved: disk.Saved | None = None
 ) -> StoredResponse:
-    """A public response, as a fetch stores it."""
+    """Save a public response, as a fetch does."""
     spool = store.spool(target, len(body))
     stored = StoredResponse(
         target=target,
@@ -240,7 +240,7 @@ async def test_large_bodies_wait_for_each_other(new_store: Stores) -> None:
 async def test_one_that_cannot_be_saved_takes_no_others_with_it(
     new_store: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing of it remains, and what came before it in the same transaction is saved all the same."""
+    """Nothing of it remains, and earlier ones in the same transaction are saved all the same."""
     store = new_store()
     for name in ("a", "bad", "c"):
         await save(store, name.encode(), TARGET + name)
@@ -301,7 +301,7 @@ KEYS = {target: f"project-{number}" for number, target in enumerate(TARGETS)}
 #: Bodies that stay in memory, and those that do not.
 SIZES = [10, 3000]
 PROCESSES = [0, 1]
-#: Where fsync costs nothing.
+#: A folder in which fsync costs nothing.
 MEMORY = Path("/dev/shm")
 
 STEP = st.one_of(
@@ -318,14 +318,13 @@ STEP = st.one_of(
 
 @attrs.define
 class World:
-    """Two processes on one directory. The index is the part of the disk that can be full: while `holder` has its write
-    lock, nothing can be written there.
-    """
+    """Two processes with one directory. The index is the part of the disk that can be full: while `holder` has its
+    write lock, nothing can be written there."""
 
     directory: Path
     stores: list[Store] = attrs.field(factory=list)
     holder: sqlite3.Connection | None = None
-    #: Versions of each target of which no purge has been acknowledged.
+    #: Versions of each target that no acknowledged purge has removed.
     allowed: dict[str, set[int]] = attrs.field(factory=lambda: {target: set() for target in TARGETS})
     numbers: itertools.count = attrs.field(factory=itertools.count)
 
@@ -335,7 +334,7 @@ class World:
         )
 
     async def begin(self, target: str, process: int, size: int) -> tuple[Store, StoredResponse, int]:
-        """A response whose request begins now."""
+        """Begin a response at this moment."""
         store, number = self.stores[process], next(self.numbers)
         store.catch_up()
         spool = store.spool(target, size)
@@ -409,7 +408,7 @@ class World:
         return index
 
     async def check(self) -> None:
-        """Each process serves nothing that has been purged."""
+        """Check that no process serves anything that has been purged."""
         for store in self.stores:
             for target in TARGETS:
                 found = await store.find(target, {})

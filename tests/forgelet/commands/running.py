@@ -1,4 +1,4 @@
-"""Running commands in this process, against the server of a test."""
+"""Running commands in this process, with the server of a test."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ from tests.support.forge import Forge
 
 
 async def run(forge: Forge, *arguments: str, given: str | None = None) -> Result:
-    """How the command ended, with `given` as standard input; the settings are those of the server."""
+    """Run a command with the server's settings and with `given` as standard input; return its result."""
     settings = forge.settings
     return await asyncio.to_thread(
         of_server, settings.database_url, settings.data_dir, *arguments, given=given
@@ -22,7 +22,7 @@ async def run(forge: Forge, *arguments: str, given: str | None = None) -> Result
 def of_server(
     url: str, data_dir: Path, *arguments: str, given: str | None = None, **environment: str
 ) -> Result:
-    """As `run`, of a server that need not run."""
+    """Run a command as `run` does, with a server that need not run."""
     own = {
         "FORGELET_API_DATABASE_URL": url,
         "FORGELET_API_DATA_DIR": str(data_dir),
@@ -33,13 +33,13 @@ def of_server(
 
 
 def answer(done: Result) -> Any:
-    """What it printed with --json."""
+    """Return the JSON that the command printed with --json."""
     assert done.exit_code == 0, done.output
     return json.loads(done.stdout)
 
 
 def mistake(done: Result) -> str:
-    """The sentence by which it refused, changing nothing."""
+    """Return the message with which the command refused, without any change."""
     assert done.exit_code == 2, done.output
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()

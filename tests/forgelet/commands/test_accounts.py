@@ -1,4 +1,4 @@
-"""`forgelet user`, `token` and `runner`, beside a server that runs: as the API would have done it."""
+"""`forgelet user`, `token` and `runner`, beside a running server, with the same results as the API."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -32,7 +32,7 @@ async def new_user(forge: Forge, *options: str) -> str:
 
 
 async def last_event(forge: Forge) -> tuple[str, str, str]:
-    """Type, entity and target of the newest event, whose author is whoever gives commands on this machine."""
+    """Return type, entity and target of the newest event, whose author is the operator on this machine."""
     event = await forge.database.one(EVENTS)
     assert event.author_id == -1
     assert event.author_name.endswith(" (command line)")
@@ -44,7 +44,7 @@ def client(forge: Forge, token: str) -> Client:
 
 
 async def opens(forge: Forge, username: str, password: str) -> bool:
-    """Whether the account is hers who knows the password."""
+    """Return whether the password gives access to the account."""
     account = await forge.database.one(
         "SELECT password_hash FROM users WHERE username = %(name)s", name=username
     )

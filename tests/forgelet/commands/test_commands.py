@@ -1,4 +1,4 @@
-"""Commands: what they print and offer, and that help, version and mistakes come at once."""
+"""Commands: their output and their options, and that help, version and errors are quick."""
 
 import asyncio
 import json
@@ -100,7 +100,7 @@ def test_an_edge_has_nothing_of_the_api_server() -> None:
     assert json.loads(said.stdout) == []
 
 
-#: What takes long to import, and what such a call has no use for.
+#: Modules that take long to import, and that such a call does not need.
 SERVER = {"api_server", "storage_edge", "aiohttp", "psycopg2", "psycopg", "procrastinate", "typed_settings"}
 _PROGRAM = """
 import atexit, sys
@@ -112,7 +112,7 @@ main()
 
 
 def imported(*arguments: str, **environment: str) -> tuple[str, set[str]]:
-    """What the command prints, and the modules that it has imported."""
+    """Return the command's output, and the modules that it has imported."""
     kept = {
         name: text for name, text in os.environ.items() if not name.startswith(("FORGELET_", "_FORGELET"))
     }
@@ -191,7 +191,7 @@ def test_a_table_of_lazy_commands_imports_what_is_called_only() -> None:
 
 
 def test_the_server_imports_what_its_background_work_needs_when_that_begins() -> None:
-    """It may be done by another process (`--no-work`)."""
+    """Another process may do it (`--no-work`)."""
     output, modules = imported("api", "--help")
     assert "--no-work" in output
     assert "api_server.state.queue" in modules
@@ -239,7 +239,7 @@ def programs() -> Iterator[Programs]:
 async def scene(
     new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Scene]:
-    """Where all fails."""
+    """A scene in which everything fails."""
     folder = tmp_path_factory.mktemp("failing")
 
     def forge(**settings: Any) -> Any:
@@ -256,7 +256,7 @@ async def scene(
 
 @pytest.fixture
 def run(scene: Scene, programs: Programs, tmp_path: Path) -> Callable[..., Any]:
-    """Runs a command in a process of its own; nothing secret is ever said."""
+    """A function that runs a command in a process of its own; its output never contains secrets."""
 
     async def run(*arguments: str) -> Ended:
         given = {"HOME": str(tmp_path), **environment(scene)}

@@ -1,4 +1,4 @@
-"""`forgelet identity-key`, beside a server that runs."""
+"""`forgelet identity-key`, beside a running server."""
 
 import datetime
 from typing import Any

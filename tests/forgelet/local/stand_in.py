@@ -1,4 +1,4 @@
-"""A process that behaves towards `up` as the API server or the edge does, and nothing more."""
+"""A process that behaves towards `up` like the API server or the edge, and does nothing else."""
 
 import asyncio
 import contextlib
@@ -46,7 +46,7 @@ async def finish(_app: web.Application) -> None:
 
 
 def main() -> None:
-    """Serves readiness and settings; the variable STAND_IN_<ROLE> says how to misbehave instead."""
+    """Serve readiness and settings; the variable STAND_IN_<ROLE> chooses a misbehaviour instead."""
     misbehaviour = os.environ.get(f"STAND_IN_{ROLE.upper()}")
     if misbehaviour == "is never ready":
         signal.pause()

@@ -1,4 +1,4 @@
-"""Demo data: complete however often its making is cut short, made once, and pushed from whatever is there."""
+"""Demo data: complete after any interruption, created once, and pushed from any kind of checkout."""
 
 import json
 import subprocess
@@ -21,7 +21,7 @@ class CutShortError(Exception):
 
 
 class Service:
-    """What the API keeps, as far as demo data goes; fails at the request with the number `fail_at`."""
+    """The API's data, as far as demo data needs it; it fails at the request with the number `fail_at`."""
 
     def __init__(self) -> None:
         self.start_again()
@@ -43,15 +43,15 @@ class Service:
 
 ALLOWED = "outbound_local_requests_whitelist"
 RECEIVER = "127.0.0.1:9"
-#: Keys of a list's entries that are not those that they are made with.
+#: Keys of a list's entries that differ from those of the request that creates them.
 RENAMED = {"email": "invite_email"}
-#: What a resource has beside that, by its kind.
+#: Additional values of a resource, by its kind.
 FURTHER: dict[str, dict[str, Any]] = {
     "projects": {"http_url_to_repo": "http://127.0.0.1:8080/demo/app-copy.git"},
     "merge_requests": {"iid": 1},
     "remote_mirrors": {"update_status": "none"},
 }
-#: By what a resource is called in its address, the first that it has.
+#: Keys whose value names a resource in its address; the first existing one counts.
 NAMING = ("username", "user_id", "path", "name", "tag_name", "source_branch", "email", "invite_email")
 
 
@@ -122,7 +122,7 @@ class FakeApi:
         return resources[location]
 
     def put(self, path: str, body: dict[str, Any]) -> Any:
-        """A commit that begins a branch; else a change of what is there."""
+        """Handle a commit that begins a branch, or a change of an existing resource."""
         self.service.count()
         repository, is_file, _ = path.partition("/files/")
         if is_file:
@@ -146,7 +146,7 @@ def data(tmp_path: Path) -> DataDirectory:
 
 
 def ensure(data: DataDirectory) -> None:
-    """All of it, one step after the other."""
+    """Create all demo data, one step after the other."""
     administrator: Any = FakeApi("http://127.0.0.1:8080", "root-token")
     demo_data.ensure(administrator, data, Path("/"), lambda _text: None)
     demo_data.once(administrator, data, "story", lambda: demo_data.make(administrator, data, RECEIVER))
@@ -208,7 +208,7 @@ def test_a_refusal_of_the_service_is_one_sentence(service: Service, data: DataDi
 
 
 class Owner:
-    """The API as far as the receiver of the checks asks it; `LICENSE` is in the commit `with`."""
+    """The part of the API that the receiver of the checks uses; `LICENSE` is in the commit `with`."""
 
     def __init__(self) -> None:
         self.posted: list[tuple[str, dict[str, Any]]] = []
@@ -280,13 +280,13 @@ def git(where: Path, *arguments: str) -> str:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Path:
-    """Where the bare repository `demo/app.git` lies."""
+    """The folder of the bare repository `demo/app.git`."""
     git(tmp_path, "init", "--quiet", "--bare", "demo/app.git")
     return tmp_path
 
 
 def push(server: Path, checkout: Path) -> list[str]:
-    """Pushes as `up` does and returns the names of the refs that are there then."""
+    """Push as `up` does; return the names of the resulting refs."""
     demo_data.push_project(checkout, server.as_uri(), "demo/app", "main", "alice", "a-token")
     refs = git(server / "demo/app.git", "for-each-ref", "--format=%(refname)")
     return refs.splitlines()

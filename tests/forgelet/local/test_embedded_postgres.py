@@ -1,4 +1,4 @@
-"""The PostgreSQL of our own: where its programs come from, and that it survives what happens to servers."""
+"""Our own PostgreSQL: where its programs come from, and how it survives failures."""
 
 import contextlib
 import os
@@ -100,8 +100,8 @@ def stale_pid_file(data: Path, pid: int) -> str:
 
 
 def test_lock_files_that_name_living_strangers_do_not_stop_the_start(cluster: Cluster, place: Path) -> None:
-    """Numbers come again, in a container at every start: of init, of ourselves, of who started us, of the kernel; and
-    after a crash of the machine the files may be empty."""
+    """Process ids are repeated, in a container at every start: those of init, of this process, of its parent, of the
+    kernel; and after a crash of the machine the files may be empty."""
     cluster.start(place / "log")
     cluster.stop()
     stranger = subprocess.Popen(
@@ -159,14 +159,14 @@ def test_a_container_that_was_killed_starts_again_with_the_same_numbers(
         with started:
             assert started.stdout is not None
             numbers.append(started.stdout.readline())
-            started.kill()  # and so all that is in the namespace
+            started.kill()  # and therefore all processes in the namespace
     assert int(numbers[0]) == int(numbers[1]) == int(numbers[2])
 
 
 def test_a_server_that_cannot_be_seen_is_waited_for_and_then_named(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, place: Path
 ) -> None:
-    """One of another container: its processes are not among those of this one, but hold the lock."""
+    """It is in another container: its processes are not visible in this one, but they hold the lock."""
     cluster.start(place / "log")
     monkeypatch.setattr(embedded_postgres, "end_processes_in", lambda *_, **__: None)
     with (
@@ -307,7 +307,7 @@ def test_a_server_dies_with_the_process_that_started_it(place: Path) -> None:
 
 @contextmanager
 def started(folder: Path) -> Iterator[str]:
-    """The URL of the database that a server for tests has in `folder`."""
+    """Return the URL of the database that a server for tests has in `folder`."""
     data = DataDirectory(folder)
     with data.opened():
         cluster = throwaway_data.templated_cluster(data)
@@ -349,7 +349,7 @@ def test_copies_are_migrated_and_separate(place: Path, caches: Path, monkeypatch
 def test_a_broken_template_and_a_lost_password_are_made_again(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a loss of power leaves them: no start may fail for ever."""
+    """A power failure may leave them so: this must not make every start fail."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(place / "caches"))
     kept = place / "caches/forgelet/clusters"
     kept.mkdir(parents=True)
@@ -370,7 +370,7 @@ def test_a_broken_template_and_a_lost_password_are_made_again(
 
 
 def test_another_accounts_templates_are_not_used(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They say what PostgreSQL is to run."""
+    """They contain programs that PostgreSQL runs."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(place / "caches"))
     kept = place / "caches/forgelet/clusters"
     kept.mkdir(parents=True)

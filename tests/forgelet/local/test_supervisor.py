@@ -1,4 +1,4 @@
-"""What `scripts/up` does while it runs: it keeps its processes up, hands signals on, and ends when it is told to."""
+"""`scripts/up` while it runs: it restarts its processes, passes signals on, and ends on request."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ StartUp = Callable[..., Up]
 
 
 def killed(up: Up, role: str) -> str:
-    """The line about the death of the stand-in, which runs again afterwards."""
+    """Kill the stand-in; return the line about it, once it runs again."""
     before = up.child(role)
     os.kill(before, signal.SIGKILL)
     line = up.wait_for("started again")
@@ -28,8 +28,8 @@ def killed(up: Up, role: str) -> str:
 
 
 def test_what_is_killed_is_started_again_until_it_is_too_often(start_up: StartUp, place: Path) -> None:
-    """One line for each end, with the last words of that process itself. The others run on, and PostgreSQL is where it
-    was: also where its socket could not be in the data directory, whose path is too long."""
+    """There is one line for each end, with the last log line of that process. The others run on, and PostgreSQL keeps
+    its place, even if its socket could not be in the data directory because of its long path."""
     deep = place / ("long" * 20)
     deep.mkdir(mode=0o711)
     up = start_up(data=deep / "data")
@@ -94,7 +94,7 @@ def test_a_second_signal_ends_everything_at_once(start_up: StartUp) -> None:
 
 
 def test_a_terminal_that_is_gone_ends_everything(start_up: StartUp) -> None:
-    """Though its end is a hangup too; what is in flight may be finished."""
+    """Even then, requests under way may be finished."""
     ours, theirs = os.openpty()
     up = start_up(stdout=theirs, STAND_IN_API="takes its time at the end")
     os.close(theirs)
@@ -121,7 +121,7 @@ def test_settings_of_the_servers_are_looked_at_before_anything_is_started(start_
 def test_a_signal_waits_until_the_look_at_a_child_is_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its handler raises; in the middle of Popen.poll() that could keep `up` from ending."""
+    """Its handler raises an exception, which could keep `up` from ending in the middle of Popen.poll()."""
     child = Child("A child", ["sleep", "60"], log=tmp_path / "log")
     poll, looked = child.process.poll, []
 
@@ -143,7 +143,7 @@ def test_a_signal_waits_until_the_look_at_a_child_is_over(
 
 
 def test_a_child_begins_with_nothing_of_ours(tmp_path: Path) -> None:
-    """Python's own code between fork and exec can wait for ever for a lock that another thread has held."""
+    """Python code between fork and exec could wait for ever for a lock that another thread held."""
     ours, forks = os.getpid(), []
     os.register_at_fork(before=lambda: forks.append(1) if os.getpid() == ours else None)
     child = Child("A child", ["sleep", "60"], log=tmp_path / "log")
@@ -155,7 +155,7 @@ def test_a_child_begins_with_nothing_of_ours(tmp_path: Path) -> None:
             for line in of_process(child.process.pid, "status").splitlines()
             if ":\t" in line
         )
-        # 32 and 33 are the C library's own: it has a child ignore them once a thread of ours was cancelled
+        # 32 and 33 are the C library's own: a child ignores them once a thread of ours was cancelled
         ignored = int(status["SigIgn"], 16) & ~(0b11 << (32 - 1))
         assert ignored == 1 << (signal.SIGHUP - 1)
         assert (int(status["SigBlk"], 16), int(status["NSsid"])) == (0, child.process.pid)

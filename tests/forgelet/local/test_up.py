@@ -1,4 +1,5 @@
-"""`forgelet up` with stand-ins for the two processes: what it starts, keeps and says, with `--testing` and without."""
+"""`forgelet up` with stand-ins for the two processes: what it starts, stores and prints, with `--testing` and
+without."""
 
 import contextlib
 import json
@@ -41,7 +42,7 @@ def environment(up: Up, role: str) -> dict[str, str]:
 
 
 def starts(up: Up) -> int:
-    """How often the API server has started on this database, by a row that each start adds."""
+    """Return how often the API server has started on this database, from a row that each start adds."""
     connection = psycopg2.connect(environment(up, "api")["DATABASE_URL"])
     with connection, connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM starts")
@@ -94,7 +95,7 @@ def test_up_starts_everything_joins_it_and_a_signal_ends_it(
 
 
 def found(up: Up) -> Instance:
-    """What a command finds that is given this folder."""
+    """Return the instance that a command finds in this folder."""
     instance = Instance()
     instance.named = up.data
     return instance
@@ -153,7 +154,7 @@ def test_after_kill_9_the_next_up_finds_its_data_on_other_ports_and_shows_no_tok
 
 
 def test_what_outlived_a_killed_up_is_ended_before_its_ports_are_wanted_again(start_up: StartUp) -> None:
-    """Also the programs that the servers had started, which work below their folders and may hold locks."""
+    """This includes the programs that the servers had started, which work below their folders and may hold locks."""
     first = start_up(STAND_IN_EDGE="hangs at the end")
     first.wait_until_ready()
     children = first.children()
@@ -297,7 +298,7 @@ StartTesting = Callable[..., Up]
 
 
 def facts(up: Up) -> dict[str, Any]:
-    """What the ready file says, once it is there."""
+    """Return the content of the ready file, once it exists."""
     come_true(lambda: up.ready_file.exists() or up.process.poll() is not None)
     assert up.ready_file.exists(), up.outcome()
     found: dict[str, Any] = json.loads(up.ready_file.read_text())
@@ -397,7 +398,7 @@ def test_the_log_that_a_failed_start_names_is_there_until_the_next_start(
     folder = log.parent.parent
     assert log.read_text() == "the moon is in the wrong phase"
     assert not (folder / "postgres").exists()
-    os.utime(folder, (0, 0))  # one that is new may be only beginning
+    os.utime(folder, (0, 0))  # a new one may still be starting
     with throwaway_data.passing_data() as data, data.opened():
         assert list(place.iterdir()) == [data.path]
     assert list(place.iterdir()) == [], "nothing was wrong"

@@ -1,4 +1,4 @@
-"""`forgelet up` with stand-ins in the place of the API server and the edge."""
+"""`forgelet up` with stand-ins for the API server and the edge."""
 
 import functools
 import sys

@@ -1,4 +1,4 @@
-"""pytest's plug-in as a client's author runs it: in a process of its own, in a folder of hers."""
+"""pytest's plug-in as authors of clients run it: in a process of its own, in a folder of theirs."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,8 @@ TESTS = Path(__file__).parent / "of_clients"
 def session(
     folder: Path, tests: str, *arguments: str, **environment: str
 ) -> Iterator["subprocess.Popen[str]"]:
-    """Runs a module of `of_clients/` in `folder`. No plug-in loads itself there: what is wanted is named."""
+    """A function that runs a module of `of_clients/` in `folder`. Plug-ins are not loaded automatically there, but
+    named."""
     shutil.copy(TESTS / f"{tests}.py", folder / f"test_{tests}.py")
     with (folder / "pytest.ini").open("a") as config:
         if config.tell() == 0:
@@ -55,13 +56,13 @@ def session(
 
 
 def ended(process: "subprocess.Popen[str]") -> tuple[int, str]:
-    """Exit status, and all that it wrote."""
+    """Return exit status and output."""
     output, _ = process.communicate(timeout=SECONDS)
     return process.returncode, output
 
 
 def is_gone(pid: int) -> bool:
-    """Whether there is no such process any more."""
+    """Return whether the process no longer exists."""
     try:
         return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -134,7 +135,8 @@ async def test_a_shared_server_ends_with_the_last_worker(tmp_path: Path) -> None
 
 
 def _heard(process: "subprocess.Popen[str]", pattern: str, times: int) -> str:
-    """What it writes, until `pattern` was in that many lines: workers are ahead of what is written about them."""
+    """Return the output up to the line in which `pattern` occurs for the `count`th time, since workers are ahead of
+    the output."""
     assert process.stdout is not None
     output = ""
     while times:

@@ -1,4 +1,4 @@
-"""Tests against a server that was started by hand, for test_by_hand.py."""
+"""Tests with a server that was started by hand, for test_by_hand.py."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def test_what_is_left_of_failures_of_a_server_that_is_gone(forgelet, monkeypatch
     from forgelet.testing.server import Forgelet, Ready
 
     gone = Forgelet(Ready("http://127.0.0.1:1", "token"))
-    gone._failures.append("1")  # as of one that has ended since
+    gone._failures.append("1")  # as of a process that has ended since
     gone.stop_failing()
 
 

@@ -1,4 +1,4 @@
-"""A session of a client's tests, each of them in each of two workers, for test_shared.py: either waits to be killed."""
+"""A session of a client's tests, each of them in each of two workers, for test_shared.py: both wait to be killed."""
 
 import json
 import os
