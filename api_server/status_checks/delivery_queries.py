@@ -152,9 +152,9 @@ TAKE_DUE = Statement(
         ),
         receivers AS (
             SELECT checks.id, CASE WHEN checks.failing_since IS NULL THEN %(room)s::integer ELSE 1 END
-                - coalesce(busy.flying, 0) AS room
+                - coalesce(busy.in_flight, 0) AS room
             FROM waiting JOIN external_status_checks checks ON checks.id = waiting.check_id
-            LEFT JOIN unnest(%(busy_checks)s::bigint[], %(busy_counts)s::integer[]) AS busy (check_id, flying)
+            LEFT JOIN unnest(%(busy_checks)s::bigint[], %(busy_counts)s::integer[]) AS busy (check_id, in_flight)
                 ON busy.check_id = checks.id
         ),
         due AS MATERIALIZED (
@@ -279,17 +279,17 @@ class DeliveryResult:
     next_attempt_at: datetime.datetime | None
 
 
-async def record(transaction: Transaction, landed: Sequence[DeliveryResult]) -> list[Recorded]:
+async def record(transaction: Transaction, results: Sequence[DeliveryResult]) -> list[Recorded]:
     """Record attempts of different deliveries, and update these deliveries and their checks.
 
     Return the deliveries that still exist.
     """
-    outcomes = [each.outcome for each in landed]
+    outcomes = [each.outcome for each in results]
     return await transaction.rows(
         RECORD,
-        ids=[each.delivery_id for each in landed],
+        ids=[each.delivery_id for each in results],
         succeeded=[outcome.succeeded for outcome in outcomes],
-        next_attempt_at=[each.next_attempt_at for each in landed],
+        next_attempt_at=[each.next_attempt_at for each in results],
         request_headers=[_json(outcome.request_headers) for outcome in outcomes],
         response_status=[outcome.status for outcome in outcomes],
         response_headers=[None if o.status is None else _json(o.headers) for o in outcomes],

@@ -60,8 +60,8 @@ class Dispatcher:
     _session: aiohttp.ClientSession
     _vault: Vault
     _random: Callable[[], float]
-    _flying: dict["asyncio.Task[None]", Due] = attrs.field(init=False, factory=dict)
-    _landed: list[tuple[Due, Outcome]] = attrs.field(init=False, factory=list)
+    _in_flight: dict["asyncio.Task[None]", Due] = attrs.field(init=False, factory=dict)
+    _results: list[tuple[Due, Outcome]] = attrs.field(init=False, factory=list)
     _wake: asyncio.Event = attrs.field(init=False, factory=asyncio.Event)
     _stopping: bool = attrs.field(init=False, default=False)
     _gate: Gate = attrs.field(init=False, factory=Gate)
@@ -92,8 +92,8 @@ class Dispatcher:
     async def deliver_due(self) -> None:
         """Send all due deliveries, and return when every attempt has ended and is recorded."""
         self._wake.clear()
-        while await self._turn() or self._flying:
-            if self._flying:
+        while await self._run_once() or self._in_flight:
+            if self._in_flight:
                 await self._wake.wait()
             self._wake.clear()
 
@@ -107,27 +107,27 @@ class Dispatcher:
 
     async def ended(self, seconds: float) -> bool:
         """Wait up to `seconds` for the attempts in progress, and record outcomes. Return False if some continue."""
-        if self._flying:
-            await asyncio.wait(dict(self._flying), timeout=seconds)
+        if self._in_flight:
+            await asyncio.wait(dict(self._in_flight), timeout=seconds)
         await self._record_landed()
-        return not self._flying
+        return not self._in_flight
 
     async def drop(self) -> None:
         """Cancel the attempts in progress, and discard the outcomes that are not recorded yet."""
-        await end(*self._flying)
-        self._flying.clear()
-        self._landed.clear()
+        await end(*self._in_flight)
+        self._in_flight.clear()
+        self._results.clear()
 
     async def _run(self) -> None:
         while not self._stopping:
             self._wake.clear()
             async with self._gate.passing():
-                await self._turn()
+                await self._run_once()
             if not self._stopping:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), PAUSE)
 
-    async def _turn(self) -> bool:
+    async def _run_once(self) -> bool:
         """Record outcomes, then start due deliveries. Return whether there was anything to do, or still is.
 
         The order matters: a delivery whose outcome could not be recorded before may be due again, and must be recorded
@@ -135,22 +135,22 @@ class Dispatcher:
         """
         recorded = await self._record_landed()
         started = await self._start_due()
-        return bool(started or recorded or self._landed)
+        return bool(started or recorded or self._results)
 
     async def _start_due(self) -> int:
-        room = CONNECTIONS - len(self._flying)
+        room = CONNECTIONS - len(self._in_flight)
         if not room:
             return 0
         async with self._database.transaction() as transaction:
             taken = await delivery_queries.take_due(
                 transaction,
                 taken_for=TAKEN_FOR,
-                busy=collections.Counter(row.check_id for row in self._flying.values()),
+                busy=collections.Counter(row.check_id for row in self._in_flight.values()),
                 room=CONNECTIONS_OF_ONE,
                 total_room=room,
             )
         for row in taken:
-            self._flying[asyncio.create_task(self._attempt(row))] = row
+            self._in_flight[asyncio.create_task(self._attempt(row))] = row
         return len(taken)
 
     async def _attempt(self, row: Due) -> None:
@@ -158,7 +158,7 @@ class Dispatcher:
             outcome = await send(self._session, self._message(row), self._database.now)
             if not outcome.succeeded:
                 _log_failure(row, outcome.problem)
-            self._landed.append((row, outcome))
+            self._results.append((row, outcome))
         except Exception as problem:
             _log_failure(row, f"{type(problem).__name__}: the request could not be made", exc_info=problem)
             unsent = Outcome(
@@ -167,11 +167,11 @@ class Dispatcher:
                 duration=0,
                 error="The request could not be made; the server's log says why",
             )
-            self._landed.append((row, unsent))
+            self._results.append((row, unsent))
         finally:
             task = asyncio.current_task()
             if task is not None:
-                self._flying.pop(task, None)
+                self._in_flight.pop(task, None)
             self._wake.set()
 
     def _message(self, row: Due) -> Message:
@@ -186,17 +186,17 @@ class Dispatcher:
     async def _record_landed(self) -> int:
         """Record outcomes and return their number. Those that cannot be recorded are kept for the next time."""
         recorded = 0
-        landed, self._landed = self._landed, []
+        results, self._results = self._results, []
         try:
-            while landed:
+            while results:
                 # A delivery can occur twice if a user redelivered it during an attempt; record the outcomes in order.
-                first = {pair[0].id: pair for pair in reversed(landed)}
+                first = {pair[0].id: pair for pair in reversed(results)}
                 async with self._database.transaction() as transaction:
                     await self._record(transaction, [self._landing(*pair) for pair in first.values()])
-                landed = [pair for pair in landed if pair is not first[pair[0].id]]
+                results = [pair for pair in results if pair is not first[pair[0].id]]
                 recorded += len(first)
         finally:
-            self._landed = landed + self._landed
+            self._results = results + self._results
         return recorded
 
     def _landing(self, row: Due, outcome: Outcome) -> DeliveryResult:
@@ -206,9 +206,9 @@ class Dispatcher:
             wait = wait_after(row.tries + 1, self._random(), asked_wait)
         return DeliveryResult(row.id, outcome, self._database.now + wait if wait else None)
 
-    async def _record(self, transaction: Transaction, landed: list[DeliveryResult]) -> None:
-        outcomes = {each.delivery_id: each.outcome for each in landed}
-        for check in await delivery_queries.record(transaction, landed):
+    async def _record(self, transaction: Transaction, results: list[DeliveryResult]) -> None:
+        outcomes = {each.delivery_id: each.outcome for each in results}
+        for check in await delivery_queries.record(transaction, results):
             outcome = outcomes[check.id]
             if outcome.succeeded and check.paused_at is not None:
                 await checks.resume(transaction, check.check_id, None)
@@ -233,10 +233,10 @@ class Dispatcher:
             )
 
     async def _finish(self, seconds: float) -> None:
-        flying = dict(self._flying)
-        if flying:
-            await asyncio.wait(flying, timeout=min(GRACE, seconds))
-        unfinished = {task: row for task, row in flying.items() if not task.done()}
+        in_flight = dict(self._in_flight)
+        if in_flight:
+            await asyncio.wait(in_flight, timeout=min(GRACE, seconds))
+        unfinished = {task: row for task, row in in_flight.items() if not task.done()}
         await end(*unfinished)
         await self._record_landed()
         if unfinished:

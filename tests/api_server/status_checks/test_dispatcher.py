@@ -60,9 +60,9 @@ async def test_a_worker_that_is_killed_while_it_sends_loses_nothing(lab: Lab, re
     killed = asyncio.create_task(dispatcher.deliver_due())
     await until(lambda: receiver.received)
     killed.cancel()
-    for task in list(dispatcher._flying):
+    for task in list(dispatcher._in_flight):
         task.cancel()
-    await asyncio.gather(killed, *dispatcher._flying, return_exceptions=True)
+    await asyncio.gather(killed, *dispatcher._in_flight, return_exceptions=True)
     receiver.answers = []
     await lab.deliver(seconds=59)
     assert len(receiver.received) == 1, "another worker may still be at it"
@@ -179,7 +179,7 @@ async def test_answers_that_come_while_the_queue_is_read_make_room_for_the_rest(
             taken = await take_due(*arguments, **options)
             if quick.received:
                 receiver.closing.set()
-                await until(lambda: not dispatcher._flying)
+                await until(lambda: not dispatcher._in_flight)
             return taken
 
         monkeypatch.setattr(module.delivery_queries, "take_due", answered_meanwhile)
