@@ -160,7 +160,7 @@ class BodyTooSlow(TimeoutError):
 
 
 class Connection(asyncio.Protocol):
-    """One connection of a client. What it receives goes to aiohttp's `reader`, which exists once the connection is
+    """One connection of a client. The received bytes go to aiohttp's `reader`, which exists once the connection is
     accepted.
 
     Between requests there is a deadline for the next head. While a request is answered, its body has to make
@@ -238,7 +238,7 @@ class Connection(asyncio.Protocol):
         if self._body_bytes > UNWANTED_BYTES:
             self._transport.abort()
             return
-        self.reader._pause_reading_for_buffer()  # in this way, aiohttp does not go on by itself
+        self.reader._pause_reading_for_buffer()  # after this call, aiohttp does not resume by itself
         pause = self._all.pause_after(size, self._loop.time())
         self._loop.call_later(pause, self.reader._resume_reading_for_buffer)
 
@@ -249,13 +249,13 @@ class Connection(asyncio.Protocol):
         return None
 
     def pause_writing(self) -> None:
-        """Note that the client does not read what is sent."""
+        """Note that the client does not read the sent bytes."""
         self._last_taken = self._loop.time()
         if not self._is_refused:
             self.reader.pause_writing()
 
     def resume_writing(self) -> None:
-        """Note that the client has read most of it."""
+        """Note that the client has read most of the sent bytes."""
         self._last_taken = self._loop.time()
         if not self._is_refused:
             self.reader.resume_writing()
@@ -346,19 +346,19 @@ WAITS = web.RequestKey("waits", bool)
 
 
 async def ask_for_body(http: web.BaseRequest) -> None:
-    """Tell a client that waits for it to send the body (RFC 9110 section 10.1.1). Call this before reading a body."""
+    """Send `100 Continue` to a client that waits for it (RFC 9110 section 10.1.1). Call this before reading a body."""
     if http.pop(WAITS, False) and http.transport is not None and not http.transport.is_closing():
         http.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
 
-#: How often the connections are examined per timeout, and how many are examined in one step of the event loop.
+#: Number of examinations of the connections per timeout, and of connections examined in one step of the event loop.
 LOOKS: Final = 4
 LOOKED_AT_TOGETHER: Final = 100
 #: Refused connections that stay open for a moment, so that their clients can read the reason.
 MOST_REFUSED: Final = 128
 #: Seconds between two examinations of the connections while they are being finished.
 FINISHING_LOOKS: Final = 0.1
-#: Seconds in which cancelled requests have to release what they hold.
+#: Seconds in which cancelled requests have to release their resources.
 CUT_OFF_SECONDS: Final = 2.0
 
 _REFUSAL = (
@@ -387,7 +387,7 @@ class Connections:
         self._open: dict[object, Connection] = {}
         self._open_by: Counter[str] = Counter()
         self._refused = 0
-        #: When the next piece of an unwanted body may be read, in the event loop's time.
+        #: The time at which the next piece of an unwanted body may be read, in the event loop's time.
         self._unwanted_until = 0.0
         self._none_open: asyncio.Event | None = None
         #: Whether each connection is closed after its present answer.
@@ -422,7 +422,7 @@ class Connections:
         self._open_by[connection.client] += 1
 
     def closed(self, connection: Connection) -> None:
-        """Forget a connection that has ended."""
+        """Remove a connection that has ended."""
         del self._open[connection.reader]
         self._open_by[connection.client] -= 1
         if not self._open_by[connection.client]:
@@ -438,8 +438,8 @@ class Connections:
         return connection
 
     def client(self, http: web.BaseRequest) -> str:
-        """Return the client as limits per address count it (see `one_client`). Raise `ConnectionError` if it has
-        gone."""
+        """Return the key of the client for limits per address (see `one_client`). Raise `ConnectionError` if it has
+        disconnected."""
         return one_client(client_of(self._proxies, http)) if self._proxies else self.of(http).client
 
     def pause_after(self, size: int, now: float) -> float:

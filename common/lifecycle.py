@@ -173,7 +173,7 @@ class BackgroundTasks:
             begun, problem = loop.time(), None
             try:
                 await work()
-            except (Exception, asyncio.CancelledError) as error:  # cancelled by somebody else, not by us
+            except (Exception, asyncio.CancelledError) as error:  # the work may be cancelled by others, too
                 problem = error
             if this.cancelling() or name in self._finishing:
                 return

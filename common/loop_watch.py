@@ -180,8 +180,8 @@ def _request_in(frame: FrameType) -> web.BaseRequest | None:
 
 
 def _described(looks: list[_Look]) -> tuple[str, str, str]:
-    """Return route, project and code of what ran at more than half of the looks, otherwise empty texts: many short
-    steps have no single cause."""
+    """Return route, project and code of the work that ran at more than half of the looks, otherwise empty texts: many
+    short steps have no single cause."""
     by_work: dict[int, list[_Look]] = {}
     for look in looks:
         by_work.setdefault(id(look.work), []).append(look)

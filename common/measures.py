@@ -23,7 +23,7 @@ class Durations(Collector):
         self._name, self._documentation, self._labels = name, documentation, tuple(labels)
         self._bounds = tuple(bounds)
         self._buckets = (*(f"{bound:g}" for bound in bounds), "+Inf")
-        #: By labels: the count of each bucket, and last the sum of all seconds.
+        #: The count of each bucket, and last the sum of all seconds, by labels.
         self._counts: dict[tuple[str, ...], list[float]] = {}
         if not labels:
             self._new(())

@@ -1,4 +1,4 @@
-"""The life of a server: it takes its ports, prepares, serves, and finishes open requests."""
+"""The phases of a server: it takes its ports, prepares, serves, and finishes open requests."""
 
 import asyncio
 import contextlib
@@ -145,7 +145,7 @@ def inherited(descriptor: int) -> socket.socket:
 
 @contextlib.asynccontextmanager
 async def opened(endpoint: Endpoint, not_yet: Handle) -> AsyncIterator[Listener]:
-    """Yield the open endpoint. `not_yet` answers requests until somebody else reads them."""
+    """Yield the open endpoint. `not_yet` answers requests until another server reads them."""
     server = web.Server(not_yet, access_log=None, **reader_options(endpoint.settings))
     listener = Listener(endpoint, server)
     if not endpoint.late:

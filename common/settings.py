@@ -98,7 +98,7 @@ def network() -> Metadata:
 
 
 def matching(name: str, pattern: str, *, may_be_empty: bool = True) -> Metadata:
-    """Return the metadata of a field whose texts match `pattern` as a whole. `name` says what they are."""
+    """Return the metadata of a field whose texts match `pattern` as a whole. `name` describes such a text."""
     fits = re.compile(pattern).fullmatch
     return {_FORM: Form(name, lambda text: fits(text) is not None, may_be_empty)}
 
@@ -143,7 +143,7 @@ def secret_in(field: "attrs.Attribute[Any]") -> str | None:
 
 
 def has_to_be(field: "attrs.Attribute[Any]") -> str:
-    """Return the end of a sentence about what the field's values have to be."""
+    """Return the end of the sentence `... has to be ...` for the field's values."""
     form, kind = form_of(field), _kind(field)
     if form is not None:
         return f"has to be {form.name}"
@@ -252,7 +252,7 @@ def _is_choice(kind: Any, text: str) -> bool:
 
 #: The text after the scheme if no host is needed.
 _AFTER_SCHEME = {"file": "/folder", "s3": "bucket"}
-#: Without a host these mean a socket of this machine.
+#: The schemes whose URLs mean a socket of this machine if they have no host.
 _LOCAL_TOO = frozenset({"postgresql", "postgres"})
 _WEB = frozenset({"http", "https"})
 

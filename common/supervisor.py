@@ -249,7 +249,8 @@ class Supervisor:
             await self._ask()
 
     async def _pause(self, slot: Slot, worker: Worker) -> None:
-        """Wait before a worker is restarted, except after its first short life. No client connects to it meanwhile."""
+        """Wait before a worker is restarted, except after its first short life. No client connects to it during that
+        time."""
         lived = time.monotonic() - worker.began
         if lived >= SHORT_LIFE:
             slot.pause = 0.0

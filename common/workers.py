@@ -127,7 +127,7 @@ ANSWER_SECONDS = 3.0
 
 
 def message(letter: bytes, content: bytes = b"") -> bytes:
-    """Return a message as it is sent."""
+    """Return the bytes of a message."""
     return letter + len(content).to_bytes(4) + content
 
 
@@ -246,7 +246,7 @@ class SharedWindows:
                 words[counting] = mine + 1
         else:
             began = self._seen(first, name, now, lasts)[0]
-            words[counting] = 0  # a reader meanwhile sees nothing instead of another key's count
+            words[counting] = 0  # a reader now sees nothing instead of another key's count
             words[known] = named
             words[counting] = began << COUNT_BITS | 1
         began, count = self._seen(first, name, now, lasts)

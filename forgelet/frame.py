@@ -26,7 +26,7 @@ from forgelet.instance import Instance
 #: The key in the context's `meta` that says whether --json was given.
 JSON = "forgelet.json"
 _LONGEST = 80
-#: Called with the number of items that were completed since the last call.
+#: A function that is called with the number of items that were completed since the last call.
 Progress = Callable[[int], None]
 
 

@@ -51,8 +51,8 @@ def run(settings: Settings) -> None:
 
 
 def _become_supervisor(settings: Settings) -> NoReturn:
-    """Replace this process by a supervisor. Workers share what they store, and every purge, by their directory.
-    Raise `ConfigError`."""
+    """Replace this process by a supervisor. The workers share stored responses and purges by their directory. Raise
+    `ConfigError`."""
     if settings.data_dir is None:
         raise ConfigError("several workers share a data_dir, and there is none")
     for name in ("reuse_port", "testing"):

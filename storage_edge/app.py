@@ -151,7 +151,7 @@ if TYPE_CHECKING:
 
 #: Seconds between two reports of used responses to the disk tier, which is tried at the same time.
 TEND_INTERVAL = 10.0
-#: How often per interval it is checked whether the disk tier can be used. If not, it is tried at once.
+#: Number of checks per interval whether the disk tier can be used. If not, it is tried at once.
 LOOKS = 10
 #: The rest of a path. File names may contain line breaks.
 ANY_PATH = r"{path:[\s\S]*}"

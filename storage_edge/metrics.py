@@ -16,7 +16,7 @@ from storage_edge.rules.fields import Outcome
 #: its body.
 Phase = Literal["place", "connect", "head", "body"]
 _PHASES: Final = ("place", "connect", "head", "body")
-#: Why the origin gave no usable answer.
+#: The reasons for an unusable or missing answer of the origin.
 Failure = Literal["busy", "limited", "timeout", "unreachable", "unreadable", "mismatched", "stopped"]
 _FAILURES: Final = ("busy", "limited", "timeout", "unreachable", "unreadable", "mismatched", "stopped")
 #: The status that is counted if a client did not receive its whole answer.
@@ -33,8 +33,8 @@ Family = type[GaugeMetricFamily] | type[CounterMetricFamily]
 class Metrics:
     """The counters of one edge process, in a registry of their own. `clock` returns seconds since 1970.
 
-    What each hit counts is plain numbers, which are read when somebody asks, because a counter of prometheus_client
-    takes a lock each time.
+    The counts of hits are plain numbers, which are read when metrics are requested, because a counter of
+    prometheus_client takes a lock each time.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:

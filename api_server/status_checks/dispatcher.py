@@ -106,7 +106,7 @@ class Dispatcher:
             yield
 
     async def ended(self, seconds: float) -> bool:
-        """Wait up to `seconds` for the attempts in progress, and record outcomes. Return False if some go on."""
+        """Wait up to `seconds` for the attempts in progress, and record outcomes. Return False if some continue."""
         if self._flying:
             await asyncio.wait(dict(self._flying), timeout=seconds)
         await self._record_landed()

@@ -17,7 +17,7 @@ from forgelet.local import variables
 from storage_edge.settings import Settings as EdgeSettings
 
 State = Literal["ok", "warning", "failed"]
-#: From best to worst.
+#: The states from best to worst.
 STATES: tuple[State, ...] = ("ok", "warning", "failed")
 
 

@@ -111,7 +111,7 @@ class Wire:
             return 0
 
     def send(self, head: bytes, body: MemoryBody) -> None:
-        """Send head and body. The transport sends later what the socket does not accept."""
+        """Send head and body. The transport sends the rest later if the socket does not accept everything."""
         waiting = self._transport.get_write_buffer_size() > 0
         if body.file is None or body.length < LEAST or waiting or not self._is_plain:
             self._transport.writelines((head, body.data))
@@ -153,7 +153,7 @@ class Connections(connections.Connections):
         super().__init__(settings)
         self.plain = plain
         self.files = OpenFiles()
-        #: The number of connections so far, and of those that were one too many.
+        #: The number of connections so far, and of those that were refused because of a limit.
         self.accepted = self.turned_away = 0
 
     def trust(self, proxies: list[Network]) -> None:

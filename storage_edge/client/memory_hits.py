@@ -93,7 +93,7 @@ class PlainHead:
 
 
 def read_plain_head(data: bytes, most_bytes: int, most_fields: int) -> PlainHead | None:
-    """Return what these bytes ask for if they are exactly one plain head within the limits, otherwise None.
+    """Return the parsed head if these bytes are exactly one plain head within the limits, otherwise None.
 
     A plain head is a GET or HEAD of HTTP/1.1 in origin form, on a connection that stays open, with one Host. It
     consists of visible ASCII and spaces, and its lines end with CRLF. No line is folded or incomplete.
@@ -198,7 +198,7 @@ class MemoryHit(web.StreamResponse):
         return len(self._rendered) + self._content.length
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter:
-        """Send the whole answer. Raise `ConnectionError` if the client has gone."""
+        """Send the whole answer. Raise `ConnectionError` if the client has disconnected."""
         if self._writer is None:
             if request.transport is None or request.transport.is_closing():
                 raise ClientConnectionResetError

@@ -35,7 +35,7 @@ log = structlog.get_logger(__name__)
 _throttled = ThrottledLog(log)
 
 ORIGIN = web.AppKey("origin", Origin)
-#: When the process began, in seconds since 1970, and its clock.
+#: The time at which the process began, in seconds since 1970, and its clock.
 STARTED_AT = web.AppKey("started_at", float)
 #: The number of responses on a page of `/-/stored`.
 PAGE = 100
@@ -114,8 +114,8 @@ async def _purge(http: web.Request) -> web.Response:
 
     401 without the purge token, 400 for a body that is not such a document. After 200, nothing that was stored
     before is served any more, not even after a crash, whatever the state of the disk: a full disk takes purges, too,
-    and what it cannot take becomes a purge of everything. 503 if the purge holds but may not survive a crash of the
-    machine; the client should repeat it. A purge is carried out even if its client leaves.
+    and a purge that does not fit becomes a purge of everything. 503 if the purge holds but may not survive a crash of
+    the machine; the client should repeat it. A purge is carried out even if its client leaves.
     """
     try:
         await ask_for_body(http)

@@ -90,7 +90,7 @@ CACHE_NAME: Final = "forgelet-edge"
 
 
 class Outcome(enum.Enum):
-    """How a request was answered. The value is the parameters of Cache-Status."""
+    """The way in which a request was answered. The value is the parameters of Cache-Status."""
 
     HIT = "hit"
     STALE = "hit; detail=stale"

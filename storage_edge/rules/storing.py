@@ -43,7 +43,7 @@ NEVER_STORED: Final = frozenset({206, 304, 401, 403, 407, 416, 429})
 
 
 class Storage(enum.Enum):
-    """How a response may be stored: not at all, for everybody, or for reuse only after each user's own validation."""
+    """The permitted storage of a response: none, for everybody, or for reuse only after each user's own validation."""
 
     NONE = enum.auto()
     SHARED = enum.auto()

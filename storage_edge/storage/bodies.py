@@ -142,8 +142,8 @@ class FileBody:
 
 
 class SharedFile:
-    """A file that stays open for its readers even if it is evicted. It is closed with its last reader, whoever else
-    holds this object."""
+    """A file that stays open for its readers even if it is evicted. It is closed with its last reader, even if this
+    object is still referenced."""
 
     def __init__(self, body: FileBody) -> None:
         self.readers = 0

@@ -62,7 +62,7 @@ class DiskTier:
         #: The number of bodies that this process has evicted, and of its failures; bytes of all bodies and number of
         #: responses, when it last looked.
         self.evicted = self.failures = self.size = self.responses = 0
-        #: Why the tier cannot be used, as far as it is known, otherwise empty.
+        #: The reason why the tier cannot be used, if one is known, otherwise empty.
         self.problem = ""
         self._carried_out = 0
         self._avoided_until = 0.0
@@ -177,7 +177,7 @@ class DiskTier:
         return body
 
     def update(self, stored: StoredResponse) -> bool:
-        """Replace the fields of a response, unless its bytes have changed meanwhile; then return False."""
+        """Replace the fields of a response. Return False, without a change, if its bytes are others by now."""
         if self._is_avoided:
             return False
         file = stored.body.file if isinstance(stored.body, MemoryBody) else stored.body

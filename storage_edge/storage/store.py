@@ -167,7 +167,7 @@ class Store:
         #: Responses in memory that will be on disk in a moment.
         self.unsaved = WaitingRoom(self.disk, self._in_worker)
         self._seen: cachetools.LRUCache[str, bool] = cachetools.LRUCache(16_384)
-        #: How often targets were used since the last report to the disk tier.
+        #: The number of uses of each target since the last report to the disk tier.
         self._used: dict[str, int] = {}
         self.ledger = Ledger(self.disk.purges.epoch(0))
         self._on_purge: list[Callable[[Purge], None]] = []

@@ -17,8 +17,6 @@ from tests.support.forge import Forge
 QUIET = [
     *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),
     *("--disable-sync", "--no-first-run"),
-    # No test looks at the drawn page; one thread for drawing uses a quarter less of the processor.
-    *("--num-raster-threads=1", "--disable-threaded-compositing"),
 ]
 
 

@@ -169,6 +169,6 @@ async def test_a_page_is_found_by_an_index(many: Database, name: str) -> None:
     explaining = Explaining(many)
     await read(explaining)
     assert f"Seq Scan on {table}" not in explaining.plan, explaining.plan
-    assert "Sort  (" not in explaining.plan.partition("CTE probe")[2].partition("CTE page")[0], (
+    assert "Sort  (" not in explaining.plan.partition("CTE probe")[2].partition("InitPlan")[0], (
         explaining.plan
     )
