@@ -138,12 +138,13 @@ class Shape(BaseModel):
     @classmethod
     def of(cls, row: Any, **others: object) -> Self:
         """Return the shape with the row's columns of the same names, and with these other values."""
-        names, values = _columns(cls, row.__class__)
+        shape: Any = cls  # hashable, which mypy does not know without pydantic
+        names, values = _columns(shape, row.__class__)
         return cls(**(dict(zip(names, values(row), strict=True)) | others))
 
 
 @functools.cache
-def _columns(shape: type[Shape], row: Any) -> tuple[Sequence[str], Callable[[object], Sequence[Any]]]:
+def _columns(shape: Any, row: Any) -> tuple[Sequence[str], Callable[[object], Sequence[Any]]]:
     names = [name for name in shape.model_fields if name in row.__table__.columns]
     return names, operator.attrgetter(*names)
 

@@ -152,7 +152,7 @@ def test_a_named_python_that_will_not_do_is_refused_in_one_sentence(copy: Copy) 
 @pytest.mark.parametrize("command", ["scripts/test", "scripts/check"])
 def test_the_help_names_the_variables(copy: Copy, command: str) -> None:
     assert copy.run(command, "--help")[0] == 0
-    assert copy.printed.startswith("Runs ")
+    assert copy.printed.startswith("Run ")
     assert "FORGELET_PYTHON=" in copy.printed
     assert "set -u" not in copy.printed
 
@@ -182,8 +182,8 @@ def test_ci_runs_the_checks_beside_the_tests_and_a_sample_of_these_with_the_newe
     assert sorted(run[-1] for run in ran if "pip" in run) == [".[dev]", ".[openapi]", ".[test]"]
     runs = [" ".join(run[2:]) for run in ran if "pip" not in run]
     assert [run for run in runs if "pytest" in run] == [
-        "-P -m pytest -n 3 --dist worksteal --all -k x",
-        "-P -m pytest -n 2 --dist worksteal --sample -k x",
+        "-P -m pytest -n 4 --dist worksteal --all -k x",
+        "-P -m pytest -n 4 --dist worksteal --sample -k x",
     ]
     assert sorted(run for run in runs if "pytest" not in run) == [
         "",
@@ -235,7 +235,7 @@ esac
 
 @pytest.mark.parametrize(
     ("failing", "status"),
-    [(f"{VERSION} -P -m pytest -n 3 --dist worksteal --all -k x --", 0), ("-P -m pytest", 1)],
+    [(f"{VERSION} -P -m pytest -n 4 --dist worksteal --all -k x --", 0), ("-P -m pytest", 1)],
 )
 def test_ci_runs_once_more_what_failed_and_names_what_is_unsteady(
     copy: Copy, failing: str, status: int
@@ -243,7 +243,7 @@ def test_ci_runs_once_more_what_failed_and_names_what_is_unsteady(
     copy.add_python("python3.11", VERSION, script=UNSTEADY.replace('"VERSION $*"', '"VERSION $* --"'))
     (copy.programs / "python3").unlink()
     assert copy.run(".ci/run", "-k", "x", FAILING=failing)[0] == status
-    all_of_them = "-P -m pytest -n 3 --dist worksteal --all -k x"
+    all_of_them = "-P -m pytest -n 4 --dist worksteal --all -k x"
     again = f"{all_of_them} -n 0 --maxfail 5 --last-failed --last-failed-no-failures none"
     assert [" ".join(run[2:]) for run in copy.ran() if "pytest" in run] == [all_of_them, again]
     assert copy.printed.splitlines()[-2] == f"Tests with Python {VERSION}: " + (

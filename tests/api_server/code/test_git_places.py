@@ -143,7 +143,7 @@ async def test_who_has_as_many_gits_as_there_are_for_one_is_told_to_come_again(
 ) -> None:
     """Requests of anonymous callers do not use up those of users."""
     served = await serve(git_processes_each=2, git_queue_timeout=0)
-    wanted, strangers = served.wanted(), served.forge.server.app[SERVICES][GIT_SLOTS]._strangers
+    wanted, strangers = served.wanted(), served.forge.server.app[SERVICES][GIT_SLOTS]._anonymous
     for _ in range(2):
         await served.begin("git-upload-pack", len(wanted), wanted)
     await until(lambda: strangers.held == 2)
@@ -167,7 +167,7 @@ async def test_who_waits_for_a_place_gets_it_when_it_is_free(
     serve: Callable[..., Any], tmp_path: Path
 ) -> None:
     served = await serve(git_processes_each=1, git_queue_timeout=60)
-    wanted, strangers = served.wanted(), served.forge.server.app[SERVICES][GIT_SLOTS]._strangers
+    wanted, strangers = served.wanted(), served.forge.server.app[SERVICES][GIT_SLOTS]._anonymous
     await served.begin("git-upload-pack", len(wanted), wanted)
     await until(lambda: strangers.held == 1)
     cloning = asyncio.create_task(

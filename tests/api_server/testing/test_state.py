@@ -337,7 +337,7 @@ async def test_a_delivery_under_way_is_of_no_state(busy: tuple[Forge, Stuck]) ->
         await open_merge_request(alice, project)
         await until(lambda: receiver.received)
         await reset(forge)
-        assert not forge.server.app[SERVICES][DISPATCHER]._flying
+        assert not forge.server.app[SERVICES][DISPATCHER]._in_flight
         deliveries = "SELECT count(*) FROM status_check_deliveries"
         assert await forge.database.value(deliveries) == 0
 
