@@ -1,4 +1,4 @@
-"""The same lists with FastAPI, SQLAlchemy and asyncpg, as most people would write them."""
+"""The same lists by FastAPI, SQLAlchemy and asyncpg: what most people would write."""
 
 import os
 import secrets
@@ -10,7 +10,7 @@ from sqlalchemy import Select, func, select
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import joinedload, selectinload
 
-from scripts.bench import fastapi_models as models
+from scripts.bench import fastapi_models
 from scripts.bench.fastapi_models import (
     CheckResponseRow,
     CheckRow,
@@ -24,7 +24,7 @@ from scripts.bench.fastapi_models import (
     UserRow,
 )
 
-#: Our service counts as far as this.
+#: As far as ours counts.
 MOST_COUNTED = 10_000
 
 engine = create_async_engine(
@@ -57,7 +57,7 @@ async def page(
     counted: bool = True,
     size: int = 20,
 ) -> list[Any]:
-    """Return the rows of a page, and set the headers for it."""
+    """Return the rows of a page; set the headers that go with it."""
     found = (await session.execute(rows.limit(size + 1))).unique().all()
     response.headers["X-Per-Page"] = str(size)
     response.headers["X-Next-Page"] = "2" if len(found) > size else ""
@@ -82,24 +82,30 @@ def builds() -> Select[Any]:
 
 
 @api.get("/projects/{number}/jobs")
-async def jobs(number: int, response: Response, session: Session, pagination: str = "") -> list[models.Job]:
+async def jobs(
+    number: int, response: Response, session: Session, pagination: str = ""
+) -> list[fastapi_models.Job]:
     await the_project(session, number)
     rows = builds().where(JobRow.project_id == number)
     found = await page(session, rows, response, counted=pagination != "keyset")
-    return [models.job(row) for row in found]
+    return [fastapi_models.job(row) for row in found]
 
 
 @api.get("/projects/{number}/pipelines/{pipeline}/jobs")
-async def pipeline_jobs(number: int, pipeline: int, response: Response, session: Session) -> list[models.Job]:
+async def pipeline_jobs(
+    number: int, pipeline: int, response: Response, session: Session
+) -> list[fastapi_models.Job]:
     await the_project(session, number)
     return [
-        models.job(row)
+        fastapi_models.job(row)
         for row in await page(session, builds().where(JobRow.pipeline_id == pipeline), response)
     ]
 
 
 @api.get("/projects/{number}/pipelines/{pipeline}/bridges")
-async def bridges(number: int, pipeline: int, response: Response, session: Session) -> list[models.Bridge]:
+async def bridges(
+    number: int, pipeline: int, response: Response, session: Session
+) -> list[fastapi_models.Bridge]:
     await the_project(session, number)
     rows = (
         select(JobRow)
@@ -107,35 +113,37 @@ async def bridges(number: int, pipeline: int, response: Response, session: Sessi
         .order_by(JobRow.id.desc())
     )
     rows = rows.options(*BASIC, joinedload(JobRow.downstream).joinedload(PipelineRow.project))
-    return [models.bridge(row) for row in await page(session, rows, response)]
+    return [fastapi_models.bridge(row) for row in await page(session, rows, response)]
 
 
 @api.get("/projects/{number}/jobs/{job}")
-async def job(number: int, job: int, session: Session) -> models.Job:
+async def job(number: int, job: int, session: Session) -> fastapi_models.Job:
     await the_project(session, number)
     found = await session.scalar(builds().where(JobRow.project_id == number, JobRow.id == job))
     if found is None:
         raise HTTPException(404)
-    return models.job(found)
+    return fastapi_models.job(found)
 
 
 async def events(
     session: AsyncSession, response: Response, counted: bool, **wanted: object
-) -> list[models.Event]:
+) -> list[fastapi_models.Event]:
     rows = select(EventRow, UserRow.public_email).outerjoin(UserRow, UserRow.id == EventRow.author_id)
     rows = rows.filter_by(**wanted).order_by(EventRow.created_at.desc(), EventRow.id.desc())
-    return [models.event(*row) for row in await page(session, rows, response, counted=counted)]
+    return [fastapi_models.event(*row) for row in await page(session, rows, response, counted=counted)]
 
 
 @api.get("/audit_events")
-async def all_events(response: Response, session: Session, pagination: str = "") -> list[models.Event]:
+async def all_events(
+    response: Response, session: Session, pagination: str = ""
+) -> list[fastapi_models.Event]:
     return await events(session, response, pagination != "keyset")
 
 
 @api.get("/{place}/{number}/audit_events")
 async def events_of(
     place: str, number: int, response: Response, session: Session, pagination: str = ""
-) -> list[models.Event]:
+) -> list[fastapi_models.Event]:
     kind = "Project" if place == "projects" else "Group"
     if place == "projects":
         await the_project(session, number)
@@ -143,16 +151,16 @@ async def events_of(
 
 
 @api.get("/projects/{number}/external_status_checks")
-async def checks(number: int, response: Response, session: Session) -> list[models.Check]:
+async def checks(number: int, response: Response, session: Session) -> list[fastapi_models.Check]:
     await the_project(session, number)
     rows = select(CheckRow).where(CheckRow.project_id == number).order_by(CheckRow.id)
-    return [models.Check.of(row) for row in await page(session, rows, response)]
+    return [fastapi_models.Check.model_validate(row) for row in await page(session, rows, response)]
 
 
 @api.get("/projects/{number}/merge_requests/{iid}/status_checks")
 async def checks_of(
     number: int, iid: int, response: Response, session: Session
-) -> list[models.CheckOfMergeRequest]:
+) -> list[fastapi_models.CheckOfMergeRequest]:
     await the_project(session, number)
     request = MergeRequestRow
     found = await session.scalar(select(request).where(request.project_id == number, request.iid == iid))
@@ -169,7 +177,7 @@ async def checks_of(
         .order_by(check.id)
     )
     return [
-        models.CheckOfMergeRequest(
+        fastapi_models.CheckOfMergeRequest(
             id=row.id, name=row.name, external_url=row.external_url, status=status or "pending"
         )
         for row, status in await page(session, rows, response)
@@ -177,29 +185,29 @@ async def checks_of(
 
 
 @api.get("/projects/{number}/remote_mirrors")
-async def mirrors(number: int, response: Response, session: Session) -> list[models.Mirror]:
+async def mirrors(number: int, response: Response, session: Session) -> list[fastapi_models.Mirror]:
     await the_project(session, number)
     rows = select(MirrorRow).where(MirrorRow.project_id == number).order_by(MirrorRow.id)
-    return [models.mirror(row) for row in await page(session, rows, response)]
+    return [fastapi_models.mirror(row) for row in await page(session, rows, response)]
 
 
 @api.get("/{place}/{number}/invitations")
 async def invitations(
     place: str, number: int, response: Response, session: Session
-) -> list[models.Invitation]:
+) -> list[fastapi_models.Invitation]:
     row = InvitationRow
     owner = row.project_id if place == "projects" else row.namespace_id
     if place == "projects":
         await the_project(session, number)
     rows = select(row).where(owner == number).order_by(row.id).options(joinedload(row.created_by))
-    return [models.invitation(row) for row in await page(session, rows, response)]
+    return [fastapi_models.invitation(row) for row in await page(session, rows, response)]
 
 
 @api.get("/projects")
-async def projects(response: Response, session: Session) -> list[models.Project]:
+async def projects(response: Response, session: Session) -> list[fastapi_models.Project]:
     rows = select(ProjectRow).order_by(ProjectRow.created_at.desc(), ProjectRow.id.desc())
     found = await page(session, rows.options(joinedload(ProjectRow.namespace)), response)
-    return [models.project(row) for row in found]
+    return [fastapi_models.project(row) for row in found]
 
 
 app = FastAPI()

@@ -1,152 +1,203 @@
-"""The tables in SQLAlchemy, the answers in pydantic (in the same shapes as ours), and functions that convert rows to
-answers."""
+"""The tables as SQLAlchemy maps them, the answers as pydantic describes them (in the shapes of ours), and the way from
+the one to the other."""
 
 import datetime
-import functools
-import operator
-import os
-from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any
 
-from pydantic import BaseModel
-from sqlalchemy import MetaData, Table, create_engine
-from sqlalchemy.orm import declarative_base, relationship
+from pydantic import BaseModel, ConfigDict
+from sqlalchemy import JSON, BigInteger, DateTime, ForeignKey, Integer, Text
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 Moment = datetime.datetime
 BASE = "http://127.0.0.1:8080"
-_database = create_engine(os.environ["BENCH_DATABASE_URL"])
-
-Base: Any = declarative_base(metadata=MetaData())
 
 
-def table(name: str, columns: str) -> Table:
-    """Return a table with these columns, as the database describes them."""
-    return Table(
-        name,
-        Base.metadata,
-        autoload_with=_database,
-        include_columns=["id", *columns.split()],
-        resolve_fks=False,
-    )
-
-
-def many_to_one(column: str, row: str) -> Any:
-    return relationship(row, primaryjoin=f"foreign({column}) == {row}.id", viewonly=True)
+class Base(DeclarativeBase):
+    type_annotation_map = {
+        int: BigInteger,
+        str: Text,
+        Moment: DateTime(timezone=True),
+        list[str]: ARRAY(Text),
+    }
+    id: Mapped[int] = mapped_column(primary_key=True)
 
 
 class UserRow(Base):
-    __table__ = table(
-        "users",
-        "username name state bio location public_email website_url organization job_title bot created_at",
-    )
+    __tablename__ = "users"
+    username: Mapped[str]
+    name: Mapped[str]
+    state: Mapped[str]
+    bio: Mapped[str | None]
+    location: Mapped[str | None]
+    public_email: Mapped[str | None]
+    website_url: Mapped[str | None]
+    organization: Mapped[str | None]
+    job_title: Mapped[str | None]
+    bot: Mapped[bool]
+    created_at: Mapped[Moment]
 
 
 class NamespaceRow(Base):
-    __table__ = table("namespaces", "kind name path full_path full_name parent_id")
+    __tablename__ = "namespaces"
+    kind: Mapped[str]
+    name: Mapped[str]
+    path: Mapped[str]
+    full_path: Mapped[str]
+    full_name: Mapped[str]
+    parent_id: Mapped[int | None]
 
 
 class ProjectRow(Base):
-    __table__ = table(
-        "projects",
-        "namespace_id name path full_path description visibility default_branch empty_repo "
-        "ci_inbound_job_token_scope_enabled last_activity_at created_at",
-    )
-    namespace = many_to_one("ProjectRow.namespace_id", "NamespaceRow")
+    __tablename__ = "projects"
+    namespace_id: Mapped[int] = mapped_column(ForeignKey("namespaces.id"))
+    name: Mapped[str]
+    path: Mapped[str]
+    full_path: Mapped[str]
+    description: Mapped[str | None]
+    visibility: Mapped[str]
+    default_branch: Mapped[str]
+    empty_repo: Mapped[bool]
+    ci_inbound_job_token_scope_enabled: Mapped[bool]
+    last_activity_at: Mapped[Moment]
+    created_at: Mapped[Moment]
+    namespace: Mapped[NamespaceRow] = relationship()
 
 
 class PipelineRow(Base):
-    __table__ = table(
-        "pipelines", "iid project_id source_job_id sha ref tag status source commit created_at updated_at"
-    )
-    project = many_to_one("PipelineRow.project_id", "ProjectRow")
+    __tablename__ = "pipelines"
+    iid: Mapped[int]
+    project_id: Mapped[int] = mapped_column(ForeignKey("projects.id"))
+    source_job_id: Mapped[int | None] = mapped_column(ForeignKey("jobs.id"))
+    sha: Mapped[str]
+    ref: Mapped[str]
+    tag: Mapped[bool]
+    status: Mapped[str]
+    source: Mapped[str]
+    commit: Mapped[dict[str, Any]] = mapped_column(JSON)
+    created_at: Mapped[Moment]
+    updated_at: Mapped[Moment]
+    project: Mapped[ProjectRow] = relationship()
 
 
 class RunnerRow(Base):
-    __table__ = table("runners", "description name active runner_type contacted_at")
+    __tablename__ = "runners"
+    description: Mapped[str | None]
+    name: Mapped[str | None]
+    active: Mapped[bool]
+    runner_type: Mapped[str]
+    contacted_at: Mapped[Moment | None]
 
 
 class ArtifactRow(Base):
-    __table__ = table("job_artifacts", "job_id file_type file_format filename size")
+    __tablename__ = "job_artifacts"
+    job_id: Mapped[int] = mapped_column(ForeignKey("jobs.id"))
+    file_type: Mapped[str]
+    file_format: Mapped[str]
+    filename: Mapped[str]
+    size: Mapped[int]
 
 
 class JobRow(Base):
-    __table__ = table(
-        "jobs",
-        "project_id pipeline_id user_id runner_id kind status name stage coverage allow_failure failure_reason "
-        "tag_list created_at queued_at started_at finished_at erased_at artifacts_expire_at",
-    )
-    pipeline = many_to_one("JobRow.pipeline_id", "PipelineRow")
-    project = many_to_one("JobRow.project_id", "ProjectRow")
-    user = many_to_one("JobRow.user_id", "UserRow")
-    runner = many_to_one("JobRow.runner_id", "RunnerRow")
-    artifacts = relationship(
-        "ArtifactRow",
-        primaryjoin="foreign(ArtifactRow.job_id) == JobRow.id",
-        order_by="ArtifactRow.id",
-        viewonly=True,
-    )
-    downstream = relationship(
-        "PipelineRow",
-        primaryjoin="foreign(PipelineRow.source_job_id) == JobRow.id",
-        viewonly=True,
-        uselist=False,
+    __tablename__ = "jobs"
+    project_id: Mapped[int] = mapped_column(ForeignKey("projects.id"))
+    pipeline_id: Mapped[int] = mapped_column(ForeignKey("pipelines.id"))
+    user_id: Mapped[int | None] = mapped_column(ForeignKey("users.id"))
+    runner_id: Mapped[int | None] = mapped_column(ForeignKey("runners.id"))
+    kind: Mapped[str]
+    status: Mapped[str]
+    name: Mapped[str]
+    stage: Mapped[str]
+    coverage: Mapped[float | None]
+    allow_failure: Mapped[bool]
+    failure_reason: Mapped[str | None]
+    tag_list: Mapped[list[str]]
+    created_at: Mapped[Moment]
+    queued_at: Mapped[Moment | None]
+    started_at: Mapped[Moment | None]
+    finished_at: Mapped[Moment | None]
+    erased_at: Mapped[Moment | None]
+    artifacts_expire_at: Mapped[Moment | None]
+    pipeline: Mapped[PipelineRow] = relationship(foreign_keys=pipeline_id)
+    project: Mapped[ProjectRow] = relationship()
+    user: Mapped[UserRow | None] = relationship()
+    runner: Mapped[RunnerRow | None] = relationship()
+    artifacts: Mapped[list[ArtifactRow]] = relationship(order_by=ArtifactRow.id)
+    downstream: Mapped[PipelineRow | None] = relationship(
+        foreign_keys=PipelineRow.source_job_id, viewonly=True, uselist=False
     )
 
 
 class EventRow(Base):
-    __table__ = table(
-        "audit_events",
-        "author_id author_name entity_type entity_id entity_path event_type target_type target_id "
-        "target_details ip_address details created_at",
-    )
-    __mapper_args__ = {"primary_key": [__table__.c.id]}
+    __tablename__ = "audit_events"
+    author_id: Mapped[int] = mapped_column(ForeignKey("users.id"))
+    author_name: Mapped[str]
+    entity_type: Mapped[str]
+    entity_id: Mapped[int]
+    entity_path: Mapped[str]
+    event_type: Mapped[str]
+    target_type: Mapped[str]
+    target_id: Mapped[int | None]
+    target_details: Mapped[str]
+    ip_address: Mapped[str | None]
+    details: Mapped[dict[str, Any]] = mapped_column(JSONB)
+    created_at: Mapped[Moment]
 
 
 class CheckRow(Base):
-    __table__ = table(
-        "external_status_checks", "project_id name external_url paused_at pause_reason failing_since"
-    )
+    __tablename__ = "external_status_checks"
+    project_id: Mapped[int]
+    name: Mapped[str]
+    external_url: Mapped[str]
+    paused_at: Mapped[Moment | None]
+    pause_reason: Mapped[str | None]
+    failing_since: Mapped[Moment | None]
 
 
 class CheckResponseRow(Base):
-    __table__ = table("status_check_responses", "check_id merge_request_id status")
+    __tablename__ = "status_check_responses"
+    check_id: Mapped[int]
+    merge_request_id: Mapped[int]
+    status: Mapped[str]
 
 
 class MergeRequestRow(Base):
-    __table__ = table("merge_requests", "project_id iid")
+    __tablename__ = "merge_requests"
+    project_id: Mapped[int]
+    iid: Mapped[int] = mapped_column(Integer)
 
 
 class MirrorRow(Base):
-    __table__ = table(
-        "remote_mirrors",
-        "project_id enabled shown_url update_status last_update_at last_update_started_at "
-        "last_successful_update_at last_error only_protected_branches keep_divergent_refs auth_method "
-        "host_keys mirror_branch_regex",
-    )
+    __tablename__ = "remote_mirrors"
+    project_id: Mapped[int]
+    enabled: Mapped[bool]
+    shown_url: Mapped[str]
+    update_status: Mapped[str]
+    last_update_at: Mapped[Moment | None]
+    last_update_started_at: Mapped[Moment | None]
+    last_successful_update_at: Mapped[Moment | None]
+    last_error: Mapped[str | None]
+    only_protected_branches: Mapped[bool]
+    keep_divergent_refs: Mapped[bool]
+    auth_method: Mapped[str]
+    host_keys: Mapped[list[Any]] = mapped_column(JSONB)
+    mirror_branch_regex: Mapped[str | None]
 
 
 class InvitationRow(Base):
-    __table__ = table(
-        "invitations", "project_id namespace_id email access_level expires_at created_by_id created_at"
-    )
-    created_by = many_to_one("InvitationRow.created_by_id", "UserRow")
+    __tablename__ = "invitations"
+    project_id: Mapped[int | None]
+    namespace_id: Mapped[int | None]
+    email: Mapped[str]
+    access_level: Mapped[int] = mapped_column(Integer)
+    expires_at: Mapped[datetime.date | None]
+    created_by_id: Mapped[int | None] = mapped_column(ForeignKey("users.id"))
+    created_at: Mapped[Moment]
+    created_by: Mapped[UserRow | None] = relationship()
 
 
 class Shape(BaseModel):
-    """An answer, or a part of one."""
-
-    @classmethod
-    def of(cls, row: Any, **others: object) -> Self:
-        """Return the shape with the row's columns of the same names, and with these other values."""
-        shape: Any = cls  # hashable, which mypy does not know without pydantic
-        names, values = _columns(shape, row.__class__)
-        return cls(**(dict(zip(names, values(row), strict=True)) | others))
-
-
-@functools.cache
-def _columns(shape: Any, row: Any) -> tuple[Sequence[str], Callable[[object], Sequence[Any]]]:
-    names = [name for name in shape.model_fields if name in row.__table__.columns]
-    return names, operator.attrgetter(*names)
+    model_config = ConfigDict(from_attributes=True)
 
 
 class User(Shape):
@@ -159,15 +210,15 @@ class User(Shape):
     avatar_url: str | None = None
     web_url: str
     created_at: Moment
-    bio: str
-    location: str
+    bio: str = ""
+    location: str = ""
     skype: str = ""
     linkedin: str = ""
     twitter: str = ""
     discord: str = ""
-    website_url: str
-    organization: str
-    job_title: str
+    website_url: str = ""
+    organization: str = ""
+    job_title: str = ""
     pronouns: str | None = None
     bot: bool
     work_information: str | None = None
@@ -351,7 +402,7 @@ class Project(Shape):
     namespace: Namespace
 
 
-def user(row: Any) -> User | None:
+def user(row: UserRow | None) -> User | None:
     if row is None:
         return None
     return User(
@@ -371,7 +422,7 @@ def user(row: Any) -> User | None:
     )
 
 
-def pipeline(row: Any, path: str) -> PipelineReference | None:
+def pipeline(row: PipelineRow | None, path: str) -> PipelineReference | None:
     if row is None:
         return None
     return PipelineReference(
@@ -388,7 +439,7 @@ def pipeline(row: Any, path: str) -> PipelineReference | None:
     )
 
 
-def _basic(row: Any) -> dict[str, Any]:
+def _basic(row: JobRow) -> dict[str, Any]:
     now = datetime.datetime.now(datetime.UTC)
     path, ends = row.project.full_path, row.finished_at or now
     begun = row.started_at or ends
@@ -415,10 +466,10 @@ def _basic(row: Any) -> dict[str, Any]:
     }
 
 
-def job(row: Any) -> Job:
+def job(row: JobRow) -> Job:
     return Job(
         **_basic(row),
-        artifacts=[Artifact.of(artifact) for artifact in row.artifacts],
+        artifacts=[Artifact.model_validate(artifact) for artifact in row.artifacts],
         runner=_runner(row.runner),
         artifacts_expire_at=row.artifacts_expire_at,
         tag_list=row.tag_list,
@@ -426,58 +477,89 @@ def job(row: Any) -> Job:
     )
 
 
-def bridge(row: Any) -> Bridge:
-    return Bridge.of(row, **_basic(row), downstream_pipeline=pipeline(row.downstream, row.project.full_path))
+def bridge(row: JobRow) -> Bridge:
+    return Bridge(**_basic(row), downstream_pipeline=pipeline(row.downstream, row.project.full_path))
 
 
-def _runner(row: Any) -> Runner | None:
+def _runner(row: RunnerRow | None) -> Runner | None:
     if row is None:
         return None
     hour = datetime.timedelta(hours=1)
     online = row.contacted_at is not None and datetime.datetime.now(datetime.UTC) - row.contacted_at < hour
-    return Runner.of(
-        row,
+    return Runner(
+        id=row.id,
+        description=row.description,
+        active=row.active,
         paused=not row.active,
         is_shared=row.runner_type == "instance_type",
+        runner_type=row.runner_type,
+        name=row.name,
         online=online,
         status="online" if online else "offline",
     )
 
 
-def event(row: Any, author_email: str | None) -> Event:
-    details = {
-        **row.details,
-        "event_name": row.event_type,
-        "author_name": row.author_name,
-        "author_email": author_email,
-        "author_class": "User" if row.author_id > 0 else "UnauthenticatedAuthor",
-        "target_id": row.target_id,
-        "target_type": row.target_type,
-        "target_details": row.target_details,
-        "ip_address": row.ip_address,
-        "entity_path": row.entity_path,
-    }
-    return Event.of(row, details=details)
+def event(row: EventRow, author_email: str | None) -> Event:
+    return Event(
+        id=row.id,
+        author_id=row.author_id,
+        entity_id=row.entity_id,
+        entity_type=row.entity_type,
+        details={
+            **row.details,
+            "event_name": row.event_type,
+            "author_name": row.author_name,
+            "author_email": author_email,
+            "author_class": "User" if row.author_id > 0 else "UnauthenticatedAuthor",
+            "target_id": row.target_id,
+            "target_type": row.target_type,
+            "target_details": row.target_details,
+            "ip_address": row.ip_address,
+            "entity_path": row.entity_path,
+        },
+        created_at=row.created_at,
+    )
 
 
-def mirror(row: Any) -> Mirror:
-    return Mirror.of(row, url=row.shown_url)
+def mirror(row: MirrorRow) -> Mirror:
+    names = Mirror.model_fields.keys() - {"url"}
+    return Mirror(**{name: getattr(row, name) for name in names}, url=row.shown_url)
 
 
-def invitation(row: Any) -> Invitation:
-    created_by = row.created_by.name if row.created_by else None
-    return Invitation.of(row, invite_email=row.email, created_by_name=created_by)
+def invitation(row: InvitationRow) -> Invitation:
+    return Invitation(
+        id=row.id,
+        invite_email=row.email,
+        created_at=row.created_at,
+        access_level=row.access_level,
+        expires_at=row.expires_at,
+        created_by_name=row.created_by.name if row.created_by else None,
+    )
 
 
-def project(row: Any) -> Project:
+def project(row: ProjectRow) -> Project:
     owner = row.namespace
-    return Project.of(
-        row,
+    return Project(
+        id=row.id,
+        description=row.description,
+        name=row.name,
         name_with_namespace=f"{owner.full_name} / {row.name}",
+        path=row.path,
         path_with_namespace=row.full_path,
+        created_at=row.created_at,
         default_branch=None if row.empty_repo else row.default_branch,
         ssh_url_to_repo=f"ssh://git@127.0.0.1/{row.full_path}.git",
         http_url_to_repo=f"{BASE}/{row.full_path}.git",
         web_url=f"{BASE}/{row.full_path}",
-        namespace=Namespace.of(owner, web_url=f"{BASE}/groups/{owner.full_path}"),
+        last_activity_at=row.last_activity_at,
+        visibility=row.visibility,
+        namespace=Namespace(
+            id=owner.id,
+            name=owner.name,
+            path=owner.path,
+            kind=owner.kind,
+            full_path=owner.full_path,
+            parent_id=owner.parent_id,
+            web_url=f"{BASE}/groups/{owner.full_path}",
+        ),
     )
