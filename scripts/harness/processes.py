@@ -127,10 +127,11 @@ def resident_bytes(pid: int) -> int:
 
 
 def memory_bytes(pid: int, file: str, *names: str) -> int:
-    """Return the sum of the named lines, in bytes, of a file in /proc about the process."""
+    """Return the sum of the named lines, in bytes, of a file in /proc about the process. A process that has ended and
+    is not yet waited for has no such lines, and no memory."""
     lines = Path(f"/proc/{pid}/{file}").read_text().splitlines()
     values = dict(line.split(":", 1) for line in lines if ":" in line)
-    return sum(int(values[name].removesuffix("kB")) * 1024 for name in names)
+    return sum(int(values.get(name, "0").removesuffix("kB")) * 1024 for name in names)
 
 
 def server_variables(program: Program[Any], settings: Mapping[str, str]) -> dict[str, str]:

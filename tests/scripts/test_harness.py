@@ -17,11 +17,20 @@ import pytest
 from api_server.description.document import document
 from scripts.fuzz import leniency
 from scripts.harness.contents import archive, commit_head, commit_values, data, git, multipart
-from scripts.harness.processes import retry_until, run_forgelet, server_in, wait_until
+from scripts.harness.processes import resident_bytes, retry_until, run_forgelet, server_in, wait_until
 from scripts.harness.report import Table, counted, missed_aims, with_misses
 from tests.support.checkout import CHECKOUT
 from tests.support.outside import INSTALLS, outside_python
 from tests.support.route_table import ROUTES
+
+
+def test_a_process_that_has_ended_has_no_memory() -> None:
+    child = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it stays, as one that nobody has waited for
+    assert resident_bytes(child.pid) == 0
+    child.wait()
+    assert resident_bytes(child.pid) == 0
+    assert resident_bytes(os.getpid()) > 0
 
 
 def test_rows_stand_below_their_heading() -> None:
