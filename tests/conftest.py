@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import hypothesis
-import psycopg2
 import pytest
 import structlog
 
@@ -226,11 +225,9 @@ def new_forge(
 
 def _as(url: str, *statements: str) -> None:
     """Run statements outside of transactions, as the role in the URL."""
-    with contextlib.closing(psycopg2.connect(url)) as connection:
-        connection.autocommit = True
-        with connection.cursor() as cursor:
-            for statement in statements:
-                cursor.execute(statement)
+    with embedded_postgres.autocommitting(url) as cursor:
+        for statement in statements:
+            cursor.execute(statement)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
 
 from common.config_errors import first_line
@@ -491,21 +491,30 @@ class Cluster:
         import psycopg2  # imported while the server starts
 
         try:
-            with contextlib.closing(psycopg2.connect(self.url("postgres", SUPERUSER))) as connection:
-                connection.autocommit = True
-                with connection.cursor() as cursor:
-                    cursor.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [ROLE])
-                    if cursor.fetchone() is None:
-                        cursor.execute(f"CREATE ROLE {ROLE} LOGIN CREATEDB PASSWORD %s", [self._password])
-                    cursor.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE])
-                    if cursor.fetchone() is None:
-                        cursor.execute(f"CREATE DATABASE {DATABASE} OWNER {ROLE}")
-                    # Failing statements must not be logged, because they contain people's data.
-                    cursor.execute(f"GRANT SET ON PARAMETER log_min_error_statement TO {ROLE}")
-                    if not self._durable:  # a server for tests restores its tables
-                        cursor.execute(f"GRANT SET ON PARAMETER session_replication_role TO {ROLE}")
+            with autocommitting(self.url("postgres", SUPERUSER)) as cursor:
+                cursor.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [ROLE])
+                if cursor.fetchone() is None:
+                    cursor.execute(f"CREATE ROLE {ROLE} LOGIN CREATEDB PASSWORD %s", [self._password])
+                cursor.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE])
+                if cursor.fetchone() is None:
+                    cursor.execute(f"CREATE DATABASE {DATABASE} OWNER {ROLE}")
+                # Failing statements must not be logged, because they contain people's data.
+                cursor.execute(f"GRANT SET ON PARAMETER log_min_error_statement TO {ROLE}")
+                if not self._durable:  # a server for tests restores its tables
+                    cursor.execute(f"GRANT SET ON PARAMETER session_replication_role TO {ROLE}")
         except psycopg2.OperationalError as problem:
             raise CannotStart(f"PostgreSQL in {self.data} refuses us: {first_line(problem)}") from None
+
+
+@contextlib.contextmanager
+def autocommitting(url: str) -> Iterator[Any]:
+    """Yield a cursor whose statements are outside of transactions. Raise psycopg2's errors."""
+    import psycopg2
+
+    with contextlib.closing(psycopg2.connect(url)) as connection:
+        connection.autocommit = True
+        with connection.cursor() as cursor:
+            yield cursor
 
 
 def cluster_of(

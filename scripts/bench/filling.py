@@ -15,9 +15,8 @@ from api_server.state.database import Executor
 from api_server.state.migrate import migrate
 from api_server.state.secrets import KEY_FILE, STATIC_OBJECT_TOKEN, digest, open_vault
 from forgelet.local import embedded_postgres
-from forgelet.local.embedded_postgres import SUPERUSER, Cluster
+from forgelet.local.embedded_postgres import SUPERUSER, Cluster, autocommitting
 from scripts.harness.contents import commit_head, data, git
-from scripts.harness.databases import autocommitting
 
 #: Number of events of the author, entity and type that the measured lists show; it is the same for each total.
 WANTED = 100

@@ -14,11 +14,10 @@ from urllib.parse import parse_qs, urlsplit
 import attrs
 
 from forgelet.local.data_directory import DataDirectory
-from forgelet.local.embedded_postgres import DATABASE, ROLE, SUPERUSER, Cluster, make_folder
+from forgelet.local.embedded_postgres import DATABASE, ROLE, SUPERUSER, Cluster, autocommitting, make_folder
 from forgelet.local.processes import Account
 from scripts.faults import surroundings
 from scripts.faults.surroundings import Proxy, Shape
-from scripts.harness.databases import autocommitting
 from scripts.harness.processes import KeptProcess, KeptProgram, retry_until, wait_until
 from tests.support import pgbouncer, standbys
 from tests.support.ports import free_port

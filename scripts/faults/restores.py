@@ -18,12 +18,12 @@ import click
 import orjson
 
 from api_server.api import ROUTES
+from forgelet.local.embedded_postgres import autocommitting
 from forgelet.testing.api import Api, Connections, answers
 from scripts.faults import checks, job_load
 from scripts.faults.environment import Environment, running_environment
 from scripts.faults.repository_load import mirror_of
 from scripts.faults.scenario import Load
-from scripts.harness.databases import autocommitting
 from scripts.harness.processes import run_forgelet
 
 #: Fields that change between two readings of the same entity, because of the reading itself or with time.

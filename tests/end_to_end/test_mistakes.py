@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from common.config_errors import own_command
-from forgelet.local.embedded_postgres import Cluster
-from tests.support.database_roles import as_role, with_another_role
+from forgelet.local.embedded_postgres import Cluster, autocommitting
+from tests.support.database_roles import with_another_role
 from tests.support.mistakes import furnish
 from tests.support.ports import free_port
 from tests.support.preloaded import Programs, preloaded
@@ -61,11 +61,11 @@ def databases(postgres: Cluster, postgres_url: str, new_database: Callable[[], s
     urls = {"database": new_database()}
     urls["powerless"] = with_another_role(postgres, urls["database"]).serving
     for name, table in (("foreign", "users"), ("yoyo", "_yoyo_migration")):
-        with as_role(postgres_url) as owner:
+        with autocommitting(postgres_url) as owner:
             owner.execute(f"DROP DATABASE IF EXISTS mistaken_{name}")  # of an earlier fixture
             owner.execute(f"CREATE DATABASE mistaken_{name}")
         urls[name] = urlunsplit(urlsplit(postgres_url)._replace(path=f"/mistaken_{name}"))
-        with as_role(urls[name]) as owner:
+        with autocommitting(urls[name]) as owner:
             owner.execute(f"CREATE TABLE {table} AS SELECT 'theirs' AS migration_id")
     return urls
 

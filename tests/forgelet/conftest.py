@@ -9,8 +9,8 @@ import pytest
 from api_server.state import migrate
 from forgelet.backup import form, restoring
 from forgelet.backup.contents import Places
-from forgelet.local.embedded_postgres import Cluster
-from tests.support.database_roles import as_role, empty_database
+from forgelet.local.embedded_postgres import Cluster, autocommitting
+from tests.support.database_roles import empty_database
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def quick_schema(monkeypatch: pytest.MonkeyPatch, postgres: Cluster, template: s
             migrate.make_older_schema(url, migrations)
             return
         name = urlsplit(url).path.removeprefix("/")
-        with as_role(postgres.url()) as owner:
+        with autocommitting(postgres.url()) as owner:
             owner.execute(f"DROP DATABASE {name} WITH (FORCE)")
             owner.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
 

@@ -25,9 +25,9 @@ from api_server.web.context import SERVICES
 from forgelet.backup.backing_up import BackedUp
 from forgelet.backup.contents import _SMALL, Places
 from forgelet.commands import backup
+from forgelet.local.embedded_postgres import autocommitting
 from tests.forgelet.backups import PASSPHRASE, backed_up, restored
 from tests.forgelet.commands.running import answer, mistake, of_server
-from tests.support.database_roles import as_role
 from tests.support.forge import ROOT_TOKEN, Forge, running_forge
 from tests.support.furnished import Furnished, furnish
 from tests.support.route_table import ROUTES, name_of
@@ -101,7 +101,7 @@ async def scene(
             project = (await forge.root.post("/projects", {"name": "kept"})).body
             for number, (key, content) in enumerate(_STORED.items()):
                 await forge.server.app[SERVICES].objects.put(key, _once(content))
-                with as_role(forge.settings.database_url) as cursor:
+                with autocommitting(forge.settings.database_url) as cursor:
                     cursor.execute(
                         "INSERT INTO lfs_objects (project_id, size, oid, object_key, created_at)"
                         " VALUES (%s, %s, %s, %s, now())",
@@ -136,7 +136,7 @@ async def test_objects_go_from_one_bucket_to_another(scene: Scene, file: Path, e
     assert not (empty.data_dir / "objects").exists()
     refused = mistake(await scene.restore(file, attrs.evolve(empty, data_dir=empty.data_dir / "elsewhere")))
     assert refused.startswith("The database is not empty")
-    with as_role(empty.database_url) as cursor:
+    with autocommitting(empty.database_url) as cursor:
         cursor.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
     refused = mistake(await scene.restore(file, attrs.evolve(empty, data_dir=empty.data_dir / "elsewhere")))
     assert refused.startswith(f"The object store {_THERE} is not empty")
@@ -304,7 +304,7 @@ async def test_an_older_schema_is_brought_up_to_date(
     monkeypatch.setattr(migrate, "_file", lambda name: newer if name == "migrations" else file(name))
     told = await asyncio.to_thread(restored, empty, kept.text)
     assert told.migrations == ["9999_added"]
-    with as_role(empty.database_url) as cursor:
+    with autocommitting(empty.database_url) as cursor:
         cursor.execute("SELECT added, username FROM users WHERE id = 1")
         assert cursor.fetchone() == ("yes", "root")
     async with again(empty) as forge:

@@ -26,9 +26,9 @@ from forgelet.backup import backing_up as backing_up_module
 from forgelet.backup.backing_up import back_up
 from forgelet.backup.contents import Places, Refs
 from forgelet.backup.form import HEADER, MANIFEST, Seal, verify
+from forgelet.local.embedded_postgres import autocommitting
 from tests.forgelet.backups import NOW, PASSPHRASE, backed_up, quiet, restored
 from tests.support.ci import CiProject, ci_project
-from tests.support.database_roles import as_role
 from tests.support.forge import Client, Forge, running_forge
 
 pytestmark = pytest.mark.usefixtures("cheap_passphrases", "quick_schema")
@@ -169,7 +169,7 @@ def test_what_fails_at_the_very_end_leaves_nothing(text: bytes, empty: Places) -
     with pytest.raises(ConfigError, match="has not its passphrase"):
         restored(empty, changed(text, with_settings_of_another))
     assert not any(empty.data_dir.iterdir())
-    with as_role(empty.database_url) as cursor:
+    with autocommitting(empty.database_url) as cursor:
         cursor.execute("SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace")
         assert cursor.fetchone() == (0,)
 
@@ -198,11 +198,11 @@ def test_what_is_not_empty_is_refused(text: bytes, empty: Places, tmp_path: Path
     (full / "a file").touch()
     with pytest.raises(ConfigError, match="is not empty"):
         restored(Places(empty.database_url, full), text)
-    with as_role(empty.database_url) as cursor:
+    with autocommitting(empty.database_url) as cursor:
         cursor.execute("CREATE TABLE strangers (id integer)")
     with pytest.raises(ConfigError, match="The database is not empty"):
         restored(empty, text)
-    with as_role(empty.database_url) as cursor:
+    with autocommitting(empty.database_url) as cursor:
         cursor.execute("DROP TABLE strangers")
     restored(empty, text)  # into an empty place
     with pytest.raises(ConfigError, match="is not empty"):
@@ -322,7 +322,7 @@ async def test_a_push_that_was_not_settled_is_settled_after_the_restore(here: Fo
         async with asyncio.timeout(30):  # the queue has it
             while not (await again.root.get(f"/projects/{project.id}/pipelines?ref=main&sha={new}")).body:
                 await asyncio.sleep(0.05)
-        with as_role(empty.database_url) as cursor:
+        with autocommitting(empty.database_url) as cursor:
             cursor.execute("SELECT count(*) FROM pushes")
             assert cursor.fetchone() == (0,)
 

@@ -22,12 +22,12 @@ from common.serving import serving
 from forgelet.doctor import processes, surroundings
 from forgelet.doctor.examination import LONGEST, examine
 from forgelet.doctor.findings import DiagnosedInstance, Finding
-from forgelet.local.embedded_postgres import Cluster
+from forgelet.local.embedded_postgres import Cluster, autocommitting
 from storage_edge import app
 from storage_edge.app import served
 from storage_edge.settings import Settings as EdgeSettings
 from tests.api_server.operations.scene import PURGE_TOKEN, SECRET, Scene, failing_scene
-from tests.support.database_roles import as_role, with_another_role
+from tests.support.database_roles import with_another_role
 from tests.support.disks import small_disk
 from tests.support.forge import Forge, running_forge
 from tests.support.mailbox import Mailbox, running_mailbox
@@ -58,7 +58,7 @@ class Setup:
     def own_database(self) -> str:
         """Use a database that the test may break, with the key of the others; return its URL."""
         url, theirs = self.new_database(), self.environment["FORGELET_API_DATABASE_URL"]
-        with as_role(theirs) as sound, as_role(url) as owner:
+        with autocommitting(theirs) as sound, autocommitting(url) as owner:
             sound.execute(
                 "SELECT values::text, static_objects_external_storage_auth_token FROM application_settings"
             )
@@ -98,7 +98,7 @@ def _listening(setup: Setup) -> Any:
 def _sql(statement: str) -> Callable[[Setup], None]:
     def run(setup: Setup) -> None:
         url = setup.own_database()
-        with as_role(url) as owner:
+        with autocommitting(url) as owner:
             owner.execute(statement)
 
     return run
@@ -106,7 +106,7 @@ def _sql(statement: str) -> Callable[[Setup], None]:
 
 def _foreign(setup: Setup) -> None:
     url = setup.own_database()
-    with as_role(url) as owner:
+    with autocommitting(url) as owner:
         owner.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public; CREATE TABLE theirs ()")
 
 

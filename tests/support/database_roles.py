@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit, urlunsplit
 
 import attrs
-import psycopg2
 
-from forgelet.local.embedded_postgres import Cluster
+from forgelet.local.embedded_postgres import Cluster, autocommitting
 from tests.support.forge import new_name
 
 
@@ -21,28 +20,20 @@ class Roles:
 
 
 @contextlib.contextmanager
-def as_role(url: str) -> Iterator[psycopg2.extensions.cursor]:
-    with contextlib.closing(psycopg2.connect(url)) as connection:
-        connection.autocommit = True
-        with connection.cursor() as cursor:
-            yield cursor
-
-
-@contextlib.contextmanager
 def empty_database(postgres: Cluster) -> Iterator[str]:
     """Yield the name of an empty database, which is dropped at the end of the block."""
     name = new_name("empty").replace("-", "_")
-    with as_role(postgres.url()) as owner:
+    with autocommitting(postgres.url()) as owner:
         owner.execute(f"CREATE DATABASE {name}")
     yield name
-    with as_role(postgres.url()) as owner:
+    with autocommitting(postgres.url()) as owner:
         owner.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 def with_another_role(postgres: Cluster, owner: str) -> Roles:
     """Create a role without any rights."""
     name, parts = new_name("serving").replace("-", "_"), urlsplit(owner)
-    with as_role(postgres.url("postgres", "postgres")) as superuser:
+    with autocommitting(postgres.url("postgres", "postgres")) as superuser:
         superuser.execute(f"CREATE ROLE {name} LOGIN PASSWORD %s", [parts.password])
     serving = urlunsplit(parts._replace(netloc=parts.netloc.replace("forgelet:", f"{name}:", 1)))
     return Roles(owner, name, serving)

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from api_server.state.migrate import migrate
-from forgelet.local.embedded_postgres import SUPERUSER, Cluster, temporary_cluster
+from forgelet.local.embedded_postgres import SUPERUSER, Cluster, autocommitting, temporary_cluster
 from forgelet.local.supervisor import POSTGRESQL
 from forgelet.testing import starting
 from forgelet.testing.server import Forgelet
@@ -18,7 +18,6 @@ from scripts.bench.rows.reads import PRISM, prism_server
 from scripts.bench.runs import OURS, Bench, Measure, Row, Sample, Sides, seconds_of, side
 from scripts.bench.service import HEADERS, service
 from scripts.harness.contents import commit_values, user_values
-from scripts.harness.databases import autocommitting
 from scripts.harness.processes import memory_bytes
 
 MEGABYTE = 1e6

@@ -13,6 +13,7 @@ import attrs
 
 from api_server.status_checks.dispatcher import CONNECTIONS_OF_ONE, DISPATCHER
 from api_server.web.context import SERVICES
+from forgelet.local.embedded_postgres import autocommitting
 from scripts.bench.measuring import small_server, statements
 from scripts.bench.runs import OURS, Bench, Measure, Row, Sample, Sides
 from scripts.bench.service import (
@@ -25,7 +26,6 @@ from scripts.bench.service import (
     project_with_jobs,
     take_all,
 )
-from scripts.harness.databases import autocommitting
 from tests.support.forge import Forge, Person
 from tests.support.merge_requests import new_project, open_merge_request
 

@@ -32,11 +32,11 @@ from api_server.state.migrate import (
 from api_server.web.context import SERVICES
 from common.config_errors import own_command
 from forgelet.command_line import forgelet
-from forgelet.local.embedded_postgres import Cluster, temporary_cluster
+from forgelet.local.embedded_postgres import Cluster, autocommitting, temporary_cluster
 from scripts.harness.processes import descendants
 from tests.support import pgbouncer
 from tests.support.ci import ONE_JOB, CiProject, ci_project
-from tests.support.database_roles import Roles, as_role, empty_database, with_another_role
+from tests.support.database_roles import Roles, empty_database, with_another_role
 from tests.support.forge import Forge, new_name, running_forge
 from tests.support.invitations import invite, new_address
 from tests.support.runner import a_runner
@@ -89,7 +89,7 @@ def empty(postgres: Cluster) -> Iterator[tuple[str, str]]:
 
 
 def _schema(url: str) -> str:
-    with as_role(url) as cursor:
+    with autocommitting(url) as cursor:
         cursor.execute(SCHEMA)
         return str(cursor.fetchone()[0])
 
@@ -99,7 +99,7 @@ def test_after_an_interruption_the_next_start_goes_on(
     empty: tuple[str, str], new_database: Callable[[], str], made: str
 ) -> None:
     url, superuser_url = empty
-    with as_role(superuser_url) as superuser:
+    with autocommitting(superuser_url) as superuser:
         superuser.execute(FULL_DISK.format(made))
         with pytest.raises(psycopg2.errors.DiskFull):
             migrate(url)
@@ -113,7 +113,7 @@ def before_baseline(empty: tuple[str, str]) -> str:
     """The URL of a database of the last commit before the baseline."""
     url, _ = empty
     make_older_schema(url, _BASELINE)
-    with as_role(url) as cursor:
+    with autocommitting(url) as cursor:
         cursor.execute(NAME_MIGRATIONS, (BEFORE_BASELINE.split(),))
     return url
 
@@ -122,7 +122,7 @@ def test_a_database_of_the_last_commit_before_the_baseline_is_taken_over(
     before_baseline: str, new_database: Callable[[], str]
 ) -> None:
     url, fresh = before_baseline, new_database()
-    with as_role(url) as cursor:
+    with autocommitting(url) as cursor:
         cursor.execute("UPDATE application_settings SET values = '{\"kept\": true}'")
     assert planned(url) == [
         "take over the schema of the last commit before version 1.0.0",
@@ -133,13 +133,13 @@ def test_a_database_of_the_last_commit_before_the_baseline_is_taken_over(
     assert planned(url) == []
     assert _migrations(url) == _migrations(fresh)
     assert _schema(url) == _schema(fresh)
-    with as_role(url) as cursor:
+    with autocommitting(url) as cursor:
         cursor.execute("SELECT values FROM application_settings")
         assert cursor.fetchone() == ({"kept": True},)
 
 
 def _migrations(url: str) -> list[Any]:
-    with as_role(url) as cursor:
+    with autocommitting(url) as cursor:
         cursor.execute(
             "SELECT migration_hash, migration_id, applied_at_utc IS NULL FROM _yoyo_migration ORDER BY 2"
         )
@@ -160,7 +160,7 @@ OF_EARLIER_COMMIT = (
     ],
 )
 def test_a_database_of_an_earlier_commit_is_refused(before_baseline: str, change: str) -> None:
-    with as_role(before_baseline) as cursor:
+    with autocommitting(before_baseline) as cursor:
         cursor.execute(change)
     assert _refusals(before_baseline) == {OF_EARLIER_COMMIT}
 
@@ -210,7 +210,7 @@ def test_those_that_start_at_once_migrate_once(
 def test_looking_at_what_is_to_be_done_leaves_sessions_as_they_were(way: str) -> None:
     """A pooler gives the sessions to other clients."""
     assert planned(way)
-    with as_role(way) as cursor:
+    with autocommitting(way) as cursor:
         cursor.execute("CREATE TABLE made_afterwards ()")
 
 
@@ -242,7 +242,7 @@ IN_TRANSACTIONS = (
 
 
 def ask(cluster: Cluster, statement: str) -> Any:
-    with as_role(cluster.url("postgres", "postgres")) as superuser:
+    with autocommitting(cluster.url("postgres", "postgres")) as superuser:
         superuser.execute(statement)
         return superuser.fetchone()[0] if superuser.description else None
 
@@ -398,7 +398,7 @@ async def test_the_trail_cannot_be_changed_by_it(roles: Roles) -> None:
     assert run_migrate(roles.owner, "--grant-to", roles.name).exit_code == 0
     possible = []
     for attempt in ATTEMPTS:
-        with as_role(roles.serving) as cursor:
+        with autocommitting(roles.serving) as cursor:
             try:
                 cursor.execute(attempt)
             except psycopg2.errors.InsufficientPrivilege:
@@ -409,7 +409,7 @@ async def test_the_trail_cannot_be_changed_by_it(roles: Roles) -> None:
 
 def test_a_schema_that_is_behind_is_one_sentence(roles: Roles, tmp_path: Path) -> None:
     run_migrate(roles.owner, "--grant-to", roles.name)
-    with as_role(roles.owner) as cursor:
+    with autocommitting(roles.owner) as cursor:
         cursor.execute("COMMENT ON FUNCTION iso8601(timestamptz) IS 'of another version'")
     arguments = ["--database-url", roles.serving, "--data-dir", str(tmp_path)]
     ended = subprocess.run(
@@ -468,7 +468,7 @@ REFUSED = {
 def test_what_the_database_refuses_a_role_is_one_sentence(postgres: Cluster, roles: Roles, name: str) -> None:
     names = {"role": roles.name, "database": urlsplit(roles.owner).path.removeprefix("/")}
     change, sentence = REFUSED[name]
-    with as_role(postgres.url(names["database"], "postgres")) as superuser:
+    with autocommitting(postgres.url(names["database"], "postgres")) as superuser:
         superuser.execute(change.format(**names) or "SELECT")
     (said,) = _refusals(roles.serving)
     assert said == sentence.format(**names, unusable=UNUSABLE.format(_socket(postgres)))
@@ -477,7 +477,7 @@ def test_what_the_database_refuses_a_role_is_one_sentence(postgres: Cluster, rol
 @pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
 def test_another_encoding_is_one_sentence(postgres: Cluster, encoding: str) -> None:
     name = new_name("encoded").replace("-", "_")
-    with as_role(postgres.url()) as owner:
+    with autocommitting(postgres.url()) as owner:
         owner.execute(f"CREATE DATABASE {name} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")
         try:
             assert _refusals(postgres.url(name)) == {
@@ -509,7 +509,7 @@ def _socket(postgres: Cluster) -> str:
 
 
 def test_a_database_of_a_later_version_is_refused(roles: Roles) -> None:
-    with as_role(roles.owner) as cursor:
+    with autocommitting(roles.owner) as cursor:
         cursor.execute(
             "INSERT INTO _yoyo_migration (migration_hash, migration_id, applied_at_utc)"
             " VALUES ('x', '9999_the_future', now())"

@@ -12,7 +12,7 @@ import pytest
 
 from api_server.state import secrets
 from api_server.state.secrets import UnusableKey, ensure_key, open_vault
-from tests.support.database_roles import as_role
+from forgelet.local.embedded_postgres import autocommitting
 
 KEY = "5e" * 32
 
@@ -30,7 +30,7 @@ def data_dir(tmp_path: Path) -> Path:
 
 
 def _check_value(url: str) -> bytes:
-    with as_role(url) as cursor:
+    with autocommitting(url) as cursor:
         cursor.execute("SELECT digest FROM secret_key_check")
         return bytes(cursor.fetchone()[0])
 
@@ -110,7 +110,7 @@ def from_before(url: str, data_dir: Path) -> Iterator[psycopg2.extensions.cursor
     (data_dir / "secret_key").write_text(KEY)
     vault, seed = open_vault(data_dir), b"\x01" * 32
     token = vault.derived_token(secrets.STATIC_OBJECT_TOKEN, seed)
-    with as_role(url) as cursor:
+    with autocommitting(url) as cursor:
         cursor.execute(
             """
             INSERT INTO users (username, name, email, static_object_seed, static_object_digest, created_at)

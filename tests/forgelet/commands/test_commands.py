@@ -19,12 +19,12 @@ from click.testing import CliRunner
 from api_server.settings import Settings as ApiSettings
 from forgelet.command_line import COMMANDS, forgelet
 from forgelet.frame import Group, Lazy
+from forgelet.local.embedded_postgres import autocommitting
 from storage_edge.settings import Settings as EdgeSettings
 from tests.api_server.operations.scene import PURGE_TOKEN, SECRET, Scene, failing_scene
 from tests.forgelet.commands.running import answer, mistake, of_server
 from tests.forgelet.test_doctor import environment
 from tests.support.checkout import CHECKOUT
-from tests.support.database_roles import as_role
 from tests.support.forge import running_forge
 from tests.support.preloaded import Ended, Programs, preloaded
 
@@ -76,7 +76,7 @@ def test_people_get_a_table(tmp_path: Path) -> None:
 def test_what_is_to_be_done_is_said_first_and_then_done_once(
     postgres_url: str, tmp_path: Path, new_database: Callable[[], str]
 ) -> None:
-    with as_role(postgres_url) as owner:
+    with autocommitting(postgres_url) as owner:
         owner.execute("CREATE DATABASE still_empty")
     url = urlunsplit(urlsplit(postgres_url)._replace(path="/still_empty"))
     refused = mistake(of_server(url, tmp_path, "user", "block", "root"))
