@@ -11,7 +11,6 @@ from typing import Any
 import attrs
 from aiohttp import web
 
-from api_server.ci.pipelines.repository import DEFAULT_PATH
 from api_server.code import commit_handlers
 from api_server.code.protection import protection_of
 from api_server.code.reading import reading
@@ -97,7 +96,7 @@ async def show_new_file(
     request: web.Request, visitor: Visitor, params: NewFile, project: Project
 ) -> web.Response:
     target = await _target(request, project, params.rest)
-    text = _CI_EXAMPLE if params.file_name == DEFAULT_PATH else ""
+    text = _CI_EXAMPLE if params.file_name == project.ci_file else ""
     return await _answer(request, visitor, project, "new", target, file_name=params.file_name, text=text)
 
 
