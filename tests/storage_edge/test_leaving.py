@@ -292,7 +292,7 @@ def freed(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     def watched(end: Callable[..., None], links: int) -> Callable[..., None]:
         def ending(file: int | Path, **options: bool) -> None:
             with contextlib.suppress(OSError):
-                status = os.stat(file)
+                status = os.stat(file)  # noqa: PTH116 - Path takes no descriptor
                 if status.st_size >= LARGE and status.st_nlink == links:
                     freed.append(threading.current_thread() is threading.main_thread())
             end(file, **options)
