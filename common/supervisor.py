@@ -210,7 +210,7 @@ class Supervisor:
     async def _watch(self, slot: Slot, worker: Worker) -> None:
         listening = asyncio.ensure_future(worker.listen(self._asked))
         status = await worker.ended
-        await asyncio.wait({listening}, timeout=FIGURES_SECONDS)  # to read its last messages
+        await asyncio.wait({listening}, timeout=FIGURES_SECONDS)  # read its last messages
         listening.cancel()
         worker.writer.close()
         self._ended = workers.sum_figures([self._ended, workers.without_gauges(worker.figures)])

@@ -287,7 +287,7 @@ async def _judged(receiving: _Receiving, judge: Judge) -> AsyncIterator[AsyncIte
     finally:
         try:
             await asyncio.wait({judging}, timeout=TIMEOUT_SECONDS)
-        finally:  # also when that is cancelled
+        finally:  # also if this is cancelled
             await end(judging)
             await end(listening)
 
@@ -377,7 +377,7 @@ async def _accept(
         done, _ = await asyncio.wait({listening}, timeout=MOVING_SECONDS)
         if not done:
             child.expire()
-    finally:  # also when that is cancelled
+    finally:  # also if this is cancelled
         await child.stop()
     await asyncio.to_thread(_sync, repository, folders, refs)
 

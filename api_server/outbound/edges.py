@@ -347,5 +347,5 @@ async def notify_now(services: Services) -> None:
     noted.owed.clear()
     try:
         await services[EDGES].tell(keys, owed)
-    except (Unavailable, LockNotAvailable):  # of the database: edges are merely notified once more
+    except (Unavailable, LockNotAvailable):  # from the database: edges are only notified again
         log.warning("what edges were told could not be written down")

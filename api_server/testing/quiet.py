@@ -127,7 +127,7 @@ async def settled(services: Services, seconds: float = TIMEOUT) -> list[str]:
                     await dispatcher.deliver_due()
                     services.queue.look_now()
                     left = await queries.due(services.database)
-                    if not (before or left):  # nor can either of them have created work for the other
+                    if not (before or left):  # so neither has created work for the other
                         return []
                     await asyncio.sleep(_PAUSE)
         except TimeoutError:

@@ -388,7 +388,7 @@ class Snapshots:
             log.warning("what was reset could not be cleaned up", problem=str(problem))
 
     def _make_folders(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)  # of an earlier process
+        shutil.rmtree(self._folder, ignore_errors=True)  # files of an earlier process
         self._discarded.mkdir(parents=True)
         for root in roots(self._services):
             store = self._folder / f"kept-{root.name}"

@@ -211,7 +211,7 @@ def measure_vacuum(cluster: Cluster) -> dict[str, float]:
     are."""
     found = {}
     with superuser(cluster) as cursor:
-        cursor.execute("VACUUM jobs")  # of removed projects' rows
+        cursor.execute("VACUUM jobs")  # remove the rows of deleted projects
         cursor.execute(UPDATE_JOBS, [DEAD])
         for table in VACUUMED:
             for what in ("VACUUM", "ANALYZE"):

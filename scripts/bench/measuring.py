@@ -219,7 +219,7 @@ def read_by_crowd(port: int, path: str, clients: int, length: int) -> None:
         poller.close()
         for connection in connections.values():
             connection.close()
-    if not all(length < count < length + 4096 for count in received.values()):  # with the head
+    if not all(length < count < length + 4096 for count in received.values()):  # the head is included
         raise RuntimeError(f"Between {min(received.values())} and {max(received.values())} bytes have come.")
 
 

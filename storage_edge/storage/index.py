@@ -248,7 +248,7 @@ class IndexConnection:
         """Return the writing connection to the present index. Raise `sqlite3.Error` or `OSError`."""
         if self._writer is None or not 0 < self._inode == self._log.index == _inode(self._path):
             self._open()
-        assert self._writer is not None  # noqa: S101 - opened
+        assert self._writer is not None  # noqa: S101 - it has been opened
         return self._writer
 
     def has(self, target: str) -> bool:

@@ -227,7 +227,7 @@ class PurgeFile:
     def is_current(self) -> bool:
         """Return whether `path` still names this file."""
         try:
-            return _identity(os.stat(self._path)) == self._identity  # noqa: PTH116 - asked often
+            return _identity(os.stat(self._path)) == self._identity  # noqa: PTH116 - called often
         except OSError:
             return False
 

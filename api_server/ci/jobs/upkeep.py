@@ -162,7 +162,7 @@ async def delete_all_but_the_newest(
 
 
 def _ref_exists(repository: Repository, candidate: Candidate) -> bool:
-    if candidate.ref.startswith("refs/"):  # of a merge request
+    if candidate.ref.startswith("refs/"):  # the ref of a merge request
         return candidate.ref in repository.references
     find = references.tag if candidate.tag else references.branch
     return find(repository, candidate.ref) is not None
