@@ -235,7 +235,9 @@ async def receive_pack(
 def _check_hooks() -> None:
     for hook in ("pre-receive", "proc-receive"):
         if not os.access(HOOKS / hook, os.X_OK):
-            raise RuntimeError(f"{HOOKS / hook} must be an executable file; nothing is refused without.")
+            raise RuntimeError(
+                f"{HOOKS / hook} must be an executable file: without it, no push would be refused."
+            )
 
 
 @attrs.frozen

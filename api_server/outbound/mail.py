@@ -70,7 +70,7 @@ def compose_message(
 ) -> EmailMessage:
     """Return the message for a letter. Raise ValueError if its address is invalid."""
     if not is_address(letter.to):
-        raise ValueError("mail cannot be addressed to that")
+        raise ValueError("the address is invalid")
     message = EmailMessage(policy=email.policy.SMTP)
     message["From"] = sender
     message["To"] = Address(addr_spec=letter.to)

@@ -329,13 +329,13 @@ class Snapshots:
             self._cleaning = asyncio.create_task(self._clean_up())
         if problems:
             raise refused(
-                f"An edge may still serve what was before: {'; '.join(problems)}", web.HTTPServiceUnavailable
+                f"An edge may still serve the former state: {'; '.join(problems)}", web.HTTPServiceUnavailable
             )
 
     async def delete(self, id_: str) -> None:
         """Delete a snapshot. Raise 400 and 404."""
         if id_ == START:
-            raise refused("The snapshot of the start is what a reset goes back to; it stays.")
+            raise refused("The snapshot of the start cannot be deleted, because a reset restores it.")
         async with self._turn:
             self._kept_snapshot(id_)
             await self._forget(id_)

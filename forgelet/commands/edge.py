@@ -28,7 +28,7 @@ class _Edge(Group):
         if args and args[0] in _COMMANDS:
             return super().make_context(info_name, args, *rest, **extra)
         if "--help" in args:
-            click.echo(f"Commands beside the process itself: {info_name} {' | '.join(_COMMANDS)} --help\n")
+            click.echo(f"Further commands: {info_name} {' | '.join(_COMMANDS)} --help\n")
         return process.make_context(info_name, args, *rest, **extra)
 
 

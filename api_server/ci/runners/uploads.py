@@ -128,7 +128,7 @@ class _Parts:
             if not piece:
                 return
             self._buffer += piece
-        raise ValueError("more comes behind the last part")
+        raise ValueError("more data follows the last part")
 
     async def _until(self, end: bytes) -> AsyncIterator[bytes]:
         while (at := self._buffer.find(end)) < 0:
