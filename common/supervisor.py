@@ -217,7 +217,7 @@ class Supervisor:
         self._all.discard(worker)
         if self._stop.is_set() or slot.worker is not worker:
             return
-        log.error("a worker has ended and is begun again", worker=slot.number, status=status)
+        log.error("a worker has ended and is started again", worker=slot.number, status=status)
         if status == MISTAKEN and slot.number == 0 and not worker.serves:
             self.status = status
             self._stop.set()

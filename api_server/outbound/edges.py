@@ -348,4 +348,4 @@ async def notify_now(services: Services) -> None:
     try:
         await services[EDGES].tell(keys, owed)
     except (Unavailable, LockNotAvailable):  # from the database: edges are only notified again
-        log.warning("what edges were told could not be written down")
+        log.warning("the notifications of edges could not be recorded")

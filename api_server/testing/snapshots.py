@@ -385,7 +385,7 @@ class Snapshots:
             await asyncio.to_thread(_empty, self._discarded)
             await self.tables.clean_up()
         except (OSError, Unavailable) as problem:
-            log.warning("what was reset could not be cleaned up", problem=str(problem))
+            log.warning("the remains of a reset could not be removed", problem=str(problem))
 
     def _make_folders(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)  # files of an earlier process
@@ -404,7 +404,7 @@ def roots(services: Services) -> list[Path]:
     `ConfigError`."""
     objects, outbox = services.objects.folder, services[OUTBOX]
     if objects is None:
-        raise ConfigError("A server for tests keeps its objects in files: leave object_store_url away")
+        raise ConfigError("A server for tests stores its objects in files: leave out object_store_url")
     mail = [outbox.path] if isinstance(outbox, Folder) else []
     return [services[REPOSITORIES].root, objects, services[ARCHIVES].files.root, *mail]
 
