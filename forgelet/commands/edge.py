@@ -17,7 +17,7 @@ _COMMANDS = {
     "list": Lazy(
         f"{_MODULE}:list_command", "List what each edge has stored, how old it is, and how often it was used."
     ),
-    "purge": Lazy(f"{_MODULE}:purge_command", "Make all edges forget their stored objects at once."),
+    "purge": Lazy(f"{_MODULE}:purge_command", "Remove stored objects from all edges at once."),
 }
 
 
