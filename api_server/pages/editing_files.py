@@ -226,7 +226,7 @@ async def _text(target: EditTarget) -> str:
     file = target.file
     if (file.size or 0) > _MOST_BYTES:
         raise invalid("This file is too large to be edited here: change it with git", status=422)
-    assert target.at is not None  # noqa: S101 - where there is a file, there is a commit
+    assert target.at is not None  # noqa: S101 - a file that exists is in a commit
     data = await asyncio.to_thread(trees.read_blob, target.at.repository, file)
     try:
         if b"\0" not in data:
