@@ -15,8 +15,8 @@ from api_server.state.statements import Query
 _SHOWN = (
     "notes.merge_request_id = %(merge_request_id)s AND (%(shows_internal)s::boolean OR NOT notes.internal)"
 )
-#: Where all notes of a merge request have more bytes than this, lists show so many characters of each. Whoever can see
-#: a merge request may write notes, and nobody's may be too large for a list that others read.
+#: If the notes of a merge request have more bytes than this in total, lists show only this many characters of each. All
+#: users who can see a merge request may write notes, which must not make a list too large for other readers.
 WHOLE_BYTES, LISTED_BODY = 2**20, 10_000
 _IN_LISTS = entities(f"""
     CASE WHEN {WHOLE_BYTES} < (
