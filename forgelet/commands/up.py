@@ -77,11 +77,11 @@ def folder_for_tests(instance: Instance, database_url: str | None) -> Path | Non
     """Return the folder of `--data-dir` for a server for tests, which must be empty, or None. FORGELET_DATA_DIR is
     ignored, because it names the folder of another service."""
     if database_url:
-        raise CannotStart("--testing has a PostgreSQL of its own, to throw away: leave out --database-url")
+        raise CannotStart("--testing starts a throwaway PostgreSQL of its own: leave out --database-url")
     named = instance.named if _is_data_dir_given() else None
     if named is not None and named.exists() and (not named.is_dir() or any(named.iterdir())):
         raise CannotStart(
-            f"--testing begins with nothing, and there is something in {named}: name an empty folder or none"
+            f"--testing starts with empty data, and there is something in {named}: name an empty folder or none"
         )
     return named
 

@@ -57,7 +57,7 @@ _SECRET = re.compile(r"^\s*\w*[-_]token\s*=|://[^/\s:]*:[^/\s]+@", re.MULTILINE)
 _FROM_THE_FUTURE = 60.0
 
 
-async def versions(instance: DiagnosedInstance) -> list[Finding]:  # noqa: ARG001 - of this program
+async def versions(instance: DiagnosedInstance) -> list[Finding]:  # noqa: ARG001 - all checks get it
     """Check this program, Python and git."""
     try:
         git = f"git {await in_thread(check_git)}"

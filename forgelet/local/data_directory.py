@@ -203,7 +203,7 @@ def _home(variable: str, usual: str) -> Path:
     given = Path(os.environ.get(variable, ""))
     if given.is_absolute():
         return given
-    home = Path(os.path.expanduser("~"))  # noqa: PTH111 - the other one raises where there is none
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.home() raises if there is none
     if not home.is_absolute():
         raise ConfigError("This account has no home folder: name a folder by --data-dir")
     return home / usual

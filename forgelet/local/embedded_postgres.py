@@ -503,7 +503,9 @@ class Cluster:
                 if not self._durable:  # a server for tests restores its tables
                     cursor.execute(f"GRANT SET ON PARAMETER session_replication_role TO {ROLE}")
         except psycopg2.OperationalError as problem:
-            raise CannotStart(f"PostgreSQL in {self.data} refuses us: {first_line(problem)}") from None
+            raise CannotStart(
+                f"PostgreSQL in {self.data} refuses the connection: {first_line(problem)}"
+            ) from None
 
 
 @contextlib.contextmanager
