@@ -75,6 +75,16 @@ class Page:
     #: count.
     counted: bool = True
 
+    @property
+    def values(self) -> dict[str, object]:
+        """The parameters of a statement that reads this page."""
+        return {
+            "page_size": self.size,
+            "page_offset": self.offset,
+            "page_after": self.after,
+            "shortens": False,
+        }
+
 
 @attrs.frozen
 class ListPage:
@@ -152,10 +162,12 @@ class ListQuery:
         return listed
 
     async def _read(self, database: Executor, page: Page, parameters: Mapping[str, object]) -> ListPage:
-        values = {"page_size": page.size, "page_offset": page.offset, "page_after": page.after, **parameters}
-        listed = await database.shown(self.statement(page), shortens=False, **values)
+        values = {**parameters, **page.values}
+        listed = await database.shown(self.statement(page), **values)
+        if listed.body:
+            return listed
         # Only few pages are too large, and a statement that does both takes 40 % longer for all others.
-        return listed if listed.body else await database.shown(self.statement(page), shortens=True, **values)
+        return await database.shown(self.statement(page), **values | {"shortens": True})
 
 
 def _listing(
