@@ -536,7 +536,7 @@ class Settings(CiSettings):
     failed_tasks_days: int = option(
         default=30,
         metadata=count(),
-        help="days for which background tasks that failed for good are kept",
+        help="days for which background tasks that failed permanently are kept",
     )
     samples_hours: int = option(
         default=48, metadata=count(), help="hours for which the figures of each minute are kept for operators"

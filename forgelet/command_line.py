@@ -72,7 +72,7 @@ COMMANDS = {
         "forgelet.commands.housekeeping:store", "Stored objects: logs, artifacts and files of Git LFS."
     ),
     "task": Lazy(
-        "forgelet.commands.database:task", "Background tasks that wait, run, or have failed for good."
+        "forgelet.commands.database:task", "Background tasks that wait, run, or have failed permanently."
     ),
     "token": Lazy(
         "forgelet.commands.accounts:token", "Personal access tokens, with which programs sign in as a user."

@@ -50,11 +50,11 @@ def letter(email: Email, url: str) -> Letter:
         to=email.email,
         subject="Confirm your email address",
         paragraphs=[
-            f"{email.name} (@{email.username}) has added {email.email} to an account.",
-            "If that was you, open the link, sign in, and confirm. If not, there is nothing to do: the address is"
-            " of no use to anybody until it is confirmed.",
+            f"{email.name} (@{email.username}) added {email.email} to their account.",
+            "If this was you, open the link, sign in and confirm the email address. Otherwise, you can ignore this"
+            " email: the address cannot be used until it is confirmed.",
         ],
-        links=[("Confirm the address", url)],
+        links=[("Confirm email address", url)],
     )
 
 

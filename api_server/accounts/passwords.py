@@ -114,17 +114,17 @@ def setup(services: Services) -> None:
 
 def letter(account: Account, url: str, name: str, *, is_new: bool) -> Letter:
     began = (
-        f"The account @{account.username} has been made for you."
+        f"The account @{account.username} has been created for you."
         if is_new
-        else f"Somebody, hopefully you, has asked for a new password for the account @{account.username}."
+        else f"Someone, hopefully you, has requested a password reset for the account @{account.username}."
     )
-    rest = "The link can be used once, within two days."
+    rest = "The link can be used once and expires after two days."
     if not is_new:
-        rest += " If it was not you, there is nothing to do: your password stays as it is."
+        rest += " If you did not request this, you can ignore this email: your password is not changed."
     return Letter(
         id=f"password-{name[:32]}",
         to=account.email,
-        subject="Set your password" if is_new else "Set a new password",
+        subject="Set your password" if is_new else "Reset your password",
         paragraphs=[f"Hi {account.name}!", began, rest],
-        links=[("Set the password", url)],
+        links=[("Set password" if is_new else "Reset password", url)],
     )

@@ -58,7 +58,7 @@ def letter(invitation: Invitation, url: str, reminder: int) -> Letter:
         f" {invitation.source_name} as {invitation.role.title.lower()}.",
         _cut(invitation.source_description),
         f"The membership ends on {invitation.expires_at}." if invitation.expires_at else "",
-        "Both links lead to a page where you choose; opening it answers nothing.",
+        "Both links open a page where you accept or decline. Opening the page does not answer the invitation.",
     ]
     return Letter(
         id=f"invitation-{invitation.id}-{reminder}",

@@ -40,11 +40,11 @@ _PAGES: dict[Kind, str] = {
     "task": "/admin/background_tasks",
 }
 _REMEDIES = {
-    "mail": "Check `smtp_url` and the mail server; letters are sent again for an hour, then `forgelet task retry`.",
-    "store": "Check `object_store_url`, the folder or the bucket behind it and its credentials.",
-    "disk": "Free space on this disk, or lower `disk_reserve`: until then nothing large is stored.",
-    "background": "The log of this process says why it ended; it is started again by itself.",
-    "edge": "Check that the edge runs at this address and that its `purge_token` is this service's `edge_purge_token`.",
+    "mail": "Check `smtp_url` and the mail server. Emails are retried for an hour; then run `forgelet task retry`.",
+    "store": "Check `object_store_url`, its folder or bucket, and the credentials.",
+    "disk": "Free space on this disk, or lower `disk_reserve`. Until then, large data is not stored.",
+    "background": "See the log of this process for the reason. It is restarted automatically.",
+    "edge": "Check that the edge runs at this URL and that its `purge_token` is this service's `edge_purge_token`.",
 }
 
 
@@ -103,7 +103,7 @@ async def _edges(database: Executor, now: datetime.datetime) -> list[Failure]:
             name=edge.url,
             since=edge.since,
             reason=_sentence(
-                f"It cannot be told of changes: {failures.shortened(edge.problem or 'the log has the reason')}"
+                f"The edge cannot be notified of changes: {failures.shortened(edge.problem or 'see the log')}"
             ),
             remedy=_REMEDIES["edge"],
             page=_PAGES["edge"],
@@ -122,9 +122,9 @@ async def _runners(database: Executor, now: datetime.datetime) -> list[Failure]:
             name=row.full_path,
             since=row.waits_since,
             reason=_why_unserved(row),
-            remedy="Start a runner, or register one that may take them (`forgelet runner create`)."
+            remedy="Start or register a runner that may run these jobs (`forgelet runner create`)."
             if row.last_heard is None
-            else "Start the runner again, and look into its own log.",
+            else "Restart the runner and check its log.",
             page=_PAGES["runner"],
         )
         for row in await queries.unserved(database, now - RUNNER_SILENCE, MOST, _LOOKED_AT)
@@ -132,28 +132,32 @@ async def _runners(database: Executor, now: datetime.datetime) -> list[Failure]:
 
 
 def _silent(runner: queries.Silent) -> Failure:
-    jobs = "1 job is" if runner.jobs == 1 else f"{runner.jobs} jobs are"
+    jobs = "1 job" if runner.jobs == 1 else f"{runner.jobs} jobs"
     return Failure(
         kind="runner",
-        name=f"{failures.shortened(runner.description or 'runner')} (no. {runner.id})",
+        name=f"{failures.shortened(runner.description or 'runner')} (#{runner.id})",
         since=runner.last_heard,
-        reason=f"{jobs} in its hands, such as job {runner.job_id} of {runner.full_path}, and it has fallen silent.",
-        remedy="Look into the runner's own log; cancel and retry the job, or it fails after `runner_timeout` seconds.",
+        reason=f"The runner stopped responding with {jobs}, such as job {runner.job_id} of {runner.full_path}.",
+        remedy="Check the runner's log. Cancel and retry the job; otherwise it fails after `runner_timeout` seconds.",
         page=_PAGES["runner"],
     )
 
 
 def _why_unserved(unserved: queries.Unserved) -> str:
-    jobs = "1 job waits" if unserved.jobs == 1 else f"{unserved.jobs} jobs wait"
+    jobs = "1 pending job" if unserved.jobs == 1 else f"{unserved.jobs} pending jobs"
     tagged = f" with the tags {', '.join(unserved.tags)}" if unserved.tags else ""
     if not unserved.runners:
-        return failures.shortened(f"{jobs}{tagged}, and there is no runner that may take them.")
+        return failures.shortened(f"{jobs}{tagged}, but no runner that may run them.")
     runners = "the only runner" if unserved.runners == 1 else f"none of the {unserved.runners} runners"
-    heard = "was ever heard of" if unserved.runners > 1 else "was never heard of"
+    heard = "has ever contacted the service" if unserved.runners > 1 else "has never contacted the service"
     if unserved.last_heard is not None:
         when = f"{unserved.last_heard:%Y-%m-%d %H:%M:%S} UTC"
-        heard = f"has been heard of since {when}" if unserved.runners > 1 else f"was last heard of at {when}"
-    return failures.shortened(f"{jobs}{tagged}; {runners} that may take them {heard}.")
+        heard = (
+            f"has contacted the service since {when}"
+            if unserved.runners > 1
+            else f"last contacted the service at {when}"
+        )
+    return failures.shortened(f"{jobs}{tagged}; {runners} that may run them {heard}.")
 
 
 def _mirror(mirror: queries.FailingMirror) -> Failure:
@@ -162,22 +166,22 @@ def _mirror(mirror: queries.FailingMirror) -> Failure:
         name=f"{mirror.full_path} to {failures.shortened(mirror.target)}",
         since=mirror.since,
         reason=_sentence(failures.shortened(mirror.last_error)),
-        remedy="Mend the target, its address or the credentials, then let the mirror run again.",
+        remedy="Correct the target, its URL or the credentials, then sync the mirror.",
         page=_PAGES["mirror"],
     )
 
 
 def _check(check: queries.FailingCheck) -> Failure:
     paused = check.pause_reason is not None
-    reason = check.pause_reason or check.problem or "The last attempt to deliver has failed"
+    reason = check.pause_reason or check.problem or "The last delivery attempt failed"
     return Failure(
         kind="delivery",
         name=f"{check.full_path}: {check.name}",
         since=check.since,
         reason=_sentence(failures.shortened(f"Paused: {reason}" if paused else reason)),
-        remedy="Mend the receiver, then resume the check and send again what was given up."
+        remedy="Fix the external service, then resume the status check and redeliver failed deliveries."
         if paused
-        else "Mend the receiver; what is queued is sent again by itself.",
+        else "Fix the external service. Queued deliveries are retried automatically.",
         page=_PAGES["delivery"],
     )
 
@@ -189,8 +193,8 @@ def _tasks(failed: queries.FailedTasks) -> Failure:
         kind="task",
         name=failed.task,
         since=failed.since,
-        reason=_sentence(f"{count} failed for good{why}"),
-        remedy="Mend what the reason names, then `forgelet task retry`, or remove it.",
+        reason=_sentence(f"{count} failed permanently{why}"),
+        remedy="Fix the cause, then run `forgelet task retry`, or remove the task.",
         page=_PAGES["task"],
     )
 

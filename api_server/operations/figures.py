@@ -106,7 +106,7 @@ SAMPLE_NAMES = {
     "jobs_failed": "jobs that have failed in the minute",
     "queue_waiting": "background tasks that wait",
     "queue_age_seconds": "seconds for which the oldest task that is due has been",
-    "queue_failed": "background tasks that have failed for good",
+    "queue_failed": "background tasks that have failed permanently",
     "deliveries_queued": "deliveries that wait",
     "deliveries_due": "deliveries that are due",
     "deliveries_failing": "status checks whose receiver fails",
@@ -343,7 +343,7 @@ def _of_figures(figures: Figures) -> Iterable[Metric]:
     )
     yield _labelled(
         "queue_failed_tasks",
-        "Background tasks that have failed for good.",
+        "Background tasks that have failed permanently.",
         "task",
         ((row.task, row.failed) for row in queue),
     )

@@ -62,16 +62,14 @@ async def add_email(request: web.Request, visitor: Visitor, form: Form) -> web.R
     email, settings = str(form.get("email", "")).strip(), services.settings
     async with services.database.transaction() as transaction:
         await emails.add(transaction, user_of(visitor), email, visitor.author(), settings, confirmed=False)
-    return page.see_other(
-        request, visitor, PROFILE, f"A mail with a link that confirms it is on its way to {email}."
-    )
+    return page.see_other(request, visitor, PROFILE, f"A confirmation email has been sent to {email}.")
 
 
 @pages.post(f"{PROFILE}/emails/{{id}}/remove")
 async def remove_email(request: web.Request, visitor: Visitor, params: EmailId) -> web.Response:
     async with context.services(request).database.transaction() as transaction:
         await emails.remove(transaction, params.id, user_of(visitor).id, visitor.author())
-    return page.see_other(request, visitor, PROFILE, "The address is removed.")
+    return page.see_other(request, visitor, PROFILE, "Email address removed.")
 
 
 PASSWORD = f"{PROFILE}/password"
@@ -109,7 +107,7 @@ async def change_password(request: web.Request, visitor: Visitor, form: Form) ->
         await passwords.change(transaction, user.id, hashed, request.remote)
         begun = await sessions.begin(request, transaction, user)
     response = page.see_other(
-        request, begun, PASSWORD, "Your password is changed. All other sessions have ended."
+        request, begun, PASSWORD, "Password changed. All other sessions have been signed out."
     )
     sessions.remember(request, response, begun)
     return response
@@ -121,7 +119,7 @@ async def _check_present_password(services: Services, account: Account, form: Fo
     # It takes about 50 ms of processor time.
     matches = await asyncio.to_thread(services.vault.password_matches, present, stored)
     if not matches or stored is None:
-        raise invalid({"present_password": ["The present password is not right."]})
+        raise invalid({"present_password": ["The current password is incorrect."]})
 
 
 async def hash_new_password(services: Services, form: Form) -> str:
@@ -130,7 +128,7 @@ async def hash_new_password(services: Services, form: Form) -> str:
     if text := problem_with(password):
         raise invalid({"password": [text]})
     if password != form.get("password_confirmation"):
-        raise invalid({"password_confirmation": ["The two new passwords are not the same."]})
+        raise invalid({"password_confirmation": ["The new passwords do not match."]})
     # It takes about 50 ms of processor time.
     return await asyncio.to_thread(services.vault.hash_password, password)
 
@@ -138,16 +136,16 @@ async def hash_new_password(services: Services, form: Form) -> str:
 TOKENS = f"{PROFILE}/personal_access_tokens"
 #: The scopes that are offered for new tokens, with what each allows.
 SCOPES: Mapping[str, str] = {
-    "api": "Everything that you may, by the API and git",
-    "read_api": "Read everything that you may, by the API",
-    "read_user": "Read users",
-    "read_repository": "Clone and fetch, read files",
+    "api": "Full access to the API and Git with your permissions",
+    "read_api": "Read access to the API with your permissions",
+    "read_user": "Read user profiles",
+    "read_repository": "Clone, fetch and read files",
     "write_repository": "Clone, fetch and push",
-    "create_runner": "Make runners",
-    "manage_runner": "Change and remove runners",
-    "self_rotate": "Take its own place by a new token",
+    "create_runner": "Create runners",
+    "manage_runner": "Edit and remove runners",
+    "self_rotate": "Rotate this token",
 }
-FOR_ADMINISTRATORS: Mapping[str, str] = {"sudo": "Act with the rights of any user"}
+FOR_ADMINISTRATORS: Mapping[str, str] = {"sudo": "Perform API actions as any user"}
 _LIFETIME = datetime.timedelta(days=30)
 
 
@@ -192,11 +190,11 @@ async def create_token(request: web.Request, visitor: Visitor, params: CreateTok
     """Create a token and show it once."""
     services, user = context.services(request), user_of(visitor)
     if not params.scopes:
-        raise invalid({"scopes": ["Choose at least one."]})
+        raise invalid({"scopes": ["Select at least one scope."]})
     if not set(params.scopes) <= set(_offered(visitor)):
         raise bad_parameters("scopes does not have a valid value")
     if params.expires_at is not None and params.expires_at <= services.now.date():
-        raise invalid({"expires_at": ["has to be in the future"]})
+        raise invalid({"expires_at": ["must be in the future"]})
     new = NewToken(user_id=user.id, **attrs.asdict(params))
     async with services.database.transaction() as transaction:
         made = await tokens.create(transaction, new, user.username, user.name, visitor.author())
@@ -213,7 +211,7 @@ async def revoke_token(request: web.Request, visitor: Visitor, params: TokenId) 
     services.revoke(f"token:{token.id}")
     async with services.database.transaction() as transaction:
         await tokens.revoke(services, transaction, token, visitor.author())
-    return page.see_other(request, visitor, TOKENS, f"The token {token.name} is revoked.")
+    return page.see_other(request, visitor, TOKENS, f"Token {token.name} revoked.")
 
 
 def _offered(visitor: Visitor) -> dict[str, str]:
@@ -257,7 +255,7 @@ async def end_session(request: web.Request, visitor: Visitor, params: SessionId)
     services.revoke(f"user:{user.id}")
     async with services.database.transaction() as transaction:
         await queries.end_session(transaction, user.id, params.id)
-    return page.see_other(request, visitor, SESSIONS, "The session has ended.")
+    return page.see_other(request, visitor, SESSIONS, "Session ended.")
 
 
 @pages.post(f"{SESSIONS}/end_others")
@@ -267,7 +265,7 @@ async def end_others(request: web.Request, visitor: Visitor) -> web.Response:
     services.revoke(f"user:{user.id}")
     async with services.database.transaction() as transaction:
         await queries.end_other_sessions(transaction, user.id, digest(visitor.cookie))
-    return page.see_other(request, visitor, SESSIONS, "All other sessions have ended.")
+    return page.see_other(request, visitor, SESSIONS, "All other sessions ended.")
 
 
 def browser_named(user_agent: str) -> str:
@@ -276,4 +274,4 @@ def browser_named(user_agent: str) -> str:
     system = next((name for word, name in _SYSTEMS.items() if word in user_agent), "")
     if browser:
         return f"{browser} on {system}" if system else browser
-    return re.sub(r"\s+", " ", user_agent)[:60] or "Unknown"
+    return re.sub(r"\s+", " ", user_agent)[:60] or "Unknown browser"

@@ -77,11 +77,11 @@ def _note(diff: FileDiff) -> str:
     if diff.old_mode != diff.new_mode and not (diff.added or diff.removed):
         words.append(f"mode {diff.old_mode} → {diff.new_mode}")
     if diff.too_large:
-        words.append("too large to be shown")
+        words.append("too large to display")
     elif diff.collapsed:
-        words.append("not shown, since there is so much before it")
+        words.append("not shown: the diff is too large")
     elif not diff.text and not words:
-        words.append("nothing to show")
+        words.append("no changes to display")
     return ", ".join(words)
 
 

@@ -37,7 +37,7 @@ _MOST_BYTES = 1024 * 1024
 _DEEDS = {"create": "Add", "update": "Update", "move": "Move", "delete": "Delete"}
 #: The text that the form of a new CI file contains.
 _CI_EXAMPLE = """\
-# Each job has commands, which a runner executes. The jobs of a stage run at the same time.
+# Each job has commands that a runner executes. Jobs of the same stage run in parallel.
 stages: [build, test]
 
 build:
@@ -126,13 +126,13 @@ async def upload_file(
     """Upload a new file, or with the field `replace` a new content of an existing one."""
     target, file = await _target(request, project, params.rest), form.get("file")
     if not isinstance(file, UploadedFile):
-        raise invalid({"file": ["is missing: choose one"]})
+        raise invalid({"file": ["is missing: choose a file"]})
     path = _path_in(target, file.name.replace("\\", "/").rpartition("/")[2], "file")
     there = (
         target.at is not None and trees.find_entry(target.at.repository, target.at.commit, path) is not None
     )
     if there and "replace" not in form:
-        raise invalid({"file": [f"{file.name} is there already. Check the box to replace it."]})
+        raise invalid({"file": [f"{file.name} already exists. Select the checkbox to replace the file."]})
     action = {
         "action": "update" if there else "create",
         "file_path": path,
@@ -225,7 +225,7 @@ async def _text(target: EditTarget) -> str:
     """Return the file's text. Raise 422 if it is not UTF-8 or too large to be edited."""
     file = target.file
     if (file.size or 0) > _MOST_BYTES:
-        raise invalid("This file is too large to be edited here: change it with git", status=422)
+        raise invalid("The file is too large to edit in the browser: change it with Git", status=422)
     assert target.at is not None  # noqa: S101 - a file that exists is in a commit
     data = await asyncio.to_thread(trees.read_blob, target.at.repository, file)
     try:
@@ -233,7 +233,7 @@ async def _text(target: EditTarget) -> str:
             return data.decode()
     except UnicodeDecodeError:
         pass
-    raise invalid("This file is no text in UTF-8: upload another one, or change it with git", status=422)
+    raise invalid("The file is not UTF-8 text: upload a new version, or change it with Git", status=422)
 
 
 async def _last_commit(request: web.Request, target: EditTarget) -> str:
@@ -274,7 +274,7 @@ async def _commit(
     if that was asked for."""
     branch = str(form.get("branch_name", "")).strip() or target.branch
     if branch != target.branch and target.at and references.branch(target.at.repository, branch) is not None:
-        raise invalid({"branch_name": [f"exists already: leave {target.branch}, or name a new one"]})
+        raise invalid({"branch_name": [f"already exists: use {target.branch} or the name of a new branch"]})
     name = action["file_path"].rpartition("/")[2]
     message = str(form.get("commit_message", "")).strip() or f"{_DEEDS[action['action']]} {name}"
     sent: dict[str, Any] = {"branch": branch, "commit_message": message, "actions": [action], "stats": False}
@@ -284,7 +284,9 @@ async def _commit(
     base = f"/{project.full_path}/-"
     if branch != target.branch and "create_merge_request" in form:
         query = f"source_branch={url_path(branch)}&target_branch={url_path(target.branch)}"
-        return page.see_other(request, visitor, f"{base}/merge_requests/new?{query}", "The commit is made.")
+        return page.see_other(
+            request, visitor, f"{base}/merge_requests/new?{query}", "Your changes have been committed."
+        )
     path = action["file_path"]
     if action["action"] == "delete":
         path = path.rpartition("/")[0]
@@ -292,8 +294,8 @@ async def _commit(
             request,
             visitor,
             f"{base}/tree/{url_path(f'{branch}/{path}'.rstrip('/'))}",
-            "The file is deleted.",
+            "File deleted.",
         )
     return page.see_other(
-        request, visitor, f"{base}/blob/{url_path(f'{branch}/{path}')}", "The commit is made."
+        request, visitor, f"{base}/blob/{url_path(f'{branch}/{path}')}", "Your changes have been committed."
     )

@@ -221,7 +221,7 @@ def _problems_of_parameters(text: str) -> Problems:
 
 def too_many_attempts(wait: int) -> ApiError:
     """Return the 429 error. `wait` is in seconds."""
-    text = f"There were too many attempts. Try again in {wait} seconds."
+    text = f"Too many attempts. Try again in {wait} seconds."
     return ApiError(429, {"message": text}, {"Retry-After": str(wait)})
 
 
@@ -280,5 +280,5 @@ async def _claim(database: Database, name: bytes) -> str | None:
             return earlier.location
         await asyncio.sleep(_STEP)
     raise conflict(
-        "The same form was sent a moment ago and is still being worked on. Look whether it is done."
+        "The same form was just submitted and is still being processed. Check whether the change was made."
     )

@@ -67,8 +67,8 @@ def answer(
     return page.answer(request, visitor, template, back=page.address(request), **template_values)
 
 
-_NOTHING_DONE = "Nothing was done"
-_GONE = f"{_NOTHING_DONE}: it is not there any more."
+_NOTHING_DONE = "No changes made"
+_GONE = f"{_NOTHING_DONE}: the item no longer exists."
 
 
 #: The addresses of pages to which a form may redirect back.
@@ -119,10 +119,10 @@ async def attempted(
     except NotFound:
         said = _GONE
     except ApiError as problem:
-        reason = reason_of(problem) or f"the service answers {problem.status}."
+        reason = reason_of(problem) or f"the service responded with status {problem.status}."
         said = _GONE if problem.status == 404 else f"{_NOTHING_DONE}: {reason}"
     except LockNotAvailable:
-        said = f"{_NOTHING_DONE}: somebody else was changing the same. Try again."
+        said = f"{_NOTHING_DONE}: someone else is changing the same item. Try again."
     return page.see_other(request, visitor, _back(form, home), said)
 
 

@@ -59,10 +59,10 @@ async def confirm_email(request: web.Request, visitor: Visitor, params: EmailLin
         if email is None:
             return _unknown_email(request, visitor)
         if visitor.user_id != email.user_id:
-            text = f"It was added to the account @{email.username}. Sign in with that one, and try again."
-            return page.say(request, visitor, "The address could not be confirmed", text, status=403)
+            text = f"The address belongs to the account @{email.username}. Sign in with that account and try again."
+            return page.say(request, visitor, "Email address not confirmed", text, status=403)
         await emails.confirm(transaction, email, visitor.author())
-    return page.see_other(request, visitor, account.PROFILE, f"{email.email} is confirmed.")
+    return page.see_other(request, visitor, account.PROFILE, f"{email.email} confirmed.")
 
 
 def _linked(request: web.Request, email: Email | None, token: str) -> Email | None:
@@ -73,8 +73,10 @@ def _linked(request: web.Request, email: Email | None, token: str) -> Email | No
 
 
 def _unknown_email(request: web.Request, visitor: Visitor) -> web.Response:
-    text = "The address may have been removed from the account. Add it again to get a new link."
-    return page.say(request, visitor, "There is no such address", text, status=404)
+    text = (
+        "The email address may have been removed from the account. Add the address again to get a new link."
+    )
+    return page.say(request, visitor, "Invalid confirmation link", text, status=404)
 
 
 @pages.get(_INVITATION)
@@ -110,7 +112,7 @@ async def accept_invitation(request: web.Request, visitor: Visitor, params: Link
             return page.see_other(request, visitor, f"/-/sign_in?return_to={here}")
         if not await invitation_queries.is_own_address(transaction, visitor.user.id, invitation.email):
             text = f"{invitation.email} is not a confirmed address of your account."
-            return page.say(request, visitor, "The invitation could not be accepted", text, status=403)
+            return page.say(request, visitor, "Invitation not accepted", text, status=403)
         await invitation_changes.accept(transaction, invitation, visitor.user, visitor.author())
     path = f"{'/groups' if invitation.kind == 'group' else ''}/{invitation.source_path}"
     return page.see_other(
@@ -126,7 +128,7 @@ async def decline_invitation(request: web.Request, visitor: Visitor, params: Lin
         if invitation is None:
             return _unknown_invitation(request, visitor)
         await invitation_changes.decline(transaction, invitation, visitor.author(invitation.email))
-    text = "You have declined the invitation. Whoever invited you is told."
+    text = "Invitation declined. The person who invited you is notified."
     return page.see_other(request, visitor, "/", text)
 
 
@@ -140,8 +142,8 @@ async def _rely_on_inviter(request: web.Request, token: str) -> None:
 
 
 def _unknown_invitation(request: web.Request, visitor: Visitor) -> web.Response:
-    text = "It may have expired, been answered already, or been taken back. Ask for a new one."
-    return page.say(request, visitor, "There is no such invitation", text, status=404)
+    text = "The invitation may have expired, been answered or been withdrawn. Ask for a new invitation."
+    return page.say(request, visitor, "Invitation not found", text, status=404)
 
 
 #: Maximum number of forms per minute from one client address.
@@ -166,7 +168,7 @@ async def send_password_link(request: web.Request, visitor: Visitor, form: Form)
     email = str(form.get("email", "")).strip()
     async with services.database.transaction() as transaction:
         await passwords.ask_for_link(transaction, services.settings, email, request.remote)
-    text = "If there is an account with that address, a link to set a new password is on its way to it."
+    text = "If an account with this email address exists, a link to reset the password has been sent to it."
     return page.see_other(request, visitor, "/-/sign_in", text)
 
 
@@ -194,10 +196,10 @@ async def set_password(request: web.Request, visitor: Visitor, params: Link, for
     async with services.database.transaction() as transaction:
         if await passwords.use_link(transaction, params.token, hashed, request.remote) is None:
             return _unknown_link(request, visitor)
-    text = "Your password has been changed. You are signed out everywhere: sign in with the new one."
+    text = "Password changed. All sessions have been signed out. Sign in with the new password."
     return page.see_other(request, visitor, "/-/sign_in", text)
 
 
 def _unknown_link(request: web.Request, visitor: Visitor) -> web.Response:
-    text = "It may have expired, or been used or replaced already. Ask for a new one."
-    return page.say(request, visitor, "There is no such link", text, status=404)
+    text = "The link may have expired, been used or been replaced. Request a new link."
+    return page.say(request, visitor, "Invalid password reset link", text, status=404)

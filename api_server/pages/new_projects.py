@@ -52,7 +52,7 @@ async def create_project(request: web.Request, visitor: Visitor, form: Form) -> 
     """Create the project and redirect to its page, which says what to do next."""
     made = await page.read(request, project_handlers.create_project, **form)
     return page.see_other(
-        request, visitor, f"/{made['path_with_namespace']}", f"The project {made['name']} is created."
+        request, visitor, f"/{made['path_with_namespace']}", f"Project {made['name']} created."
     )
 
 
@@ -80,9 +80,7 @@ async def show_new_group(request: web.Request, visitor: Visitor, params: NewGrou
 @pages.post("/groups", form_page=show_new_group)
 async def create_group(request: web.Request, visitor: Visitor, form: Form) -> web.Response:
     made = await page.read(request, group_handlers.create_group, **form)
-    return page.see_other(
-        request, visitor, f"/groups/{made['full_path']}", f"The group {made['name']} is created."
-    )
+    return page.see_other(request, visitor, f"/groups/{made['full_path']}", f"Group {made['name']} created.")
 
 
 async def may_create_groups(request: web.Request, visitor: Visitor) -> bool:

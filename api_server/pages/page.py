@@ -354,7 +354,7 @@ def form(
             # Do not show the content of a form that another site made the browser send.
             if request.headers.get("Sec-Fetch-Site") == "same-origin":
                 _keep_written(request, sent)
-            return refused_form(request, visitor, "It was opened too long ago, or cookies are blocked.")
+            return refused_form(request, visitor, "The form has expired, or your browser blocks cookies.")
         if is_long:
             _keep_written(request, sent)
         return await handler(request, visitor, sent)

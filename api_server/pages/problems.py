@@ -26,25 +26,28 @@ from common.connections import BodyTooSlow
 #: Titles and texts by status. The reason that a rule gives replaces the text.
 _WORDS: Mapping[int, tuple[str, str]] = {
     400: (
-        "This request cannot be understood",
-        "Something in the address or the form is not as it should be.",
+        "Bad request",
+        "A value in the URL or in the form is invalid.",
     ),
-    403: ("This is not open to you", "Your role does not allow it, or it is closed. Ask who maintains it."),
-    404: ("There is no such page", "It may have been removed or renamed, or you may not see it."),
-    405: ("There is nothing there", "The list is not as long as that."),
-    408: ("The form took too long to arrive", "Go back and send it once more."),
+    403: (
+        "Access denied",
+        "Your role does not allow this, or the feature is disabled. Ask a maintainer or an owner for access.",
+    ),
+    404: ("Page not found", "The page may have been deleted or moved, or you do not have access to it."),
+    405: ("No entries on this page", "The list has fewer pages."),
+    408: ("Request timeout", "Go back and submit the form again."),
     409: (
-        "Somebody was faster",
-        "It was changed at the same moment. Go back, load the page again, and look.",
+        "Conflict",
+        "Someone else made a change at the same time. Go back, refresh the page and try again.",
     ),
-    413: ("That is too large", "Make it shorter, or use git."),
-    422: ("This cannot be done", "Something about it does not fit."),
-    429: ("There were too many requests", "Wait a minute, then try again."),
+    413: ("Request too large", "Submit less data, or use Git."),
+    422: ("Changes not saved", "A value is invalid."),
+    429: ("Too many requests", "Wait a minute and try again."),
     500: (
-        "Something went wrong here",
-        "It was not your fault, and it has been written down for the operator.",
+        "Something went wrong on our end",
+        "The error has been logged for the operator.",
     ),
-    503: ("The service is busy or not complete at the moment", "Try again in a few seconds."),
+    503: ("Service unavailable", "The service is busy or starting. Try again in a few seconds."),
 }
 
 
@@ -123,7 +126,7 @@ def refuse_form(request: web.Request, form: Form, problem: Exception) -> Mapping
 def sign_in_first(request: web.Request) -> web.Response:
     """Redirect an anonymous visitor to sign in and then back. If she sent a form, show its content first."""
     if page.has_written(request):
-        return page.refused_form(request, sessions.anonymous_visitor(request), "Your session has ended.")
+        return page.refused_form(request, sessions.anonymous_visitor(request), "Your session has expired.")
     location = f"/-/sign_in?return_to={quote(page.address(request), safe='/')}"
     return web.Response(status=303, headers={"Location": location, "Cache-Control": "no-store"})
 

@@ -45,7 +45,7 @@ async def show_new_branch(
 async def create_branch(request: web.Request, visitor: Visitor, form: Form, project: Project) -> web.Response:
     made = await page.read(request, repository_handlers.create_branch, project, **form)
     path = f"/{project.full_path}/-/tree/{url_path(made['name'])}"
-    return page.see_other(request, visitor, path, f"The branch {made['name']} is created.")
+    return page.see_other(request, visitor, path, f"Branch {made['name']} created.")
 
 
 @pages.post("/{project}/-/branches/delete", access=EDIT)
@@ -54,7 +54,7 @@ async def delete_branch(
 ) -> web.Response:
     await ask(request, repository_handlers.delete_branch, project, name=params.name)
     path = f"/{project.full_path}/-/branches"
-    return page.see_other(request, visitor, path, f"The branch {params.name} is deleted.")
+    return page.see_other(request, visitor, path, f"Branch {params.name} deleted.")
 
 
 @pages.get("/{project}/-/tags/new", access=EDIT)
@@ -69,7 +69,7 @@ async def show_new_tag(
 async def create_tag(request: web.Request, visitor: Visitor, form: Form, project: Project) -> web.Response:
     made = await page.read(request, repository_handlers.create_tag, project, **form)
     path = f"/{project.full_path}/-/tags"
-    return page.see_other(request, visitor, path, f"The tag {made['name']} is created.")
+    return page.see_other(request, visitor, path, f"Tag {made['name']} created.")
 
 
 @pages.post("/{project}/-/tags/delete", access=EDIT)
@@ -77,7 +77,7 @@ async def delete_tag(request: web.Request, visitor: Visitor, params: Named, proj
     """Delete the tag, and its release if it has one."""
     await ask(request, repository_handlers.delete_tag, project, name=params.name)
     path = f"/{project.full_path}/-/tags"
-    return page.see_other(request, visitor, path, f"The tag {params.name} is deleted.")
+    return page.see_other(request, visitor, path, f"Tag {params.name} deleted.")
 
 
 @attrs.frozen(kw_only=True)
@@ -113,7 +113,7 @@ async def create_release(
     if not sent.get("released_at"):
         sent.pop("released_at", None)
     made = await page.read(request, releases.create_release, project, **sent)
-    return _to_release(request, visitor, project, made["tag_name"], f"The release {made['name']} is made.")
+    return _to_release(request, visitor, project, made["tag_name"], f"Release {made['name']} created.")
 
 
 def _links(form: Form) -> list[dict[str, Any]]:
@@ -143,7 +143,7 @@ async def update_release(
     if (moment := str(form.get("released_at", ""))) not in ("", release["released_at"][: len(moment)]):
         sent["released_at"] = moment
     await ask(request, releases.update_release, project, tag_name=params.tag, **sent)
-    return _to_release(request, visitor, project, params.tag, "The changes are saved.")
+    return _to_release(request, visitor, project, params.tag, "Changes saved.")
 
 
 @attrs.frozen(kw_only=True)
@@ -159,7 +159,7 @@ async def create_link(
     request: web.Request, visitor: Visitor, params: OneRelease, form: Form, project: Project
 ) -> web.Response:
     await ask(request, releases.create_link, project, **form, tag_name=params.tag)
-    return _to_release(request, visitor, project, params.tag, "The link is added.", "/edit")
+    return _to_release(request, visitor, project, params.tag, "Link added.", "/edit")
 
 
 @pages.post(f"{_LINKS}/{{link_id}}/update", access=EDIT, form_page=show_edit_release)
@@ -168,7 +168,7 @@ async def update_link(
 ) -> web.Response:
     sent = {**form, "tag_name": params.tag, "link_id": params.link_id}
     await ask(request, releases.update_link, project, **sent)
-    return _to_release(request, visitor, project, params.tag, "The link is changed.", "/edit")
+    return _to_release(request, visitor, project, params.tag, "Link updated.", "/edit")
 
 
 @pages.post(f"{_LINKS}/{{link_id}}/delete", access=EDIT)
@@ -176,7 +176,7 @@ async def delete_link(
     request: web.Request, visitor: Visitor, params: OneLink, project: Project
 ) -> web.Response:
     await ask(request, releases.delete_link, project, tag_name=params.tag, link_id=params.link_id)
-    return _to_release(request, visitor, project, params.tag, "The link is removed.", "/edit")
+    return _to_release(request, visitor, project, params.tag, "Link deleted.", "/edit")
 
 
 @pages.post("/{project}/-/releases/{tag:.+}/delete", access=EDIT)
@@ -186,7 +186,7 @@ async def delete_release(
     """Delete the release, but not its tag."""
     await ask(request, releases.delete_release, project, tag_name=params.tag)
     path = f"/{project.full_path}/-/releases"
-    return page.see_other(request, visitor, path, f"The release is deleted. Its tag {params.tag} stays.")
+    return page.see_other(request, visitor, path, f"Release deleted. The tag {params.tag} is kept.")
 
 
 def _to_release(

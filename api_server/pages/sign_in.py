@@ -133,10 +133,10 @@ async def _linked(request: web.Request, token: str) -> CountedAccount | None:
 
 def _unknown_link(request: web.Request, visitor: Visitor) -> web.Response:
     text = (
-        "It works once and for a quarter of an hour, and not after another sign-in. Whoever runs this service prints a "
-        "new one with forgelet's command `user sign-in-link NAME`."
+        "A sign-in link works once, for 15 minutes, and only until the next sign-in. The operator of this service can "
+        "create a new link with `forgelet user sign-in-link NAME`."
     )
-    return page.say(request, visitor, "This link is no longer good", text, status=404)
+    return page.say(request, visitor, "Invalid or expired sign-in link", text, status=404)
 
 
 @pages.post("/-/sign_out", access=ANYONE)

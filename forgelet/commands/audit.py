@@ -55,9 +55,8 @@ def verify(instance: Instance, expect: str | None) -> None:
     if verdict.problem:
         raise _broken(verdict.problem)
     removed = f", {verdict.removed} of them exported and removed" if verdict.removed else ""
-    agreeing = f"as the {len(kept)} kept heads say" if kept else "compared with no kept head"
     said = {"events": verdict.head.position, "removed": verdict.removed, "kept_heads": len(kept)}
-    text = f"sound: {verdict.head.position} events{removed}, {agreeing}; head {verdict.head}"
+    text = f"verified: {verdict.head.position} events{removed}; stored heads compared: {len(kept)}; head {verdict.head}"
     answer({"head": str(verdict.head), **said}, text)
 
 

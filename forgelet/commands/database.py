@@ -55,11 +55,11 @@ _STATUSES: tuple[Status, ...] = ("failed", "doing", "todo")
 
 @click.group(cls=Group)
 def task() -> None:
-    """Background tasks that wait, run, or have failed for good."""
+    """Background tasks that wait, run, or have failed permanently."""
 
 
 @task.command("list")
-@click.option("--failing", is_flag=True, help="Only tasks that failed for good.")
+@click.option("--failing", is_flag=True, help="Only tasks that failed permanently.")
 @click.option("--name", help="Only tasks with this name.")
 @click.option(
     "--limit",
@@ -96,7 +96,7 @@ async def _listed(database: Database, status: Status, name: str | None, limit: i
 
 @task.command("retry")
 @click.argument("ids", nargs=-1, type=click.IntRange(1), metavar="[ID]...")
-@click.option("--failed", is_flag=True, help="All tasks that failed for good, instead of single ones.")
+@click.option("--failed", is_flag=True, help="All tasks that failed permanently, instead of single ones.")
 @click.option("--name", help="Of these, only tasks with this name.")
 @click.pass_obj
 def retry(instance: Instance, ids: Sequence[int], name: str | None, *, failed: bool) -> None:
@@ -106,7 +106,7 @@ def retry(instance: Instance, ids: Sequence[int], name: str | None, *, failed: b
 
 @task.command("cancel")
 @click.argument("ids", nargs=-1, type=click.IntRange(1), metavar="[ID]...")
-@click.option("--failed", is_flag=True, help="All tasks that failed for good, instead of single ones.")
+@click.option("--failed", is_flag=True, help="All tasks that failed permanently, instead of single ones.")
 @click.option("--name", help="Of these, only tasks with this name.")
 @click.pass_obj
 def cancel(instance: Instance, ids: Sequence[int], name: str | None, *, failed: bool) -> None:

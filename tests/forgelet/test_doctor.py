@@ -495,7 +495,7 @@ async def test_what_fails_is_said_with_its_reason_within_seconds(
             "mail ": "SMTPConnectError",
             "edge ": "does not answer",
             "store ": "its folder is gone",
-            "runner ": "there is no runner that may take them",
+            "runner ": "no runner that may run them",
             "task ": "TaskNotFound",
         }
         findings: list[Finding] = []

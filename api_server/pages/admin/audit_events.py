@@ -63,11 +63,9 @@ async def _verified(request: web.Request) -> str:
             verdict = await chain.verify(services.shared.database, kept)
     except TimeoutError:
         raise Refused(
-            "The trail is too long to be verified while a page waits: run `forgelet audit verify`."
+            "The audit trail is too long to verify in the browser. Run `forgelet audit verify`."
         ) from None
     if verdict.problem:
         raise Refused(f"The audit trail is broken: {verdict.problem}.")
-    agreeing = f"as the {len(kept)} kept heads say" if kept else "compared with no kept head"
-    return (
-        f"The audit trail is sound: {verdict.head.position} events, {agreeing}. Its head is {verdict.head}."
-    )
+    compared = f"stored heads compared: {len(kept)}"
+    return f"Audit trail verified: {verdict.head.position} events; {compared}. Current head: {verdict.head}."

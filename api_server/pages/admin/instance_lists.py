@@ -51,8 +51,8 @@ async def list_users(request: web.Request, visitor: Visitor, params: ListUsers) 
     return lists.answer(request, visitor, "admin/users.html", params, listed)
 
 
-act(pages, "/admin/users/{id}/block", user_handlers.block_user, "The user is blocked.")
-act(pages, "/admin/users/{id}/unblock", user_handlers.unblock_user, "The user is unblocked.")
+act(pages, "/admin/users/{id}/block", user_handlers.block_user, "User blocked.")
+act(pages, "/admin/users/{id}/unblock", user_handlers.unblock_user, "User unblocked.")
 
 
 @pages.get("/admin/tokens", access=ADMINISTRATOR)
@@ -68,7 +68,7 @@ act(
     pages,
     "/admin/tokens/{id}/revoke",
     token_handlers.revoke_token,
-    "The token is revoked: it opens nothing any more.",
+    "Token revoked.",
 )
 
 
@@ -94,9 +94,9 @@ async def list_runners(request: web.Request, visitor: Visitor, params: ListRunne
     return lists.answer(request, visitor, "admin/runners.html", params, listed)
 
 
-act(pages, "/admin/runners/{id}/pause", runner_routes.update_runner, "The runner gets no more jobs.")
-act(pages, "/admin/runners/{id}/resume", runner_routes.update_runner, "The runner gets jobs again.")
-act(pages, "/admin/runners/{id}/remove", runner_routes.delete_runner, "The runner is removed.")
+act(pages, "/admin/runners/{id}/pause", runner_routes.update_runner, "Runner paused.")
+act(pages, "/admin/runners/{id}/resume", runner_routes.update_runner, "Runner resumed.")
+act(pages, "/admin/runners/{id}/remove", runner_routes.delete_runner, "Runner removed.")
 
 
 @attrs.frozen(kw_only=True)
@@ -148,7 +148,7 @@ act(
     pages,
     "/admin/mirrors/{mirror_id}/sync",
     mirror_routes.sync_mirror,
-    "The mirror runs soon: at once, or five minutes after its last run.",
+    "Mirror update queued. It starts now, or five minutes after the last attempt.",
 )
 
 
@@ -174,11 +174,11 @@ act(
     pages,
     "/admin/deliveries/{delivery_id}/redeliver",
     handlers.redeliver,
-    "The delivery is sent again.",
+    "Redelivery queued.",
 )
 act(
     pages,
     "/admin/status_checks/{check_id}/resume",
     handlers.update_service,
-    "The check is resumed: deliveries to it go out again.",
+    "Status check resumed. Deliveries are sent again.",
 )

@@ -72,12 +72,12 @@ async def list_tasks(request: web.Request, visitor: Visitor, params: ListTasks) 
 
 @pages.post("/admin/background_tasks/{id}/retry", access=ADMINISTRATOR)
 async def retry(request: web.Request, visitor: Visitor, params: OneTask, form: Form) -> web.Response:
-    return await attempted(request, visitor, form, _done(request, tasks.retry, params.id, "is tried again"))
+    return await attempted(request, visitor, form, _done(request, tasks.retry, params.id, "is retried"))
 
 
 @pages.post("/admin/background_tasks/{id}/cancel", access=ADMINISTRATOR)
 async def cancel(request: web.Request, visitor: Visitor, params: OneTask, form: Form) -> web.Response:
-    return await attempted(request, visitor, form, _done(request, tasks.cancel, params.id, "is removed"))
+    return await attempted(request, visitor, form, _done(request, tasks.cancel, params.id, "removed"))
 
 
 async def _done(
@@ -144,9 +144,9 @@ async def purge_edges(request: web.Request, visitor: Visitor, params: PurgeEdges
     prefix = params.prefix if params.prefix.startswith("/") else f"/{params.prefix}"
     count, problems = await purge(request, {"prefixes": [prefix]}, params.edge)
     if problems:
-        raise invalid({"prefix": [f"Not all was purged. {' '.join(problems)}"]})
+        raise invalid({"prefix": [f"Purge failed. {' '.join(problems)}"]})
     query = {} if params.edge is None else {"edge": params.edge, "prefix": prefix}
-    said = f"Purged: {count} stored responses below {prefix} are not served any more."
+    said = f"Purged {count} stored responses below {prefix}."
     return page.see_other(request, visitor, f"/admin/edges?{urlencode(query)}", said)
 
 
@@ -158,7 +158,7 @@ async def purge(
     known = await context.services(request)[EDGES].apis()
     apis = [api for number, api in enumerate(known) if edge in (None, number)]
     if not apis:
-        return 0, ["There is no such edge: the setting edge_urls names them."]
+        return 0, ["Unknown edge. Edges are configured in the setting edge_urls."]
     results = await asyncio.gather(*(_purge(api, document) for api in apis))
     problems = [f"{api.url}: {problem}" for api, (_, problem) in zip(apis, results, strict=True) if problem]
     return sum(number for number, _ in results), problems
@@ -182,16 +182,16 @@ def why(problem: Exception) -> str:
     """Return in one sentence why an edge has not done what it was asked for."""
     match problem:
         case EdgeRefuses(status=401):
-            return "It refuses our token: give it as purge_token the edge_purge_token of this service."
-        case EdgeRefuses(status=404):
             return (
-                "It has no such route: it was started without a purge_token, or is no edge of this version."
+                "The edge rejects the token. Set the edge's purge_token to this service's edge_purge_token."
             )
+        case EdgeRefuses(status=404):
+            return "The edge does not support this request: it has no purge_token or another version."
         case EdgeRefuses():
-            return f"It answers {problem.status}."
+            return f"The edge responded with status {problem.status}."
         case TimeoutError():
-            return "It does not answer in time."
+            return "The edge did not respond in time."
         case aiohttp.ClientConnectorError():
-            return f"It cannot be reached: {problem.os_error.strerror or problem.os_error}."
+            return f"The edge cannot be reached: {problem.os_error.strerror or problem.os_error}."
         case _:
-            return f"Its answer cannot be read ({type(problem).__name__})."
+            return f"The edge's response cannot be read ({type(problem).__name__})."

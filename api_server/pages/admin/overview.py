@@ -111,14 +111,14 @@ def drawing(chart: Chart, name: str) -> Markup:
 def described(chart: Chart) -> str:
     """Return a sentence with the period of the chart, and with the last and the highest value of each line."""
     if chart.begin is None or chart.end is None:
-        return "No figures yet."
+        return "No data yet."
     totals = ", ".join(
         f"{line.label} {amount(line.points[-1][1], chart.unit)}"
-        f" (at most {amount(max(value for _, value in line.points), chart.unit)})"
+        f" (maximum {amount(max(value for _, value in line.points), chart.unit)})"
         for line in chart.series
         if line.points
     )
-    return f"From {_clock(chart.begin)} to {_clock(chart.end)} UTC, at the end: {totals}."
+    return f"From {_clock(chart.begin)} to {_clock(chart.end)} UTC. Latest values: {totals}."
 
 
 def rows(chart: Chart) -> list[tuple[str, list[str]]]:
@@ -207,24 +207,24 @@ class Plan:
 
 
 _PLANS = (
-    Plan("Jobs by state", {"jobs_running": "running", "jobs_pending": "pending", "jobs_created": "created"}),
-    Plan("Jobs that ended, by the minute", {"jobs_succeeded": "succeeded", "jobs_failed": "failed"}),
-    Plan("Background tasks", {"queue_waiting": "waiting", "queue_failed": "failed for good"}),
-    Plan("Wait of the oldest task that is due", {"queue_age_seconds": "wait"}, "s"),
+    Plan("Jobs by status", {"jobs_running": "running", "jobs_pending": "pending", "jobs_created": "created"}),
+    Plan("Finished jobs per minute", {"jobs_succeeded": "succeeded", "jobs_failed": "failed"}),
+    Plan("Background tasks", {"queue_waiting": "waiting", "queue_failed": "failed"}),
+    Plan("Waiting time of the oldest due task", {"queue_age_seconds": "waiting time"}, "s"),
     Plan(
         "Deliveries",
         {
             "deliveries_queued": "queued",
-            "deliveries_failing": "failing receivers",
+            "deliveries_failing": "failing status checks",
             "deliveries_due": "due",
-            "deliveries_paused": "paused receivers",
+            "deliveries_paused": "paused status checks",
         },
     ),
     Plan("Mirrors", {"mirrors_finished": "succeeded", "mirrors_failing": "failing"}),
-    Plan("Answered by the edges from what they keep", {"edge_hit_ratio": "part of all requests"}, "%", 100),
-    Plan("Bytes that edges saved, by the minute", {"edge_bytes_saved": "sent and not fetched"}, "B"),
-    Plan("Sizes", {"store_bytes": "stored objects", "database_bytes": "database"}, "B"),
-    Plan("Requests by the minute", {"requests": "all", "slow_requests": "longer than a second"}),
+    Plan("Edge cache hit ratio", {"edge_hit_ratio": "hits of all requests"}, "%", 100),
+    Plan("Bytes saved by edges per minute", {"edge_bytes_saved": "served from cache"}, "B"),
+    Plan("Storage", {"store_bytes": "stored objects", "database_bytes": "database"}, "B"),
+    Plan("Requests per minute", {"requests": "all", "slow_requests": "slower than 1 s"}),
 )
 
 
@@ -271,18 +271,18 @@ async def _figures(request: web.Request) -> list[Figure]:
         return []
     mirrors = {row.status: row.count for row in figures.mirrors}
     return [
-        Figure("jobs running", f"{figures.jobs.get('running', 0):,}"),
-        Figure("jobs waiting for a runner", f"{figures.jobs.get('pending', 0):,}"),
-        Figure("runners heard of", f"{figures.runners_alive:,}", "/admin/runners?status=online"),
+        Figure("running jobs", f"{figures.jobs.get('running', 0):,}"),
+        Figure("pending jobs", f"{figures.jobs.get('pending', 0):,}"),
+        Figure("online runners", f"{figures.runners_alive:,}", "/admin/runners?status=online"),
         Figure(
-            "tasks waiting",
+            "waiting tasks",
             f"{sum(row.waiting for row in figures.queue):,}",
             "/admin/background_tasks?status=todo",
         ),
-        Figure("processes that do tasks", f"{figures.workers_alive:,}"),
-        Figure("deliveries waiting", f"{figures.deliveries.queued:,}", "/admin/deliveries?state=queued"),
+        Figure("task workers", f"{figures.workers_alive:,}"),
+        Figure("queued deliveries", f"{figures.deliveries.queued:,}", "/admin/deliveries?state=queued"),
         Figure(
-            "mirrors failing",
+            "failing mirrors",
             f"{mirrors.get('failed', 0) + mirrors.get('to_retry', 0):,}",
             "/admin/mirrors?state=failing",
         ),

@@ -58,7 +58,7 @@ async def save_settings(request: web.Request, visitor: Visitor, form: Form) -> w
     entries = str(form.get(_LIST, "")).replace(",", "\n").splitlines()
     sent = {**form, _LIST: [entry.strip() for entry in entries if entry.strip()]}
     await ask(request, instance_handlers.update_settings, **sent)
-    return page.see_other(request, visitor, SETTINGS_PATH, "The settings are saved.")
+    return page.see_other(request, visitor, SETTINGS_PATH, "Settings saved.")
 
 
 def _process_setting(settings: Settings, field: "attrs.Attribute[Any]") -> ProcessSetting:
@@ -70,7 +70,7 @@ def _process_setting(settings: Settings, field: "attrs.Attribute[Any]") -> Proce
     return ProcessSetting(
         name=field.name,
         variable=f"FORGELET_API_{field.name.upper()}",
-        value=("set, not shown" if value else "not set") if is_secret else _text(value),
+        value=("set, hidden" if value else "not set") if is_secret else _text(value),
         help=field.metadata["typed-settings"]["help"],
         is_default=value == default,
         is_reloaded=field.name in Settings.reloaded,
@@ -105,7 +105,7 @@ async def save_repository_settings(request: web.Request, visitor: Visitor, form:
     if not sent[_TOKEN]:
         del sent[_TOKEN]
     await ask(request, instance_handlers.update_settings, **sent)
-    return page.see_other(request, visitor, REPOSITORY_SETTINGS, "The settings are saved.")
+    return page.see_other(request, visitor, REPOSITORY_SETTINGS, "Settings saved.")
 
 
 @pages.post(f"{REPOSITORY_SETTINGS}/check", access=ADMINISTRATOR, form_page=show_repository_settings)
@@ -119,7 +119,7 @@ async def check_storage(request: web.Request, visitor: Visitor, form: Form) -> w
         settings.static_objects_external_storage_auth_token,
     )
     if not url or not token:
-        raise storage_check.no_object("Save the URL and the token of the storage first.")
+        raise storage_check.no_object("Save the URL and the token of the external storage first.")
     target = await (
         storage_check.named_object(request, named) if named else storage_check.find_object(request)
     )
@@ -163,9 +163,12 @@ def _purging(request: web.Request) -> Callable[[str], Awaitable[Finding]] | None
         _, problems = await operating.purge(request, {"keys": [surrogate_key]})
         if problems:
             return Finding(
-                "Purge", "failed", " ".join(problems), "Until then edges may serve what was closed."
+                "Purge",
+                "failed",
+                " ".join(problems),
+                "Until the purge succeeds, edges can serve outdated content.",
             )
-        return Finding("Purge", "passed", "What edges kept of that project they serve no more.")
+        return Finding("Purge", "passed", "The edges no longer serve stored responses of the project.")
 
     return purge
 

@@ -100,28 +100,29 @@ def _why(problem: Exception, url: str) -> Unreachable:
     match problem:
         case BlockedError():
             return Unreachable(
-                f"This service may not call {address}: {problem}.",
-                f"That need not keep users from it. To check it from here, put {address} on the allow list for "
+                f"This service is not allowed to send requests to {address}: {problem}.",
+                f"Users may still reach the storage. To check it from here, add {address} to the allowlist for "
                 "outbound requests (Settings).",
             )
         case aiohttp.ClientConnectorDNSError():
             return Unreachable(
-                f"The name {at.host} is not resolved.", "Check its spelling, and this machine's DNS."
+                f"The host name {at.host} cannot be resolved.",
+                "Check the spelling of the host name and this machine's DNS.",
             )
         case aiohttp.ClientConnectorCertificateError():
             return Unreachable(
                 f"The TLS certificate of {address} is not trusted: {_certificate(problem.certificate_error)}.",
-                "Give it a certificate for this name that this machine trusts.",
+                "Install a certificate for this host name that this machine trusts.",
             )
         case aiohttp.ClientSSLError():
             return Unreachable(
                 f"TLS with {address} fails: {problem.os_error.strerror or problem.os_error}.",
-                "Does the URL begin with https:// though plain HTTP is spoken there?",
+                "Check whether the port expects plain HTTP although the URL starts with https://.",
             )
         case aiohttp.ClientConnectorError() if isinstance(problem.os_error, ConnectionRefusedError):
             return Unreachable(
                 f"The connection to {address} is refused: nothing listens there.",
-                "Start the storage, or mend host and port.",
+                "Start the storage, or correct host and port.",
             )
         case aiohttp.ClientConnectorError():
             return Unreachable(
@@ -130,13 +131,13 @@ def _why(problem: Exception, url: str) -> Unreachable:
             )
         case TimeoutError():
             return Unreachable(
-                f"{address} has not answered within {TIMEOUT:.0f} seconds.",
-                "Check whether it works, and firewalls.",
+                f"{address} did not respond within {TIMEOUT:.0f} seconds.",
+                "Check that the storage is running, and check firewalls.",
             )
         case _:
             return Unreachable(
-                f"What listens at {address} does not speak HTTP as expected ({type(problem).__name__}).",
-                "Check port and scheme of the URL.",
+                f"{address} did not respond with valid HTTP ({type(problem).__name__}).",
+                "Check the port and the scheme of the URL.",
             )
 
 
@@ -213,9 +214,9 @@ _NOT_OUT_OF_A_STORE = {"Cache-Control": "no-cache"}
 _UNTOLD = Finding(
     "Purge",
     "warning",
-    "This service tells nobody of changes: no edge is named to it.",
-    "Where the storage is a storage edge, set edge_urls and edge_purge_token. Other storages serve what has changed or "
-    "was closed until its lifetime ends, at most a minute for branches.",
+    "No edges are configured for purging.",
+    "If the storage is a storage edge, set edge_urls and edge_purge_token. Other storages serve outdated content until "
+    "it expires, for branches after at most one minute.",
 )
 
 
@@ -226,40 +227,40 @@ async def _ask_service(
 
 
 def _accepts(seen: Seen | Unreachable) -> Finding:
-    title = "The service takes the storage's token"
+    title = "The service accepts the storage's token"
     match seen:
         case Unreachable():
             return Finding(
                 title,
                 "failed",
-                f"At its own external URL: {seen.reason}",
-                f"{seen.remedy} The storage and users have to reach the service there (setting external_url).",
+                f"External URL of this service: {seen.reason}",
+                f"{seen.remedy} The storage and users must reach the service at this URL (setting external_url).",
             )
         case Seen(status=200):
-            return Finding(title, "passed", f"It answers {_described(seen)}")
+            return Finding(title, "passed", f"Response {_described(seen)}")
         case Seen(status=404):
-            return Finding(title, "passed", "It takes the token; there is no such object (404).")
+            return Finding(title, "passed", "The token is accepted; the object does not exist (404).")
         case _:
             return Finding(
                 title,
                 "failed",
                 f"It answers {seen.status}: {seen.begin}",
-                "Does another service answer at this one's external URL (setting external_url)?",
+                "Check whether another service responds at this service's external URL (setting external_url).",
             )
 
 
 def _refuses(seen: Seen | Unreachable) -> Finding:
-    title = "The service refuses a wrong token"
+    title = "The service rejects a wrong token"
     if isinstance(seen, Unreachable):
         return Finding(title, "failed", seen.reason, seen.remedy)
     if seen.status == 403:
-        return Finding(title, "passed", "It answers 403.")
-    text = f"It answers {seen.status} to a token that is not the storage's."
-    return Finding(title, "failed", text, "A proxy in front of it may put another one in its place.")
+        return Finding(title, "passed", "Response 403.")
+    text = f"Response {seen.status} to a wrong token."
+    return Finding(title, "failed", text, "A proxy in front of the service may replace the token.")
 
 
 def _through(seen: Seen | Unreachable, itself: Seen | Unreachable, storage: Storage) -> Finding:
-    title = "An object through the storage"
+    title = "Request through the storage"
     if isinstance(seen, Unreachable):
         return Finding(title, "failed", seen.reason, seen.remedy)
     if seen.status != 200:
@@ -269,21 +270,20 @@ def _through(seen: Seen | Unreachable, itself: Seen | Unreachable, storage: Stor
         return Finding(
             title,
             "failed",
-            f"It answers 200 with something else than our object: {seen.size} bytes with SHA-256 {seen.sha256[:16]}…, "
-            f"the service itself {itself.size} bytes with {itself.sha256[:16]}…",
-            "Does the URL lead to a storage of this service? If it does, purge it: what it keeps is not true any more.",
+            f"Response 200 with a different object: {seen.size} bytes with SHA-256 {seen.sha256[:16]}…, "
+            f"from the service {itself.size} bytes with {itself.sha256[:16]}…",
+            "Check that the URL leads to a storage of this service. If it does, purge the outdated content.",
         )
     if _is_kept(seen):
-        text = f"It answers {_described(seen)}"
+        text = f"Response {_described(seen)}"
         return Finding(
-            title, "warning", text, "It did so out of its store, which says nothing about its token."
+            title,
+            "warning",
+            text,
+            "The response came from the storage's cache, so the token was not checked.",
         )
-    same = (
-        "; the same bytes as from the service itself"
-        if isinstance(itself, Seen) and itself.status == 200
-        else ""
-    )
-    return Finding(title, "passed", f"It answers {_described(seen)}{same}")
+    same = "; same content as from the service" if isinstance(itself, Seen) and itself.status == 200 else ""
+    return Finding(title, "passed", f"Response {_described(seen)}{same}")
 
 
 def _wrong_status(seen: Seen, itself: Seen | Unreachable, storage: Storage) -> tuple[str, str]:
@@ -292,54 +292,52 @@ def _wrong_status(seen: Seen, itself: Seen | Unreachable, storage: Storage) -> t
     match seen.status:
         case 400:
             return (
-                "It answers 400: it takes no path of a static object below this URL.",
-                "Give the URL of the storage's root, without a path, unless the storage takes that path away again.",
+                "Response 400: the storage does not accept paths of static objects below this URL.",
+                "Enter the root URL of the storage without a path, unless the storage removes the path.",
             )
         case status if status in _REDIRECTS and location.startswith(storage.url.rstrip("/")):
             return (
-                f"It answers {status} and leads back to itself: the service takes its requests for a user's.",
-                "Have the storage send the token of this page with each of its requests (storage_token of an edge).",
+                f"Response {status} redirects back to the storage: the service treats its requests as those of a user.",
+                "Configure the storage to send the token of this page with each request (storage_token of an edge).",
             )
         case status if status in _REDIRECTS:
             return (
-                f"It answers {status} and leads to {location or 'nowhere'}.",
-                "Give the URL that it leads to, or have the storage answer itself.",
+                f"Response {status} redirects to {location or 'no URL'}.",
+                "Enter the URL of the redirect, or configure the storage not to redirect.",
             )
         case 403 if _WRONG_TOKEN in seen.begin:
             return (
-                "The service refuses the token that the storage sends (403).",
-                "Give the storage the token of this page (storage_token of an edge), or save here the one it has.",
+                "The service rejects the token that the storage sends (403).",
+                "Configure the token of this page in the storage (storage_token of an edge), or save its token here.",
             )
         case 404 if isinstance(itself, Seen) and itself.status == 404:
             return (
-                "It answers 404, as the service does: there is no such object.",
-                "Name one that there is.",
+                "Response 404, also from the service: the object does not exist.",
+                "Enter an existing object.",
             )
         case 401 | 403 | 404:
             return (
-                f"It answers {seen.status}, though the service gives it the object: {seen.begin or 'nothing is said'}",
-                "Does the storage ask this service (origin of an edge), and does the URL lead to the storage?",
+                f"Response {seen.status}, although the service has the object: {seen.begin or 'no message'}",
+                "Check that the storage uses this service as its origin, and that the URL leads to the storage.",
             )
         case 502 | 503 | 504:
             return (
-                f"It answers {seen.status}: it gets no answer from the service. {seen.begin}".strip(),
-                f"Check that the storage reaches {storage.service} (origin of an edge), and sends the token.",
+                f"Response {seen.status}: the storage gets no response from the service. {seen.begin}".strip(),
+                f"Check that the storage can reach {storage.service} (origin of an edge) and sends the token.",
             )
         case status:
-            return (f"It answers {status}: {seen.begin or 'nothing is said'}", "Look into the storage's log.")
+            return (f"Response {status}: {seen.begin or 'no message'}", "Check the storage's log.")
 
 
 def _again(seen: Seen | Unreachable, first: Seen) -> Finding:
-    title = "The same once more, from the storage's own copy"
+    title = "Second request, from the storage's cache"
     if isinstance(seen, Unreachable):
         return Finding(title, "failed", seen.reason, seen.remedy)
     if seen.status == 200 and seen.sha256 == first.sha256 and seen.is_hit:
-        return Finding(title, "passed", f"It answers {_described(seen)}")
-    said = seen.cache_status or "it does not say what its cache did (no Cache-Status)"
-    remedy = (
-        "It works as a detour only: have the storage keep what the service allows it to (CDN-Cache-Control)."
-    )
-    return Finding(title, "warning", f"It answers {seen.status}, not out of its store: {said}", remedy)
+        return Finding(title, "passed", f"Response {_described(seen)}")
+    said = seen.cache_status or "no Cache-Status header"
+    remedy = "The storage does not cache. Configure the storage to cache as the service allows (CDN-Cache-Control)."
+    return Finding(title, "warning", f"Response {seen.status}, not from the cache: {said}", remedy)
 
 
 def _forgotten(
@@ -347,13 +345,13 @@ def _forgotten(
 ) -> Finding:
     """Return the finding about the first answer after a purge, which has to come from the service."""
     if isinstance(seen, Unreachable) or seen.status != 200:
-        return attrs.evolve(_through(seen, itself, storage), title="An object that the storage has not kept")
+        return attrs.evolve(_through(seen, itself, storage), title="Request after the purge")
     if _is_kept(seen):
         return attrs.evolve(
             purged,
             state="failed",
-            text=f"{purged.text} Even so it answers out of its store: {seen.cache_status}",
-            remedy="Is the purged edge (edge_urls) the one that the URL leads to?",
+            text=f"{purged.text} However, the response still comes from the cache: {seen.cache_status}",
+            remedy="Check that the URL leads to the purged edge (edge_urls).",
         )
     return purged
 
@@ -390,7 +388,7 @@ async def find_object(request: web.Request) -> StaticObject:
                 path = static_paths.parse(quote(f"/{holder.full_path}/-/raw/{holder.default_branch}/{name}"))
                 token = None if visibility == "public" else await _token(request)
                 return StaticObject(path.target, project_key(holder.id), token)
-    raise no_object("There is no project with a file yet: push one, or name an object.")
+    raise no_object("No project with a file found. Push a file, or enter an object.")
 
 
 async def named_object(request: web.Request, text: str) -> StaticObject:
@@ -400,7 +398,7 @@ async def named_object(request: web.Request, text: str) -> StaticObject:
         path = urlsplit(text).path
         parsed = static_paths.parse(quote(unquote(path if path.startswith("/") else f"/{path}")))
     except ValueError as problem:
-        raise no_object(f"{text} is no path of a raw file or an archive: {problem}") from None
+        raise no_object(f"{text} is not the path of a raw file or an archive: {problem}") from None
     actor = caller(request)
     project = await visible_project(
         context.services(request),
@@ -410,7 +408,7 @@ async def named_object(request: web.Request, text: str) -> StaticObject:
         job_project_id=None,
     )
     if project is None:
-        raise no_object(f"There is no project {parsed.project}.")
+        raise no_object(f"Project {parsed.project} not found.")
     token = None if project.shows_repository_to_everybody else await _token(request)
     return StaticObject(parsed.target, project_key(project.id), token)
 

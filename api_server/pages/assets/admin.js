@@ -21,7 +21,7 @@
     const answer = await fetch(location.href, { credentials: "same-origin", cache: "no-store" });
     if (answer.redirected) return location.reload(); // to sign in, and back
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    if (!answer.ok || !page.getElementById("live")) throw new Error(`the service answers ${answer.status}`);
+    if (!answer.ok || !page.getElementById("live")) throw new Error(`status ${answer.status}`);
     for (const fresh of parts(page)) {
       const old = document.getElementById(fresh.id);
       if (old) renew(old, document.importNode(fresh, true));
@@ -38,7 +38,7 @@
         note.id = "stale";
         note.className = "problem";
         note.setAttribute("role", "alert");
-        note.textContent = `This page cannot be kept up to date: ${problem.message}. It is tried again.`;
+        note.textContent = `The page could not be updated: ${problem.message}. Retrying…`;
         live.prepend(note);
       }
     }

@@ -72,7 +72,7 @@
       note.textContent = "";
     } catch (error) {
       failures += 1;
-      note.textContent = "The service does not answer. Trying again.";
+      note.textContent = "Connection lost. Reconnecting…";
     }
     schedule();
   }

@@ -102,7 +102,7 @@ async def test_a_head_kept_elsewhere_shows_a_chain_that_was_cut_or_forged(
     head = first.stdout.split("head ")[1].strip()
     await record_events(database, "later")
     later = await asyncio.to_thread(run_command, database_url, "verify", "--expect", head)
-    assert (later.exit_code, later.stdout[:15]) == (0, "sound: 6 events")
+    assert (later.exit_code, later.stdout[:18]) == (0, "verified: 6 events")
 
     with without_triggers(database_url) as cursor:
         cursor.execute("DELETE FROM audit_chain WHERE position > 4; DELETE FROM audit_events WHERE id > 4")
@@ -177,12 +177,12 @@ async def test_a_tail_that_was_cut_off_is_missed(
     await chain.keep_present_head(database, objects)
     told = await asyncio.to_thread(run_command, database_url, "verify", data_dir=tmp_path)
     assert told.exit_code == 0, told
-    assert told.stdout == f"sound: 5 events, as the 1 kept heads say; head {await _head(database)}\n"
+    assert told.stdout == f"verified: 5 events; stored heads compared: 1; head {await _head(database)}\n"
 
     with without_triggers(database_url) as cursor:
         cursor.execute(CUT)
     alone = await asyncio.to_thread(run_command, database_url, "verify")
-    assert (alone.exit_code, "compared with no kept head" in alone.stdout) == (0, True)
+    assert (alone.exit_code, "stored heads compared: 0" in alone.stdout) == (0, True)
     cut = await asyncio.to_thread(run_command, database_url, "verify", data_dir=tmp_path)
     assert (cut.exit_code, cut.stderr) == (
         1,
@@ -234,7 +234,7 @@ async def test_months_that_were_exported_and_removed_are_not_missed(
     assert removed.exit_code == 0, removed
     told = await asyncio.to_thread(run_command, database_url, "verify", data_dir=tmp_path)
     assert told.exit_code == 0, told
-    assert "sound: 4 events, 2 of them exported and removed, as the 2 kept heads say; " in told.stdout
+    assert "verified: 4 events, 2 of them exported and removed; stored heads compared: 2; " in told.stdout
 
 
 async def test_an_object_store_that_does_not_answer_is_one_sentence(

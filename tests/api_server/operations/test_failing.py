@@ -152,12 +152,12 @@ async def test_each_part_that_fails_is_seen_with_its_reason(scene: Scene) -> Non
     assert "It does not answer (ClientConnectorError)" in found["edge"].reason
     assert found["mail"].name == f"127.0.0.1:{scene.nobody}"
     assert found["mail"].reason.startswith("SMTPConnectError: ")
-    assert found["runner"].reason == "1 job waits, and there is no runner that may take them."
+    assert found["runner"].reason == "1 pending job, but no runner that may run them."
     assert "Failed to connect to 127.0.0.1" in found["mirror"].reason
     assert found["delivery"].name.endswith(": QA")
     assert found["delivery"].reason == "No connection: Connection refused."
     assert found["task"].name == "of_another_version"
-    assert found["task"].reason == "2 failed for good; the last: TaskNotFound: Task cannot be imported."
+    assert found["task"].reason == "2 failed permanently; the last: TaskNotFound: Task cannot be imported."
     assert all(one.since and one.remedy for one in found.values())
     assert [one for one in map(repr, found.values()) if SECRET in one or PURGE_TOKEN in one] == []
 
@@ -268,8 +268,8 @@ async def test_a_runner_that_dies_with_a_job_in_its_hands_is_listed(scene: Scene
 
     assert await age(SILENT_FOR_LONG) == []
     (told,) = await age(HEARD_BY_THEN)
-    assert told.startswith("box (no. ")
-    assert f": 1 job is in its hands, such as job {running.id} of {project.path}, and it has" in told
+    assert told.startswith("box (#")
+    assert f": The runner stopped responding with 1 job, such as job {running.id} of {project.path}." in told
     await running.log(b"Still here\n")
     assert await scene.failing("runner") == []
 

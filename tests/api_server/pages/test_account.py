@@ -87,7 +87,7 @@ async def test_a_new_password_is_asked_for_and_set(
     async with browsing(postal_forge) as elsewhere:
         await elsewhere.sign_in(alice)
         await _ask(visitor, alice.email.upper())
-        assert (visitor.status, "a link to set a new password is on its way" in visitor.text) == (200, True)
+        assert (visitor.status, "a link to reset the password has been sent" in visitor.text) == (200, True)
         page = await _link(mailbox, alice.email)
         assert f"@{alice.username}" in parts_of(mailbox.to(alice.email)[0])[0]
         for _ in range(2):
@@ -96,13 +96,13 @@ async def test_a_new_password_is_asked_for_and_set(
         assert visitor.headers["Referrer-Policy"] == "no-referrer"
         assert (await elsewhere.get("/-/sign_in")).title == "Your projects"
         await _set(visitor, page)
-        assert (visitor.status, "Your password has been changed." in visitor.text) == (200, True)
+        assert (visitor.status, "Password changed." in visitor.text) == (200, True)
         assert (await elsewhere.get("/-/sign_in")).title == "Sign in"
     assert (await alice.api.get("/user")).status == 200
     assert await _signs_in(postal_forge, alice, NEW)
     assert not await _signs_in(postal_forge, alice, PASSWORD)
     await visitor.get(page)
-    assert (visitor.status, visitor.title) == (404, "There is no such link")
+    assert (visitor.status, visitor.title) == (404, "Invalid password reset link")
     changed, asked = [
         event
         for name in ("user_password_updated", "password_reset_requested")
@@ -142,7 +142,7 @@ async def test_the_page_tells_nobody_which_addresses_are_known(
     [
         ("short", "short", "New password is too short (minimum is 8 characters)."),
         ("x" * 129, "x" * 129, "New password is too long (maximum is 128 characters)."),
-        (NEW, "another password", "The two new passwords are not the same."),
+        (NEW, "another password", "The new passwords do not match."),
     ],
 )
 async def test_a_password_that_will_not_do_leaves_the_link_as_good_as_it_was(
@@ -202,7 +202,7 @@ async def test_a_link_ends_with_what_it_was_mailed_for(
     }
     assert (await postal_forge.root.put(f"/users/{alice.id}", changed)).status == 200
     await visitor.send(page, password=NEW, password_confirmation=NEW)
-    assert (visitor.status, visitor.title) == (404, "There is no such link")
+    assert (visitor.status, visitor.title) == (404, "Invalid password reset link")
 
 
 async def test_no_link_goes_to_an_address_that_is_being_given_up(
@@ -282,7 +282,7 @@ async def test_forms_are_limited_and_have_to_be_ours(page_forge: Forge, browser:
     """All forms count, because they are counted before they are read."""
     foreign = ("/-/password", "/-/password/flpwd-x")
     for path in foreign:
-        assert (await browser.send(path, csrf_token="x")).title == "This form cannot be accepted"
+        assert (await browser.send(path, csrf_token="x")).title == "Form not submitted"
     statuses = set()
     await browser.get("/-/password/new")
     for number in range(12):
@@ -311,11 +311,11 @@ async def test_another_password_ends_all_other_sessions(page_forge: Forge, brows
         await browser.enter(page_forge, person)
         await browser.get(f"{SETTINGS}/password")
         refused = (
-            ({"present_password": "wrong", "password": NEW_PASSWORD}, "The present password is not right."),
+            ({"present_password": "wrong", "password": NEW_PASSWORD}, "The current password is incorrect."),
             ({"present_password": PASSWORD, "password": "short"}, "New password is too short"),
             (
                 {"present_password": PASSWORD, "password": NEW_PASSWORD, "password_confirmation": "x"},
-                "not the same",
+                "do not match",
             ),
         )
         for fields, problem in refused:
@@ -325,9 +325,9 @@ async def test_another_password_ends_all_other_sessions(page_forge: Forge, brows
         assert (await elsewhere.get(SETTINGS)).title == "Your account"
         fields = dict.fromkeys(("password", "password_confirmation"), NEW_PASSWORD)
         await browser.send(f"{SETTINGS}/password", present_password=PASSWORD, **fields)
-        assert (browser.status, "Your password is changed" in browser.text) == (200, True)
+        assert (browser.status, "Password changed." in browser.text) == (200, True)
         assert (await browser.get(SETTINGS)).title == "Your account", "her own session goes on"
-        assert "Your password is changed" not in browser.text, "said once"
+        assert "Password changed." not in browser.text, "said once"
         assert (await elsewhere.get(SETTINGS)).title == "Sign in"
         assert (await elsewhere.sign_in(person, NEW_PASSWORD)).title == "Your projects"
     details = (await details_of(page_forge, "event_type=user_password_updated"))[0]
@@ -360,7 +360,10 @@ async def test_a_token_is_shown_once_and_revoked(page_forge: Forge, browser: Bro
     assert 'value="for &lt;git&gt;"' in browser.text, "what was entered is there again"
     assert re.search(r'name="scopes\[\]" value="read_api" checked', browser.text)
     await browser.send(tokens, name="for <git>")
-    assert (browser.status, ' id="scopes[]-problem">Choose at least one.</p>' in browser.text) == (400, True)
+    assert (browser.status, ' id="scopes[]-problem">Select at least one scope.</p>' in browser.text) == (
+        400,
+        True,
+    )
     assert 'name="scopes[]" value="api" autofocus>' in browser.text
     await browser.send(tokens, name="for <git>", **{"scopes[]": "sudo"})
     assert (browser.status, "flpat-" in browser.text) == (400, False), "sudo is not offered"
@@ -371,7 +374,7 @@ async def test_a_token_is_shown_once_and_revoked(page_forge: Forge, browser: Bro
     assert (seen.body["name"], seen.body["scopes"]) == ("for <git>", ["read_api"])
     assert text not in (await browser.get(tokens)).text
     await browser.send(f"{tokens}/{seen.body['id']}/revoke")
-    assert "The token for &lt;git&gt; is revoked." in browser.text
+    assert "Token for &lt;git&gt; revoked." in browser.text
     gone = await page_forge.anonymous.get("/personal_access_tokens/self", headers={"PRIVATE-TOKEN": text})
     assert gone.status == 401
 
@@ -417,12 +420,12 @@ async def test_sessions_are_listed_and_ended(page_forge: Forge, browser: Browser
         await third.enter(page_forge, person)
         await browser.enter(page_forge, person)
         await browser.get(f"{SETTINGS}/active_sessions")
-        assert browser.text.count("· until") == 3
+        assert browser.text.count("· expires") == 3
         assert "Firefox on Linux" in browser.text
         assert "From 127.0.0.1" in browser.text
         (row,) = await page_forge.database.rows("SELECT id FROM sessions WHERE user_agent LIKE 'Mozilla%%'")
         await browser.send(f"{SETTINGS}/active_sessions/{row.id}/end")
-        assert "The session has ended." in browser.text
+        assert "Session ended." in browser.text
         assert (await elsewhere.get(SETTINGS)).title == "Sign in"
         assert (await third.get(SETTINGS)).title == "Your account"
         await browser.send(f"{SETTINGS}/active_sessions/end_others")
@@ -441,7 +444,7 @@ async def test_addresses_are_added_and_removed(page_forge: Forge, browser: Brows
     assert "not confirmed" in browser.text
     (email,) = (await person.api.get("/user/emails")).body
     await browser.send(f"{SETTINGS}/emails/{email['id']}/remove")
-    assert "The address is removed." in browser.text
+    assert "Email address removed." in browser.text
     assert (await person.api.get("/user/emails")).body == []
 
 
@@ -452,4 +455,4 @@ def test_browsers_are_named_as_people_call_them() -> None:
     assert browser_named(f"{windows} Edg/140") == "Edge on Windows"
     assert browser_named(phone) == "Safari on iOS"
     assert browser_named("curl/8.5\n x") == "curl/8.5 x"
-    assert browser_named("") == "Unknown"
+    assert browser_named("") == "Unknown browser"

@@ -126,7 +126,7 @@ async def test_whoever_was_slower_keeps_her_text_and_decides(scene: Scene, brows
         True,
     )
     assert ">\nmy &lt;own&gt; text</textarea>" in browser.text
-    assert "what has changed" in browser.text
+    assert "Someone else changed this file." in browser.text
     assert await scene.read("shared") == b"second\n"
     await browser.send(f"{scene.path}/update/main/shared", **sent)
     assert (browser.status, await scene.read("shared")) == (200, b"my <own> text")
@@ -156,7 +156,7 @@ async def test_a_new_branch_leads_to_its_merge_request(scene: Scene) -> None:
         await browser.send(f"{scene.path}/update/main/README.md", **sent)
         assert (
             browser.status,
-            "Branch exists already: leave main, or name a new one." in browser.words,
+            "Branch already exists: use main or the name of a new branch." in browser.words,
         ) == (400, True)
 
 
@@ -170,13 +170,13 @@ async def test_a_file_is_uploaded_and_replaced_on_demand(scene: Scene, browser: 
     await upload(b"\0\xff\r\n1")
     assert (browser.status, browser.path) == (200, f"{scene.path}/blob/main/files/a b.bin")
     await upload(b"2")
-    assert (browser.status, "Check the box to replace it." in browser.words) == (400, True)
+    assert (browser.status, "Select the checkbox to replace the file." in browser.words) == (400, True)
     assert await scene.read("files/a b.bin") == b"\0\xff\r\n1"
     await upload(b"2", replace="true")
     assert (browser.status, await scene.read("files/a b.bin")) == (200, b"2")
     await browser.get(f"{scene.path}/upload/main/files")
     await browser.send(f"{scene.path}/upload/main/files", branch_name="main", file="")
-    assert (browser.status, "File is missing: choose one." in browser.words) == (400, True)
+    assert (browser.status, "File is missing: choose a file." in browser.words) == (400, True)
 
 
 async def test_a_file_is_deleted_by_a_commit(scene: Scene, browser: Browser) -> None:
@@ -194,7 +194,7 @@ async def test_what_cannot_be_edited_says_why(scene: Scene, browser: Browser) ->
     await scene.write("latin", "ü".encode("latin-1"))
     for name in ("binary", "latin"):
         await browser.get(f"{scene.path}/edit/main/{name}")
-        assert (browser.status, "no text in UTF-8" in browser.words) == (422, True)
+        assert (browser.status, "is not UTF-8 text" in browser.words) == (422, True)
     for path in ("edit/main/nothing", "edit/main", "new/nothing", "delete/main/nothing"):
         assert (await browser.get(f"{scene.path}/{path}")).status == 404
     sha = (await scene.owner.api.get(f"{scene.repository}/commits/main")).body["id"]

@@ -86,7 +86,7 @@ async def test_each_list_has_what_its_reader_may_see(scene: Scene) -> None:
                 assert browser.status == 200
                 listed = found_in(browser, scene.word)
                 assert (set(listed), len(listed)) == (expected, len(expected))
-                assert ("is called anything like that" in browser.text) is (not expected)
+                assert ("match the search" in browser.text) is (not expected)
     assert not deviations, deviations.report
 
 
@@ -96,7 +96,10 @@ async def test_whoever_is_in_no_project_is_shown_what_there_is(scene: Scene) -> 
         async with browsing(scene.forge, person) as browser:
             await browser.get("/", params={"per_page": "100"})
             assert browser.title == "Your projects"
-            assert "You are in no project yet. These are all that you can see." in browser.text
+            assert (
+                "You are not a member of any project yet. All projects that you can access are listed."
+                in browser.text
+            )
             listed = found_in(browser, scene.word)
             assert ("private" in listed, "public" in listed) == (shows_private, True)
     async with browsing(scene.forge, scene.owner) as browser:
@@ -111,7 +114,7 @@ async def test_a_list_says_what_a_project_is_and_has_pages(scene: Scene, strange
     assert item is not None
     assert '<span class="badge">public</span>' in item[0]
     assert "A &lt;b&gt;public&lt;/b&gt; one" in item[0]
-    assert '<p class="quiet">Active <time' in item[0]
+    assert '<p class="quiet">Last activity <time' in item[0]
     async with browsing(scene.forge, scene.owner) as browser:
         seen = []
         for number in (1, 2, 3):
@@ -137,12 +140,12 @@ async def test_what_makes_no_sense_is_a_page(stranger: Browser, query: str, stat
 
 async def test_a_stranger_learns_how_to_get_an_account(stranger: Browser) -> None:
     await stranger.get("/")
-    assert "answers GitLab's API" in stranger.text.replace("&#39;", "'")
+    assert "compatible with GitLab's API" in stranger.text.replace("&#39;", "'")
     await stranger.get("/help")
-    assert "The administrator of this service makes accounts." in stranger.text
+    assert "The administrator of this service creates accounts." in stranger.text
     assert f"git clone {stranger.base}/group/project.git" in stranger.text
     await stranger.get("/-/sign_in")
-    assert "The administrator of this service makes one for you." in stranger.text
+    assert "Ask the administrator of this service." in stranger.text
     await stranger.get("/dashboard/groups")
     assert (stranger.title, stranger.path_qs) == ("Sign in", "/-/sign_in?return_to=/dashboard/groups")
 

@@ -61,7 +61,7 @@ async def test_a_refused_form_comes_back_with_what_was_typed(browser: Browser) -
     email = f"{new_name('e')}@example.org"
     await browser.send(EMAILS, email=email)
     assert (browser.status, browser.path) == (200, PROFILE)
-    assert f"on its way to {email}" in browser.text
+    assert f"A confirmation email has been sent to {email}" in browser.text
 
 
 async def test_two_identical_forms_at_once_are_one(browser: Browser, forge: Forge, person: Person) -> None:
@@ -104,7 +104,7 @@ async def test_a_form_that_is_still_being_answered_is_not_answered_twice(
         assert await queries.claim_form(transaction, digest(cookie))
     async with browser.session.post(f"{browser.base}{EMAILS}", data=sent) as answer:
         text = await answer.text()
-    assert (answer.status, "still being worked on" in text, sent["email"] in text) == (409, True, True)
+    assert (answer.status, "still being processed" in text, sent["email"] in text) == (409, True, True)
 
 
 async def test_what_was_written_is_shown_to_one_whose_session_has_ended(browser: Browser) -> None:
@@ -116,7 +116,7 @@ async def test_what_was_written_is_shown_to_one_whose_session_has_ended(browser:
     cookies = {COOKIE: jar[COOKIE]}
     async with browser.session.post(f"{browser.base}{EMAILS}", data=sent, cookies=cookies) as answer:
         text = await answer.text()
-    assert (answer.status, "Your session has ended." in text, "my &lt;new&gt; address" in text) == (
+    assert (answer.status, "Your session has expired." in text, "my &lt;new&gt; address" in text) == (
         403,
         True,
         True,

@@ -90,7 +90,7 @@ async def test_an_invitation_is_declined_without_an_account(page: Page, page_for
     source, link = await _invitation(page_forge, f"{new_name('somebody')}@example.org")
     await page.goto(f"{link}#decline")
     await page.get_by_role("button", name="Decline").click()
-    await expect(page.get_by_role("status")).to_contain_text("You have declined the invitation.")
+    await expect(page.get_by_role("status")).to_contain_text("Invitation declined.")
     assert (await page_forge.root.get(f"{source}/invitations")).body == []
 
 
@@ -100,7 +100,7 @@ async def test_a_forgotten_password_is_set_anew(page: Page, page_forge: Forge) -
     await page.get_by_role("link", name="Forgot your password?").click()
     await page.get_by_label("Email address of your account").fill(f"{new_name('nobody')}@example.org")
     assert await _fits(page)
-    await page.get_by_role("button", name="Send the link").click()
+    await page.get_by_role("button", name="Send password reset link").click()
     await expect(page.get_by_role("status")).to_contain_text("is on its way")
     token = new_token(PASSWORD_RESET_TOKEN)
     async with page_forge.database.transaction() as transaction:
@@ -109,8 +109,8 @@ async def test_a_forgotten_password_is_set_anew(page: Page, page_forge: Forge) -
     for label in ("New password", "Confirm new password"):
         await page.get_by_label(label, exact=True).fill("another password")
     assert await _fits(page)
-    await page.get_by_role("button", name="Set the password").click()
-    await expect(page.get_by_role("status")).to_contain_text("Your password has been changed.")
+    await page.get_by_role("button", name="Set password").click()
+    await expect(page.get_by_role("status")).to_contain_text("Password changed.")
     await _sign_in(page, person, "another password")
     await expect(page.get_by_role("heading", level=1)).to_have_text("Your projects")
 
@@ -144,15 +144,15 @@ async def test_somebody_looks_after_her_own_account(page: Page, page_forge: Forg
     await page.goto("/-/user_settings/personal_access_tokens")
     await page.get_by_label("Name").fill("laptop")
     await page.get_by_label("read_repository").check()
-    await page.get_by_role("button", name="Make the token").click()
+    await page.get_by_role("button", name="Create token").click()
     await expect(page.get_by_role("status")).to_contain_text("flpat-")
     await page.get_by_role("button", name="Revoke laptop").click()
-    await expect(page.get_by_role("status")).to_have_text("The token laptop is revoked.")
+    await expect(page.get_by_role("status")).to_have_text("Token laptop revoked.")
     await page.get_by_role("link", name="Password").click()
-    await page.get_by_label("Present password").fill(PASSWORD)
+    await page.get_by_label("Current password").fill(PASSWORD)
     for label in ("New password", "Confirm new password"):
         await page.get_by_label(label, exact=True).fill("another password")
-    await page.get_by_role("button", name="Change the password").click()
+    await page.get_by_role("button", name="Change password").click()
     await expect(page.get_by_role("status")).to_contain_text("Your password is changed.")
     await page.get_by_role("link", name="Sessions").click()
     await expect(page.get_by_role("main")).to_contain_text("Chromium on Linux")
@@ -231,11 +231,11 @@ async def _propose_a_ci_file(walk: Walk, name: str) -> None:
     await walk.click("New project")
     await walk.fill("Project name", name)
     await walk.click("Create project")
-    await walk.expect_said(f"The project {name} is created.")
+    await walk.expect_said(f"Project {name} created.")
     await walk.click("Set up CI/CD")
     await walk.fill("Branch", "add-ci")
     await walk.click("Commit")
-    await walk.expect_said("The commit is made.")
+    await walk.expect_said("Your changes have been committed.")
     await walk.click("Create merge request")
 
 
@@ -275,13 +275,13 @@ async def _mirror(walk: Walk, name: str, person: Person) -> None:
     await walk.click("Projects")
     await walk.click("New project")
     await walk.fill("Project name", f"{name}-copy")
-    await walk.switch("Begin with a README")
+    await walk.switch("Initialize repository with a README")
     await walk.click("Create project")
     url = (await walk.page.locator("dl.facts code").inner_text()).removeprefix("git clone ")
     await walk.click("personal access token")
     await walk.fill("Name", "mirror")
     await walk.switch("write_repository")
-    await walk.click("Make the token")
+    await walk.click("Create token")
     token = await walk.page.locator("code.token").inner_text()
     await walk.go_to_project(name)
     await walk.click("Settings")
@@ -371,7 +371,7 @@ class Keyboard:
     async def skip(self) -> None:
         """Skip the content that all pages have at the top, on a page that was just opened."""
         await self.press("Tab")
-        assert (await self.focus()).name == "Skip to the content"
+        assert (await self.focus()).name == "Skip to content"
         await self.press("Enter")
 
     async def reach(self, name: str, kind: str = "", *, key: str = "Tab") -> None:
@@ -463,7 +463,7 @@ async def test_making_a_project(open_signed_in: Opening, person: Person) -> None
     await keyboard.follow("New project")
     await keyboard.type(name)
     await keyboard.submit()
-    await expect(keyboard.page.get_by_role("status")).to_have_text(f"The project {name} is created.")
+    await expect(keyboard.page.get_by_role("status")).to_have_text(f"Project {name} created.")
     assert keyboard.keys <= 8
 
 

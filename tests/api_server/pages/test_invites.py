@@ -80,7 +80,7 @@ async def test_somebody_elses_invitation_cannot_be_accepted(page_forge: Forge, b
     await browser.sign_in(person, return_to=page)
     assert "is not a confirmed address of your account" in browser.text
     await browser.send(f"{page}/accept")
-    assert (browser.status, browser.title) == (403, "The invitation could not be accepted")
+    assert (browser.status, browser.title) == (403, "Invitation not accepted")
 
     unconfirmed = await page_forge.user(password=PASSWORD, skip_confirmation=False)
     answer = await invite(page_forge.root, source, email=unconfirmed.email)
@@ -131,7 +131,7 @@ async def test_declining_needs_the_link_only(page_forge: Forge, browser: Browser
     source, page = await _invitation(page_forge, address)
     await browser.get(page)
     await browser.send(f"{page}/decline")
-    assert (browser.status, "You have declined the invitation." in browser.text) == (200, True)
+    assert (browser.status, "Invitation declined." in browser.text) == (200, True)
     assert (await page_forge.root.get(f"{source}/invitations")).body == []
     assert (await browser.get(page)).status == 404
     details = (await details_of(page_forge, "event_type=member_destroyed"))[0]
@@ -152,7 +152,7 @@ async def test_a_link_that_leads_nowhere(page_forge: Forge, browser: Browser) ->
     async with page_forge.database.transaction() as transaction:
         await transaction.run("UPDATE invitations SET expires_at = current_date")
     await browser.get("/-/sign_in")
-    nothing = (404, "There is no such invitation")
+    nothing = (404, "Invitation not found")
     for page in (
         first,
         expired,
@@ -225,7 +225,7 @@ async def test_confirming(page_forge: Forge, browser: Browser) -> None:
         await browser.get(page)
     assert (browser.status, ">Confirm</button>" in browser.text) == (200, False)
     await browser.sign_in(alice, return_to=page)
-    assert (browser.path, browser.title) == (page, f"Confirm {address}?")
+    assert (browser.path, browser.title) == (page, f"Confirm {address}")
     assert not await _confirmed(alice, email_id)
 
     sent = browser.hidden
@@ -233,7 +233,7 @@ async def test_confirming(page_forge: Forge, browser: Browser) -> None:
         await browser.post(page, sent)
         assert (browser.status, browser.path) == (200, "/-/user_settings")
     assert await _confirmed(alice, email_id)
-    assert "It is confirmed." in (await browser.get(page)).text
+    assert "The email address is confirmed." in (await browser.get(page)).text
     await browser.send(page)
 
     events = (await page_forge.root.get("/audit_events?event_type=email_confirmed")).body
@@ -249,11 +249,11 @@ async def test_another_account_cannot_confirm(page_forge: Forge, browser: Browse
     email_id, _, page = await _added(page_forge, mallory)
     await browser.get("/-/sign_in")
     await browser.send(page)
-    assert (browser.status, browser.title) == (403, "The address could not be confirmed")
+    assert (browser.status, browser.title) == (403, "Email address not confirmed")
     await browser.sign_in(bob, return_to=page)
     assert "You are signed in with another account" in browser.text
     await browser.send(page)
-    assert (browser.status, browser.title) == (403, "The address could not be confirmed")
+    assert (browser.status, browser.title) == (403, "Email address not confirmed")
     assert not await _confirmed(mallory, email_id)
 
 
@@ -265,7 +265,7 @@ async def test_other_links_lead_nowhere(page_forge: Forge, browser: Browser) -> 
     token = page.rpartition("/")[2]
     for path in (f"/-/emails/{other_id}/{token}", f"/-/emails/{email_id}/flcon-x", "/-/emails/999999999/x"):
         await browser.get(path)
-        assert (browser.status, browser.title) == (404, "There is no such address")
+        assert (browser.status, browser.title) == (404, "Invalid confirmation link")
         assert (await browser.send(path)).status in (403, 404)
     await alice.api.delete(f"/user/emails/{email_id}")
     assert (await browser.get(page)).status == 404

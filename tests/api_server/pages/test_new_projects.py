@@ -44,7 +44,7 @@ async def test_a_project_is_made_and_its_page_says_what_comes_next(
     await browser.send("/projects", name=name, path="", description="By <hand>", visibility="internal")
     path = f"/{person.username}/{name.lower().replace(' ', '-')}"
     assert (browser.status, browser.path) == (200, path)
-    assert f"The project {name} is created." in browser.text
+    assert f"Project {name} created." in browser.text
     assert "git push --set-upstream origin main" in browser.text
     made = (await person.api.get(f"/projects/{path[1:].replace('/', '%2F')}")).body
     assert {key: made[key] for key in ("name", "description", "visibility", "empty_repo")} == {
@@ -109,7 +109,7 @@ async def test_only_groups_are_offered_in_which_the_visitor_makes_projects(forge
             if not offered[name]:
                 await browser.get("/projects/new")
                 await browser.send("/projects", name="x", visibility="private", namespace_id=str(group["id"]))
-                assert (browser.status, "This is not open to you." in browser.text) == (403, True)
+                assert (browser.status, "Access denied." in browser.text) == (403, True)
     assert offered == {
         "owner": level != "noone",
         "member": level == "developer",
@@ -126,12 +126,12 @@ async def test_groups_are_made_at_the_top_and_within(browser: Browser, person: P
     assert (browser.status, browser.path, browser.title) == (200, f"/groups/{path}", "The Team")
     parent = (await person.api.get(f"/groups/{path}")).body
     await browser.get(f"/groups/new?parent_id={parent['id']}")
-    assert "New group in The Team" in browser.text
+    assert "New subgroup in The Team" in browser.text
     assert 'value="public"' not in browser.text
     await browser.send("/groups", name="Inner", path="a b", visibility="internal")
     assert browser.status == 400
     assert list(wrong(browser.text)) == ["path"]
-    assert "New group in The Team" in browser.text
+    assert "New subgroup in The Team" in browser.text
     await browser.send("/groups", name="Inner", path="inner", visibility="internal")
     assert (browser.status, browser.path) == (200, f"/groups/{path}/inner")
     made = (await person.api.get(f"/groups/{path}%2Finner")).body

@@ -108,11 +108,11 @@ async def test_a_closed_repository_is_closed_here_too(scene: Scene, visitor: Bro
     path, url = f"/{project['path_with_namespace']}", f"/projects/{project['id']}"
     assert (await visitor.get(f"{path}/-/tree/main")).status == 200
     await scene.owner.api.put(url, {"repository_access_level": "private"})
-    assert "Its repository is not open to you" in (await visitor.get(path)).text
+    assert "You do not have access to the repository" in (await visitor.get(path)).text
     assert (await visitor.get(f"{path}/-/tree/main")).path == "/-/sign_in"
     await visitor.enter(scene.forge, scene.people["stranger"])
     await visitor.get(f"{path}/-/tree/main")
-    assert (visitor.status, visitor.title) == (403, "This is not open to you")
+    assert (visitor.status, visitor.title) == (403, "Access denied")
     await scene.owner.api.post(f"{url}/archive")
     assert "archived" in (await visitor.get(path)).text
 
@@ -250,14 +250,14 @@ async def test_large_and_binary_files_are_not_shown(scene: Scene, visitor: Brows
     files = {"large.txt": "x" * 300_000, "long.txt": "line\n" * 6000, "empty.txt": ""}
     await scene.commit(scene.public, "sizes", files, "Sizes")
     path = f"/{scene.public['path_with_namespace']}/-/blob/sizes"
-    assert "too large to be shown" in (await visitor.get(f"{path}/large.txt")).text
+    assert "too large to display" in (await visitor.get(f"{path}/large.txt")).text
     assert "This file is empty" in (await visitor.get(f"{path}/empty.txt")).text
     await visitor.get(f"{path}/long.txt")
     assert 'id="L5000"' in visitor.text
     assert 'id="L5001"' not in visitor.text
-    assert "its first 5000 lines" in visitor.text
+    assert "Only the first 5000 lines" in visitor.text
     await visitor.get(f"{path.replace('/blob/', '/commit/')}")
-    assert "oo large to be shown" in visitor.text
+    assert "oo large to display" in visitor.text
 
 
 async def test_a_folder_has_the_last_commits_of_its_entries(scene: Scene, visitor: Browser) -> None:
@@ -341,7 +341,10 @@ async def test_lines_have_the_commits_that_they_come_from(scene: Scene, visitor:
         (first, "Add &lt;lines&gt;"),
     ]
     assert '<a class="number" id="L3" href="#L3" tabindex="-1">3</a>&lt;b&gt;\n' in visitor.text
-    assert f'href="{path}/{first}/a/b.txt" aria-label="Blame before {second[:8]}">before</a>' in visitor.text
+    assert (
+        f'href="{path}/{first}/a/b.txt" aria-label="View blame prior to {second[:8]}">prior blame</a>'
+        in visitor.text
+    )
     assert ('id="L500"' in visitor.text, 'id="L501"' in visitor.text) == (True, False)
     assert 'href="?page=2"' in visitor.text
     await visitor.get(f"{path}/main/a/b.txt?page=2")

@@ -58,7 +58,7 @@ async def test_a_branch_is_made_and_deleted(browser: Browser, scene: Scene) -> N
     assert "Delete topic/one" in browser.text
     assert "Delete main" not in browser.text
     await browser.send(f"{scene.path}/branches/delete", name="topic/one")
-    assert (browser.path, "The branch topic/one is deleted." in browser.text) == (
+    assert (browser.path, "Branch topic/one deleted." in browser.text) == (
         f"{scene.path}/branches",
         True,
     )
@@ -131,11 +131,11 @@ async def test_a_release_gets_another_date_and_other_links(browser: Browser, sce
     await browser.send(links, name="Docs", url="nowhere", link_type="other")
     assert (browser.status, 'value="nowhere"' in browser.text) == (400, True)
     await browser.send(links, name="Docs", url="https://docs.example.org", link_type="runbook")
-    assert (browser.path, "The link is added." in browser.text) == (edit, True)
+    assert (browser.path, "Link added." in browser.text) == (edit, True)
     (link,) = (await scene.api("releases/dated"))["assets"]["links"]
     changed = {"name": "Program", "url": "https://example.org/x", "link_type": "package"}
     await browser.send(f"{links}/{link['id']}/update", **changed)
-    assert (browser.path, "The link is changed." in browser.text) == (edit, True)
+    assert (browser.path, "Link updated." in browser.text) == (edit, True)
     (link,) = (await scene.api("releases/dated"))["assets"]["links"]
     assert {name: link[name] for name in changed} == changed
     await browser.send(f"{links}/{link['id']}/delete")

@@ -180,7 +180,7 @@ async def test_a_form_of_somewhere_else_is_refused(page_forge: Forge, browser: B
     await browser.get("/-/sign_in")
     for fields in ({"csrf_token": ""}, {"csrf_token": token}, {"csrf_token": "é"}):
         await browser.send(path, login=person.username, password=PASSWORD, **fields)
-        assert (browser.status, browser.title) == (403, "This form cannot be accepted")
+        assert (browser.status, browser.title) == (403, "Form not submitted")
         await browser.get("/-/sign_in")
         assert browser.title == "Sign in"
 
@@ -212,7 +212,7 @@ async def test_a_form_that_cannot_be_read_is_refused(browser: Browser, kind: str
     url = f"{browser.base}/-/sign_in"
     async with browser.session.post(url, data=body, headers={"Content-Type": kind}) as answer:
         assert answer.status == 403
-        assert "This form cannot be accepted" in await answer.text()
+        assert "Form not submitted" in await answer.text()
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ async def test_a_session_ends_after_14_days(shared_forge: SharedForges) -> None:
 @pytest.mark.parametrize("path", ["/-/sign_in", "/-/sign_out", "/-/invites/a%0D%0AX/accept", "/-/emails/1/x"])
 async def test_a_form_without_a_body_is_refused_as_one_without_fields(browser: Browser, path: str) -> None:
     async with browser.session.post(f"{browser.base}{path}", skip_auto_headers=["Content-Type"]) as answer:
-        assert (answer.status, "This form cannot be accepted" in await answer.text()) == (403, True)
+        assert (answer.status, "Form not submitted" in await answer.text()) == (403, True)
 
 
 KEPT = {
@@ -294,7 +294,7 @@ async def test_no_form_is_taken_that_is_not_ours(boss: Browser) -> None:
     for path in paths("POST"):
         for sent in ({}, {"csrf_token": "x" * 43}, {"csrf_token": "☃"}):
             async with boss.session.post(f"{boss.base}{path}", data=sent, allow_redirects=False) as answer:
-                if answer.status != 403 or "cannot be accepted" not in await answer.text():
+                if answer.status != 403 or "Form not submitted" not in await answer.text():
                     taken.append((path, sent, answer.status))
                 assert is_kept_close(answer), path
     assert taken == []
@@ -372,8 +372,8 @@ async def test_a_link_signs_in_by_its_form_and_once(page_forge: Forge, browser: 
         await browser.send(path)
         assert (browser.path, browser.title) == ("/", "Your projects")
         for answer in (await other.send(path), await other.get(path)):
-            assert (answer.status, answer.title) == (404, "This link is no longer good")
-            assert "prints a new one with forgelet&#39;s command `user sign-in-link NAME`." in answer.text
+            assert (answer.status, answer.title) == (404, "Invalid or expired sign-in link")
+            assert "can create a new link with `forgelet user sign-in-link NAME`." in answer.text
     (details,) = await details_of(page_forge, f"event_type=authenticated_with_link&author_id={person.id}")
     assert (details["custom_message"], details["with"]) == ("Signed in with LINK authentication", "LINK")
 

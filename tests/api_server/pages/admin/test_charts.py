@@ -40,7 +40,7 @@ def test_a_drawing_has_a_role_a_title_and_a_description() -> None:
     told = {each.attrib["id"]: each.text for each in drawn if "id" in each.attrib}
     assert [told[name] for name in names] == [
         "Jobs",
-        "From 12:00 to 12:02 UTC, at the end: running 2 (at most 4).",
+        "From 12:00 to 12:02 UTC. Latest values: running 2 (maximum 4).",
     ]
 
 
@@ -70,7 +70,7 @@ def test_what_users_named_is_text() -> None:
 @pytest.mark.parametrize("series", [[], [Series("running", [])]])
 def test_without_figures_it_says_so(series: list[Series]) -> None:
     chart = Chart("Jobs", series)
-    assert described(chart) == "No figures yet."
+    assert described(chart) == "No data yet."
     assert (rows(chart), _paths(chart)) == ([], [])
 
 

@@ -68,7 +68,7 @@ async def test_the_external_storage_is_set_and_its_button_pressed(page: Page, sc
     await page.get_by_label("External storage authentication token").fill(STORAGE_TOKEN)
     await page.get_by_role("button", name="Save").click()
     await expect(page.get_by_role("status")).to_have_text("Settings saved.")
-    await page.get_by_role("button", name="Check the storage").click()
+    await page.get_by_role("button", name="Check storage").click()
     findings = page.locator(".finding")
     await expect(findings).to_have_count(5)
     for finding in await findings.all():
@@ -76,7 +76,7 @@ async def test_the_external_storage_is_set_and_its_button_pressed(page: Page, sc
     await expect(findings.nth(3)).to_contain_text("Cache-Status: forgelet-edge; hit; ttl=")
     await page.locator("summary", has_text="Purge everything").click()
     await page.get_by_role("button", name="Purge everything").click()
-    await expect(page.get_by_role("status")).to_contain_text("Purged: ")
+    await expect(page.get_by_role("status")).to_contain_text("Purged ")
 
 
 async def test_a_delivery_is_sent_again(page: Page, scene: Scene) -> None:
@@ -93,23 +93,23 @@ async def test_a_delivery_is_sent_again(page: Page, scene: Scene) -> None:
         await until(lambda: receiver.received)
         await _go(page, "Deliveries")
         await page.get_by_role("button", name="Redeliver").first.click()
-        await expect(page.get_by_role("status")).to_have_text("The delivery is sent again.")
+        await expect(page.get_by_role("status")).to_have_text("Redelivery queued.")
         await until(lambda: len(receiver.received) == 2)
     first, second = (one.headers["webhook-id"] for one in receiver.received)
     assert first == second
-    await page.get_by_role("link", name=re.compile(r"No\. \d+")).first.click()
+    await page.get_by_role("link", name=re.compile(r"#\d+")).first.click()
     await expect(page.get_by_role("heading", level=2).first).to_have_text("Attempts")
 
 
 async def test_a_token_is_revoked(page: Page, scene: Scene) -> None:
     clerk = await scene.forge.user("clerk")
     await _go(page, "Users")
-    await page.get_by_label("Name, username or address").fill(clerk.email)
-    await page.get_by_role("button", name="Show").click()
+    await page.get_by_label("Name, username or email address").fill(clerk.email)
+    await page.get_by_role("button", name="Filter").click()
     await page.get_by_role("link", name=f"Tokens of {clerk.username}").click()
     await page.get_by_text("Revoke…").click()
     await page.get_by_role("button", name="Revoke").click()
-    await expect(page.get_by_role("status")).to_have_text("The token is revoked: it opens nothing any more.")
+    await expect(page.get_by_role("status")).to_have_text("Token revoked.")
     assert (await clerk.api.get("/user")).status == 401
 
 
@@ -126,12 +126,12 @@ async def test_a_task_is_tried_again_and_removed(page: Page, scene: Scene) -> No
     while not await task.count():  # until a worker has tried it
         await page.reload()
     await task.get_by_role("button", name="Retry").click()
-    await expect(page.get_by_role("status")).to_contain_text("(of_another_version) is tried again.")
+    await expect(page.get_by_role("status")).to_contain_text("(of_another_version) is retried.")
     while not await task.count():
         await page.reload()
     await task.get_by_text("Remove…").click()
     await task.get_by_role("button", name="Remove").click()
-    await expect(page.get_by_role("status")).to_contain_text("(of_another_version) is removed.")
+    await expect(page.get_by_role("status")).to_contain_text("(of_another_version) removed.")
     await expect(task).to_have_count(0)
 
 
@@ -150,7 +150,7 @@ async def _look_again(page: Page) -> None:
 
 @with_scripts
 async def test_a_new_failure_appears_by_itself_and_the_readers_place_stays(page: Page, scene: Scene) -> None:
-    chart = page.get_by_text("As a table: Jobs by state")
+    chart = page.get_by_text("View as table: Jobs by status")
     if await chart.count():
         await chart.click()
     await page.evaluate("scrollTo(0, 300)")
@@ -170,7 +170,7 @@ async def test_a_new_failure_appears_by_itself_and_the_readers_place_stays(page:
 async def test_it_is_said_when_the_overview_cannot_be_kept_true(page: Page) -> None:
     await page.context.route("**/admin*", lambda route: route.fulfill(status=503, body="no"))
     await _look_again(page)
-    await expect(page.get_by_role("alert")).to_contain_text("cannot be kept up to date")
+    await expect(page.get_by_role("alert")).to_contain_text("The page could not be updated")
     await page.context.unroute("**/admin*")
     await _look_again(page)
     await expect(page.get_by_role("alert")).to_have_count(0)

@@ -59,12 +59,12 @@ async def test_a_user_is_blocked_and_unblocked_where_the_list_stands(scene: Scen
     await boss.get(here)
     await boss.send(f"/admin/users/{clerk.id}/block")
     assert (boss.status, boss.path_qs) == (200, here)
-    assert "The user is blocked." in boss.text
+    assert "User blocked." in boss.text
     assert (await clerk.api.get("/user")).status == 403
     (event,) = await _events(scene.forge, "user_blocked")
     assert (event["entity_id"], event["details"]["author_name"]) == (clerk.id, scene.boss.username.title())
     await boss.get("/admin/users?state=blocked")
-    assert "The user is blocked." not in boss.text
+    assert "User blocked." not in boss.text
     assert f"@{clerk.username}" in boss.text
     await boss.send(f"/admin/users/{clerk.id}/unblock")
     assert (await clerk.api.get("/user")).status == 200
@@ -73,7 +73,7 @@ async def test_a_user_is_blocked_and_unblocked_where_the_list_stands(scene: Scen
 async def test_administrators_do_not_block_themselves(scene: Scene, boss: Browser) -> None:
     await boss.get("/admin/users")
     await boss.send(f"/admin/users/{scene.boss.id}/block")
-    assert "Nothing was done: You cannot block yourself." in boss.text
+    assert "No changes made: You cannot block yourself." in boss.text
 
 
 async def test_a_token_is_revoked(scene: Scene, boss: Browser) -> None:
@@ -83,7 +83,7 @@ async def test_a_token_is_revoked(scene: Scene, boss: Browser) -> None:
     assert clerk.username in boss.text
     assert clerk.token not in boss.text
     await boss.send(f"/admin/tokens/{token_id}/revoke")
-    assert "The token is revoked: it opens nothing any more." in boss.text
+    assert "Token revoked." in boss.text
     assert "No tokens match the filters." in boss.text
     assert (await clerk.api.get("/user")).status == 401
 
@@ -100,10 +100,10 @@ async def test_a_runner_is_paused_resumed_and_removed(scene: Scene, boss: Browse
     await boss.send(f"{page}/resume", paused="false")
     assert not (await scene.forge.root.get(runner)).body["paused"]
     await boss.send(f"{page}/remove")
-    assert "The runner is removed." in boss.text
+    assert "Runner removed." in boss.text
     assert (await scene.forge.root.get(runner)).status == 404
     await boss.send(f"{page}/remove")
-    assert "Nothing was done: it is not there any more." in boss.text
+    assert "No changes made: the item no longer exists." in boss.text
 
 
 async def test_a_mirror_runs_when_it_is_asked_to(scene: Scene, boss: Browser) -> None:
@@ -113,13 +113,13 @@ async def test_a_mirror_runs_when_it_is_asked_to(scene: Scene, boss: Browser) ->
     await boss.get("/admin/mirrors")
     assert "https://*****:*****@198.51.100.7/x.git" in boss.text
     await boss.send(f"/admin/mirrors/{made['id']}/sync", id=str(project["id"]))
-    assert "The mirror runs soon" in boss.text
+    assert "Mirror update queued." in boss.text
     off = await scene.forge.root.put(
         f"/projects/{project['id']}/remote_mirrors/{made['id']}", {"enabled": False}
     )
     assert off.status == 200
     await boss.send(f"/admin/mirrors/{made['id']}/sync", id=str(project["id"]))
-    assert "Nothing was done: Cannot proceed with the push mirroring." in boss.text
+    assert "No changes made: Cannot proceed with the push mirroring." in boss.text
 
 
 async def test_a_paused_check_is_resumed(scene: Scene, boss: Browser) -> None:
@@ -134,7 +134,7 @@ async def test_a_paused_check_is_resumed(scene: Scene, boss: Browser) -> None:
         )
     await boss.get("/admin/deliveries")
     await boss.send(f"/admin/status_checks/{made['id']}/resume", id=str(project["id"]), paused="false")
-    assert "The check is resumed: deliveries to it go out again." in boss.text
+    assert "Status check resumed. Deliveries are sent again." in boss.text
     assert not (await scene.forge.root.get(f"{checks}/{made['id']}")).body["paused"]
 
 
@@ -144,7 +144,7 @@ async def test_what_a_form_refuses_stays_in_it(scene: Scene, boss: Browser) -> N
     await boss.send("/admin/settings", deny_all_requests_except_allowed="true", **given)
     assert boss.status == 400
     assert (
-        "Allow list has an entry that cannot be used: no/network/x is not an address, a network or a domain"
+        "Allowlist has an entry that cannot be used: no/network/x is not an address, a network or a domain"
         " with an optional port." in boss.text
     )
     assert "10.0.0.0/8\nno/network/x</textarea>" in boss.text
@@ -230,7 +230,7 @@ async def test_a_spreadsheet_computes_nothing_that_users_have_named(scene: Scene
 async def test_the_chain_is_verified_on_the_page(scene: Scene, boss: Browser) -> None:
     await boss.get("/admin/audit_events")
     await boss.send("/admin/audit_events/verify")
-    assert "The audit trail is sound: " in boss.text
+    assert "Audit trail verified: " in boss.text
 
 
 async def test_the_page_is_there_in_the_tiers_that_have_the_events(shared_forge: SharedForges) -> None:
@@ -261,12 +261,12 @@ async def test_an_edge_tells_how_it_is_and_what_it_has_stored(scene: Scene, boss
     path = await _stored(scene, "true")
     await boss.get("/admin/edges")
     assert scene.edge in boss.text
-    for told in ("reached", "token right", "hit 1"):
+    for told in ("reachable", "token right", "hit 1"):
         assert told in boss.text
     await boss.get(f"/admin/edges?edge=0&prefix={path.partition('/-/')[0]}")
     assert path in boss.text
     await boss.get("/admin/edges?edge=0&prefix=/nothing/like/that")
-    assert "Nothing is stored there." in boss.text
+    assert "No stored responses." in boss.text
 
 
 async def test_what_is_purged_is_not_stored_any_more(scene: Scene, boss: Browser) -> None:
@@ -274,14 +274,14 @@ async def test_what_is_purged_is_not_stored_any_more(scene: Scene, boss: Browser
     prefix = path.partition("/-/")[0]
     await boss.get(f"/admin/edges?edge=0&prefix={prefix}")
     await boss.send("/admin/edges/purge", edge="0", prefix=prefix)
-    assert "are not served any more" in boss.text
-    assert "Nothing is stored there." in boss.text
+    assert "stored responses below" in boss.text
+    assert "No stored responses." in boss.text
 
 
 async def test_an_edge_that_does_not_exist_is_not_purged(boss: Browser) -> None:
     await boss.get("/admin/edges")
     await boss.send("/admin/edges/purge", edge="7", prefix="/a")
-    problem = "Not all was purged. There is no such edge: the setting edge_urls names them."
+    problem = "Purge failed. Unknown edge. Edges are configured in the setting edge_urls."
     assert (boss.status, f'id="purge-prefix-problem">{problem}</p>' in boss.text) == (400, True)
     assert 'id="purge-prefix" name="prefix" type="text" value="/a"' in boss.text
 
@@ -297,7 +297,11 @@ async def test_what_is_wrong_with_an_edge_is_said(new_forge: Any) -> None:
     ):
         await browser.sign_in(await forge.user("boss", admin=True, password=PASSWORD))
         await browser.get("/admin/edges")
-        for told in ("It cannot be reached: ", "It refuses our token: ", "It has no such route: "):
+        for told in (
+            "edge cannot be reached: ",
+            "edge rejects the token.",
+            "edge does not support this request: ",
+        ):
             assert told in browser.text
 
 
@@ -324,8 +328,8 @@ async def test_an_administrator_sets_the_external_storage(scene: Scene, boss: Br
     assert (await scene.forge.root.get("/application/settings")).body[URL] is None
 
 
-THROUGH, AGAIN = "An object through the storage", "The same once more, from the storage's own copy"
-TOKENS = ("The service takes the storage's token", "The service refuses a wrong token")
+THROUGH, AGAIN = "Request through the storage", "Second request, from the storage's cache"
+TOKENS = ("The service accepts the storage's token", "The service rejects a wrong token")
 
 
 @pytest.fixture(scope="module")
@@ -366,7 +370,7 @@ async def test_all_is_right(scene: Scene, boss: Browser, public_file: str) -> No
     )
     assert f"<code>{public_file}</code>" in boss.text
     assert re.search(
-        r"200 in \d+ ms: \d+ bytes, SHA-256 \w{16}….*fwd=uri-miss.*the same bytes", found[THROUGH][1]
+        r"200 in \d+ ms: \d+ bytes, SHA-256 \w{16}….*fwd=uri-miss.*same content", found[THROUGH][1]
     )
     assert re.search(r"Cache-Status: forgelet-edge; hit; ttl=\d+", found[AGAIN][1])
     assert STORAGE_TOKEN not in boss.text
@@ -385,8 +389,8 @@ async def test_a_private_object_is_asked_for_with_the_administrators_own_token(
 @pytest.mark.parametrize(
     ("named", "problem"),
     [
-        ("/group/project", "is no path of a raw file or an archive"),
-        ("/nobody/has/this/-/raw/main/x", "There is no project nobody/has/this."),
+        ("/group/project", "is not the path of a raw file or an archive"),
+        ("/nobody/has/this/-/raw/main/x", "Project nobody/has/this not found."),
     ],
 )
 async def test_what_is_no_object_is_said_and_stays_in_the_form(
@@ -402,7 +406,7 @@ async def test_what_is_no_object_is_said_and_stays_in_the_form(
 async def test_an_object_that_is_not_there(scene: Scene, boss: Browser, public_file: str) -> None:
     await _set(scene, scene.edge)
     found = await _check(boss, f"{public_file}.txt")
-    assert found[THROUGH][:2] == ("failed", "It answers 404, as the service does: there is no such object.")
+    assert found[THROUGH][:2] == ("failed", "Response 404, also from the service: the object does not exist.")
 
 
 @contextlib.asynccontextmanager
@@ -425,25 +429,25 @@ async def _storage(answer: web.Response, **options: Any) -> AsyncIterator[str]:
     [
         (
             web.Response(status=400),
-            "It answers 400: it takes no path of a static object below this URL.",
+            "Response 400: the storage does not accept paths of static objects below this URL.",
         ),
         (
             web.Response(status=302, headers={"Location": "https://elsewhere.example.org/x?token=secret"}),
-            "It answers 302 and leads to https://elsewhere.example.org/x.",
+            "Response 302 redirects to https://elsewhere.example.org/x.",
         ),
         (
             web.Response(body=b"<h1>Hello</h1>"),
-            "It answers 200 with something else than our object: 14 bytes",
+            "Response 200 with a different object: 14 bytes",
         ),
-        (web.Response(status=404), "It answers 404, though the service gives it the object: nothing is said"),
+        (web.Response(status=404), "Response 404, although the service has the object: no message"),
         (
             web.Response(status=502, body=b"no origin"),
-            "It answers 502: it gets no answer from the service. no origin",
+            "Response 502: the storage gets no response from the service. no origin",
         ),
-        (web.Response(status=418), "It answers 418: nothing is said"),
+        (web.Response(status=418), "Response 418: no message"),
         (
             web.Response(status=403, body=b"The external storage token is not the configured one.\n"),
-            "The service refuses the token that the storage sends (403).",
+            "The service rejects the token that the storage sends (403).",
         ),
     ],
     ids=lambda each: str(each.status) if isinstance(each, web.Response) else "",
@@ -464,12 +468,12 @@ async def test_a_storage_that_answers_something_else(
 @pytest.mark.parametrize(
     ("url", "text"),
     [
-        ("http://nowhere.invalid", "The name nowhere.invalid is not resolved."),
+        ("http://nowhere.invalid", "The host name nowhere.invalid cannot be resolved."),
         ("http://127.0.0.1:{free}", "The connection to 127.0.0.1:{free} is refused: nothing listens there."),
         ("https://127.0.0.1:{service}", "TLS with 127.0.0.1:{service} fails: "),
         (
             "http://[::1]:{free}",
-            "This service may not call ::1:{free}: Requests to loopback addresses are not allowed.",
+            "This service is not allowed to send requests to ::1:{free}: Requests to loopback addresses are not allowed.",
         ),
     ],
 )
@@ -505,14 +509,20 @@ async def test_the_storage_has_another_token_than_the_service(
     await _set(scene, scene.edge, "another-token")
     found = await _check(boss, public_file)
     assert [found[title][0] for title in TOKENS] == ["passed", "passed"]
-    assert found[THROUGH][:2] == ("failed", "The service refuses the token that the storage sends (403).")
+    assert found[THROUGH][:2] == ("failed", "The service rejects the token that the storage sends (403).")
 
 
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({}, "It answers 302 and leads back to itself: the service takes its requests for a user's."),
-        ({"origin": "http://127.0.0.1:{free}"}, "It answers 502: it gets no answer from the service."),
+        (
+            {},
+            "Response 302 redirects back to the storage: the service treats its requests as those of a user.",
+        ),
+        (
+            {"origin": "http://127.0.0.1:{free}"},
+            "Response 502: the storage gets no response from the service.",
+        ),
     ],
     ids=["no token", "no origin"],
 )
@@ -537,10 +547,10 @@ async def test_a_storage_that_keeps_nothing_works_as_a_detour(
         found = await _check(boss, public_file)
     assert found[THROUGH][0] == "passed"
     assert found[AGAIN][0] == "warning"
-    assert "does not say what its cache did" in found[AGAIN][1]
+    assert "no Cache-Status header" in found[AGAIN][1]
 
 
 async def test_without_a_storage_there_is_nothing_to_check(scene: Scene, boss: Browser) -> None:
     await scene.forge.root.put("/application/settings", {"static_objects_external_storage_url": ""})
     await boss.get(PATH)
-    assert "Check the storage" not in boss.text
+    assert "Check storage" not in boss.text

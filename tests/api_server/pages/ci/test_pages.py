@@ -148,7 +148,7 @@ async def test_jobs_of_public_projects_are_for_everybody_to_look_at(scene: Scene
 async def test_what_is_not_there_is_a_page_that_says_so(browser: Browser, scene: Scene) -> None:
     for path in ("jobs/999999999", "pipelines/999999999", "jobs/999999999/artifacts/browse"):
         await browser.get(scene.page(path))
-        assert (browser.status, browser.title) == (404, "There is no such page"), path
+        assert (browser.status, browser.title) == (404, "Page not found"), path
 
 
 async def test_pages_open_what_the_api_opens(scene: Scene) -> None:

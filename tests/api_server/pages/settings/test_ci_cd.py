@@ -152,7 +152,7 @@ async def test_runners_of_others_are_shown_and_not_touched(scene: Scene, maintai
         False,
     )
     await maintainer.send(f"{page_of(scene)}/runners/{made['id']}/pause")
-    assert "Nothing was done" in maintainer.text
+    assert "No changes made" in maintainer.text
     async with browsing(scene.forge, scene.owner) as owner:
         await owner.get(f"{scene.of_group}/-/settings/ci_cd")
         await owner.send(f"{scene.of_group}/-/settings/ci_cd/runners/{made['id']}/pause")

@@ -346,7 +346,7 @@ async def test_a_large_readme_is_rendered_and_a_larger_one_is_not(scene: Scene, 
     await scene.commit({"large.md": large[: 2**20], "larger.md": large + line * 3_000}, "large")
     await browser.get(f"{scene.path}/-/blob/large/large.md")
     assert browser.text.count('type="checkbox"') == large[: 2**20].count("- [ ]")
-    assert "too large to be shown" in (await browser.get(f"{scene.path}/-/blob/large/larger.md")).text
+    assert "too large to display" in (await browser.get(f"{scene.path}/-/blob/large/larger.md")).text
 
 
 async def test_markdown_has_its_source_beside_it(scene: Scene, browser: Browser) -> None:
