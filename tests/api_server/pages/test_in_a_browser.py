@@ -101,7 +101,7 @@ async def test_a_forgotten_password_is_set_anew(page: Page, page_forge: Forge) -
     await page.get_by_label("Email address of your account").fill(f"{new_name('nobody')}@example.org")
     assert await _fits(page)
     await page.get_by_role("button", name="Send password reset link").click()
-    await expect(page.get_by_role("status")).to_contain_text("is on its way")
+    await expect(page.get_by_role("status")).to_contain_text("a link to reset the password has been sent")
     token = new_token(PASSWORD_RESET_TOKEN)
     async with page_forge.database.transaction() as transaction:
         await password_queries.keep(transaction, person.id, digest(token), transaction.now + resets.LIFETIME)
@@ -153,7 +153,7 @@ async def test_somebody_looks_after_her_own_account(page: Page, page_forge: Forg
     for label in ("New password", "Confirm new password"):
         await page.get_by_label(label, exact=True).fill("another password")
     await page.get_by_role("button", name="Change password").click()
-    await expect(page.get_by_role("status")).to_contain_text("Your password is changed.")
+    await expect(page.get_by_role("status")).to_contain_text("Password changed.")
     await page.get_by_role("link", name="Sessions").click()
     await expect(page.get_by_role("main")).to_contain_text("Chromium on Linux")
 
@@ -234,7 +234,7 @@ async def _propose_a_ci_file(walk: Walk, name: str) -> None:
     await walk.expect_said(f"Project {name} created.")
     await walk.click("Set up CI/CD")
     await walk.fill("Branch", "add-ci")
-    await walk.click("Commit")
+    await walk.click("Commit changes")
     await walk.expect_said("Your changes have been committed.")
     await walk.click("Create merge request")
 
@@ -479,7 +479,7 @@ async def test_writing_a_file_and_proposing_it(
     await keyboard.type("# Notes")
     await keyboard.reach("Branch")
     await keyboard.type("notes")
-    await keyboard.follow("Commit")
+    await keyboard.follow("Commit changes")
     await keyboard.skip()
     await keyboard.reach("Title")
     await keyboard.submit()
@@ -499,7 +499,7 @@ async def test_commenting_resolving_and_merging(
     await keyboard.reach("Start thread")
     await keyboard.press("Space")
     await keyboard.follow("Comment", "button")
-    await keyboard.follow("Resolve")
+    await keyboard.follow("Resolve thread")
     await expect(keyboard.page.locator(".thread summary .badge")).to_contain_text("resolved")
     await keyboard.follow("Merge", "button", key="Shift+Tab")
     await expect(keyboard.page.get_by_role("status")).to_have_text("Merge request merged.")
