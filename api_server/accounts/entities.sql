@@ -113,7 +113,9 @@ FROM page JOIN member_roles ON member_roles.id = page.id
 'name', page.name,
 'revoked', page.revoked,
 'created_at', iso8601(page.created_at),
-'description', page.description,
+'description',
+    -- include: long_description
+    ,
 'scopes', page.scopes,
 'user_id', page.user_id,
 'last_used_at', iso8601(page.last_used_at),

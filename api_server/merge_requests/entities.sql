@@ -4,7 +4,9 @@ SELECT page.id, page.position, json_build_object(
     'iid', m.iid,
     'project_id', m.project_id,
     'title', m.title,
-    'description', m.description,
+    'description',
+        -- include: long_description
+        ,
     'state', m.state,
     'imported', false,
     'imported_from', 'none',

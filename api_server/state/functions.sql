@@ -29,6 +29,37 @@ RETURN 'git@' || substring(current_setting('forgelet.base_url') FROM '^[^:]+://(
 CREATE OR REPLACE FUNCTION json_joined(first json, second json) RETURNS json LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN (left(first::text, -1) || ', ' || substr(second::text, 2))::json;
 
+-- Return the value with at most `characters` of each string and `items` of each array; values of up to `characters` bytes
+-- stay as they are.
+CREATE OR REPLACE FUNCTION json_cut(value json, characters integer, items integer) RETURNS json
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$ BEGIN
+IF octet_length(value::text) <= characters THEN
+    RETURN value;
+END IF;
+CASE json_typeof(value)
+    WHEN 'string' THEN RETURN to_json(left(value #>> '{}', characters));
+    WHEN 'array' THEN RETURN (
+        SELECT json_agg(json_cut(item, characters, items) ORDER BY place)
+        FROM json_array_elements(value) WITH ORDINALITY listed (item, place) WHERE place <= items);
+    WHEN 'object' THEN RETURN (
+        SELECT json_object_agg(key, json_cut(member, characters, items)) FROM json_each(value) listed (key, member));
+    ELSE RETURN value;
+END CASE;
+END $$;
+
+-- Return the entity (JSON) in at most `bytes`: strings are cut to 10,000 characters and arrays to 100 items, then to a
+-- quarter and to half of that in each step until it fits. Much longer entities start with a later step, to save time.
+CREATE OR REPLACE FUNCTION shortened(entity text, bytes bigint) RETURNS text
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE step integer := least(greatest(log(2, octet_length(entity) / bytes::numeric) - 1, 0), 2)::integer;
+BEGIN
+WHILE octet_length(entity) > bytes AND step < 5 LOOP
+    entity := json_cut(entity::json, 10000 >> (2 * step), 100 >> step)::text;
+    step := step + 1;
+END LOOP;
+RETURN entity;
+END $$;
+
 -- Return a user as most entities show it, or null.
 CREATE OR REPLACE FUNCTION user_basic(u users) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE
 RETURN CASE WHEN (u).id IS NOT NULL THEN json_build_object(
@@ -156,11 +187,11 @@ RETURN CASE WHEN (m).id IS NOT NULL THEN json_build_object(
     'status', contact_status((m).contacted_at, (m).created_at, moment)
 ) END;
 
--- Return a project as agents and runners show it.
+-- Return a project as agents and runners show it. A runner may have many projects.
 CREATE OR REPLACE FUNCTION config_project(p projects, n namespaces) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE
 RETURN json_build_object(
     'id', (p).id,
-    'description', (p).description,
+    'description', left((p).description, 2000),
     'name', (p).name,
     'name_with_namespace', (n).full_name || ' / ' || (p).name,
     'path', (p).path,

@@ -48,7 +48,9 @@ SELECT page.id, page.position, json_build_object(
     'id', answers.id,
     'status', answers.status,
     'sha', answers.sha,
-    'description', answers.description,
+    'description',
+        -- include: long_description
+        ,
     'target_url', answers.target_url,
     'user', user_basic(users),
     'retried_at', iso8601(answers.retried_at),

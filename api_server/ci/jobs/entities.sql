@@ -2,7 +2,7 @@
 -- this would take most of the time of a page. Strings that users write go through to_json(). concat() leaves out nulls.
 
 -- name: pipelines_and_owners
--- The JSON that jobs of a page share, built once for the page.
+-- The JSON that jobs of a page share, built once for the page. A commit's message is cut as in lists of commits.
 owners AS MATERIALIZED (
     SELECT users.id, user_public(users)::text AS entity FROM users
     WHERE users.id = ANY (ARRAY(SELECT page.user_id FROM page))
@@ -11,7 +11,7 @@ pipelines_of_page AS MATERIALIZED (
     SELECT pipelines.id, to_json(pipelines.ref) AS ref, pipelines.tag::text, to_json(pipelines.source) AS source,
         concat('{"ci_job_token_scope_enabled":', project.ci_inbound_job_token_scope_enabled::text, '}') AS project,
         pipeline_basic(pipelines, project.full_path) AS entity,
-        left(pipelines.commit::text, -1) || ',"web_url":'
+        left(json_cut(pipelines.commit, 16384, 100)::text, -1) || ',"web_url":'
             || to_json(web_url(project.full_path || '/-/commit/' || pipelines.sha)) || '}' AS commit,
         left(to_json(web_url(project.full_path || '/-/jobs/'))::text, -1) AS jobs_url
     FROM pipelines JOIN projects project ON project.id = pipelines.project_id
