@@ -64,7 +64,7 @@ def end_for_certain(seconds: float) -> None:
     that a crash would not lose, too."""
 
     def end() -> None:
-        log.error("the process did not end in time and is ended", seconds=seconds)
+        log.error("the process did not end in time and is killed", seconds=seconds)
         os._exit(1)
 
     timer = threading.Timer(seconds, end)

@@ -119,7 +119,7 @@ class Listener:
     @property
     def address(self) -> tuple[str, int]:
         """The address and port."""
-        assert self._sockets is not None  # noqa: S101 - opened just after it was made
+        assert self._sockets is not None  # noqa: S101 - opened immediately after creation
         host, port = self._sockets.sockets[0].getsockname()[:2]
         return host, port
 
@@ -308,7 +308,7 @@ class Ports:
     async def serving(self, serve: Serving) -> AsyncIterator[tuple[str, int]]:
         """Serve the application during the block and yield its address and port. At the end, open requests and
         background work may together take `shutdown_timeout` seconds."""
-        assert self._public is not None  # noqa: S101 - `working` has none, and no use for this
+        assert self._public is not None  # noqa: S101 - not called by `working`, which has none
         async with self.running(serve):
             for listener in filter(None, (self._public, self._operators)):
                 host, port = listener.address
@@ -347,7 +347,7 @@ class Ports:
     ) -> None:
         await runner.setup()
         if listener is not None:
-            assert runner.server is not None  # noqa: S101 - set up just now
+            assert runner.server is not None  # noqa: S101 - it was set up just now
             app[BACKGROUND].start(name, listener.connections.watch)
             listener.read_by(runner.server)
             await listener.open()
@@ -417,7 +417,7 @@ def become_supervisor(settings: Any) -> NoReturn:
     }
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execv(sys.executable, [sys.executable, "-P", "-c", _PROGRAM, json.dumps(plan)])  # noqa: S606 - ourselves
+    os.execv(sys.executable, [sys.executable, "-P", "-c", _PROGRAM, json.dumps(plan)])  # noqa: S606 - our own
 
 
 def _try_port(host: str, port: int) -> None:

@@ -480,7 +480,7 @@ class _Values(EnvLoader):
         super().__init__(env_prefix)
         self._values = values
 
-    def __call__(self, settings_cls: type, options: OptionList) -> LoadedSettings:  # noqa: ARG002 - its names
+    def __call__(self, settings_cls: type, options: OptionList) -> LoadedSettings:  # noqa: ARG002 - names of the base
         return LoadedSettings(self._values, LoaderMeta(self))
 
 

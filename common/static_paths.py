@@ -183,7 +183,7 @@ def _parameters(kind: Kind, query: str) -> tuple[tuple[tuple[str, str], ...], st
             counted.append((name, value))
     token = given.get(TOKEN_PARAMETER) or None
     if token and not _TOKEN.fullmatch(token):
-        raise StaticPathError("the token is not one")
+        raise StaticPathError("the token is invalid")
     return tuple(counted), token
 
 

@@ -210,14 +210,14 @@ class Supervisor:
     async def _watch(self, slot: Slot, worker: Worker) -> None:
         listening = asyncio.ensure_future(worker.listen(self._asked))
         status = await worker.ended
-        await asyncio.wait({listening}, timeout=FIGURES_SECONDS)  # to read its last messages
+        await asyncio.wait({listening}, timeout=FIGURES_SECONDS)  # read its last messages
         listening.cancel()
         worker.writer.close()
         self._ended = workers.sum_figures([self._ended, workers.without_gauges(worker.figures)])
         self._all.discard(worker)
         if self._stop.is_set() or slot.worker is not worker:
             return
-        log.error("a worker has ended and is begun again", worker=slot.number, status=status)
+        log.error("a worker has ended and is started again", worker=slot.number, status=status)
         if status == MISTAKEN and slot.number == 0 and not worker.serves:
             self.status = status
             self._stop.set()

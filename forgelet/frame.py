@@ -123,15 +123,21 @@ def _json(context: click.Context, _parameter: click.Parameter, as_json: bool) ->
     context.meta[JSON] = as_json or context.meta.get(JSON, False)
 
 
+#: What the option --data-dir is in all commands but its help.
+DATA_DIR: Mapping[str, Any] = {
+    "metavar": "FOLDER",
+    "envvar": "FORGELET_DATA_DIR",
+    "show_envvar": True,
+    "expose_value": False,
+    "callback": _data_dir,
+}
+
+
 def _shared() -> list[click.Parameter]:
     return [
         click.Option(
             ["--data-dir"],
-            metavar="FOLDER",
-            envvar="FORGELET_DATA_DIR",
-            show_envvar=True,
-            expose_value=False,
-            callback=_data_dir,
+            **DATA_DIR,
             help="Folder of the `forgelet up` to use; default is the running one.",
         ),
         click.Option(

@@ -156,7 +156,7 @@ def _pipeline(service: Recorder, ada: Token, project: int) -> int:
             if bridges and bridges[0]["downstream_pipeline"]:
                 return int(first)
         time.sleep(0.1)
-    raise SystemExit("The pipeline was not made.")
+    raise SystemExit("The pipeline was not created.")
 
 
 def _run(service: Recorder, ada: Token, project: int) -> int:

@@ -102,7 +102,7 @@ def main() -> None:
     parser.add_argument("checkout", type=Path, help="directory of http-tests/cache-tests")
     arguments = parser.parse_args()
     if shutil.which("node") is None:
-        sys.exit("The suite needs Node 20 or newer, which is not there.")
+        sys.exit("The suite needs Node 20 or newer, which was not found.")
     if not (arguments.checkout / "test-engine" / "client" / "runner.mjs").is_file():
         sys.exit(f"{arguments.checkout} is no checkout of http-tests/cache-tests.")
     logs.configure("console", "ERROR")

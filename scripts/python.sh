@@ -1,5 +1,5 @@
-# Find the checkout and a Python, and keep a virtual environment for each version. The commands in scripts/ source it.
-# It sets $checkout, $base (the Python that was found), $venv and $python, and keeps the caller's working directory.
+# Find the checkout and a Python, and keep a virtual environment for each version. The commands in scripts/ source this
+# file. It sets $checkout, $base (the Python that was found), $venv and $python, and keeps the working directory.
 
 checkout=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && { [ -f pyproject.toml ] || cd ..; } && pwd -P) || exit 1
 

@@ -130,7 +130,7 @@ def reconfigured(app: web.Application, fresh: Settings) -> Change:
     to_origin = origin_context(fresh)
 
     async def change() -> None:
-        settings = app[handlers.SETTINGS]  # which have the new values now
+        settings = app[handlers.SETTINGS]  # they have the new values now
         app[operators.ORIGIN].use(settings, to_origin)
         app[operators.ORIGIN].health.forget()
         app[handlers.RULES].use(settings)

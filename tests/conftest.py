@@ -72,6 +72,15 @@ def pytest_configure(config: pytest.Config) -> None:
             config.add_cleanup(folders.move_temporary_files())
 
 
+@pytest.fixture
+def tmp_path(tmp_path: Path) -> Iterator[Path]:
+    """The folder of a test. PostgreSQL's account cannot enter it; clusters of root are elsewhere, and removed too."""
+    yield tmp_path
+    for cluster in (*tmp_path.glob("postgres"), *tmp_path.glob("*/postgres"), *tmp_path.glob("*/*/postgres")):
+        if cluster.is_symlink():
+            shutil.rmtree(cluster.resolve(), ignore_errors=True)
+
+
 @pytest.fixture(scope="session")
 def watchdog() -> Iterator[Watchdog]:
     watchdog = Watchdog(

@@ -1,5 +1,5 @@
 -- name: user_keys
--- What everybody sees, of a row called page.
+-- The keys that everybody sees, of a row named page.
 'id', page.id,
 'username', page.username,
 'public_email', page.public_email,
@@ -24,7 +24,7 @@
 'local_time', NULL
 
 -- name: own_keys
--- What users see of themselves.
+-- The keys that only users themselves and administrators see.
 'last_sign_in_at', iso8601(page.last_sign_in_at),
 'confirmed_at', iso8601(page.confirmed_at),
 'last_activity_on', page.last_activity_on,
@@ -43,7 +43,7 @@
 'scim_identities', json_build_array()
 
 -- name: administrators_keys
--- What administrators see of everybody.
+-- The keys that only administrators see.
 'is_admin', page.admin,
 'note', NULL,
 'namespace_id', (SELECT namespaces.id FROM namespaces WHERE namespaces.owner_id = page.id),
@@ -108,12 +108,14 @@ FROM page
 SELECT page.id, page.position, member_role(member_roles) AS entity
 FROM page JOIN member_roles ON member_roles.id = page.id
 -- name: token_keys
--- Of a row called page.
+-- The keys of a row named page.
 'id', page.id,
 'name', page.name,
 'revoked', page.revoked,
 'created_at', iso8601(page.created_at),
-'description', page.description,
+'description',
+    -- include: long_description
+    ,
 'scopes', page.scopes,
 'user_id', page.user_id,
 'last_used_at', iso8601(page.last_used_at),

@@ -177,7 +177,7 @@ def setup(services: Services) -> None:
         try:
             await make_partitions()
         except LockNotAvailable:
-            log.warning("partitions of the audit trail are made later, the table is in use")
+            log.warning("partitions of the audit trail could not be created yet, the table is in use")
         yield
 
     every = datetime.timedelta(minutes=services.settings.audit_head_minutes)

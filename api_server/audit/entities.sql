@@ -1,5 +1,5 @@
 -- name: event
--- As text, for the reason that ci/jobs/entities.sql gives.
+-- Concatenated as text, for the reason given in ci/jobs/entities.sql.
 SELECT page.id, page.position, concat(
     '{"id":', page.id,
     ',"author_id":', page.author_id,

@@ -45,7 +45,7 @@ async def export(
         for event in batch:
             line = event.line.encode()
             if hashlib.sha256(line).digest() != event.digest:
-                raise BrokenTrail(f"event {event.id} is not as the chain has it")
+                raise BrokenTrail(f"event {event.id} differs from the chain")
             output.write(line + b"\n")
             digest.update(line + b"\n")
         events += len(batch)

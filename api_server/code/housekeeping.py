@@ -72,7 +72,7 @@ async def look_after(services: Services, *, packs: bool = True) -> None:
             state = await asyncio.to_thread(upkeep.look_after, repository, limits, now)
         except (OSError, RepositoryError) as problem:
             log.warning(
-                "a repository cannot be looked after", repository=repository.name, problem=str(problem)
+                "a repository could not be maintained", repository=repository.name, problem=str(problem)
             )
             continue
         if not state.wants_packing:

@@ -39,7 +39,7 @@ def schema_of_text(text: str) -> Schema:
     tokens = list(_tokens(text))
     schema = _union(tokens)
     if tokens:
-        raise ValueError(f"{text}: nothing can follow that")
+        raise ValueError(f"{text}: nothing may follow a type")
     return schema
 
 
@@ -56,7 +56,7 @@ def schema_of_keys(keys: Mapping[str, Any], base: Schema | None = None) -> Schem
             continue
         key = _KEY.fullmatch(text)
         if key is None:
-            raise ValueError(f"{text}: no key")
+            raise ValueError(f"{text}: this is not a key")
         name = key["name"]
         properties[name] = schema_of_text(value) if isinstance(value, str) else _of_table(value, key)
         if not key["optional"] and name not in required:
@@ -142,7 +142,7 @@ def _tokens(text: str) -> Iterator[str]:
     while position < len(text.rstrip()):
         match = _TOKEN.match(text, position)
         if match is None:
-            raise ValueError(f"{text}: not a type from {text[position:]!r}")
+            raise ValueError(f"{text}: {text[position:]!r} is not a type")
         yield match[1]
         position = match.end()
 

@@ -164,7 +164,7 @@ EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 _MOST_COUNTED_BYTES = 10 * 1024 * 1024
 _COUNT = re.compile(r"(\d+) (insertion|deletion)s?\(")
 _FULL_OR_RANGE = re.compile(rf"{FULL_SHA.pattern}(?:\.\.\.?{FULL_SHA.pattern})?")
-_LAST_SECOND = 253402300799  # of the year 9999
+_LAST_SECOND = 253402300799  # the end of the year 9999
 
 
 def commit_data(repository: Repository, sha: str) -> dict[str, Any]:

@@ -235,7 +235,9 @@ async def receive_pack(
 def _check_hooks() -> None:
     for hook in ("pre-receive", "proc-receive"):
         if not os.access(HOOKS / hook, os.X_OK):
-            raise RuntimeError(f"{HOOKS / hook} must be an executable file; nothing is refused without.")
+            raise RuntimeError(
+                f"{HOOKS / hook} must be an executable file: without it, no push would be refused."
+            )
 
 
 @attrs.frozen
@@ -287,7 +289,7 @@ async def _judged(receiving: _Receiving, judge: Judge) -> AsyncIterator[AsyncIte
     finally:
         try:
             await asyncio.wait({judging}, timeout=TIMEOUT_SECONDS)
-        finally:  # also when that is cancelled
+        finally:  # also if this is cancelled
             await end(judging)
             await end(listening)
 
@@ -377,7 +379,7 @@ async def _accept(
         done, _ = await asyncio.wait({listening}, timeout=MOVING_SECONDS)
         if not done:
             child.expire()
-    finally:  # also when that is cancelled
+    finally:  # also if this is cancelled
         await child.stop()
     await asyncio.to_thread(_sync, repository, folders, refs)
 

@@ -142,7 +142,7 @@ async def apply_push(repository: Path, push: Push) -> None:
         if _REFUSED.search(problem.stderr) is None:
             raise
         if creates:
-            raise NameTakenError("The name cannot stand beside those that exist.") from problem
+            raise NameTakenError("The name conflicts with an existing one.") from problem
         raise BranchMovedError("The branch has moved; read it again and repeat.") from problem
     await asyncio.to_thread(_sync_push, repository, push)
 

@@ -83,7 +83,7 @@ async def spawn(command: Sequence[str], *, with_stdin: bool, limit: int, **optio
     with ExitStack() as undone, ExitStack() as given:
         stdin = _pair(undone, given) if with_stdin else None
         stdout, stderr = _pair(undone, given), _pair(undone, given)
-        popen = subprocess.Popen(  # noqa: ASYNC220 - it returns as soon as the program is there
+        popen = subprocess.Popen(  # noqa: ASYNC220 - it returns as soon as the program has started
             command,
             stdin=stdin[1].fileno() if stdin else subprocess.DEVNULL,
             stdout=stdout[1].fileno(),

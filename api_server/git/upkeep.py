@@ -261,7 +261,7 @@ async def _repack(
         await _expire_reflogs(repository, style, descriptor)
         bitmap = "--write-bitmap-index" if is_large else "--no-write-bitmap-index"
         await git(*_REPACK, "--cruft", f"--cruft-expiration={_EXPIRY}", bitmap)
-        await git("prune", f"--expire={_EXPIRY}")  # of loose objects, which repacking leaves alone
+        await git("prune", f"--expire={_EXPIRY}")  # for loose objects, which repacking ignores
         await asyncio.to_thread((repository / _STAMP).touch)
     else:
         await git(*_REPACK, "--geometric=2", "--no-write-bitmap-index")

@@ -67,7 +67,7 @@ _LISTS = {
     kind: ListQuery(
         _ENTITIES["invitation"],
         f"""
-        -- `invitation_holds`, with the role of each inviter looked up once
+        -- the same rule as `invitation_holds`, but the role of each inviter is looked up only once
         WITH inviters AS MATERIALIZED (
             SELECT made.created_by_id AS id,
                 inviting_role(made.created_by_id, made.namespace_id, made.project_id, %(now)s) AS role

@@ -157,8 +157,14 @@ async def acting_later(services: Services, project_id: int, user_id: int | None)
     )
 
 
-#: Maximum number of assignees of a merge request, and of reviewers.
-MOST_PEOPLE = 200
+#: Maximum number of assignees of a merge request, of reviewers, and of labels.
+MOST_NAMED = 200
+
+
+def _refuse_more(field: str, number: int, before: int = 0) -> None:
+    """Raise 400 for too many of something, unless there were as many before."""
+    if number > max(MOST_NAMED, before):
+        raise invalid({field: [f"total must be less than or equal to {MOST_NAMED}"]})
 
 
 async def name_people(
@@ -171,8 +177,7 @@ async def name_people(
     """
     changes: dict[str, tuple[Any, Any]] = {}
     for part, user_ids in people.items():
-        if len(set(user_ids)) > MOST_PEOPLE:
-            raise invalid({f"{part}s": [f"total must be less than or equal to {MOST_PEOPLE}"]})
+        _refuse_more(f"{part}s", len(set(user_ids)))
         readers = await queries.readers_among(transaction, project_id, list(dict.fromkeys(user_ids)))
         before = await queries.delivered_people(transaction, merge_request_id, part)
         if {person["id"] for person in before} != set(readers):
@@ -223,6 +228,7 @@ async def create(actor: ProjectActor, transaction: Transaction, source_branch: s
     """Create a merge request and return its id. Raise 400 if a branch is missing, 409 if there is an open
     one, 422 if both branches are the same."""
     _check_texts(edit)
+    _refuse_more("labels", len(edit.labels or []))
     target_branch = edit.target_branch or ""
     if source_branch == target_branch:
         raise invalid([_SAME_BRANCH], status=422)
@@ -252,6 +258,7 @@ async def edit(actor: ProjectActor, transaction: Transaction, merge_request_id: 
     """Apply the changes and notify listeners. Raise the errors of `create`."""
     _check_texts(params)
     before = await queries.lock(transaction, merge_request_id)
+    _refuse_more("labels", len(params.labels or []), len(before.labels))
     changed = {
         name: (getattr(before, name), new)
         for name, new in params.values.items()

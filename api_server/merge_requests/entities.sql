@@ -4,7 +4,9 @@ SELECT page.id, page.position, json_build_object(
     'iid', m.iid,
     'project_id', m.project_id,
     'title', m.title,
-    'description', m.description,
+    'description',
+        -- include: long_description
+        ,
     'state', m.state,
     'imported', false,
     'imported_from', 'none',
@@ -64,7 +66,7 @@ LEFT JOIN users closer ON closer.id = m.closed_by_id
 CROSS JOIN LATERAL (SELECT people_of(m, 'assignee') AS list OFFSET 0) assignees
 
 -- name: merge_request_details
--- With what the viewer may do, and the pipeline of its head where she may see pipelines.
+-- With the viewer's rights, and with the head's pipeline if the viewer may see pipelines.
 SELECT listed.id, listed.position, (
     left(listed.entity::text, -1) || ',' || substr(json_build_object(
         'latest_build_started_at', iso8601(head.started_at),
@@ -148,7 +150,7 @@ SELECT page.id, page.position, json_build_object(
 FROM page JOIN merge_requests m ON m.id = page.id
 
 -- name: note
--- Where it can be resolved, whether it is; where it is about a line, which one.
+-- A note that can be resolved shows whether it is; a note about a line shows the line.
 SELECT page.id, page.position, (
     left(json_build_object(
         'id', page.id,

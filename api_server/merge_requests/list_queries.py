@@ -169,7 +169,7 @@ async def candidates(database: Executor, project_id: int, iids: Sequence[int]) -
 
 
 BY_IDS = ListQuery(
-    ENTITIES["merge_request"],
+    _ENTITY,
     """
     SELECT merge_requests.* FROM merge_requests
     WHERE merge_requests.id = ANY (%(ids)s::bigint[])

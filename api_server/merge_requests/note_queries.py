@@ -8,25 +8,17 @@ import attrs
 from api_server.merge_requests.queries import ENTITIES, entities
 from api_server.state.database import Executor, Transaction
 from api_server.state.declarations import statement
-from api_server.state.listing import ListPage, ListQuery, Page, entity_statement
+from api_server.state.listing import ListPage, ListQuery, Page, entity_statement, listed_text
 from api_server.state.statements import Query
 
 #: The notes that the viewer may read.
 _SHOWN = (
     "notes.merge_request_id = %(merge_request_id)s AND (%(shows_internal)s::boolean OR NOT notes.internal)"
 )
-#: Where all notes of a merge request have more bytes than this, lists show so many characters of each. Whoever can see
-#: a merge request may write notes, and nobody's may be too large for a list that others read.
-WHOLE_BYTES, LISTED_BODY = 2**20, 10_000
-_IN_LISTS = entities(f"""
-    CASE WHEN {WHOLE_BYTES} < (
-        SELECT sum(octet_length(written.body)) FROM notes written
-        WHERE written.merge_request_id = %(merge_request_id)s)
-    THEN left(page.body, {LISTED_BODY}) ELSE page.body END""")
 _BY_MOMENT = {"created_at": "created_at", "updated_at": "updated_at"}
 
 NOTES = ListQuery(
-    _IN_LISTS["note"],
+    entities(listed_text("body"))["note"],
     f"""
     SELECT notes.* FROM notes
     WHERE {_SHOWN} AND (%(system)s::boolean IS NULL OR notes.system = %(system)s)
@@ -57,8 +49,10 @@ async def list_notes(
     )
 
 
+#: A thread has any number of notes, so all notes of the merge request count.
+_ALL_NOTES = "SELECT sum(octet_length(body)) FROM notes WHERE merge_request_id = %(merge_request_id)s"
 DISCUSSIONS = ListQuery(
-    _IN_LISTS["discussion"],
+    entities(listed_text("body", _ALL_NOTES))["discussion"],
     f"""
     SELECT notes.* FROM notes
     WHERE {_SHOWN} AND NOT EXISTS (
@@ -154,7 +148,8 @@ async def show_discussion_of(database: Executor, first_note_id: int) -> str:
 
 @attrs.frozen(kw_only=True)
 class Noteable:
-    """The subject of notes: a merge request, the number of its notes, and their total length in bytes."""
+    """The subject of notes: a merge request, the number of its notes, and the total length of their texts and positions
+    in bytes."""
 
     id: int
     author_id: int | None
@@ -170,7 +165,8 @@ LOCK = """
 NOTEABLE = Query(
     """
     SELECT merge_requests.id, merge_requests.author_id, count(notes.id) AS notes,
-        coalesce(sum(octet_length(notes.body)), 0)::bigint AS length
+        coalesce(sum(octet_length(notes.body)), 0)::bigint
+            + coalesce(sum(octet_length(notes.diff_position::text)), 0)::bigint AS length
     FROM merge_requests LEFT JOIN notes ON notes.merge_request_id = merge_requests.id
     WHERE merge_requests.id = %(id)s GROUP BY merge_requests.id
     """,

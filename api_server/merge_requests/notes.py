@@ -256,7 +256,7 @@ class Conversation:
         return await self._add(new)
 
     async def _add(self, new: NewNote) -> int:
-        check_room(self.about, self._settings, new.body)
+        check_room(self.about, self._settings, new.body + (new.diff_position or ""))
         note_id = await note_queries.insert(self._transaction, new)
         await note_queries.touch(self._transaction, self.about.id)
         return note_id

@@ -25,7 +25,7 @@ ENTITIES = entities("page.body")
 
 SHOW = entity_statement(
     ENTITIES["merge_request_details"],
-    "SELECT merge_requests.id FROM merge_requests WHERE merge_requests.id = %(id)s",
+    "SELECT merge_requests.* FROM merge_requests WHERE merge_requests.id = %(id)s",
 )
 
 

@@ -1,5 +1,5 @@
 -- name: bot_keys
--- Of a row called page, beside those of every token; the role is that in the bot's own place.
+-- The key of a row named page that only tokens of bots have: the bot's role in its own project or group.
 'access_level', (
     SELECT members.access_level FROM users JOIN members ON members.user_id = users.id
         AND (members.project_id = users.bot_project_id OR members.namespace_id = users.bot_namespace_id)

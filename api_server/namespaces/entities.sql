@@ -1,5 +1,5 @@
 -- name: basic_group_keys
--- Of a row called page.
+-- The keys of a row named page.
 'id', page.id,
 'web_url', web_url('groups/' || page.full_path),
 'name', page.name
@@ -11,7 +11,7 @@ SELECT page.id, page.position, json_build_object(
 FROM page
 
 -- name: group_keys
--- Of a row called page; GitLab's values for what is not here.
+-- The keys of a row named page; those of features that do not exist here have GitLab's values.
 -- include: basic_group_keys
 ,
 'path', page.path,
@@ -68,7 +68,7 @@ SELECT page.id, page.position, json_build_object(
 FROM page
 
 -- name: namespace_keys
--- Of a row called namespace.
+-- The keys of a row named namespace.
 'id', namespace.id,
 'name', namespace.name,
 'path', namespace.path,
@@ -85,7 +85,7 @@ SELECT namespace.id, namespace.position, json_build_object(
 FROM page namespace
 
 -- name: basic_project_keys
--- Of rows called page and namespace.
+-- The keys of rows named page and namespace.
 'id', page.id,
 'description',
     -- include: description
@@ -118,7 +118,7 @@ SELECT page.id, page.position, json_build_object(
 FROM page JOIN namespaces namespace ON namespace.id = page.namespace_id
 
 -- name: project_data
--- What this service shows under keys that GitLab has settings for.
+-- Keys whose values follow from other columns, although GitLab has settings for some of them.
 '_links', json_build_object(
     'self', web_url('api/v4/projects/' || page.id),
     'merge_requests', web_url('api/v4/projects/' || page.id || '/merge_requests'),
@@ -135,7 +135,7 @@ FROM page JOIN namespaces namespace ON namespace.id = page.namespace_id
     , ''), '&', '&amp;'), '<', '&lt;'), '>', '&gt;'), '"', '&quot;') || '</p>', '')
 
 -- name: project_defaults
--- GitLab's values for what is not here, in its order; text, since it is the same each time.
+-- The keys of features that do not exist here, with GitLab's values and in its order; text, since it never changes.
 '"marked_for_deletion_at": null, "marked_for_deletion_on": null, "packages_enabled": false,
     "resolve_outdated_diff_discussions": false, "repository_object_format": "sha1",
     "issues_enabled": false, "wiki_enabled": false, "snippets_enabled": false, "container_registry_enabled": false,
@@ -169,7 +169,7 @@ FROM page JOIN namespaces namespace ON namespace.id = page.namespace_id
     "allow_pipeline_trigger_approve_deployment": false, "prevent_merge_without_jira_issue": false'
 
 -- name: project
--- Joined as text: a function takes a hundred arguments, which are fifty keys.
+-- Joined as text, because json_build_object() takes at most a hundred arguments, which are fifty keys.
 SELECT page.id, page.position, (left(json_build_object(
     -- include: basic_project_keys
     ,
@@ -235,18 +235,18 @@ LEFT JOIN namespaces namespace ON namespace.id = page.namespace_id
 SELECT page.id, page.position, user_basic(users) AS entity FROM page JOIN users ON users.id = page.id
 
 -- name: member
--- Who has no custom role has no such key, as in GitLab.
+-- As in GitLab, members without a custom role do not have the key `member_role`.
 SELECT page.id, page.position, CASE
     WHEN roles.id IS NULL THEN member.entity
     ELSE json_joined(member.entity, json_build_object('member_role', member_role(roles)))
 END AS entity
 FROM page
 JOIN LATERAL (
-    -- The membership with the greatest role; of equal ones the nearest.
+    -- The membership with the greatest role; of several, the nearest one.
     SELECT members.* FROM members
     WHERE members.user_id = page.id
         AND (members.project_id = %(project_id)s::bigint OR members.namespace_id = ANY (%(namespace_ids)s::bigint[]))
-        -- the one that a request has changed is its answer, though it may end today
+        -- a membership that the request has changed is shown even if the change lets it expire
         AND (members.id = %(changed)s::bigint OR counts(members, %(now)s))
     ORDER BY members.access_level DESC, members.project_id IS NULL,
         array_position(%(namespace_ids)s::bigint[], members.namespace_id) DESC

@@ -43,8 +43,8 @@ class OneGroup:
 
 @routes.get("/projects/{id}/job_token_scope", access=project(Role.MAINTAINER), answers="200 JobTokenScope")
 async def show_scope(services: Services, project: Project) -> web.Response:
-    """Tell whether the project limits access by job tokens to its allow-list. Where its own jobs have access
-    is decided by the other projects."""
+    """Show whether the project limits access by job tokens to its allow-list. Other projects decide about the
+    access of its own jobs."""
     enabled = await job_token_scope_queries.is_enabled(services.database, project.id)
     return json_value({"inbound_enabled": enabled, "outbound_enabled": False})
 

@@ -108,8 +108,8 @@ async def lock(transaction: Transaction, namespace_id: int) -> None:
         raise NotFound
 
 
-#: Characters of a description in lists: as many as GitLab lets a project have. A page is within its limit then, so that
-#: no stranger's descriptions can be too large for a list that others read.
+#: Maximum number of characters of a description in lists, which is GitLab's limit for projects. It keeps a page within
+#: its own limit, so that descriptions of other users cannot make a list too large to be read.
 LISTED_DESCRIPTION = 2000
 ENTITIES = read_sql("api_server.namespaces", known={"description": "page.description"})
 IN_LISTS = read_sql(

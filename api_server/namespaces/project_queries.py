@@ -132,8 +132,9 @@ async def show_project(database: Executor, project_id: int, viewer_id: int) -> s
 @statement(
     """
     SELECT projects.id, namespaces.lineage, projects.path, projects.full_path, projects.visibility,
-        projects.default_branch, projects.archived, projects.public_jobs, projects.repository_access_level,
-        projects.builds_access_level, projects.ci_pipeline_variables_minimum_override_role, hers.role,
+        projects.default_branch, projects.ci_config_path, projects.archived, projects.public_jobs,
+        projects.repository_access_level, projects.builds_access_level,
+        projects.ci_pipeline_variables_minimum_override_role, hers.role,
         %(admin)s::boolean AS admin,
         coalesce(lower(%(path)s::text) <> lower(projects.full_path), false) AS moved
     FROM projects JOIN namespaces ON namespaces.id = projects.namespace_id

@@ -217,6 +217,8 @@ async def update(
     )
     if project.role < Role.OWNER and (_OWNERS & changed or _changes_owners_demand(before, after)):
         raise forbidden()
+    if "ci_config_path" in changed:
+        _check_ci_file(after.ci_config_path)
     if "visibility" in changed:
         check_visibility(after.visibility, before.limit)
     if "default_branch" in changed:
@@ -243,6 +245,12 @@ def check_numbers(build_timeout: int, git_depth: int) -> None:
         raise invalid({"ci_cd_settings.default_git_depth": ["must be greater than or equal to 0"]})
     if git_depth > _MOST_DEPTH:
         raise invalid({"ci_cd_settings.default_git_depth": [f"must be less than or equal to {_MOST_DEPTH}"]})
+
+
+def _check_ci_file(path: str | None) -> None:
+    """Raise 400 for a path that GitLab refuses, in its words."""
+    if path and (path.startswith("/") or ".." in path):
+        raise invalid({"ci_config_path": ["cannot include leading slash or directory traversal."]})
 
 
 def _check_subject(components: Sequence[str]) -> None:
@@ -379,6 +387,7 @@ async def create(services: Services, new_project: NewProject, actor: Actor) -> i
     """
     check_present("name", new_project.name)
     check_numbers(new_project.build_timeout, new_project.ci_default_git_depth)
+    _check_ci_file(new_project.ci_config_path)
     if not is_branch_name(new_project.default_branch):
         raise invalid({"default_branch": ["is invalid"]})
     project_id = None

@@ -50,6 +50,10 @@ def may_give_variables(minimum: OverrideRole, role: int | None) -> bool:
     return role is not None and minimum != "no_one_allowed" and role >= _OVERRIDE_LEVELS[minimum]
 
 
+#: The path of a project's CI file unless the project sets another.
+CI_FILE = ".gitlab-ci.yml"
+
+
 @attrs.frozen(kw_only=True)
 class Project:
     """A project; `role` is the caller's, 50 for administrators (`admin`)."""
@@ -62,6 +66,7 @@ class Project:
     full_path: str
     visibility: str
     default_branch: str
+    ci_config_path: str | None
     archived: bool
     public_jobs: bool
     repository_access_level: str
@@ -83,6 +88,11 @@ class Project:
         return feature_access_level == "enabled" or (
             feature_access_level == "private" and self.role >= Role.GUEST
         )
+
+    @property
+    def ci_file(self) -> str:
+        """The path of the file from which its pipelines are made."""
+        return (self.ci_config_path or CI_FILE).strip("/")
 
     @property
     def takes_variables(self) -> bool:

@@ -64,7 +64,7 @@ async def _held(transaction: Transaction, task_id: int) -> queries.LockedTask:
     if held is None:
         raise TaskRefused(f"There is no task {task_id}: it has been done, or was removed.")
     if held.status == "doing":
-        raise TaskRefused(f"Task {task_id} ({held.name}) is at work: wait until it has ended.")
+        raise TaskRefused(f"Task {task_id} ({held.name}) is running: wait until it has ended.")
     return held
 
 

@@ -209,7 +209,7 @@ async def _key_check(services: Services) -> None:
     except UnusableKey as problem:
         raise Degraded(str(problem)) from None
     if kept.check_value() != services.vault.check_value():
-        raise Degraded("The secret key is not the one that this process has begun with")
+        raise Degraded("The secret key differs from the one with which this process was started")
 
 
 async def _queue_check(services: Services) -> None:

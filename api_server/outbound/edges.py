@@ -347,5 +347,5 @@ async def notify_now(services: Services) -> None:
     noted.owed.clear()
     try:
         await services[EDGES].tell(keys, owed)
-    except (Unavailable, LockNotAvailable):  # of the database: edges are merely notified once more
-        log.warning("what edges were told could not be written down")
+    except (Unavailable, LockNotAvailable):  # from the database: edges are only notified again
+        log.warning("the notifications of edges could not be recorded")

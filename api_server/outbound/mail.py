@@ -70,7 +70,7 @@ def compose_message(
 ) -> EmailMessage:
     """Return the message for a letter. Raise ValueError if its address is invalid."""
     if not is_address(letter.to):
-        raise ValueError("mail cannot be addressed to that")
+        raise ValueError("the address is invalid")
     message = EmailMessage(policy=email.policy.SMTP)
     message["From"] = sender
     message["To"] = Address(addr_spec=letter.to)
@@ -267,19 +267,19 @@ RATE_WINDOW = datetime.timedelta(hours=1)
 
 
 async def wait_for_address(transaction: Transaction, settings: Settings, address: str) -> int:
-    """Count a letter to `address`. Return 0 if it may be sent, otherwise the seconds until the next may
+    """Count an email to `address`. Return 0 if it may be sent, otherwise the seconds until the next one may
     be."""
     return await _seconds_to_wait(transaction, f"address {address.lower()}", 1, settings.letters_per_address)
 
 
 async def wait_if_anybody_asks(transaction: Transaction, settings: Settings, address: str) -> int:
-    """Count a letter to `address` that a stranger has requested. Return like `wait_for_address`. It is
-    counted separately, so that strangers cannot block other mail to the address."""
+    """Count an email to `address` that an anonymous caller has requested. Return like `wait_for_address`. It
+    is counted separately, so that such callers cannot block other emails to the address."""
     return await _seconds_to_wait(transaction, f"asked {address.lower()}", 1, settings.letters_per_address)
 
 
 async def wait_for_user(transaction: Transaction, settings: Settings, user_id: int, emails: int = 1) -> int:
-    """Count letters that a user has sent. Return like `wait_for_address`."""
+    """Count emails that a user has sent. Return like `wait_for_address`."""
     return await _seconds_to_wait(transaction, f"user {user_id}", emails, settings.letters_per_user)
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import attrs
 from aiohttp import web
 
-from api_server.ci.pipelines.repository import DEFAULT_PATH
 from api_server.code import commit_handlers
 from api_server.code.protection import protection_of
 from api_server.code.reading import reading
@@ -97,7 +96,7 @@ async def show_new_file(
     request: web.Request, visitor: Visitor, params: NewFile, project: Project
 ) -> web.Response:
     target = await _target(request, project, params.rest)
-    text = _CI_EXAMPLE if params.file_name == DEFAULT_PATH else ""
+    text = _CI_EXAMPLE if params.file_name == project.ci_file else ""
     return await _answer(request, visitor, project, "new", target, file_name=params.file_name, text=text)
 
 
@@ -227,7 +226,7 @@ async def _text(target: EditTarget) -> str:
     file = target.file
     if (file.size or 0) > _MOST_BYTES:
         raise invalid("This file is too large to be edited here: change it with git", status=422)
-    assert target.at is not None  # noqa: S101 - where there is a file, there is a commit
+    assert target.at is not None  # noqa: S101 - a file that exists is in a commit
     data = await asyncio.to_thread(trees.read_blob, target.at.repository, file)
     try:
         if b"\0" not in data:

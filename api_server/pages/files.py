@@ -283,7 +283,7 @@ async def list_tags(
 
 #: Lines on one page.
 MOST_BLAMED_LINES = 500
-_LAST_SECOND = 253402300799  # of the year 9999
+_LAST_SECOND = 253402300799  # the end of the year 9999
 
 
 @attrs.frozen(kw_only=True)

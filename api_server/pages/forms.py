@@ -167,7 +167,7 @@ _FIELDS = {
     "error": "",
     "visibility_level": "visibility",
     "note": "body",
-    "value": "secret_value",  # of a variable
+    "value": "secret_value",  # the value of a variable
 }
 
 

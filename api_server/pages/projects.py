@@ -6,7 +6,6 @@ import attrs
 import orjson
 from aiohttp import web
 
-from api_server.ci.pipelines.repository import DEFAULT_PATH
 from api_server.code.reading import opened
 from api_server.git import references, trees
 from api_server.namespaces import project_queries
@@ -57,9 +56,7 @@ async def show_project(request: web.Request, visitor: Visitor, project: Project)
         description=description,
         contents=contents,
         may_edit=may_edit,
-        lacks_ci=project.shows_pipelines
-        and not fields["ci_config_path"]
-        and not (contents and contents.has_ci),
+        lacks_ci=project.shows_pipelines and not (contents and contents.has_ci),
     )
 
 
@@ -73,7 +70,7 @@ async def _contents(request: web.Request, visitor: Visitor, project: Project) ->
     root = TreePath(repository, project.default_branch, head.commit, "")
     folder = await read_folder(request, project, root, Page(MOST_ENTRIES))
     readme_path, readme = await read_readme(request, visitor, project, root)
-    has_ci = trees.find_entry(repository, head.commit, DEFAULT_PATH) is not None
+    has_ci = trees.find_entry(repository, head.commit, project.ci_file) is not None
     return Contents(folder, len(branches), root, readme_path, readme, has_ci)
 
 

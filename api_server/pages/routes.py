@@ -203,7 +203,9 @@ class Pages:
         def declare(handler: PageT) -> PageT:
             takes = frozenset(list(inspect.signature(handler).parameters)[1:])
             if unknown := takes - (_GIVEN if method == "POST" else _GIVEN - {"form"}):
-                raise TypeError(f"{method} {path}: a page is not given {', '.join(sorted(unknown))}")
+                raise TypeError(
+                    f"{method} {path}: the handler of a page cannot take {', '.join(sorted(unknown))}"
+                )
             route = PageRoute(
                 method=method,
                 path=path,

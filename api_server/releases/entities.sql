@@ -15,7 +15,9 @@ FROM page links
 SELECT page.id, page.position, json_build_object(
     'tag', page.tag,
     'name', page.name,
-    'description', page.description,
+    'description',
+        -- include: long_description
+        ,
     'created_at', iso8601(page.created_at),
     'released_at', iso8601(page.released_at),
     'upcoming_release', page.released_at > %(now)s,

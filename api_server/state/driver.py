@@ -163,7 +163,7 @@ class WatchedConnection(aiopg.Connection):
     def _is_dead(self) -> bool:
         return bool(self._conn.closed) or (self._conn.get_transaction_status() == TRANSACTION_STATUS_UNKNOWN)
 
-    async def _poll(self, waiter: "asyncio.Future[None]", timeout: float) -> None:  # noqa: ASYNC109 - aiopg's
+    async def _poll(self, waiter: "asyncio.Future[None]", timeout: float) -> None:  # noqa: ASYNC109 - as in aiopg
         self._turn()
         limit = self._loop.call_later(timeout, self._tell, TimeoutError())
         try:

@@ -51,10 +51,6 @@ class TooLong(Exception):
     """A value has more bytes than an index accepts, such as a path of many long segments."""
 
 
-class TooLarge(Exception):
-    """A page of a list has more bytes than are read at once; a page of fewer rows may fit."""
-
-
 class LockNotAvailable(Exception):
     """Another transaction has held the row for longer than `lock_timeout`, or there is a deadlock."""
 

@@ -1,34 +1,66 @@
--- Functions that entities are written with. One in SQL is an expression, or returns rows: PostgreSQL makes either
--- a part of the statement that calls it. What returns a value and looks into tables is in PL/pgSQL, which keeps its plan for
--- the session; SQL would plan it anew in each statement that calls it.
--- Applied whenever this file has changed: every statement here can be run again. None of them knows what time it is:
--- the moment is the application's, and is handed in.
+-- Functions that build the JSON of entities. Those in SQL are single expressions or return rows: PostgreSQL inlines
+-- them into the statement that calls them. Those that return a value and read tables are in PL/pgSQL, which keeps their
+-- plan for the session; in SQL they would be planned anew in each statement that calls them.
+-- The files of functions are applied again whenever one of them has changed, so every statement can be repeated. No
+-- function reads the clock: the application passes its own time as `moment`.
 
--- As they were before they were handed the moment.
+-- Former versions, which did not take the time as an argument.
 DROP FUNCTION IF EXISTS contact_status(timestamptz, timestamptz), runner_basic(runners),
     runner_manager_basic(runner_managers);
 
--- ISO 8601, UTC, milliseconds.
+-- Return the time in ISO 8601, in UTC and with milliseconds.
 CREATE OR REPLACE FUNCTION iso8601(moment timestamptz) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
 RETURN to_char(moment AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"');
 
--- Likewise as JSON, for entities that are written as text: in quotes, or null.
+-- Return the same as JSON text (in quotes, or `null`), for entities that are concatenated as text.
 CREATE OR REPLACE FUNCTION json_moment(moment timestamptz) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
 RETURN coalesce(to_char(moment AT TIME ZONE 'UTC', '\"YYYY-MM-DD"T"HH24:MI:SS.MS"Z"\"'), 'null');
 
--- A page of this service; forgelet.base_url is set on each connection.
+-- Return the address of a page of this service. The application sets forgelet.base_url on each connection.
 CREATE OR REPLACE FUNCTION web_url(path text) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
 RETURN current_setting('forgelet.base_url') || '/' || path;
 
--- Where a repository would be cloned from over SSH, as GitLab shows it also where SSH is off.
+-- Return the SSH address of a repository, which GitLab shows even if SSH is off.
 CREATE OR REPLACE FUNCTION ssh_url(path text) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
 RETURN 'git@' || substring(current_setting('forgelet.base_url') FROM '^[^:]+://(\[[^]]*\]|[^:/]*)') || ':' || path || '.git';
 
--- The keys of two objects in one, in their order. A function takes a hundred arguments, which are fifty keys.
+-- Return one object with the keys of both, in their order. json_build_object() takes at most a hundred arguments, which
+-- are fifty keys.
 CREATE OR REPLACE FUNCTION json_joined(first json, second json) RETURNS json LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN (left(first::text, -1) || ', ' || substr(second::text, 2))::json;
 
--- The user as other entities show it.
+-- Return the value with at most `characters` of each string and `items` of each array; values of up to `characters` bytes
+-- stay as they are.
+CREATE OR REPLACE FUNCTION json_cut(value json, characters integer, items integer) RETURNS json
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$ BEGIN
+IF octet_length(value::text) <= characters THEN
+    RETURN value;
+END IF;
+CASE json_typeof(value)
+    WHEN 'string' THEN RETURN to_json(left(value #>> '{}', characters));
+    WHEN 'array' THEN RETURN (
+        SELECT json_agg(json_cut(item, characters, items) ORDER BY place)
+        FROM json_array_elements(value) WITH ORDINALITY listed (item, place) WHERE place <= items);
+    WHEN 'object' THEN RETURN (
+        SELECT json_object_agg(key, json_cut(member, characters, items)) FROM json_each(value) listed (key, member));
+    ELSE RETURN value;
+END CASE;
+END $$;
+
+-- Return the entity (JSON) in at most `bytes`: strings are cut to 10,000 characters and arrays to 100 items, then to a
+-- quarter and to half of that in each step until it fits. Much longer entities start with a later step, to save time.
+CREATE OR REPLACE FUNCTION shortened(entity text, bytes bigint) RETURNS text
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE step integer := least(greatest(log(2, octet_length(entity) / bytes::numeric) - 1, 0), 2)::integer;
+BEGIN
+WHILE octet_length(entity) > bytes AND step < 5 LOOP
+    entity := json_cut(entity::json, 10000 >> (2 * step), 100 >> step)::text;
+    step := step + 1;
+END LOOP;
+RETURN entity;
+END $$;
+
+-- Return a user as most entities show it, or null.
 CREATE OR REPLACE FUNCTION user_basic(u users) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE
 RETURN CASE WHEN (u).id IS NOT NULL THEN json_build_object(
     'id', (u).id,
@@ -41,13 +73,13 @@ RETURN CASE WHEN (u).id IS NOT NULL THEN json_build_object(
     'web_url', web_url((u).username)
 ) END;
 
--- What an access level of a protected branch is called.
+-- Return GitLab's description of an access level of a protected branch.
 CREATE OR REPLACE FUNCTION protection_level_description(level smallint) RETURNS text LANGUAGE sql IMMUTABLE
 PARALLEL SAFE
 RETURN CASE level
     WHEN 0 THEN 'No one' WHEN 30 THEN 'Developers + Maintainers' WHEN 40 THEN 'Maintainers' ELSE 'Instance admins' END;
 
--- A project as deliveries show it.
+-- Return a project as deliveries show it.
 CREATE OR REPLACE FUNCTION delivered_project(p projects, n namespaces) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE
 RETURN json_build_object(
     'id', (p).id,
@@ -68,10 +100,11 @@ RETURN json_build_object(
     'http_url', web_url((p).full_path || '.git')
 );
 
--- A moment as deliveries write it.
+-- Return a time as deliveries show it.
 CREATE OR REPLACE FUNCTION delivered_time(moment timestamptz) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
 RETURN to_char(moment AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"');
--- The user as jobs show her.
+
+-- Return a user as jobs show it, or null.
 CREATE OR REPLACE FUNCTION user_public(u users) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE
 RETURN CASE WHEN (u).id IS NOT NULL THEN json_build_object(
     'id', (u).id,
@@ -90,7 +123,7 @@ RETURN CASE WHEN (u).id IS NOT NULL THEN json_build_object(
     'organization', coalesce((u).organization, '')
 ) END;
 
--- A pipeline as lists and jobs show it; `project_path` is its project's full path.
+-- Return a pipeline as other entities show it, or null; `project_path` is the full path of its project.
 CREATE OR REPLACE FUNCTION pipeline_basic(p pipelines, project_path text) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE
 RETURN CASE WHEN (p).id IS NOT NULL THEN json_build_object(
     'id', (p).id,
@@ -105,13 +138,14 @@ RETURN CASE WHEN (p).id IS NOT NULL THEN json_build_object(
     'web_url', web_url(project_path || '/-/pipelines/' || (p).id)
 ) END;
 
--- A pipeline as lists of pipelines and commits show it: with its name.
+-- Return a pipeline with its name, as lists of pipelines and commits show it.
 CREATE OR REPLACE FUNCTION pipeline_in_list(p pipelines, project_path text) RETURNS json
 LANGUAGE sql STABLE PARALLEL SAFE
 RETURN (left(pipeline_basic(p, project_path)::text, -1) || ', "name" : ' || coalesce(to_json((p).name)::text, 'null')
     || '}')::json;
 
--- Whether a runner, or one of its managers, is there: heard of within two hours, within a week, or longer ago.
+-- Return the status of a runner or a runner manager: `online` if it has contacted the service within two hours, `stale`
+-- after a week without contact, otherwise `offline`, or `never_contacted`.
 CREATE OR REPLACE FUNCTION contact_status(contacted_at timestamptz, created_at timestamptz, moment timestamptz)
 RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
 RETURN CASE
@@ -120,7 +154,7 @@ RETURN CASE
     WHEN contacted_at IS NULL THEN 'never_contacted'
     ELSE 'offline' END;
 
--- A runner as jobs and lists show it.
+-- Return a runner as jobs and lists show it, or null.
 CREATE OR REPLACE FUNCTION runner_basic(r runners, moment timestamptz) RETURNS json
 LANGUAGE sql STABLE PARALLEL SAFE
 RETURN CASE WHEN (r).id IS NOT NULL THEN json_build_object(
@@ -137,7 +171,7 @@ RETURN CASE WHEN (r).id IS NOT NULL THEN json_build_object(
     'status', contact_status((r).contacted_at, (r).created_at, moment)
 ) END;
 
--- A machine that uses a runner's token, as jobs show it.
+-- Return a runner manager (a machine that uses a runner's token) as jobs and lists show it, or null.
 CREATE OR REPLACE FUNCTION runner_manager_basic(m runner_managers, moment timestamptz) RETURNS json
 LANGUAGE sql STABLE PARALLEL SAFE
 RETURN CASE WHEN (m).id IS NOT NULL THEN json_build_object(
@@ -153,11 +187,11 @@ RETURN CASE WHEN (m).id IS NOT NULL THEN json_build_object(
     'status', contact_status((m).contacted_at, (m).created_at, moment)
 ) END;
 
--- A project as its agents show it.
+-- Return a project as agents and runners show it. A runner may have many projects.
 CREATE OR REPLACE FUNCTION config_project(p projects, n namespaces) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE
 RETURN json_build_object(
     'id', (p).id,
-    'description', (p).description,
+    'description', left((p).description, 2000),
     'name', (p).name,
     'name_with_namespace', (n).full_name || ' / ' || (p).name,
     'path', (p).path,
@@ -165,7 +199,7 @@ RETURN json_build_object(
     'created_at', iso8601((p).created_at)
 );
 
--- A custom role as it is shown wherever it occurs; null where there is none.
+-- Return a custom role, or null.
 CREATE OR REPLACE FUNCTION member_role(role member_roles) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE
 RETURN CASE WHEN (role).id IS NOT NULL THEN json_build_object(
     'id', (role).id,

@@ -1,5 +1,6 @@
--- What the role `forgelet.serving_role` needs to serve what it does not own. It adds to the audit trail and reads it;
--- no statement of the service, whatever is wrong with it, changes or removes an event. It can be run again.
+-- Grant the role `forgelet.serving_role` the rights that it needs to serve without owning a table. It can only read the
+-- audit trail and add events, so that no statement of the service changes or removes an event, not even a wrong one.
+-- This file can be run again.
 DO $$
 DECLARE
     serving name := current_setting('forgelet.serving_role');
@@ -11,7 +12,7 @@ BEGIN
         SELECT pg_class.oid::regclass AS name, CASE
             WHEN relkind = 'S' THEN 'USAGE, SELECT'
             WHEN relname = 'audit_events' THEN 'SELECT, INSERT'
-            -- The owner's trigger adds to the chain; migrations are the owner's too.
+            -- A trigger with its owner's rights adds to the chain, and only the owner applies migrations.
             WHEN relname LIKE ANY ('{audit\\_%,%yoyo\\_%}') THEN 'SELECT'
             ELSE 'SELECT, INSERT, UPDATE, DELETE' END AS privileges
         FROM pg_class

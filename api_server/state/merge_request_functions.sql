@@ -1,6 +1,6 @@
--- Functions about merge requests, applied after functions.sql and under the same rules.
+-- Functions about merge requests. They are applied after functions.sql, whose first lines are valid here too.
 
--- The status checks of a project that are meant for merge requests into that branch.
+-- Return the status checks of a project that apply to merge requests into the branch.
 CREATE OR REPLACE FUNCTION applicable_status_checks(of_project_id bigint, branch text)
 RETURNS SETOF external_status_checks LANGUAGE sql STABLE BEGIN ATOMIC
 SELECT checks.* FROM external_status_checks checks
@@ -12,8 +12,8 @@ WHERE checks.project_id = of_project_id AND (
         WHERE scope.check_id = checks.id AND wildcard_matches(protected_branches.name, branch)));
 END;
 
--- The status checks that apply to a merge request, each with the newest answer for the present head, or `pending` while
--- there is none.
+-- Return the status checks that apply to a merge request, each with the status of its newest response for the present
+-- head, or `pending` if there is none.
 CREATE OR REPLACE FUNCTION status_check_results(m merge_requests)
 RETURNS TABLE (id bigint, name text, external_url text, status text) LANGUAGE sql STABLE BEGIN ATOMIC
 SELECT checks.id, checks.name, checks.external_url, coalesce(newest.status, 'pending')
@@ -30,14 +30,15 @@ LANGUAGE plpgsql STABLE AS $$ BEGIN
 RETURN NOT EXISTS (SELECT FROM status_check_results(m) results WHERE results.status <> 'passed');
 END $$;
 
--- Which nothing calls any more.
+-- Functions of former versions.
 DROP FUNCTION IF EXISTS status_check_applies(external_status_checks, text),
     status_check_result(bigint, merge_requests);
 
 CREATE OR REPLACE FUNCTION is_draft(title text) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN title ~* '^\s*(draft:|\[draft\]|\(draft\))';
 
--- The pipeline of a merge request's head: the newest of its own, else of its source branch, child pipelines aside.
+-- Return the id of the pipeline of a merge request's head: the newest of its own pipelines, otherwise the newest of its
+-- source branch, or null. Child pipelines do not count.
 CREATE OR REPLACE FUNCTION head_pipeline_id(m merge_requests) RETURNS bigint
 LANGUAGE plpgsql STABLE AS $$ BEGIN
 RETURN (
@@ -49,7 +50,7 @@ RETURN (
 );
 END $$;
 
--- What the head's pipeline says where the project asks for one that has succeeded.
+-- Return the detailed merge status that the head's pipeline causes if the project requires one that has succeeded.
 CREATE OR REPLACE FUNCTION ci_merge_status(m merge_requests, p projects) RETURNS text
 LANGUAGE plpgsql STABLE AS $$ BEGIN
 RETURN coalesce((
@@ -63,14 +64,14 @@ RETURN coalesce((
 ), 'ci_must_pass');
 END $$;
 
--- Whether nothing is left to be resolved of what is said of a merge request, or the project does not ask.
+-- Return whether all threads of a merge request are resolved, or the project does not require it.
 CREATE OR REPLACE FUNCTION discussions_resolved(m merge_requests, p projects) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$ BEGIN
 RETURN NOT (p).only_allow_merge_if_all_discussions_are_resolved OR NOT EXISTS (
     SELECT FROM notes WHERE notes.merge_request_id = (m).id AND notes.type IS NOT NULL AND notes.resolved_at IS NULL);
 END $$;
 
--- Why a merge request cannot be merged, in GitLab's names, or `mergeable`.
+-- Return GitLab's name for the reason why a merge request cannot be merged, or `mergeable`.
 CREATE OR REPLACE FUNCTION detailed_merge_status(m merge_requests, p projects) RETURNS text LANGUAGE sql STABLE
 RETURN CASE
     WHEN (m).state <> 'opened' THEN 'not_open'
@@ -91,12 +92,12 @@ RETURN CASE mergeability
     WHEN 'mergeable' THEN 'can_be_merged' WHEN 'unchecked' THEN 'unchecked' ELSE 'cannot_be_merged'
 END;
 
--- Whether the source's commits become one when it is merged.
+-- Return whether merging squashes the commits of the source branch.
 CREATE OR REPLACE FUNCTION squash_on_merge(m merge_requests, p projects) RETURNS boolean LANGUAGE sql IMMUTABLE
 PARALLEL SAFE
 RETURN CASE (p).squash_option WHEN 'always' THEN true WHEN 'never' THEN false ELSE (m).squash END;
 
--- The assignees or reviewers of a merge request in the order in which they were named, as it shows them.
+-- Return the assignees or reviewers of a merge request in the order in which they were added, as the API shows them.
 CREATE OR REPLACE FUNCTION people_of(m merge_requests, wanted text) RETURNS json
 LANGUAGE plpgsql STABLE AS $$ BEGIN
 RETURN (
@@ -106,13 +107,13 @@ RETURN (
 );
 END $$;
 
--- A user as deliveries show her.
+-- Return a user as deliveries show it.
 CREATE OR REPLACE FUNCTION delivered_user(u users) RETURNS json LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN json_build_object(
     'id', (u).id, 'name', (u).name, 'username', (u).username, 'avatar_url', '', 'email', '[REDACTED]'
 );
 
--- The same people as deliveries show them.
+-- Return the assignees or reviewers of a merge request as deliveries show them.
 CREATE OR REPLACE FUNCTION delivered_people(m merge_requests, wanted text) RETURNS json
 LANGUAGE plpgsql STABLE AS $$ BEGIN
 RETURN (

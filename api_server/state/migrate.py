@@ -2,6 +2,7 @@
 changing it."""
 
 import hashlib
+import logging
 from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
 from importlib import resources
@@ -270,6 +271,7 @@ def _make_queue(cursor: Any) -> None:
 def _apply_migrations(url: str, ids: Collection[str]) -> None:
     import yoyo  # not needed for a database that is up to date
 
+    logging.getLogger("yoyo.migrations").addFilter(_is_a_migration)
     backend = yoyo.get_backend(url)
     with resources.as_file(_file("migrations")) as folder:
         migrations = yoyo.read_migrations(str(folder)).filter(lambda migration: migration.id in ids)
@@ -277,6 +279,11 @@ def _apply_migrations(url: str, ids: Collection[str]) -> None:
             backend.apply_migrations(backend.to_apply(migrations))
         finally:
             backend.connection.close()
+
+
+def _is_a_migration(record: logging.LogRecord) -> bool:
+    """Return whether a record is about a whole migration, or a problem: yoyo also logs each of their 300 steps."""
+    return record.levelno > logging.INFO or str(record.msg).startswith("Applying")
 
 
 def _has_migrations(cursor: Any) -> bool:

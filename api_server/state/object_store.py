@@ -194,7 +194,7 @@ class _Upload:
         self._store = store
         self._path = path
         self._unfinished = path.with_name(f"{path.name}#{secrets.randbits(60)}")
-        self._file: IO[bytes] = io.BytesIO()  # until it has begun
+        self._file: IO[bytes] = io.BytesIO()  # replaced when writing begins
 
     def begin(self) -> None:
         self._store.check_folder()

@@ -124,7 +124,9 @@ class Objects(abc.ABC):
         try:
             await self.delete(keys)
         except Unavailable as problem:
-            log.warning("an object that nothing needs stays for the sweep", cause=problem.cause)
+            log.warning(
+                "an unneeded object could not be deleted, the sweep will delete it", cause=problem.cause
+            )
 
     async def delete_below(self, prefix: str) -> None:
         """Delete every object whose key begins with `prefix` and a slash. Raise `Unavailable`."""

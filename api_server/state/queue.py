@@ -286,7 +286,7 @@ class Queue:
         from procrastinate.exceptions import UniqueViolation
         from procrastinate.jobs import Status
 
-        log.warning("work of a dead worker is done again", task=job.task_name)
+        log.warning("the task of a dead worker is run again", task=job.task_name)
         try:
             await self._app.job_manager.retry_job(job)
         except UniqueViolation:  # the same work is already waiting under the same queueing lock

@@ -1,18 +1,18 @@
--- Functions about who may do what. Applied first, under the rules of functions.sql.
+-- Functions about rights. They are applied before functions.sql, whose first lines are valid here too.
 
--- As they were before they were handed the moment.
+-- Former versions, which did not take the time as an argument.
 DROP FUNCTION IF EXISTS namespace_role(namespaces, bigint), project_role(projects, namespaces, bigint);
 
--- Whether the day of expiry of something has come: what expires is over when that day (in UTC) begins.
+-- Return whether something that expires on a day has expired. It does when that day begins in UTC.
 CREATE OR REPLACE FUNCTION has_expired(expires_at date, moment timestamptz) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN expires_at IS NOT NULL AND expires_at <= (moment AT TIME ZONE 'UTC')::date;
 
--- Whether a membership counts.
+-- Return whether a membership still gives rights.
 CREATE OR REPLACE FUNCTION counts(m members, moment timestamptz) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN NOT has_expired((m).expires_at, moment);
 
--- The greatest role of a user in a namespace: what memberships of it and of its ancestors give.
+-- Return the greatest role of a user in a namespace, from memberships of it and its ancestors, or 0; 50 for its owner.
 CREATE OR REPLACE FUNCTION namespace_role(n namespaces, for_user_id bigint, moment timestamptz) RETURNS integer
 LANGUAGE plpgsql STABLE AS $$ BEGIN
 RETURN CASE WHEN (n).owner_id = for_user_id THEN 50 ELSE coalesce((
@@ -21,7 +21,7 @@ RETURN CASE WHEN (n).owner_id = for_user_id THEN 50 ELSE coalesce((
 ), 0) END;
 END $$;
 
--- The greatest role of a user in a project, inherited ones included.
+-- Return the greatest role of a user in a project, which may be inherited, or 0.
 CREATE OR REPLACE FUNCTION project_role(p projects, n namespaces, for_user_id bigint, moment timestamptz)
 RETURNS integer
 LANGUAGE plpgsql STABLE AS $$ BEGIN
@@ -31,20 +31,21 @@ RETURN greatest(namespace_role(n, for_user_id, moment), coalesce((
 ), 0));
 END $$;
 
--- Whether a user (null: a stranger) sees what is internal: everybody who is signed in, but external users.
+-- Return whether a caller may see what is internal: all users may except external ones. The id is null for anonymous
+-- callers.
 CREATE OR REPLACE FUNCTION is_insider(for_user_id bigint) RETURNS boolean
 LANGUAGE plpgsql STABLE PARALLEL SAFE AS $$ BEGIN
 RETURN EXISTS (SELECT FROM users WHERE users.id = for_user_id AND NOT users.external);
 END $$;
 
--- Whether somebody sees a project or a group of that visibility. A member is who has a role: in a project that of a
--- Guest, in a group any.
+-- Return whether a caller may see a project or a group of this visibility. The members of a project are callers who are
+-- at least Guests; the members of a group are callers with any role.
 CREATE OR REPLACE FUNCTION is_visible(visibility text, to_member boolean, to_insider boolean) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN to_member OR visibility = 'public' OR (visibility = 'internal' AND to_insider);
 
--- Whether a project lets in the jobs of another one with their tokens. It does its own, those of the projects and
--- groups that its allow-list names, and all of them where it does not ask.
+-- Return whether a project accepts the tokens of a project's jobs. It accepts those of its own jobs and of the projects
+-- and groups on its allow-list, and all tokens if it does not limit them.
 CREATE OR REPLACE FUNCTION lets_in_jobs_of(p projects, job_project_id bigint) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$ BEGIN
 RETURN job_project_id = (p).id OR NOT (p).ci_inbound_job_token_scope_enabled
@@ -58,12 +59,12 @@ RETURN job_project_id = (p).id OR NOT (p).ci_inbound_job_token_scope_enabled
         WHERE jobs_project.id = job_project_id AND allowed.project_id = (p).id);
 END $$;
 
--- Whether a ref name is meant by a protected branch's name, in which `*` stands for any run of characters.
+-- Return whether a name matches a pattern in which `*` stands for any characters, as in names of protected branches.
 CREATE OR REPLACE FUNCTION wildcard_matches(pattern text, name text) RETURNS boolean LANGUAGE sql IMMUTABLE
 PARALLEL SAFE
 RETURN name LIKE replace(replace(replace(replace(pattern, '\', '\\'), '%', '\%'), '_', '\_'), '*', '%');
 
--- Whether a rule protects a branch.
+-- Return whether a rule of the project protects the branch.
 CREATE OR REPLACE FUNCTION is_protected_branch(of_project_id bigint, branch text) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$ BEGIN
 RETURN EXISTS (
@@ -72,8 +73,8 @@ RETURN EXISTS (
 );
 END $$;
 
--- Whether somebody with that role in the project may put commits into the branch, by merging or by pushing; see
--- code/protection.py.
+-- Return whether a caller with this role in the project may add commits to the branch, by merging or by pushing: the
+-- rules of code/protection.py.
 CREATE OR REPLACE FUNCTION may_merge_into(p projects, branch text, role integer, is_admin boolean) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$ BEGIN
 RETURN (
@@ -85,14 +86,15 @@ RETURN (
 );
 END $$;
 
--- Whether somebody with that role in the project sees it and may read its files; see `Project.reads_repository`.
+-- Return whether a caller with this role in the project may see it and read its files: the rule of
+-- `Project.reads_repository`.
 CREATE OR REPLACE FUNCTION reads_repository(p projects, role integer, is_insider boolean) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN is_visible((p).visibility, role >= 10, is_insider)
     AND ((p).repository_access_level = 'enabled' OR (p).repository_access_level = 'private' AND role >= 10)
     AND NOT ((p).visibility = 'private' AND role < 20);
 
--- Whoever has confirmed that the address is hers: the one of her account, or another one.
+-- Return the user who has confirmed this email address, as the address of the account or as a further one.
 CREATE OR REPLACE FUNCTION owner_of_address(address text) RETURNS TABLE (id bigint, username text, name text)
 LANGUAGE sql STABLE PARALLEL SAFE BEGIN ATOMIC
 SELECT users.id, users.username, users.name FROM users
@@ -102,7 +104,8 @@ SELECT users.id, users.username, users.name FROM user_emails JOIN users ON users
 WHERE lower(user_emails.email) = lower(address) AND user_emails.confirmed_at IS NOT NULL;
 END;
 
--- The role with which somebody invites to a group (which takes an Owner) or to a project; 0 for who is not there.
+-- Return the role of an inviter in the group or the project of an invitation, which is 50 for administrators; 0 for
+-- users who are not active or no longer exist.
 CREATE OR REPLACE FUNCTION inviting_role(inviter_id bigint, to_namespace_id bigint, to_project_id bigint,
     moment timestamptz) RETURNS integer
 LANGUAGE plpgsql STABLE AS $$ BEGIN
@@ -119,10 +122,11 @@ RETURN coalesce((
 ), 0);
 END $$;
 
--- The role that somebody needs to make an invitation like this one.
+-- Return the role that an inviter needs for an invitation: Owner for a group; for a project the invited role, but at
+-- least Maintainer.
 CREATE OR REPLACE FUNCTION role_to_invite(i invitations) RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN CASE WHEN (i).project_id IS NULL THEN 50 ELSE greatest((i).access_level, 40) END;
 
--- Whether an invitation is good: whoever made it is there, and may make it.
+-- Return whether the inviter may still invite. If not, the invitation is not valid.
 CREATE OR REPLACE FUNCTION invitation_holds(i invitations, moment timestamptz) RETURNS boolean LANGUAGE sql STABLE
 RETURN inviting_role((i).created_by_id, (i).namespace_id, (i).project_id, moment) >= role_to_invite(i);

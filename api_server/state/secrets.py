@@ -174,7 +174,7 @@ def _check_is_whole(data_dir: Path) -> None:
 
 def _not_that_of_the_database(data_dir: Path) -> UnusableKey:
     return UnusableKey(
-        f"The secret key {data_dir / KEY_FILE} is not the one that the database's secrets are sealed under:"
+        f"The secret key {data_dir / KEY_FILE} is not the one that the database's secrets are encrypted with:"
         " restore that one from a backup, or check database_url and data_dir"
     )
 

@@ -237,7 +237,7 @@ RECORD = Statement(
             tries = tries + 1,
             status = CASE WHEN outcomes.succeeded THEN 'delivered'
                 WHEN outcomes.next_attempt_at IS NULL THEN 'failed' ELSE status END,
-            -- While this attempt was under way its check may have been paused, and the delivery given up.
+            -- the check may have been paused during this attempt, and the delivery given up
             next_attempt_at =
                 CASE WHEN status = 'queued' AND NOT outcomes.succeeded THEN outcomes.next_attempt_at END,
             delivered_at = CASE WHEN outcomes.succeeded THEN %(now)s::timestamptz ELSE delivered_at END
@@ -262,7 +262,7 @@ RECORD = Statement(
         WHERE checks.id = told.check_id AND ((checks.failing_since IS NULL) <> told.succeeded
             OR NOT told.succeeded AND checks.problem IS DISTINCT FROM told.problem)
     )
-    SELECT recorded.id, checks.id AS check_id, checks.failing_since, checks.paused_at -- as they were before
+    SELECT recorded.id, checks.id AS check_id, checks.failing_since, checks.paused_at -- the former values
     FROM recorded JOIN external_status_checks checks ON checks.id = recorded.check_id
     ORDER BY recorded.id
     """,

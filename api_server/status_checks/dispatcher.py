@@ -87,7 +87,7 @@ class Dispatcher:
             try:
                 await self._finish(shutdown.left)
             except Unavailable:
-                log.warning("deliveries could not be given back, they are due again by themselves")
+                log.warning("deliveries could not be released, they become due again by themselves")
 
     async def deliver_due(self) -> None:
         """Send all due deliveries, and return when every attempt has ended and is recorded."""

@@ -35,7 +35,7 @@ FROM page JOIN external_status_checks checks ON checks.id = page.id
 SELECT page.id, page.position, json_build_object(
     'id', page.id,
     'name', page.name,
-    -- Without query and credentials, which may be secrets of the service.
+    -- without credentials and query, which may be secrets of the external service
     'external_url', CASE WHEN %(shows_url)s::boolean THEN
         regexp_replace(split_part(split_part(page.external_url, '?', 1), '#', 1), '^(\w+://)[^/@]*@', '\1')
         ELSE '' END,
@@ -48,7 +48,9 @@ SELECT page.id, page.position, json_build_object(
     'id', answers.id,
     'status', answers.status,
     'sha', answers.sha,
-    'description', answers.description,
+    'description',
+        -- include: long_description
+        ,
     'target_url', answers.target_url,
     'user', user_basic(users),
     'retried_at', iso8601(answers.retried_at),

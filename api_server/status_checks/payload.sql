@@ -1,5 +1,5 @@
--- What is delivered: one row for each merge request and each check of its project. Shape and order are the document's
--- (Events); `action` and `oldrev` are added as GitLab has them.
+-- The body of a delivery, in one row for each merge request and each check of its project. The keys and their order are
+-- those of docs/service-api.md (Events); `action` and `oldrev` are added, as GitLab has them.
 -- name: payload
 SELECT checks.id AS check_id, m.id AS merge_request_id, json_build_object(
     'object_kind', 'merge_request',

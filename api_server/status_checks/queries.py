@@ -229,7 +229,7 @@ async def list_checks(
 RESPONSES = ListQuery(
     _ENTITIES["response"],
     """
-    SELECT answers.id FROM status_check_responses answers
+    SELECT answers.* FROM status_check_responses answers
     WHERE answers.merge_request_id = %(merge_request_id)s AND answers.check_id = %(check_id)s
     """,
 )

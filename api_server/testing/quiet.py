@@ -47,7 +47,7 @@ class RequestGate:
         await self._open.wait()
         task = asyncio.current_task()
         if task is None:
-            raise RuntimeError("a request is answered in no task")
+            raise RuntimeError("a request is not answered in a task")
         self._inside[task] = request
         try:
             return await handler(request)
@@ -83,9 +83,7 @@ class RequestGate:
                 task.cancel()
             if await self.empty(BETWEEN):
                 return
-        raise refused(
-            f"These requests do not come to an end: {', '.join(self.inside)}", web.HTTPServiceUnavailable
-        )
+        raise refused(f"These requests do not end: {', '.join(self.inside)}", web.HTTPServiceUnavailable)
 
 
 def _cut_off(request: web.Request) -> web.Response:
@@ -127,7 +125,7 @@ async def settled(services: Services, seconds: float = TIMEOUT) -> list[str]:
                     await dispatcher.deliver_due()
                     services.queue.look_now()
                     left = await queries.due(services.database)
-                    if not (before or left):  # nor can either of them have created work for the other
+                    if not (before or left):  # so neither has created work for the other
                         return []
                     await asyncio.sleep(_PAUSE)
         except TimeoutError:

@@ -329,13 +329,13 @@ class Snapshots:
             self._cleaning = asyncio.create_task(self._clean_up())
         if problems:
             raise refused(
-                f"An edge may still serve what was before: {'; '.join(problems)}", web.HTTPServiceUnavailable
+                f"An edge may still serve the former state: {'; '.join(problems)}", web.HTTPServiceUnavailable
             )
 
     async def delete(self, id_: str) -> None:
         """Delete a snapshot. Raise 400 and 404."""
         if id_ == START:
-            raise refused("The snapshot of the start is what a reset goes back to; it stays.")
+            raise refused("The snapshot of the start cannot be deleted, because a reset restores it.")
         async with self._turn:
             self._kept_snapshot(id_)
             await self._forget(id_)
@@ -385,10 +385,10 @@ class Snapshots:
             await asyncio.to_thread(_empty, self._discarded)
             await self.tables.clean_up()
         except (OSError, Unavailable) as problem:
-            log.warning("what was reset could not be cleaned up", problem=str(problem))
+            log.warning("the remains of a reset could not be removed", problem=str(problem))
 
     def _make_folders(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)  # of an earlier process
+        shutil.rmtree(self._folder, ignore_errors=True)  # files of an earlier process
         self._discarded.mkdir(parents=True)
         for root in roots(self._services):
             store = self._folder / f"kept-{root.name}"
@@ -404,7 +404,7 @@ def roots(services: Services) -> list[Path]:
     `ConfigError`."""
     objects, outbox = services.objects.folder, services[OUTBOX]
     if objects is None:
-        raise ConfigError("A server for tests keeps its objects in files: leave object_store_url away")
+        raise ConfigError("A server for tests stores its objects in files: leave out object_store_url")
     mail = [outbox.path] if isinstance(outbox, Folder) else []
     return [services[REPOSITORIES].root, objects, services[ARCHIVES].files.root, *mail]
 

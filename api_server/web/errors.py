@@ -9,7 +9,7 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from api_server.state.errors import LockNotAvailable, NotFound, TooLarge, TooLong, Unavailable
+from api_server.state.errors import LockNotAvailable, NotFound, TooLong, Unavailable
 from api_server.web.rate_limits import TooOften
 from common.concurrency import ShareTaken, TooBusy
 from common.connections import BodyTooSlow
@@ -227,7 +227,7 @@ def _answer_to(problem: Exception, request: web.Request) -> web.StreamResponse:
             return _answer(problem.status, {"error": str(problem)}, problem.headers)
         case BodyTooSlow():
             return _answer(408, {"error": str(problem)}, {})
-        case NotFound() | TooLong() | TooLarge() | ShareTaken():
+        case NotFound() | TooLong() | ShareTaken():
             return _answer_to(_api_error_of(problem), request)
         case LockNotAvailable():
             reason = "Conflict: Resource lock"
@@ -239,14 +239,12 @@ def _answer_to(problem: Exception, request: web.Request) -> web.StreamResponse:
             return _answer(500, {"message": "500 Internal Server Error"}, {})
 
 
-def _api_error_of(problem: NotFound | TooLong | TooLarge | ShareTaken) -> ApiError:
+def _api_error_of(problem: NotFound | TooLong | ShareTaken) -> ApiError:
     match problem:
         case NotFound():
             return record_not_found()
         case TooLong():
             return bad_request("A path or a name is too long")
-        case TooLarge():
-            return bad_request("The page is too large; ask for fewer items with per_page")
         case ShareTaken():
             return too_many_requests(_SOON)
 

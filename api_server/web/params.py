@@ -20,6 +20,7 @@ reading parameters is cheap whatever a client sends.
 
 import datetime
 import enum
+import json
 import math
 import re
 import traceback
@@ -31,6 +32,7 @@ from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 import attrs
 import cattrs
+import orjson
 from cattrs.gen import make_dict_structure_fn, override
 
 from api_server.web.errors import bad_parameters
@@ -122,6 +124,34 @@ def _zone_offset(text: str | None) -> datetime.timedelta:
     sign = -1 if text[0] == "-" else 1
     hours, _, minutes = text[1:].partition(":") if ":" in text else (text[1:3], "", text[3:])
     return sign * datetime.timedelta(hours=int(hours), minutes=int(minutes or 0))
+
+
+#: Maximum nesting depth of hashes and lists.
+MAX_DEPTH = 32
+
+
+class TooDeep(ValueError):
+    """JSON beyond `MAX_DEPTH`."""
+
+
+def read_json(text: str | bytearray) -> Any:
+    """Return the value of JSON text, with whole numbers beyond 64 bits as their digits, like those of YAML:
+    orjson makes floats of them, which keep the first digits only. Raise ValueError."""
+    value = orjson.loads(text)
+    level: list[Any] = [value]
+    rounded = False
+    for _ in range(MAX_DEPTH + 1):
+        rounded = rounded or any(isinstance(item, float) and abs(item) >= 2**63 for item in level)
+        outer = [item for item in level if isinstance(item, dict | list)]
+        if not outer:
+            return json.loads(text, parse_int=_whole) if rounded else value
+        level = [inner for each in outer for inner in (each.values() if isinstance(each, dict) else each)]
+    raise TooDeep
+
+
+def _whole(digits: str) -> int | str:
+    number = int(digits[:21])  # no number of 64 bits has more; reading all would take quadratic time
+    return number if -(2**63) <= number < 2**64 else digits
 
 
 _TRUE = frozenset({"true", "t", "1", "y", "yes", "on"})

@@ -15,7 +15,6 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 import attrs
-import orjson
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
 from yarl import URL
@@ -24,6 +23,7 @@ from api_server.services import Key
 from api_server.web import context
 from api_server.web.context import SERVICES
 from api_server.web.errors import ApiError, BodyRefused, bad_parameters
+from api_server.web.params import MAX_DEPTH, TooDeep, read_json
 from common.client_address import one_client
 from common.concurrency import aside
 from common.connections import ask_for_body
@@ -197,8 +197,6 @@ class _Decoder:
 #: Maximum fields of a query or a form, parts of a multipart body, and fields of a form of our pages.
 MAX_FIELDS = 1000
 MAX_PAGE_FIELDS = 100
-#: Maximum nesting depth of hashes and lists.
-MAX_DEPTH = 32
 #: Maximum total of items and members of all lists and objects in a JSON body.
 MAX_ELEMENTS = 10_000
 #: Maximum bytes of a part's headers.
@@ -447,15 +445,16 @@ def _json(text: bytearray) -> dict[str, Any]:
     most = sum(text.count(mark, at, at + _STEP) for at in steps for mark in _BEFORE_ELEMENTS)
     if most > MAX_ELEMENTS and _elements(text) > MAX_ELEMENTS:
         raise bad_parameters("Too many total parameters")
+    # Like Grape, which takes parameters only from objects: clients send `null` for none.
     try:
-        body = orjson.loads(text) if text.strip() else {}
-    except orjson.JSONDecodeError:
+        body = read_json(text) if text.strip() else {}
+    except TooDeep:
+        if not text.lstrip().startswith(b"{"):
+            return {}
+        raise bad_parameters("Parameters nested too deeply") from None
+    except ValueError:
         raise bad_parameters("the body is not valid JSON") from None
-    if not isinstance(body, dict):
-        return {}  # like Grape, which takes parameters only from objects: clients send `null` for none
-    if _is_too_deep(body):
-        raise bad_parameters("Parameters nested too deeply")
-    return body
+    return body if isinstance(body, dict) else {}
 
 
 _BEFORE_ELEMENTS = (b",", b"[", b"{")
@@ -469,20 +468,6 @@ def _elements(text: bytearray) -> int:
         return quotes
     outside = b"".join(plain.split(b'"')[::2])
     return sum(map(outside.count, _BEFORE_ELEMENTS))
-
-
-def _is_too_deep(body: dict[str, Any]) -> bool:
-    level: list[Any] = [body]
-    for _ in range(MAX_DEPTH):
-        level = [
-            inner
-            for outer in level
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-            if isinstance(inner, dict | list)
-        ]
-        if not level:
-            return False
-    return True
 
 
 def _nested(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

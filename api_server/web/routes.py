@@ -199,7 +199,7 @@ class Routes:
         def declare(handler: HandlerT) -> HandlerT:
             taken = _taken(handler, path, declared["access"])
             if declared.get("takes_job_token") and declared["access"].who != "project":
-                raise TypeError(f"{path}: only projects say which jobs they let in")
+                raise TypeError(f"{path}: only projects limit access by jobs")
             ignored = unsupported.ignored_parameters().get(f"{method} {path}", ())
             declaration: dict[str, Any] = {"scopes": scopes, "ignores": ignored, **declared, **taken}
             route = Route(method=method, path=path, handler=handler, **declaration)

@@ -4,7 +4,7 @@ set -eu
 ready() { # KEY
     sed -n "s/.*\"$1\" *: *\"\([^\"]*\)\".*/\1/p" "$FORGELET_READY_FILE"
 }
-gitlab() { # PATH [OPTION ...]; the token by standard input, since options show in process lists
+gitlab() { # PATH [OPTION ...]; the token goes through standard input, because process lists show options
     path=$1 && shift
     printf 'header = "PRIVATE-TOKEN: %s"\n' "$(ready root_token)" | curl -fsS -K - "$@" "$(ready api_url)/$path"
 }

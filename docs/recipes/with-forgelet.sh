@@ -1,5 +1,6 @@
 #!/bin/sh
-# Runs a program with a server for tests. FORGELET_READY_FILE names its ready file. Exits with the program's status:
+# Run a program with a server for tests; FORGELET_READY_FILE names the server's ready file. The exit status is the
+# program's:
 #
 #   with-forgelet.sh mvn test
 set -eu
@@ -7,7 +8,7 @@ folder=$(mktemp -d)
 mkfifo "$folder/hold"
 forgelet up --testing --until-eof --ready-file "$folder/ready.json" <"$folder/hold" >"$folder/log" 2>&1 &
 server=$!
-exec 3>"$folder/hold" # the server ends when nobody holds this any more: this shell, however it ends
+exec 3>"$folder/hold" # the server ends when this pipe closes: with this shell, however it ends
 trap 'exec 3>&-; wait "$server" || true; rm -r "$folder"' EXIT
 trap 'exit 130' INT TERM
 until [ -e "$folder/ready.json" ]; do

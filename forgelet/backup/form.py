@@ -264,7 +264,7 @@ class Reader:
         parts = self.manifest.get("parts", {})
         for name, part in self.parts.items():
             if parts.get(name) != part.as_manifest():
-                raise damaged(f"its {name} is not what was written")
+                raise damaged(f"its {name} differs from what was written")
         if seal is not None and not seal.is_signature(self._signature, self.header_text, self._manifest_text):
             raise damaged("it was changed by somebody who has not its passphrase")
 

@@ -123,7 +123,7 @@ def _load_tables(cursor: Any, members: Members, progress: Progress) -> dict[str,
     while (entry := members.rows_of_next_table()) is not None:
         name, source = entry
         if name not in known or name not in rows:
-            raise form.damaged(f"the table {name} is none of its version")
+            raise form.damaged(f"the table {name} does not exist in its version")
         progress(DATABASE, size)
         rows[name] = _load(cursor, Table(name, schema["tables"][name]), source)
         size += rows[name]
@@ -142,7 +142,7 @@ def _load(cursor: Any, table: Table, source: Rows) -> int:
 def _document(members: Members, name: str) -> Any:
     member = members.next
     if member is None or member.name != f"{DATABASE}/{name}":
-        raise form.damaged(f"{name} is not where it has to be")
+        raise form.damaged(f"{name} is not in its place")
     text = member.content.read()
     members.skip()
     try:
@@ -173,7 +173,7 @@ class _Files:
         if member.part == REPOSITORIES:
             project_id, _, name = member.path.partition("/")
             if not project_id.isdecimal() or not name:
-                raise form.damaged(f"{member.name!r} is of no repository")
+                raise form.damaged(f"{member.name!r} belongs to no repository")
             folder = self._stage / REPOSITORIES / f"{int(project_id) % 256:02x}" / f"{int(project_id)}.git"
             self._write_file(folder / name, member)
         elif member.part == OBJECTS and self._store is not None:

@@ -63,7 +63,7 @@ def create_user(
 ) -> None:
     """Create an account with a namespace for its projects, and print its id."""
     if not name.strip():
-        raise ConfigError("--name is empty: give the name that others are to see")
+        raise ConfigError("--name is empty: give the name that other users see")
     new = users.NewUser(username=username, email=email, name=name, admin=admin, confirmed=True)
     chosen = _acceptable(read_password(password))
 
@@ -150,7 +150,7 @@ def sign_in_link(instance: Instance, username: str) -> None:
 
 async def _link_for(services: Services, user: User) -> str:
     if user.bot:
-        raise ConfigError(f"{user.username} is a bot: it acts by its token, and cannot sign in")
+        raise ConfigError(f"{user.username} is a bot, which uses its token and cannot sign in")
     entity = json.loads(await user_queries.show_user(services.database, user.id, "user_in_detail"))
     token = sign_in_links.new_token(services.vault, user.id, entity["sign_in_count"], services.clock())
     return f"{services.settings.base_url}/-/sign_in/{token}"

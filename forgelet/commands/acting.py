@@ -68,7 +68,7 @@ def _refusals() -> Iterator[None]:
     except ApiError as refused:
         raise ConfigError(_sentence(refused.body)) from None
     except LockNotAvailable:
-        raise ConfigError("Requests to the service hold what is to be changed: try again") from None
+        raise ConfigError("Requests to the service have locked the rows to change: try again") from None
     except Unavailable as problem:
         raise ConfigError(f"PostgreSQL cannot be used: {problem.cause or problem}") from None
 

@@ -17,7 +17,7 @@ _COMMANDS = {
     "list": Lazy(
         f"{_MODULE}:list_command", "List what each edge has stored, how old it is, and how often it was used."
     ),
-    "purge": Lazy(f"{_MODULE}:purge_command", "Make all edges forget their stored objects at once."),
+    "purge": Lazy(f"{_MODULE}:purge_command", "Remove stored objects from all edges at once."),
 }
 
 
@@ -28,7 +28,7 @@ class _Edge(Group):
         if args and args[0] in _COMMANDS:
             return super().make_context(info_name, args, *rest, **extra)
         if "--help" in args:
-            click.echo(f"Commands beside the process itself: {info_name} {' | '.join(_COMMANDS)} --help\n")
+            click.echo(f"Further commands: {info_name} {' | '.join(_COMMANDS)} --help\n")
         return process.make_context(info_name, args, *rest, **extra)
 
 

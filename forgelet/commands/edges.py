@@ -37,7 +37,9 @@ def status_command(instance: Instance) -> None:
 
 @click.command("list", cls=Command)
 @click.option("--prefix", default="", help="Only paths that begin with this: /group/project/.")
-@click.option("--limit", default=100, show_default=True, type=click.IntRange(1), help="Most of each edge.")
+@click.option(
+    "--limit", default=100, show_default=True, type=click.IntRange(1), help="Maximum for each edge."
+)
 @click.pass_obj
 def list_command(instance: Instance, prefix: str, limit: int) -> None:
     """List what each edge has stored, how old it is, and how often it was used.
@@ -66,17 +68,17 @@ def list_command(instance: Instance, prefix: str, limit: int) -> None:
 
 @click.command("purge", cls=Command)
 @click.option(
-    "--project", "projects", multiple=True, metavar="P", help="Of this project: its id or full path."
+    "--project", "projects", multiple=True, metavar="P", help="Objects of this project: id or full path."
 )
-@click.option("--prefix", "prefixes", multiple=True, help="What is at paths that begin with this.")
-@click.option("--everything", is_flag=True, help="All that they have.")
+@click.option("--prefix", "prefixes", multiple=True, help="Objects at paths that begin with this.")
+@click.option("--everything", is_flag=True, help="All objects.")
 @click.pass_obj
 def purge_command(
     instance: Instance, projects: Sequence[str], prefixes: Sequence[str], *, everything: bool
 ) -> None:
-    """Make all edges forget their stored objects at once. Changes in the service reach them without this command.
+    """Remove stored objects from all edges at once. Changes in the service reach edges without this command.
 
-    If an edge cannot be told, the command exits with status 1.
+    If an edge cannot be reached or refuses, the command exits with status 1.
     """
     if everything == bool(projects or prefixes):
         raise ConfigError("Say what is to be purged: --project, --prefix, or --everything alone")

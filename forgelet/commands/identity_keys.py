@@ -46,15 +46,15 @@ def _rows(listed: list[queries.ShownKey], now: datetime.datetime) -> list[dict[s
 @click.option(
     "--revoke",
     is_flag=True,
-    help="Somebody else may have the old keys: sign with the new one at once, and remove all others.",
+    help="Sign with the new key at once, and remove all others, because somebody else may have them.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
 def rotate(instance: Instance, *, revoke: bool, yes: bool) -> None:
-    """Make the next key and print its id.
+    """Create the next key and print its id.
 
-    Other services find it at once. It signs an hour later, when whoever remembers the keys has read them again. The
-    old key remains there for 31 days, until all of its tokens have expired.
+    The key is published at once. It signs tokens an hour later, when services that cache the keys have read them
+    again. The old key stays published for 31 days, until all of its tokens have expired.
     """
     if revoke and not yes:
         click.confirm("The identity tokens of running jobs will be refused. Go on?", abort=True)

@@ -24,7 +24,7 @@ import click
 from click.core import ParameterSource
 
 from common.config_errors import own_command, writable
-from forgelet.frame import Command, answer, wants_json
+from forgelet.frame import DATA_DIR, Command, answer, wants_json
 from forgelet.instance import Instance
 from forgelet.local import embedded_postgres
 from forgelet.local.data_directory import CHECKOUT, TOKEN_SHOWN, DataDirectory, default_data_dir
@@ -77,11 +77,11 @@ def folder_for_tests(instance: Instance, database_url: str | None) -> Path | Non
     """Return the folder of `--data-dir` for a server for tests, which must be empty, or None. FORGELET_DATA_DIR is
     ignored, because it names the folder of another service."""
     if database_url:
-        raise CannotStart("--testing has a PostgreSQL of its own, to throw away: leave out --database-url")
+        raise CannotStart("--testing starts a throwaway PostgreSQL of its own: leave out --database-url")
     named = instance.named if _is_data_dir_given() else None
     if named is not None and named.exists() and (not named.is_dir() or any(named.iterdir())):
         raise CannotStart(
-            f"--testing begins with nothing, and there is something in {named}: name an empty folder or none"
+            f"--testing starts with empty data, and there is something in {named}: name an empty folder or none"
         )
     return named
 
@@ -285,6 +285,7 @@ _port = click.IntRange(0, 65535)
     show_envvar=True,
     help="Also end when standard input ends, with the program that holds the other end of the pipe.",
 )
+@click.option("--data-dir", **DATA_DIR, help="Folder of all data: empty, not existing, or of an earlier run.")
 @click.pass_obj
 def up(
     instance: Instance,
@@ -307,10 +308,10 @@ def up(
 ) -> None:
     """Run forgelet on this machine until Ctrl-C: PostgreSQL, API server and storage edge, with demo data.
 
-    Everything is stored below --data-dir: database, repositories, secrets, logs. The default is .forgelet in a
-    checkout, and ~/.local/share/forgelet (XDG_DATA_HOME counts) for an installed forgelet, so the next run finds it
-    from any folder. To start again from nothing, stop it and delete that folder. Without --host, other machines
-    cannot reach it.
+    Everything is stored below --data-dir, by default .forgelet in a checkout and ~/.local/share/forgelet otherwise
+    (XDG_DATA_HOME counts), so the next run finds it. If PostgreSQL cannot run there, as for root below /root, the
+    database is in a folder of its own, which is printed. To start again from nothing, stop it and delete both.
+    Without --host, other machines cannot reach it.
 
     With --testing it is a server for tests; several may run at once. --ready-file tells programs where it is. A
     --data-dir, which must be empty, keeps its data.
@@ -324,8 +325,8 @@ def up(
     named = folder_for_tests(instance, database_url) if testing else instance.named
     if database_url:
         embedded_postgres.check_external(database_url)
-    addresses = _addresses(api_port, edge_port, no_edge=no_edge, testing=testing)
-    addresses = attrs.evolve(addresses, host=host, external_host=external_host)
+    ports = _addresses(api_port, edge_port, no_edge=no_edge, testing=testing)
+    addresses = attrs.evolve(ports, host=host, external_host=external_host)
     chosen = {} if gitlab_version is None else {f"{API.prefix}GITLAB_VERSION": gitlab_version}
     with _data(named, passing=testing) as data:
         run(
@@ -483,12 +484,19 @@ def what_next(plan: Plan, *, with_demo: bool) -> str:
         f"                 {command} user sign-in-link root",
         f"                 {command} user password root",
         f"  Data and logs  {plan.data.path}",
+        *database_elsewhere(plan),
         "",
         *commands_to_try(plan, with_demo=with_demo),
         "",
         "Ctrl-C stops everything.",
     ]
     return "\n".join(lines)
+
+
+def database_elsewhere(plan: Plan) -> list[str]:
+    """Return a line with the folder of root's PostgreSQL if its account cannot enter the data directory."""
+    link = plan.data.path / "postgres"
+    return [f"  Database       {link.resolve()}"] if link.is_symlink() else []
 
 
 def print_sign_in_link(plan: Plan, administrator: "Api") -> None:

@@ -51,15 +51,18 @@ class Examined:
     hangs: bool
 
 
-async def examine(environment: Mapping[str, str], longest: float = LONGEST) -> Examined:
-    """Check the instance whose processes have these variables, for at most `longest` seconds."""
-    return await _examine(CHECKS, environment, longest)
+async def examine(
+    environment: Mapping[str, str], longest: float = LONGEST, *, is_local: bool = False
+) -> Examined:
+    """Check the instance whose processes have these variables, for at most `longest` seconds. `is_local`: it is that of
+    a `forgelet up`."""
+    return await _examine(CHECKS, environment, longest, is_local=is_local)
 
 
 async def examine_stopped(environment: Mapping[str, str]) -> Examined:
     """Check a stopped `forgelet up`, whose database and edge do not run either."""
     checks = {name: check for name, check in CHECKS.items() if name not in _OF_RUNNING}
-    return await _examine(checks, environment, LONGEST)
+    return await _examine(checks, environment, LONGEST, is_local=True)
 
 
 async def settings_cannot_be_found(error: ConfigError) -> Examined:
@@ -71,12 +74,17 @@ async def settings_cannot_be_found(error: ConfigError) -> Examined:
 
 
 async def _examine(
-    chosen: Mapping[str, Check], environment: Mapping[str, str], longest: float, *, known: bool = True
+    chosen: Mapping[str, Check],
+    environment: Mapping[str, str],
+    longest: float,
+    *,
+    known: bool = True,
+    is_local: bool = False,
 ) -> Examined:
     begun, counted = time.time(), time.monotonic()
     api, edge, settings = read_settings(environment) if known else (None, None, [])
     async with aiohttp.ClientSession() as session:
-        instance = DiagnosedInstance(environment, api, edge, session)
+        instance = DiagnosedInstance(environment, api, edge, session, is_local)
         checks = {name: asyncio.create_task(_findings_of(check, instance)) for name, check in chosen.items()}
         await asyncio.wait(checks.values(), timeout=longest)
         hangs = [name for name, check in checks.items() if not check.done()]
@@ -171,4 +179,4 @@ def _examined(instance: Instance) -> Examined:
         return asyncio.run(settings_cannot_be_found(error))
     if data is not None and running is None and variables.has_own_postgres(data):
         return asyncio.run(examine_stopped(environment))
-    return asyncio.run(examine(environment))
+    return asyncio.run(examine(environment, is_local=data is not None))

@@ -94,6 +94,8 @@ class DiagnosedInstance:
     api: ApiSettings | None
     edge: EdgeSettings | None
     session: aiohttp.ClientSession
+    #: Whether `forgelet up` runs it, and not systemd or somebody else with settings of their own.
+    is_local: bool = False
     #: Whether the database can be used; the database's check sets this.
     database_serves: "asyncio.Future[bool]" = attrs.field(
         factory=lambda: asyncio.get_running_loop().create_future()

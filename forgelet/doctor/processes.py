@@ -43,7 +43,7 @@ async def api_server(instance: DiagnosedInstance) -> list[Finding]:
     """Check the API server of these settings."""
     if instance.api is None:
         return []
-    return await _process(instance.session, "the API server", instance.api, "forgelet api", tls=False)
+    return await _process(instance, "the API server", instance.api, "forgelet api", tls=False)
 
 
 async def storage_edge(instance: DiagnosedInstance) -> list[Finding]:
@@ -52,17 +52,18 @@ async def storage_edge(instance: DiagnosedInstance) -> list[Finding]:
     if edge is None or not edge.port:
         return []
     tls = edge.tls_cert is not None
-    return await _process(instance.session, "the storage edge", edge, "forgelet edge", tls=tls)
+    return await _process(instance, "the storage edge", edge, "forgelet edge", tls=tls)
 
 
 async def _process(
-    session: aiohttp.ClientSession, title: str, settings: Any, command: str, *, tls: bool
+    instance: DiagnosedInstance, title: str, settings: Any, command: str, *, tls: bool
 ) -> list[Finding]:
-    address = f"{settings.host}:{settings.port}"
+    session, address = instance.session, f"{settings.host}:{settings.port}"
     base = _base(settings.host, settings.port, tls=tls)
     try:
         status, body = await _ask(session, f"{base}{LIVENESS}")
     except (aiohttp.ClientError, OSError, ValueError) as problem:
+        command = "forgelet up" if instance.is_local else command
         return [await _silent(title, settings, command, unreachable(problem))]
     if body == {"status": "starting"}:
         return [warning(f"{title} is starting on {address}", "wait, and look at its log if that takes long")]
@@ -81,7 +82,7 @@ async def _silent(title: str, settings: ClientSettings, command: str, reason: st
         return failed(error.message, "choose another host or port")
     return warning(
         f"{title} does not run: nothing listens on {host}:{port}",
-        f"start it: `forgelet up` for everything, `{command}` for it alone",
+        f"start it: `{command}`",
     )
 
 
@@ -271,6 +272,9 @@ async def external_storage(instance: DiagnosedInstance, database: Database) -> l
     edge, token = instance.edge, chosen.static_objects_external_storage_auth_token
     if not url or edge is None or edge.origin_flavour != "service" or not _is_here(edge.origin_url, settings):
         return []
+    # Without a token here, only the edge may know it, as under systemd: `edges` asks whether it is right.
+    if not edge.storage_token:
+        return []
     return [_storage_token(str(edge.storage_token), token or "")]
 
 
@@ -282,9 +286,8 @@ def _is_here(origin: URL, settings: Settings) -> bool:
 
 def _storage_token(has: str, expected: str) -> Finding:
     remedy = f"give the edge's storage_token the value of {_STORAGE}"
-    if not has or not expected:
-        whose = "the edge's storage_token" if not has else f"the token of {_STORAGE}"
-        return failed(f"{whose} is not set: private files are not served", remedy)
+    if not expected:
+        return failed(f"the token of {_STORAGE} is not set: private files are not served", remedy)
     if not hmac.compare_digest(has.encode(), expected.encode()):
         return failed("the edge's storage_token is not the one that the service knows it by", remedy)
     return ok("the edge's storage_token is the one that the service knows it by")
@@ -321,7 +324,7 @@ async def work(instance: DiagnosedInstance) -> list[Finding]:
 def _findings_of(failures: Sequence[Failure]) -> list[Finding]:
     """Return one finding for each failure, at most `MOST` of a kind."""
     if not failures:
-        return [ok("no mirror, delivery, letter, edge, store, runner or task fails")]
+        return [ok("no mirror, delivery, mail, edge, store, runner or task fails")]
     findings: list[Finding] = []
     for kind in dict.fromkeys(failure.kind for failure in failures):
         of_kind = list(dict.fromkeys(_finding(failure) for failure in failures if failure.kind == kind))

@@ -57,7 +57,7 @@ _SECRET = re.compile(r"^\s*\w*[-_]token\s*=|://[^/\s:]*:[^/\s]+@", re.MULTILINE)
 _FROM_THE_FUTURE = 60.0
 
 
-async def versions(instance: DiagnosedInstance) -> list[Finding]:  # noqa: ARG001 - of this program
+async def versions(instance: DiagnosedInstance) -> list[Finding]:  # noqa: ARG001 - all checks get it
     """Check this program, Python and git."""
     try:
         git = f"git {await in_thread(check_git)}"
@@ -98,10 +98,12 @@ async def clock(instance: DiagnosedInstance) -> list[Finding]:
 
 
 async def disks(instance: DiagnosedInstance) -> list[Finding]:
-    """Check that folders can be written and that their disks have space."""
+    """Check that folders can be written and that their disks have space. If the edge has an account of its own, only
+    the edge can find that out for its directory; its readiness says so."""
     folders = [("the folder for temporary files", Path(tempfile.gettempdir()), 0)]
-    if instance.edge is not None and instance.edge.data_dir is not None:
-        folders.insert(0, ("the edge's directory", instance.edge.data_dir, 0))
+    edge = instance.edge
+    if edge is not None and edge.data_dir is not None and not _is_of_another_account(edge.data_dir):
+        folders.insert(0, ("the edge's directory", edge.data_dir, 0))
     if instance.api is not None:
         folders.insert(0, ("the data directory", instance.api.data_dir, instance.api.disk_reserve))
     findings = []
@@ -113,6 +115,16 @@ async def disks(instance: DiagnosedInstance) -> list[Finding]:
             reason = problem.strerror or type(problem).__name__
             findings.append(failed(f"{title} cannot be used: {reason}: {folder}", _letting_in(folder)))
     return findings
+
+
+def _is_of_another_account(folder: Path) -> bool:
+    """Return whether neither this account nor root owns the folder, as under systemd (`DynamicUser`)."""
+    try:
+        return folder.stat().st_uid not in (0, os.geteuid())
+    except PermissionError:
+        return True
+    except OSError:
+        return False
 
 
 def _letting_in(folder: Path) -> str:
@@ -312,18 +324,18 @@ def _key(inspected: Inspected) -> list[Finding]:
     if not inspected.serves:
         return []  # the database's part of the key cannot be read
     if not inspected.has_key:
-        return [ok("there is no secret key yet, and nothing that one has sealed: the first start makes one")]
-    return [ok("the secret key is the one that the database's secrets are sealed under")]
+        return [ok("there is no secret key yet, and nothing encrypted: the first start makes one")]
+    return [ok("the secret key is the one that the database's secrets are encrypted with")]
 
 
 def _connections(inspected: Inspected, settings: Settings) -> Finding:
     needed = settings.database_pool + _BESIDE_THE_POOL
     if inspected.connections < needed:
         return warning(
-            f"PostgreSQL gives {inspected.connections} connections, one server may want {needed}",
+            f"PostgreSQL allows {inspected.connections} connections, one server may need {needed}",
             "raise max_connections (or the role's or database's CONNECTION LIMIT), or lower database_pool",
         )
-    return ok(f"PostgreSQL gives {inspected.connections} connections, one server wants at most {needed}")
+    return ok(f"PostgreSQL allows {inspected.connections} connections, one server needs at most {needed}")
 
 
 def _clock(inspected: Inspected) -> Finding:

@@ -23,6 +23,8 @@ from forgelet import SERVERS
 RUNNING = "running"
 #: The name under which it records that the administrator's token has been shown.
 TOKEN_SHOWN = "root-token-shown"
+#: What an empty folder may contain: the beginning of an interrupted first start, and a disk's own folder.
+_NOTHING = {"secrets", "lost+found"}
 #: Seconds to wait for a folder that a short command holds or examines.
 TIMEOUT = 5.0
 
@@ -36,7 +38,7 @@ class DataDirectory:
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
         """Hold the folder, and create it if it is missing. One `up` or command at a time can hold it, until its block
-        or process ends. Raise `ConfigError` if it cannot be used."""
+        or process ends. Raise `ConfigError` if it cannot be used, or contains something else."""
         try:
             self._create()
             lock = (self.path / "lock").open("a")
@@ -133,6 +135,11 @@ class DataDirectory:
             self.path.mkdir(parents=True)
             # PostgreSQL may run as another account, which must be able to reach its own folder below this one.
             self.path.chmod(0o711)
+        elif not self.exists() and not {entry.name for entry in self.path.iterdir()} <= _NOTHING:
+            raise ConfigError(
+                f"The data directory {self.path} contains something else: choose an empty one, or one that does not"
+                " exist"
+            )
         self.part("secrets")
 
 
@@ -203,7 +210,7 @@ def _home(variable: str, usual: str) -> Path:
     given = Path(os.environ.get(variable, ""))
     if given.is_absolute():
         return given
-    home = Path(os.path.expanduser("~"))  # noqa: PTH111 - the other one raises where there is none
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.home() raises if there is none
     if not home.is_absolute():
         raise ConfigError("This account has no home folder: name a folder by --data-dir")
     return home / usual

@@ -206,6 +206,10 @@ def check_external(url: str) -> None:
     try:
         with contextlib.closing(psycopg2.connect(url, connect_timeout=10)) as connection:
             major = connection.server_version // 10000
+    except psycopg2.ProgrammingError:  # it repeats parts of the URL, in which the password may be
+        raise CannotStart(
+            "--database-url has to be a URL such as postgresql://user:password@host/database"
+        ) from None
     except (psycopg2.Error, UnicodeError) as problem:
         raise CannotStart(f"The PostgreSQL of --database-url cannot be used: {first_line(problem)}") from None
     if major < OLDEST_MAJOR:
@@ -221,15 +225,15 @@ def forget_variables() -> None:
 
 
 #: The folder for clusters of root whose owner cannot enter the data directory. A symbolic link in the data directory
-#: leads here.
-ROOTS_CLUSTERS = Path("/var/lib/forgelet")
+#: leads here. It is not /var/lib/forgelet, which an installed service gets from systemd.
+ROOTS_CLUSTERS = Path("/var/lib/forgelet-postgres")
 
 
 def make_folder(path: Path) -> Path:
     """Create the folder of a cluster at `path` if it is missing, and return its real path.
 
     For root it belongs to an unprivileged account. If that account cannot reach `path`, the folder is below
-    /var/lib/forgelet, and `path` is a symbolic link to it. Existing folders keep their permissions.
+    `ROOTS_CLUSTERS`, and `path` is a symbolic link to it. Existing folders keep their permissions.
     """
     if path.exists():
         return path.resolve()
@@ -503,7 +507,9 @@ class Cluster:
                 if not self._durable:  # a server for tests restores its tables
                     cursor.execute(f"GRANT SET ON PARAMETER session_replication_role TO {ROLE}")
         except psycopg2.OperationalError as problem:
-            raise CannotStart(f"PostgreSQL in {self.data} refuses us: {first_line(problem)}") from None
+            raise CannotStart(
+                f"PostgreSQL in {self.data} refuses the connection: {first_line(problem)}"
+            ) from None
 
 
 @contextlib.contextmanager

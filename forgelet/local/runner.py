@@ -89,7 +89,7 @@ def _exit_code(name: str, value: Any) -> int:
 
 def _log(name: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{name} has to be a text")  # noqa: TRY004 - of what somebody has written
+        raise ValueError(f"{name} has to be a text")  # noqa: TRY004 - users have written the value
     return value
 
 

@@ -234,7 +234,7 @@ class Forgelet:
         try:
             Controls(self.api().connections).post("snapshot", {"as": "start"})
         except (ApiError, OSError) as problem:
-            raise CannotStart(f"The state to begin with cannot be kept: {problem}") from None
+            raise CannotStart(f"The snapshot of the start cannot be stored: {problem}") from None
 
     def watch(self) -> None:
         """Restart processes that end, and pass SIGHUP on. Raise `EndsAgainAndAgain` when one of them ends for the third
@@ -441,7 +441,7 @@ class Forgelet:
                 },
             )
         except (ApiError, OSError) as problem:
-            raise CannotStart(f"The edge cannot be joined to the API server: {problem}") from None
+            raise CannotStart(f"The edge cannot be connected to the API server: {problem}") from None
 
     def _check_all_start(self) -> None:
         for service in self._services:

@@ -229,7 +229,7 @@ def running_environment(report: Callable[[str], None], sizes: Sizes) -> Iterator
         directory = DataDirectory(Path(folder, "data"))
         plan = Plan(directory, Addresses(free_port(), free_port()))
         with directory.opened(), Forgelet(plan, report) as forgelet:
-            report("Making repositories ...")
+            report("Creating repositories ...")
             yield _environment(forgelet, Path(folder, "scratch.git"), sizes)
 
 

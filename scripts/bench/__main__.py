@@ -77,7 +77,7 @@ def _chosen(names: tuple[str, ...]) -> list[str]:
     groups = {group: [row.name for row in rows] for group, (_, rows) in GROUPS.items()}
     unknown = [name for name in names if name not in ALL_ROWS and name not in groups]
     if unknown:
-        raise click.ClickException(f"There is no row {', '.join(unknown)}; --list says which there are.")
+        raise click.ClickException(f"There is no row {', '.join(unknown)}; --list prints all rows.")
     wanted = {row for name in names for row in groups.get(name, [name])}
     return [name for name in ALL_ROWS if not names or name in wanted]
 

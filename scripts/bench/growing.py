@@ -211,7 +211,7 @@ def measure_vacuum(cluster: Cluster) -> dict[str, float]:
     are."""
     found = {}
     with superuser(cluster) as cursor:
-        cursor.execute("VACUUM jobs")  # of removed projects' rows
+        cursor.execute("VACUUM jobs")  # remove the rows of deleted projects
         cursor.execute(UPDATE_JOBS, [DEAD])
         for table in VACUUMED:
             for what in ("VACUUM", "ANALYZE"):
@@ -370,7 +370,7 @@ def growth(rows: int, beside: int, projects: int, keep: Path | None, plans: Path
     free = shutil.disk_usage(tempfile.gettempdir()).free
     if free < rows * BYTES_A_ROW + LEFT:
         raise click.ClickException(
-            f"{free >> 30} GiB are free, and {rows:,} rows want {rows * BYTES_A_ROW + LEFT >> 30}."
+            f"{free >> 30} GiB are free, and {rows:,} rows need {rows * BYTES_A_ROW + LEFT >> 30}."
         )
     sizes = sorted({min(beside, rows), rows})
     found = [measure_growth(size, projects, report=_report) for size in sizes]

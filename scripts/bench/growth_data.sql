@@ -1,7 +1,8 @@
--- Jobs in the order of time over a year, ten in each pipeline. Project %(busy_id)s has a tenth of them, %(doomed_id)s
--- another tenth, and %(small_id)s the jobs of %(few)s pipelines, whatever the total is; the other projects have fewer
--- and fewer, by the cube of an even chance. The jobs of the last %(young)s pipelines are running (two in ten) or
--- pending. Of all others 85 %% succeeded, 10 %% failed, 3 %% were canceled, 1 %% were skipped and 1 %% are manual.
+-- Jobs of a year in chronological order, ten in each pipeline. Project %(busy_id)s has a tenth of them, %(doomed_id)s
+-- another tenth, and %(small_id)s the jobs of %(few)s pipelines, whatever the total is. The others are spread over the
+-- other projects by the cube of a uniform random number, so that later projects have fewer. The jobs of the last
+-- %(young)s pipelines are running (two in ten) or pending. Of all others 85 %% succeeded, 10 %% failed, 3 %% were
+-- canceled, 1 %% were skipped and 1 %% are manual.
 
 -- name: places
 WITH owner AS (
@@ -70,7 +71,7 @@ WHERE pipelines.id BETWEEN %(first)s AND %(last)s
 ORDER BY pipelines.id, k;
 
 -- name: left_behind
--- The large projects and the small one have a log of each job that ran, and an archive of three jobs in ten.
+-- The two large projects and the small one have the log of each finished job that ran, and the archive of three in ten.
 WITH ran AS (
     SELECT jobs.id, jobs.project_id FROM jobs
     WHERE jobs.pipeline_id BETWEEN %(first)s AND %(last)s
@@ -90,7 +91,7 @@ SELECT setval(pg_get_serial_sequence('pipelines', 'id'), (SELECT max(id) FROM pi
 INSERT INTO pipeline_iids (project_id, last) SELECT project_id, max(iid) FROM pipelines GROUP BY project_id;
 
 -- name: chain
--- A row for each event, as long as a real one but with a digest that is not valid.
+-- A row for each event, as long as a real one, but with invalid digests.
 INSERT INTO audit_chain (position, event_id, created_at, digest, hash)
 SELECT row_number() OVER (ORDER BY created_at, id), id, created_at, sha256(id::text::bytea), sha256(id::text::bytea)
 FROM audit_events;

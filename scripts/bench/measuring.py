@@ -219,8 +219,10 @@ def read_by_crowd(port: int, path: str, clients: int, length: int) -> None:
         poller.close()
         for connection in connections.values():
             connection.close()
-    if not all(length < count < length + 4096 for count in received.values()):  # with the head
-        raise RuntimeError(f"Between {min(received.values())} and {max(received.values())} bytes have come.")
+    if not all(length < count < length + 4096 for count in received.values()):  # the head is included
+        raise RuntimeError(
+            f"Between {min(received.values())} and {max(received.values())} bytes have been received."
+        )
 
 
 def _drain(poller: select.epoll, connections: dict[int, socket.socket], received: dict[int, int]) -> None:
@@ -228,7 +230,7 @@ def _drain(poller: select.epoll, connections: dict[int, socket.socket], received
     nowhere, left, deadline = bytearray(_PIECE), len(connections), time.monotonic() + CROWD_SECONDS
     while left:
         if time.monotonic() > deadline:
-            raise RuntimeError(f"{left} clients are not served after {CROWD_SECONDS:.0f} s.")
+            raise RuntimeError(f"{left} clients have not been served after {CROWD_SECONDS:.0f} s.")
         for number, _ in poller.poll(1):
             try:
                 count = connections[number].recv_into(nowhere, _PIECE, socket.MSG_TRUNC)
@@ -283,12 +285,12 @@ def _megabytes(pattern: str, text: str) -> float:
     """Return a number of bytes that wrk has printed, in megabytes: units such as in `1.50G` are powers of 1,024."""
     match = re.search(pattern, text)
     if match is None:
-        raise RuntimeError(f"No bytes in: {text}")
+        raise RuntimeError(f"There is no number of bytes in: {text}")
     return float(match[1]) * 1024.0 ** " KMGT".index(match[2] or " ") / 1e6
 
 
 def _figure(pattern: str, text: str) -> float:
     match = re.search(pattern, text)
     if match is None:
-        raise RuntimeError(f"No figure in: {text}")
+        raise RuntimeError(f"There is no figure in: {text}")
     return float(match[1])

@@ -103,7 +103,7 @@ def prepared_script(log: str) -> str:
             execute = text.replace("; EXECUTE", "\\; EXECUTE", 1)
             prepare = prepared[executed[2]]
             return f"\\if :prepared\n\\else\n{prepare};\n\\set prepared 1\n\\endif\n{execute};\n"
-    raise RuntimeError("The API server has prepared no list.")
+    raise RuntimeError("The API server has not prepared the statement of any list.")
 
 
 def _set_logging(cluster: Cluster, which: str) -> None:

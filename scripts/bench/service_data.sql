@@ -1,4 +1,4 @@
--- Content of the other lists, of project %(project_id)s in group %(group_id)s, by user %(user_id)s.
+-- The rows of the other lists, of project %(project_id)s in group %(group_id)s, created by user %(user_id)s.
 INSERT INTO projects (namespace_id, creator_id, name, path, full_path, visibility, last_activity_at)
 SELECT %(group_id)s, %(user_id)s, 'Project ' || n, 'project-' || n, 'bench/project-' || n, 'private',
     now() - n * interval '1 second'
@@ -32,7 +32,7 @@ SELECT CASE place WHEN 'project' THEN %(project_id)s END, CASE place WHEN 'group
     'guest-' || n || '@example.org', 30, %(user_id)s, ''::bytea, sha256((place || n)::bytea)
 FROM generate_series(1, 100) n, (VALUES ('project'), ('group')) places (place);
 
--- Bridges of the project's first pipeline, each with the pipeline that it has started.
+-- Bridges in the project's first pipeline, each with the pipeline that it has started.
 WITH bridges AS (
     INSERT INTO jobs (project_id, pipeline_id, kind, status, name, stage, stage_index, when_run, allow_failure, plan,
         user_id, created_at, started_at, finished_at)

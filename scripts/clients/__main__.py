@@ -51,7 +51,7 @@ def clients(suite: str, folder: Path) -> None:
     changes = report.changes(outcomes, tests.written)
     for change in changes:
         click.echo(change)
-    click.echo(f"{len(changes)} changes." if changes else "As written down.")
+    click.echo(f"{len(changes)} changes." if changes else "As expected.")
     sys.exit(bool(changes))
 
 

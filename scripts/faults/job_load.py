@@ -230,7 +230,7 @@ class Runner(Worker):
             if answer is not None and answer.status in done:
                 return True
             if answer is not None and answer.status != 202 and answer.status < 500:
-                return False  # which `Client.ask` has recorded as a finding
+                return False  # `Client.ask` has recorded it as a finding
             await asyncio.sleep(RETRY_SECONDS)
         self.ledger.find(f"{what} was not acknowledged for two minutes")
         return False

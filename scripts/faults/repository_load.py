@@ -278,10 +278,10 @@ MEDIA_TYPE = "application/vnd.git-lfs+json"
 
 
 class LfsObjects(Worker):
-    """A worker that uploads objects as git-lfs does: batch, put. The project belongs to another worker."""
+    """A worker that uploads objects as git-lfs does: batch, put, verify. The project belongs to another worker."""
 
     rest = 0.5
-    pulse = ("lfs object",)
+    pulse = ("lfs object", "lfs verify")
 
     def __init__(self, environment: Environment) -> None:
         super().__init__(environment)
@@ -296,15 +296,18 @@ class LfsObjects(Worker):
         content = self._random.randbytes(self._random.randrange(1000, 60_000))
         oid = hashlib.sha256(content).hexdigest()
         self._contents[oid] = content
-        batch = {"operation": "upload", "objects": [{"oid": oid, "size": len(content)}]}
+        pointer = {"oid": oid, "size": len(content)}
+        batch = {"operation": "upload", "objects": [pointer]}
         headers = self._authorized | {"Accept": MEDIA_TYPE, "Content-Type": MEDIA_TYPE}
         sent: dict[str, Any] = {"data": json.dumps(batch), "headers": headers}
         answer = await self.owner.ask("lfs batch", "POST", f"{self._url}/batch", **sent)
         if answer is None or not answer.ok:
             return
-        action = json.loads(answer.body)["objects"][0]["actions"]["upload"]
-        headers = {**action["header"], "Content-Type": "application/octet-stream"}
-        await self.owner.write("lfs object", oid, "PUT", action["href"], data=content, headers=headers)
+        upload, verify = map(json.loads(answer.body)["objects"][0]["actions"].get, ("upload", "verify"))
+        headers = {**upload["header"], "Content-Type": "application/octet-stream"}
+        if await self.owner.write("lfs object", oid, "PUT", upload["href"], data=content, headers=headers):
+            sent = {"data": json.dumps(pointer), "headers": {**verify["header"], "Content-Type": MEDIA_TYPE}}
+            await self.owner.ask("lfs verify", "POST", verify["href"], **sent)
 
     async def present(self) -> Present:
         whole: Counter[str] = Counter()

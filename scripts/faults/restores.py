@@ -20,7 +20,7 @@ import orjson
 from api_server.api import ROUTES
 from forgelet.local.embedded_postgres import autocommitting
 from forgelet.testing.api import Api, Connections, answers
-from scripts.faults import checks, job_load
+from scripts.faults import checks, edge_load, job_load
 from scripts.faults.environment import Environment, running_environment
 from scripts.faults.repository_load import mirror_of
 from scripts.faults.scenario import Load
@@ -261,9 +261,10 @@ async def _pipelines(environment: Environment) -> Counter[str]:
 
 
 async def drill_at_rest(drill: Drill) -> None:
-    """Check that every answer is the same before and after, and that clones are too."""
+    """Check that every answer is the same before and after, and that clones and files at the edges are too."""
     await asyncio.sleep(5)  # until background work has ended
     before, files = await drill.crawl(), await clones(drill, "before")
+    at_edges = await served(drill.environment)
     file = await asyncio.to_thread(drill.back_up, "at-rest.backup")
     await drill.wipe_and_restore(file)
     after = await drill.crawl()
@@ -272,6 +273,8 @@ async def drill_at_rest(drill: Drill) -> None:
     drill.problems += found
     if await clones(drill, "after") != files:
         drill.problems.append("clones differ")
+    if await served(drill.environment) != at_edges:
+        drill.problems.append("the edges serve other files")
     await drill.look()
     await checks.check_repositories(drill.environment)
 
@@ -285,6 +288,16 @@ async def clones(drill: Drill, when: str) -> dict[str, str]:
         clone = await mirror_of(folder, environment.git_url(name))
         found[name] = await clone("for-each-ref")
     return found
+
+
+async def served(environment: Environment) -> list[tuple[int, bytes] | None]:
+    """Return the status and the content that each edge answers for the files of the load."""
+    found = [
+        await reader.read("edge read", path, expected={404})
+        for reader in edge_load.EdgeReader.at_each(environment)
+        for path in (edge_load.RAW, edge_load.PRIVATE_RAW)
+    ]
+    return [None if answer is None else (answer.status, answer.body) for answer in found]
 
 
 async def run_drill(report: Reporter, seconds: float) -> list[str]:

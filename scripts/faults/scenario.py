@@ -136,7 +136,7 @@ async def run_faults(
 
 
 async def _check(environment: Environment, load: Load, report: Callable[[str], None]) -> None:
-    report("Looking at what is there ...")
+    report("Checking what is stored ...")
     if not await environment.ready():
         environment.ledger.find("the service is not ready a minute after the last fault")
         return

@@ -323,7 +323,7 @@ def mounted(folder: Path, size: int, *, like: Path | None = None) -> Iterator[No
 def full(folder: Path) -> Iterator[None]:
     """Fill the disk of `folder`, which has to be one of our own, for the duration of the block."""
     if not folder.is_mount():
-        raise RuntimeError(f"{folder} is no disk of its own.")
+        raise RuntimeError(f"{folder} is not a separate disk.")
     filler = folder / FILLER
     try:
         fill(filler)

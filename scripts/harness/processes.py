@@ -95,7 +95,7 @@ def server_in(directory: Path) -> int:
                 found.add(int(entry.name))
     servers = found - {child for pid in found for child in descendants(pid)}
     if len(servers) != 1:
-        raise ProcessLookupError(f"{len(servers)} servers work in {directory}.")
+        raise ProcessLookupError(f"{len(servers)} servers run in {directory}.")
     return servers.pop()
 
 

@@ -277,7 +277,7 @@ class OriginHealth:
         response = await self._origin.head(method, uri, None, {}, until - time.monotonic())
         response.release()
         if response.status == HTTPStatus.LOOP_DETECTED:
-            raise OriginError(response.status, "It is this edge that answers.")
+            raise OriginError(response.status, "The address of the origin is this edge's own.")
         return response.status, response.headers
 
 

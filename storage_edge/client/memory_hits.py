@@ -209,7 +209,7 @@ class MemoryHit(web.StreamResponse):
 
     async def write_eof(self, data: bytes = b"") -> None:
         """Wait until the client has received most of the answer."""
-        assert self._writer is not None  # noqa: S101 - prepared before
+        assert self._writer is not None  # noqa: S101 - it was prepared before
         assert not data  # noqa: S101 - the body is known from the beginning
         await self._writer.drain()
 

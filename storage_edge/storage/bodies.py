@@ -1,6 +1,7 @@
 """The bytes of responses, in memory or in a file (see `spool.py` for those that are arriving). All are read by
 offset."""
 
+import asyncio
 import os
 from pathlib import Path
 from typing import Final, Protocol
@@ -159,10 +160,14 @@ class SharedFile:
             raise TruncatedBodyError
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file. If it was evicted, a thread does that, because freeing the blocks of a large file takes
+        long."""
         if self.is_open:
             self.is_open = False
-            os.close(self.descriptor)
+            if os.fstat(self.descriptor).st_nlink:
+                os.close(self.descriptor)
+            else:
+                asyncio.get_running_loop().run_in_executor(None, os.close, self.descriptor)
 
 
 class FileReader:

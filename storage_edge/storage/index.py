@@ -248,7 +248,7 @@ class IndexConnection:
         """Return the writing connection to the present index. Raise `sqlite3.Error` or `OSError`."""
         if self._writer is None or not 0 < self._inode == self._log.index == _inode(self._path):
             self._open()
-        assert self._writer is not None  # noqa: S101 - opened
+        assert self._writer is not None  # noqa: S101 - it has been opened
         return self._writer
 
     def has(self, target: str) -> bool:
@@ -285,9 +285,7 @@ class IndexConnection:
             present = self._inode = _inode(self._path)
             if known == 0 or known != present:
                 if known or present:
-                    log.warning(
-                        "the disk tier's index is damaged or not the one that was there; it begins anew"
-                    )
+                    log.warning("the disk tier's index is damaged or was replaced, so a new one is created")
                 for suffix in ("", "-wal", "-shm"):
                     self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
             writer = _connect(self._path, schema=True)

@@ -1,6 +1,6 @@
--- The disk tier's index. Processes that share a data directory share this file.
+-- The tables of the disk tier's index. Processes that share a data directory share the index.
 CREATE TABLE IF NOT EXISTS bodies (
-    digest    TEXT PRIMARY KEY,           -- SHA-256 of the bytes; names the file
+    digest    TEXT PRIMARY KEY,           -- SHA-256 of the bytes, which is the name of the file
     size      INTEGER NOT NULL,
     used      REAL NOT NULL               -- last use, seconds since 1970; the oldest is evicted first
 ) WITHOUT ROWID;
@@ -9,12 +9,12 @@ CREATE INDEX IF NOT EXISTS bodies_by_use ON bodies (used);
 CREATE TABLE IF NOT EXISTS responses (
     id        INTEGER PRIMARY KEY,
     target    TEXT NOT NULL,              -- target URI: origin and canonical request target
-    selected  TEXT NOT NULL,              -- what of the request selects this response (Vary)
+    selected  TEXT NOT NULL,              -- request headers that select this response (Vary)
     digest    TEXT NOT NULL REFERENCES bodies ON DELETE CASCADE,
-    epoch     INTEGER NOT NULL,           -- purges that had happened when its origin request began
-    stale     INTEGER NOT NULL DEFAULT 0, -- set by a soft purge
+    epoch     INTEGER NOT NULL,           -- number of purges before its request to the origin began
+    stale     INTEGER NOT NULL DEFAULT 0, -- 1 after a soft purge
     response  TEXT NOT NULL,              -- JSON: status, fields, times, policy
-    checksum  INTEGER NOT NULL,           -- CRC-32 of what else is in the row, but stale
+    checksum  INTEGER NOT NULL,           -- CRC-32 of the other columns, except id and stale
     UNIQUE (target, selected)
 );
 CREATE INDEX IF NOT EXISTS responses_by_digest ON responses (digest);
@@ -26,14 +26,14 @@ CREATE TABLE IF NOT EXISTS response_keys (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS response_keys_by_response ON response_keys (response);
 
--- The newest purge that has been carried out on these rows; what came since is looked up in the purge log.
+-- The newest purge that has been carried out on these rows. Later ones are looked up in the purge log.
 CREATE TABLE IF NOT EXISTS purged (epoch INTEGER NOT NULL);
 INSERT INTO purged SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM purged);
 
 -- Bodies whose files are to be deleted before the transaction ends.
 CREATE TABLE IF NOT EXISTS garbage (digest TEXT PRIMARY KEY) WITHOUT ROWID;
 
--- Bytes of all bodies, so that the budget is checked without reading them all.
+-- The total size of all bodies, so that the limit can be checked without reading all rows.
 CREATE TABLE IF NOT EXISTS totals (bytes INTEGER NOT NULL);
 INSERT INTO totals SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM totals);
 CREATE TRIGGER IF NOT EXISTS body_added AFTER INSERT ON bodies
@@ -43,13 +43,14 @@ BEGIN
     UPDATE totals SET bytes = bytes - OLD.size;
     INSERT OR IGNORE INTO garbage VALUES (OLD.digest);
 END;
--- How many responses there are, so that nobody has to look at all of them.
+
+-- The number of responses, so that nothing has to count them.
 CREATE TABLE IF NOT EXISTS counts (responses INTEGER NOT NULL);
 INSERT INTO counts SELECT (SELECT count(*) FROM responses) WHERE NOT EXISTS (SELECT 1 FROM counts);
 CREATE TRIGGER IF NOT EXISTS response_counted AFTER INSERT ON responses
 BEGIN UPDATE counts SET responses = responses + 1; END;
 
--- How often what is stored under a target was used since it came; processes tell it now and then.
+-- How often the responses under a target were used since the first one was stored. Processes add to it now and then.
 CREATE TABLE IF NOT EXISTS hits (
     target    TEXT PRIMARY KEY,
     count     INTEGER NOT NULL
@@ -61,7 +62,7 @@ BEGIN
         AND NOT EXISTS (SELECT 1 FROM responses WHERE target = OLD.target);
 END;
 
--- A body without a response is of no use to anybody.
+-- Remove bodies that no response uses any more.
 CREATE TRIGGER IF NOT EXISTS response_removed AFTER DELETE ON responses
 WHEN NOT EXISTS (SELECT 1 FROM responses WHERE digest = OLD.digest)
 BEGIN DELETE FROM bodies WHERE digest = OLD.digest; END;

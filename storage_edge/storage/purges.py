@@ -119,7 +119,7 @@ def parse(document: object, origin: str) -> Purge:
         not isinstance(document.get(name, []), list) for name in ("keys", "urls", "prefixes")
     ):
         raise PurgeRequestError(
-            "The body is a JSON object with lists keys, urls, prefixes and a boolean soft."
+            "The body has to be a JSON object with the lists keys, urls and prefixes and the boolean soft."
         )
     for name, most in MOST.items():
         if len(document.get(name, ())) > most:
@@ -128,10 +128,10 @@ def parse(document: object, origin: str) -> Purge:
         body = _converter.structure(document, _PurgeBody)
     except Exception as error:
         raise PurgeRequestError(
-            "The body is a JSON object with lists of strings keys, urls, prefixes and a boolean soft."
+            "The body has to be a JSON object with the lists of strings keys, urls and prefixes and the boolean soft."
         ) from error
     if any(not prefix.startswith("/") for prefix in body.prefixes):
-        raise PurgeRequestError("A prefix is a path that begins with a slash.")
+        raise PurgeRequestError("A prefix has to be a path that begins with a slash.")
     return Purge(
         keys=frozenset(body.keys),
         urls=frozenset(origin + _target(url) for url in body.urls),
@@ -227,7 +227,7 @@ class PurgeFile:
     def is_current(self) -> bool:
         """Return whether `path` still names this file."""
         try:
-            return _identity(os.stat(self._path)) == self._identity  # noqa: PTH116 - asked often
+            return _identity(os.stat(self._path)) == self._identity  # noqa: PTH116 - called often
         except OSError:
             return False
 

@@ -115,7 +115,7 @@ class StoreHealth:
                 raise
             return  # the store cannot be written, but it can be read
         if bytes(await answer.bytes_async()) != _TRIAL:
-            raise ValueError("It is somebody else who answers.")
+            raise ValueError("Something else than the store has answered.")
 
 
 def reason_of(error: Exception) -> str:
@@ -225,11 +225,11 @@ class SharedTier:
         async with asyncio.timeout(copy.left):
             answer = await obstore.get_async(self._store, _body_key(copy.digest))
             if answer.meta["size"] != copy.size:
-                raise ValueError("The body is not the one that was written.")
+                raise ValueError("The body differs from the one that was written.")
             async for chunk in answer.stream(min_chunk_size=BLOCK):
                 await copy.spool.write(bytes(chunk))
         if copy.spool.digest != copy.digest:
-            raise ValueError("The body is not the one that was written.")
+            raise ValueError("The body differs from the one that was written.")
         copy.spool.finish()
 
     def offer(self, stored: StoredResponse, digest: str, file: Path) -> None:

@@ -297,9 +297,11 @@ class Spool:
         self._close_when_unused()
 
     def _close_when_unused(self) -> None:
-        """Close the file if nobody reads it, even if this object is still referenced."""
-        if self._closed and not self._readers:
-            self._file.close()
+        """Close the file if nobody reads it, even if this object is still referenced. A thread does that, because
+        freeing the blocks of a large file takes long."""
+        if self._closed and not self._readers and self._file.descriptor is not None:
+            file, self._file = self._file, ArrivingFile()
+            asyncio.get_running_loop().run_in_executor(None, file.close)
 
     def _wake(self) -> None:
         progress, self._progress = self._progress, asyncio.get_running_loop().create_future()

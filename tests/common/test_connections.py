@@ -561,7 +561,7 @@ def test_a_socket_is_taken_by_its_number_and_not_handed_on() -> None:
 
 
 def test_what_is_no_socket_is_one_sentence() -> None:
-    with open("/dev/null") as file:  # noqa: PTH123 - its number
+    with open("/dev/null") as file:  # noqa: PTH123 - its descriptor is used
         number = file.fileno()
         with pytest.raises(ConfigError, match=f"^listen_fd names {number}, which is no open socket: "):
             inherited(number)

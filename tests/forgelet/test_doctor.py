@@ -188,7 +188,7 @@ BROKEN = {
     ),
     "key of another database": Broken(
         _other_key,
-        "is not the one that the database's secrets are sealed under",
+        "is not the one that the database's secrets are encrypted with",
         "restore that one from a backup",
         "restore that one from a backup, or check database_url and data_dir",
     ),
@@ -389,6 +389,33 @@ async def test_a_folder_that_this_account_may_not_write_is_seen(setup: Setup, pr
     assert "Permission denied" in lines[0]
     assert "enter and write to" in lines[0]
     assert ended.status == 1
+
+
+async def test_an_edge_with_an_account_and_tokens_of_its_own_is_asked_itself(
+    setup: Setup, programs: Programs
+) -> None:
+    """This is how systemd runs it: only the edge can enter its directory and read its tokens."""
+    directory = setup.place / "edge"
+    directory.mkdir(mode=0o700)
+    if os.geteuid() == 0:
+        os.chown(directory, 12345, 12345)
+    setup.set("FORGELET_EDGE_DATA_DIR", directory)
+    del setup.environment["FORGELET_EDGE_STORAGE_TOKEN"]
+    setup.unprivileged = True
+    ended = await doctor(setup, programs)
+    lines = [line for line in ended.output.splitlines() if "edge" in line and ROOM not in line]
+    assert [line for line in lines if not line.startswith("ok ")] == []
+    assert any("the service accepts the storage token of the edge" in line for line in lines)
+
+
+async def test_what_does_not_run_is_started_as_it_was(setup: Setup, programs: Programs) -> None:
+    setup.set("port", free_port())
+    ended = await doctor(setup, programs, "--quiet")
+    (line,) = [line for line in ended.output.splitlines() if "does not run" in line]
+    assert line.endswith("forgelet api`")
+    examined = await examine(setup.environment, is_local=True)
+    remedies = [one.remedy for one in examined.findings["API server"]]
+    assert [remedy.endswith("forgelet up`") for remedy in remedies] == [True]
 
 
 async def test_what_swallows_everything_is_not_waited_for_without_end(

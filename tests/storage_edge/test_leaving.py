@@ -3,9 +3,11 @@
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import ssl
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -279,6 +281,58 @@ async def test_a_body_that_nobody_reads_any_more_ends_although_its_origin_is_sil
     assert (asked, edge.app[ORIGIN].at_work) == (1, 0)
     origin.answers(b"another")
     assert (await edge.get(RAW)).body == b"another"
+
+
+@pytest.fixture
+def freed(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether the event loop waited, for each large file whose blocks were freed: with its name or its descriptor,
+    whichever ends last."""
+    freed = []
+
+    def watched(end: Callable[..., None], links: int) -> Callable[..., None]:
+        def ending(file: int | Path, **options: bool) -> None:
+            with contextlib.suppress(OSError):
+                status = os.stat(file)  # noqa: PTH116 - Path takes no descriptor
+                if status.st_size >= LARGE and status.st_nlink == links:
+                    freed.append(threading.current_thread() is threading.main_thread())
+            end(file, **options)
+
+        return ending
+
+    monkeypatch.setattr(os, "close", watched(os.close, links=0))
+    monkeypatch.setattr(Path, "unlink", watched(Path.unlink, links=1))
+    return freed
+
+
+LARGE = 20_000_000
+
+
+async def test_the_event_loop_does_not_wait_until_a_large_file_is_freed(
+    edge: Edge, origin: Origin, clients: list[Talk], tmp_path: Path, freed: list[bool]
+) -> None:
+    """It does so neither for the file of a body that did not arrive, nor for one that was evicted while it was
+    sent."""
+
+    async def broken_off(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Cache-Control": "max-age=60", "Date": origin.date()})
+        response.content_length = LARGE + 1
+        await response.prepare(request)
+        await response.write(b"a" * LARGE)
+        raise ConnectionResetError
+
+    origin.handler = broken_off
+    with pytest.raises(aiohttp.ClientPayloadError):
+        await edge.get(RAW)
+    await until(lambda: freed == [False])
+    origin.answers(b"a" * LARGE)
+    await edge.get(RAW)
+    await edge.settled()
+    clients[0].writer.write(head())
+    await clients[0].reader.readuntil(b"\r\n\r\n")
+    (stored,) = (path for path in tmp_path.glob("edge/*/objects/*/*") if path.stat().st_size == LARGE)
+    await asyncio.to_thread(stored.unlink)
+    clients[0].writer.transport.abort()
+    await until(lambda: freed == [False, False, False])
 
 
 LARGE_FILE = "/group/app/-/raw/main/large.bin"

@@ -41,8 +41,8 @@ _NAMED = 10
 _CACHED = "costs"
 _TICK = os.sysconf("SC_CLK_TCK")
 _HEAD = """\
-# What the most expensive item of a test function costs, in seconds (tests/support/costs.py says of what), from 0.1 on.
-# From 0.25 on the function is slow. Written by `scripts/test --all --record` on a machine with nothing else to do.
+# The cost of the most expensive item of each test function, in seconds from 0.1 on (see tests/support/costs.py).
+# From 0.25 on, a function is slow. Written by `scripts/test --all --record` on a machine with nothing else to do.
 """
 
 #: Seconds by function.

@@ -37,7 +37,7 @@ class Disk:
 def small_disk(path: Path, megabytes: int = 16) -> Iterator[Disk]:
     """Mount a small disk at `path` for the duration of the block; skip the test if mounting is not allowed."""
     if os.geteuid() != 0:
-        pytest.skip("only root mounts a file system of its own to fill")
+        pytest.skip("only root can mount a separate file system, which the test fills")
     path.mkdir()
     options = ["-t", "tmpfs", "-o", f"size={megabytes}m,mode=700", "tmpfs", str(path)]
     mounted = subprocess.run(["mount", *options], capture_output=True, text=True, check=False)

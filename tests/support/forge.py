@@ -153,7 +153,7 @@ class Forge:
     def changed_settings(self, **settings: Any) -> Iterator[None]:
         """Change settings for the duration of the block, as SIGHUP does: only those in `Settings.reloaded`."""
         fixed = settings.keys() - Settings.reloaded
-        assert not fixed, f"{sorted(fixed)} are of the start: use shared_forge"
+        assert not fixed, f"{sorted(fixed)} are read only when a server starts: use shared_forge"
         before = {name: getattr(self.settings, name) for name in settings}
         try:
             for name, value in settings.items():

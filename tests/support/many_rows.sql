@@ -1,4 +1,4 @@
--- A service of some size: %(users)s users, a tenth as many groups (every fifth below another), %(projects)s projects.
+-- Rows of a larger service: %(users)s users, a tenth as many groups (every fifth is a subgroup), %(projects)s projects.
 INSERT INTO users (username, name, email, static_object_seed, static_object_digest, created_at, updated_at)
 SELECT 'many-' || n, 'Many ' || n, 'many-' || n || '@example.org', '', sha256(('many-' || n)::bytea), now(), now()
 FROM generate_series(1, %(users)s) n;
@@ -24,7 +24,7 @@ FROM generate_series(1, %(projects)s) n,
 
 ANALYZE;
 
--- Each user is a member of a few groups and a few projects; the first one of very many.
+-- Each user is a member of a few groups and projects; the first user is a member of very many.
 INSERT INTO members (user_id, namespace_id, access_level, created_at)
 SELECT users.id, groups.id, 30, now()
 FROM (SELECT id, row_number() OVER (ORDER BY id) AS n FROM users WHERE username LIKE 'many-%%') users
@@ -39,13 +39,13 @@ SELECT users.id, projects.id, 20, now()
 FROM projects JOIN users ON users.username = 'many-' || (1 + projects.id %% %(users)s)
 WHERE projects.path LIKE 'project-%%' AND projects.full_path LIKE 'many/%%';
 
--- One group with very many members.
+-- One group has all users as members.
 INSERT INTO members (user_id, namespace_id, access_level, created_at)
 SELECT users.id, (SELECT id FROM namespaces WHERE path = 'many-group-1'), 20, now()
 FROM users WHERE username LIKE 'many-%%'
 ON CONFLICT DO NOTHING;
 
--- A runner for each project.
+-- Each project has a runner.
 INSERT INTO runners (runner_type, token_digest, created_at)
 SELECT 'project_type', sha256(('many-' || projects.id)::bytea), %(now)s FROM projects;
 
@@ -53,7 +53,7 @@ INSERT INTO runner_projects (runner_id, project_id)
 SELECT runners.id, projects.id FROM projects
 JOIN runners ON runners.token_digest = sha256(('many-' || projects.id)::bytea);
 
--- A merge request in each project, by a member of it, whom it names as its reviewer too.
+-- Each project has a merge request; its author is a member of the project, and also its reviewer.
 INSERT INTO merge_requests (project_id, iid, author_id, title, source_branch, target_branch, head_sha, start_sha,
     last_commit, mergeability, created_at, updated_at)
 SELECT members.project_id, 1, members.user_id, 'Change', 'topic', 'main', 'a', 'b', '{}', 'mergeable', now(), now()

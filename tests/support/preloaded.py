@@ -5,7 +5,7 @@ As a script, read one JSON object per line, `{"module", "arguments", "environmen
 """
 
 import contextlib
-import encodings.idna  # noqa: F401 - for hosts' names; nobody may not be able to read it
+import encodings.idna  # noqa: F401 - host names need it; the account `nobody` may be unable to read it
 import gc
 import importlib
 import json

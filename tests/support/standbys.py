@@ -32,7 +32,7 @@ def until(condition: Callable[[], bool], what: str) -> None:
     """Wait until the condition is true; fail after a minute."""
     deadline = time.monotonic() + SECONDS
     while not condition():
-        assert time.monotonic() < deadline, f"in vain: {what}"
+        assert time.monotonic() < deadline, f"this did not happen in time: {what}"
         time.sleep(0.02)
 
 

@@ -14,6 +14,7 @@ from api_server.ci.config.context import Context
 from api_server.ci.config.errors import Budget, CiConfigError
 from api_server.ci.config.patterns import compile_regex
 from api_server.ci.config.yaml_text import Scalar, load_file, spell_scalar
+from api_server.web.params import read_json
 
 TYPES = ("array", "boolean", "number", "string")
 MAX_OPTIONS = 50
@@ -246,11 +247,9 @@ def _coerced(kind: str, value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        parsed = orjson.loads(value)
-    except orjson.JSONDecodeError:
+        return read_json(value)
+    except ValueError:
         return value
-    # a whole number beyond 64 bits, of which a float would keep only the first digits
-    return value if isinstance(parsed, float) and value.strip().lstrip("-").isdigit() else parsed
 
 
 def _is_of_type(kind: str, value: Any) -> bool:

@@ -1,8 +1,8 @@
--- Jobs are written as text: json_build_object() looks up the type of each key and value every time, which takes most of
--- the time of a page. Texts that people write go through to_json(). concat() leaves out what is null.
+-- The JSON of jobs is concatenated as text: json_build_object() looks up the type of each key and value every time, and
+-- this would take most of the time of a page. Strings that users write go through to_json(). concat() leaves out nulls.
 
 -- name: pipelines_and_owners
--- What jobs of one page share is made once for the page.
+-- The JSON that jobs of a page share, built once for the page. A commit's message is cut as in lists of commits.
 owners AS MATERIALIZED (
     SELECT users.id, user_public(users)::text AS entity FROM users
     WHERE users.id = ANY (ARRAY(SELECT page.user_id FROM page))
@@ -11,7 +11,7 @@ pipelines_of_page AS MATERIALIZED (
     SELECT pipelines.id, to_json(pipelines.ref) AS ref, pipelines.tag::text, to_json(pipelines.source) AS source,
         concat('{"ci_job_token_scope_enabled":', project.ci_inbound_job_token_scope_enabled::text, '}') AS project,
         pipeline_basic(pipelines, project.full_path) AS entity,
-        left(pipelines.commit::text, -1) || ',"web_url":'
+        left(json_cut(pipelines.commit, 16384, 100)::text, -1) || ',"web_url":'
             || to_json(web_url(project.full_path || '/-/commit/' || pipelines.sha)) || '}' AS commit,
         left(to_json(web_url(project.full_path || '/-/jobs/'))::text, -1) AS jobs_url
     FROM pipelines JOIN projects project ON project.id = pipelines.project_id
@@ -19,7 +19,7 @@ pipelines_of_page AS MATERIALIZED (
 )
 
 -- name: job_basic
--- What builds and bridges have in common, of rows called page, pipeline and owner.
+-- The keys that builds and bridges have in common, of rows named page, pipeline and owner.
 '"id":', page.id,
 ',"status":"', page.status,
 '","stage":', to_json(page.stage),
@@ -74,7 +74,7 @@ SELECT page.id, page.position, concat('{',
     ',"archived":', coalesce(page.created_at < %(archived_before)s::timestamptz, false)::text,
     ',"tag_list":', to_json(page.tag_list),
     ',"source":', pipeline.source,
-    -- two keys are there only when they have something to say
+    -- the last two keys are left out if they have no value
     CASE WHEN page.status = 'failed' THEN
         concat(',"failure_reason":', to_json(coalesce(page.failure_reason, 'unknown_failure'))) END,
     CASE WHEN files.archive_size IS NOT NULL THEN concat(',"artifacts_file":',
@@ -88,7 +88,7 @@ LEFT JOIN runner_managers manager ON manager.id = page.runner_manager_id
 LEFT JOIN files ON files.job_id = page.id
 
 -- name: runner_job
--- With the whole project, since a runner has jobs of many.
+-- With the whole project, because a runner has jobs of many projects.
 WITH projects_of_page AS MATERIALIZED (
     SELECT projects.id, config_project(projects, namespace) AS entity
     FROM projects JOIN namespaces namespace ON namespace.id = projects.namespace_id

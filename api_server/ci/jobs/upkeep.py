@@ -81,7 +81,7 @@ async def _take_back(database: Database, since: datetime.datetime) -> None:
             await transitions.advance(
                 transaction, job_id, held.event, failure_reason="stuck_or_timeout_failure"
             )
-        log.warning("a job's runner was never heard of", job_id=job_id, outcome=held.event)
+        log.warning("a job's runner never contacted the server", job_id=job_id, outcome=held.event)
 
 
 #: Jobs whose data is removed in one transaction.
@@ -162,7 +162,7 @@ async def delete_all_but_the_newest(
 
 
 def _ref_exists(repository: Repository, candidate: Candidate) -> bool:
-    if candidate.ref.startswith("refs/"):  # of a merge request
+    if candidate.ref.startswith("refs/"):  # the ref of a merge request
         return candidate.ref in repository.references
     find = references.tag if candidate.tag else references.branch
     return find(repository, candidate.ref) is not None

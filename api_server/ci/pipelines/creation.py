@@ -34,7 +34,7 @@ from api_server.git.ref_names import NO_COMMIT
 from api_server.git.references import Resolved
 from api_server.git.repositories import REPOSITORIES, Repositories
 from api_server.namespaces import project_queries
-from api_server.namespaces.resources import Project
+from api_server.namespaces.resources import CI_FILE, Project
 from api_server.services import Services
 from api_server.settings import Settings
 from api_server.state.database import Database, Executor, Transaction
@@ -114,7 +114,7 @@ def described_project(subject: Subject) -> predefined.Project:
         visibility=subject.visibility,
         default_branch=subject.default_branch,
         description=subject.description or "",
-        config_path=subject.ci_config_path or repository.DEFAULT_PATH,
+        config_path=subject.ci_config_path or CI_FILE,
     )
 
 
@@ -336,7 +336,7 @@ class PipelineMaker:
                 request.project_id,
                 request.sha,
                 tag=request.ref if request.tag else None,
-                path=subject.ci_config_path or repository.DEFAULT_PATH,
+                path=subject.ci_config_path or CI_FILE,
             )
         except RepositoryError:
             raise PipelineRefused("Commit not found") from None

@@ -26,7 +26,7 @@ SELECT page.id, page.position, json_build_object(
     'started_at', iso8601(page.started_at),
     'finished_at', iso8601(page.finished_at),
     'committed_at', iso8601(page.committed_at),
-    -- seconds in which at least one job ran
+    -- the seconds in which at least one job was running
     'duration', (
         SELECT round(sum(extract(epoch FROM upper(span) - lower(span))))::bigint
         FROM (

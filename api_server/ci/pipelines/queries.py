@@ -244,8 +244,11 @@ class Superseded:
     partly: bool
 
 
+#: Statuses of pipelines that can still be canceled, as in the index `pipelines_unfinished`.
+_UNFINISHED = """('created', 'waiting_for_resource', 'preparing', 'waiting_for_callback', 'pending', 'running',
+    'manual', 'scheduled')"""
 SUPERSEDED = Query(
-    """
+    f"""
     SELECT older.id, older.auto_cancel_on_new_commit = 'interruptible' AS partly
     FROM pipelines JOIN pipelines older
         ON older.project_id = pipelines.project_id AND older.ref = pipelines.ref AND older.id < pipelines.id
@@ -254,8 +257,7 @@ SUPERSEDED = Query(
         AND older.sha <> pipelines.sha AND older.sha IS DISTINCT FROM %(head)s
         AND older.source IN ('push', 'merge_request_event')
         AND older.created_at > %(now)s::timestamptz - interval '3 days'
-        AND older.status IN ('created', 'waiting_for_resource', 'preparing', 'waiting_for_callback', 'pending',
-            'running', 'manual', 'scheduled')
+        AND older.status IN {_UNFINISHED}
         AND CASE older.auto_cancel_on_new_commit WHEN 'none' THEN false WHEN 'interruptible' THEN true
             ELSE NOT EXISTS (
                 SELECT FROM jobs
@@ -276,6 +278,15 @@ async def superseded(database: Executor, pipeline_id: int, head: str | None) -> 
     `workflow:auto_cancel:on_new_commit` decides, if the project allows it.
     """
     return await database.rows(SUPERSEDED, id=pipeline_id, head=head)
+
+
+@statement(f"""
+    SELECT pipelines.id
+    FROM users JOIN pipelines ON pipelines.user_id = users.id AND pipelines.status IN {_UNFINISHED}
+    WHERE users.id = %(user_id)s AND users.state = 'blocked' ORDER BY pipelines.id
+""")
+async def unfinished_of_blocked(database: Executor, user_id: int) -> list[int]:
+    """Return the pipelines of a user that have not ended, if the user is blocked."""
 
 
 INTERRUPTIBLE_JOBS = """

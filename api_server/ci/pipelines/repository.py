@@ -17,8 +17,6 @@ from api_server.git.errors import GitLimitError, NotFoundError, RepositoryMissin
 from api_server.git.ref_names import NO_COMMIT
 from api_server.git.repositories import Repositories, Repository
 
-#: The path of the configuration unless the project sets another.
-DEFAULT_PATH = ".gitlab-ci.yml"
 #: Maximum number of paths of a commit or a change that are compared with patterns.
 MOST_PATHS = 200_000
 

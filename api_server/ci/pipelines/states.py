@@ -209,7 +209,7 @@ def next_events(jobs: Iterable[OrderedJob]) -> list[tuple[int, Event]]:
     """
     known: dict[str, OrderedJob] = {}
     events: list[tuple[int, Event]] = []
-    kinds_before: set[str] = set()  # of the jobs of earlier stages
+    kinds_before: set[str] = set()  # the kinds of the jobs of earlier stages
     for stage in _in_order(jobs):
         before = _status_of_kinds(kinds_before) or "success"
         for job in stage:

@@ -12,6 +12,7 @@ import attrs
 import orjson
 import structlog
 
+from api_server.accounts.users import USER_LISTENERS, UserEvent
 from api_server.ci.config.pipeline import child_configuration
 from api_server.ci.config.plan import PlannedJob, Trigger
 from api_server.ci.config.variables import Variable
@@ -167,6 +168,21 @@ async def cancel_child(database: Database, job_id: int) -> None:
     if downstream.source == "parent_pipeline" and downstream.status not in COMPLETE:
         async with database.transaction() as transaction:
             await transitions.cancel_pipeline(transaction, downstream.id)
+
+
+DROP_PIPELINES = "drop_pipelines_of_blocked_user"
+
+
+async def follow_user(transaction: Transaction, event: UserEvent) -> None:
+    if event.kind == "restricted":
+        await enqueue(transaction, DROP_PIPELINES, user_id=event.user_id)
+
+
+async def drop_pipelines(database: Database, user_id: int) -> None:
+    """Let the unfinished jobs in the pipelines of a blocked user fail, each pipeline in a separate transaction."""
+    for pipeline_id in await queries.unfinished_of_blocked(database, user_id):
+        async with database.transaction() as transaction:
+            await transitions.drop_pipeline(transaction, pipeline_id, "user_blocked")
 
 
 async def _request_of_bridge(maker: PipelineMaker, bridge: Bridge, planned: PlannedJob) -> PipelineRequest:
@@ -345,6 +361,7 @@ def setup(services: Services) -> None:
     services[REMOTE_FILES] = RemoteFiles(services)
     most = services.settings.git_push_pipeline_limit
     services[REF_LISTENERS].append(functools.partial(react_to_push, services.vault, most))
+    services[USER_LISTENERS].append(follow_user)
     queue = services.queue
 
     async def create_pushed_pipeline(**pushed: Any) -> None:
@@ -362,6 +379,9 @@ def setup(services: Services) -> None:
     async def cancel_downstream(job_id: int) -> None:
         await cancel_child(services.database, job_id)
 
+    async def drop_pipelines_of_blocked_user(user_id: int) -> None:
+        await drop_pipelines(services.database, user_id)
+
     async def follow_forgotten() -> None:
         await follow_forgotten_bridges(services.database)
 
@@ -378,6 +398,7 @@ def setup(services: Services) -> None:
     queue.add(transitions.FOLLOW_DOWNSTREAM, follow_downstream, attempts=5)
     queue.add(transitions.FOLLOW_MIRRORED, follow_mirrored_pipeline, attempts=5)
     queue.add(transitions.CANCEL_DOWNSTREAM, cancel_downstream, attempts=5)
+    queue.add(DROP_PIPELINES, drop_pipelines_of_blocked_user, attempts=5)
     queue.add(transitions.START_DELAYED, start_delayed, attempts=5)
     queue.add(transitions.ASSIGN_RESOURCE, assign_resource, attempts=5)
     queue.add_periodic("follow_forgotten_bridges", "* * * * *", follow_forgotten)

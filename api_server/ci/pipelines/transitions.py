@@ -307,6 +307,17 @@ async def cancel_pipeline(transaction: Transaction, pipeline_id: int) -> None:
     await refresh(transaction, pipeline_id)
 
 
+async def drop_pipeline(transaction: Transaction, pipeline_id: int, failure_reason: str) -> None:
+    """Let all jobs fail that have not finished, and retry none of them. Those that are being canceled may end
+    by themselves."""
+    if not await queries.lock_pipeline(transaction, pipeline_id):
+        return
+    latest = await job_queries.latest_jobs(transaction, pipeline_id)
+    unfinished = [job.id for job in latest if job.status != "canceling"]
+    await transit(transaction, unfinished, "drop", failure_reason=failure_reason)
+    await refresh(transaction, pipeline_id)
+
+
 async def cancel_interruptible(transaction: Transaction, pipeline_id: int) -> None:
     """Cancel the interruptible jobs, like `cancel_pipeline`."""
     if not await queries.lock_pipeline(transaction, pipeline_id):

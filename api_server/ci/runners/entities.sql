@@ -3,7 +3,7 @@ SELECT page.id, page.position, runner_basic(runners, %(now)s) AS entity
 FROM page JOIN runners ON runners.id = page.id
 
 -- name: runner_details
--- Built from the page's row itself, so that an UPDATE shows its new values.
+-- Built from the row of page, not from the table, so that an UPDATE shows its new values.
 SELECT page.id, page.position, json_build_object(
     'id', page.id,
     'description', coalesce(page.description, ''),

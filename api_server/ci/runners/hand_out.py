@@ -104,7 +104,7 @@ class HandOut:
         secrets = (*response.given, *response.id_tokens)
         masked = sorted({variable.value for variable in secrets if variable.masked})
         if sum(len(value.encode()) for value in masked) > MAX_SECRETS:
-            log.warning("a job has more bytes of masked variables than are looked for in logs", job_id=job_id)
+            log.warning("a job has more bytes of masked variables than can be masked in logs", job_id=job_id)
             await self._drop(job_id, "data_integrity_failure")
             return None
         if debug_trace or masked:

@@ -273,7 +273,7 @@ async def _what_is_missing(services: Services, job: HeldJob, params: UpdateJob) 
         if (size is None or stored.size == size) and checksum in (None, f"crc32:{stored.checksum:08x}"):
             return None
         if stored.doubted:
-            log.warning("a log differs from what its runner sent, twice", job_id=job.id)
+            log.warning("a log differs twice from what its runner sent", job_id=job.id)
             return None
         await log_queries.empty(transaction, job.id)
         return 412

@@ -125,7 +125,7 @@ CHOOSE_JOB = Statement(
             WHERE projects.id = turns.project_id
                 AND {OPEN}
                 AND (runner.runner_type <> 'group_type' OR runner.namespace_id = ANY (namespaces.lineage))
-            OFFSET 0 -- asked of one lane after the other, until there are enough
+            OFFSET 0 -- evaluated for one lane after the other, until there are enough
         ) open
         ORDER BY turns.running, turns.id LIMIT %(depth)s::integer
     ),

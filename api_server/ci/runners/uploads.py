@@ -91,7 +91,7 @@ class _Parts:
         self.delimiter = b"\r\n" + request_data.boundary_of(content_type)
         self._coming = coming
         self._buffer = b"\r\n"  # so that the first delimiter is like the others
-        self._number = 0  # of parts, which may have the same name
+        self._number = 0  # the number of parts, which may have the same name
 
     async def next(self) -> tuple[str, str | None] | None:
         """Return the names of the next part and of its file; None behind the last part. Raise ValueError."""
@@ -128,7 +128,7 @@ class _Parts:
             if not piece:
                 return
             self._buffer += piece
-        raise ValueError("more comes behind the last part")
+        raise ValueError("more data follows the last part")
 
     async def _until(self, end: bytes) -> AsyncIterator[bytes]:
         while (at := self._buffer.find(end)) < 0:

@@ -16,7 +16,7 @@ JOIN pipeline_schedules s ON s.id = page.id
 LEFT JOIN users owner ON owner.id = s.owner_id
 
 -- name: schedule_details
--- With its last pipeline, its variables and its inputs, whose values are sealed.
+-- With its last pipeline, its variables and its inputs, whose values the handlers decrypt.
 SELECT listed.id, listed.position, (
     left(listed.entity::text, -1)
     || ',"last_pipeline":' || coalesce((

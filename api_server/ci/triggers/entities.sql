@@ -1,5 +1,5 @@
 -- name: trigger
--- `token` is the seed that it is made of.
+-- `token` has the seed from which the handlers derive the token.
 SELECT page.id, page.position, json_build_object(
     'id', page.id,
     'token', encode(page.token_seed, 'base64'),

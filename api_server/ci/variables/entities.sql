@@ -1,5 +1,5 @@
 -- name: variable
--- The value is for the handlers to decrypt.
+-- The handlers decrypt the value.
 SELECT page.id, page.position, json_build_object(
     'variable_type', page.variable_type,
     'key', page.key,
@@ -14,7 +14,7 @@ SELECT page.id, page.position, json_build_object(
 FROM page
 
 -- name: instance_variable
--- Likewise; those of the instance are for every environment.
+-- The handlers decrypt the value. There is no environment scope: the instance's variables are for every environment.
 SELECT page.id, page.position, json_build_object(
     'variable_type', page.variable_type,
     'key', page.key,

@@ -189,7 +189,7 @@ def _report(
 ) -> PushReport:
     messages = git.clean(child.stderr)
     if missing := [change.name for change in changes if change.name not in results]:
-        raise remote_error(FAILURE, messages or f"no word about {missing[0]}")
+        raise remote_error(FAILURE, messages or f"no answer about {missing[0]}")
     return PushReport(tuple(results[change.name] for change in changes), messages)
 
 

@@ -1,4 +1,4 @@
--- JSON of list entries that only pages of the admin area show, not the API.
+-- The JSON of list entries that only pages of the admin area show, not the API.
 
 -- name: mirror
 SELECT page.id, page.position, json_build_object(

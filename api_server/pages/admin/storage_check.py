@@ -390,7 +390,7 @@ async def find_object(request: web.Request) -> StaticObject:
                 path = static_paths.parse(quote(f"/{holder.full_path}/-/raw/{holder.default_branch}/{name}"))
                 token = None if visibility == "public" else await _token(request)
                 return StaticObject(path.target, project_key(holder.id), token)
-    raise no_object("There is no project with a file to ask for yet: push one, or name an object.")
+    raise no_object("There is no project with a file yet: push one, or name an object.")
 
 
 async def named_object(request: web.Request, text: str) -> StaticObject:

@@ -1,5 +1,5 @@
-// Follows the log of a job that is not done: requests the new part, which the server renders, and appends it. It keeps
-// the log's end in view if that was in view, pauses while the page is hidden, and stops when the log is complete.
+// Follows the log of an unfinished job: requests the new part, which the server renders, and appends it. It keeps the
+// end of the log in view if it was in view, pauses while the page is hidden, and stops when the log is complete.
 "use strict";
 (() => {
   const log = document.getElementById("log");
@@ -38,7 +38,7 @@
     if (follows) end.scrollIntoView({ block: "end" });
   }
 
-  // Facts and buttons of a job depend on its status.
+  // The facts and buttons of a job depend on its status.
   async function refreshFacts() {
     const answer = await fetch(location.pathname, { cache: "no-store" });
     if (!answer.ok || answer.redirected) return;

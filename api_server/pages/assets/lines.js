@@ -1,5 +1,5 @@
-// Marks the lines that the address names (#L12, #L10-20) and scrolls to the first. A click on a number while the shift
-// key is held selects a range of lines.
+// Marks the lines that the address names (#L12, #L10-20) and scrolls to the first. A click on a number with the shift
+// key selects a range of lines.
 "use strict";
 (() => {
   const range = () => {

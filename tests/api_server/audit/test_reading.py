@@ -453,14 +453,11 @@ def _executed(cursor: Any, filters: dict[str, Any], **page: Any) -> Iterator[dic
     statement = queries.listing(frozenset(filters)).statement(wanted)
     cursor.execute("DEALLOCATE ALL")
     cursor.execute(statement.prepare)
-    values = {
-        "page_size": wanted.size,
-        "page_offset": wanted.offset,
-        "page_after": wanted.after,
-    }
     before, _, execute = statement.execute.partition("EXECUTE")
     assert "force_generic_plan" in before, "planned anew, a page costs three times as much"
-    cursor.execute(f"{before}EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE{execute}", values | filters)
+    cursor.execute(
+        f"{before}EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE{execute}", wanted.values | filters
+    )
     found = cursor.fetchone()[0]
     yield from nodes((json.loads(found) if isinstance(found, str) else found)[0]["Plan"])
 

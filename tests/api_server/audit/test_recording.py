@@ -26,7 +26,7 @@ from api_server.state.audit_event_types import EVENT_TYPES
 from api_server.state.audit_trail import INSTANCE, SYSTEM, Entity
 from api_server.state.database import Database
 from api_server.state.listing import Page
-from tests.api_server.audit import deeds  # noqa: F401 - enters its own
+from tests.api_server.audit import deeds  # noqa: F401 - it adds its deeds to DEEDS
 from tests.api_server.audit.conftest import GROUP, record_events
 from tests.api_server.audit.deeds import DEEDS, Deed
 from tests.api_server.audit.things import CHANGES, Change, Things, shape

@@ -127,6 +127,38 @@ async def test_labels_that_two_add_at_the_same_time_are_both_there(
     assert (await added).body["labels"] == ["a", "b", "c"]
 
 
+async def test_a_merge_request_has_a_most_of_labels(
+    forge: Forge, alice: Person, project: dict[str, Any]
+) -> None:
+    """One that has more since before there was a limit can be changed, but does not get more."""
+    most, names = 200, [f"{number:03}" for number in range(300)]
+    refused = {"message": {"labels": ["total must be less than or equal to 200"]}}
+    own = f"/projects/{project['id']}/merge_requests"
+    made = await open_merge_request(alice, project, labels=names[:most])
+    one = f"{own}/{made['iid']}"
+    assert made["labels"] == names[:most]
+    branches = {"source_branch": "main", "target_branch": "feature", "title": "Back"}
+    tried = [
+        await alice.api.post(own, branches | {"labels": names[: most + 1]}),
+        await alice.api.put(one, {"labels": ",".join(names[: most + 1])}),
+        await alice.api.put(one, {"add_labels": "one more"}),
+    ]
+    assert [(answer.status, answer.body) for answer in tried] == [(400, refused)] * 3
+    changed = await alice.api.put(one, {"add_labels": "one more", "remove_labels": names[0]}, expect=200)
+    assert changed.body["labels"] == [*names[1:most], "one more"]
+    more = "UPDATE merge_requests SET labels = %(names)s WHERE id = %(id)s"
+    await forge.execute(more, names=names, id=made["id"])
+    answer = await alice.api.put(one, {"add_labels": "one more"})
+    assert (answer.status, answer.body) == (400, refused)
+    for change, labels in (
+        ({"title": "Other"}, names),
+        ({"add_labels": "one more", "remove_labels": names[0]}, [*names[1:], "one more"]),
+        ({"remove_labels": "001"}, [*names[2:], "one more"]),
+        ({"labels": names[:most]}, names[:most]),
+    ):
+        assert (await alice.api.put(one, change, expect=200)).body["labels"] == labels, change
+
+
 async def test_a_head_that_moves_while_somebody_approves_is_not_approved(
     forge: Forge, alice: Person, project: dict[str, Any]
 ) -> None:
@@ -455,6 +487,10 @@ WARNED = [
     (
         ["merge_request.create", f"merge_request.title={'x' * 256}"],
         "{0}: Title is too long (maximum is 255 characters).",
+    ),
+    (
+        ["merge_request.create", f"merge_request.label={','.join(map(str, range(201)))}"],
+        "{0}: Labels total must be less than or equal to 200.",
     ),
     (["merge_request.create=maybe"], "{0}: The option merge_request.create is neither true nor false."),
 ]

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import subprocess
@@ -39,6 +40,7 @@ from tests.support.ci import ONE_JOB, CiProject, ci_project
 from tests.support.database_roles import Roles, empty_database, with_another_role
 from tests.support.forge import Forge, new_name, running_forge
 from tests.support.invitations import invite, new_address
+from tests.support.ports import free_port
 from tests.support.runner import a_runner
 from tests.support.waiting import until
 
@@ -106,6 +108,15 @@ def test_after_an_interruption_the_next_start_goes_on(
         superuser.execute("DROP EVENT TRIGGER full_disk; DROP FUNCTION full_disk()")
     migrate(url)
     assert _schema(url) == _schema(new_database())
+
+
+def test_each_migration_is_one_line_of_the_log(
+    empty: tuple[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    migrate(empty[0])
+    applied = [record.getMessage() for record in caplog.records if record.name == "yoyo.migrations"]
+    assert applied == [f"Applying {name}" for name in sorted(known_migrations())]
 
 
 @pytest.fixture
@@ -411,7 +422,7 @@ def test_a_schema_that_is_behind_is_one_sentence(roles: Roles, tmp_path: Path) -
     run_migrate(roles.owner, "--grant-to", roles.name)
     with autocommitting(roles.owner) as cursor:
         cursor.execute("COMMENT ON FUNCTION iso8601(timestamptz) IS 'of another version'")
-    arguments = ["--database-url", roles.serving, "--data-dir", str(tmp_path)]
+    arguments = ["--port", str(free_port()), "--database-url", roles.serving, "--data-dir", str(tmp_path)]
     ended = subprocess.run(
         [sys.executable, "-m", "api_server", *arguments],
         capture_output=True,

@@ -350,7 +350,7 @@ async def test_an_object_and_all_folders_above_it_are_synced_before_it_is_acknow
 
     monkeypatch.setattr(disk, "sync", noted)
     objects = open_objects(f"file://{tmp_path}/new/store", tmp_path)
-    assert synced == [tmp_path, tmp_path / "new"]  # which have a new name in them now
+    assert synced == [tmp_path, tmp_path / "new"]  # both have a new name in them now
 
     async def content() -> AsyncIterator[bytes]:
         yield b"content"

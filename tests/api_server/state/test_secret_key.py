@@ -93,7 +93,7 @@ def test_another_or_a_missing_one_is_refused(url: str, data_dir: Path) -> None:
     right = key.read_text()
     key.write_text(KEY)
     with pytest.raises(
-        UnusableKey, match="is not the one that the database's secrets are sealed under: restore"
+        UnusableKey, match="is not the one that the database's secrets are encrypted with: restore"
     ):
         ensure_key(url, data_dir)
     key.unlink()

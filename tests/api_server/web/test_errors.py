@@ -166,6 +166,16 @@ async def test_query_form_and_json_are_merged_and_the_path_wins(forge: Forge) ->
     assert (answer.body["name"], answer.body["id"]) == ("form", group["id"])
 
 
+async def test_a_whole_number_beyond_64_bits_is_text_of_all_its_digits(forge: Forge) -> None:
+    project = f"/projects/{(await forge.project())['id']}"
+    for digits in (str(2**63), str(2**64 - 1), str(2**64), str(-(2**63) - 1), "1" * 300):
+        sent = f'{{"description": {digits}, "others": [0.5, 1e300]}}'
+        answer = await forge.root.put(project, data=sent, headers=JSON)
+        assert (answer.status, answer.body["description"]) == (200, digits)
+        refused = await forge.root.put(project, data=f'{{"build_timeout": {digits}}}', headers=JSON)
+        assert (refused.status, refused.body) == (400, {"error": "build_timeout is invalid"})
+
+
 async def test_an_unexpected_failure_is_500_with_the_request_id_of_the_log(
     forge: Forge, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -282,12 +282,22 @@ def test_a_busy_port_is_one_sentence(start_up: StartUp) -> None:
         (("--data-dir", ""), "--data-dir is empty"),
         (("--data-dir", "/dev/null/data"), "The data directory /dev/null/data cannot be used"),
         (("--database-url", "postgresql://alice:hunter2@127.0.0.1:1/x"), "--database-url cannot be used"),
+        (("--database-url", "postgresql://alice:hunter2%ei@127.0.0.1:1/x"), "--database-url has to be a URL"),
     ],
 )
 def test_what_cannot_work_is_one_sentence(start_up: StartUp, options: tuple[str, ...], words: str) -> None:
     up = start_up(*options)
     assert_one_sentence(up, words)
     assert "hunter2" not in up.shown
+
+
+def test_a_folder_of_something_else_is_left_as_it_is(start_up: StartUp, place: Path) -> None:
+    (place / "lost+found").mkdir()
+    (place / "letter").write_text("dear")
+    assert_one_sentence(
+        start_up("--data-dir", str(place)), f"The data directory {place} contains something else"
+    )
+    assert {entry.name for entry in place.iterdir()} == {"lost+found", "letter"}
 
 
 def test_a_missing_git_is_one_sentence(start_up: StartUp, place: Path) -> None:

@@ -19,6 +19,12 @@ TABLES = tables_of(__file__)
 VALUES = [
     *TABLES["values"],
     ({"foo": {"type": "number"}}, {"foo": "9" * 23}, "`foo` input: provided value is not a number"),
+    ({"foo": {"type": "array"}}, {"foo": f"[1, {2**70}]"}, {"foo": [1, str(2**70)]}),
+    (
+        {"foo": {"type": "array"}},
+        {"foo": "[" * 1000 + "]" * 1000},
+        "`foo` input: provided value is not an array",
+    ),
     ({"foo": None}, {"foo": Reference((".a", "b"))}, "`foo` input: provided value is not a string"),
     (
         {"foo": {"type": "number", "default": 1, "options": [1, 2]}},

@@ -73,12 +73,7 @@ async def prepared_scans(
 
 
 def page_parameters(page: Page) -> dict[str, Any]:
-    return {
-        "page_size": page.size,
-        "page_offset": page.offset,
-        "page_after": page.after,
-        "archived_before": None,
-    }
+    return {**page.values, "archived_before": None}
 
 
 @pytest.mark.parametrize("generic", [True, False], ids=["generic", "custom"])

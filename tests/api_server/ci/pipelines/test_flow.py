@@ -582,17 +582,3 @@ async def test_a_bridge_whose_pipeline_was_removed_does_not_wait_for_ever(forge)
     assert (await forge.root.delete(f"{project.url}/pipelines/{child['id']}")).status == 204
     await tasks.follow_forgotten_bridges(forge.database)
     assert (await project.statuses(pipeline))["child"] == "failed"
-
-
-async def test_a_bridge_of_who_was_blocked_meanwhile_starts_nothing_elsewhere(forge):
-    here, there = await ci_project(forge), await ci_project(forge)
-    await there.commit(MANUAL_JOB, branch="main")
-    await forge.member("projects", there.id, here.developer, Role.MAINTAINER)
-    pipeline = await here.pipeline(f"there:\n  when: manual\n  trigger: {there.path}\n")
-    bridge_id = (await here.bridges(pipeline))["there"]["id"]
-    await bring(forge, bridge_id, "pending")
-    assert (await forge.root.post(f"/users/{here.developer.id}/block")).status == 201
-    await tasks.start_bridge(pipeline_maker(forge.server.app[SERVICES]), bridge_id)
-    assert (await forge.root.get(f"{there.url}/pipelines?source=pipeline")).body == []
-    reason = await forge.database.value("SELECT failure_reason FROM jobs WHERE id = %(id)s", id=bridge_id)
-    assert reason == "insufficient_bridge_permissions"

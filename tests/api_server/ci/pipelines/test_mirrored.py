@@ -61,12 +61,32 @@ async def test_the_status_of_the_newest_pipeline_of_the_default_branch_is_taken_
     await happen(forge, job, "drop", failure_reason="script_failure")
     failed = await scene.becomes(pipeline, "failed")
     assert (failed["failure_reason"], await scene.here.status(pipeline)) == ("unknown_failure", "failed")
-    again = (await forge.root.post(f"{scene.there.url}/jobs/{job}/retry", expect=201)).body["id"]
+    assert (await scene.here.statuses(pipeline))["after"] == "skipped"
+    await forge.root.post(f"{scene.there.url}/pipelines/{newest['id']}/retry", expect=201)
+    again = (await scene.there.jobs(newest))["build"]["id"]
     await scene.becomes(pipeline, "running")
     await scene.upstream()  # a newer one changes nothing
     await run(forge, again)
     await happen(forge, again, "success")
     await scene.becomes(pipeline, "success")
+    assert (await scene.here.statuses(pipeline))["after"] == "pending"
+    await forge.root.post(f"{scene.there.url}/jobs/{again}/retry", expect=201)
+    await scene.becomes(pipeline, "running")
+
+
+async def test_a_bridge_that_was_canceled_with_its_pipeline_is_not_run_again_with_it(
+    forge: Forge, scene: Scene
+) -> None:
+    upstream = await scene.upstream()
+    pipeline = await scene.mirror()
+    await scene.becomes(pipeline, "running")
+    await forge.root.post(f"{scene.there.url}/pipelines/{upstream['id']}/cancel", expect=200)
+    await scene.becomes(pipeline, "canceled")
+    await forge.root.post(f"{scene.there.url}/pipelines/{upstream['id']}/retry", expect=201)
+    await tasks.follow_mirrored(forge.database, upstream["id"])
+    bridge = await scene.becomes(pipeline, "canceled")
+    await scene.here.api.post(f"{scene.here.url}/jobs/{bridge['id']}/retry", expect=201)
+    await scene.becomes(pipeline, "running")
 
 
 @pytest.mark.parametrize(

@@ -226,6 +226,14 @@ async def test_the_configuration_is_where_the_project_says(forge):
     project = await ci_project(forge, ci_config_path="ci/main.yml")
     await project.commit(ONE_JOB, path="ci/main.yml")
     await project.api.post(f"{project.url}/pipeline", {"ref": "topic"}, expect=201)
+    text = "cannot include leading slash or directory traversal."
+    for path in ("/ci/main.yml", "../main.yml"):
+        answers = [
+            await forge.root.put(project.url, {"ci_config_path": path}),
+            await forge.root.post("/projects", {"name": "other", "ci_config_path": path}),
+        ]
+        for refused in answers:
+            assert (refused.status, refused.body) == (400, {"message": {"ci_config_path": [text]}})
 
 
 async def test_pipelines_are_filtered_and_ordered(forge):

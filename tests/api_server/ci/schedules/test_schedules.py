@@ -339,14 +339,17 @@ async def test_a_schedule_runs_when_its_moment_has_come_and_what_was_missed_once
 
 
 async def test_its_pipeline_gets_its_inputs(scene: Scene) -> None:
-    text = "spec: {inputs: {n: {type: number}, l: {type: array}}}\n---\nj $[[ inputs.n ]]: {script: '$[[ inputs.l ]]'}"
-    await scene.project.commit(text)
-    inputs = [{"name": "n", "value": 2}, {"name": "l", "value": ["a", "b"]}]
+    header = "spec: {inputs: {n: {type: number}, l: {type: array}, big: }}"
+    await scene.project.commit(
+        f"{header}\n---\nj $[[ inputs.n ]] $[[ inputs.big ]]: {{script: '$[[ inputs.l ]]'}}"
+    )
+    values = {"n": 2, "l": ["a", "b"], "big": 2**70}
+    inputs = [{"name": name, "value": value} for name, value in values.items()]
     await scene.project.api.put(scene.url, {"inputs": inputs}, expect=200)
     await scene.project.api.post(f"{scene.url}/play", expect=201)
     await scene.run()
     (pipeline,) = await scene.pipelines()
-    assert set(await scene.project.statuses(pipeline)) == {"j 2"}
+    assert set(await scene.project.statuses(pipeline)) == {f"j 2 {2**70}"}
 
 
 async def test_several_processes_queue_one_run_once(stage: tuple[Forge, MovedClock], scene: Scene) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 import orjson
 import pytest
 
-from api_server.merge_requests.note_queries import LISTED_BODY
 from api_server.merge_requests.system_notes import _people, _renamed
+from api_server.state.listing import LISTED_TEXT
 from api_server.web.routes import Role
 from tests.support.forge import Forge, Person
 from tests.support.merge_requests import commit, head_of, new_project, open_merge_request
@@ -111,18 +111,18 @@ async def test_the_longest_note_is_kept(talk: Talk) -> None:
 
 
 async def test_nobodys_notes_are_too_large_for_a_list_that_others_read(forge: Forge, talk: Talk) -> None:
-    """Notes are cut in the list if all together are large."""
+    """Notes are cut in the list if they would be more than a page."""
     made = [await talk.say(talk.stranger, "x") for _ in range(11)]
     ids = [note["id"] for note in made]
     longest = "UPDATE notes SET body = repeat(%(text)s, 1000000) WHERE id = ANY (%(ids)s)"
     await forge.execute(longest, text="\x01", ids=ids)
     listed = await talk.reporter.api.get(f"{talk.url}/notes?per_page=11")
     assert [(note["id"], note["body"]) for note in listed.body] == [
-        (number, "\x01" * LISTED_BODY) for number in reversed(ids)
+        (number, "\x01" * LISTED_TEXT) for number in reversed(ids)
     ]
     threads = await talk.reporter.api.get(f"{talk.url}/discussions?per_page=100")
     bodies = [note["body"] for thread in threads.body for note in thread["notes"]]
-    assert bodies[-11:] == ["\x01" * LISTED_BODY] * 11
+    assert bodies[-11:] == ["\x01" * LISTED_TEXT] * 11
     alone = await talk.reporter.api.get(f"{talk.url}/notes/{ids[0]}")
     assert alone.body["body"] == "\x01" * 1_000_000
     for number in ids:
@@ -227,6 +227,11 @@ async def test_there_is_an_end_to_what_is_said(
         )
         longer = await owner.api.put(f"{url}/notes/{made.body['id']}", {"body": "x" * 3001})
         assert (longer.status, longer.body) == (refused.status, refused.body)
+        diff = (await owner.api.get(f"{url}/diffs", expect=200)).body[0]
+        place = {name: diff[name] for name in ("old_path", "new_path")} | opened["diff_refs"]
+        place |= {"new_line": 1, "position_type": "text"}
+        about_a_line = await owner.api.post(f"{url}/discussions", {"body": "x" * 900, "position": place})
+        assert (about_a_line.status, about_a_line.body) == (refused.status, refused.body)
         assert (await owner.api.put(f"{url}/notes/{made.body['id']}", {"body": "x" * 3000})).status == 200
         assert (await owner.api.put(f"{url}/notes/{made.body['id']}", {"body": "x"})).status == 200
         assert (await owner.api.put(url, {"description": "one"})).status == 200

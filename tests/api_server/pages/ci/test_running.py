@@ -54,6 +54,23 @@ async def test_who_lacks_the_file_is_led_to_where_it_is_written(browser: Browser
     assert link not in (await browser.get(f"{base}/new?ref=topic")).text
 
 
+async def test_the_file_that_is_missing_is_the_one_that_the_project_names(forge: Forge) -> None:
+    file = "ci/main & more.yml"
+    alice = await forge.user("alice")
+    project = await forge.project(alice, initialize_with_readme=True, ci_config_path=file)
+    home = f"/{project['path_with_namespace']}"
+    link = f'href="{home}/-/new/main?file_name=ci/main%20%26%20more.yml"'
+    async with browsing(forge, alice) as browser:
+        for page in (home, f"{home}/-/pipelines", f"{home}/-/pipelines/new"):
+            assert link in (await browser.get(page)).text
+        assert "Write a ci/main &amp; more.yml" in browser.text
+        await browser.get(f"{home}/-/new/main?file_name=ci/main%20%26%20more.yml")
+        assert 'value="ci/main &amp; more.yml"' in browser.text
+        assert "Build it here" in browser.text
+        await browser.send(f"{home}/-/create/main", file_name=file, content="{}", commit_message="Begin")
+        assert link not in (await browser.get(home)).text
+
+
 async def test_a_schedule_is_made_changed_played_and_deleted(browser: Browser, project: CiProject) -> None:
     base, url = f"/{project.path}/-/pipeline_schedules", f"{project.url}/pipeline_schedules"
     assert "There are none yet." in (await browser.get(base)).words
