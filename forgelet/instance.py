@@ -153,22 +153,24 @@ def _by_itself() -> DataDirectory:
     running = data_directory.registered()
     if len(running) > 1:
         folders = ", ".join(str(data.path) for data in running)
-        raise ConfigError(f"More than one forgelet runs here ({folders}): name one by --data-dir")
+        raise ConfigError(f"More than one forgelet runs here ({folders}): name one with --data-dir")
     if running:
         return running[0]
     if not default.exists():
         from common.settings import SETTINGS_FILE_VARIABLE
 
         raise ConfigError(
-            "No forgelet runs here: start `forgelet up`, name its folder by --data-dir, or give the server's"
-            f" settings by FORGELET_API_DATABASE_URL and FORGELET_API_DATA_DIR, or by {SETTINGS_FILE_VARIABLE}"
+            "No forgelet runs here: start `forgelet up`, name its folder with --data-dir, or give the server's"
+            f" settings with FORGELET_API_DATABASE_URL and FORGELET_API_DATA_DIR, or with {SETTINGS_FILE_VARIABLE}"
         )
     return default
 
 
 def _existing(data: DataDirectory) -> DataDirectory:
     if not data.exists():
-        raise ConfigError(f"{data.path} is no folder of a forgelet: name another by --data-dir")
+        raise ConfigError(
+            f"{data.path} is not the data directory of a forgelet: name another with --data-dir"
+        )
     return data
 
 

@@ -48,7 +48,7 @@ def read_password(given: str | None) -> str:
 
 @click.group(cls=Group)
 def user() -> None:
-    """Accounts: create, set the password, block and unblock."""
+    """Create and block accounts, and let people sign in."""
 
 
 @user.command("create")
@@ -61,7 +61,10 @@ def user() -> None:
 def create_user(
     instance: Instance, username: str, email: str, name: str, password: str | None, *, admin: bool
 ) -> None:
-    """Create an account with a namespace for its projects, and print its id."""
+    """Create an account and print its ID.
+
+    The account has a namespace for its projects.
+    """
     if not name.strip():
         raise ConfigError("--name is empty: give the name that other users see")
     new = users.NewUser(username=username, email=email, name=name, admin=admin, confirmed=True)
@@ -89,7 +92,10 @@ def create_user(
 @PASSWORD_OPTION
 @click.pass_obj
 def set_password(instance: Instance, username: str, password: str | None) -> None:
-    """Set the password of USERNAME. Sessions in browsers end, tokens stay valid."""
+    """Set the password of USERNAME.
+
+    Sessions in browsers end, tokens stay valid.
+    """
     chosen = _acceptable(read_password(password))
 
     async def change(services: Services, account: User) -> None:
@@ -106,7 +112,10 @@ def set_password(instance: Instance, username: str, password: str | None) -> Non
 @click.argument("username")
 @click.pass_obj
 def block(instance: Instance, username: str) -> None:
-    """Block USERNAME: none of the user's tokens, sessions and passwords works."""
+    """Block USERNAME.
+
+    Afterwards none of the user's tokens, sessions and passwords works.
+    """
     _set_state(instance, username, "blocked")
 
 
@@ -134,10 +143,10 @@ def _set_state(instance: Instance, username: str, state: Literal["active", "bloc
 @click.argument("username")
 @click.pass_obj
 def sign_in_link(instance: Instance, username: str) -> None:
-    """Print a link that signs USERNAME in without a password, once and within 15 minutes.
+    """Print a link that signs USERNAME in without a password.
 
-    It is for an account without a password, or whose password is lost where no mail is sent. Only the person should
-    get it.
+    The link works once, within 15 minutes. It is for an account without a password, or whose password is lost where
+    no mail is sent. Only the person should get it.
     """
 
     async def run() -> str:
@@ -185,7 +194,7 @@ _LONGEST_NAME = 255
 
 @click.group(cls=Group)
 def token() -> None:
-    """Personal access tokens, with which programs sign in as a user."""
+    """Create and revoke personal access tokens."""
 
 
 @token.command("create")
@@ -259,7 +268,7 @@ def revoke_token(instance: Instance, token_id: int) -> None:
 
 @click.group(cls=Group)
 def runner() -> None:
-    """Runners: the programs that execute jobs."""
+    """Create runners, the programs that execute jobs."""
 
 
 @runner.command("create")
@@ -278,7 +287,9 @@ def create_runner(
     *,
     tagged_only: bool,
 ) -> None:
-    """Create a runner, by default for the whole instance, and print its token. The token is shown only once.
+    """Create a runner and print its token.
+
+    By default the runner serves the whole instance. The token is shown only once.
 
     Pass the token to a runner program: gitlab-runner register --url URL --token TOKEN.
     """

@@ -31,7 +31,7 @@ _limit = click.option(
 
 @click.group(cls=Group)
 def mirror() -> None:
-    """Push mirrors of all projects."""
+    """List the push mirrors of all projects, and run them."""
 
 
 @mirror.command("list")
@@ -39,7 +39,10 @@ def mirror() -> None:
 @_limit
 @click.pass_obj
 def list_mirrors(instance: Instance, limit: int, *, failing: bool) -> None:
-    """List mirrors with their state and the reason of the last failure, newest first."""
+    """List mirrors, newest first.
+
+    Each is shown with its state and the reason of the last failure.
+    """
 
     async def read(database: Database, page: Page) -> ListPage:
         return await list_queries.list_mirrors(database, page, "failing" if failing else None)
@@ -53,8 +56,10 @@ def list_mirrors(instance: Instance, limit: int, *, failing: bool) -> None:
 @click.argument("ids", nargs=-1, required=True, type=click.IntRange(1), metavar="ID...")
 @click.pass_obj
 def sync(instance: Instance, ids: Sequence[int]) -> None:
-    """Run the mirrors with these IDs at once, regardless of their last run. A server with background work must be
-    running."""
+    """Run the mirrors with these IDs at once.
+
+    Their last run does not matter. A server with background work must be running.
+    """
     rows = _act(instance, ids, _run_mirror, "runs soon")
     frame.table(["id", "result", "problem"], rows)
     _end(rows)
@@ -62,7 +67,7 @@ def sync(instance: Instance, ids: Sequence[int]) -> None:
 
 @click.group(cls=Group)
 def delivery() -> None:
-    """Deliveries to external status checks."""
+    """List deliveries to external status checks, and retry them."""
 
 
 @delivery.command("list")
@@ -72,7 +77,10 @@ def delivery() -> None:
 @_limit
 @click.pass_obj
 def list_deliveries(instance: Instance, limit: int, *, failing: bool) -> None:
-    """List deliveries with their check and the reason of the last failure, newest first."""
+    """List deliveries, newest first.
+
+    Each is shown with its check and the reason of the last failure.
+    """
     states: list[list_queries.DeliveryState | None] = ["failed", "queued"] if failing else [None]
     rows: list[dict[str, Any]] = []
     for state in states:
@@ -94,7 +102,10 @@ def list_deliveries(instance: Instance, limit: int, *, failing: bool) -> None:
 @click.argument("ids", nargs=-1, required=True, type=click.IntRange(1), metavar="ID...")
 @click.pass_obj
 def retry(instance: Instance, ids: Sequence[int]) -> None:
-    """Send the deliveries with these IDs again, as the same messages, also to a paused check."""
+    """Send the deliveries with these IDs again.
+
+    The messages are the same, and also go to a paused check.
+    """
     rows = _act(instance, ids, _redeliver, "is sent again")
     frame.table(["id", "result", "problem"], rows)
     _end(rows)
@@ -163,7 +174,7 @@ def _act(
                     async with database.transaction() as transaction:
                         await do(transaction, item_id)
                 except NotFound:
-                    row |= {"result": None, "problem": "there is none of this id, or it is switched off"}
+                    row |= {"result": None, "problem": "nothing has this ID, or it is disabled"}
                 rows.append(row)
         return rows
 

@@ -272,9 +272,8 @@ async def external_storage(instance: DiagnosedInstance, database: Database) -> l
     edge, token = instance.edge, chosen.static_objects_external_storage_auth_token
     if not url or edge is None or edge.origin_flavour != "service" or not _is_here(edge.origin_url, settings):
         return []
-    if (
-        not edge.storage_token
-    ):  # only the edge may know it, as under systemd: `edges` asks whether it is right
+    # Without a token here, only the edge may know it, as under systemd: `edges` asks whether it is right.
+    if not edge.storage_token:
         return []
     return [_storage_token(str(edge.storage_token), token or "")]
 

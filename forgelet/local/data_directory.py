@@ -212,7 +212,7 @@ def _home(variable: str, usual: str) -> Path:
         return given
     home = Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.home() raises if there is none
     if not home.is_absolute():
-        raise ConfigError("This account has no home folder: name a folder by --data-dir")
+        raise ConfigError("This account has no home folder: name a folder with --data-dir")
     return home / usual
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from forgelet.local import embedded_postgres
 from forgelet.local.processes import Child, reason_in_log
 from forgelet.testing.api import answers
-from scripts.bench.runs import NotMeasured, Sample
+from scripts.bench.runs import TINY, NotMeasured, Sample
 from scripts.harness.processes import descendants
 from tests.support.ports import free_port, is_listened_on
 
@@ -251,8 +251,9 @@ def statements(script: str, connection: dict[str, str], seconds: float, clients:
         file = Path(folder, "script.sql")
         file.write_text(script)
         options = ["--no-vacuum", "--define=prepared=0", "--protocol=simple", "--jobs=2"]
-        amount = [f"--client={clients}", f"--time={max(1, round(seconds))}"]
-        command = [str(pgbench), *options, *amount, f"--file={file}"]
+        # Time is in whole seconds.
+        amount = f"--time={round(seconds) or 1}" if seconds > TINY.seconds else "--transactions=10"
+        command = [str(pgbench), *options, f"--client={clients}", amount, f"--file={file}"]
         done = subprocess.run(
             command, env={**os.environ, **connection}, capture_output=True, text=True, check=False
         )

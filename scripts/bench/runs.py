@@ -32,6 +32,7 @@ class Size:
     large_repository: int = 200_000_000  # bytes
     large_object: bool = True  # 64 MiB and 50 MB through the edge
     seconds: float = 0.6
+    warm_up: float = 0.25  # seconds before the first round, which fill caches, plans and connections
     rounds: int = 3
 
 
@@ -50,7 +51,8 @@ TINY = Size(
     crowd=5,
     large_repository=6_000_000,
     large_object=False,
-    seconds=0.1,
+    seconds=0.05,
+    warm_up=0,
     rounds=1,
 )
 
@@ -226,10 +228,6 @@ def read_run(path: Path) -> Run:
         raise ValueError(f"{path} was not written by --json.") from problem
 
 
-#: Maximum number of seconds of a measurement before the first round, which fills caches, plans and connections.
-WARM_UP = 0.25
-
-
 def measure_row(row: Row, group: str, bench: Bench) -> Outcome:
     """Measure a row; each round begins with another side than the one before it. If the row fails, the outcome has the
     reason, and the other rows are still measured."""
@@ -253,9 +251,9 @@ def measure_row(row: Row, group: str, bench: Bench) -> Outcome:
 
 def _rounds(row: Row, sides: Sides, bench: Bench) -> dict[str, Side]:
     measures = {name: side for name, side in sides.items() if not isinstance(side, NotMeasured)}
-    if row.warmed_up:
+    if row.warmed_up and bench.size.warm_up:
         for measure in measures.values():
-            measure(min(WARM_UP, bench.size.seconds))
+            measure(bench.size.warm_up)
     found = {name: Side(name, aim=row.aims.get(name)) for name in measures}
     for number in range(min(bench.size.rounds, row.most_rounds or bench.size.rounds)):
         for name in list(measures)[:: -1 if number % 2 else 1]:

@@ -67,7 +67,7 @@ async def _verified(request: web.Request) -> str:
         ) from None
     if verdict.problem:
         raise Refused(f"The audit trail is broken: {verdict.problem}.")
-    agreeing = f"as the {len(kept)} kept heads say" if kept else "compared with no kept head"
+    agreement = chain.agreement(kept)
     return (
-        f"The audit trail is sound: {verdict.head.position} events, {agreeing}. Its head is {verdict.head}."
+        f"The audit trail is intact: {verdict.head.position} events, {agreement}. Its head is {verdict.head}."
     )
