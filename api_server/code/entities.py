@@ -139,11 +139,17 @@ async def commit_list(
     project_url: str,
     stats: Mapping[str, dict[str, int]] | None = None,
 ) -> list[dict[str, Any]]:
-    """Return the commits of a list. They are read in a thread, because their messages may be large."""
+    """Return the commits of a list. They are read in a thread, because their messages may be large. The messages of
+    many commits have together at most as many characters as those of a page of 100."""
     counts = stats or {}
 
     def read() -> list[dict[str, Any]]:
-        return [in_list(commit(repository, sha, project_url, counts.get(sha))) for sha in shas]
+        listed = [in_list(commit(repository, sha, project_url, counts.get(sha))) for sha in shas]
+        if sum(len(each["message"]) for each in listed) > 100 * MESSAGE_IN_LIST:
+            return [
+                each | {"message": each["message"][: 100 * MESSAGE_IN_LIST // len(listed)]} for each in listed
+            ]
+        return listed
 
     return await asyncio.to_thread(read)
 

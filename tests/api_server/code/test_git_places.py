@@ -16,7 +16,7 @@ import pytest
 from cachetools import TTLCache
 from yarl import URL
 
-from api_server.code import refs
+from api_server.code import entities, refs
 from api_server.code.git_http_handlers import GIT_SLOTS
 from api_server.code.quotas import MEASURED_FOR_SECONDS, QUOTAS, human_size
 from api_server.git.received_push import Push, RefUpdate
@@ -421,5 +421,8 @@ async def test_a_list_of_commits_with_long_messages_is_bounded(forge: Forge, tmp
         for commit in (each.get("commit", each) for each in commits):
             assert len(commit["message"]) == 16 * 1024, path
             assert commit["author_name"] == "n" * 255, path
+    for number, characters in ((100, 16 * 1024), (1000, 1638)):
+        listed = await entities.commit_list(forge.repository(project["id"]), [last] * number, "")
+        assert {len(commit["message"]) for commit in listed} == {characters}
     answer = await alice.api.get(f"{repository}/commits/{last}")
     assert len(answer.body["message"]) == 700_000
