@@ -110,9 +110,10 @@ def _make_ready(chosen: Settings) -> None:
 
 
 main = settings.command(Settings, section=SECTION, env_prefix=PREFIX, run=serve)
-WORKER = """Run only the API server's background work: deliveries, mirrors, mail, purges, clean-up.
+WORKER = """Run the background work of API servers in its own process.
 
-It listens only on operations_port, which must differ from the servers' port. Servers beside it may use --no-work.
+This includes deliveries, mirrors, mail, purges and clean-up. The process listens only on operations_port, which must
+differ from the servers' port. Servers beside it may use --no-work.
 Several workers share the work."""
 worker = settings.command(Settings, section=SECTION, env_prefix=PREFIX, run=work, about=WORKER)
 

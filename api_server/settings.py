@@ -285,7 +285,7 @@ Offering = Literal["self_managed", "dedicated", "saas"]
 
 @typed_settings.settings(frozen=True, kw_only=True)
 class Settings(CiSettings):
-    """The API server: GitLab's /api/v4, git over HTTP, static objects, the admin area."""
+    """Run the API server, with git over HTTP and the admin area."""
 
     reloaded: ClassVar[frozenset[str]] = CiSettings.reloaded | {
         "root_token_file",

@@ -9,7 +9,7 @@ from forgelet.frame import Command, Group, Lazy, answer
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print a script that makes SHELL complete `forgelet` on the Tab key.
+    """Print a script that makes SHELL complete commands on Tab.
 
     For this session, run eval "$(forgelet completion bash)", or in fish: forgelet completion fish | source. To keep
     it, put that line into ~/.bashrc or ~/.zshrc, or for fish into ~/.config/fish/config.fish.
@@ -26,65 +26,64 @@ def completion(context: click.Context, shell: str) -> None:
 COMMANDS = {
     "api": Lazy(
         "api_server.__main__:main",
-        "The API server: GitLab's /api/v4, git over HTTP, static objects, the admin area.",
+        "Run the API server, with git over HTTP and the admin area.",
     ),
     "audit": Lazy(
         "forgelet.commands.audit:audit",
-        "The audit trail: verify its chain, export events, remove old months.",
+        "Verify the audit trail, export its events, remove old ones.",
     ),
     "backup": Lazy(
         "forgelet.commands.backup:backup_command",
-        "Write a backup of the whole instance to FILE, or to standard output if FILE is `-`.",
+        "Write a backup of the whole instance to FILE.",
     ),
     "completion": Lazy(
         "forgelet.command_line:completion",
-        "Print a script that makes SHELL complete `forgelet` on the Tab key.",
+        "Print a script that makes SHELL complete commands on Tab.",
     ),
-    "config": Lazy("forgelet.commands.config:config", "Settings of both processes."),
-    "delivery": Lazy("forgelet.commands.outgoing:delivery", "Deliveries to external status checks."),
+    "config": Lazy("forgelet.commands.config:config", "Show the settings of both processes."),
+    "delivery": Lazy(
+        "forgelet.commands.outgoing:delivery", "List deliveries to external status checks, and retry them."
+    ),
     "doctor": Lazy(
         "forgelet.doctor.examination:doctor",
-        "Check everything that the service needs, and print one line for each check: what is wrong and what to "
-        "do.",
+        "Check everything that the service needs.",
     ),
     "edge": Lazy(
         "forgelet.commands.edge:edge",
-        "Run a storage edge, or ask the running ones: `edge status`, `edge list`, `edge purge`.",
+        "Run a storage edge, or manage the running ones.",
     ),
     "identity-key": Lazy(
-        "forgelet.commands.identity_keys:identity_key", "Keys that sign the identity tokens of jobs."
+        "forgelet.commands.identity_keys:identity_key", "List and rotate the keys that sign identity tokens."
     ),
-    "jobs": Lazy("forgelet.commands.housekeeping:jobs", "Jobs: remove the logs and artifacts of old ones."),
+    "jobs": Lazy("forgelet.commands.housekeeping:jobs", "Remove the logs and artifacts of old jobs."),
     "migrate": Lazy(
         "forgelet.commands.database:migrate",
-        "Migrate the database to this version's schema, as its owner, so that a role that owns nothing can "
-        "serve.",
+        "Migrate the database to this version's schema.",
     ),
-    "mirror": Lazy("forgelet.commands.outgoing:mirror", "Push mirrors of all projects."),
-    "repository": Lazy("forgelet.commands.housekeeping:repository", "Repositories: check and pack them."),
+    "mirror": Lazy(
+        "forgelet.commands.outgoing:mirror", "List the push mirrors of all projects, and run them."
+    ),
+    "repository": Lazy("forgelet.commands.housekeeping:repository", "Check and pack repositories."),
     "restore": Lazy(
         "forgelet.commands.backup:restore_command",
-        "Restore the backup FILE (`-` is standard input) into an empty folder, with which `forgelet up` then "
-        "continues.",
+        "Restore the backup FILE into an empty folder.",
     ),
-    "runner": Lazy("forgelet.commands.accounts:runner", "Runners: the programs that execute jobs."),
+    "runner": Lazy("forgelet.commands.accounts:runner", "Create runners, the programs that execute jobs."),
     "store": Lazy(
-        "forgelet.commands.housekeeping:store", "Stored objects: logs, artifacts and files of Git LFS."
+        "forgelet.commands.housekeeping:store", "Check and sweep stored logs, artifacts and LFS files."
     ),
-    "task": Lazy(
-        "forgelet.commands.database:task", "Background tasks that wait, run, or have failed permanently."
-    ),
-    "token": Lazy(
-        "forgelet.commands.accounts:token", "Personal access tokens, with which programs sign in as a user."
-    ),
+    "task": Lazy("forgelet.commands.database:task", "List, retry and cancel background tasks."),
+    "token": Lazy("forgelet.commands.accounts:token", "Create, list and revoke personal access tokens."),
     "up": Lazy(
         "forgelet.commands.up:up",
-        "Run forgelet on this machine until Ctrl-C: PostgreSQL, API server and storage edge, with demo data.",
+        "Run forgelet on this machine until Ctrl-C, with demo data.",
     ),
-    "user": Lazy("forgelet.commands.accounts:user", "Accounts: create, set the password, block and unblock."),
+    "user": Lazy(
+        "forgelet.commands.accounts:user", "Create, list and block accounts, and let people sign in."
+    ),
     "worker": Lazy(
         "api_server.__main__:worker",
-        "Run only the API server's background work: deliveries, mirrors, mail, purges, clean-up.",
+        "Run the background work of API servers in its own process.",
     ),
 }
 

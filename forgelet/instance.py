@@ -122,13 +122,25 @@ class Instance:
         cluster.start(self.data.log("postgres"))
         return cluster.url()
 
+    @functools.cached_property
+    def migrated_database_url(self) -> str:
+        """`ready_database_url`. Raise `ConfigError` if that database has another version's schema."""
+        from api_server.state import migrate
+
+        if migrate.planned(self.ready_database_url):
+            raise ConfigError(
+                "The database is not of this version's schema: run `forgelet migrate`, or start the service"
+            )
+        return self.ready_database_url
+
     @contextlib.asynccontextmanager
     async def database(self, *, statement_timeout: float = 60.0) -> AsyncIterator["Database"]:
-        """Yield the database with a pool of two connections. Statements may take `statement_timeout` seconds."""
+        """Yield the database with a pool of two connections. Statements may take `statement_timeout` seconds. Raise
+        `ConfigError` if the database has another version's schema."""
         from api_server.state import database
 
         async with database.connect(
-            self.ready_database_url,
+            self.migrated_database_url,
             base_url=self.api_settings.base_url,
             size=2,
             statement_timeout=statement_timeout,
@@ -153,22 +165,24 @@ def _by_itself() -> DataDirectory:
     running = data_directory.registered()
     if len(running) > 1:
         folders = ", ".join(str(data.path) for data in running)
-        raise ConfigError(f"More than one forgelet runs here ({folders}): name one by --data-dir")
+        raise ConfigError(f"More than one forgelet runs here ({folders}): name one with --data-dir")
     if running:
         return running[0]
     if not default.exists():
         from common.settings import SETTINGS_FILE_VARIABLE
 
         raise ConfigError(
-            "No forgelet runs here: start `forgelet up`, name its folder by --data-dir, or give the server's"
-            f" settings by FORGELET_API_DATABASE_URL and FORGELET_API_DATA_DIR, or by {SETTINGS_FILE_VARIABLE}"
+            "No forgelet runs here: start `forgelet up`, name its folder with --data-dir, or give the server's"
+            f" settings with FORGELET_API_DATABASE_URL and FORGELET_API_DATA_DIR, or with {SETTINGS_FILE_VARIABLE}"
         )
     return default
 
 
 def _existing(data: DataDirectory) -> DataDirectory:
     if not data.exists():
-        raise ConfigError(f"{data.path} is no folder of a forgelet: name another by --data-dir")
+        raise ConfigError(
+            f"{data.path} is not the data directory of a forgelet: name another with --data-dir"
+        )
     return data
 
 

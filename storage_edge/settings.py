@@ -36,7 +36,7 @@ TOKEN_HEADERS = {
 
 @typed_settings.settings(frozen=True, kw_only=True)
 class Settings(ClientSettings):
-    """Caches repository files and archives of a service in front of which it stands.
+    """Run a storage edge, which caches raw files and archives of the service behind it.
 
     The service's administrator sets this edge's URL and the storage token as external storage for static objects.
     """

@@ -10,7 +10,7 @@ import datetime
 import hashlib
 import re
 import struct
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 
 import attrs
 import structlog
@@ -131,6 +131,13 @@ async def kept_heads(objects: Objects) -> list[Head]:
     """Return all heads in the object store, the earliest first. Raise `Unavailable`."""
     names = [key.rpartition("/")[2] async for key in objects.keys(HEADS_FOLDER)]
     return [Head.parse(name.replace("-", ":")) for name in sorted(names) if _NAME.fullmatch(name)]
+
+
+def agreement(kept: Sequence[Head]) -> str:
+    """Return in words that a verified chain contains the heads `kept`."""
+    if not kept:
+        return "no head is stored"
+    return "1 stored head agrees" if len(kept) == 1 else f"{len(kept)} stored heads agree"
 
 
 async def keep_present_head(database: Database, objects: Objects) -> None:

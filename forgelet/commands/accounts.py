@@ -16,12 +16,15 @@ from api_server.accounts.passwords import problem_with
 from api_server.accounts.user_queries import User
 from api_server.ci.runners import changes as runner_changes
 from api_server.namespaces import namespace_queries, project_queries
+from api_server.pages.admin import queries as admin_queries
 from api_server.services import Services
-from api_server.state.database import Executor
+from api_server.state.database import Database, Executor
+from api_server.state.listing import ListPage, Page
 from api_server.web.auth import ALL_SCOPES
 from common.config_errors import ConfigError
 from forgelet.commands.acting import author, changing, services_of
-from forgelet.frame import Group, answer
+from forgelet.commands.lists import limit_option, read_rows
+from forgelet.frame import Group, answer, table
 from forgelet.instance import Instance
 
 PASSWORD_OPTION = click.option(
@@ -48,7 +51,30 @@ def read_password(given: str | None) -> str:
 
 @click.group(cls=Group)
 def user() -> None:
-    """Accounts: create, set the password, block and unblock."""
+    """Create, list and block accounts, and let people sign in."""
+
+
+@user.command("list")
+@click.option("--search", help="Only users whose name or username contains this, or with this email address.")
+@limit_option
+@click.pass_obj
+def list_users(instance: Instance, limit: int, search: str | None) -> None:
+    """List users, newest first."""
+
+    async def read(database: Database, page: Page) -> ListPage:
+        return await user_queries.list_users(
+            database,
+            page,
+            for_administrator=True,
+            username=None,
+            search=search,
+            active=False,
+            blocked=False,
+            bots=None,
+        )
+
+    columns = ["id", "username", "name", "email", "state", "is_admin", "bot", "last_activity_on"]
+    table(columns, read_rows(instance, limit, read))
 
 
 @user.command("create")
@@ -61,7 +87,10 @@ def user() -> None:
 def create_user(
     instance: Instance, username: str, email: str, name: str, password: str | None, *, admin: bool
 ) -> None:
-    """Create an account with a namespace for its projects, and print its id."""
+    """Create an account and print its ID.
+
+    The account has a namespace for its projects.
+    """
     if not name.strip():
         raise ConfigError("--name is empty: give the name that other users see")
     new = users.NewUser(username=username, email=email, name=name, admin=admin, confirmed=True)
@@ -89,7 +118,10 @@ def create_user(
 @PASSWORD_OPTION
 @click.pass_obj
 def set_password(instance: Instance, username: str, password: str | None) -> None:
-    """Set the password of USERNAME. Sessions in browsers end, tokens stay valid."""
+    """Set the password of USERNAME.
+
+    Sessions in browsers end, tokens stay valid.
+    """
     chosen = _acceptable(read_password(password))
 
     async def change(services: Services, account: User) -> None:
@@ -106,7 +138,10 @@ def set_password(instance: Instance, username: str, password: str | None) -> Non
 @click.argument("username")
 @click.pass_obj
 def block(instance: Instance, username: str) -> None:
-    """Block USERNAME: none of the user's tokens, sessions and passwords works."""
+    """Block USERNAME.
+
+    Afterwards none of the user's tokens, sessions and passwords works.
+    """
     _set_state(instance, username, "blocked")
 
 
@@ -134,10 +169,10 @@ def _set_state(instance: Instance, username: str, state: Literal["active", "bloc
 @click.argument("username")
 @click.pass_obj
 def sign_in_link(instance: Instance, username: str) -> None:
-    """Print a link that signs USERNAME in without a password, once and within 15 minutes.
+    """Print a link that signs USERNAME in without a password.
 
-    It is for an account without a password, or whose password is lost where no mail is sent. Only the person should
-    get it.
+    The link works once, within 15 minutes. It is for an account without a password, or whose password is lost where
+    no mail is sent. Only the person should get it.
     """
 
     async def run() -> str:
@@ -185,7 +220,7 @@ _LONGEST_NAME = 255
 
 @click.group(cls=Group)
 def token() -> None:
-    """Personal access tokens, with which programs sign in as a user."""
+    """Create, list and revoke personal access tokens."""
 
 
 @token.command("create")
@@ -236,6 +271,24 @@ def create_token(
     answer(made, made["token"])
 
 
+@token.command("list")
+@click.option("--user", "username", metavar="USERNAME", help="Only tokens of this user.")
+@click.option("--all", "all_states", is_flag=True, help="Also expired and revoked tokens.")
+@limit_option
+@click.pass_obj
+def list_tokens(instance: Instance, limit: int, username: str | None, *, all_states: bool) -> None:
+    """List personal access tokens, newest first."""
+
+    async def read(database: Database, page: Page) -> ListPage:
+        if username is not None:
+            await find_user(database, username)
+        state: admin_queries.TokenState | None = None if all_states else "active"
+        return await admin_queries.list_tokens(database, page, username=username, state=state)
+
+    columns = ["id", "username", "name", "scopes", "created_at", "last_used_at", "expires_at"]
+    table([*columns, "revoked"] if all_states else columns, read_rows(instance, limit, read))
+
+
 @token.command("revoke")
 @click.argument("token_id", metavar="ID", type=int)
 @click.pass_obj
@@ -259,7 +312,7 @@ def revoke_token(instance: Instance, token_id: int) -> None:
 
 @click.group(cls=Group)
 def runner() -> None:
-    """Runners: the programs that execute jobs."""
+    """Create runners, the programs that execute jobs."""
 
 
 @runner.command("create")
@@ -278,7 +331,9 @@ def create_runner(
     *,
     tagged_only: bool,
 ) -> None:
-    """Create a runner, by default for the whole instance, and print its token. The token is shown only once.
+    """Create a runner and print its token.
+
+    By default the runner serves the whole instance. The token is shown only once.
 
     Pass the token to a runner program: gitlab-runner register --url URL --token TOKEN.
     """

@@ -25,7 +25,7 @@ _DAY = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%SZ"])
 
 @click.group(cls=Group)
 def audit() -> None:
-    """The audit trail: verify its chain, export events, remove old months."""
+    """Verify the audit trail, export its events, remove old ones."""
 
 
 @audit.command()
@@ -34,7 +34,9 @@ def audit() -> None:
 )
 @click.pass_obj
 def verify(instance: Instance, expect: str | None) -> None:
-    """Check every event against the chain of hashes, and the chain against the heads in the object store.
+    """Check every event against the chain of hashes.
+
+    The chain is also compared with its heads in the object store, which the service stores every hour.
 
     The command prints the head of the chain. Store it where neither the owner of the database nor that of the object
     store can change it, and pass it as --expect the next time. If something is broken or missing, the command names
@@ -56,7 +58,7 @@ def verify(instance: Instance, expect: str | None) -> None:
         raise _broken(verdict.problem)
     removed = f", {verdict.removed} of them exported and removed" if verdict.removed else ""
     said = {"events": verdict.head.position, "removed": verdict.removed, "kept_heads": len(kept)}
-    text = f"verified: {verdict.head.position} events{removed}; stored heads compared: {len(kept)}; head {verdict.head}"
+    text = f"intact: {verdict.head.position} events{removed}, {chain.agreement(kept)}; head {verdict.head}"
     answer({"head": str(verdict.head), **said}, text)
 
 
@@ -137,11 +139,12 @@ def _with_database(instance: Instance, work: Callable[[Database], Awaitable[Resu
     except OSError as problem:
         if problem.errno == errno.EPIPE:  # the reader of standard output has ended
             raise
-        raise click.ClickException(f"the events cannot be written: {problem}") from None
+        where = f": {problem.filename}" if problem.filename else ""
+        raise click.ClickException(f"The events cannot be written: {problem.strerror}{where}") from None
     except Unavailable as problem:
         reason = str(problem.__cause__).strip().partition("\n")[0]
         raise click.ClickException(f"{problem}: {reason}") from None
 
 
 def _broken(problem: str) -> click.ClickException:
-    return click.ClickException(f"the audit trail is broken: {problem}")
+    return click.ClickException(f"The audit trail is broken: {problem}")

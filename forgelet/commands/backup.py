@@ -113,7 +113,9 @@ PASSPHRASE_FILE = click.option(
 @click.option("--verify", "verifies", is_flag=True, help="Read and check the backup after writing it.")
 @click.pass_obj
 def backup_command(instance: Instance, file: str, passphrase_file: Path | None, *, verifies: bool) -> None:
-    """Write a backup of the whole instance to FILE, or to standard output if FILE is `-`.
+    """Write a backup of the whole instance to FILE.
+
+    If FILE is `-`, write to standard output.
 
     The service may run meanwhile: the backup shows one moment, near its beginning. It contains the database,
     repositories, stored objects, and the secret key, encrypted with the passphrase. Nobody can restore it without the
@@ -214,7 +216,7 @@ def _say(file: str, made: BackedUp, *, verified: bool) -> None:
         frame.answer({"file": file, "verified": verified, **attrs.asdict(made)}, text)
     if made.missing:
         raise click.ClickException(
-            f"{len(made.missing):,} things that the database names are missing, so they are not in the backup"
+            f"{len(made.missing):,} repositories or objects that the database names are missing, in the backup too"
         )
 
 
@@ -249,7 +251,9 @@ def restore_command(
     *,
     verifies: bool,
 ) -> None:
-    """Restore the backup FILE (`-` is standard input) into an empty folder, with which `forgelet up` then continues.
+    """Restore the backup FILE into an empty folder.
+
+    If FILE is `-`, read standard input. Afterwards start `forgelet up` with that folder.
 
     The command changes nothing that already exists, and a failed restore leaves nothing behind. A backup of an older
     version is migrated to this version's schema. Edges are told to forget everything as soon as the service runs.
@@ -258,7 +262,7 @@ def restore_command(
         _verify(file, passphrase_file)
         return
     if not data_dir:
-        raise ConfigError("Name the folder to restore to by --data-dir")
+        raise ConfigError("Name the folder to restore into with --data-dir")
     with ending_tidily(), that_may_fail(), _source(file) as stream, Telling() as telling:
         chosen = passphrase(passphrase_file, is_new=False)
         with _places(Path(data_dir).absolute(), database_url) as places:
@@ -348,7 +352,7 @@ def _say_verified(file: str, verified: Verified) -> None:
     tried = (
         "the passphrase fits"
         if verified.passphrase_fits
-        else "without a passphrase it was not seen whether that fits, and whether somebody has changed the backup"
+        else "without a passphrase, it was not checked whether one fits and whether the backup was changed"
     )
     for missing in verified.missing:
         frame.note(f"Missing when it was made: {missing}")
@@ -363,7 +367,11 @@ def _say_restored(made: Restored, folder: Path, database_url: str | None) -> Non
     for missing in made.missing:
         frame.note(f"Missing in the backup: {missing}")
     result: Mapping[str, Any] = {"data_dir": str(folder), **attrs.asdict(made)}
-    how = f"`forgelet up --data-dir {folder}`" if database_url is None else "the API server with these two"
+    how = (
+        f"`forgelet up --data-dir {folder}`"
+        if database_url is None
+        else "the API server with this folder and database"
+    )
     upgraded = (
         f", its schema brought up to date by {len(made.migrations)} migrations" if made.migrations else ""
     )

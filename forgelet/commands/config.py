@@ -18,16 +18,16 @@ MASK = "***"
 
 @click.group(cls=Group)
 def config() -> None:
-    """Settings of both processes."""
+    """Show the settings of both processes."""
 
 
 @config.command()
 @click.option("--changed", is_flag=True, help="Show only settings without their default.")
 @click.pass_obj
 def show(instance: Instance, *, changed: bool) -> None:
-    """Show all settings of both processes, and where each comes from. Secrets are masked.
+    """Show all settings, and where each comes from.
 
-    Flags of a separately started server are not known here.
+    Secrets are masked. Flags of a separately started server are not known here.
     """
     rows = [
         *_rows("api", instance.api_sources, instance.api_settings, instance.own_variables),

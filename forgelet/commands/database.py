@@ -25,17 +25,18 @@ from forgelet.instance import Instance
 @click.option("--grant-to", metavar="ROLE", help="Role that will serve; it gets exactly the rights for that.")
 @click.pass_context
 def migrate(context: click.Context, grant_to: str | None, *, check: bool) -> None:
-    """Migrate the database to this version's schema, as its owner, so that a role that owns nothing can serve.
+    """Migrate the database to this version's schema.
 
-    The command prints each migration. A failed migration leaves the earlier ones in place, and the next run continues
-    there. Servers migrate in the same way when they start.
+    Run it as the owner of the database if the role that serves owns nothing. The command prints each migration. A
+    failed migration leaves the earlier ones in place, and the next run continues there. Servers migrate in the same
+    way when they start.
     """
     instance = context.find_object(Instance)
     assert instance is not None
     url = instance.ready_database_url
     steps = planned(url)
     if check:
-        text = "\n".join(["To do:", *(f"  {step}" for step in steps)]) if steps else "Nothing is to do."
+        text = "\n".join(["To do:", *(f"  {step}" for step in steps)]) if steps else "There is nothing to do."
         answer({"to_do": steps}, text)
         context.exit(1 if steps else 0)
     for step in steps:
@@ -44,7 +45,7 @@ def migrate(context: click.Context, grant_to: str | None, *, check: bool) -> Non
         bring_up_to_date(url, grant_to)
     except psycopg2.errors.UndefinedObject as problem:  # there is no such role
         raise ConfigError(first_line(problem)) from None
-    done = f"{len(steps)} steps are done." if steps else "The database is of this version already."
+    done = f"{len(steps)} steps are done." if steps else "The database already has this version's schema."
     granted = f" {grant_to} has the rights to serve." if grant_to else ""
     answer({"done": steps, "granted_to": grant_to}, f"{done}{granted}")
 
@@ -55,7 +56,7 @@ _STATUSES: tuple[Status, ...] = ("failed", "doing", "todo")
 
 @click.group(cls=Group)
 def task() -> None:
-    """Background tasks that wait, run, or have failed permanently."""
+    """List, retry and cancel background tasks."""
 
 
 @task.command("list")
@@ -70,7 +71,7 @@ def task() -> None:
 )
 @click.pass_obj
 def list_command(instance: Instance, name: str | None, limit: int, *, failing: bool) -> None:
-    """List failed tasks, newest first, then the others, oldest first."""
+    """List background tasks, the failed ones first."""
     statuses = _STATUSES[:1] if failing else _STATUSES
 
     async def run() -> list[dict[str, Any]]:
@@ -100,7 +101,10 @@ async def _listed(database: Database, status: Status, name: str | None, limit: i
 @click.option("--name", help="Of these, only tasks with this name.")
 @click.pass_obj
 def retry(instance: Instance, ids: Sequence[int], name: str | None, *, failed: bool) -> None:
-    """Run the tasks with these IDs at once, as if never tried: failed tasks, and those that wait for their next try."""
+    """Run the tasks with these IDs at once.
+
+    They may have failed or wait for their next try. Their attempts are counted from the beginning.
+    """
     _act(instance, ids, tasks.retry, "is tried again", name=name, failed=failed)
 
 
@@ -110,7 +114,10 @@ def retry(instance: Instance, ids: Sequence[int], name: str | None, *, failed: b
 @click.option("--name", help="Of these, only tasks with this name.")
 @click.pass_obj
 def cancel(instance: Instance, ids: Sequence[int], name: str | None, *, failed: bool) -> None:
-    """Remove waiting or failed tasks with these IDs; their work is not done."""
+    """Remove the waiting or failed tasks with these IDs.
+
+    Their work is not done.
+    """
     _act(instance, ids, tasks.cancel, "removed", name=name, failed=failed)
 
 
@@ -124,7 +131,9 @@ def _act(
     failed: bool,
 ) -> None:
     if bool(ids) == failed or (name and not failed):
-        raise click.UsageError("Name tasks by their ids, or all with --failed, perhaps of one --name.")
+        raise click.UsageError(
+            "Give the IDs of tasks, or --failed for all failed ones (of one name with --name)."
+        )
 
     async def run() -> list[dict[str, Any]]:
         rows = []

@@ -12,20 +12,18 @@ _MODULE = "forgelet.commands.edges"
 _COMMANDS = {
     "status": Lazy(
         f"{_MODULE}:status_command",
-        "Show what each edge has served and stored, and whether it reaches its origin with the right token.",
+        "Show the state of each edge.",
     ),
-    "list": Lazy(
-        f"{_MODULE}:list_command", "List what each edge has stored, how old it is, and how often it was used."
-    ),
+    "list": Lazy(f"{_MODULE}:list_command", "List what each edge has stored."),
     "purge": Lazy(f"{_MODULE}:purge_command", "Remove stored objects from all edges at once."),
 }
 
 
 class _Edge(Group):
-    """A group that runs the edge with its options, unless the first argument is the name of a command."""
+    """A group that runs the edge with its options, unless the first argument is no option."""
 
     def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> click.Context:
-        if args and args[0] in _COMMANDS:
+        if args and not args[0].startswith("-"):
             return super().make_context(info_name, args, *rest, **extra)
         if "--help" in args:
             click.echo(f"Further commands: {info_name} {' | '.join(_COMMANDS)} --help\n")
@@ -34,4 +32,7 @@ class _Edge(Group):
 
 @click.group(cls=_Edge, lazy=_COMMANDS)
 def edge() -> None:
-    """Run a storage edge, or ask the running ones: `edge status`, `edge list`, `edge purge`."""
+    """Run a storage edge, or manage the running ones.
+
+    The commands for running ones are `edge status`, `edge list` and `edge purge`.
+    """

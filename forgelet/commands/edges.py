@@ -25,9 +25,10 @@ _PAGE = 500
 @click.command("status", cls=Command)
 @click.pass_obj
 def status_command(instance: Instance) -> None:
-    """Show what each edge has served and stored, and whether it reaches its origin with the right token.
+    """Show the state of each edge.
 
-    If an edge does not answer, the command exits with status 1.
+    This is what it has served and stored, and whether it reaches its origin with the right token. If an edge does not
+    answer, the command exits with status 1.
     """
     rows = _of_each(instance, _status)
     columns = ["edge", "version", "hit_ratio", "responses", "bytes", "origin", "storage_token", "problem"]
@@ -42,9 +43,10 @@ def status_command(instance: Instance) -> None:
 )
 @click.pass_obj
 def list_command(instance: Instance, prefix: str, limit: int) -> None:
-    """List what each edge has stored, how old it is, and how often it was used.
+    """List what each edge has stored.
 
-    If an edge does not answer, the command exits with status 1.
+    Each object is shown with its age and how often it was used. If an edge does not answer, the command exits with
+    status 1.
     """
 
     async def stored(api: EdgeApi) -> list[dict[str, Any]]:
@@ -81,10 +83,10 @@ def purge_command(
     If an edge cannot be reached or refuses, the command exits with status 1.
     """
     if everything == bool(projects or prefixes):
-        raise ConfigError("Say what is to be purged: --project, --prefix, or --everything alone")
+        raise ConfigError("Say what to purge: --project and --prefix, or --everything alone")
     wrong = [prefix for prefix in prefixes if not prefix.startswith("/")]
     if wrong:
-        raise ConfigError(f"--prefix {wrong[0]} is no path: it begins with a slash")
+        raise ConfigError(f"--prefix {wrong[0]} has to begin with a slash")
     _apis_of(instance, None)
     keys = asyncio.run(_keys(instance, projects)) if projects else []
     document = {"prefixes": ["/"]} if everything else {"keys": keys, "prefixes": list(prefixes)}

@@ -34,27 +34,33 @@ _NOTHING = "nothing was pushed to it yet"
 
 @click.group("repository", cls=Group)
 def repository() -> None:
-    """Repositories: check and pack them."""
+    """Check and pack repositories."""
 
 
 @repository.command("check")
 @click.argument("projects", nargs=-1)
 @click.pass_obj
 def check_repositories(instance: Instance, projects: Sequence[str]) -> None:
-    """Check the repositories of PROJECTS (ids or full paths), or all, with git-fsck(1), and look for each commit that
-    the database names. Exit with status 1 if something is wrong."""
+    """Check repositories for damage and missing commits.
+
+    PROJECTS are IDs or full paths; without them, all repositories are checked. The command runs git-fsck(1), looks for
+    each commit that the database names, and exits with status 1 if something is wrong.
+    """
     problems = asyncio.run(_check(instance, projects))
-    frame.table(["project", "path", "problem"], problems, empty="All that was looked at is whole.")
+    frame.table(["project", "path", "problem"], problems, empty="All checked repositories are intact.")
     if problems:
-        raise click.ClickException(f"{len(problems):,} things are wrong")
+        raise click.ClickException(f"{len(problems):,} problems were found")
 
 
 @repository.command("pack")
 @click.argument("projects", nargs=-1)
 @click.pass_obj
 def pack_command(instance: Instance, projects: Sequence[str]) -> None:
-    """Pack the repositories of PROJECTS (ids or full paths), or all, now, as the server does automatically. Exit with
-    status 1 if one could not be packed."""
+    """Pack repositories now, as the server does automatically.
+
+    PROJECTS are IDs or full paths; without them, all repositories are packed. The command exits with status 1 if one
+    could not be packed.
+    """
     if is_under_way(_repositories(instance).root):
         raise ConfigError("A backup is under way: pack when it has ended")
     results = asyncio.run(_pack(instance, projects))
@@ -148,17 +154,17 @@ _STATEMENT_TIMEOUT = 600
 
 @click.group("store", cls=Group)
 def store() -> None:
-    """Stored objects: logs, artifacts and files of Git LFS."""
+    """Check and sweep stored logs, artifacts and LFS files."""
 
 
 @store.command("sweep")
 @click.option("--dry-run", is_flag=True, help="Only print what would be removed.")
 @click.pass_obj
 def sweep_command(instance: Instance, *, dry_run: bool) -> None:
-    """Remove stored objects without a row, and files of interrupted uploads.
+    """Remove stored objects without a row.
 
-    Objects younger than the setting orphan_age, or than an hour, are kept, so the server may run meanwhile. You may
-    stop the command at any moment and start it again.
+    Files of interrupted uploads are removed too. Objects younger than the setting orphan_age, or than an hour, are
+    kept, so the server may run meanwhile. You may stop the command at any moment and start it again.
     """
     with _store_that_answers():
         removed = asyncio.run(_sweep(instance, dry_run=dry_run))
@@ -178,10 +184,13 @@ def sweep_command(instance: Instance, *, dry_run: bool) -> None:
 @store.command("check")
 @click.pass_obj
 def check_objects(instance: Instance) -> None:
-    """Look for the object of every row, with one request each. If one is missing, name it and exit with status 1."""
+    """Look for the stored object of every row.
+
+    This takes one request each. If an object is missing, the command names it and exits with status 1.
+    """
     with _store_that_answers():
         lost = asyncio.run(_missing(instance))
-    frame.table(["kind", "key"], lost, empty="All objects that rows name are there.")
+    frame.table(["kind", "key"], lost, empty="No object is missing.")
     if lost:
         raise click.ClickException(f"{len(lost):,} objects are missing")
 
@@ -222,7 +231,7 @@ _DAY = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%SZ"])
 
 @click.group(cls=Group)
 def jobs() -> None:
-    """Jobs: remove the logs and artifacts of old ones."""
+    """Remove the logs and artifacts of old jobs."""
 
 
 @jobs.command("remove-data")
@@ -231,10 +240,10 @@ def jobs() -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
 def remove_data(instance: Instance, before: datetime.datetime, *, dry_run: bool, yes: bool) -> None:
-    """Remove the logs and artifacts of jobs that finished before a day; the jobs stay.
+    """Remove the logs and artifacts of old jobs.
 
-    The API forgets them at once; the server's background work deletes their bytes. You may stop the command at any
-    moment and start it again: it continues.
+    The jobs stay. The API forgets the data at once; the server's background work deletes their bytes. You may stop
+    the command at any moment and start it again: it continues.
     """
     if not dry_run and not yes:
         click.confirm(

@@ -14,13 +14,13 @@ from forgelet.instance import Instance
 
 @click.group("identity-key", cls=Group)
 def identity_key() -> None:
-    """Keys that sign the identity tokens of jobs."""
+    """List and rotate the keys that sign identity tokens."""
 
 
 @identity_key.command("list")
 @click.pass_obj
 def list_keys(instance: Instance) -> None:
-    """List the keys that `/oauth/discovery/keys` shows, and what each is used for."""
+    """List the published keys, and what each is used for."""
 
     async def run() -> list[dict[str, Any]]:
         async with instance.database() as database:

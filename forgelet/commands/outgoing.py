@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import click
-import orjson
 
 from api_server.mirrors import running
 from api_server.pages.admin import queries as list_queries
@@ -18,33 +17,30 @@ from api_server.status_checks import queries as service_queries
 from forgelet import frame
 from forgelet.commands import queries
 from forgelet.commands.acting import author
+from forgelet.commands.lists import limit_option, read_rows
 from forgelet.frame import Group
 from forgelet.instance import Instance
-
-#: Number of rows that are read at once.
-_PAGE = 500
-Read = Callable[[Database, Page], Awaitable[ListPage]]
-_limit = click.option(
-    "--limit", default=100, show_default=True, type=click.IntRange(1), help="Maximum number of lines."
-)
 
 
 @click.group(cls=Group)
 def mirror() -> None:
-    """Push mirrors of all projects."""
+    """List the push mirrors of all projects, and run them."""
 
 
 @mirror.command("list")
 @click.option("--failing", is_flag=True, help="Only mirrors whose last run failed.")
-@_limit
+@limit_option
 @click.pass_obj
 def list_mirrors(instance: Instance, limit: int, *, failing: bool) -> None:
-    """List mirrors with their state and the reason of the last failure, newest first."""
+    """List mirrors, newest first.
+
+    Each is shown with its state and the reason of the last failure.
+    """
 
     async def read(database: Database, page: Page) -> ListPage:
         return await list_queries.list_mirrors(database, page, "failing" if failing else None)
 
-    rows = _listed(instance, limit, read)
+    rows = read_rows(instance, limit, read)
     columns = ["id", "project", "url", "status", "last_successful_update_at", "next_try_at", "last_error"]
     frame.table(columns, rows, empty="None fails." if failing else "There are none.")
 
@@ -53,8 +49,10 @@ def list_mirrors(instance: Instance, limit: int, *, failing: bool) -> None:
 @click.argument("ids", nargs=-1, required=True, type=click.IntRange(1), metavar="ID...")
 @click.pass_obj
 def sync(instance: Instance, ids: Sequence[int]) -> None:
-    """Run the mirrors with these IDs at once, regardless of their last run. A server with background work must be
-    running."""
+    """Run the mirrors with these IDs at once.
+
+    Their last run does not matter. A server with background work must be running.
+    """
     rows = _act(instance, ids, _run_mirror, "runs soon")
     frame.table(["id", "result", "problem"], rows)
     _end(rows)
@@ -62,17 +60,20 @@ def sync(instance: Instance, ids: Sequence[int]) -> None:
 
 @click.group(cls=Group)
 def delivery() -> None:
-    """Deliveries to external status checks."""
+    """List deliveries to external status checks, and retry them."""
 
 
 @delivery.command("list")
 @click.option(
     "--failing", is_flag=True, help="Only deliveries that were given up, or whose last attempt failed."
 )
-@_limit
+@limit_option
 @click.pass_obj
 def list_deliveries(instance: Instance, limit: int, *, failing: bool) -> None:
-    """List deliveries with their check and the reason of the last failure, newest first."""
+    """List deliveries, newest first.
+
+    Each is shown with its check and the reason of the last failure.
+    """
     states: list[list_queries.DeliveryState | None] = ["failed", "queued"] if failing else [None]
     rows: list[dict[str, Any]] = []
     for state in states:
@@ -82,7 +83,7 @@ def list_deliveries(instance: Instance, limit: int, *, failing: bool) -> None:
         ) -> ListPage:
             return await list_queries.list_deliveries(database, page, state)
 
-        rows += _listed(instance, limit - len(rows), read, _has_been_tried if failing else None)
+        rows += read_rows(instance, limit - len(rows), read, _has_been_tried if failing else None)
     for row in rows:
         latest = row["latest"] or {}
         row["problem"] = row["pause_reason"] or latest.get("error") or _status_of(latest)
@@ -94,7 +95,10 @@ def list_deliveries(instance: Instance, limit: int, *, failing: bool) -> None:
 @click.argument("ids", nargs=-1, required=True, type=click.IntRange(1), metavar="ID...")
 @click.pass_obj
 def retry(instance: Instance, ids: Sequence[int]) -> None:
-    """Send the deliveries with these IDs again, as the same messages, also to a paused check."""
+    """Send the deliveries with these IDs again.
+
+    The messages are the same, and also go to a paused check.
+    """
     rows = _act(instance, ids, _redeliver, "is sent again")
     frame.table(["id", "result", "problem"], rows)
     _end(rows)
@@ -131,24 +135,6 @@ async def _redeliver(transaction: Transaction, delivery_id: int) -> None:
     )
 
 
-def _listed(
-    instance: Instance, limit: int, read: Read, accepts: Callable[[dict[str, Any]], bool] | None = None
-) -> list[dict[str, Any]]:
-    """Return up to `limit` rows of a list for which `accepts` returns true."""
-
-    async def run() -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = []
-        page, more = Page(size=_PAGE, counted=False), limit > 0
-        async with instance.database() as database:
-            while more and len(rows) < limit:
-                listed = await read(database, page)
-                rows += [row for row in orjson.loads(listed.body) if accepts is None or accepts(row)]
-                page, more = Page(size=_PAGE, counted=False, after=listed.last_id), listed.more
-        return rows[:limit]
-
-    return asyncio.run(run())
-
-
 def _act(
     instance: Instance, ids: Sequence[int], do: Callable[[Transaction, int], Awaitable[None]], done: str
 ) -> list[dict[str, Any]]:
@@ -163,7 +149,7 @@ def _act(
                     async with database.transaction() as transaction:
                         await do(transaction, item_id)
                 except NotFound:
-                    row |= {"result": None, "problem": "there is none of this id, or it is switched off"}
+                    row |= {"result": None, "problem": "nothing has this ID, or it is disabled"}
                 rows.append(row)
         return rows
 

@@ -306,12 +306,12 @@ def up(
     start_timeout: float,
     until_eof: bool,
 ) -> None:
-    """Run forgelet on this machine until Ctrl-C: PostgreSQL, API server and storage edge, with demo data.
+    """Run forgelet on this machine until Ctrl-C, with demo data.
 
-    Everything is stored below --data-dir, by default .forgelet in a checkout and ~/.local/share/forgelet otherwise
-    (XDG_DATA_HOME counts), so the next run finds it. If PostgreSQL cannot run there, as for root below /root, the
-    database is in a folder of its own, which is printed. To start again from nothing, stop it and delete both.
-    Without --host, other machines cannot reach it.
+    It starts PostgreSQL, API server and storage edge. Everything is stored below --data-dir, by default .forgelet in
+    a checkout and ~/.local/share/forgelet otherwise (XDG_DATA_HOME counts), so the next run finds it. If PostgreSQL
+    cannot run there, as for root below /root, the database is in a folder of its own, which is printed. To start
+    again from nothing, stop it and delete both. Without --host, other machines cannot reach it.
 
     With --testing it is a server for tests; several may run at once. --ready-file tells programs where it is. A
     --data-dir, which must be empty, keeps its data.

@@ -107,7 +107,7 @@ async def _findings_of(check: Check, instance: DiagnosedInstance) -> list[Findin
         return [failed(error.message, "put that right")]
     except Exception as problem:  # a failing check does not affect the others
         return [
-            failed(f"this could not be looked at: {type(problem).__name__} {problem}", "tell its developers")
+            failed(f"this could not be checked: {type(problem).__name__} {problem}", "tell its developers")
         ]
 
 
@@ -131,12 +131,12 @@ _COLOURS: Mapping[State, str] = {"ok": "green", "warning": "yellow", "failed": "
 @click.option("--quiet", "-q", is_flag=True, help="Print only problems.")
 @click.pass_obj
 def doctor(instance: Instance, *, quiet: bool) -> int:
-    """Check everything that the service needs, and print one line for each check: what is wrong and what to do.
+    """Check everything that the service needs.
 
-    It checks settings, programs, clock, disks, files with secrets, the database and its role, the secret key, both
-    processes, the edges and their tokens, mail, object stores, and failures that the service has recorded. It changes
-    nothing (a store gets an object that is removed again), works without a running service, and takes at most 15
-    seconds.
+    It prints one line for each check: what is wrong and what to do. It checks settings, programs, clock, disks, files
+    with secrets, the database and its role, the secret key, both processes, the edges and their tokens, mail, object
+    stores, and failures that the service has recorded. It changes nothing (a store gets an object that is removed
+    again), works without a running service, and takes at most 15 seconds.
 
     Exit status 1 means that something has failed; with warnings alone it is 0.
     """

@@ -138,8 +138,8 @@ class Project(NamedTuple):
 
 
 _TEAM = {"erin": MAINTAINER, "bob": DEVELOPER, "carol": REPORTER}
-PUBLIC = Project("forgelet", "public", {**_TEAM, "dave": GUEST}, "A public repository to clone and push to")
-PRIVATE = Project("secret", "private", _TEAM, "A private repository, for its members only")
+PUBLIC = Project("forgelet", "public", {**_TEAM, "dave": GUEST}, "Public project to clone and push to")
+PRIVATE = Project("secret", "private", _TEAM, "Private project for its members only")
 
 
 def ensure(
@@ -315,9 +315,12 @@ def _judge(owner: Api, body: bytes) -> None:
 
 
 APP = Project(
-    "app", "public", {"erin": MAINTAINER, "bob": DEVELOPER}, "A project with all that there is to see"
+    "app",
+    "public",
+    {"erin": MAINTAINER, "bob": DEVELOPER},
+    "Demo project with pipelines, merge requests and a mirror",
 )
-COPY = Project("app-copy", "private", {}, "A copy of demo/app, which a push mirror keeps")
+COPY = Project("app-copy", "private", {}, "Copy of demo/app, updated by a push mirror")
 REVIEWER = "erin"
 _PATH = f"projects/{encoded(APP.full_path)}"
 #: The file that each branch changes, the file's new text, and the commit message, by branch.
@@ -411,7 +414,7 @@ def _jobs_played(administrator: Api, data: DataDirectory) -> Iterator[None]:
         kind={
             "runner_type": "group_type",
             "group_id": group["id"],
-            "description": "Runner of the demo, which executes nothing",
+            "description": "Demo runner (does not execute jobs)",
         },
         recall=lambda: data.read_secret(_RUNNER_TOKEN),
         remember=lambda token: data.write_secret(_RUNNER_TOKEN, token),
@@ -431,7 +434,7 @@ def make(administrator: Api, data: DataDirectory, receiver: str) -> None:
     push_folder("app", owner.base_url, APP.full_path, BRANCH, OWNER, owner.token)
     for branch, change in CHANGES.items():
         _change(owner, branch, *change)
-    _once(owner, f"{_PATH}/releases", "tag_name", "v1.0", {"ref": BRANCH, "description": "The first one."})
+    _once(owner, f"{_PATH}/releases", "tag_name", "v1.0", {"ref": BRANCH, "description": "First release."})
     merge_request = _once(
         owner,
         f"{_PATH}/merge_requests",

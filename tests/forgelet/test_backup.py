@@ -174,7 +174,7 @@ async def test_a_backup_that_cannot_be_finished_leaves_no_file(scene: Scene, tmp
 async def test_a_project_that_nobody_has_pushed_to_is_no_problem(scene: Scene) -> None:
     settings = scene.forge.settings
     for command, said in (
-        ("check", "All that was looked at is whole."),
+        ("check", "All checked repositories are intact."),
         ("pack", "nothing was pushed to it yet"),
     ):
         done = await asyncio.to_thread(

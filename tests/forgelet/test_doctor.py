@@ -364,7 +364,7 @@ async def test_what_is_broken_is_one_line_with_its_remedy(
 async def test_a_folder_that_is_no_forgelets_is_a_mistake(setup: Setup, programs: Programs) -> None:
     ended = await doctor(setup, programs, "--data-dir", str(setup.place / "empty"))
     assert (ended.status, ended.output) == (2, "")
-    assert ended.errors.endswith("is no folder of a forgelet: name another by --data-dir\n")
+    assert ended.errors.endswith("is not the data directory of a forgelet: name another with --data-dir\n")
 
 
 async def test_a_full_disk_is_seen(setup: Setup, programs: Programs) -> None:

@@ -127,5 +127,7 @@ def test_one_that_is_stopped_is_known_by_its_folder(home: Path, monkeypatch: pyt
 def test_a_folder_that_is_no_forgelets_is_refused(home: Path) -> None:
     instance = Instance()
     instance.named = home
-    with pytest.raises(ConfigError, match=f"^{home} is no folder of a forgelet: name another by --data-dir$"):
+    with pytest.raises(
+        ConfigError, match=f"^{home} is not the data directory of a forgelet: name another with --data-dir$"
+    ):
         _ = instance.data

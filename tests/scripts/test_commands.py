@@ -172,6 +172,11 @@ def test_the_constraints_are_names_and_versions_and_nothing_else() -> None:
         assert version.replace(".", "").isalnum()
 
 
+COMPILING = (
+    "-P -m pytest -n 2 --dist worksteal -n 0 --collect-only -qq -p no:cacheprovider -o python_functions=."
+)
+
+
 def test_ci_runs_the_checks_beside_the_tests_and_a_sample_of_these_with_the_newest_python(copy: Copy) -> None:
     copy.add_python("python3.9", "", script="#!/bin/sh\nexit 1\n")
     copy.add_python("python3.12", "3.12.4")
@@ -181,9 +186,12 @@ def test_ci_runs_the_checks_beside_the_tests_and_a_sample_of_these_with_the_newe
     ran = copy.ran()
     assert sorted(run[-1] for run in ran if "pip" in run) == [".[dev]", ".[openapi]", ".[test]"]
     runs = [" ".join(run[2:]) for run in ran if "pip" not in run]
-    assert [run for run in runs if "pytest" in run] == [
+    first, *others = [run for run in runs if "pytest" in run]
+    assert first == COMPILING
+    assert sorted(others) == [
+        "-P -m pytest -n 2 --dist worksteal --sample -k x",
+        COMPILING,
         "-P -m pytest -n 4 --dist worksteal --all -k x",
-        "-P -m pytest -n 4 --dist worksteal --sample -k x",
     ]
     assert sorted(run for run in runs if "pytest" not in run) == [
         "",
@@ -202,7 +210,7 @@ def test_ci_runs_the_checks_beside_the_tests_and_a_sample_of_these_with_the_newe
 def test_ci_runs_the_tests_once_with_the_only_python(copy: Copy) -> None:
     copy.add_python("python3.11", VERSION)
     assert copy.run(".ci/run")[0] == 0
-    assert [run[4] for run in copy.ran() if "-P" in run] == ["pytest"]
+    assert [run[4:7] for run in copy.ran() if "-P" in run] == [["pytest", "-n", "2"], ["pytest", "-n", "4"]]
 
 
 @pytest.mark.parametrize(
@@ -245,7 +253,7 @@ def test_ci_runs_once_more_what_failed_and_names_what_is_unsteady(
     assert copy.run(".ci/run", "-k", "x", FAILING=failing)[0] == status
     all_of_them = "-P -m pytest -n 4 --dist worksteal --all -k x"
     again = f"{all_of_them} -n 0 --maxfail 5 --last-failed --last-failed-no-failures none"
-    assert [" ".join(run[2:]) for run in copy.ran() if "pytest" in run] == [all_of_them, again]
+    assert [" ".join(run[2:]) for run in copy.ran() if "pytest" in run] == [COMPILING, all_of_them, again]
     assert copy.printed.splitlines()[-2] == f"Tests with Python {VERSION}: " + (
         f"FAILED: Python {VERSION} was here"
         if status

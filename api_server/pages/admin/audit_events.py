@@ -67,5 +67,5 @@ async def _verified(request: web.Request) -> str:
         ) from None
     if verdict.problem:
         raise Refused(f"The audit trail is broken: {verdict.problem}.")
-    compared = f"stored heads compared: {len(kept)}"
-    return f"Audit trail verified: {verdict.head.position} events; {compared}. Current head: {verdict.head}."
+    events, agreement = verdict.head.position, chain.agreement(kept)
+    return f"Audit trail intact: {events} events, {agreement}. Current head: {verdict.head}."

@@ -79,8 +79,11 @@ def test_what_is_to_be_done_is_said_first_and_then_done_once(
     with autocommitting(postgres_url) as owner:
         owner.execute("CREATE DATABASE still_empty")
     url = urlunsplit(urlsplit(postgres_url)._replace(path="/still_empty"))
-    refused = mistake(of_server(url, tmp_path, "user", "block", "root"))
-    assert refused.startswith("The database is not of this version's schema: run `scripts/forgelet migrate`")
+    for command in (["user", "block", "root"], ["task", "list"], ["audit", "verify"]):
+        refused = mistake(of_server(url, tmp_path, *command))
+        assert refused.startswith(
+            "The database is not of this version's schema: run `scripts/forgelet migrate`"
+        )
     checked = of_server(url, tmp_path, "migrate", "--check", "--json")
     assert checked.exit_code == 1
     assert '"apply 0001_accounts' in checked.stdout
@@ -89,7 +92,7 @@ def test_what_is_to_be_done_is_said_first_and_then_done_once(
     assert done.stderr.splitlines()[0] == "make the tables of the queue ..."
     assert done.stdout.endswith(" steps are done.\n")
     assert answer(of_server(url, tmp_path, "migrate", "--check", "--json")) == {"to_do": []}
-    assert of_server(url, tmp_path, "migrate").stdout == "The database is of this version already.\n"
+    assert of_server(url, tmp_path, "migrate").stdout == "The database already has this version's schema.\n"
 
 
 PROGRAM = "import json, sys, forgelet.commands.edge; print(json.dumps([n for n in sys.modules if 'api_server' in n]))"
@@ -130,7 +133,7 @@ def imported(*arguments: str, **environment: str) -> tuple[str, set[str]]:
 @pytest.mark.parametrize(
     ("arguments", "printed"),
     [
-        (["--help"], "  migrate       Migrate the database to this version's schema, as its..."),
+        (["--help"], "  migrate       Migrate the database to this version's schema.\n"),
         (["--version"], "forgelet "),
         (["tokn"], "Error: No such command 'tokn'. Did you mean 'token'?"),
         (["--jsn"], "Error: No such option '--jsn'. Did you mean '--json'?"),
@@ -173,6 +176,8 @@ def test_the_sentences_of_the_table_are_those_of_the_commands() -> None:
             listed = group.get_command(context, name)
             assert listed is not None
             assert listed.get_short_help_str(1000) == command.get_short_help_str(1000), f"{where} {name}"
+            # Lists of commands on a terminal of 80 columns cut off what is longer.
+            assert not listed.get_short_help_str(60).endswith("..."), f"{where} {name}"
             compared.append(name)
             if isinstance(command, Group):
                 tables[f"{where} {name}"] = command
@@ -278,7 +283,7 @@ async def test_failing_mirrors_are_listed_and_run_again(scene: Scene, run: Calla
     ended = await run("mirror", "sync", str(listed[0]["id"]), "999999")
     assert ended.status == 1
     assert "runs soon" in ended.output
-    assert "there is none of this id" in ended.output
+    assert "nothing has this ID" in ended.output
 
 
 async def test_failing_deliveries_are_listed_and_sent_again(scene: Scene, run: Callable[..., Any]) -> None:
@@ -311,7 +316,10 @@ async def test_failed_tasks_are_listed_tried_again_and_removed(scene: Scene, run
     assert {one["id"] for one in json.loads(ended.output)} == {one["id"] for one in failed[1:]}
     ended = await run("task", "retry")
     assert (ended.status, ended.output) == (2, "")
-    assert ended.errors == "Error: Name tasks by their ids, or all with --failed, perhaps of one --name\n"
+    assert (
+        ended.errors
+        == "Error: Give the IDs of tasks, or --failed for all failed ones (of one name with --name)\n"
+    )
 
 
 async def test_edges_that_do_not_answer_are_told_of(scene: Scene, run: Callable[..., Any]) -> None:
@@ -319,7 +327,7 @@ async def test_edges_that_do_not_answer_are_told_of(scene: Scene, run: Callable[
         ended = await run("edge", *arguments)
         assert ended.status == 1
         assert "It cannot be reached: " in ended.output + ended.errors
-    assert (await run("edge", "purge")).errors.startswith("Error: Say what is to be purged")
+    assert (await run("edge", "purge")).errors.startswith("Error: Say what to purge")
     ended = await run("edge", "purge", "--project", "none/there")
     assert (ended.status, ended.output) == (2, "")
     assert "There is no project none/there" in ended.errors
@@ -327,6 +335,8 @@ async def test_edges_that_do_not_answer_are_told_of(scene: Scene, run: Callable[
 
 async def test_edge_is_the_process_too(run: Callable[..., Any]) -> None:
     assert "--origin-flavour" in (await run("edge", "--help")).output
+    wrong = await run("edge", "stauts")
+    assert (wrong.status, wrong.errors) == (2, "Error: No such command 'stauts'. Did you mean 'status'?\n")
     ended = await run("edge", "--port", "99999")
     assert (ended.status, ended.errors) == (
         2,
