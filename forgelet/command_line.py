@@ -73,12 +73,14 @@ COMMANDS = {
         "forgelet.commands.housekeeping:store", "Check and sweep stored logs, artifacts and LFS files."
     ),
     "task": Lazy("forgelet.commands.database:task", "List, retry and cancel background tasks."),
-    "token": Lazy("forgelet.commands.accounts:token", "Create and revoke personal access tokens."),
+    "token": Lazy("forgelet.commands.accounts:token", "Create, list and revoke personal access tokens."),
     "up": Lazy(
         "forgelet.commands.up:up",
         "Run forgelet on this machine until Ctrl-C, with demo data.",
     ),
-    "user": Lazy("forgelet.commands.accounts:user", "Create and block accounts, and let people sign in."),
+    "user": Lazy(
+        "forgelet.commands.accounts:user", "Create, list and block accounts, and let people sign in."
+    ),
     "worker": Lazy(
         "api_server.__main__:worker",
         "Run the background work of API servers in its own process.",

@@ -122,13 +122,25 @@ class Instance:
         cluster.start(self.data.log("postgres"))
         return cluster.url()
 
+    @functools.cached_property
+    def migrated_database_url(self) -> str:
+        """`ready_database_url`. Raise `ConfigError` if that database has another version's schema."""
+        from api_server.state import migrate
+
+        if migrate.planned(self.ready_database_url):
+            raise ConfigError(
+                "The database is not of this version's schema: run `forgelet migrate`, or start the service"
+            )
+        return self.ready_database_url
+
     @contextlib.asynccontextmanager
     async def database(self, *, statement_timeout: float = 60.0) -> AsyncIterator["Database"]:
-        """Yield the database with a pool of two connections. Statements may take `statement_timeout` seconds."""
+        """Yield the database with a pool of two connections. Statements may take `statement_timeout` seconds. Raise
+        `ConfigError` if the database has another version's schema."""
         from api_server.state import database
 
         async with database.connect(
-            self.ready_database_url,
+            self.migrated_database_url,
             base_url=self.api_settings.base_url,
             size=2,
             statement_timeout=statement_timeout,

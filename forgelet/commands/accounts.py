@@ -16,12 +16,15 @@ from api_server.accounts.passwords import problem_with
 from api_server.accounts.user_queries import User
 from api_server.ci.runners import changes as runner_changes
 from api_server.namespaces import namespace_queries, project_queries
+from api_server.pages.admin import queries as admin_queries
 from api_server.services import Services
-from api_server.state.database import Executor
+from api_server.state.database import Database, Executor
+from api_server.state.listing import ListPage, Page
 from api_server.web.auth import ALL_SCOPES
 from common.config_errors import ConfigError
 from forgelet.commands.acting import author, changing, services_of
-from forgelet.frame import Group, answer
+from forgelet.commands.lists import limit_option, read_rows
+from forgelet.frame import Group, answer, table
 from forgelet.instance import Instance
 
 PASSWORD_OPTION = click.option(
@@ -48,7 +51,30 @@ def read_password(given: str | None) -> str:
 
 @click.group(cls=Group)
 def user() -> None:
-    """Create and block accounts, and let people sign in."""
+    """Create, list and block accounts, and let people sign in."""
+
+
+@user.command("list")
+@click.option("--search", help="Only users whose name or username contains this, or with this email address.")
+@limit_option
+@click.pass_obj
+def list_users(instance: Instance, limit: int, search: str | None) -> None:
+    """List users, newest first."""
+
+    async def read(database: Database, page: Page) -> ListPage:
+        return await user_queries.list_users(
+            database,
+            page,
+            for_administrator=True,
+            username=None,
+            search=search,
+            active=False,
+            blocked=False,
+            bots=None,
+        )
+
+    columns = ["id", "username", "name", "email", "state", "is_admin", "bot", "last_activity_on"]
+    table(columns, read_rows(instance, limit, read))
 
 
 @user.command("create")
@@ -194,7 +220,7 @@ _LONGEST_NAME = 255
 
 @click.group(cls=Group)
 def token() -> None:
-    """Create and revoke personal access tokens."""
+    """Create, list and revoke personal access tokens."""
 
 
 @token.command("create")
@@ -243,6 +269,24 @@ def create_token(
 
     made = asyncio.run(run())
     answer(made, made["token"])
+
+
+@token.command("list")
+@click.option("--user", "username", metavar="USERNAME", help="Only tokens of this user.")
+@click.option("--all", "all_states", is_flag=True, help="Also expired and revoked tokens.")
+@limit_option
+@click.pass_obj
+def list_tokens(instance: Instance, limit: int, username: str | None, *, all_states: bool) -> None:
+    """List personal access tokens, newest first."""
+
+    async def read(database: Database, page: Page) -> ListPage:
+        if username is not None:
+            await find_user(database, username)
+        state: admin_queries.TokenState | None = None if all_states else "active"
+        return await admin_queries.list_tokens(database, page, username=username, state=state)
+
+    columns = ["id", "username", "name", "scopes", "created_at", "last_used_at", "expires_at"]
+    table([*columns, "revoked"] if all_states else columns, read_rows(instance, limit, read))
 
 
 @token.command("revoke")

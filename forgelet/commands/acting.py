@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from api_server.services import Services
-from api_server.state import migrate, secrets
+from api_server.state import secrets
 from api_server.state.audit_trail import Author
 from api_server.state.database import Transaction
 from api_server.state.errors import LockNotAvailable, Unavailable
@@ -28,12 +28,8 @@ async def services_of(instance: Instance) -> AsyncIterator[Services]:
     version's schema or another secret key, or if the API would refuse a change in the block."""
     from api_server.app import joined  # imports the whole server, which help and errors do not need
 
-    url = instance.ready_database_url
+    url = instance.migrated_database_url
     settings = attrs.evolve(instance.api_settings, database_url=url, database_pool=_POOL)
-    if migrate.planned(url):
-        raise ConfigError(
-            "The database is not of this version's schema: run `forgelet migrate`, or start the service"
-        )
     settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     secrets.ensure_key(url, settings.data_dir)
     with _refusals():

@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import click
-import orjson
 
 from api_server.mirrors import running
 from api_server.pages.admin import queries as list_queries
@@ -18,15 +17,9 @@ from api_server.status_checks import queries as service_queries
 from forgelet import frame
 from forgelet.commands import queries
 from forgelet.commands.acting import author
+from forgelet.commands.lists import limit_option, read_rows
 from forgelet.frame import Group
 from forgelet.instance import Instance
-
-#: Number of rows that are read at once.
-_PAGE = 500
-Read = Callable[[Database, Page], Awaitable[ListPage]]
-_limit = click.option(
-    "--limit", default=100, show_default=True, type=click.IntRange(1), help="Maximum number of lines."
-)
 
 
 @click.group(cls=Group)
@@ -36,7 +29,7 @@ def mirror() -> None:
 
 @mirror.command("list")
 @click.option("--failing", is_flag=True, help="Only mirrors whose last run failed.")
-@_limit
+@limit_option
 @click.pass_obj
 def list_mirrors(instance: Instance, limit: int, *, failing: bool) -> None:
     """List mirrors, newest first.
@@ -47,7 +40,7 @@ def list_mirrors(instance: Instance, limit: int, *, failing: bool) -> None:
     async def read(database: Database, page: Page) -> ListPage:
         return await list_queries.list_mirrors(database, page, "failing" if failing else None)
 
-    rows = _listed(instance, limit, read)
+    rows = read_rows(instance, limit, read)
     columns = ["id", "project", "url", "status", "last_successful_update_at", "next_try_at", "last_error"]
     frame.table(columns, rows, empty="None fails." if failing else "There are none.")
 
@@ -74,7 +67,7 @@ def delivery() -> None:
 @click.option(
     "--failing", is_flag=True, help="Only deliveries that were given up, or whose last attempt failed."
 )
-@_limit
+@limit_option
 @click.pass_obj
 def list_deliveries(instance: Instance, limit: int, *, failing: bool) -> None:
     """List deliveries, newest first.
@@ -90,7 +83,7 @@ def list_deliveries(instance: Instance, limit: int, *, failing: bool) -> None:
         ) -> ListPage:
             return await list_queries.list_deliveries(database, page, state)
 
-        rows += _listed(instance, limit - len(rows), read, _has_been_tried if failing else None)
+        rows += read_rows(instance, limit - len(rows), read, _has_been_tried if failing else None)
     for row in rows:
         latest = row["latest"] or {}
         row["problem"] = row["pause_reason"] or latest.get("error") or _status_of(latest)
@@ -140,24 +133,6 @@ async def _redeliver(transaction: Transaction, delivery_id: int) -> None:
         Entity("Project", project.id, project.full_path).target(check.id, check.name),
         delivery_id=delivery_id,
     )
-
-
-def _listed(
-    instance: Instance, limit: int, read: Read, accepts: Callable[[dict[str, Any]], bool] | None = None
-) -> list[dict[str, Any]]:
-    """Return up to `limit` rows of a list for which `accepts` returns true."""
-
-    async def run() -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = []
-        page, more = Page(size=_PAGE, counted=False), limit > 0
-        async with instance.database() as database:
-            while more and len(rows) < limit:
-                listed = await read(database, page)
-                rows += [row for row in orjson.loads(listed.body) if accepts is None or accepts(row)]
-                page, more = Page(size=_PAGE, counted=False, after=listed.last_id), listed.more
-        return rows[:limit]
-
-    return asyncio.run(run())
 
 
 def _act(

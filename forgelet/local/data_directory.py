@@ -23,8 +23,6 @@ from forgelet import SERVERS
 RUNNING = "running"
 #: The name under which it records that the administrator's token has been shown.
 TOKEN_SHOWN = "root-token-shown"
-#: What an empty folder may contain: the beginning of an interrupted first start, and a disk's own folder.
-_NOTHING = {"secrets", "lost+found"}
 #: Seconds to wait for a folder that a short command holds or examines.
 TIMEOUT = 5.0
 
@@ -135,12 +133,18 @@ class DataDirectory:
             self.path.mkdir(parents=True)
             # PostgreSQL may run as another account, which must be able to reach its own folder below this one.
             self.path.chmod(0o711)
-        elif not self.exists() and not {entry.name for entry in self.path.iterdir()} <= _NOTHING:
+        elif not self.exists() and any(map(_is_something_else, self.path.iterdir())):
             raise ConfigError(
                 f"The data directory {self.path} contains something else: choose an empty one, or one that does not"
                 " exist"
             )
         self.part("secrets")
+
+
+def _is_something_else(entry: Path) -> bool:
+    """Return whether an entry of a new data directory is no left-over of a first start, no folder of a disk, and no
+    hidden one: in a container the directory is also the account's home."""
+    return entry.name not in {"secrets", "lost+found"} and not entry.name.startswith(".")
 
 
 def _read(file: Path) -> str | None:

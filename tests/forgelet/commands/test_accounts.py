@@ -70,6 +70,17 @@ async def test_an_administrator_is_made_as_one(here: Forge) -> None:
     assert (await client(here, answer(made)["token"]).get("/application/settings")).status == 200
 
 
+async def test_users_are_listed_with_what_administrators_see(here: Forge) -> None:
+    username = await new_user(here)
+    (listed,) = answer(await run(here, "user", "list", "--search", username, "--json"))
+    assert (listed["username"], listed["email"], listed["is_admin"]) == (
+        username,
+        f"{username}@example.org",
+        False,
+    )
+    assert "\n" in (await run(here, "user", "list", "--limit", "2")).stdout
+
+
 async def test_a_token_has_its_scopes_and_its_end_and_is_revoked(here: Forge) -> None:
     username = await new_user(here)
     create = ("token", "create", "--user", username, "--name", "t")
@@ -89,9 +100,17 @@ async def test_a_token_has_its_scopes_and_its_end_and_is_revoked(here: Forge) ->
     assert (made["scopes"], made["expires_at"]) == (["read_user", "read_api"], "2199-01-02")
     hers = client(here, made["token"])
     assert (await hers.get("/user")).status == 200
+    listed = answer(await run(here, "token", "list", "--user", username, "--json"))
+    assert [(token["id"], token["name"], token["scopes"]) for token in listed] == [
+        (made["id"], "t", ["read_user", "read_api"])
+    ]
     revoked = await run(here, "--json", "token", "revoke", str(made["id"]))
     assert answer(revoked) == {"id": made["id"], "username": username, "revoked": True}
     assert await last_event(here) == ("personal_access_token_revoked", username, "Ann")
+    assert answer(await run(here, "token", "list", "--user", username, "--json")) == []
+    listed = answer(await run(here, "token", "list", "--user", username, "--all", "--json"))
+    assert [(token["id"], token["revoked"]) for token in listed] == [(made["id"], True)]
+    assert mistake(await run(here, "token", "list", "--user", "nobody")) == "There is no user nobody"
     here.database.note_change()
     assert (await hers.get("/user")).status == 401
     assert (

@@ -79,8 +79,11 @@ def test_what_is_to_be_done_is_said_first_and_then_done_once(
     with autocommitting(postgres_url) as owner:
         owner.execute("CREATE DATABASE still_empty")
     url = urlunsplit(urlsplit(postgres_url)._replace(path="/still_empty"))
-    refused = mistake(of_server(url, tmp_path, "user", "block", "root"))
-    assert refused.startswith("The database is not of this version's schema: run `scripts/forgelet migrate`")
+    for command in (["user", "block", "root"], ["task", "list"], ["audit", "verify"]):
+        refused = mistake(of_server(url, tmp_path, *command))
+        assert refused.startswith(
+            "The database is not of this version's schema: run `scripts/forgelet migrate`"
+        )
     checked = of_server(url, tmp_path, "migrate", "--check", "--json")
     assert checked.exit_code == 1
     assert '"apply 0001_accounts' in checked.stdout

@@ -292,12 +292,18 @@ def test_what_cannot_work_is_one_sentence(start_up: StartUp, options: tuple[str,
 
 
 def test_a_folder_of_something_else_is_left_as_it_is(start_up: StartUp, place: Path) -> None:
-    (place / "lost+found").mkdir()
+    for name in ("lost+found", ".cache"):
+        (place / name).mkdir()
     (place / "letter").write_text("dear")
     assert_one_sentence(
         start_up("--data-dir", str(place)), f"The data directory {place} contains something else"
     )
-    assert {entry.name for entry in place.iterdir()} == {"lost+found", "letter"}
+    assert {entry.name for entry in place.iterdir()} == {"lost+found", ".cache", "letter"}
+    (place / "letter").unlink()
+    up = start_up("--data-dir", str(place))
+    up.wait_until_ready()
+    up.process.terminate()
+    assert up.outcome() == (0, "")
 
 
 def test_a_missing_git_is_one_sentence(start_up: StartUp, place: Path) -> None:
