@@ -119,8 +119,10 @@ def _version(name: str) -> tuple[tuple[str, int], ...]:
     )
 
 
-#: Maximum number of characters of a commit's message in a list, which may contain a thousand of them.
-MESSAGE_IN_LIST = 16 * 1024
+#: Maximum number of characters of the message of a commit in a list, which may contain a thousand of them, and of the
+#: names in it; maximum number of its parents. A push may contain a megabyte of each.
+MESSAGE_IN_LIST, NAME_IN_LIST, PARENTS_IN_LIST = 16 * 1024, 255, 1000
+_NAMES = ("author_name", "author_email", "committer_name", "committer_email")
 
 
 def commit(
@@ -137,17 +139,28 @@ async def commit_list(
     project_url: str,
     stats: Mapping[str, dict[str, int]] | None = None,
 ) -> list[dict[str, Any]]:
-    """Return the commits of a list. They are read in a thread, because their messages may be large."""
+    """Return the commits of a list. They are read in a thread, because their messages may be large. The messages of
+    many commits have together at most as many characters as those of a page of 100."""
     counts = stats or {}
 
     def read() -> list[dict[str, Any]]:
-        return [_in_list(commit(repository, sha, project_url, counts.get(sha))) for sha in shas]
+        listed = [in_list(commit(repository, sha, project_url, counts.get(sha))) for sha in shas]
+        if sum(len(each["message"]) for each in listed) > 100 * MESSAGE_IN_LIST:
+            return [
+                each | {"message": each["message"][: 100 * MESSAGE_IN_LIST // len(listed)]} for each in listed
+            ]
+        return listed
 
     return await asyncio.to_thread(read)
 
 
-def _in_list(entity: dict[str, Any]) -> dict[str, Any]:
-    return entity | {"message": entity["message"][:MESSAGE_IN_LIST]}
+def in_list(entity: dict[str, Any]) -> dict[str, Any]:
+    """Return the commit as lists show it."""
+    return entity | {
+        "message": entity["message"][:MESSAGE_IN_LIST],
+        "parent_ids": entity["parent_ids"][:PARENTS_IN_LIST],
+        **{key: entity[key][:NAME_IN_LIST] for key in _NAMES},
+    }
 
 
 async def branch_list(
@@ -163,7 +176,7 @@ async def branch_list(
         entities = [
             branch(repository, each, project, project_url, protections[each.name]) for each in branches
         ]
-        return [each | {"commit": _in_list(each["commit"])} for each in entities]
+        return [each | {"commit": in_list(each["commit"])} for each in entities]
 
     return await asyncio.to_thread(read)
 
@@ -188,7 +201,7 @@ async def tag_list(
             )
             for each in tags
         ]
-        return [each | {"commit": _in_list(each["commit"])} for each in entities]
+        return [each | {"commit": in_list(each["commit"])} for each in entities]
 
     return await asyncio.to_thread(read)
 

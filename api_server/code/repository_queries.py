@@ -7,6 +7,7 @@ import attrs
 
 from api_server.state.database import Executor
 from api_server.state.declarations import statement
+from api_server.state.listing import listed_text
 from api_server.state.statements import Statement
 
 LAST_PIPELINE = Statement("""
@@ -32,9 +33,11 @@ class TagRelease:
 
 
 RELEASES_OF = Statement(
-    """
-    SELECT releases.tag AS tag_name, releases.description FROM releases
-    WHERE releases.project_id = %(project_id)s AND releases.tag = ANY (%(tags)s::text[])
+    f"""
+    WITH page AS (
+        SELECT releases.* FROM releases
+        WHERE releases.project_id = %(project_id)s AND releases.tag = ANY (%(tags)s::text[]))
+    SELECT page.tag AS tag_name, {listed_text("description")} AS description FROM page
     """,
     TagRelease,
 )

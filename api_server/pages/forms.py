@@ -99,7 +99,7 @@ class Fields:
         kept = shown_again(name, typed)
         if kept == typed:
             return hint
-        again = "Type the credentials again: they are" if kept else "Type it again: it is"
+        again = "Enter the credentials again: they are" if kept else "Enter it again: it is"
         return f"{again} not shown. {hint}".strip()
 
     def is_chosen(self, name: str, value: object, otherwise: bool) -> bool:

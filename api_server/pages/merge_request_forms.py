@@ -69,9 +69,11 @@ async def show_new(
         except ApiError as refused:
             if refused.status != 404:
                 raise
-            problem = "One of these branches does not exist."
+            problem = "The source or target branch does not exist."
         else:
-            problem = "" if comparison.commits else f"{source} has no commits that {target} has not."
+            problem = (
+                "" if comparison.commits else f"{source} has no commits that are not already in {target}."
+            )
     return page.answer(
         request,
         visitor,
@@ -136,7 +138,7 @@ async def _named(request: web.Request, field: str, typed: str) -> list[int]:
     for name in re.split(r"[\s,]+", typed)[:_MOST_PEOPLE]:
         users = await page.read(request, user_handlers.list_users, username=name.removeprefix("@"))
         if name and not users:
-            raise invalid({field: [f"Nobody has the user name {name}."]})
+            raise invalid({field: [f"No user with the username {name}."]})
         ids += [user["id"] for user in users]
     return ids
 
@@ -163,21 +165,21 @@ async def update(
     request: web.Request, visitor: Visitor, params: OneMergeRequest, form: Form, project: Project
 ) -> web.Response:
     sent = await _fields(request, form)
-    return await _change(request, visitor, project, params, "The changes are saved.", **sent)
+    return await _change(request, visitor, project, params, "Changes saved.", **sent)
 
 
 @pages.post(f"{_ONE}/close", access=CHANGE)
 async def close(
     request: web.Request, visitor: Visitor, params: OneMergeRequest, project: Project
 ) -> web.Response:
-    return await _change(request, visitor, project, params, "It is closed.", state_event="close")
+    return await _change(request, visitor, project, params, "Merge request closed.", state_event="close")
 
 
 @pages.post(f"{_ONE}/reopen", access=CHANGE)
 async def reopen(
     request: web.Request, visitor: Visitor, params: OneMergeRequest, project: Project
 ) -> web.Response:
-    return await _change(request, visitor, project, params, "It is open again.", state_event="reopen")
+    return await _change(request, visitor, project, params, "Merge request reopened.", state_event="reopen")
 
 
 @attrs.frozen(kw_only=True)
@@ -191,7 +193,7 @@ async def mark_as_draft(
 ) -> web.Response:
     """Mark the merge request as a draft, or as ready."""
     entity = await page.read(request, handlers.show_merge_request, project, merge_request_iid=params.iid)
-    text = "It is a draft now." if params.draft else "It is ready now."
+    text = "Marked as draft." if params.draft else "Marked as ready."
     title = with_draft(entity["title"], draft=params.draft)
     return await _change(request, visitor, project, params, text, title=title)
 
@@ -263,7 +265,7 @@ async def delete_comment(
 ) -> web.Response:
     sent = {"merge_request_iid": params.iid, "note_id": params.note_id}
     await ask(request, note_handlers.delete_note, project, **sent)
-    return page.see_other(request, visitor, f"{_address(project, params)}#notes", "The comment is deleted.")
+    return page.see_other(request, visitor, f"{_address(project, params)}#notes", "Comment deleted.")
 
 
 @pages.post(f"{_ONE}/discussions/{{discussion_id}}/notes", access=WRITE, form_page=show_merge_request)

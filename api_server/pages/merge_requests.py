@@ -30,19 +30,18 @@ from api_server.web.routes import Handler, Role, ask
 
 #: Why a merge request cannot be merged and what to do about it, by `detailed_merge_status`.
 OBSTACLES: Final = {
-    "not_open": "It is not open.",
-    "commits_status": "Its source branch has no commits that the target has not, or one of the branches is gone."
-    " Push commits to the source branch.",
-    "draft_status": "It is a draft. Take the word Draft off its title when it is ready.",
-    "discussions_not_resolved": "A discussion of it has not been resolved, as the project demands.",
-    "status_checks_must_pass": "An external status check has not passed, as the project demands. See the checks below.",
-    "conflict": "Its changes conflict with the target branch. Merge the target into the source branch, or rebase it,"
+    "not_open": "The merge request is not open.",
+    "commits_status": "The source branch has no new commits, or one of the branches does not exist. Push"
+    " commits to the source branch.",
+    "draft_status": "The merge request is a draft. Mark it as ready first.",
+    "discussions_not_resolved": "All threads must be resolved.",
+    "status_checks_must_pass": "All status checks must pass. See the status checks below.",
+    "conflict": "Merge conflicts must be resolved. Merge the target branch into the source branch or rebase it,"
     " resolve the conflicts and push.",
-    "unchecked": "Whether it can be merged is being found out. Load the page again in a moment.",
-    "need_rebase": "The target branch has moved on, and this project merges by fast-forward. Rebase the source branch.",
-    "ci_still_running": "The pipeline of its last commit has not finished, and the project demands that it succeeds.",
-    "ci_must_pass": "The pipeline of its last commit has not succeeded, or there is none, and the project demands that"
-    " it succeeds.",
+    "unchecked": "Checking if the merge request can be merged. Refresh the page in a moment.",
+    "need_rebase": "The source branch is behind the target branch and must be rebased.",
+    "ci_still_running": "The pipeline must succeed. It is still running.",
+    "ci_must_pass": "The pipeline of the latest commit must succeed. It did not, or there is no pipeline.",
 }
 
 
@@ -50,7 +49,7 @@ def obstacle(status: str) -> str:
     """Return one or two sentences about why it cannot be merged, or "" if it can."""
     if status == "mergeable":
         return ""
-    return OBSTACLES.get(status, f"The service says: {status.replace('_', ' ')}.")
+    return OBSTACLES.get(status, f"Status: {status.replace('_', ' ')}.")
 
 
 #: Obstacles that Maintainers can remove by changing the project's settings for merges.
@@ -65,13 +64,13 @@ def ways(entity: Mapping[str, Any], project: Project) -> list[tuple[str, str]]:
     pipeline = entity["head_pipeline"]
     links = {
         "commits_status": [("Branches", f"{base}/branches")],
-        "discussions_not_resolved": [("The threads", "#notes")],
-        "status_checks_must_pass": [("The checks", "#checks")],
-        "ci_still_running": [("The pipeline", f"{base}/pipelines/{pipeline['id']}")] if pipeline else [],
-        "ci_must_pass": [("The pipeline", f"{base}/pipelines/{pipeline['id']}")] if pipeline else [],
+        "discussions_not_resolved": [("View threads", "#notes")],
+        "status_checks_must_pass": [("View status checks", "#checks")],
+        "ci_still_running": [("View pipeline", f"{base}/pipelines/{pipeline['id']}")] if pipeline else [],
+        "ci_must_pass": [("View pipeline", f"{base}/pipelines/{pipeline['id']}")] if pipeline else [],
     }.get(status, [])
     if status in _DEMANDS and project.role >= Role.MAINTAINER:
-        links.append(("What a merge demands", f"{base}/settings/merge_requests"))
+        links.append(("Merge request settings", f"{base}/settings/merge_requests"))
     return links
 
 
@@ -218,7 +217,7 @@ class OneDelivery(OneCheck):
 async def merge(request: web.Request, visitor: Visitor, params: Merge, project: Project) -> web.Response:
     """Merge it now, or with `later` when its pipeline has succeeded."""
     sent = {"should_remove_source_branch": params.remove_source_branch, "auto_merge": params.later}
-    text = "It is merged when its pipeline has succeeded." if params.later else "It is merged."
+    text = "Set to auto-merge." if params.later else "Merge request merged."
     return await _do(
         request, visitor, project, params, handlers.merge_merge_request, text, sha=params.sha, **sent
     )
@@ -228,14 +227,12 @@ async def merge(request: web.Request, visitor: Visitor, params: Merge, project: 
 async def cancel_auto_merge(
     request: web.Request, visitor: Visitor, params: OneMergeRequest, project: Project
 ) -> web.Response:
-    return await _do(
-        request, visitor, project, params, handlers.cancel_auto_merge, "It is not merged by itself any more."
-    )
+    return await _do(request, visitor, project, params, handlers.cancel_auto_merge, "Auto-merge canceled.")
 
 
 @pages.post(f"{_ONE}/approve", access=CHANGE)
 async def approve(request: web.Request, visitor: Visitor, params: OfHead, project: Project) -> web.Response:
-    text = "You approve of it."
+    text = "Merge request approved."
     return await _do(request, visitor, project, params, handlers.approve_merge_request, text, sha=params.sha)
 
 
@@ -243,7 +240,7 @@ async def approve(request: web.Request, visitor: Visitor, params: OfHead, projec
 async def unapprove(
     request: web.Request, visitor: Visitor, params: OneMergeRequest, project: Project
 ) -> web.Response:
-    text = "You do not approve of it any more."
+    text = "Approval revoked."
     return await _do(request, visitor, project, params, handlers.unapprove_merge_request, text)
 
 
@@ -253,9 +250,7 @@ async def retry_check(
 ) -> web.Response:
     """Ask the status check again."""
     sent = {"external_status_check_id": params.check_id}
-    return await _do(
-        request, visitor, project, params, status_checks.retry, "The check is asked again.", **sent
-    )
+    return await _do(request, visitor, project, params, status_checks.retry, "Status check retried.", **sent)
 
 
 @pages.post(f"{_ONE}/redeliver", access=project(Role.MAINTAINER, feature="repository"))
@@ -270,7 +265,7 @@ async def redeliver(
         check_id=params.check_id,
         delivery_id=params.delivery_id,
     )
-    return _back(request, visitor, project, params, "The message is sent again.")
+    return _back(request, visitor, project, params, "Redelivery queued.")
 
 
 async def _do(

@@ -23,7 +23,7 @@ _LIFETIME = datetime.timedelta(minutes=1)
 
 @attrs.frozen
 class NewToken:
-    """A new token. `of` says which one it is, such as `of the runner laptop`."""
+    """A new token. `of` says which one it is, such as `for runner laptop`."""
 
     of: str
     token: str = attrs.field(repr=False)

@@ -311,7 +311,7 @@ def _release_entity(
     path = urlsplit(url).path
     commit = None
     with suppress(NotFoundError):  # the tag has been moved, and the commit is no longer reachable
-        commit = entities.commit(repository, sha, url)
+        commit = entities.in_list(entities.commit(repository, sha, url))
     return {
         "name": row["name"],
         "tag_name": tag,

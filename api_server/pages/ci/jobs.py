@@ -209,33 +209,37 @@ class PlayJob(OneJob):
 async def cancel(request: web.Request, visitor: Visitor, params: CancelJob, project: Project) -> web.Response:
     await ask(request, handlers.cancel_job, id=str(project.id), job_id=params.id, force=params.force)
     return _to(
-        request, visitor, project, params.id, "The job is canceled, as soon as its runner hears of it."
+        request,
+        visitor,
+        project,
+        params.id,
+        "Job canceled. A running job stops as soon as its runner is notified.",
     )
 
 
 @pages.post("/{project}/-/jobs/{id}/retry", access=DEVELOPER)
 async def retry(request: web.Request, visitor: Visitor, params: OneJob, project: Project) -> web.Response:
     answer = await ask(request, handlers.retry_job, id=str(project.id), job_id=params.id)
-    return _to(request, visitor, project, _id(answer), "This is the new attempt.")
+    return _to(request, visitor, project, _id(answer), "Job retried. This is the new attempt.")
 
 
 @pages.post("/{project}/-/jobs/{id}/erase", access=DEVELOPER)
 async def erase(request: web.Request, visitor: Visitor, params: OneJob, project: Project) -> web.Response:
     await ask(request, handlers.erase_job, id=str(project.id), job_id=params.id)
-    return _to(request, visitor, project, params.id, "The log and the artifacts are erased.")
+    return _to(request, visitor, project, params.id, "Job log and artifacts erased.")
 
 
 @pages.post("/{project}/-/jobs/{id}/artifacts/keep", access=DEVELOPER)
 async def keep(request: web.Request, visitor: Visitor, params: OneJob, project: Project) -> web.Response:
     await ask(request, artifact_handlers.keep, id=str(project.id), job_id=params.id)
-    return _to(request, visitor, project, params.id, "The artifacts do not expire any more.")
+    return _to(request, visitor, project, params.id, "Artifacts kept: they no longer expire.")
 
 
 @pages.post("/{project}/-/jobs/{id}/play", access=DEVELOPER, form_page=show_job)
 async def play(request: web.Request, visitor: Visitor, params: PlayJob, project: Project) -> web.Response:
     sent = {"job_id": params.id, "job_variables_attributes": read_variables(params.variables)}
     answer = await ask(request, handlers.play_job, project, **sent)
-    return _to(request, visitor, project, _id(answer), "The job is started.")
+    return _to(request, visitor, project, _id(answer), "Job started.")
 
 
 def _id(answer: web.StreamResponse) -> int:

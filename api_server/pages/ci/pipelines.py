@@ -249,7 +249,7 @@ def read_variables(text: str) -> list[dict[str, str]]:
         if not line.strip():
             continue
         if not equals or not name.strip():
-            raise invalid({"variables": [f"Line {number} of the variables is not NAME=value."]})
+            raise invalid({"variables": [f"Line {number} of the variables is not in the form NAME=value."]})
         given.append({"key": name.strip(), "value": value})
     return given
 
@@ -286,7 +286,7 @@ async def cancel(
     request: web.Request, visitor: Visitor, params: OnePipeline, project: Project
 ) -> web.Response:
     await ask(request, api.cancel_pipeline, id=str(project.id), pipeline_id=params.id)
-    return page.see_other(request, visitor, url(project, params.id), "Its jobs are canceled.")
+    return page.see_other(request, visitor, url(project, params.id), "Pipeline canceled.")
 
 
 @pages.post("/{project}/-/pipelines/{id}/retry", access=project(Role.DEVELOPER, feature="builds"))
@@ -294,9 +294,7 @@ async def retry(
     request: web.Request, visitor: Visitor, params: OnePipeline, project: Project
 ) -> web.Response:
     await ask(request, api.retry_pipeline, id=str(project.id), pipeline_id=params.id)
-    return page.see_other(
-        request, visitor, url(project, params.id), "What failed or was canceled runs again."
-    )
+    return page.see_other(request, visitor, url(project, params.id), "Failed and canceled jobs are retried.")
 
 
 @pages.post("/{project}/-/pipelines/{id}/delete", access=project(Role.OWNER, feature="builds"))
@@ -305,9 +303,7 @@ async def delete(
 ) -> web.Response:
     await ask(request, api.delete_pipeline, id=str(project.id), pipeline_id=params.id)
     path = f"/{project.full_path}/-/pipelines"
-    return page.see_other(
-        request, visitor, path, f"Pipeline {params.id} is deleted, with its jobs and their logs."
-    )
+    return page.see_other(request, visitor, path, f"Pipeline {params.id} deleted.")
 
 
 def url(project: Project, pipeline_id: int | str) -> str:

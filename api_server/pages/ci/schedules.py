@@ -70,7 +70,7 @@ async def show_new(request: web.Request, visitor: Visitor, project: Project) -> 
 @pages.post(_LIST, access=api.CHANGE, form_page=show_new)
 async def create(request: web.Request, visitor: Visitor, form: Form, project: Project) -> web.Response:
     made = await page.read(request, api.create_schedule, project, **form)
-    return _to(request, visitor, project, f"The schedule {made['description']} is made.")
+    return _to(request, visitor, project, f"Schedule {made['description']} created.")
 
 
 @pages.get(f"{_ONE}/edit", access=api.CHANGE)
@@ -97,13 +97,13 @@ async def show_edit(
 async def update(
     request: web.Request, visitor: Visitor, params: OneSchedule, form: Form, project: Project
 ) -> web.Response:
-    text = "The changes are saved."
+    text = "Changes saved."
     return await _do(request, visitor, project, params, api.update_schedule, text, **form)
 
 
 @pages.post(f"{_ONE}/play", access=api.CHANGE)
 async def play(request: web.Request, visitor: Visitor, params: OneSchedule, project: Project) -> web.Response:
-    text = "Its pipeline starts in a moment."
+    text = "A pipeline of the schedule starts shortly."
     return await _do(request, visitor, project, params, api.play_schedule, text)
 
 
@@ -111,7 +111,7 @@ async def play(request: web.Request, visitor: Visitor, params: OneSchedule, proj
 async def take_ownership(
     request: web.Request, visitor: Visitor, params: OneSchedule, project: Project
 ) -> web.Response:
-    text = "It runs with your rights now."
+    text = "You are now the owner of the schedule."
     return await _do(request, visitor, project, params, api.take_ownership, text)
 
 
@@ -119,7 +119,7 @@ async def take_ownership(
 async def delete(
     request: web.Request, visitor: Visitor, params: OneSchedule, project: Project
 ) -> web.Response:
-    text = "The schedule is deleted. The pipelines that it has run stay."
+    text = "Schedule deleted. Its pipelines are kept."
     return await _do(request, visitor, project, params, api.delete_schedule, text)
 
 
@@ -129,7 +129,7 @@ async def add_variable(
 ) -> web.Response:
     sent = {"key": form.get("key", ""), "value": form.get("secret_value", "")}
     await ask(request, api.create_variable, project, pipeline_schedule_id=params.id, **sent)
-    return _to(request, visitor, project, "The variable is added.", f"/{params.id}/edit")
+    return _to(request, visitor, project, "Variable added.", f"/{params.id}/edit")
 
 
 @pages.post(f"{_ONE}/variables/delete", access=api.CHANGE)
@@ -137,7 +137,7 @@ async def delete_variable(
     request: web.Request, visitor: Visitor, params: OneVariable, project: Project
 ) -> web.Response:
     await ask(request, api.delete_variable, project, pipeline_schedule_id=params.id, key=params.key)
-    return _to(request, visitor, project, f"The variable {params.key} is removed.", f"/{params.id}/edit")
+    return _to(request, visitor, project, f"Variable {params.key} removed.", f"/{params.id}/edit")
 
 
 @pages.post(f"{_ONE}/inputs", access=api.CHANGE, form_page=show_edit)
@@ -145,7 +145,7 @@ async def set_input(
     request: web.Request, visitor: Visitor, params: OneInput, project: Project
 ) -> web.Response:
     inputs = [{"name": params.name, "value": params.value.replace("\r\n", "\n")}]
-    text = f"The input {params.name} is set."
+    text = f"Input {params.name} set."
     return await _change_inputs(request, visitor, project, params, inputs, text)
 
 
@@ -154,7 +154,7 @@ async def delete_input(
     request: web.Request, visitor: Visitor, params: OneInput, project: Project
 ) -> web.Response:
     inputs = [{"name": params.name, "destroy": True}]
-    text = f"The input {params.name} is removed."
+    text = f"Input {params.name} removed."
     return await _change_inputs(request, visitor, project, params, inputs, text)
 
 

@@ -32,10 +32,10 @@ async def reasons(request: web.Request, project: Project, job_ids: list[int]) ->
 def reason(job: WaitingJob, project: Project) -> Reason:
     """Return the reason why a pending job waits: the first obstacle for runners that could take it."""
     settings = f"/{project.full_path}/-/settings"
-    runners = ("Runners of this project", f"{settings}/ci_cd#runners")
+    runners = ("Project runners", f"{settings}/ci_cd#runners")
     text, link = _first_obstacle(job, project, runners)
     if not text:
-        return Reason("It waits for a runner that is free.", is_stuck=False)
+        return Reason("Waiting for a free runner.", is_stuck=False)
     return Reason(text, link=link if project.role >= Role.MAINTAINER else None)
 
 
@@ -45,34 +45,37 @@ def _first_obstacle(
     """Return a sentence and a link to the page on which to change it, or "" and None if a runner may take the job."""
     base = f"/{project.full_path}/-"
     if project.archived:
-        return "Its project is archived: no runner gets its jobs.", ("General settings", f"{base}/edit")
+        return "The project is archived, so runners do not run its jobs.", (
+            "General settings",
+            f"{base}/edit",
+        )
     if not job.is_open:
-        text = "CI/CD is switched off in its project: no runner gets its jobs."
+        text = "CI/CD is disabled for the project, so runners do not run its jobs."
         return text, ("General settings", f"{base}/edit")
     if not job.runners:
-        return "Its project has no runner.", runners
+        return "The project has no runners.", runners
     if not job.with_tags and job.tag_list:
         tags = ", ".join(job.tag_list)
         return (
-            f"No runner of its project has the {'tag' if len(job.tag_list) == 1 else 'tags'} {tags}.",
+            f"No runner of the project has the {'tag' if len(job.tag_list) == 1 else 'tags'} {tags}.",
             runners,
         )
     if not job.with_tags:
-        return "It has no tags, and no runner of its project takes jobs without tags.", runners
+        return "The job has no tags, and no runner of the project runs untagged jobs.", runners
     if not job.of_ref:
-        text = f"The runners that could take it take jobs of protected branches and tags only, and {job.ref} is none."
+        text = f"The matching runners run jobs of protected branches and tags only, and {job.ref} is not protected."
         return text, ("Protected branches", f"{base}/settings/repository#branches")
     if not job.active:
-        return "All runners that could take it are paused.", runners
+        return "All matching runners are paused.", runners
     if not job.online:
         only = job.active == 1
-        subject = "The only runner that could take it" if only else "None of the runners that could take it"
+        subject = "The only matching runner" if only else "None of the matching runners"
         if job.last_seen is None:
             return (
-                f"{subject} has {'not ' if only else ''}been started yet: start it with its token.",
+                f"{subject} has {'not ' if only else ''}been started yet. Start the runner with its token.",
                 runners,
             )
-        when = f"was last heard of {job.last_seen:%Y-%m-%d %H:%M} UTC"
-        when = when if only else f"is online; the last of them {when}"
-        return f"{subject} {when}: start it again, and look into its own log.", runners
+        when = f"last contacted the service at {job.last_seen:%Y-%m-%d %H:%M} UTC"
+        when = when if only else f"is online; the last one {when}"
+        return f"{subject} {when}. Restart the runner and check its log.", runners
     return "", None

@@ -9,67 +9,69 @@ GOING_ON: Final = frozenset(
 
 #: Sentences about why a job failed, by the reason that its runner or the service has given.
 FAILURES: Final = {
-    "unknown_failure": "It failed for an unknown reason.",
-    "script_failure": "Its script failed: a command ended with a status other than 0.",
-    "api_failure": "The runner could not reach the service.",
-    "stuck_or_timeout_failure": "No runner took it in time, or the one that had it fell silent. Are there runners that"
-    " are online, with its tags?",
-    "runner_system_failure": "The runner's machine failed. Try again; if that does not help, ask who looks after it.",
-    "missing_dependency_failure": "Artifacts that it needs are not there, or who ran it may not read them. Jobs of"
-    " other pipelines have to succeed before it runs, and other projects have to let the jobs of this one in.",
-    "runner_unsupported": "The runner is too old for what the job asks for.",
-    "stale_schedule": "It was delayed, and its moment has passed.",
-    "job_execution_timeout": "It took longer than it may. See `timeout` in the CI file and at the runner.",
-    "archived_failure": "It is too old to be run.",
-    "unmet_prerequisites": "What it needs could not be prepared.",
-    "scheduler_failure": "The service could not hand it to a runner.",
-    "data_integrity_failure": "What is stored of it is damaged, or its variables and tokens are too large.",
-    "user_blocked": "Who ran it has been blocked since.",
-    "image_pull_failure": "The runner could not pull its image. Is the name right, and may the runner read it?",
-    "trace_size_exceeded": "Its log became longer than logs may be.",
-    "environment_creation_failure": "Its environment could not be made: is the name a valid one?",
-    "job_token_expired": "Its token had expired.",
-    "downstream_pipeline_failed": "The pipeline that it started failed.",
-    "downstream_bridge_project_not_found": "The project in which it was to start a pipeline does not exist, or may not"
-    " be seen.",
-    "insufficient_bridge_permissions": "Who ran it may not start pipelines there.",
-    "downstream_pipeline_creation_failed": "The pipeline that it was to start could not be made.",
-    "invalid_bridge_trigger": "What it was to start is not described rightly in the CI file.",
-    "reached_max_descendant_pipelines_depth": "Pipelines may not start others that deep.",
-    "reached_max_pipeline_hierarchy_size": "There are too many pipelines that have started each other.",
-    "pipeline_loop_detected": "The pipelines would start each other, or wait for each other, without end.",
-    "upstream_bridge_project_not_found": "The project whose pipeline it was to follow does not exist, or may not be"
-    " seen.",
-    "insufficient_upstream_permissions": "Who ran it may not read the pipelines of that project.",
+    "unknown_failure": "Unknown failure.",
+    "script_failure": "Script failure: a command exited with a status other than 0.",
+    "api_failure": "API failure: the runner could not reach the service.",
+    "stuck_or_timeout_failure": "The job got stuck or timed out: no runner picked it up in time, or its runner"
+    " stopped responding. Check that a runner with the job's tags is online.",
+    "runner_system_failure": "Runner system failure. Retry the job; if it fails again, contact the runner's owner.",
+    "missing_dependency_failure": "Required artifacts are missing, or the user who ran the job may not read them. Jobs"
+    " of other pipelines must succeed first, and other projects must have this project in their job token allowlist.",
+    "runner_unsupported": "The runner is outdated and does not support a feature that the job needs.",
+    "stale_schedule": "The delayed job could not be started at its scheduled time.",
+    "job_execution_timeout": "The job exceeded its timeout. See `timeout` in the CI/CD configuration file and the"
+    " runner's maximum job timeout.",
+    "archived_failure": "The job is archived and cannot be run.",
+    "unmet_prerequisites": "The job's prerequisites could not be prepared.",
+    "scheduler_failure": "Scheduler failure: the job could not be assigned to a runner.",
+    "data_integrity_failure": "Data integrity failure: the job's stored data is damaged, or its variables and tokens"
+    " are too large.",
+    "user_blocked": "The user who ran the job has been blocked.",
+    "image_pull_failure": "The runner could not pull the image. Check its name and the runner's access to it.",
+    "trace_size_exceeded": "The job log exceeded its size limit.",
+    "environment_creation_failure": "The environment could not be created. Check that its name is valid.",
+    "job_token_expired": "The job token expired.",
+    "downstream_pipeline_failed": "The downstream pipeline failed.",
+    "downstream_bridge_project_not_found": "The downstream project does not exist, or the user who ran the job has no"
+    " access to it.",
+    "insufficient_bridge_permissions": "The user who ran the job may not run pipelines in the downstream project.",
+    "downstream_pipeline_creation_failed": "The downstream pipeline could not be created.",
+    "invalid_bridge_trigger": "The trigger configuration of the job is invalid.",
+    "reached_max_descendant_pipelines_depth": "The maximum depth of child pipelines is reached.",
+    "reached_max_pipeline_hierarchy_size": "The maximum size of the pipeline hierarchy is reached.",
+    "pipeline_loop_detected": "Pipeline loop detected: the pipelines would trigger or wait for each other endlessly.",
+    "upstream_bridge_project_not_found": "The upstream project does not exist, or the user who ran the job has no"
+    " access to it.",
+    "insufficient_upstream_permissions": "The user who ran the job may not read pipelines of the upstream project.",
 }
 #: Sentences about why a job has not begun, by its status.
 WAITS: Final = {
-    "created": "It waits for jobs before it.",
-    "waiting_for_resource": "It waits until nobody else uses its resource group.",
-    "preparing": "What it needs is being prepared.",
-    "waiting_for_callback": "It waits for an answer from elsewhere.",
-    "pending": "It waits for a runner.",
-    "manual": "It waits for somebody to start it.",
-    "scheduled": "It waits for its moment.",
-    "skipped": "It was not run, because of how jobs before it ended.",
+    "created": "Waiting for earlier jobs.",
+    "waiting_for_resource": "Waiting for the resource group to be free.",
+    "preparing": "Preparing the job's prerequisites.",
+    "waiting_for_callback": "Waiting for a callback from an external system.",
+    "pending": "Waiting for a runner.",
+    "manual": "Manual job: waiting to be run.",
+    "scheduled": "Delayed job: waiting for its start time.",
+    "skipped": "Skipped because of the result of earlier jobs.",
 }
 #: The names of what started a pipeline, by its source.
 SOURCES: Final = {
-    "push": "a push",
-    "web": "the pages",
-    "api": "the API",
-    "trigger": "a trigger token",
-    "schedule": "a schedule",
-    "pipeline": "a pipeline of another project",
-    "parent_pipeline": "its parent pipeline",
-    "merge_request_event": "a merge request",
-    "external": "another system",
+    "push": "push",
+    "web": "web",
+    "api": "API",
+    "trigger": "trigger token",
+    "schedule": "schedule",
+    "pipeline": "upstream pipeline",
+    "parent_pipeline": "parent pipeline",
+    "merge_request_event": "merge request",
+    "external": "external system",
 }
 
 
 def failure(reason: str | None) -> str:
     """Return a sentence about why a job failed."""
-    return FAILURES.get(reason or "", f"It failed: {(reason or 'unknown failure').replace('_', ' ')}.")
+    return FAILURES.get(reason or "", f"Failed: {(reason or 'unknown failure').replace('_', ' ')}.")
 
 
 def duration(seconds: float | None) -> str:

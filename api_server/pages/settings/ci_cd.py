@@ -90,7 +90,7 @@ act(
     pages,
     f"{OF_PROJECT}/update",
     project_handlers.update_project,
-    "The settings are saved.",
+    "Settings saved.",
     access=MAINTAINER,
     home=OF_PROJECT,
     form_page=show_ci_settings,
@@ -104,7 +104,7 @@ async def create_trigger(
     sent = {"description": form.get("description")}
     made = await page.read(request, triggers.create_trigger, project, **sent)
     address = f"/{project.full_path}/-/settings/ci_cd"
-    new = NewToken(f"of the trigger {made['description']}", made["token"])
+    new = NewToken(f"for trigger {made['description']}", made["token"])
     return shown_once.show(request, visitor, address, new)
 
 
@@ -112,7 +112,7 @@ act(
     pages,
     f"{OF_PROJECT}/triggers/{{trigger_id}}/delete",
     triggers.delete_trigger,
-    "The trigger is revoked: its token starts nothing any more.",
+    "Trigger token revoked.",
     access=MAINTAINER,
     home=OF_PROJECT,
 )
@@ -120,7 +120,7 @@ act(
     pages,
     f"{OF_PROJECT}/job_token_scope",
     job_tokens.limit_access,
-    "The setting is saved.",
+    "Settings saved.",
     access=MAINTAINER,
     home=OF_PROJECT,
     form_page=show_ci_settings,
@@ -139,17 +139,17 @@ async def allow_jobs(request: web.Request, visitor: Visitor, form: Form, project
             context.services(request), path, user_id=visitor.user_id, admin=visitor.is_admin
         )
         if target is None:
-            raise invalid({"path": ["You see no project and no group of that path."]}, status=422)
+            raise invalid({"path": ["No project or group with this path."]}, status=422)
         await ask(request, job_tokens.allow_group, project, target_group_id=target.id)
     address = f"/{project.full_path}/-/settings/ci_cd"
-    return page.see_other(request, visitor, address, f"The jobs of {path} are let in.")
+    return page.see_other(request, visitor, address, f"{path} added to the allowlist.")
 
 
 act(
     pages,
     f"{OF_PROJECT}/job_token_scope/projects/{{target_project_id}}/remove",
     job_tokens.disallow_project,
-    "The project's jobs are not let in any more.",
+    "Project removed from the allowlist.",
     access=MAINTAINER,
     home=OF_PROJECT,
 )
@@ -157,7 +157,7 @@ act(
     pages,
     f"{OF_PROJECT}/job_token_scope/groups/{{target_group_id}}/remove",
     job_tokens.disallow_group,
-    "The group's jobs are not let in any more.",
+    "Group removed from the allowlist.",
     access=MAINTAINER,
     home=OF_PROJECT,
 )
@@ -175,9 +175,9 @@ async def create_runner(
         else {"runner_type": "group_type", "group_id": resource.id}
     )
     made = await page.read(request, runner_handlers.create_runner, **{**form, **owner})
-    name = form.get("description") or f"no. {made['id']}"
+    name = form.get("description") or f"#{made['id']}"
     address = f"{frame.home(resource)}/-/settings/ci_cd"
-    return shown_once.show(request, visitor, address, NewToken(f"of the runner {name}", made["token"]))
+    return shown_once.show(request, visitor, address, NewToken(f"for runner {name}", made["token"]))
 
 
 for _path, _home, _access in ((OF_PROJECT, OF_PROJECT, MAINTAINER), (OF_GROUP, GROUP_HOME, OWNER)):
@@ -185,7 +185,7 @@ for _path, _home, _access in ((OF_PROJECT, OF_PROJECT, MAINTAINER), (OF_GROUP, G
         pages,
         f"{_path}/runners/{{id}}/update",
         runner_handlers.update_runner,
-        "The runner is changed.",
+        "Runner updated.",
         access=_access,
         home=_home,
         form_page=show_ci_settings,
@@ -194,7 +194,7 @@ for _path, _home, _access in ((OF_PROJECT, OF_PROJECT, MAINTAINER), (OF_GROUP, G
         pages,
         f"{_path}/runners/{{id}}/pause",
         runner_handlers.update_runner,
-        "The runner gets no more jobs.",
+        "Runner paused.",
         access=_access,
         home=_home,
         paused="true",
@@ -203,7 +203,7 @@ for _path, _home, _access in ((OF_PROJECT, OF_PROJECT, MAINTAINER), (OF_GROUP, G
         pages,
         f"{_path}/runners/{{id}}/resume",
         runner_handlers.update_runner,
-        "The runner gets jobs again.",
+        "Runner resumed.",
         access=_access,
         home=_home,
         paused="false",
@@ -212,7 +212,7 @@ for _path, _home, _access in ((OF_PROJECT, OF_PROJECT, MAINTAINER), (OF_GROUP, G
         pages,
         f"{_path}/runners/{{id}}/remove",
         runner_handlers.delete_runner,
-        "The runner is removed.",
+        "Runner removed.",
         access=_access,
         home=_home,
     )
@@ -240,7 +240,7 @@ async def create_variable(
 ) -> web.Response:
     sent = _sent(form) | {"value": form.get("secret_value", ""), **_visibility(form)}
     await ask(request, variables.create_variable, resource, key=form.get("key", ""), **sent)
-    return _back(request, visitor, resource, "The variable is made.")
+    return _back(request, visitor, resource, "Variable created.")
 
 
 @pages.post(f"{OF_PROJECT}/{_ONE}/update", access=MAINTAINER, form_page=show_ci_settings)
@@ -254,7 +254,7 @@ async def update_variable(
     if value or form.get("value_shown"):
         sent["value"] = value
     await ask(request, variables.update_variable, resource, **params.named, **sent)
-    return _back(request, visitor, resource, "The variable is changed.")
+    return _back(request, visitor, resource, "Variable updated.")
 
 
 @pages.post(f"{OF_PROJECT}/{_ONE}/delete", access=MAINTAINER)
@@ -263,7 +263,7 @@ async def delete_variable(
     request: web.Request, visitor: Visitor, params: OneVariable, resource: Project | Group
 ) -> web.Response:
     await ask(request, variables.delete_variable, resource, **params.named)
-    return _back(request, visitor, resource, "The variable is deleted.")
+    return _back(request, visitor, resource, "Variable deleted.")
 
 
 def _sent(form: Form) -> dict[str, Any]:

@@ -49,7 +49,7 @@ act(
     pages,
     f"{OF_PROJECT}/update",
     project_handlers.update_project,
-    "The settings are saved.",
+    "Settings saved.",
     access=MAINTAINER,
     home=OF_PROJECT,
     form_page=show_project_settings,
@@ -58,7 +58,7 @@ act(
     pages,
     f"{OF_PROJECT}/archive",
     project_handlers.archive_project,
-    "The project is archived: it can be read, and nothing in it changes.",
+    "Project archived. It is now read-only.",
     access=OWNER,
     home=OF_PROJECT,
 )
@@ -66,7 +66,7 @@ act(
     pages,
     f"{OF_PROJECT}/unarchive",
     project_handlers.unarchive_project,
-    "The project is not archived any more.",
+    "Project unarchived.",
     access=OWNER,
     home=OF_PROJECT,
 )
@@ -104,7 +104,7 @@ async def transfer_project(
 
 def _moved(request: web.Request, visitor: Visitor, entity: dict[str, Any]) -> web.Response:
     path = entity["path_with_namespace"]
-    text = f"The project is at {path} now. Its old address leads here."
+    text = f"Project moved to {path}. The old URL redirects here."
     return page.see_other(request, visitor, f"/{path}/-/edit", text)
 
 
@@ -114,7 +114,7 @@ async def delete_project(
 ) -> web.Response:
     params.check(project)
     await ask(request, project_handlers.delete_project, project)
-    return page.see_other(request, visitor, "/", f"The project {project.full_path} is deleted.")
+    return page.see_other(request, visitor, "/", f"Project {project.full_path} deleted.")
 
 
 @pages.get(OF_GROUP, access=OWNER_OF_GROUP)
@@ -128,7 +128,7 @@ async def update_group(request: web.Request, visitor: Visitor, form: Form, group
     """Change the group, and redirect to its settings, whose address changes with its path."""
     entity = await page.read(request, group_handlers.update_group, group, **form)
     address = f"/groups/{entity['full_path']}/-/edit"
-    return page.see_other(request, visitor, address, "The settings are saved.")
+    return page.see_other(request, visitor, address, "Settings saved.")
 
 
 @pages.post(f"{OF_GROUP}/delete", access=OWNER_OF_GROUP, form_page=show_group_settings)
@@ -138,4 +138,4 @@ async def delete_group(
     """Delete the group with everything in it."""
     params.check(group)
     await ask(request, group_handlers.delete_group, group)
-    return page.see_other(request, visitor, "/", f"The group {group.full_path} is deleted.")
+    return page.see_other(request, visitor, "/", f"Group {group.full_path} deleted.")

@@ -89,12 +89,12 @@ async def invite(
     if known or sent["email"]:
         problems |= await _invited(request, resource, sent, known)
     elif not problems:
-        problems[""] = "Name at least one person, by user name or address."
+        problems[""] = "Enter at least one username or email address."
     done = len(names) - len(problems)
     sentences = [f"{name}: {text}" if name else text for name, text in problems.items()]
     if done <= 0:
         raise invalid({"recipients": sentences}, status=422)
-    summary = f"{page.plural(done, 'person is', 'people are')} invited or added."
+    summary = f"{page.plural(done, 'person', 'people')} invited or added."
     return page.see_other(request, visitor, _page_of(resource), " ".join([summary, *sentences]))
 
 
@@ -105,7 +105,7 @@ async def _ids_of(request: web.Request, usernames: list[str]) -> tuple[dict[str,
     for name in usernames:
         user = await find_user_by_username(context.services(request).database, name.removeprefix("@"))
         if user is None:
-            problems[name] = "There is no user of that name."
+            problems[name] = "No user with this username."
         else:
             known[str(user.id)] = name
     return known, problems
@@ -121,7 +121,7 @@ async def _invited(
         if refusal.status == 201:  # GitLab's way to refuse all recipients
             raise invalid({"recipients": [reason_of(refusal)]}, status=422) from None
         if reason_of(refusal).startswith("Email "):
-            raise invalid({"recipients": ["One of the addresses is none."]}, status=422) from None
+            raise invalid({"recipients": ["One of the email addresses is invalid."]}, status=422) from None
         raise
     return {known.get(name, name): f"{text}." for name, text in answer.get("message", {}).items()}
 
@@ -131,7 +131,7 @@ async def _invited(
 async def leave(request: web.Request, visitor: Visitor, resource: Project | Group) -> web.Response:
     """End the visitor's own membership, after which she may not see the page any more."""
     await ask(request, member_handlers.remove_member, resource, user_id=visitor.user_id)
-    return page.see_other(request, visitor, "/", f"You are no member of {resource.full_path} any more.")
+    return page.see_other(request, visitor, "/", f"You have left {resource.full_path}.")
 
 
 def _page_of(resource: Project | Group) -> str:
@@ -145,7 +145,7 @@ for _path, _access in ((OF_PROJECT, project), (OF_GROUP, group)):
         pages,
         f"{_path}/{{user_id}}/update",
         member_handlers.update_member,
-        "The role is changed.",
+        "Role updated.",
         access=_manager,
         home=_HOMES[_path],
         form_page=show_members,
@@ -154,7 +154,7 @@ for _path, _access in ((OF_PROJECT, project), (OF_GROUP, group)):
         pages,
         f"{_path}/{{user_id}}/remove",
         member_handlers.remove_member,
-        "The membership has ended.",
+        "Member removed.",
         access=_manager,
         home=_HOMES[_path],
     )
@@ -162,7 +162,7 @@ for _path, _access in ((OF_PROJECT, project), (OF_GROUP, group)):
         pages,
         f"{_path}/invitations/{{email:.+}}/update",
         invitations.update_invitation,
-        "The invitation is changed.",
+        "Invitation updated.",
         access=_manager,
         home=_HOMES[_path],
         form_page=show_members,
@@ -171,7 +171,7 @@ for _path, _access in ((OF_PROJECT, project), (OF_GROUP, group)):
         pages,
         f"{_path}/invitations/{{email:.+}}/withdraw",
         invitations.delete_invitation,
-        "The invitation is withdrawn: its link leads nowhere any more.",
+        "Invitation withdrawn. Its link no longer works.",
         access=_manager,
         home=_HOMES[_path],
     )

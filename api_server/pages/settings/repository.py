@@ -30,20 +30,21 @@ MAINTAINER = project(Role.MAINTAINER)
 #: What to do about the last error of a mirror, by regular expressions that its text matches.
 _REMEDIES: Final = {
     "authentication failed|permission denied|could not read username|access denied|\\b401\\b|\\b403\\b": "The target"
-    " refuses the credentials: change them, or let its account write to the repository.",
-    "host key|known_hosts": "The target showed another SSH key than the known one: if that is right, change the"
-    " mirror's host keys.",
-    "could not resolve|no address|name or service": "The name in the address leads nowhere: correct the address.",
+    " rejects the credentials. Change them, or give their account write access to the repository.",
+    "host key|known_hosts": "The target's SSH host key is not the known one. If the new key is right, update the"
+    " mirror's SSH host keys.",
+    "could not resolve|no address|name or service": "The host name in the URL cannot be resolved. Correct the URL.",
     "failed to connect|timed out|took too long|refused: nothing|could not be reached|connection": "The target does not"
-    " answer: see whether it runs, then sync.",
-    "url is invalid|not allowed|blocked": "This service may not call that address. Administrators decide which it may.",
-    "not found|does not appear to be|\\b404\\b": "There is no repository at that address, or the account may not see"
-    " it: correct the address, or make the repository.",
-    "diverged": "The target has commits of its own, which this mirror does not overwrite. Merge them here, or let the"
-    " mirror overwrite what has diverged.",
-    "hook declined|protected|rejected": "The target's own rules refuse some branches: allow its account to push them.",
+    " respond. Check that it is running, then sync.",
+    "url is invalid|not allowed|blocked": "This service is not allowed to send requests to this address. Ask an"
+    " administrator to allow it.",
+    "not found|does not appear to be|\\b404\\b": "The repository does not exist, or the account has no access to it."
+    " Correct the URL, or create the repository.",
+    "diverged": "Branches on the target have diverged, and this mirror keeps divergent refs. Merge their commits here,"
+    " or let the mirror overwrite them.",
+    "hook declined|protected|rejected": "The target's own rules reject some branches. Allow the account to push them.",
 }
-_USUAL_REMEDY = "Correct the target, its address or the credentials, then sync."
+_USUAL_REMEDY = "Correct the target, its URL or the credentials, then sync."
 
 
 def remedy(last_error: str) -> str:
@@ -55,14 +56,14 @@ def remedy(last_error: str) -> str:
 def why_it_waits(mirror: Mapping[str, Any], run: QueuedRun | None) -> str:
     """Return in a sentence what happens next with the mirror."""
     if not mirror["enabled"]:
-        return "It is switched off: nothing is pushed until it is switched on under Change."
+        return "The mirror is disabled. Enable it under Edit to push changes."
     if mirror["update_status"] == "started":
-        return "It is being pushed."
+        return "An update is running."
     if run is None:
-        return "It is pushed after the next change of the repository, or with Sync now."
+        return "Updates after the next change of the repository, or with Sync now."
     if run.scheduled_at is None:
-        return "It is pushed in a moment."
-    return f"It is tried again {run.scheduled_at:%Y-%m-%d %H:%M} UTC."
+        return "Will be updated shortly."
+    return f"Will be retried at {run.scheduled_at:%Y-%m-%d %H:%M} UTC."
 
 
 @pages.get(PAGE, access=MAINTAINER)
@@ -98,14 +99,14 @@ async def _public_key(request: web.Request, project: Project, mirror: Mapping[st
 @pages.post(f"{PAGE}/mirrors", access=MAINTAINER, form_page=show_repository_settings)
 async def create_mirror(request: web.Request, visitor: Visitor, form: Form, project: Project) -> web.Response:
     await ask(request, mirrors.create_mirror, project, **_mirror(form))
-    return _back(request, visitor, project, "The mirror is made.")
+    return _back(request, visitor, project, "Mirror created.")
 
 
 @pages.post(f"{PAGE}/mirrors/{{mirror_id}}", access=MAINTAINER, form_page=show_repository_settings)
 async def update_mirror(request: web.Request, visitor: Visitor, form: Form, project: Project) -> web.Response:
     mirror_id = request.match_info["mirror_id"]
     await ask(request, mirrors.update_mirror, project, mirror_id=mirror_id, **_mirror(form))
-    return _back(request, visitor, project, "The mirror is changed.")
+    return _back(request, visitor, project, "Mirror updated.")
 
 
 def _mirror(form: Form) -> dict[str, Any]:
@@ -121,7 +122,9 @@ def _mirror(form: Form) -> dict[str, Any]:
     }
     expression = str(form.get("mirror_branch_regex", "")).strip()
     if branches == "regex" and not expression:
-        raise invalid({"mirror_branch_regex": ["Write an expression, or choose other branches."]}, status=422)
+        raise invalid(
+            {"mirror_branch_regex": ["Enter a regular expression, or choose other branches."]}, status=422
+        )
     keys = [line for line in str(form.get("host_keys", "")).splitlines() if line.strip()]
     return (
         sent
@@ -148,7 +151,7 @@ act(
     pages,
     f"{PAGE}/mirrors/{{mirror_id}}/sync",
     mirrors.sync_mirror,
-    "The mirror is pushed in a moment.",
+    "The mirror will be updated shortly.",
     access=MAINTAINER,
     home=PAGE,
 )
@@ -156,7 +159,7 @@ act(
     pages,
     f"{PAGE}/mirrors/{{mirror_id}}/delete",
     mirrors.delete_mirror,
-    "The mirror is deleted. What was pushed stays where it is.",
+    "Mirror deleted. The target repository keeps its content.",
     access=MAINTAINER,
     home=PAGE,
 )
@@ -164,7 +167,7 @@ act(
     pages,
     f"{PAGE}/branches",
     protected.protect_branch,
-    "The branches of that name are protected.",
+    "Branch protected.",
     access=MAINTAINER,
     home=PAGE,
     form_page=show_repository_settings,
@@ -173,7 +176,7 @@ act(
     pages,
     f"{PAGE}/branches/{{name:.+}}/update",
     protected.update_protected_branch,
-    "The rule is changed.",
+    "Branch protection updated.",
     access=MAINTAINER,
     home=PAGE,
     form_page=show_repository_settings,
@@ -182,7 +185,7 @@ act(
     pages,
     f"{PAGE}/branches/{{name:.+}}/unprotect",
     protected.unprotect_branch,
-    "The branches of that name are not protected any more.",
+    "Branch unprotected.",
     access=MAINTAINER,
     home=PAGE,
 )
@@ -190,7 +193,7 @@ act(
     pages,
     f"{PAGE}/tags",
     protected.protect_tag,
-    "The tags of that name are protected.",
+    "Tag protected.",
     access=MAINTAINER,
     home=PAGE,
     form_page=show_repository_settings,
@@ -199,7 +202,7 @@ act(
     pages,
     f"{PAGE}/tags/{{name:.+}}/unprotect",
     protected.unprotect_tag,
-    "The tags of that name are not protected any more.",
+    "Tag unprotected.",
     access=MAINTAINER,
     home=PAGE,
 )

@@ -66,7 +66,7 @@ act(
     pages,
     f"{PAGE}/update",
     project_handlers.update_project,
-    "The settings are saved.",
+    "Settings saved.",
     access=MAINTAINER,
     home=PAGE,
     form_page=show_merge_request_settings,
@@ -112,10 +112,10 @@ def why_it_waits(delivery: Mapping[str, Any], check: Mapping[str, Any]) -> str:
     if delivery["status"] == "delivered":
         return ""
     if check["paused"]:
-        return "The check is paused: nothing is sent until it is resumed, but what is redelivered."
+        return "The status check is paused: nothing is sent until it is resumed, except redeliveries."
     if delivery["status"] == "failed":
-        return "It was tried often enough and is not sent again, unless it is redelivered."
-    return "It is sent in a moment." if not delivery["attempts_count"] else "It is tried again by itself."
+        return "All attempts failed. The delivery is sent again only if you redeliver it."
+    return "Will be sent shortly." if not delivery["attempts_count"] else "Will be retried automatically."
 
 
 @pages.get(f"{CHECK}/deliveries/{{delivery_id}}", access=MAINTAINER)
@@ -140,7 +140,7 @@ async def show_delivery(
 @pages.post(f"{PAGE}/status_checks", access=MAINTAINER, form_page=show_merge_request_settings)
 async def create_check(request: web.Request, visitor: Visitor, form: Form, project: Project) -> web.Response:
     made = await page.read(request, handlers.create_service, project, **_configuration(form))
-    return _to(request, visitor, project, made["id"], "The status check is made.")
+    return _to(request, visitor, project, made["id"], "Status check created.")
 
 
 @pages.post(f"{CHECK}/update", access=MAINTAINER, form_page=show_check)
@@ -152,7 +152,7 @@ async def update_check(request: web.Request, visitor: Visitor, form: Form, proje
     if sent["external_url"] == mask_url(check["external_url"]):
         del sent["external_url"]
     await ask(request, handlers.update_service, project, check_id=check_id, **sent)
-    return _to(request, visitor, project, check_id, "The status check is changed.")
+    return _to(request, visitor, project, check_id, "Status check updated.")
 
 
 def _configuration(form: Form) -> dict[str, Any]:
@@ -175,14 +175,14 @@ async def delete_check(
 ) -> web.Response:
     await ask(request, handlers.delete_service, project, check_id=params.check_id)
     address = f"/{project.full_path}/-/settings/merge_requests"
-    return page.see_other(request, visitor, address, "The status check is deleted.")
+    return page.see_other(request, visitor, address, "Status check deleted.")
 
 
 act(
     pages,
     f"{CHECK}/resume",
     handlers.update_service,
-    "The check is resumed: the state of all open merge requests is sent to it.",
+    "Status check resumed. The current state of all open merge requests is sent to it.",
     access=MAINTAINER,
     home=PAGE,
     paused="false",
@@ -191,7 +191,7 @@ act(
     pages,
     f"{CHECK}/deliveries/{{delivery_id}}/redeliver",
     handlers.redeliver,
-    "The message is sent again.",
+    "Redelivery queued.",
     access=MAINTAINER,
     home=PAGE,
 )

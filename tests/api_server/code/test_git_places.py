@@ -16,7 +16,7 @@ import pytest
 from cachetools import TTLCache
 from yarl import URL
 
-from api_server.code import refs
+from api_server.code import entities, refs
 from api_server.code.git_http_handlers import GIT_SLOTS
 from api_server.code.quotas import MEASURED_FOR_SECONDS, QUOTAS, human_size
 from api_server.git.received_push import Push, RefUpdate
@@ -403,17 +403,26 @@ async def test_a_list_of_commits_with_long_messages_is_bounded(forge: Forge, tmp
     project = await forge.project(alice)
     git, url = Git(tmp_path / "work"), git_url(forge, project["path_with_namespace"], alice)
     await git.init()
-    (tmp_path / "message").write_text("a\n" * 450_000)
+    (tmp_path / "message").write_text("a\n" * 350_000)
+    author = f"--author={'n' * 100_000} <a@example.org>"
     for _ in range(40):
-        await git("commit", "--quiet", "--allow-empty", "--file", str(tmp_path / "message"))
+        await git("commit", author, "--quiet", "--allow-empty", "--file", str(tmp_path / "message"))
     await git("tag", "--annotate", "v1", "--file", str(tmp_path / "message"))
     await git("push", "--quiet", url, "main", "v1")
-    repository = f"/projects/{project['id']}/repository"
+    project_url = f"/projects/{project['id']}"
+    repository = f"{project_url}/repository"
     first, last = await git("rev-parse", "main~39"), await git("rev-parse", "main")
-    for path in ("commits?per_page=40", "branches", "tags", f"compare?from={first}&to={last}"):
-        answer = await alice.api.get(f"{repository}/{path}", expect=200)
+    release = {"tag_name": "v1", "description": "First"}
+    await alice.api.post(f"{project_url}/releases", release, expect=201)
+    for path in ("commits?per_page=40", "branches", "tags", f"compare?from={first}&to={last}", "releases"):
+        where = f"{project_url}/{path}" if path == "releases" else f"{repository}/{path}"
+        answer = await alice.api.get(where, expect=200)
         commits = answer.body["commits"] if isinstance(answer.body, dict) else answer.body
-        messages = [each.get("commit", each)["message"] for each in commits]
-        assert {len(message) for message in messages} == {16 * 1024}, path
+        for commit in (each.get("commit", each) for each in commits):
+            assert len(commit["message"]) == 16 * 1024, path
+            assert commit["author_name"] == "n" * 255, path
+    for number, characters in ((100, 16 * 1024), (1000, 1638)):
+        listed = await entities.commit_list(forge.repository(project["id"]), [last] * number, "")
+        assert {len(commit["message"]) for commit in listed} == {characters}
     answer = await alice.api.get(f"{repository}/commits/{last}")
-    assert len(answer.body["message"]) == 900_000
+    assert len(answer.body["message"]) == 700_000

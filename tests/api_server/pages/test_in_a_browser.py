@@ -106,7 +106,7 @@ async def test_a_forgotten_password_is_set_anew(page: Page, page_forge: Forge) -
     async with page_forge.database.transaction() as transaction:
         await password_queries.keep(transaction, person.id, digest(token), transaction.now + resets.LIFETIME)
     await page.goto(f"/-/password/{token}")
-    for label in ("New password", "New password, once more"):
+    for label in ("New password", "Confirm new password"):
         await page.get_by_label(label, exact=True).fill("another password")
     assert await _fits(page)
     await page.get_by_role("button", name="Set the password").click()
@@ -150,7 +150,7 @@ async def test_somebody_looks_after_her_own_account(page: Page, page_forge: Forg
     await expect(page.get_by_role("status")).to_have_text("The token laptop is revoked.")
     await page.get_by_role("link", name="Password").click()
     await page.get_by_label("Present password").fill(PASSWORD)
-    for label in ("New password", "New password, once more"):
+    for label in ("New password", "Confirm new password"):
         await page.get_by_label(label, exact=True).fill("another password")
     await page.get_by_role("button", name="Change the password").click()
     await expect(page.get_by_role("status")).to_contain_text("Your password is changed.")
@@ -243,10 +243,10 @@ async def _create_a_runner(walk: Walk, forge: Forge) -> Runner:
     """The pipeline's page says what is missing, and the settings how to start a runner."""
     await walk.until("pending")
     await walk.click(re.compile(r"Pipeline \d+"), walk.page.locator("dl.facts"))
-    await expect(walk.page.get_by_role("main")).to_contain_text("Its project has no runner.")
-    await walk.click("Runners of this project")
+    await expect(walk.page.get_by_role("main")).to_contain_text("The project has no runners.")
+    await walk.click("Project runners")
     await walk.click("New runner")
-    await walk.click("Create the runner")
+    await walk.click("Create runner")
     commands = await walk.page.get_by_label("Commands").inner_text()
     said = re.fullmatch(
         r"gitlab-runner register --url (\S+) --token (\S+)\ngitlab-runner run", commands.strip()
@@ -260,12 +260,12 @@ async def _merge_when_it_is_green(walk: Walk, name: str, runner: Runner) -> None
     await walk.click("Merge requests", walk.page.get_by_label("Project", exact=True))
     await walk.click("Add .gitlab-ci.yml")
     await walk.click("Merge when the pipeline succeeds")
-    await walk.expect_said("It is merged when its pipeline has succeeded.")
+    await walk.expect_said("Set to auto-merge.")
     for _ in ("build", "test"):
         job = await runner.job()
         await job.log(b"$ it works\n")
         await job.finish()
-    await walk.until("It was merged by")
+    await walk.until("Merged by")
     await expect(walk.page.locator("dl.facts .badge.good")).to_contain_text("success")
 
 
@@ -287,10 +287,10 @@ async def _mirror(walk: Walk, name: str, person: Person) -> None:
     await walk.click("Settings")
     await walk.click("Repository")
     await walk.click("New mirror")
-    await walk.fill("Address of the target", url)
-    await walk.fill("User name", person.username)
+    await walk.fill("Git repository URL", url)
+    await walk.fill("Username", person.username)
     await walk.fill("Password or token", token)
-    await walk.click("Create the mirror")
+    await walk.click("Create mirror")
     await walk.click("Sync now")
     await walk.until("finished")
     await walk.go_to_project(f"{name}-copy")
@@ -496,13 +496,13 @@ async def test_commenting_resolving_and_merging(
     keyboard = await open_signed_in(f"/{project['path_with_namespace']}/-/merge_requests/1")
     await keyboard.reach("Comment", "textarea", key="Shift+Tab")
     await keyboard.type("Why is that?")
-    await keyboard.reach("Begin a thread, which has to be resolved")
+    await keyboard.reach("Start thread")
     await keyboard.press("Space")
     await keyboard.follow("Comment", "button")
     await keyboard.follow("Resolve")
     await expect(keyboard.page.locator(".thread summary .badge")).to_contain_text("resolved")
     await keyboard.follow("Merge", "button", key="Shift+Tab")
-    await expect(keyboard.page.get_by_role("status")).to_have_text("It is merged.")
+    await expect(keyboard.page.get_by_role("status")).to_have_text("Merge request merged.")
     assert keyboard.keys <= 26
 
 
@@ -528,7 +528,7 @@ async def test_running_a_pipeline_with_a_variable_and_reading_a_log(
     await job.log(f"$ echo {job.variables['GREETING']}\n".encode())
     await job.finish()
     await keyboard.skip()
-    await keyboard.follow("Load again")
+    await keyboard.follow("Refresh")
     await keyboard.skip()
     await keyboard.follow("greet")
     await expect(keyboard.page.locator("#log")).to_contain_text("echo hello there")
@@ -541,10 +541,10 @@ async def test_making_a_mirror_and_syncing_it(open_signed_in: Opening, project: 
     await keyboard.skip()
     await keyboard.reach("New mirror…")
     await keyboard.press("Enter")
-    await keyboard.reach("Address of the target")
+    await keyboard.reach("Git repository URL")
     await keyboard.type(url)
     await keyboard.submit()
     await keyboard.skip()
     await keyboard.follow(f"Sync now {url}")
-    await expect(keyboard.page.get_by_role("status")).to_have_text("The mirror is pushed in a moment.")
+    await expect(keyboard.page.get_by_role("status")).to_have_text("The mirror will be updated shortly.")
     assert keyboard.keys <= 13

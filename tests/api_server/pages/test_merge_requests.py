@@ -69,7 +69,7 @@ async def test_a_merge_request_shows_what_it_brings(browser: Browser, scene: Sce
         assert text in browser.text
     text = browser.words
     assert re.search(r"@@ -0,0 \+1 @@ \+\d+", text)
-    assert "It can be merged." in text
+    assert "Ready to merge." in text
     assert "wants to merge shown into main" in text
     assert "key=hidden" not in browser.text
 
@@ -82,7 +82,7 @@ async def test_the_list_is_by_state(browser: Browser, scene: Scene) -> None:
     await scene.owner.api.put(one, {"state_event": "close"})
     assert "Listed by state" not in (await browser.get(scene.path)).text
     assert "Listed by state" in (await browser.get(f"{scene.path}?state=closed")).text
-    assert "It was closed by" in (await browser.get(f"{scene.path}/{made['iid']}")).words
+    assert "Closed by" in (await browser.get(f"{scene.path}/{made['iid']}")).words
 
 
 async def test_it_is_merged_as_it_was_seen(browser: Browser, scene: Scene) -> None:
@@ -95,7 +95,7 @@ async def test_it_is_merged_as_it_was_seen(browser: Browser, scene: Scene) -> No
     assert (await scene.read(made["iid"]))["state"] == "opened"
     await (await browser.get(page)).send(f"{page}/merge", remove_source_branch="true")
     assert (browser.status, browser.path) == (200, page)
-    assert "It was merged by" in browser.words
+    assert "Merged by" in browser.words
     branch = await scene.owner.api.get(f"/projects/{scene.project['id']}/repository/branches/merged")
     assert branch.status == 404
 
@@ -103,15 +103,15 @@ async def test_it_is_merged_as_it_was_seen(browser: Browser, scene: Scene) -> No
 async def test_it_is_said_why_it_cannot_be_merged(browser: Browser, scene: Scene) -> None:
     made = await scene.merge_request("draft", title="Draft: not yet")
     await browser.get(f"{scene.path}/{made['iid']}")
-    assert f"It cannot be merged now. {OBSTACLES['draft_status']}" in browser.words
+    assert f"Merge blocked: {OBSTACLES['draft_status']}" in browser.words
     assert '<button class="main">Merge' not in browser.text
 
 
 async def test_an_obstacle_leads_to_where_it_is_removed(browser: Browser, scene: Scene) -> None:
     made = await scene.merge_request("demanded", title="Against the demands")
     page, project = f"{scene.path}/{made['iid']}", f"/projects/{scene.project['id']}"
-    demands = f'<a href="{scene.path.removesuffix("merge_requests")}settings/merge_requests">What a merge demands</a>'
-    checks = '<a href="#checks">The checks</a>'
+    demands = f'<a href="{scene.path.removesuffix("merge_requests")}settings/merge_requests">Merge request settings</a>'
+    checks = '<a href="#checks">View status checks</a>'
     demand = {"only_allow_merge_if_all_status_checks_passed": True}
     assert (await scene.owner.api.put(project, demand)).status == 200
     await browser.get(page)
@@ -125,7 +125,7 @@ async def test_an_obstacle_leads_to_where_it_is_removed(browser: Browser, scene:
         assert (checks in looking.text, demands in looking.text) == (True, False)
     assert (await scene.owner.api.put(project, dict.fromkeys(demand, False))).status == 200
     await browser.get(page)
-    assert ("It can be merged." in browser.text, checks in browser.text) == (True, False)
+    assert ("Ready to merge." in browser.text, checks in browser.text) == (True, False)
 
 
 async def test_a_delivery_of_a_paused_check_says_so(browser: Browser, scene: Scene) -> None:
@@ -133,7 +133,7 @@ async def test_a_delivery_of_a_paused_check_says_so(browser: Browser, scene: Sce
     paused = "UPDATE external_status_checks SET paused_at = now(), pause_reason = 'x' WHERE id = %(id)s"
     await scene.forge.execute(paused, id=scene.check_id)
     await browser.get(f"{scene.path}/{made['iid']}")
-    assert "the check is paused: nothing is sent until it is resumed" in browser.words
+    assert "the status check is paused: nothing is sent until it is resumed" in browser.words
     check = (
         f"{scene.path.removesuffix('merge_requests')}settings/merge_requests/status_checks/{scene.check_id}"
     )
@@ -156,9 +156,9 @@ async def test_it_is_approved_and_not_any_more(browser: Browser, scene: Scene) -
     made = await scene.merge_request("approved", title="To be approved")
     page = f"{scene.path}/{made['iid']}"
     await (await browser.get(page)).send(f"{page}/approve")
-    assert "You approve of it." in browser.text
+    assert "Merge request approved." in browser.text
     await browser.send(f"{page}/unapprove")
-    assert "Approved by nobody yet" in browser.words
+    assert "Approved by no one yet" in browser.words
 
 
 async def test_deliveries_are_shown_and_sent_again(browser: Browser, scene: Scene) -> None:
@@ -172,9 +172,9 @@ async def test_deliveries_are_shown_and_sent_again(browser: Browser, scene: Scen
             id=sent["id"],
         )
     await browser.get(page)
-    assert re.search(r"failed scanner ?: open, .* (not tried yet|attempts?, the last .*: \w+)", browser.words)
+    assert re.search(r"failed scanner ?: open, .* (no attempts yet|attempts?, last .*: \w+)", browser.words)
     await browser.send(f"{page}/redeliver", check_id=str(scene.check_id), delivery_id=str(sent["id"]))
-    assert "The message is sent again." in browser.text
+    assert "Redelivery queued." in browser.text
     answer = await scene.owner.api.get(f"{deliveries}/{sent['id']}")
     assert answer.body["status"] == "queued"
     events = (await scene.owner.api.get(f"/projects/{scene.project['id']}/audit_events")).body
@@ -188,7 +188,7 @@ async def test_a_check_that_failed_is_asked_again(browser: Browser, scene: Scene
     assert (await scene.owner.api.post(f"{one}/status_check_responses", values)).status == 201
     page = f"{scene.path}/{made['iid']}"
     await (await browser.get(page)).send(f"{page}/retry_check", check_id=str(scene.check_id))
-    assert "The check is asked again." in browser.text
+    assert "Status check retried." in browser.text
     (answer,) = (await scene.owner.api.get(f"{one}/status_checks/{scene.check_id}/responses")).body
     assert answer["retried_at"] is not None
 
@@ -198,7 +198,7 @@ async def test_who_may_only_look_has_no_buttons_and_no_deliveries(scene: Scene) 
     page = f"{scene.path}/{made['iid']}"
     async with browsing(scene.forge, scene.reporter) as looking:
         await looking.get(page)
-        assert (looking.status, "What was sent to them" in looking.text) == (200, False)
+        assert (looking.status, "Deliveries" in looking.text) == (200, False)
         assert re.findall(r'action="([^"]+)"', looking.text) == ["/-/sign_out", f"{page}/notes"]
         for action in ("merge", "approve", "redeliver"):
             await looking.send(f"{page}/{action}", sha=made["sha"], check_id="1", delivery_id="1")
@@ -263,8 +263,8 @@ async def test_a_merge_request_is_made_of_two_branches(browser: Browser, scene: 
 @pytest.mark.parametrize(
     ("query", "told"),
     [
-        ("?source_branch=nothing", "One of these branches does not exist."),
-        ("?source_branch=main", "main has no commits that main has not."),
+        ("?source_branch=nothing", "The source or target branch does not exist."),
+        ("?source_branch=main", "main has no commits that are not already in main."),
     ],
 )
 async def test_branches_that_cannot_be_merged_are_told(
@@ -401,7 +401,7 @@ async def test_a_comment_is_edited_and_deleted_by_its_author(scene: Scene) -> No
             assert (await other.send(f"{here}/notes/{note}/{deed}", body="Mine")).status == 403
         assert (await scene.owner.api.get(f"{notes}/{note}")).body["body"] == "First **now**"
         await author.send(f"{here}/notes/{note}/delete")
-        assert "The comment is deleted." in author.text
+        assert "Comment deleted." in author.text
     assert (await scene.owner.api.get(f"{notes}/{note}")).status == 404
 
 
@@ -421,7 +421,7 @@ async def test_what_is_not_offered_is_typed(
     await browser.get(f"{scene.path}/new?source_branch=z-source&target_branch=z-target")
     fields = {"source_branch": "z-source", "target_branch": "z-target", "title": "Typed"}
     await browser.send(scene.path, **fields, reviewer_names="@nobody-is-called-so")
-    text = "Nobody has the user name @nobody-is-called-so."
+    text = "No user with the username @nobody-is-called-so."
     assert (browser.status, text in browser.words) == (400, True)
     await browser.send(scene.path, **fields, reviewer_names=f"@{last.username}")
     iid = int(browser.path.rpartition("/")[2])

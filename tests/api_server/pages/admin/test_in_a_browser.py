@@ -67,7 +67,7 @@ async def test_the_external_storage_is_set_and_its_button_pressed(page: Page, sc
     await page.get_by_label("External storage URL").fill(scene.edge)
     await page.get_by_label("External storage authentication token").fill(STORAGE_TOKEN)
     await page.get_by_role("button", name="Save").click()
-    await expect(page.get_by_role("status")).to_have_text("The settings are saved.")
+    await expect(page.get_by_role("status")).to_have_text("Settings saved.")
     await page.get_by_role("button", name="Check the storage").click()
     findings = page.locator(".finding")
     await expect(findings).to_have_count(5)

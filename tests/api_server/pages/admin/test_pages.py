@@ -84,7 +84,7 @@ async def test_a_token_is_revoked(scene: Scene, boss: Browser) -> None:
     assert clerk.token not in boss.text
     await boss.send(f"/admin/tokens/{token_id}/revoke")
     assert "The token is revoked: it opens nothing any more." in boss.text
-    assert "No tokens fit these filters." in boss.text
+    assert "No tokens match the filters." in boss.text
     assert (await clerk.api.get("/user")).status == 401
 
 
@@ -151,7 +151,7 @@ async def test_what_a_form_refuses_stays_in_it(scene: Scene, boss: Browser) -> N
     assert 'type="checkbox" name="deny_all_requests_except_allowed" value="true" checked' in boss.text
     given["outbound_local_requests_whitelist"] = "10.0.0.0/8, example.org:8080"
     await boss.send("/admin/settings", **given)
-    assert (boss.path, "The settings are saved." in boss.text) == ("/admin/settings", True)
+    assert (boss.path, "Settings saved." in boss.text) == ("/admin/settings", True)
     shown = (await scene.forge.root.get("/application/settings")).body
     assert shown["outbound_local_requests_whitelist"] == ["10.0.0.0/8", "example.org:8080"]
     assert (shown["default_projects_limit"], shown["deny_all_requests_except_allowed"]) == (7, False)
@@ -196,7 +196,7 @@ async def test_the_list_is_narrowed_by_all_filters(scene: Scene, boss: Browser) 
     await boss.get("/admin/audit_events?event_type=user_blocked&entity_type=User&author_username=root")
     assert username in boss.text
     await boss.get("/admin/audit_events?event_type=user_blocked&created_before=2001-01-01T00:00&entity_id=")
-    assert "No audit events fit these filters." in boss.text
+    assert "No audit events match the filters." in boss.text
     await boss.get("/admin/audit_events?entity_type=Nonsense")
     assert boss.status == 400
 
@@ -316,7 +316,7 @@ async def test_an_administrator_sets_the_external_storage(scene: Scene, boss: Br
     assert 'value="https://cdn.example.org"' in boss.text
     await boss.send(PATH, **{URL: "https://cdn.example.org", TOKEN: "hidden-token"})
     assert (boss.status, boss.path) == (200, PATH)
-    assert "The settings are saved." in boss.text
+    assert "Settings saved." in boss.text
     assert "hidden-token" not in boss.text
     shown = (await scene.forge.root.get("/application/settings")).body
     assert (shown[URL], shown[TOKEN]) == ("https://cdn.example.org", "hidden-token")

@@ -56,7 +56,7 @@ async def test_a_running_job_is_followed_to_its_end(page: Page, scene: Scene) ->
     await page.clock.install()
     await page.goto(path)
     await expect(page.locator("#job").get_by_role("status")).to_have_text("▸ running")
-    await page.get_by_role("link", name="Jump to the end").click()
+    await page.get_by_role("link", name="Scroll to bottom").click()
     await expect(page.locator("#log .f1")).to_have_text("red")
     asked = []
     page.on("request", lambda request: asked.append(request.headers.get("range")))
@@ -109,7 +109,7 @@ async def test_a_job_is_canceled_and_its_sections_folded_by_keyboard(page: Page,
     await page.get_by_role("button", name="Cancel").focus()
     await page.keyboard.press("Enter")
     await expect(page.locator("#job").get_by_role("status")).to_contain_text("cancel")
-    await expect(page.locator(".said")).to_contain_text("The job is canceled")
+    await expect(page.locator(".said")).to_contain_text("Job canceled.")
 
 
 async def test_without_scripts_the_log_is_there_and_loads_again(chromium: Browser, scene: Scene) -> None:
@@ -122,7 +122,7 @@ async def test_without_scripts_the_log_is_there_and_loads_again(chromium: Browse
     await page.locator("#log summary").click()
     await expect(page.get_by_text("red", exact=True)).to_be_hidden()
     await job.append(b"more\n", len(BEGINNING))
-    await page.get_by_role("link", name="Load it again").click()
+    await page.get_by_role("link", name="Refresh").click()
     await expect(page.locator("#log")).to_contain_text("more")
     await page.get_by_role("button", name="Cancel").click()
     await expect(page.locator("#job").get_by_role("status")).to_contain_text("cancel")

@@ -39,8 +39,8 @@ async def test_a_pipeline_shows_stages_in_their_order_with_needs_and_why_it_fail
     assert re.findall(r"<h3>(\w+)</h3>", browser.text) == ["build", "test", "deploy"]
     text = browser.words
     assert "unit needs compile" in text
-    assert "child needs nothing started pipeline" in text
-    assert "lint (allowed to fail): Its script failed" in text
+    assert "child needs nothing downstream pipeline" in text
+    assert "lint (allowed to fail): Script failure" in text
     assert "from-the-file" not in browser.text
 
 
@@ -52,19 +52,19 @@ async def test_needs_of_other_projects_and_pipelines_are_named(browser: Browser,
     pipeline = await scene.project.pipeline(text, branch="across")
     await browser.get(scene.page(f"pipelines/{pipeline['id']}"))
     assert "needs made of a/b (main), built of pipeline $ID" in browser.words
-    assert "follows a pipeline of c/d" in browser.words
+    assert "mirrors the status of a pipeline of c/d" in browser.words
     (job,) = (await scene.project.jobs(pipeline)).values()
     await browser.get(scene.page(f"jobs/{job['id']}"))
     assert "Needs made of a/b (main), built of pipeline $ID" in browser.words
     (bridge,) = (await scene.project.bridges(pipeline)).values()
     await browser.get(scene.page(f"jobs/{bridge['id']}"))
-    assert "Follows a pipeline of c/d" in browser.words
+    assert "Mirrors status of a pipeline of c/d" in browser.words
 
 
 async def test_a_child_pipeline_names_its_parent(browser: Browser, scene: Scene) -> None:
     (bridge,) = (await scene.project.bridges(scene.pipeline)).values()
     await browser.get(scene.page(f"pipelines/{bridge['downstream_pipeline']['id']}"))
-    assert f"Child of Pipeline {scene.pipeline['id']} , by its job child" in browser.words
+    assert f"Parent Pipeline {scene.pipeline['id']} , job child" in browser.words
 
 
 async def test_a_pipeline_tells_what_is_wrong_with_its_file(browser: Browser, scene: Scene) -> None:
@@ -78,9 +78,9 @@ async def test_a_pipeline_tells_what_is_wrong_with_its_file(browser: Browser, sc
 
 async def test_lists_are_filtered_and_paged(browser: Browser, scene: Scene) -> None:
     await browser.get(scene.page("jobs?status=failed"))
-    assert (browser.words.count(" job "), "lint" in browser.text) == (1, True)
+    assert (browser.words.count(" Job "), "lint" in browser.text) == (1, True)
     await browser.get(scene.page("pipelines?status=canceled&ref=topic"))
-    assert "No pipeline is like that." in browser.text
+    assert "No pipelines match the filters." in browser.text
     await browser.get(scene.page("pipelines?status=&ref=topic&per_page=1"))
     assert 'href="?status=&amp;ref=topic&amp;per_page=1&amp;page=2"' in browser.text
     await browser.get(scene.page("pipelines?status=wrong"))
@@ -104,8 +104,8 @@ async def test_a_job_shows_its_log_and_what_it_left(browser: Browser, scene: Sce
 async def test_a_failed_job_says_why(browser: Browser, scene: Scene) -> None:
     await browser.get(scene.page(f"jobs/{scene.jobs['lint']['id']}"))
     text = browser.words
-    assert "Its script failed: a command ended with a status other than 0. Its exit status was 3." in text
-    assert "It has none." in text
+    assert "Script failure: a command exited with a status other than 0. Exit code: 3." in text
+    assert "This job has no log." in text
 
 
 async def test_artifacts_are_browsed_and_downloaded(browser: Browser, scene: Scene) -> None:
@@ -141,7 +141,7 @@ async def test_jobs_of_public_projects_are_for_everybody_to_look_at(scene: Scene
             assert stranger.status == 200, path
         assert (await stranger.get(scene.page("jobs/999999999/raw"))).status == 404
         await stranger.get(scene.page(f"jobs/{scene.jobs['release']['id']}"))
-        assert "Start this job" not in stranger.text
+        assert "Run job" not in stranger.text
     await scene.maintainer.api.put(scene.project.url, {"visibility": "private"})
 
 
@@ -191,7 +191,7 @@ async def test_a_job_is_canceled_and_tried_again(browser: Browser, scene: Scene)
     page = scene.page(f"jobs/{job['id']}")
     await (await browser.get(page)).send(f"{page}/cancel")
     assert (browser.status, browser.path) == (200, page)
-    assert "The job is canceled" in browser.text
+    assert "Job canceled." in browser.text
     assert (await _shown(scene, job["id"]))["status"] == "canceled"
     await browser.send(f"{page}/retry")
     again = int(browser.path.rpartition("/")[2])
@@ -199,7 +199,7 @@ async def test_a_job_is_canceled_and_tried_again(browser: Browser, scene: Scene)
     assert (await _shown(scene, again))["user"]["username"] == scene.project.developer.username
     assert f'href="{page}"' in browser.text  # the attempt before
     await browser.get(page)
-    assert "A newer attempt has taken its place" in browser.text
+    assert "This job was retried." in browser.text
     assert "Retry" not in browser.text
 
 
@@ -211,7 +211,7 @@ async def test_a_manual_job_is_started_with_variables_that_no_page_shows(
     await browser.get(page)
     await browser.send(f"{page}/play", variables="GOOD=1\nno equals sign")
     assert browser.status == 400
-    assert "Line 2 of the variables is not NAME=value." in browser.text
+    assert "Line 2 of the variables is not in the form NAME=value." in browser.text
     assert "GOOD=1\nno equals sign</textarea>" in browser.text
     await browser.send(f"{page}/play", variables="WORD=se=cret\n\nOTHER=")
     assert (browser.status, browser.path) == (200, page)
@@ -235,8 +235,8 @@ async def test_erasing_is_audited_as_the_apis_is(scene: Scene) -> None:
     page = scene.page(f"jobs/{job['id']}")
     async with browsing(scene.forge, scene.maintainer) as browser:
         await (await browser.get(page)).send(f"{page}/erase")
-        assert "The log and the artifacts are erased." in browser.text
-        assert "It has been erased." in browser.text
+        assert "Job log and artifacts erased." in browser.text
+        assert "The log has been erased." in browser.text
     events = await scene.forge.root.get(f"{scene.project.url}/audit_events")
     assert [
         (event["author_id"], event["details"]["ip_address"])
@@ -307,7 +307,7 @@ def said(browser: Browser) -> dict[str, str]:
 async def test_what_is_added_is_told_once(browser: Browser, scene: Scene) -> None:
     job, path = await running(scene, "told")
     await browser.get(path)
-    assert "There is nothing yet." in browser.text
+    assert "No output yet." in browser.text
     first = said(browser)
     assert first["next"] == "0"
     await job.log(b"\x1b[31mone\nhalf,")
@@ -376,7 +376,7 @@ async def test_a_log_that_may_show_secrets_is_for_who_could_run_the_job(scene: S
     async with browsing(forge, reporter) as reading, browsing(forge, scene.project.developer) as developing:
         await reading.get(path)
         assert (reading.status, "secret=1" in reading.text) == (200, False)
-        assert "It may show secrets" in reading.text
+        assert "Debug logging is enabled" in reading.text
         assert (await ask(reading, path, 0, "[1,[],[]]")).status == 403
         assert (await reading.get(f"{path}/raw")).status == 403
         assert "secret=1" in (await developing.get(path)).text

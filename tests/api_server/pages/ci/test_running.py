@@ -32,7 +32,7 @@ async def test_a_pipeline_runs_with_variables(browser: Browser, project: CiProje
     assert f'href="{base}/new"' in (await browser.get(base)).text
     await browser.get(f"{base}/new")
     for variables, ref, told in (
-        ("A=1\nno", "topic", "Line 2 of the variables is not NAME=value."),
+        ("A=1\nno", "topic", "Line 2 of the variables is not in the form NAME=value."),
         ("A=1", "nothing", "Reference not found"),
     ):
         await browser.send(base, ref=ref, variables=variables)
@@ -63,7 +63,7 @@ async def test_the_file_that_is_missing_is_the_one_that_the_project_names(forge:
     async with browsing(forge, alice) as browser:
         for page in (home, f"{home}/-/pipelines", f"{home}/-/pipelines/new"):
             assert link in (await browser.get(page)).text
-        assert "Write a ci/main &amp; more.yml" in browser.text
+        assert "Create ci/main &amp; more.yml" in browser.text
         await browser.get(f"{home}/-/new/main?file_name=ci/main%20%26%20more.yml")
         assert 'value="ci/main &amp; more.yml"' in browser.text
         assert "Build it here" in browser.text
@@ -73,7 +73,7 @@ async def test_the_file_that_is_missing_is_the_one_that_the_project_names(forge:
 
 async def test_a_schedule_is_made_changed_played_and_deleted(browser: Browser, project: CiProject) -> None:
     base, url = f"/{project.path}/-/pipeline_schedules", f"{project.url}/pipeline_schedules"
-    assert "There are none yet." in (await browser.get(base)).words
+    assert "No schedules yet." in (await browser.get(base)).words
     await browser.get(f"{base}/new")
     sent = {
         "description": "Every <night>",
@@ -98,7 +98,7 @@ async def test_a_schedule_is_made_changed_played_and_deleted(browser: Browser, p
     changed = (await project.api.get(f"{url}/{made['id']}")).body
     assert (changed["description"], changed["active"]) == ("Nightly", False)
     await browser.send(f"{one}/play")
-    assert "Its pipeline starts in a moment." in browser.text
+    assert "A pipeline of the schedule starts shortly." in browser.text
     await browser.get(f"{one}/edit")
     await browser.send(f"{one}/delete")
     assert (browser.path, (await project.api.get(url)).body) == (base, [])
@@ -139,9 +139,9 @@ async def test_others_see_schedules_and_maintainers_take_them_over(project: CiPr
             actions[role] = [path.removeprefix(f"{made['id']}/") for path in found]
             await browser.get(f"{one}/edit")
             if role == Role.MAINTAINER:
-                assert "Take ownership of it" in browser.words
+                assert "take ownership in the list of schedules" in browser.words
                 await browser.send(f"{one}/take_ownership")
-                assert "It runs with your rights now." in browser.text
+                assert "You are now the owner of the schedule." in browser.text
                 owner = (await project.api.get(f"{url}/{made['id']}")).body["owner"]
                 assert owner["id"] == person.id
             await browser.get(f"/{project.path}/-/pipelines")
@@ -195,7 +195,7 @@ async def test_a_pipeline_is_run_with_the_inputs_of_its_file(browser: Browser, p
         "false",
         "",
     ]
-    for hint in ("Where to deploy", "How many A number.", "A list as JSON", "Has to match ^v\\d."):
+    for hint in ("Where to deploy", "How many A number.", "A JSON array", "Must match ^v\\d."):
         assert hint in browser.words
     sent = {
         "ref": "inputs",
@@ -258,7 +258,7 @@ async def test_a_schedule_has_inputs(browser: Browser, project: CiProject) -> No
     made = (await project.api.post(url, {"description": "Nightly", "ref": "topic", "cron": "0 4 * * *"})).body
     one = f"{base}/{made['id']}"
     await browser.get(f"{one}/edit")
-    assert "The file on this branch or tag declares none." in browser.words
+    assert "The CI/CD configuration file on this branch or tag declares no inputs." in browser.words
     await project.commit(INPUTS)
     await browser.get(f"{one}/edit")
     assert re.findall(r'<option value="(\w+)"', browser.text) == [
@@ -282,10 +282,10 @@ async def test_a_schedule_has_inputs(browser: Browser, project: CiProject) -> No
     assert "not in the file" not in browser.words
     await project.commit(ONE_JOB)
     await browser.get(f"{one}/edit")
-    assert "not in the file: no pipeline is made" in browser.words
+    assert "not in the CI/CD file: pipelines are not created" in browser.words
 
 
-FREE = "It waits for a runner that is free."
+FREE = "Waiting for a free runner."
 
 
 @attrs.frozen
@@ -305,7 +305,7 @@ class Scene:
 
     @property
     def runners(self) -> str:
-        return f'<a href="/{self.project.path}/-/settings/ci_cd#runners">Runners of this project</a>'
+        return f'<a href="/{self.project.path}/-/settings/ci_cd#runners">Project runners</a>'
 
     async def change(self, **values: object) -> None:
         assert (await self.forge.root.put(f"/runners/{self.runner['id']}", values)).status == 200
@@ -329,18 +329,18 @@ async def test_the_first_thing_that_is_missing_is_said_and_where_it_is_changed(s
         for values, text, link in (
             (
                 {"tag_list": tags[:1]},
-                f"No runner of its project has the tags {', '.join(tags)}.",
+                f"No runner of the project has the tags {', '.join(tags)}.",
                 scene.runners,
             ),
             (
                 {"tag_list": [*tags, "linux"], "access_level": "ref_protected", "paused": True},
-                "take jobs of protected branches and tags only, and topic is none.",
+                "run jobs of protected branches and tags only, and topic is not protected.",
                 branches,
             ),
-            ({"access_level": "not_protected"}, "All runners that could take it are paused.", scene.runners),
+            ({"access_level": "not_protected"}, "All matching runners are paused.", scene.runners),
             (
                 {"paused": False},
-                "The only runner that could take it has not been started yet: start it with its token.",
+                "The only matching runner has not been started yet. Start the runner with its token.",
                 scene.runners,
             ),
         ):
@@ -367,7 +367,7 @@ async def test_a_runner_that_is_there_will_take_it_until_it_falls_silent(scene: 
         lately = "UPDATE runners SET contacted_at = contacted_at - interval '3 hours' WHERE id = %(id)s"
         await scene.forge.execute(lately, id=scene.runner["id"])
         await browser.get(scene.page)
-        assert "The only runner that could take it was last heard of 20" in browser.text
+        assert "The only matching runner last contacted the service at 20" in browser.text
 
 
 async def test_a_job_without_tags_and_one_of_an_archived_project(forge: Forge) -> None:
@@ -378,8 +378,8 @@ async def test_a_job_without_tags_and_one_of_an_archived_project(forge: Forge) -
     await forge.execute("UPDATE jobs SET tag_list = ARRAY['no-one-has-this'] WHERE id = %(id)s", id=job["id"])
     async with browsing(forge, owner) as browser:
         await browser.get(f"/{project.path}/-/jobs/{job['id']}")
-        assert "Its project has no runner." in browser.text or "has the tag no-one-has-this." in browser.text
+        assert "The project has no runners." in browser.text or "has the tag no-one-has-this." in browser.text
         assert (await owner.api.post(f"/projects/{project.id}/archive")).status == 201
         await browser.get(f"/{project.path}/-/jobs/{job['id']}")
-        assert "Its project is archived: no runner gets its jobs." in browser.text
+        assert "The project is archived, so runners do not run its jobs." in browser.text
         assert f'<a href="/{project.path}/-/edit">General settings</a>' in browser.text

@@ -48,13 +48,13 @@ async def test_somebody_is_invited_and_withdrawn_by_the_keyboard_alone(page: Pag
     await tab_to(page, "recipients")
     await page.keyboard.type(address)
     await page.keyboard.press("Enter")
-    await expect(page.get_by_role("status")).to_contain_text("1 person is invited or added.")
+    await expect(page.get_by_role("status")).to_contain_text("1 person invited or added.")
     await expect(page.get_by_role("cell", name=address)).to_be_visible()
     await tab_to(page, f"Withdraw… {address}")
     await page.keyboard.press("Enter")
     await page.keyboard.press("Tab")
     await page.keyboard.press("Enter")
-    await expect(page.get_by_role("status")).to_contain_text("The invitation is withdrawn")
+    await expect(page.get_by_role("status")).to_contain_text("Invitation withdrawn.")
     assert await scene.read("/invitations") == []
 
 
@@ -72,8 +72,8 @@ async def test_a_refused_mirror_is_open_with_the_focus_where_it_is_wrong(page: P
     await expect(field).to_have_attribute("aria-describedby", "new-mirror-url-problem new-mirror-url-hint")
     await field.fill("https://198.51.100.7/x.git")
     await page.keyboard.press("Enter")
-    await expect(page.get_by_role("status")).to_contain_text("The mirror is made.")
-    await expect(page.get_by_text("It is pushed after the next change")).to_be_visible()
+    await expect(page.get_by_role("status")).to_contain_text("Mirror created.")
+    await expect(page.get_by_text("Updates after the next change")).to_be_visible()
 
 
 async def test_a_double_click_makes_one_variable_and_a_value_is_shown_on_demand(
@@ -83,11 +83,11 @@ async def test_a_double_click_makes_one_variable_and_a_value_is_shown_on_demand(
     await page.get_by_text("New variable…").click()
     await page.locator("#new-variable-key").fill("KEY")
     await page.locator("#new-variable-secret_value").fill("to be seen on demand")
-    await page.get_by_role("button", name="Create the variable").dblclick()
+    await page.get_by_role("button", name="Create variable").dblclick()
     await expect(page.get_by_role("cell", name="KEY", exact=True)).to_be_visible()
     assert [each["key"] for each in await scene.read("/variables")] == ["KEY"]
     await expect(page.get_by_text("to be seen on demand")).to_have_count(0)
-    await page.get_by_role("link", name="Show the values").click()
+    await page.get_by_role("link", name="Reveal values").click()
     await expect(page.get_by_role("region", name="Value of KEY")).to_have_text("to be seen on demand")
 
 

@@ -99,7 +99,7 @@ async def test_a_refused_mirror_comes_back_without_its_password(scene: Scene, ma
     await maintainer.send(f"{page_of(scene)}/mirrors", **fields)
     assert (maintainer.status, SECRET in maintainer.text) == (422, False)
     assert 'value="https://198.51.100.7/x.git"' in maintainer.text
-    assert "Type the credentials again: they are not shown." in maintainer.text
+    assert "Enter the credentials again: they are not shown." in maintainer.text
     assert await scene.read("/remote_mirrors") == []
 
 
@@ -113,20 +113,20 @@ async def test_a_mirror_is_synced_and_deleted_and_its_failure_is_explained(
         await maintainer.get(page_of(scene))
         assert "or with Sync now." in maintainer.text
         await maintainer.send(f"{one}/sync")
-        assert "The mirror is pushed in a moment." in maintainer.text
+        assert "The mirror will be updated shortly." in maintainer.text
         await scene.owner.api.until(
             f"{scene.api}/remote_mirrors/{made['id']}", lambda shown: shown["update_status"] == "to_retry"
         )
     await maintainer.get(page_of(scene))
-    assert "The target does not answer: see whether it runs, then sync." in maintainer.text
-    assert "It is tried again 20" in maintainer.text
+    assert "The target does not respond. Check that it is running, then sync." in maintainer.text
+    assert "Will be retried at 20" in maintainer.text
     await scene.owner.api.put(f"{scene.api}/remote_mirrors/{made['id']}", {"enabled": False})
     await maintainer.get(page_of(scene))
-    assert "It is switched off: nothing is pushed" in maintainer.text
+    assert "The mirror is disabled." in maintainer.text
     await maintainer.send(f"{one}/sync")
     assert "Nothing was done: " in maintainer.text
     await maintainer.send(f"{one}/delete")
-    assert "The mirror is deleted." in maintainer.text
+    assert "Mirror deleted." in maintainer.text
     assert await scene.read("/remote_mirrors") == []
     assert [event["author_id"] for event in await scene.events("deploy_key_added")] == []
 
@@ -143,16 +143,16 @@ async def test_the_public_key_of_a_mirror_is_shown(scene: Scene, maintainer: Bro
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        ("fatal: Authentication failed for 'https://x/'", "change them"),
-        ("git@x: Permission denied (publickey).", "change them"),
-        ("Could not resolve host: exmple.org", "correct the address"),
-        ("The refs of the target could not be listed: Failed to connect to 127.0.0.1", "see whether it runs"),
+        ("fatal: Authentication failed for 'https://x/'", "Change them"),
+        ("git@x: Permission denied (publickey).", "Change them"),
+        ("Could not resolve host: exmple.org", "Correct the URL"),
+        ("The refs of the target could not be listed: Failed to connect to 127.0.0.1", "Check that it is running"),
         (
             "Some refs have diverged and have not been updated on the remote:\n\nrefs/heads/x",
-            "Merge them here",
+            "Merge their commits here",
         ),
-        ("refs/heads/x: pre-receive hook declined", "allow its account"),
-        ("remote: Repository not found", "make the repository"),
+        ("refs/heads/x: pre-receive hook declined", "Allow the account"),
+        ("remote: Repository not found", "create the repository"),
         ("Something that nobody has heard of", "Correct the target"),
     ],
 )
@@ -262,7 +262,7 @@ async def test_a_check_is_made_and_its_secret_never_shown(scene: Scene, maintain
     )
     assert not (await scene.read("/external_status_checks"))[0]["hmac"]
     await maintainer.send(f"{one}/delete")
-    assert (maintainer.path, "The status check is deleted." in maintainer.text) == (
+    assert (maintainer.path, "Status check deleted." in maintainer.text) == (
         merging_page_of(scene),
         True,
     )
@@ -301,7 +301,7 @@ async def test_credentials_in_the_address_of_a_check_are_kept_and_not_shown(
     await maintainer.send(f"{one}/update", name="", external_url=url.replace("/hook", "/other"))
     assert (maintainer.status, HMAC_SECRET in maintainer.text) == (422, False)
     assert 'value="https://198.51.100.7/other"' in maintainer.text
-    assert "Type the credentials again" in maintainer.text
+    assert "Enter the credentials again" in maintainer.text
 
 
 async def test_deliveries_are_shown_with_what_happens_next_and_sent_again(
@@ -314,15 +314,15 @@ async def test_deliveries_are_shown_with_what_happens_next_and_sent_again(
     ).body
     one = f"{merging_page_of(scene)}/status_checks/{check['id']}"
     await maintainer.get(one)
-    assert f"No. {delivery['id']}</a>" in maintainer.text
+    assert f"#{delivery['id']}</a>" in maintainer.text
     await maintainer.get(f"{one}?status=delivered")
-    assert "No deliveries are like that." in maintainer.text
+    assert "No deliveries match the filter." in maintainer.text
     await maintainer.get(f"{one}/deliveries/{delivery['id']}")
     assert (maintainer.status, delivery["webhook_id"] in maintainer.text) == (200, True)
     sent = maintainer.hidden | {"back": one}
     for said in (True, False):  # as by a double click
         await maintainer.post(f"{one}/deliveries/{delivery['id']}/redeliver", sent)
-        assert (maintainer.path, "The message is sent again." in maintainer.text) == (one, said)
+        assert (maintainer.path, "Redelivery queued." in maintainer.text) == (one, said)
     assert len(await scene.events("status_check_delivery_redelivered")) == 1
     paused = (
         "UPDATE external_status_checks SET paused_at = now(), pause_reason = 'It failed.' WHERE id = %(id)s"
@@ -331,7 +331,7 @@ async def test_deliveries_are_shown_with_what_happens_next_and_sent_again(
     await maintainer.get(one)
     assert "nothing is sent until it is resumed" in maintainer.text
     await maintainer.send(f"{one}/resume", back=one)
-    assert (maintainer.path, "The check is resumed" in maintainer.text) == (one, True)
+    assert (maintainer.path, "Status check resumed." in maintainer.text) == (one, True)
     assert not (await scene.read("/external_status_checks"))[0]["paused"]
 
 
