@@ -336,7 +336,7 @@ _MERGE_REQUEST = {
     "source_branch": "more-workers",
     "target_branch": BRANCH,
     "title": "Use twice as many workers",
-    "description": "Half of the machine idles while requests wait.\n\n- [x] measured: 4 workers answer 900 requests/s\n"
+    "description": "Half of the CPU cores are idle while requests wait.\n\n- [x] measured: 4 workers answer 900 requests/s\n"
     "- [ ] measured again with 8\n",
     "labels": "performance",
 }
@@ -345,7 +345,7 @@ _THREADS = (
     ("Do we have the memory for eight of them?", "Each takes 60 MB, and 4 GB are free.", True),
     (
         "The licence check fails. Is that because of this change?",
-        "No, there is no file `LICENSE` yet. I add one before we merge.",
+        "No, there is no file `LICENSE` yet. I will add one before we merge.",
         False,
     ),
 )

@@ -85,7 +85,7 @@ async def test_what_waits_can_be_removed_and_what_is_at_work_not(place: tuple[Da
         await enqueue(transaction, "send_mail")
         await transaction.run("UPDATE procrastinate_jobs SET status = 'doing'")
     (at_work,) = await tasks.list_tasks(database, "doing")
-    with pytest.raises(TaskRefused, match="is at work"):
+    with pytest.raises(TaskRefused, match="is running"):
         await tasks.cancel(database, at_work.id)
 
 
