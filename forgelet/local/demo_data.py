@@ -336,7 +336,7 @@ _MERGE_REQUEST = {
     "source_branch": "more-workers",
     "target_branch": BRANCH,
     "title": "Use twice as many workers",
-    "description": "Half of the CPU cores are idle while requests wait.\n\n- [x] measured: 4 workers answer 900 requests/s\n"
+    "description": "Half of the CPUs are idle while requests wait.\n\n- [x] measured: 4 workers answer 900 requests/s\n"
     "- [ ] measured again with 8\n",
     "labels": "performance",
 }
