@@ -195,7 +195,7 @@ async def _added(forge: Forge, person: Person) -> tuple[int, str, str]:
     address = f"{new_name('second')}@example.org"
     made = (await person.api.post("/user/emails", {"email": address})).body
     text = await _mail_to(forge, address)
-    assert f"(@{person.username}) has added {address}" in text
+    assert f"(@{person.username}) added {address}" in text
     (page,) = re.findall(rf"{re.escape(forge.base)}(/-/emails/\S+)", text)
     return made["id"], address, page
 

@@ -326,7 +326,7 @@ async def test_edges_that_do_not_answer_are_told_of(scene: Scene, run: Callable[
     for arguments in (("status",), ("list",), ("purge", "--everything")):
         ended = await run("edge", *arguments)
         assert ended.status == 1
-        assert "It cannot be reached: " in ended.output + ended.errors
+        assert "The edge cannot be reached: " in ended.output + ended.errors
     assert (await run("edge", "purge")).errors.startswith("Error: Say what to purge")
     ended = await run("edge", "purge", "--project", "none/there")
     assert (ended.status, ended.output) == (2, "")
