@@ -22,7 +22,7 @@ version_of() {
 find_python() {
     if [ -n "${FORGELET_PYTHON-}" ]; then
         base=$FORGELET_PYTHON
-        version=$(version_of "$base") || fail "FORGELET_PYTHON: $base is no Python from 3.11 on."
+        version=$(version_of "$base") || fail "FORGELET_PYTHON: $base is not Python 3.11 or newer."
         return
     fi
     for base in python3 python3.14 python3.13 python3.12 python3.11 python; do

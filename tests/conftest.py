@@ -74,11 +74,23 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def tmp_path(tmp_path: Path) -> Iterator[Path]:
-    """The folder of a test. PostgreSQL's account cannot enter it; clusters of root are elsewhere, and removed too."""
+    """The folder of a test."""
     yield tmp_path
-    for cluster in (*tmp_path.glob("postgres"), *tmp_path.glob("*/postgres"), *tmp_path.glob("*/*/postgres")):
-        if cluster.is_symlink():
-            shutil.rmtree(cluster.resolve(), ignore_errors=True)
+    _remove_clusters_of_root(tmp_path)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_cluster_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    yield
+    _remove_clusters_of_root(tmp_path_factory.getbasetemp())
+
+
+def _remove_clusters_of_root(folder: Path) -> None:
+    """Remove clusters to which links below the folder lead: PostgreSQL's account cannot enter pytest's folders."""
+    for pattern in ("postgres", "*/postgres", "*/*/postgres"):
+        for cluster in folder.glob(pattern):
+            if cluster.is_symlink():
+                shutil.rmtree(cluster.resolve(), ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -50,7 +50,9 @@ def check_is_empty(places: Places) -> None:
         raise ConfigError(f"The data directory {places.data_dir} is not empty: name another one")
     with unsuitable_database(), _cursor(places) as cursor:
         if not table_queries.is_empty(cursor):
-            raise ConfigError("The database is not empty: create another one, and name it by --database-url")
+            raise ConfigError(
+                "The database is not empty: create another one, and name it with --database-url"
+            )
     if places.object_store_url and not asyncio.run(is_without_objects(places.objects())):
         raise ConfigError(
             f"The object store {places.object_store_url} is not empty: name another place by object_store_url"

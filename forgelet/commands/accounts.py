@@ -256,6 +256,8 @@ def create_token(
     async def run() -> dict[str, Any]:
         async with services_of(instance) as services:
             owner = await find_user(services.database, username)
+            if expires_at and expires_at.date() <= services.clock().date():
+                raise ConfigError("--expires-at has to be a day in the future: the token would never work")
             new = tokens.NewToken(
                 user_id=owner.id,
                 name=name,

@@ -291,7 +291,7 @@ def _places(folder: Path, database_url: str | None) -> Iterator[Places]:
         if (data_dir / UNFINISHED_RESTORE).exists():
             raise ConfigError(f"A restore into {folder} is under way, or was killed: {RESTORE_AGAIN}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(f"{folder} is not empty: name another folder by --data-dir")
+        raise ConfigError(f"{folder} is not empty: name another folder with --data-dir")
     existed = folder.exists()
     try:
         if database_url:

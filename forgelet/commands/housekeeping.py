@@ -30,6 +30,7 @@ from forgelet.instance import Instance
 #: Seconds for one git process, which may have to read gigabytes.
 _SECONDS = 24 * 3600.0
 _NOTHING = "nothing was pushed to it yet"
+_BUSY = "skipped: another process packs it, or a backup is running"
 
 
 @click.group("repository", cls=Group)
@@ -65,9 +66,7 @@ def pack_command(instance: Instance, projects: Sequence[str]) -> None:
         raise ConfigError("A backup is under way: pack when it has ended")
     results = asyncio.run(_pack(instance, projects))
     frame.table(["project", "path", "result"], results)
-    failed = [
-        row for row in results if row["result"] not in ("packed", "somebody else is packing it", _NOTHING)
-    ]
+    failed = [row for row in results if row["result"] not in ("packed", _BUSY, _NOTHING)]
     if failed:
         raise click.ClickException(f"{len(failed):,} repositories could not be packed")
 
@@ -128,7 +127,7 @@ async def _packed(folder: Any, instance: Instance, now: float) -> str:
         done = await pack(folder, style_of(instance.api_settings), now)
     except (GitError, RepositoryError) as problem:
         return str(problem)
-    return "packed" if done else "somebody else is packing it"
+    return "packed" if done else _BUSY
 
 
 async def _chosen_projects(database: Any, projects: Sequence[str]) -> list[queries.NamedProject]:

@@ -484,19 +484,12 @@ def what_next(plan: Plan, *, with_demo: bool) -> str:
         f"                 {command} user sign-in-link root",
         f"                 {command} user password root",
         f"  Data and logs  {plan.data.path}",
-        *database_elsewhere(plan),
         "",
         *commands_to_try(plan, with_demo=with_demo),
         "",
         "Ctrl-C stops everything.",
     ]
     return "\n".join(lines)
-
-
-def database_elsewhere(plan: Plan) -> list[str]:
-    """Return a line with the folder of root's PostgreSQL if its account cannot enter the data directory."""
-    link = plan.data.path / "postgres"
-    return [f"  Database       {link.resolve()}"] if link.is_symlink() else []
 
 
 def print_sign_in_link(plan: Plan, administrator: "Api") -> None:

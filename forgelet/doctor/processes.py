@@ -123,7 +123,7 @@ async def _readiness(
     return [
         _STATES.get(str(part.get("status")), failed)(
             f"{title} says of its {name.replace('_', ' ')}: {part.get('message', part.get('status'))}",
-            "what the other lines say of it, or docs/troubleshooting.md",
+            "see the other lines, or docs/troubleshooting.md",
         )
         for name, part in parts
         if part.get("status") != "ok" or "message" in part

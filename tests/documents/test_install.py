@@ -86,6 +86,12 @@ def test_systemd_takes_the_units_and_finds_them_closed(unit: Path, tmp_path: Pat
             assert ran.stdout == ""
 
 
+def test_nginx_leaves_other_sites_as_they_are() -> None:
+    lines = (CHECKOUT / "docs/nginx/forgelet.conf").read_text().splitlines()
+    outside = {line.split()[0] for line in lines if line and not line.startswith((" ", "#", "}"))}
+    assert outside == {"upstream", "server"}
+
+
 @needs_nginx
 async def test_people_and_git_reach_the_service_through_nginx(
     new_forge: Callable[..., AbstractAsyncContextManager[Forge]], tmp_path: Path

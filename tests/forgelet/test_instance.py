@@ -114,7 +114,7 @@ def test_one_that_is_stopped_is_known_by_its_folder(home: Path, monkeypatch: pyt
     instance.named = data.path
     assert instance.running is None
     with pytest.raises(
-        ConfigError, match="has no database of its own: name the one it is used with by FORGELET_DATABASE"
+        ConfigError, match="has no database of its own: name the one that it uses with FORGELET_DATABASE"
     ):
         _ = instance.api_settings
     monkeypatch.setenv("FORGELET_DATABASE_URL", "postgresql:///z")

@@ -145,7 +145,7 @@ def test_another_python_is_used_where_it_is_named_and_each_keeps_what_was_instal
 def test_a_named_python_that_will_not_do_is_refused_in_one_sentence(copy: Copy) -> None:
     old = copy.add_python("python3.10", "", script="#!/bin/sh\nexit 1\n")
     for python in ("python3.10", str(old), "no python"):
-        sentence = f"FORGELET_PYTHON: {python} is no Python from 3.11 on.\n"
+        sentence = f"FORGELET_PYTHON: {python} is not Python 3.11 or newer.\n"
         assert copy.run("scripts/test", FORGELET_PYTHON=python) == (1, sentence)
 
 

@@ -11,7 +11,8 @@ pipelines_of_page AS MATERIALIZED (
     SELECT pipelines.id, to_json(pipelines.ref) AS ref, pipelines.tag::text, to_json(pipelines.source) AS source,
         concat('{"ci_job_token_scope_enabled":', project.ci_inbound_job_token_scope_enabled::text, '}') AS project,
         pipeline_basic(pipelines, project.full_path) AS entity,
-        left(json_cut(pipelines.commit, 16384, 100)::text, -1) || ',"web_url":'
+        left(CASE WHEN octet_length(pipelines.commit::text) > 16384
+            THEN json_cut(pipelines.commit, 16384, 100)::text ELSE pipelines.commit::text END, -1) || ',"web_url":'
             || to_json(web_url(project.full_path || '/-/commit/' || pipelines.sha)) || '}' AS commit,
         left(to_json(web_url(project.full_path || '/-/jobs/'))::text, -1) AS jobs_url
     FROM pipelines JOIN projects project ON project.id = pipelines.project_id

@@ -1,5 +1,5 @@
 -- name: variable
--- The handlers decrypt the value.
+-- The handlers decrypt the value. It is never cut: at its limits, a row is within its share of a page.
 SELECT page.id, page.position, json_build_object(
     'variable_type', page.variable_type,
     'key', page.key,

@@ -177,6 +177,23 @@ async def test_no_other_list_is_too_large(own_forge: Forge) -> None:
             assert len(rows) == 100, path
 
 
+async def test_the_values_of_variables_are_whole(
+    own_forge: Forge, alice: Person, project: dict[str, Any]
+) -> None:
+    """PostgreSQL has them encrypted, and what is cut cannot be decrypted."""
+    path = f"/projects/{project['id']}/variables"
+    values = {"key": "K" * 250, "value": "\U0010ffff" * 10_000, "environment_scope": "a" * 255}
+    await alice.api.post(path, values | {"description": _LONG * 255}, expect=201)
+    copies = """
+        INSERT INTO ci_variables OVERRIDING SYSTEM VALUE
+        SELECT (jsonb_populate_record(ci_variables, jsonb_build_object('id', 1000 + n, 'key', key || n))).*
+        FROM ci_variables CROSS JOIN generate_series(100, 198) n WHERE project_id = %(id)s
+    """
+    await own_forge.execute(copies, id=project["id"])
+    answer = await alice.api.get(f"{path}?per_page=100", expect=200)
+    assert [variable["value"] for variable in answer.body] == [values["value"]] * 100
+
+
 async def test_what_is_shortened_is_json_of_the_same_shape(own_forge: Forge) -> None:
     async def shortened(entity: Any, size: int) -> Any:
         text = await own_forge.database.value(

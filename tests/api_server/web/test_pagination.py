@@ -242,3 +242,8 @@ async def test_a_page_has_a_most_of_bytes(own_forge: Forge) -> None:
         texts = [(row["tag_name"], row["description"]) for row in answer.body]
         long = [(str(number), "a" * characters) for number in range(1, 5)]
         assert texts == [*long, ("5", "short")][:per_page]
+    await own_forge.execute("DELETE FROM releases WHERE tag = '1'")
+    answer = await own_forge.root.get(f"{path}?per_page=100", expect=200)
+    assert {len(row["description"]) for row in answer.body} == {5, MOST_BYTES // 4}, (
+        "the page is small enough"
+    )

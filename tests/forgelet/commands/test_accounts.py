@@ -194,6 +194,10 @@ async def test_runners_serve_the_instance_a_group_or_a_project(here: Forge) -> N
             "Invalid value for '--expires-at': 'soon' does not match the format '%Y-%m-%d'",
         ),
         (
+            "token create --user root --name t --scope api --expires-at 2020-01-01",
+            "--expires-at has to be a day in the future: the token would never work",
+        ),
+        (
             "runner create --project a --group b",
             "--project and --group contradict each other: give one of them",
         ),

@@ -170,10 +170,7 @@ async def test_people_are_invited_by_user_name_and_by_address_at_once(
         f"{page_of(scene)}/invite", recipients=recipients, access_level="20", expires_at="2999-12-31"
     )
     assert (maintainer.status, maintainer.path) == (200, page_of(scene))
-    assert (
-        "3 people invited or added. nobody-is-called-so: No user with this username."
-        in maintainer.text
-    )
+    assert "3 people invited or added. nobody-is-called-so: No user with this username." in maintainer.text
     roles = await roles_in(scene)
     assert (roles[one.id], roles[two.id]) == (20, 20)
     assert await invitations_of(scene) == [(address, 20, "2999-12-31T00:00:00.000Z")]

@@ -146,7 +146,10 @@ async def test_the_public_key_of_a_mirror_is_shown(scene: Scene, maintainer: Bro
         ("fatal: Authentication failed for 'https://x/'", "Change them"),
         ("git@x: Permission denied (publickey).", "Change them"),
         ("Could not resolve host: exmple.org", "Correct the URL"),
-        ("The refs of the target could not be listed: Failed to connect to 127.0.0.1", "Check that it is running"),
+        (
+            "The refs of the target could not be listed: Failed to connect to 127.0.0.1",
+            "Check that it is running",
+        ),
         (
             "Some refs have diverged and have not been updated on the remote:\n\nrefs/heads/x",
             "Merge their commits here",
