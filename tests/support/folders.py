@@ -1,6 +1,7 @@
 """Folders of tests: the place of temporary ones, and the files of a folder in which a server works meanwhile."""
 
 import fcntl
+import multiprocessing.util
 import os
 import shutil
 import tempfile
@@ -47,6 +48,7 @@ def move_temporary_files(place: Path = SHARED_MEMORY) -> Callable[[], None]:
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
 
     def remove() -> None:
+        multiprocessing.util._run_finalizers()  # otherwise it misses its folder in this one at the end
         os.close(lock)
         _remove(folder)
 

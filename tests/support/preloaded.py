@@ -120,6 +120,18 @@ def _become(asked: dict[str, Any], output: int, errors: int) -> None:
     os._exit(status or 0)
 
 
+def run_server(command: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Become the API server, or the command if there is one, with no output."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in range(3):
+        os.dup2(nowhere, descriptor)
+    if command:
+        os.execvpe(command[0], command, environment)
+    os.environ.clear()
+    os.environ.update(environment)
+    importlib.import_module("api_server.__main__").main([], prog_name="api_server")
+
+
 if __name__ == "__main__":
     # Names of hosts need this codec; the account of some runs cannot read it later.
     for module in (*sys.argv[1:], "encodings.idna"):
