@@ -272,7 +272,7 @@ async def test_one_dead_address_of_several_costs_nobody_an_answer(
 ) -> None:
     bare.behaviour = says(WHOLE)
     edge = await start_edge(origin=f"http://origin.example:{bare.port}")
-    edge.app[ORIGIN]._session.connector._resolver = OneDead()  # type: ignore[union-attr]
+    edge.app[ORIGIN]._connector._resolver = OneDead()
     with lines_of_edges() as logs:
         assert await _seen(edge) == (200, b"abc")
     assert logs == []
