@@ -17,7 +17,6 @@ from aiohttp import hdrs
 from aiohttp.connector import Connection
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.http_parser import RawResponseMessage
-from aiohttp.http_writer import _serialize_headers
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
@@ -460,9 +459,7 @@ class Origin:
         """
         path = uri.index("/", len("https://"))
         destination = self._destination(uri[:path])
-        headers = destination.headers.copy()
-        headers.update(fields)
-        head = _serialize_headers(f"{method} {uri[path:]} HTTP/1.1", headers)
+        head = request_head(f"{method} {uri[path:]} HTTP/1.1", {**destination.headers, **fields})
         while True:
             connection, is_new = await self._connected(destination)
             try:
@@ -493,9 +490,8 @@ class Origin:
             connection = await self._connector.connect(destination, [], self._timeout)
         except TimeoutError as error:
             raise aiohttp.ConnectionTimeoutError from error
-        is_new = (
-            connection.protocol is not None and connection.protocol.read_timeout is None
-        )  # see `_answered`
+        # `_answered` sets the timeout of each connection that it uses.
+        is_new = connection.protocol is not None and connection.protocol.read_timeout is None
         if is_new:
             self._metrics.origin_took("connect", time.perf_counter() - begun)
         return connection, is_new
@@ -519,6 +515,15 @@ class Origin:
             message, content = await protocol.read()
             if not 100 <= message.code < 200 or message.code == HTTPStatus.SWITCHING_PROTOCOLS:
                 return Received(message, content, connection)
+
+
+def request_head(line: str, fields: Mapping[str, str]) -> bytes:
+    """Return the head of a request. Raise `ValueError` if it would be another one."""
+    lines = [line, *(f"{name}: {value}" for name, value in fields.items())]
+    head = "\r\n".join((*lines, "", ""))
+    if head.count("\r") + head.count("\n") != 2 * (len(lines) + 1) or "\0" in head:
+        raise ValueError("a line break or NUL in a field")
+    return head.encode()
 
 
 def _why(error: Exception) -> str:

@@ -14,6 +14,7 @@ from aiohttp import web
 
 from common.config_errors import ConfigError
 from storage_edge.app import reconfigured
+from storage_edge.cache.origin import request_head
 from storage_edge.client.handlers import SETTINGS
 from storage_edge.client.operators import ORIGIN
 from storage_edge.settings import Settings
@@ -517,3 +518,11 @@ async def test_each_phase_has_its_own_time(start_edge: StartEdge) -> None:
             ]
         waiting.set()
         server.close()
+
+
+def test_a_field_of_a_request_cannot_begin_another_one() -> None:
+    sent = request_head("GET /a?b HTTP/1.1", {"Host": "example.org", "X-Name": "é"})
+    assert sent == "GET /a?b HTTP/1.1\r\nHost: example.org\r\nX-Name: é\r\n\r\n".encode()
+    for value in ("a\r\nB: c", "a\nb", "a\rb", "a\0b"):
+        with pytest.raises(ValueError, match="line break or NUL"):
+            request_head("GET / HTTP/1.1", {"A": value})
