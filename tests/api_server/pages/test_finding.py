@@ -1,5 +1,6 @@
 """Where projects and groups are found, by whom, and redirects from GitLab's addresses to our pages."""
 
+import itertools
 import re
 from collections.abc import AsyncIterator
 from typing import Any
@@ -29,9 +30,13 @@ class Scene:
     projects: dict[str, dict[str, Any]]
 
 
+#: A worker that takes over tests of others may set up a scene more than once.
+_SCENES = itertools.count(1)
+
+
 @pytest.fixture(scope="module")
 async def scene(forge: Forge) -> Scene:
-    owner, word = await forge.user("owner"), f"found{forge.settings.port}"
+    owner, word = await forge.user("owner"), f"found{next(_SCENES)}"
     projects = {}
     for visibility in VISIBILITIES:
         named = {"name": f"{word} {visibility}", "path": f"{word}-{visibility}", "visibility": visibility}
