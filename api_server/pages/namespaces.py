@@ -20,7 +20,7 @@ from api_server.pages.projects import show_project
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import NOBODY, Visitor
 from api_server.pages.text import rendering
-from api_server.state.listing import Page
+from api_server.state.listing import ListPage, Page
 from api_server.web import context
 from api_server.web.errors import not_found
 from api_server.web.pagination import MAX_PER_PAGE, Paginated, requested_page
@@ -81,31 +81,38 @@ async def show_group(request: web.Request, visitor: Visitor, params: ShowGroup, 
     )
 
 
+#: The projects of a bot, which has no namespace.
+_NO_PROJECTS = ListPage("[]", more=False, last_id=None, total=0)
+
+
 async def show_user(request: web.Request, visitor: Visitor, params: Paginated, username: str) -> web.Response:
     """Show a user's page. Raise `SignInFirst` and 404."""
     if visitor.user is None:
         raise SignInFirst
     database = context.services(request).database
-    namespace = await namespace_queries.namespace_of_named(database, user_id=None, username=username)
-    if namespace is None:
+    user = await user_queries.find_user_by_username(database, username)
+    if user is None:
         raise not_found("User")
-    own = namespace.owner_id == visitor.user.id
+    own = user.id == visitor.user.id
+    namespace = await namespace_queries.namespace_of_named(database, user_id=user.id, username=username)
     part = requested_page(params, project_queries.LISTING, default_order="last_activity_at")
-    projects = await project_queries.list_projects(
-        database,
-        part,
-        viewer_id=visitor.user.id,
-        sees_all=visitor.user.admin or own,
-        group_id=namespace.id,
-        visibility=None,
-        archived=None,
-        search=None,
-    )
+    projects = _NO_PROJECTS
+    if namespace is not None:
+        projects = await project_queries.list_projects(
+            database,
+            part,
+            viewer_id=visitor.user.id,
+            sees_all=visitor.user.admin or own,
+            group_id=namespace.id,
+            visibility=None,
+            archived=None,
+            search=None,
+        )
     return page.answer(
         request,
         visitor,
         "user.html",
-        user=orjson.loads(await user_queries.show_user(database, namespace.owner_id, "user")),
+        user=orjson.loads(await user_queries.show_user(database, user.id, "user")),
         own=own,
         projects=orjson.loads(projects.body),
         pages=pager(request, part, projects),

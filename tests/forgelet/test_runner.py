@@ -72,7 +72,11 @@ async def scene(
 ) -> AsyncIterator[Scene]:
     kept: dict[str, str] = {}
     folder = tmp_path_factory.mktemp("built_in")
-    async with forge_with_clock(new_database(), folder, testing=True) as (forge, clock):
+    settings = {
+        "testing": True,
+        "runner_poll_timeout": 2,
+    }  # a runner that was removed waits until the end of its poll
+    async with forge_with_clock(new_database(), folder, **settings) as (forge, clock):
         runner = BuiltInRunner(
             Api(Connections(forge.base, user_agent=OWN_AGENT), str(forge.root.token)),
             RULES,

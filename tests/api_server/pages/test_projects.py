@@ -360,7 +360,9 @@ async def test_lines_have_the_commits_that_they_come_from(scene: Scene, visitor:
 
 
 async def test_every_address_that_the_api_gives_opens(scene: Scene, visitor: Browser) -> None:
-    """This includes branches whose names are hard to write into addresses."""
+    """This includes branches whose names are hard to write into addresses, and bots."""
+    token = {"name": "bot", "scopes": ["api"], "expires_at": "2999-01-31"}
+    await scene.owner.api.post(f"/projects/{scene.private['id']}/access_tokens", token, expect=201)
     sha = await scene.commit(scene.private, "fix/#1&%", {"odd.txt": "x"}, "Odd branch")
     await scene.owner.api.post(
         f"/projects/{scene.private['id']}/releases", {"tag_name": "v1/a#b", "ref": "main", "name": "One"}

@@ -114,7 +114,7 @@ async def test_artifacts_are_browsed_and_downloaded(browser: Browser, scene: Sce
     assert "out/" in browser.words
     assert "top.txt 1 byte" in browser.words
     await browser.get(f"{archive}/browse/out")
-    assert "1 folder, 1 file" in browser.words
+    assert "1 directory, 1 file" in browser.words
     await browser.get(f"{archive}/file/out/a.txt")
     assert (browser.text, browser.headers["Content-Disposition"][:10]) == ("hello", "attachment")
     await browser.get(f"{archive}/browse/nowhere")
