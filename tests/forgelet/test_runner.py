@@ -72,11 +72,9 @@ async def scene(
 ) -> AsyncIterator[Scene]:
     kept: dict[str, str] = {}
     folder = tmp_path_factory.mktemp("built_in")
-    settings = {
-        "testing": True,
-        "runner_poll_timeout": 2,
-    }  # a runner that was removed waits until the end of its poll
-    async with forge_with_clock(new_database(), folder, **settings) as (forge, clock):
+    # A runner that was removed waits until the end of its poll.
+    polls = {"runner_poll_timeout": 2}
+    async with forge_with_clock(new_database(), folder, testing=True, **polls) as (forge, clock):
         runner = BuiltInRunner(
             Api(Connections(forge.base, user_agent=OWN_AGENT), str(forge.root.token)),
             RULES,
