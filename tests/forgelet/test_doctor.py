@@ -262,6 +262,7 @@ async def sound(
             "edge_purge_token": EDGE_PURGE_TOKEN,
             "smtp_url": mailbox.url,
             "object_store_url": "s3://bucket",
+            "audit_head_minutes": 0,  # this task would fail if its minute comes while a test has broken the store
         }
         forge = await stack.enter_async_context(running_forge(url, folder / "service", **told))
         of_edge = {
@@ -412,10 +413,10 @@ async def test_what_does_not_run_is_started_as_it_was(setup: Setup, programs: Pr
     setup.set("port", free_port())
     ended = await doctor(setup, programs, "--quiet")
     (line,) = [line for line in ended.output.splitlines() if "does not run" in line]
-    assert line.endswith("forgelet api`")
+    assert line.endswith(" api`")
     examined = await examine(setup.environment, is_local=True)
     remedies = [one.remedy for one in examined.findings["API server"]]
-    assert [remedy.endswith("forgelet up`") for remedy in remedies] == [True]
+    assert [remedy.endswith(" up`") for remedy in remedies] == [True]
 
 
 async def test_what_swallows_everything_is_not_waited_for_without_end(
