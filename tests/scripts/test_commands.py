@@ -190,8 +190,8 @@ def test_ci_runs_the_checks_beside_the_tests_and_a_sample_of_these_with_the_newe
     assert first == COMPILING
     assert sorted(others) == [
         COMPILING,
-        "-P -m pytest -n 5 --dist worksteal --all -k x",
-        "-P -m pytest -n 5 --dist worksteal --sample -k x",
+        "-P -m pytest -n 4 --dist worksteal --all -k x",
+        "-P -m pytest -n 4 --dist worksteal --sample -k x",
     ]
     assert sorted(run for run in runs if "pytest" not in run) == [
         "",
@@ -210,7 +210,7 @@ def test_ci_runs_the_checks_beside_the_tests_and_a_sample_of_these_with_the_newe
 def test_ci_runs_the_tests_once_with_the_only_python(copy: Copy) -> None:
     copy.add_python("python3.11", VERSION)
     assert copy.run(".ci/run")[0] == 0
-    assert [run[4:7] for run in copy.ran() if "-P" in run] == [["pytest", "-n", "2"], ["pytest", "-n", "5"]]
+    assert [run[4:7] for run in copy.ran() if "-P" in run] == [["pytest", "-n", "2"], ["pytest", "-n", "4"]]
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ esac
 
 @pytest.mark.parametrize(
     ("failing", "status"),
-    [(f"{VERSION} -P -m pytest -n 5 --dist worksteal --all -k x --", 0), ("-P -m pytest", 1)],
+    [(f"{VERSION} -P -m pytest -n 4 --dist worksteal --all -k x --", 0), ("-P -m pytest", 1)],
 )
 def test_ci_runs_once_more_what_failed_and_names_what_is_unsteady(
     copy: Copy, failing: str, status: int
@@ -251,7 +251,7 @@ def test_ci_runs_once_more_what_failed_and_names_what_is_unsteady(
     copy.add_python("python3.11", VERSION, script=UNSTEADY.replace('"VERSION $*"', '"VERSION $* --"'))
     (copy.programs / "python3").unlink()
     assert copy.run(".ci/run", "-k", "x", FAILING=failing)[0] == status
-    all_of_them = "-P -m pytest -n 5 --dist worksteal --all -k x"
+    all_of_them = "-P -m pytest -n 4 --dist worksteal --all -k x"
     again = f"{all_of_them} -n 0 --maxfail 5 --last-failed --last-failed-no-failures none"
     assert [" ".join(run[2:]) for run in copy.ran() if "pytest" in run] == [COMPILING, all_of_them, again]
     assert copy.printed.splitlines()[-2] == f"Tests with Python {VERSION}: " + (
