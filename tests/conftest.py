@@ -52,6 +52,7 @@ _PATIENT = hypothesis.settings(
 # of an earlier run. A function that needs more or fewer examples uses a multiple of `settings().max_examples`.
 hypothesis.settings.register_profile("everyday", _PATIENT, max_examples=25)
 hypothesis.settings.register_profile("ci", _PATIENT, max_examples=100, derandomize=True, database=None)
+hypothesis.settings.register_profile("sample", _PATIENT, max_examples=25, derandomize=True, database=None)
 
 #: Seconds of the processor that one callback of the loop may take, on a machine of usual speed.
 LONGEST_CALLBACK = 0.05
@@ -64,8 +65,8 @@ def pytest_configure(config: pytest.Config) -> None:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
     costs.configure(config)
-    judges = config.option.all or config.option.sample or os.environ.get("CI")
-    hypothesis.settings.load_profile("ci" if judges else "everyday")
+    judges = config.option.all or os.environ.get("CI")
+    hypothesis.settings.load_profile("sample" if config.option.sample else "ci" if judges else "everyday")
     if not hasattr(config, "workerinput"):
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # the run cleans up, as after Ctrl-C
         if "TMPDIR" not in os.environ and folders.has_room():

@@ -17,7 +17,7 @@ FILE = "tests/test_linear_parsers.py"
         ([], {}, "everyday"),
         ([], {"CI": "true"}, "ci"),
         (["--all"], {}, "ci"),
-        (["--sample"], {}, "ci"),
+        (["--sample"], {}, "sample"),
         ([FILE], {}, "ci"),
     ],
 )
@@ -31,4 +31,4 @@ def test_a_run_that_judges_a_change_takes_more_examples_and_always_the_same(
     )
     header = next(line for line in ran.stdout.splitlines() if line.startswith("hypothesis profile"))
     assert f"profile '{profile}'" in header
-    assert ("derandomize=True" in header, "database=None" in header) == ((profile == "ci"),) * 2
+    assert ("derandomize=True" in header, "database=None" in header) == (profile != "everyday",) * 2

@@ -189,9 +189,9 @@ def test_ci_runs_the_checks_beside_the_tests_and_a_sample_of_these_with_the_newe
     first, *others = [run for run in runs if "pytest" in run]
     assert first == COMPILING
     assert sorted(others) == [
+        "-P -m pytest -n 2 --dist worksteal --sample -k x",
         COMPILING,
         "-P -m pytest -n 4 --dist worksteal --all -k x",
-        "-P -m pytest -n 4 --dist worksteal --sample -k x",
     ]
     assert sorted(run for run in runs if "pytest" not in run) == [
         "",

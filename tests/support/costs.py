@@ -128,15 +128,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = chosen
 
 
+#: The fixtures of tests that need a database or an edge.
+_SERVERS = {"postgres", "start_edge"}
+#: Folders whose tests are about documents and tools.
+_OF_CHECKOUT = {"documents", "scripts"}
+
+
 def sample(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Return the tests that may depend on the version of Python: all tests without a database, and the most expensive
-    one with a database of each folder."""
-    with_database: dict[Path, list[pytest.Item]] = {}
+    """Return the tests that may depend on the version of Python: all tests of the product without a database or an
+    edge, and the most expensive one with these of each folder."""
+    with_servers: dict[Path, list[pytest.Item]] = {}
+    items = [item for item in items if not _OF_CHECKOUT & set(item.nodeid.split("/"))]
     for item in items:
-        if "postgres" in getattr(item, "fixturenames", ()):
-            with_database.setdefault(item.path.parent, []).append(item)
-    most = (max(folder, key=_recorded_cost) for folder in with_database.values())
-    left_out = set().union(*with_database.values()) - set(most)
+        if _SERVERS & set(getattr(item, "fixturenames", ())):
+            with_servers.setdefault(item.path.parent, []).append(item)
+    most = (max(folder, key=_recorded_cost) for folder in with_servers.values())
+    left_out = set().union(*with_servers.values()) - set(most)
     return [item for item in items if item not in left_out]
 
 
