@@ -352,9 +352,8 @@ class AccessLines:
         except RuntimeError:
             self._write()
             return
-        if (
-            len(self._waiting) == 1 or loop is not self._loop
-        ):  # the other loop may have ended before it wrote them
+        # Another loop may have ended before it wrote them.
+        if len(self._waiting) == 1 or loop is not self._loop:
             self._loop = loop
             loop.call_soon(self._write)
 

@@ -123,6 +123,11 @@ def _json(context: click.Context, _parameter: click.Parameter, as_json: bool) ->
     context.meta[JSON] = as_json or context.meta.get(JSON, False)
 
 
+#: The number of lines of a list.
+limit_option = click.option(
+    "--limit", default=100, show_default=True, type=click.IntRange(1), help="Maximum number of lines."
+)
+
 #: What the option --data-dir is in all commands but its help.
 DATA_DIR: Mapping[str, Any] = {
     "metavar": "FOLDER",

@@ -96,9 +96,8 @@ def _remove_clusters_of_root(folder: Path) -> None:
 
 @pytest.fixture(scope="session")
 def watchdog() -> Iterator[Watchdog]:
-    watchdog = Watchdog(
-        LONGEST_CALLBACK / 2
-    )  # shorter callbacks are noted too, for the longest step of the run
+    # Shorter callbacks are noted too, for the longest step of the run.
+    watchdog = Watchdog(LONGEST_CALLBACK / 2)
     with watchdog.watching():
         yield watchdog
 
@@ -113,9 +112,8 @@ def nobody_holds_the_loop(watchdog: Watchdog, request: pytest.FixtureRequest) ->
         request.node.user_properties.append(("step", max(one.seconds for one in held)))
     held = [one for one in held if one.seconds > LONGEST_CALLBACK]
     if held:
-        longest = LONGEST_CALLBACK * max(
-            slowness() for _ in range(5)
-        )  # the machine is slower at some moments than at others
+        # The machine is slower at some moments than at others.
+        longest = LONGEST_CALLBACK * max(slowness() for _ in range(5))
         held = [one for one in held if one.seconds > longest]
     assert not held, "\n".join(map(str, held))
 

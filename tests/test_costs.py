@@ -189,10 +189,8 @@ def test_slow_tests_are_run_first_where_all_are_and_where_they_are_named(tmp_pat
         (["test_a.py"], slow + fast),
         (["--all", "-m", "slow"], slow),
         (["test_a.py", "-m", "not slow"], fast),
-        (
-            ["--sample"],
-            ["test_computes", "test_begins", "test_reads", "test_asks_more"],
-        ),  # with a database, the most expensive one
+        # With a database, only the most expensive one.
+        (["--sample"], ["test_computes", "test_begins", "test_reads", "test_asks_more"]),
     ]
     lines = [PLAIN, *(arguments for arguments, _ in expected)]
     record = {"waits": 0.3, "shares": 0.25, "asks_more": 0.12}
@@ -208,9 +206,8 @@ def test_a_run_records_what_its_tests_compute_and_wait_but_not_what_a_session_sh
     assert list(record) == [f"test_a.py::test_{name}" for name in ("computes", "shares", "waits")]
     assert record["test_a.py::test_computes"] == pytest.approx(0.3, rel=0.3)
     assert record["test_a.py::test_waits"] == pytest.approx(0.3, rel=0.3)
-    assert record["test_a.py::test_shares"] == pytest.approx(
-        0.15, rel=0.3
-    )  # half of the costs of its module's fixture
+    # Half of the costs of its module's fixture.
+    assert record["test_a.py::test_shares"] == pytest.approx(0.15, rel=0.3)
 
 
 def test_a_run_fails_that_has_a_fast_test_which_costs_too_much(tmp_path: Path) -> None:

@@ -135,9 +135,8 @@ async def judged(actor: ProjectActor, iid: int, seen_sha: str | None) -> MergeRe
     database = actor.services.database
     await check_mergeability(actor.services, await queries.find(database, actor.project.id, iid))
     merge_request = await queries.find(database, actor.project.id, iid)
-    if (
-        merge_request.state == "opened" and merge_request.mergeability == "unchecked"
-    ):  # a branch has moved since
+    # If it is unchecked again, a branch has moved since.
+    if merge_request.state == "opened" and merge_request.mergeability == "unchecked":
         raise ChangedMeanwhile
     _hold(actor, merge_request)
     if not await may_merge(actor, merge_request.target_branch):
@@ -354,9 +353,8 @@ async def _merge_if_ready(services: Services, merge_request_id: int) -> None:
                 transaction, merge_request.id, merge_request.merge_user_id, _NOT_ALLOWED
             )
         return
-    await check_mergeability(
-        services, merge_request
-    )  # needed first, to find out whether it waits for its pipeline
+    # This is needed first, to find out whether it waits for its pipeline.
+    await check_mergeability(services, merge_request)
     status = await merging_queries.merge_status(services.database, merge_request.id)
     if _waits(status):
         if status.pipeline_is_queued:  # the file may turn out to require no pipeline

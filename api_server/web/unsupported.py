@@ -31,7 +31,6 @@ _TYPES: Mapping[str, Any] = {
     "integers": CommaList[int],
     "object": dict[str, Any],
     "objects": list[dict[str, Any]],
-    "objects of strings": list[dict[str, str]],
     "file": Upload,
 }
 

@@ -23,8 +23,8 @@ from api_server.state.listing import ListPage, Page
 from api_server.web.auth import ALL_SCOPES
 from common.config_errors import ConfigError
 from forgelet.commands.acting import author, changing, services_of
-from forgelet.commands.lists import limit_option, read_rows
-from forgelet.frame import Group, answer, table
+from forgelet.commands.queries import read_rows
+from forgelet.frame import Group, answer, limit_option, table
 from forgelet.instance import Instance
 
 PASSWORD_OPTION = click.option(

@@ -17,8 +17,8 @@ from api_server.status_checks import queries as service_queries
 from forgelet import frame
 from forgelet.commands import queries
 from forgelet.commands.acting import author
-from forgelet.commands.lists import limit_option, read_rows
-from forgelet.frame import Group
+from forgelet.commands.queries import read_rows
+from forgelet.frame import Group, limit_option
 from forgelet.instance import Instance
 
 

@@ -1,10 +1,18 @@
 # mypy: disable-error-code="empty-body"
-"""Statements for commands: projects, mirrors, and the commits that a repository must contain."""
+"""Statements for commands: projects, mirrors, and the commits that a repository must contain; and the rows of the API's
+and the admin area's lists."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import attrs
+import orjson
 
-from api_server.state.database import Executor
+from api_server.state.database import Database, Executor
 from api_server.state.declarations import statement
+from api_server.state.listing import ListPage, Page
+from forgelet.instance import Instance
 
 
 @attrs.frozen
@@ -65,3 +73,26 @@ class EnabledMirror:
 """)
 async def enabled_mirror(database: Executor, mirror_id: int) -> EnabledMirror:
     """Return the mirror. Raise `NotFound` if it does not exist, or if it or its repository is disabled."""
+
+
+#: Number of rows of a list that are read at once.
+_PAGE = 500
+Read = Callable[[Database, Page], Awaitable[ListPage]]
+
+
+def read_rows(
+    instance: Instance, limit: int, read: Read, accepts: Callable[[dict[str, Any]], bool] | None = None
+) -> list[dict[str, Any]]:
+    """Return up to `limit` rows of a list for which `accepts` returns true."""
+
+    async def run() -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = []
+        page, more = Page(size=_PAGE, counted=False), limit > 0
+        async with instance.database() as database:
+            while more and len(rows) < limit:
+                listed = await read(database, page)
+                rows += [row for row in orjson.loads(listed.body) if accepts is None or accepts(row)]
+                page, more = Page(size=_PAGE, counted=False, after=listed.last_id), listed.more
+        return rows[:limit]
+
+    return asyncio.run(run())

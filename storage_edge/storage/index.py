@@ -321,9 +321,8 @@ def _connect(path: Path, *, schema: bool = False) -> sqlite3.Connection:
     with contextlib.ExitStack() as opened:
         index = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         opened.callback(index.close)
-        index.text_factory = lambda text: text.decode(
-            errors="replace"
-        )  # a row with damaged text fails its check
+        # A row with damaged text fails its check.
+        index.text_factory = lambda text: text.decode(errors="replace")
         script = "PRAGMA foreign_keys = ON; PRAGMA synchronous = NORMAL;"
         if schema:
             tables = resources.files("storage_edge.storage").joinpath("index.sql").read_text(encoding="utf-8")

@@ -308,9 +308,8 @@ class Store:
         await self.unsaved.settle(new.target)
         is_written = await self._on_disk(False, self.disk.update, new)
         if new.private and not old.private and not is_written:
-            await self._announce(
-                Purge(urls=frozenset({new.target}))
-            )  # because the disk still says that it is public
+            # The disk still says that it is public.
+            await self._announce(Purge(urls=frozenset({new.target})))
 
     async def remove(self, stored: StoredResponse) -> None:
         """Remove a response that cannot be used."""

@@ -42,9 +42,8 @@ def move_temporary_files(place: Path = SHARED_MEMORY) -> Callable[[], None]:
     made.chmod(0o711)  # PostgreSQL may run as another account
     lock = os.open(made, os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    folder = made.rename(
-        place / made.name.removeprefix(".")
-    )  # other runs may see it only now that it is locked
+    # Other runs may see it only now that it is locked.
+    folder = made.rename(place / made.name.removeprefix("."))
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
 
     def remove() -> None:
