@@ -171,7 +171,7 @@ async def list_tokens(request: web.Request, visitor: Visitor, params: ListTokens
     services = context.services(request)
     part = requested_page(params, token_queries.LISTING)
     listed = await token_queries.list_tokens(
-        services.database, part, user_id=user_of(visitor).id, revoked=None, active=True, search=None
+        services.database, part, user_id=user_of(visitor).id, active=True
     )
     return page.answer(
         request,
