@@ -304,16 +304,39 @@ async def test_urls_are_shown_without_credentials_and_otherwise_unchanged(
     assert made.body["url"] == shown
 
 
-async def test_sending_back_the_shown_url_keeps_the_credentials(answering: Forge) -> None:
+@pytest.mark.parametrize("sent", [URL, SHOWN])
+async def test_sending_the_same_url_again_changes_nothing(answering: Forge, sent: str) -> None:
+    """Whether it is sent as it was entered or as it is shown. Its credentials and its results are kept."""
     project = await answering.project()
     path = f"/projects/{project['id']}/remote_mirrors"
     made = (await answering.root.post(path, {"url": URL})).body
-    read = "SELECT credentials, url FROM remote_mirrors WHERE id = %(id)s"
+    for status in ("started", "failed"):
+        await answering.execute(
+            "UPDATE remote_mirrors SET update_status = %(status)s, last_error = 'x' WHERE id = %(id)s",
+            id=made["id"],
+            status=status,
+        )
+    read = "SELECT credentials, url, run FROM remote_mirrors WHERE id = %(id)s"
     before = await answering.database.row(read, id=made["id"])
-    again = await answering.root.put(f"{path}/{made['id']}", {"url": SHOWN, "enabled": True})
-    assert (again.status, again.body) == (200, made | {"enabled": True})
+    again = await answering.root.put(f"{path}/{made['id']}", {"url": sent, "enabled": True})
+    failed = made | {"update_status": "failed", "last_error": "x"}
+    assert (again.status, again.body) == (200, failed | {"enabled": True})
     after = await answering.database.row(read, id=made["id"])
-    assert (bytes(after.credentials), after.url) == (bytes(before.credentials), before.url)
+    assert (bytes(after.credentials), after.url, after.run) == (
+        bytes(before.credentials),
+        before.url,
+        before.run,
+    )
+    events = await answering.root.get(
+        f"/projects/{project['id']}/audit_events?event_type=remote_mirror_updated"
+    )
+    assert [event["details"]["change"] for event in events.body] == ["enabled"]
+
+
+async def test_asterisks_are_no_credentials_for_another_url(answering: Forge) -> None:
+    project = await answering.project()
+    path = f"/projects/{project['id']}/remote_mirrors"
+    made = (await answering.root.post(path, {"url": URL})).body
     elsewhere = await answering.root.put(
         f"{path}/{made['id']}", {"url": "https://*****:*****@thief.example.org/x.git"}
     )
