@@ -1,6 +1,5 @@
 """`/projects/:id/repository/branches`, `/tags` and `/files` (supporting resources)."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -12,8 +11,7 @@ from api_server.code.committing import Encoding, FileChange, OneAction
 from api_server.code.entities import BranchOrder, TagOrder, branch_named, tag_named
 from api_server.code.file_answers import file_at
 from api_server.code.protection import protection_of, protections_of, tag_protections_of
-from api_server.code.reading import listed, on_page, opened, streaming, url_of
-from api_server.git import references
+from api_server.code.reading import listed, on_page, opened, reading_refs, streaming, url_of
 from api_server.git.references import Tag
 from api_server.git.repositories import Repository
 from api_server.namespaces.access import project
@@ -103,9 +101,7 @@ async def list_branches(
 ) -> web.Response:
     """List branches, by name unless `sort` says otherwise."""
     repository = await opened(services, project)
-    branches = await asyncio.to_thread(references.branches, repository)
-    named = entities.matching(branches, params.search)
-    named = await asyncio.to_thread(entities.sorted_branches, repository, named, params.sort)
+    named = await reading_refs(request, entities.find_branches, repository, params.search, params.sort)
     page_branches, url = on_page(params, named), url_of(services, project)
     protected = await protections_of(services.database, project.id, [branch.name for branch in page_branches])
     entries = await entities.branch_list(repository, page_branches, project, url, protected)
@@ -152,11 +148,9 @@ async def list_tags(
 ) -> web.Response:
     """List tags, the newest first unless `order_by` and `sort` say otherwise."""
     repository = await opened(services, project)
-    tags = await asyncio.to_thread(references.tags, repository)
-    named = entities.matching(tags, params.search)
-    descending = params.sort == "desc"
-    named = await asyncio.to_thread(
-        entities.sorted_tags, repository, named, params.order_by, descending=descending
+    order, descending = params.order_by, params.sort == "desc"
+    named = await reading_refs(
+        request, entities.find_tags, repository, params.search, order, descending=descending
     )
     entries = await _tags(services, project, repository, on_page(params, named))
     return await listed(request, params, entries, len(named))
