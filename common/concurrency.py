@@ -124,7 +124,7 @@ class ConcurrencyLimiter:
     async def take(self, *keys: Hashable) -> None:
         """Take a slot until `give_back` is called with the same keys, if no block can hold it. Raise `TooBusy` or
         `ShareTaken`."""
-        if self._fits(keys):
+        if self.fits(*keys):
             self._hold(keys)
             return
         if not self._timeout or len(self._waiting) >= self._queue:
@@ -146,22 +146,29 @@ class ConcurrencyLimiter:
     def _refusal(self) -> TooBusy:
         return TooBusy() if self._held >= self._total else ShareTaken()
 
-    def _fits(self, keys: tuple[Hashable, ...]) -> bool:
+    def fits(self, *keys: Hashable) -> bool:
+        """Return whether there is a slot for all of these keys now."""
         return self._held < self._total and all(self._held_by[key] < self._each for key in keys)
 
     def _hold(self, keys: tuple[Hashable, ...]) -> None:
         self._held += 1
-        self._held_by.update(keys)
+        for key in keys:
+            self._held_by[key] += 1
 
     def give_back(self, *keys: Hashable) -> None:
         """Release the slot that `take` has taken."""
         self._held -= 1
-        self._held_by -= Counter(keys)
+        for key in keys:
+            self._held_by[key] -= 1
+            if not self._held_by[key]:
+                del self._held_by[key]
         self._admit()
 
     def _admit(self) -> None:
         for waiting in list(self._waiting):
-            if self._fits(waiting.keys):
+            if self._held >= self._total:
+                break
+            if self.fits(*waiting.keys):
                 self._waiting.remove(waiting)
                 self._hold(waiting.keys)
                 waiting.admitted.set_result(None)

@@ -17,6 +17,7 @@ from aiohttp import web
 
 from api_server.accounts.user_queries import User
 from api_server.pages import queries
+from api_server.state import connections
 from api_server.state.audit_trail import Author
 from api_server.state.database import Transaction
 from api_server.state.preconditions import Precondition
@@ -86,6 +87,7 @@ async def visitor(request: web.Request) -> Visitor:
     is_valid = _COOKIE.fullmatch(sent_cookie) is not None
     cookie = sent_cookie if is_valid else _new_cookie()
     user = await queries.user_of_session(services.database, digest(cookie)) if is_valid else None
+    connections.CALLER.set((user.id if user is not None else request.remote,))
     if user is not None:
         await note_activity(services, user.id, user.last_activity_on)
         read = functools.partial(queries.user_of_session, digest=digest(cookie))

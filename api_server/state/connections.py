@@ -9,8 +9,9 @@ arrived, by any process. A replica that does not catch up quickly is passed over
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import attrs
@@ -20,6 +21,10 @@ from psycopg2.extensions import parse_dsn
 from api_server.state.driver import Connection, Result
 from api_server.state.errors import Unavailable
 from api_server.state.statements import Statement
+from common.concurrency import ConcurrencyLimiter, TooBusy
+
+#: The caller that the present task works for, who uses at most four of five connections at once.
+CALLER: ContextVar[tuple[Hashable, ...]] = ContextVar("caller", default=())
 
 
 class Connections:
@@ -34,32 +39,30 @@ class Connections:
     ) -> None:
         self._open_connection = open_connection
         self._timeout = timeout
-        self._room = asyncio.Semaphore(size)
+        self._room = ConcurrencyLimiter(size, size - size // 5, timeout=timeout, queue=10_000)
         self.size = size
         #: Callers that wait for a connection now, how many have ever waited, and for how many seconds in all.
         self.waiting = 0
         self.waits = 0
         self.waited_seconds = 0.0
         self._free: list[Connection] = []
-        self._used: set[Connection] = set()
+        self._used: dict[Connection, tuple[Hashable, ...]] = {}
 
     async def acquire(self) -> Connection:
         """Return a connection for the caller's exclusive use until `release`. Raise `Unavailable` if none
         becomes free within `timeout` seconds."""
+        caller = CALLER.get()
         try:
-            if self._room.locked():
-                await self._wait()
-            else:
-                await self._room.acquire()
-        except TimeoutError:
+            await (self._room.take(*caller) if self._room.fits(*caller) else self._wait(caller))
+        except TooBusy:
             busy = TimeoutError(f"all {len(self._used)} connections were in use for {self._timeout:g} s")
             raise Unavailable("the database") from busy
         try:
             connection = self._free_one() or await self._open_connection()
         except BaseException:
-            self._room.release()
+            self._room.give_back(*caller)
             raise
-        self._used.add(connection)
+        self._used[connection] = caller
         return connection
 
     async def run(self, statement: str, parameters: Mapping[str, Any]) -> Result:
@@ -70,14 +73,13 @@ class Connections:
         finally:
             self.release(connection)
 
-    async def _wait(self) -> None:
-        """Wait for a free connection. Raise TimeoutError."""
+    async def _wait(self, caller: tuple[Hashable, ...]) -> None:
+        """Wait for a free connection. Raise `TooBusy`."""
         began = time.perf_counter()
         self.waiting += 1
         self.waits += 1
         try:
-            async with asyncio.timeout(self._timeout):
-                await self._room.acquire()
+            await self._room.take(*caller)
         finally:
             self.waiting -= 1
             self.waited_seconds += time.perf_counter() - began
@@ -92,10 +94,10 @@ class Connections:
         if it holds much memory."""
         if not connection.closed and (connection.grown or not connection.idle):
             connection.close()
-        self._used.discard(connection)
+        caller = self._used.pop(connection)
         if not connection.closed:
             self._free.append(connection)
-        self._room.release()
+        self._room.give_back(*caller)
 
     def close_free(self) -> None:
         """Close the connections that are not in use."""

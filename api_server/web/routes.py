@@ -22,6 +22,7 @@ import attrs
 from aiohttp import web
 
 from api_server.settings import Offering, Settings, Tier
+from api_server.state import connections
 from api_server.web import auth, context, unsupported
 from api_server.web.auth import Actor
 from api_server.web.errors import ApiError, forbidden, insufficient_scope, unauthorized
@@ -327,11 +328,9 @@ def _named(pattern: str, request: web.Request, given: dict[str, Any]) -> str:
 
 async def _given(request: web.Request, route: Route, sent: Sent) -> dict[str, Any]:
     """Return everything that a handler may take, by name. Raise 400, and the errors of the route's rule."""
-    given: dict[str, Any] = {
-        "request": request,
-        "services": context.services(request),
-        "actor": caller_or_anonymous(request),
-    }
+    actor = caller_or_anonymous(request)
+    connections.CALLER.set((actor.user_id or actor.address,))
+    given: dict[str, Any] = {"request": request, "services": context.services(request), "actor": actor}
     if route.parameters is not None:
         given["params"] = await _parsed(request, route, route.parameters, sent)
     if isinstance(route.access, ResourceAccess):

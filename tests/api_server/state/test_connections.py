@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 import psycopg2
 import pytest
 
+from api_server.state.connections import CALLER
 from api_server.state.database import Database, connect
 from api_server.state.driver import LARGE_VALUE, Connection, each_host, listening_connection
 from api_server.state.errors import ConnectionLost, OutcomeUnknown, Unavailable, UnsuitableDatabase
@@ -61,10 +62,26 @@ async def test_who_waits_too_long_for_a_connection_is_told_and_leaves_the_place(
 ) -> None:
     async with database.transaction(), database.transaction():
         with monkeypatch.context() as impatient:
-            impatient.setattr(database._connections, "_timeout", 0.05)
+            impatient.setattr(database._connections._room, "_timeout", 0.05)
             with pytest.raises(Unavailable):
                 await database.value("SELECT 1")
     assert await asyncio.gather(*(database.value("SELECT 1") for _ in range(5))) == [1] * 5
+
+
+async def test_a_caller_leaves_connections_for_others(database_of_module: str) -> None:
+    async with connect(database_of_module, base_url="http://127.0.0.1", size=5) as database:
+        CALLER.set((1,))
+        async with (
+            database.transaction(),
+            database.transaction(),
+            database.transaction(),
+            database.transaction(),
+        ):
+            waiting = asyncio.create_task(database.value("SELECT 1"))
+            CALLER.set((2,))
+            assert await asyncio.gather(*(database.value("SELECT 2") for _ in range(5))) == [2] * 5
+            assert not waiting.done()
+        assert await waiting == 1
 
 
 async def test_a_read_and_the_start_of_a_transaction_survive_a_lost_connection(database: Database) -> None:

@@ -549,7 +549,7 @@ async def test_every_way_in_says_503_until_the_database_is_back(
         place.way.give_back()
         assert (await place.project.api.get(place.project.url)).status == 200, how
         assert (await place.job.append(b"more", len(b"more") * times)).status == 202, how
-        await until(lambda: (len(pool._used), pool._room._value) == (0, 3))  # none is lost for good
+        await until(lambda: (pool.used, pool._room.held) == (0, 0))  # none is lost for good
 
 
 async def test_a_line_a_second_tells_of_it(place: Place, capfd: pytest.CaptureFixture[str]) -> None:
