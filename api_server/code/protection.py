@@ -39,6 +39,10 @@ class Protection:
         """Return whether a caller with `role` in the project may merge into the branch."""
         return reaches(self.merge_levels, role, admin=admin)
 
+    def may_update(self, role: int, *, admin: bool = False) -> bool:
+        """Return whether a caller with `role` in the project may add commits, by merging or by pushing."""
+        return self.may_merge(role, admin=admin) or self.may_push(role, admin=admin)
+
 
 _DEVELOPERS = frozenset({int(Role.DEVELOPER)})
 #: The protection of a branch that no rule matches.

@@ -26,6 +26,7 @@ from api_server.web.params import Unset
 from api_server.web.routes import Role
 
 TASK = "mail_invitation"
+KEPT_UNANSWERED = datetime.timedelta(days=90)
 _LONGEST_DESCRIPTION = 200
 _REMINDERS = (
     "{inviter}'s invitation to forgelet is pending",
@@ -247,18 +248,9 @@ async def _ask(
         return text_of_refusal(refusal)
     if problems := _problems(transaction, source, offer.level, offer.expires_at):
         return members.sentence(problems)
-    seed = os.urandom(_SEED_BYTES)
-    invitation_id = await queries.create(
-        transaction,
-        **source.ids,
-        email=email,
-        access_level=offer.level,
-        member_role_id=offer.member_role_id,
-        expires_at=offer.expires_at,
-        created_by_id=author.id,
-        token_seed=seed,
-        token_digest=digest(means.vault.derived_token(INVITATION_TOKEN, seed)),
-    )
+    invitation_id = await _create(transaction, offer, email, author, means.vault)
+    if invitation_id is None and await _end_if_over(transaction, source, email):
+        invitation_id = await _create(transaction, offer, email, author, means.vault)
     if invitation_id is None:
         return EMAIL_TAKEN
     if await mail.wait_for_address(transaction, means.settings, email):
@@ -277,6 +269,34 @@ async def _ask(
         **{"as": offer.level.title},
     )
     return None
+
+
+async def _create(
+    transaction: Transaction, offer: Offer, email: str, author: Author, vault: Vault
+) -> int | None:
+    seed = os.urandom(_SEED_BYTES)
+    return await queries.create(
+        transaction,
+        **offer.source.ids,
+        email=email,
+        access_level=offer.level,
+        member_role_id=offer.member_role_id,
+        expires_at=offer.expires_at,
+        created_by_id=author.id,
+        token_seed=seed,
+        token_digest=digest(vault.derived_token(INVITATION_TOKEN, seed)),
+    )
+
+
+async def _end_if_over(transaction: Transaction, source: Source, email: str) -> bool:
+    """End the invitation of the address if nobody can accept it any more. Return whether the address is free now."""
+    invitation = await queries.lock_by_email(transaction, email, **source.ids)
+    if invitation is None:
+        return True
+    is_over = invitation.expired or not invitation.holds
+    if is_over:
+        await _end_over(transaction, invitation)
+    return is_over
 
 
 async def update(
@@ -348,22 +368,26 @@ async def decline(transaction: Transaction, invitation: Invitation, author: Auth
     await queue_answer(transaction, invitation, invitation.email, accepted=False)
 
 
-async def clear_away(transaction: Transaction, kept: datetime.timedelta) -> int:
-    """End invitations that have expired, that have not been answered within `kept`, or whose inviters have lost the
-    right to make them. Return their number."""
-    over = await queries.lock_over(transaction, kept)
+async def clear_away(transaction: Transaction) -> int:
+    """End invitations that have expired, that have not been answered within `KEPT_UNANSWERED`, or whose inviters have
+    lost the right to make them. Return their number."""
+    over = await queries.lock_over(transaction, KEPT_UNANSWERED)
     for invitation in over:
-        if invitation.expired:
-            reason = f"access expired on {invitation.expires_at}"
-        else:
-            reason = f"no answer for {kept.days} days" if invitation.holds else member_endings.NO_RIGHT
-        await _end(transaction, invitation, SYSTEM, "Invitation expired", reason=reason, system_event="true")
+        await _end_over(transaction, invitation)
     return len(over)
+
+
+async def _end_over(transaction: Transaction, invitation: Invitation) -> None:
+    if invitation.expired:
+        reason = f"access expired on {invitation.expires_at}"
+    else:
+        reason = f"no answer for {KEPT_UNANSWERED.days} days" if invitation.holds else member_endings.NO_RIGHT
+    await _end(transaction, invitation, SYSTEM, "Invitation expired", reason=reason, system_event="true")
 
 
 async def _locked(transaction: Transaction, source: Source, email: str) -> Invitation:
     invitation = await queries.lock_by_email(transaction, email, **source.ids)
-    if invitation is None:
+    if invitation is None or not invitation.holds:  # the list does not show those that do not hold
         raise ApiError(404, {"message": "404 Not Found"})
     return invitation
 
@@ -434,9 +458,6 @@ def reminder_due(created: datetime.date, expires: datetime.date | None, today: d
     return sum(today >= created + datetime.timedelta(days=day) for day in reminder_days(lifespan))
 
 
-KEPT_UNANSWERED = datetime.timedelta(days=90)
-
-
 def setup(services: Services) -> None:
     queue = services.queue
 
@@ -448,7 +469,7 @@ def setup(services: Services) -> None:
 
     async def clear_away_invitations() -> None:
         async with services.database.transaction() as transaction:
-            await clear_away(transaction, KEPT_UNANSWERED)
+            await clear_away(transaction)
 
     queue.add(TASK, mail_invitation, attempts=ATTEMPTS)
     queue.add_periodic("clear_away_invitations", "11 * * * *", clear_away_invitations)

@@ -202,10 +202,13 @@ async def lock_by_token(transaction: Transaction, digest: bytes) -> Invitation |
     """Lock and return the invitation as `find_by_token` does, until the transaction ends."""
 
 
-@statement(
-    f"{_INVITATION} WHERE invitations.id = %(invitation_id)s AND invitation_holds(invitations, %(now)s)"
-)
-async def find(database: Executor, invitation_id: int) -> Invitation | None: ...
+@statement(f"""
+    {_INVITATION}
+    WHERE invitations.id = %(invitation_id)s AND NOT has_expired(invitations.expires_at, %(now)s)
+        AND invitation_holds(invitations, %(now)s)
+    """)
+async def find(database: Executor, invitation_id: int) -> Invitation | None:
+    """Return the invitation, unless it has expired or its inviter has lost the right to invite."""
 
 
 @statement(

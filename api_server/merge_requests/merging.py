@@ -162,7 +162,7 @@ async def may_merge(actor: ProjectActor, branch_name: str) -> bool:
     """Return whether the actor may add commits to the branch, by merging or by pushing."""
     rules = await actor.protection(branch_name)
     role, admin = actor.project.role, actor.project.admin
-    return rules.may_merge(role, admin=admin) or rules.may_push(role, admin=admin)
+    return rules.may_update(role, admin=admin)
 
 
 async def status_of(actor: ProjectActor, merge_request: MergeRequest) -> MergeStatus:

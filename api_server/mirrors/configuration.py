@@ -239,12 +239,13 @@ def _plain(requested: MirrorUpdate) -> dict[str, Any]:
 
 def _aimed(before: Configuration, target: MirrorUrl, vault: Vault) -> Configuration:
     same_server = _server(before.url) == _server(target.url)
+    same_login = open_credentials(vault, before.credentials) == (target.user, target.password)
     return attrs.evolve(
         before,
         url=target.url,
         shown_url=mask_url(target.with_user) or "",
         uniqueness_key=uniqueness_key(target.url),
-        credentials=seal_credentials(vault, target),
+        credentials=before.credentials if same_login else seal_credentials(vault, target),
         host_keys=before.host_keys if same_server else host_keys_column(()),
     )
 

@@ -221,28 +221,39 @@ class Recorded:
     paused_at: datetime.datetime | None
 
 
+#: Whether the attempt decides what becomes of its delivery: not if somebody has redelivered that meanwhile, or if the
+#: check has got another URL.
+_DECIDES = "deliveries.tries = outcomes.tries AND held.external_url = outcomes.url"
+
+#: The projects and the checks are held first, as a transaction does that removes one of them with its deliveries.
 RECORD = Statement(
-    """
+    f"""
     WITH outcomes AS (
-        SELECT * FROM unnest(%(ids)s::bigint[], %(succeeded)s::boolean[], %(next_attempt_at)s::timestamptz[],
-            %(request_headers)s::text[], %(response_status)s::integer[], %(response_headers)s::text[],
-            %(response_body)s::text[], %(error)s::text[], %(duration)s::double precision[],
-            %(began_at)s::timestamptz[], %(problem)s::text[])
-        AS outcomes (id, succeeded, next_attempt_at, request_headers, response_status, response_headers,
+        SELECT * FROM unnest(%(ids)s::bigint[], %(tries)s::integer[], %(urls)s::text[], %(succeeded)s::boolean[],
+            %(next_attempt_at)s::timestamptz[], %(request_headers)s::text[], %(response_status)s::integer[],
+            %(response_headers)s::text[], %(response_body)s::text[], %(error)s::text[],
+            %(duration)s::double precision[], %(began_at)s::timestamptz[], %(problem)s::text[])
+        AS outcomes (id, tries, url, succeeded, next_attempt_at, request_headers, response_status, response_headers,
             response_body, error, duration, began_at, problem)
+    ),
+    held AS MATERIALIZED (
+        SELECT checks.id, checks.external_url
+        FROM projects JOIN external_status_checks checks ON checks.project_id = projects.id
+        WHERE checks.id = ANY (%(check_ids)s::bigint[]) FOR KEY SHARE OF projects, checks
     ),
     recorded AS (
         UPDATE status_check_deliveries deliveries SET
             attempts = attempts + 1,
-            tries = tries + 1,
+            tries = deliveries.tries + ({_DECIDES})::integer,
             status = CASE WHEN outcomes.succeeded THEN 'delivered'
-                WHEN outcomes.next_attempt_at IS NULL THEN 'failed' ELSE status END,
+                WHEN outcomes.next_attempt_at IS NULL AND {_DECIDES} THEN 'failed' ELSE status END,
             -- the check may have been paused during this attempt, and the delivery given up
-            next_attempt_at =
-                CASE WHEN status = 'queued' AND NOT outcomes.succeeded THEN outcomes.next_attempt_at END,
+            next_attempt_at = CASE WHEN status = 'queued' AND NOT outcomes.succeeded THEN
+                CASE WHEN {_DECIDES} THEN outcomes.next_attempt_at ELSE deliveries.next_attempt_at END END,
             delivered_at = CASE WHEN outcomes.succeeded THEN %(now)s::timestamptz ELSE delivered_at END
-        FROM outcomes WHERE deliveries.id = outcomes.id
-        RETURNING deliveries.id, deliveries.check_id, deliveries.attempts, outcomes.succeeded, outcomes.problem
+        FROM outcomes, held WHERE deliveries.id = outcomes.id AND held.id = deliveries.check_id
+        RETURNING deliveries.id, deliveries.check_id, deliveries.attempts, outcomes.succeeded, outcomes.problem,
+            held.external_url = outcomes.url AS same_url
     ),
     attempts AS (
         INSERT INTO status_check_delivery_attempts (delivery_id, number, request_headers, response_status,
@@ -257,13 +268,15 @@ RECORD = Statement(
             failing_since = CASE WHEN NOT told.succeeded THEN coalesce(failing_since, %(now)s) END,
             problem = CASE WHEN NOT told.succeeded THEN told.problem END
         FROM (
-            SELECT check_id, bool_or(succeeded) AS succeeded, max(problem) AS problem FROM recorded GROUP BY check_id
+            SELECT check_id, bool_or(succeeded) AS succeeded, max(problem) AS problem FROM recorded
+            WHERE same_url GROUP BY check_id
         ) told
         WHERE checks.id = told.check_id AND ((checks.failing_since IS NULL) <> told.succeeded
             OR NOT told.succeeded AND checks.problem IS DISTINCT FROM told.problem)
     )
     SELECT recorded.id, checks.id AS check_id, checks.failing_since, checks.paused_at -- the former values
     FROM recorded JOIN external_status_checks checks ON checks.id = recorded.check_id
+    WHERE recorded.same_url
     ORDER BY recorded.id
     """,
     Recorded,
@@ -274,7 +287,7 @@ RECORD = Statement(
 class DeliveryResult:
     """The outcome of an attempt, and the time of the next one (None after success and after the last attempt)."""
 
-    delivery_id: int
+    delivery: Due
     outcome: Outcome
     next_attempt_at: datetime.datetime | None
 
@@ -282,12 +295,15 @@ class DeliveryResult:
 async def record(transaction: Transaction, results: Sequence[DeliveryResult]) -> list[Recorded]:
     """Record attempts of different deliveries, and update these deliveries and their checks.
 
-    Return the deliveries that still exist.
+    Return the deliveries that still exist and whose checks still have the URL that the attempt was made to.
     """
     outcomes = [each.outcome for each in results]
     return await transaction.rows(
         RECORD,
-        ids=[each.delivery_id for each in results],
+        ids=[each.delivery.id for each in results],
+        check_ids=list({each.delivery.check_id for each in results}),
+        tries=[each.delivery.tries for each in results],
+        urls=[each.delivery.external_url for each in results],
         succeeded=[outcome.succeeded for outcome in outcomes],
         next_attempt_at=[each.next_attempt_at for each in results],
         request_headers=[_json(outcome.request_headers) for outcome in outcomes],

@@ -204,10 +204,10 @@ class Dispatcher:
         if not outcome.succeeded and not outcome.gone:
             asked_wait = retry_after(outcome.retry_after, self._database.now)
             wait = wait_after(row.tries + 1, self._random(), asked_wait)
-        return DeliveryResult(row.id, outcome, self._database.now + wait if wait else None)
+        return DeliveryResult(row, outcome, self._database.now + wait if wait else None)
 
     async def _record(self, transaction: Transaction, results: list[DeliveryResult]) -> None:
-        outcomes = {each.delivery_id: each.outcome for each in results}
+        outcomes = {each.delivery.id: each.outcome for each in results}
         for check in await delivery_queries.record(transaction, results):
             outcome = outcomes[check.id]
             if outcome.succeeded and check.paused_at is not None:

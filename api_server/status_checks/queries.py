@@ -100,11 +100,14 @@ async def create(transaction: Transaction, **values: Any) -> int:
 
 @statement("""
     UPDATE external_status_checks SET name = %(name)s, external_url = %(external_url)s,
-        shared_secret = %(shared_secret)s, updated_at = %(now)s
+        shared_secret = %(shared_secret)s, updated_at = %(now)s,
+        failing_since = CASE WHEN external_url = %(external_url)s THEN failing_since END,
+        problem = CASE WHEN external_url = %(external_url)s THEN problem END
     WHERE id = %(check_id)s
 """)
 async def update(transaction: Transaction, check_id: int, **values: Any) -> None:
-    """Change a check. Raise Conflict on `external_status_checks_name` or `external_status_checks_url`."""
+    """Change a check. What is known about its receiver is forgotten if the URL changes. Raise Conflict on
+    `external_status_checks_name` or `external_status_checks_url`."""
 
 
 @statement("""

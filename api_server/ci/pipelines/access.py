@@ -31,12 +31,12 @@ async def may_run_on(
 ) -> bool:
     """Return whether somebody with that role in the project may run something on a branch or tag.
 
-    On a protected branch, those who may push to it may; on a protected tag, those who may create it. `ref` is
-    a short name.
+    On a protected branch, those who may push to it or merge into it may; on a protected tag, those who may
+    create it. `ref` is a short name.
     """
     if tag:
         return (await tag_protection_of(database, project_id, ref)).may_create(role, admin=admin)
-    return (await protection_of(database, project_id, ref)).may_push(role, admin=admin)
+    return (await protection_of(database, project_id, ref)).may_update(role, admin=admin)
 
 
 async def may_change(services: Services, project: Project, ref: str, *, tag: bool) -> bool:
@@ -48,7 +48,7 @@ async def may_change(services: Services, project: Project, ref: str, *, tag: boo
         made = await tag_protection_for(services, project.id, ref)
         return made.may_create(project.role, admin=project.admin)
     protection = await protection_for(services, project.id, ref)
-    return protection.may_push(project.role, admin=project.admin)
+    return protection.may_update(project.role, admin=project.admin)
 
 
 async def check_may_change(services: Services, project: Project, ref: str, *, tag: bool) -> None:

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from api_server.accounts import emails, password_queries, sign_in_links
 from api_server.accounts import passwords as resets
-from api_server.invitations.changes import KEPT_UNANSWERED, clear_away
+from api_server.invitations.changes import clear_away
 from api_server.pages import queries
 from api_server.state.secrets import digest
 from api_server.status_checks.dispatcher import DISPATCHER
@@ -311,7 +311,7 @@ async def an_expired_invitation(things: Things) -> AsyncIterator[None]:
     )
     yield
     async with things.forge.database.transaction() as transaction:
-        assert await clear_away(transaction, KEPT_UNANSWERED) == 1
+        assert await clear_away(transaction) == 1
 
 
 @deed("a push mirror is updated", "remote_mirror_update_failed", work=True, allow_local_requests=True)

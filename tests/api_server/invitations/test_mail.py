@@ -6,6 +6,7 @@ import email
 import email.policy
 import signal
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api_server.invitations import changes
-from api_server.invitations.changes import KEPT_UNANSWERED, clear_away, invitation_mail, queue_reminders
+from api_server.invitations.changes import clear_away, invitation_mail, queue_reminders
+from api_server.operations.failing import failing
 from api_server.outbound import mail
 from api_server.outbound.mail import Letter, compose_message, is_address
 from api_server.settings import Settings
@@ -128,6 +130,17 @@ async def test_a_worker_killed_between_sending_and_marking_sends_again_under_the
     assert {parts_of(message) for message in others} == {parts_of(first)}
 
 
+async def test_a_server_that_accepts_mail_ends_the_failures_of_earlier_ones(
+    new_forge: Callable[..., AbstractAsyncContextManager[Forge]], mailbox: Mailbox
+) -> None:
+    letter = Letter(id="1@test", to=new_address(), subject="Hello", paragraphs=["Hello."])
+    async with new_forge(smtp_url=mailbox.url) as forge:
+        services = forge.server.app[SERVICES]
+        await services.failures.note("mail", "earlier.example.org:25", "It is gone")
+        await mail.send(services, letter)
+        assert [one for one in await failing(forge.database, services.clock()) if one.kind == "mail"] == []
+
+
 # --- files ----------------------------------------------------------------------------------------------------------
 
 
@@ -204,6 +217,21 @@ async def test_an_invitation_taken_back_is_not_mailed(postal_forge: Forge, mailb
     assert not [message for message in mailbox.messages if "987654321" in message["Message-ID"]]
 
 
+async def test_an_invitation_that_has_expired_is_not_mailed(postal_forge: Forge, mailbox: Mailbox) -> None:
+    """Its link would not work: the day of expiry came while the mail waited for the server."""
+    address = new_address()
+    await invite_by_mail(postal_forge, address, expires_at="2999-01-01")
+    await mailbox.arrival(address)
+    await postal_forge.execute(
+        "UPDATE invitations SET expires_at = current_date WHERE email = %(email)s", email=address
+    )
+    invitation_id = await postal_forge.database.value(
+        "SELECT id FROM invitations WHERE email = %(email)s", email=address
+    )
+    await invitation_mail(postal_forge.server.app[SERVICES], invitation_id, 1)
+    assert len(mailbox.to(address)) == 1
+
+
 DAY = datetime.date(2026, 3, 1)
 
 
@@ -275,7 +303,7 @@ async def test_what_nobody_answers_is_cleared_away_and_audited(forge: Forge) -> 
     await _grow_older(forge, fresh, 89)
     await _grow_older(forge, old, 91)
     async with forge.database.transaction() as transaction:
-        assert await clear_away(transaction, KEPT_UNANSWERED) >= 2
+        assert await clear_away(transaction) >= 2
     for address, reason in ((old, "no answer for 90 days"), (expired, f"access expired on {today.date()}")):
         path = f"/projects/{projects[address]['id']}"
         assert (await forge.root.get(f"{path}/invitations")).body == []
@@ -355,7 +383,7 @@ async def test_an_invitation_is_cleared_away_on_its_day_of_expiry(
     project = await invite_by_mail(forge, address, expires_at=_in_days(clock, 2))
     clock.move(days=2 - days)
     async with forge.database.transaction() as transaction:
-        assert await clear_away(transaction, KEPT_UNANSWERED) == cleared
+        assert await clear_away(transaction) == cleared
     assert await invited_to(forge.root, f"/projects/{project['id']}") == ([] if cleared else [address])
 
 
@@ -367,7 +395,7 @@ async def test_an_invitation_without_end_is_kept_for_90_days(
     await invite_by_mail(forge, new_address())
     clock.move(days=days)
     async with forge.database.transaction() as transaction:
-        assert await clear_away(transaction, KEPT_UNANSWERED) == cleared
+        assert await clear_away(transaction) == cleared
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -8,7 +8,6 @@ from urllib.parse import quote
 import pytest
 
 from api_server.invitations import changes
-from api_server.invitations.changes import KEPT_UNANSWERED
 from api_server.namespaces import member_endings
 from api_server.namespaces.member_endings import NO_MEMBER, NO_RIGHT
 from api_server.outbound import mail, queries
@@ -525,6 +524,45 @@ async def test_an_invitation_whose_maker_lost_her_right_unseen_is_shown_nowhere(
     assert await invited_to(forge.root, source) == []
     assert (await forge.anonymous.get(page)).status == 404
     async with forge.database.transaction() as transaction:
-        await changes.clear_away(transaction, KEPT_UNANSWERED)
+        await changes.clear_away(transaction)
     [gone] = await _destroyed(forge, source)
     assert (gone["target_details"], gone["reason"]) == (email, NO_RIGHT)
+
+
+async def _day_of_expiry(forge: Forge, email: str) -> None:
+    await forge.execute(
+        "UPDATE invitations SET expires_at = current_date WHERE email = %(email)s", email=email
+    )
+
+
+async def _end_of_membership(forge: Forge, email: str) -> None:
+    await forge.execute(
+        "UPDATE members SET expires_at = current_date "
+        "WHERE user_id = (SELECT created_by_id FROM invitations WHERE email = %(email)s)",
+        email=email,
+    )
+
+
+@pytest.mark.parametrize(
+    ("end", "reason", "status"),
+    [(_day_of_expiry, "access expired on ", 200), (_end_of_membership, NO_RIGHT, 404)],
+)
+async def test_an_invitation_that_nobody_can_accept_keeps_no_new_one_out(
+    forge: Forge, end: Callable[[Forge, str], Awaitable[None]], reason: str, status: int
+) -> None:
+    """Even before the hourly task ends it. What the list does not show cannot be changed either."""
+    alice, email = await forge.user("alice"), new_address()
+    source = await source_of(forge, "projects")
+    await forge.member("projects", int(source.rpartition("/")[2]), alice, Role.MAINTAINER)
+    await _invite(alice.api, source, email)
+    await end(forge, email)
+    path = f"{source}/invitations/{email}"
+    assert (await forge.root.put(path, {"access_level": 10})).status == status
+    again = await invite(forge.root, source, email=email, access_level=20)
+    assert (again.status, again.body) == (201, {"status": "success"})
+    [shown] = (await forge.root.get(f"{source}/invitations")).body
+    assert (shown["invite_email"], shown["access_level"], shown["expires_at"]) == (email, 20, None)
+    [gone] = await _destroyed(forge, source)
+    assert gone["reason"].startswith(reason)
+    taken = await invite(forge.root, source, email=email)
+    assert taken.body == {"status": "error", "message": {email: changes.EMAIL_TAKEN}}

@@ -7,6 +7,7 @@ import gitlab
 import pytest
 
 from api_server.git.remote.ssh_keys import make_key_pair
+from api_server.mirrors import queries
 from tests.api_server.mirrors.service import SHOWN, URL, new_mirror, queued, resolve_examples
 from tests.support.forge import Forge, SharedForges, new_name
 from tests.support.waiting import until_somebody_waits
@@ -304,16 +305,39 @@ async def test_urls_are_shown_without_credentials_and_otherwise_unchanged(
     assert made.body["url"] == shown
 
 
-async def test_sending_back_the_shown_url_keeps_the_credentials(answering: Forge) -> None:
+@pytest.mark.parametrize("sent", [URL, SHOWN])
+async def test_sending_the_same_url_again_changes_nothing(answering: Forge, sent: str) -> None:
+    """Whether it is sent as it was entered or as it is shown. Its credentials and its results are kept."""
     project = await answering.project()
     path = f"/projects/{project['id']}/remote_mirrors"
     made = (await answering.root.post(path, {"url": URL})).body
-    read = "SELECT credentials, url FROM remote_mirrors WHERE id = %(id)s"
+    for status in ("started", "failed"):
+        await answering.execute(
+            "UPDATE remote_mirrors SET update_status = %(status)s, last_error = 'x' WHERE id = %(id)s",
+            id=made["id"],
+            status=status,
+        )
+    read = "SELECT credentials, url, run FROM remote_mirrors WHERE id = %(id)s"
     before = await answering.database.row(read, id=made["id"])
-    again = await answering.root.put(f"{path}/{made['id']}", {"url": SHOWN, "enabled": True})
-    assert (again.status, again.body) == (200, made | {"enabled": True})
+    again = await answering.root.put(f"{path}/{made['id']}", {"url": sent, "enabled": True})
+    failed = made | {"update_status": "failed", "last_error": "x"}
+    assert (again.status, again.body) == (200, failed | {"enabled": True})
     after = await answering.database.row(read, id=made["id"])
-    assert (bytes(after.credentials), after.url) == (bytes(before.credentials), before.url)
+    assert (bytes(after.credentials), after.url, after.run) == (
+        bytes(before.credentials),
+        before.url,
+        before.run,
+    )
+    events = await answering.root.get(
+        f"/projects/{project['id']}/audit_events?event_type=remote_mirror_updated"
+    )
+    assert [event["details"]["change"] for event in events.body] == ["enabled"]
+
+
+async def test_asterisks_are_no_credentials_for_another_url(answering: Forge) -> None:
+    project = await answering.project()
+    path = f"/projects/{project['id']}/remote_mirrors"
+    made = (await answering.root.post(path, {"url": URL})).body
     elsewhere = await answering.root.put(
         f"{path}/{made['id']}", {"url": "https://*****:*****@thief.example.org/x.git"}
     )
@@ -373,6 +397,21 @@ async def test_a_mirror_that_is_enabled_while_its_project_is_removed_is_404(answ
         await transaction.run("DELETE FROM projects WHERE id = %(id)s", id=project["id"])
     answer = await called
     assert (answer.status, answer.body) == (404, {"message": "404 Not found"})
+
+
+async def test_a_mirror_is_enabled_while_it_gets_another_url(answering: Forge) -> None:
+    """Neither waits for the other in a circle: what enables holds the project, what retargets holds the mirror."""
+    project = await answering.project()
+    mirrors = f"/projects/{project['id']}/remote_mirrors"
+    mirror = (await answering.root.post(mirrors, {"url": URL})).body["id"]
+    async with answering.database.transaction() as transaction:
+        before = await queries.lock(transaction, project["id"], mirror)
+        called = asyncio.create_task(answering.root.put(f"{mirrors}/{mirror}", {"enabled": True}))
+        await until_somebody_waits(answering.database)
+        await queries.retarget(transaction, mirror)
+        await queries.update(transaction, mirror, before)
+    answer = await called
+    assert (answer.status, answer.body["enabled"]) == (200, True)
 
 
 @pytest.mark.parametrize(

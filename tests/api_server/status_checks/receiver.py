@@ -64,10 +64,16 @@ async def reset(request: web.Request) -> web.StreamResponse:
     return web.Response()
 
 
-async def hang(request: web.Request) -> web.StreamResponse:
-    """Never answer."""
-    await request.app[CLOSING].wait()
-    return web.Response()
+def answer_late(status: int) -> Behaviour:
+    async def behave(request: web.Request) -> web.StreamResponse:
+        await request.app[CLOSING].wait()
+        return web.Response(status=status)
+
+    return behave
+
+
+#: Never answer.
+hang = answer_late(200)
 
 
 async def never_end(request: web.Request) -> web.StreamResponse:

@@ -12,17 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api_server.state.errors import Unavailable
-from api_server.status_checks import checks, delivery_queries
+from api_server.status_checks import checks, delivery_queries, queries
 from api_server.status_checks import dispatcher as module
 from api_server.status_checks.attempts import JITTER, LONGEST_RETRY_AFTER, WAITS, retry_after, wait_after
 from api_server.status_checks.delivery_queries import TAKE_DUE
 from api_server.web.context import SERVICES
 from tests.api_server.status_checks.conftest import ELSEWHERE, Lab, install_doubles, lab_on, statuses
-from tests.api_server.status_checks.receiver import Receiver, answer, hang, running_receiver
+from tests.api_server.status_checks.receiver import Receiver, answer, answer_late, hang, running_receiver
 from tests.support.background import watched
 from tests.support.forge import SharedForges
 from tests.support.merge_requests import new_project, open_merge_request
-from tests.support.waiting import until
+from tests.support.waiting import until, until_somebody_waits
 
 
 async def queue(lab: Lab, check: dict[str, Any], count: int) -> None:
@@ -227,6 +227,78 @@ async def test_a_delivery_that_is_redelivered_while_it_is_under_way_counts_both_
     await asyncio.gather(sending, again)
     (delivery,) = await lab.deliveries(check)
     assert (delivery["status"], delivery["attempts_count"], len(delivery["attempts"])) == ("delivered", 2, 2)
+
+
+async def test_a_delivery_that_is_redelivered_during_its_last_try_begins_anew(
+    lab: Lab, receiver: Receiver
+) -> None:
+    receiver.answers = [answer_late(500), answer(500), answer(204)]
+    check = await lab.check(receiver.url)
+    await lab.merge_request()
+    await lab.forge.execute(
+        "UPDATE status_check_deliveries SET tries = 7 WHERE check_id = %(id)s", id=check["id"]
+    )
+    sending = asyncio.create_task(lab.dispatcher.deliver_due())
+    await until(lambda: receiver.received)
+    (delivery,) = await lab.deliveries(check)
+    await lab.alice.api.post(f"{lab.checks}/{check['id']}/deliveries/{delivery['id']}/redeliver", expect=202)
+    receiver.closing.set()
+    await sending
+    (delivery,) = await lab.deliveries(check)
+    assert (delivery["status"], delivery["attempts_count"]) == ("queued", 2)
+    await lab.deliver(seconds=5)
+    (delivery,) = await lab.deliveries(check)
+    assert (delivery["status"], delivery["attempts_count"]) == ("delivered", 3)
+
+
+@pytest.mark.parametrize("status", [410, 500])
+async def test_what_a_former_url_answers_does_not_count_for_the_new_one(
+    lab: Lab, receiver: Receiver, status: int
+) -> None:
+    receiver.answers = [answer(500), answer_late(status), answer(204)]
+    check = await lab.check(receiver.url)
+    await lab.merge_request()
+    await lab.deliver()
+    sending = asyncio.create_task(lab.deliver(days=3))
+    await until(lambda: len(receiver.received) == 2)
+    await lab.alice.api.put(
+        f"{lab.checks}/{check['id']}", {"external_url": f"{receiver.url}/new"}, expect=200
+    )
+    receiver.closing.set()
+    await sending
+    assert (await lab.shown(check))["paused"] is False
+    (delivery,) = await lab.deliveries(check)
+    assert (delivery["status"], delivery["attempts_count"]) == ("queued", 2)
+    await lab.deliver(minutes=1)
+    (delivery,) = await lab.deliveries(check)
+    assert (delivery["status"], delivery["attempts_count"]) == ("delivered", 3)
+    assert [received.path for received in receiver.received] == ["/hook", "/hook", "/hook/new"]
+
+
+@pytest.mark.parametrize(
+    ("status", "hold"),
+    [
+        (500, "SELECT FROM external_status_checks WHERE id = %(id)s FOR UPDATE"),
+        (410, "SELECT FROM projects WHERE id = %(project_id)s FOR UPDATE"),
+    ],
+)
+async def test_a_check_is_deleted_while_its_attempts_are_recorded(
+    lab: Lab, receiver: Receiver, status: int, hold: str
+) -> None:
+    """Neither waits for the other in a circle: a failure changes the check, whose deletion deletes the delivery."""
+    receiver.answers = [answer_late(status)]
+    check = await lab.check(receiver.url)
+    await lab.merge_request()
+    sending = asyncio.create_task(lab.dispatcher.deliver_due())
+    await until(lambda: receiver.received)
+    async with lab.forge.database.transaction() as transaction:
+        await transaction.run(hold, id=check["id"], project_id=lab.project["id"])
+        receiver.closing.set()
+        await until_somebody_waits(lab.forge.database)
+        await queries.delete(transaction, check["id"])
+    await sending
+    left = "SELECT count(*) FROM status_check_deliveries WHERE check_id = %(id)s"
+    assert await lab.forge.database.value(left, id=check["id"]) == 0
 
 
 async def test_a_failure_of_our_own_is_an_attempt_like_any_other(lab: Lab, receiver: Receiver) -> None:

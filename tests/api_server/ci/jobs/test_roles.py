@@ -129,7 +129,7 @@ async def test_in_an_archived_project_jobs_are_read_only(forge):
         assert (answer.status, answer.body) == (403, FORBIDDEN)
 
 
-async def test_on_a_protected_ref_who_may_not_push_may_not_change_jobs(forge):
+async def test_on_a_protected_ref_who_may_not_push_or_merge_may_not_change_jobs(forge):
     """Endpoints 8 to 11 and decision D1."""
     project = await ci_project(forge)
     pipeline = await project.pipeline(MANUAL_JOB, branch="main", by=forge.root)
@@ -200,12 +200,13 @@ ARCHIVE = """
 """
 GIVE = "UPDATE jobs SET user_id = %(user_id)s WHERE id = ANY (%(ids)s)"
 ROOT = 1
-#: Branch -> who may push to it.
+#: Branch -> who may push to it, and who may merge into it.
 LEVELS = {
     "open": None,
-    "developers": Role.DEVELOPER,
-    "maintainers": Role.MAINTAINER,
-    "nobody": Role.NO_ACCESS,
+    "developers": (Role.DEVELOPER, Role.MAINTAINER),
+    "merged": (Role.NO_ACCESS, Role.DEVELOPER),
+    "maintainers": (Role.MAINTAINER, Role.MAINTAINER),
+    "nobody": (Role.NO_ACCESS, Role.NO_ACCESS),
 }
 
 RUN = {"cancel", "retry", "play", "keep"}
@@ -220,6 +221,10 @@ MAY = {
     ("developers", "developer"): (RUN, RUN),
     ("developers", "maintainer"): (ALL, ALL),
     ("developers", "owner"): (ALL, ALL),
+    ("merged", "reporter"): (NONE, NONE),
+    ("merged", "developer"): (RUN, RUN),
+    ("merged", "maintainer"): (ALL, ALL),
+    ("merged", "owner"): (ALL, ALL),
     ("maintainers", "reporter"): (NONE, NONE),
     ("maintainers", "developer"): (NONE, NONE),
     ("maintainers", "maintainer"): (ALL, ALL),
@@ -234,11 +239,11 @@ MAY = {
 @pytest.fixture(scope="module")
 async def project(forge: Forge) -> tuple[CiProject, dict[str, Person]]:
     made = await ci_project(forge)
-    for branch, level in LEVELS.items():
+    for branch, levels in LEVELS.items():
         await made.commit(CONFIG, branch=branch)
         made.texts[branch] = CONFIG
-        if level is not None:
-            rule = {"name": branch, "push_access_level": int(level)}
+        if levels is not None:
+            rule = {"name": branch} | _rule(levels)
             await forge.root.post(f"{made.url}/protected_branches", rule, expect=201)
     return made, await forge.people(made.id)
 
@@ -278,16 +283,20 @@ async def _jobs(project: CiProject, branch: str) -> dict[str, int]:
 
 
 async def _pipeline(project: CiProject, branch: str) -> dict[str, Any]:
-    """Start a pipeline. On a branch to which nobody may push, pipelines cannot be started, so the branch is protected
-    after it."""
-    if LEVELS[branch] == Role.NO_ACCESS:
-        await _protect(project, branch, Role.MAINTAINER)
+    """Start a pipeline. On a branch to which nobody may push or merge, pipelines cannot be started, so the branch is
+    protected after it."""
+    if branch == "nobody":
+        await _protect(project, branch, LEVELS["maintainers"])
     pipeline = await project.pipeline(CONFIG, branch=branch, by=project.forge.root)
-    if LEVELS[branch] == Role.NO_ACCESS:
-        await _protect(project, branch, Role.NO_ACCESS)
+    if branch == "nobody":
+        await _protect(project, branch, LEVELS["nobody"])
     return pipeline
 
 
-async def _protect(project: CiProject, branch: str, level: Role) -> None:
-    rule = f"{project.url}/protected_branches/{branch}"
-    await project.forge.root.patch(rule, {"push_access_level": int(level)}, expect=200)
+async def _protect(project: CiProject, branch: str, levels: tuple[Role, Role]) -> None:
+    url = f"{project.url}/protected_branches/{branch}"
+    await project.forge.root.patch(url, _rule(levels), expect=200)
+
+
+def _rule(levels: tuple[Role, Role]) -> dict[str, int]:
+    return dict(zip(("push_access_level", "merge_access_level"), map(int, levels), strict=True))
