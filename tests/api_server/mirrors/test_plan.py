@@ -459,7 +459,8 @@ def test_other_repositories_are_not_the_project(url: str, own: str) -> None:
     assert not is_same_repository(url, own)
 
 
-SECRETS = st.text(st.characters(codec="utf-8", exclude_categories=("C",), exclude_characters="*"), min_size=4)
+_CHARACTERS = st.characters(codec="utf-8", exclude_categories=("C",), exclude_characters="*")
+SECRETS, LONG_SECRETS = st.text(_CHARACTERS, min_size=4), st.text(_CHARACTERS, min_size=8)
 
 
 @pytest.mark.parametrize(
@@ -493,7 +494,7 @@ def test_urls_within_texts_are_masked(text: str, clean: str) -> None:
     assert sanitize(text) == clean
 
 
-@given(SECRETS, SECRETS, st.text(max_size=10))
+@given(LONG_SECRETS, SECRETS, st.text(max_size=10))
 def test_no_known_form_of_a_secret_is_left_in_a_text(user: str, password: str, between: str) -> None:
     forms = [
         password,
@@ -507,6 +508,11 @@ def test_no_known_form_of_a_secret_is_left_in_a_text(user: str, password: str, b
     ]
     clean = sanitize(between.join(forms), user=user, password=password)
     assert [form for form in forms if form in clean] == []
+
+
+def test_a_short_user_name_is_masked_only_as_a_word() -> None:
+    text = "fatal: cannot read 'ann' of ann@h: ann_2"
+    assert sanitize(text, user="ann", password="hunter22") == "fatal: cannot read '*****' of *****@h: ann_2"
 
 
 def test_the_service_user_git_is_no_secret() -> None:
