@@ -158,8 +158,13 @@ async def all_commits(
     return await entities.commit_list(repository, shas, url_of(services, project))
 
 
+@attrs.frozen(kw_only=True)
+class ListDifferences(Paginated):
+    unidiff: bool = False
+
+
 async def listed_differences(
-    request: web.Request, params: Paginated, repository: Repository, old: str | None, new: str
+    request: web.Request, params: ListDifferences, repository: Repository, old: str | None, new: str
 ) -> web.Response:
     """Answer with a page of the files that differ between two commits."""
     services = context.services(request)
@@ -168,18 +173,18 @@ async def listed_differences(
         files, total = await differences(
             repository, old, new, _limits(services), skip=page.offset, limit=page.size
         )
-    return await listed(request, params, [_diff(file) for file in files], total)
+    return await listed(request, params, [_diff(file, params.unidiff) for file in files], total)
 
 
 async def all_differences(
-    services: Services, repository: Repository, old: str | None, new: str
+    services: Services, repository: Repository, old: str | None, new: str, *, unidiff: bool
 ) -> tuple[list[dict[str, Any]], bool]:
     """Return the files that differ between two commits, and whether there is more than is shown at once. Call it
     within `reading`."""
     limits = _limits(services)
     files, total = await differences(repository, old, new, limits, limit=limits.diff_max_files)
     overflows = total >= limits.diff_max_files or any(file.collapsed for file in files)
-    return [_diff(file) for file in files], overflows
+    return [_diff(file, unidiff) for file in files], overflows
 
 
 async def number_of_differences(services: Services, repository: Repository, old: str | None, new: str) -> str:
@@ -210,9 +215,14 @@ def _limits(services: Services) -> DiffLimits:
     )
 
 
-def _diff(file: FileDiff) -> dict[str, Any]:
+def _diff(file: FileDiff, unidiff: bool) -> dict[str, Any]:
+    """Return the difference as the API shows it; with `unidiff`, the hunks follow the names of the file as in a
+    patch."""
+    old = "/dev/null" if file.added else f"a/{file.old_path}"
+    new = "/dev/null" if file.removed else f"b/{file.new_path}"
+    names = f"--- {old}\n+++ {new}\n" if unidiff and file.text.startswith("@@") else ""
     return {
-        "diff": file.text,
+        "diff": names + file.text,
         "collapsed": file.collapsed,
         "too_large": file.too_large,
         "new_path": file.new_path,
