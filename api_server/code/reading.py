@@ -16,8 +16,10 @@ import orjson
 from aiohttp import web
 
 from api_server.code import entities
+from api_server.git import commits, references
 from api_server.git.diffs import DiffLimits, FileDiff, differences
 from api_server.git.errors import GitTimeoutError, OutOfMemoryError, OutputTooLargeError
+from api_server.git.references import Branch
 from api_server.git.repositories import REPOSITORIES, Repository
 from api_server.namespaces.project_queries import is_there
 from api_server.namespaces.resources import Project
@@ -149,6 +151,22 @@ def position_of(token: str | None) -> bytes:
         return base64.b64decode((token or "").encode(), altchars=b"-_", validate=True)
     except (ValueError, binascii.Error):
         raise bad_parameters("page_token is invalid") from None
+
+
+async def merged_branches(
+    services: Services,
+    actor: Actor | Anonymous,
+    repository: Repository,
+    project: Project,
+    branches: Sequence[Branch],
+) -> set[str]:
+    """Return the names of those branches that are merged into the default branch and have fallen behind it."""
+    default = references.branch(repository, project.default_branch)
+    others = [each.name for each in branches if default and each.commit != default.commit]
+    if default is None or not others:
+        return set()
+    async with reading(services, actor):
+        return await commits.merged_branches(repository, others, default.commit)
 
 
 async def all_commits(
