@@ -12,7 +12,13 @@ from api_server.ci.pipelines.access import may_change
 from api_server.ci.pipelines.creation import not_allowed_on, pipeline_maker
 from api_server.ci.pipelines.creation_queries import find_merge_request
 from api_server.code.committing import acting_person
-from api_server.code.reading import all_differences, listed, listed_commits, listed_differences, reading
+from api_server.code.reading import (
+    all_differences,
+    commits_response,
+    differences_response,
+    page_response,
+    reading,
+)
 from api_server.git.commits import commits_between
 from api_server.git.repositories import REPOSITORIES, Repository
 from api_server.merge_requests import changes, merging, queries
@@ -215,7 +221,7 @@ async def list_commits(
     merge_request = await queries.find(services.database, project.id, params.merge_request_iid)
     repository = services[REPOSITORIES].open(project.id)
     shas = await shas_of(services, actor, repository, merge_request)
-    return await listed_commits(request, params, project, repository, shas)
+    return await commits_response(request, params, project, repository, shas)
 
 
 @routes.get(f"{ONE}/diffs", access=project(feature="repository"), answers="200 [Diff]")
@@ -224,7 +230,7 @@ async def list_diffs(
 ) -> web.Response:
     """List the differences between the merge base and the source branch."""
     merge_request = await queries.find(services.database, project.id, params.merge_request_iid)
-    return await listed_differences(
+    return await differences_response(
         request,
         params,
         services[REPOSITORIES].open(project.id),
@@ -239,7 +245,7 @@ async def list_closed_issues(
 ) -> web.Response:
     """List no issues, as for a project without issues; release tools ask for them."""
     await queries.find(services.database, project.id, params.merge_request_iid)
-    return await listed(request, params, [], 0)
+    return await page_response(request, params, [], 0)
 
 
 @routes.get(f"{ONE}/changes", access=project(feature="repository"), answers="200 MergeRequestChanges")
@@ -276,7 +282,7 @@ async def list_pipelines(
     page = requested_page(params, pipelines.OF_MERGE_REQUEST)
     merge_request = await queries.find(services.database, project.id, params.merge_request_iid)
     shas = await shas_of(services, actor, services[REPOSITORIES].open(project.id), merge_request)
-    listed = await pipelines.list_pipelines_of_merge_request(
+    page_response = await pipelines.list_pipelines_of_merge_request(
         services.database,
         page,
         merge_request.id,
@@ -284,7 +290,7 @@ async def list_pipelines(
         branch=merge_request.source_branch,
         shas=shas or [merge_request.head_sha],
     )
-    return await paginated(request, page, listed)
+    return await paginated(request, page, page_response)
 
 
 @routes.post(
