@@ -396,10 +396,15 @@ class Settings(CiSettings):
         metadata=timeout(),
         help="seconds that the answer to a change waits for an edge that does not answer",
     )
+    smtp_url_file: Path | None = option(
+        default=None,
+        metadata=file_of("smtp_url"),
+        help="file with the URL of the mail server: smtp://user:password@host:port",
+    )
     smtp_url: str = secret(
         default="",
         metadata=url("smtp", "smtps"),
-        help="smtp://user:password@host:port; without it, mail is written to files",
+        help="the URL itself, for a server without a password; without a URL, mail is written to files",
     )
     mail_from: str = option(
         default="forgelet@localhost",

@@ -165,9 +165,10 @@ async def record_run(services: Services, mirror: Mirror, attempt: Attempt) -> No
     """End the run of `mirror`. Queue the next run after a failure that is retried; report a final failure, by mail if
     the maintainers have not been notified since the last success."""
     async with services.database.transaction() as transaction:
-        if keys := _host_keys(mirror.url, attempt.learnt_host_keys):
-            await queries.learn_host_keys(transaction, mirror.id, mirror.run, keys)
-        ended = await queries.end_run(transaction, mirror.id, mirror.run, attempt.event, attempt.last_error)
+        keys = _host_keys(mirror.url, attempt.learnt_host_keys)
+        ended = await queries.end_run(
+            transaction, mirror.id, mirror.run, attempt.event, attempt.last_error, keys
+        )
         if ended is not None and ended.status == "to_retry":
             as_it_is_now = await queries.find(transaction, mirror.project_id, mirror.id)
             await run_soon(transaction, as_it_is_now)

@@ -215,7 +215,7 @@ class LockedProject(Settings):
         projects.namespace_id,
         namespaces.visibility AS limit
     FROM projects JOIN namespaces ON namespaces.id = projects.namespace_id
-    WHERE projects.id = %(project_id)s FOR SHARE OF namespaces FOR UPDATE OF projects
+    WHERE projects.id = %(project_id)s FOR SHARE OF namespaces FOR NO KEY UPDATE OF projects
     """)
 async def lock_project(transaction: Transaction, project_id: int) -> LockedProject:
     """Return the project's attributes and prevent others from changing them until the transaction ends. Raise

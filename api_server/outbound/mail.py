@@ -246,7 +246,7 @@ async def send(services: Services, letter: Letter) -> None:
     except (OSError, aiosmtplib.SMTPException) as problem:
         await failures.note("mail", outbox.location, reason_of(problem))
         raise MailNotTaken(f"{outbox.location}: {reason_of(problem)}") from problem
-    await failures.settle("mail", outbox.location)
+    await failures.settle("mail", None)  # those of servers that smtp_url named earlier, too
 
 
 def _is_final(problem: aiosmtplib.SMTPRecipientsRefused | aiosmtplib.SMTPDataError) -> bool:

@@ -6,6 +6,7 @@ import email
 import email.policy
 import signal
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from api_server.invitations import changes
 from api_server.invitations.changes import clear_away, invitation_mail, queue_reminders
+from api_server.operations.failing import failing
 from api_server.outbound import mail
 from api_server.outbound.mail import Letter, compose_message, is_address
 from api_server.settings import Settings
@@ -126,6 +128,17 @@ async def test_a_worker_killed_between_sending_and_marking_sends_again_under_the
         first, *others = await mailbox.arrival(address, 2)
     assert {message["Message-ID"] for message in others} == {first["Message-ID"]}
     assert {parts_of(message) for message in others} == {parts_of(first)}
+
+
+async def test_a_server_that_accepts_mail_ends_the_failures_of_earlier_ones(
+    new_forge: Callable[..., AbstractAsyncContextManager[Forge]], mailbox: Mailbox
+) -> None:
+    letter = Letter(id="1@test", to=new_address(), subject="Hello", paragraphs=["Hello."])
+    async with new_forge(smtp_url=mailbox.url) as forge:
+        services = forge.server.app[SERVICES]
+        await services.failures.note("mail", "earlier.example.org:25", "It is gone")
+        await mail.send(services, letter)
+        assert [one for one in await failing(forge.database, services.clock()) if one.kind == "mail"] == []
 
 
 # --- files ----------------------------------------------------------------------------------------------------------
