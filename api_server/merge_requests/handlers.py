@@ -97,8 +97,8 @@ async def create_merge_request(
         raise invalid(["Target project is not a fork of source project"], status=422)
     project_actor = acting(services, actor, project)
     async with project_actor.database.transaction() as transaction:
-        made = await changes.create(project_actor, transaction, params.source_branch, as_new(params))
-        entity = await queries.show(transaction, made, project)
+        new_id = await changes.create(project_actor, transaction, params.source_branch, as_new(params))
+        entity = await queries.show(transaction, new_id, project)
     return json_text(entity, status=201)
 
 
@@ -149,8 +149,8 @@ async def delete_merge_request(
     return web.Response(status=204)
 
 
-def _labels(sent: list[str]) -> list[str]:
-    return sorted({label.strip() for label in sent} - {""})
+def _labels(labels: list[str]) -> list[str]:
+    return sorted({label.strip() for label in labels} - {""})
 
 
 def as_new(params: CreateMergeRequest) -> changes.Edit:
@@ -191,14 +191,14 @@ def _new_labels(present: list[str], params: UpdateMergeRequest) -> list[str] | N
 
 def _people(params: CreateMergeRequest | UpdateMergeRequest) -> dict[Part, list[int]]:
     """Return the named users by part, without parts that are not sent; 0 and null stand for nobody."""
-    named: dict[Part, list[int]] = {}
+    user_ids: dict[Part, list[int]] = {}
     if params.assignee_id is not UNSET:
-        named["assignee"] = [params.assignee_id or 0]
+        user_ids["assignee"] = [params.assignee_id or 0]
     if params.assignee_ids is not UNSET:
-        named["assignee"] = params.assignee_ids or []
+        user_ids["assignee"] = params.assignee_ids or []
     if params.reviewer_ids is not UNSET:
-        named["reviewer"] = params.reviewer_ids or []
-    return named
+        user_ids["reviewer"] = params.reviewer_ids or []
+    return user_ids
 
 
 #: Older commits of a merge request are not listed, nor are their pipelines.
@@ -303,8 +303,8 @@ async def create_pipeline(
     commits."""
     _require_repository(project)
     database = services.database
-    named = await queries.find(database, project.id, params.merge_request_iid)
-    merge_request = await find_merge_request(database, named.id)
+    row = await queries.find(database, project.id, params.merge_request_iid)
+    merge_request = await find_merge_request(database, row.id)
     if merge_request is None:
         raise NotFound
     if merge_request.mergeability == "no_commits":
