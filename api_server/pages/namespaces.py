@@ -60,9 +60,6 @@ async def show_group(request: web.Request, visitor: Visitor, params: ShowGroup, 
         viewer_id=viewer,
         sees_all=visitor.is_admin,
         group_id=group.id,
-        visibility=None,
-        archived=None,
-        search=None,
     )
     return page.answer(
         request,
@@ -104,9 +101,6 @@ async def show_user(request: web.Request, visitor: Visitor, params: Paginated, u
             viewer_id=visitor.user.id,
             sees_all=visitor.user.admin or is_own_page,
             group_id=namespace.id,
-            visibility=None,
-            archived=None,
-            search=None,
         )
     return page.answer(
         request,
