@@ -3,7 +3,7 @@
 import datetime
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import attrs
 import orjson
@@ -45,7 +45,7 @@ from api_server.web.pagination import (
     paginated,
     paginated_by_token,
 )
-from api_server.web.params import CommaList, Description, Name
+from api_server.web.params import AtMostBytes, CommaList, Description, Name
 from api_server.web.routes import Role, Routes
 
 routes = Routes()
@@ -57,8 +57,8 @@ class ListCommits(Paginated):
     ref_name: str | None = None
     since: datetime.datetime | None = None
     until: datetime.datetime | None = None
-    path: str | None = None
-    author: str | None = None
+    path: Annotated[str, AtMostBytes(4096)] | None = None
+    author: Name | None = None
     all: bool = False
     with_stats: bool = False
     first_parent: bool = False

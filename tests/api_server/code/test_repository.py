@@ -91,6 +91,22 @@ async def test_pages_of_commits_say_whether_there_are_more_but_not_how_many(
     assert (beyond.status, beyond.body) == (200, [])
 
 
+@pytest.mark.parametrize(
+    ("name", "length", "error"),
+    [
+        ("author", 256, "author is too long (maximum is 255 characters)"),
+        ("path", 4097, "path is too long (maximum is 4096 characters)"),
+    ],
+)
+async def test_commits_of_more_than_git_takes_are_refused(
+    alice: Person, project: dict[str, Any], name: str, length: int, error: str
+) -> None:
+    """Query and body are one; a body could have megabytes."""
+    refused = await alice.api.get(f"{project['url']}/commits?{name}={'a' * length}")
+    assert (refused.status, refused.body) == (400, {"error": error})
+    assert (await alice.api.get(f"{project['url']}/commits?{name}={'a' * (length - 1)}")).body == []
+
+
 async def test_commits_of_nothing(forge: Forge, alice: Person, project: dict[str, Any]) -> None:
     missing = await alice.api.get(f"{project['url']}/commits?ref_name=gone")
     assert (missing.status, missing.body) == (404, {"message": "404 Reference Not Found"})
