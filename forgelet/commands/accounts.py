@@ -35,11 +35,11 @@ PASSWORD_OPTION = click.option(
 )
 
 
-def read_password(given: str | None) -> str:
-    """Return the `given` password, otherwise one that is typed twice at a terminal, otherwise the first line of
+def read_password(password: str | None) -> str:
+    """Return the given `password`, otherwise one that is typed twice at a terminal, otherwise the first line of
     standard input. Raise `ConfigError` if there is none."""
-    if given is not None:
-        return given
+    if password is not None:
+        return password
     if sys.stdin.isatty():
         typed: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
         return typed
@@ -94,17 +94,17 @@ def create_user(
     if not name.strip():
         raise ConfigError("--name is empty: give the name that other users see")
     new = users.NewUser(username=username, email=email, name=name, admin=admin, confirmed=True)
-    chosen = _acceptable(read_password(password))
+    checked_password = _acceptable(read_password(password))
 
     async def run() -> int:
         async with services_of(instance) as services:
-            whole = attrs.evolve(
+            complete = attrs.evolve(
                 new,
-                password_hash=services.vault.hash_password(chosen),
+                password_hash=services.vault.hash_password(checked_password),
                 projects_limit=(await current(services)).default_projects_limit,
             )
             async with changing(services) as transaction:
-                return await users.create(services, transaction, whole, author())
+                return await users.create(services, transaction, complete, author())
 
     user_id = asyncio.run(run())
     answer(
@@ -122,11 +122,11 @@ def set_password(instance: Instance, username: str, password: str | None) -> Non
 
     Sessions in browsers end, tokens stay valid.
     """
-    chosen = _acceptable(read_password(password))
+    checked_password = _acceptable(read_password(password))
 
     async def change(services: Services, account: User) -> None:
         values = dict.fromkeys(field.name for field in attrs.fields(users.NewUser))
-        values["password_hash"] = services.vault.hash_password(chosen)
+        values["password_hash"] = services.vault.hash_password(checked_password)
         async with changing(services, revokes=f"user:{account.id}") as transaction:
             await users.update(services, transaction, account.id, author(), **values)
 
@@ -265,12 +265,12 @@ def create_token(
                 expires_at=expires_at.date() if expires_at else None,
             )
             async with changing(services) as transaction:
-                made = await tokens.create(transaction, new, owner.username, owner.name, author())
-        entity: dict[str, Any] = json.loads(made)
+                created = await tokens.create(transaction, new, owner.username, owner.name, author())
+        entity: dict[str, Any] = json.loads(created)
         return entity
 
-    made = asyncio.run(run())
-    answer(made, made["token"])
+    created = asyncio.run(run())
+    answer(created, created["token"])
 
 
 @token.command("list")
@@ -299,12 +299,12 @@ def revoke_token(instance: Instance, token_id: int) -> None:
 
     async def run() -> str:
         async with services_of(instance) as services:
-            stored = await token_queries.find_token(services.database, token_id)
-            if stored is None:
+            row = await token_queries.find_token(services.database, token_id)
+            if row is None:
                 raise ConfigError(f"There is no personal access token with id {token_id}")
             async with changing(services, revokes=f"token:{token_id}") as transaction:
-                await tokens.revoke(services, transaction, stored, author())
-            return stored.username
+                await tokens.revoke(services, transaction, row, author())
+            return row.username
 
     username = asyncio.run(run())
     answer(

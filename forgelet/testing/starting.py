@@ -125,10 +125,10 @@ def _wait_until_ready(process: "subprocess.Popen[bytes]", folder: Path, timeout:
         while (ready := _ready(folder)) is None:
             if process.poll() is not None:
                 raise CannotStart(
-                    f"forgelet ended with {process.returncode} before it was ready. {_said(folder)}"
+                    f"forgelet ended with {process.returncode} before it was ready. {_last_log_lines(folder)}"
                 )
             if time.monotonic() > deadline:
-                raise CannotStart(f"forgelet was not ready after {timeout} s. {_said(folder)}")
+                raise CannotStart(f"forgelet was not ready after {timeout} s. {_last_log_lines(folder)}")
             time.sleep(0.01)
     except BaseException:
         process.terminate()
@@ -152,7 +152,7 @@ def _ready(folder: Path) -> Ready | None:
         return None
 
 
-def _said(folder: Path) -> str:
+def _last_log_lines(folder: Path) -> str:
     log = folder / "up.log"
     lines = log.read_text(errors="replace").splitlines()[-LINES_SHOWN:]
     return "\n".join([f"Its last words (all of them: {log}):", *(f"  {line}" for line in lines)])

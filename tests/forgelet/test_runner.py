@@ -20,7 +20,7 @@ from api_server.testing.journal import MOST_BYTES, MOST_OF_BODY, MOST_REQUESTS
 from common.config_errors import ConfigError
 from forgelet.local.runner import (
     FIELDS,
-    MOST_JOBS,
+    MAX_JOBS,
     PREFIX,
     BuiltInRunner,
     Played,
@@ -380,7 +380,7 @@ def test_the_rules(tmp_path: Path) -> None:
     assert len(read_rules(file).rules) == 2
     for name in FIELDS:
         assert f"`{PREFIX}{name.upper()}`, `{name}`" in PAGE
-    assert f"up to {MOST_JOBS} side by side" in PAGE
+    assert f"up to {MAX_JOBS} side by side" in PAGE
 
 
 def test_the_failures() -> None:
