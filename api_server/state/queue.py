@@ -191,7 +191,7 @@ class Queue:
             self._is_stopping = True
             background.let_end(WORKER)
             if self._worker is not None:
-                self._worker.shutdown_graceful_timeout = shutdown.left
+                self._worker.shutdown_graceful_timeout = shutdown.seconds_left
                 self._worker.stop()  # type: ignore[no-untyped-call]
 
         self._is_stopping = False
@@ -204,7 +204,7 @@ class Queue:
                 yield
             finally:
                 stop()
-                await background.finish(WORKER, shutdown.left + GIVING_BACK_SECONDS)
+                await background.finish(WORKER, shutdown.seconds_left + GIVING_BACK_SECONDS)
                 await background.finish(WATCH, 0)
 
     @asynccontextmanager

@@ -42,7 +42,7 @@ def _rows(
 ) -> Iterator[dict[str, Any]]:
     from common.settings import secret_in
 
-    _, labels = sources.given()
+    _, labels = sources.configured()
     files = {secret_in(field): field.name for field in sources.fields.values() if secret_in(field)}
     for name, field in sources.fields.items():
         value, source = getattr(settings, name), labels.get(name, "default")

@@ -30,7 +30,7 @@ async def all_projects(database: Executor) -> list[NamedProject]:
 
 
 @statement("""
-    SELECT id, full_path, empty_repo FROM projects WHERE id::text = %(named)s OR full_path = %(named)s
+    SELECT id, full_path, empty_repo FROM projects WHERE id::text = %(reference)s OR full_path = %(reference)s
     ORDER BY id LIMIT 1
 """)
 async def project(database: Executor, reference: str) -> NamedProject | None:

@@ -361,7 +361,7 @@ class Origin:
     @property
     def at_work(self) -> int:
         """The number of requests for objects that hold a place."""
-        return self._places.held
+        return self._places.in_use
 
     def forget_clients(self) -> None:
         """Reset the counts of clients' requests."""
@@ -387,7 +387,7 @@ class Origin:
         await self._admitted(client)
 
         def done() -> None:
-            self._places.give_back(client)
+            self._places.release(client)
 
         def broken(error: Exception) -> None:
             self._failed("stopped", "origin stopped early", uri, reason=type(error).__name__)
@@ -420,7 +420,7 @@ class Origin:
             raise OriginBusy(client, status=429, retry_after=str(wait))
         with self._metrics.timed("place"):
             try:
-                await self._places.take(client)
+                await self._places.acquire(client)
             except TooBusy as error:
                 self._metrics.origin_failed("busy")
                 self._log.warning("too many requests for the origin", about=client, client=client)

@@ -175,10 +175,10 @@ class Connections(connections.Connections):
         """Return the protocol of a new connection, whose requests `server` reads."""
         return Connection(self, server)
 
-    async def look(self, now: float) -> None:
+    async def end_overdue(self, now: float) -> None:
         """Close connections that are past their deadline, and deleted files."""
         self.files.let_deleted_go()
-        await super().look(now)
+        await super().end_overdue(now)
 
     def wire(self, http: web.Request) -> Wire:
         """Return the wire of a request's client. Raise `ConnectionError` if its connection has ended."""

@@ -19,7 +19,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from common import static_paths
-from common.client_address import NEAR, is_in, networks
+from common.client_address import PRIVATE_NETWORKS, is_in, networks
 from common.concurrency import ended
 from common.connections import BodyTooSlow, ask_for_body
 from common.lifecycle import Degraded
@@ -104,7 +104,9 @@ def _refused(http: web.Request, why: str) -> None:
     http.app[METRICS].purges["refused"] += 1
     address, settings = http[CALLER].address, http.app[SETTINGS]
     _throttled.warning("a purge was refused", about=address, client=address, problem=why)
-    if "Authorization" in http.headers and is_in(networks(settings.operations_networks or NEAR), address):
+    if "Authorization" in http.headers and is_in(
+        networks(settings.operations_networks or PRIVATE_NETWORKS), address
+    ):
         http.app[TROUBLE].problem = why
 
 

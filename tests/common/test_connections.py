@@ -158,7 +158,7 @@ async def test_many_connections_past_their_time_are_not_closed_in_one_step() -> 
             closed += 1
 
     several._open = {number: Late() for number in range(3 * LOOKED_AT_TOGETHER)}  # type: ignore[misc]
-    looking = asyncio.create_task(several.look(1e9))
+    looking = asyncio.create_task(several.end_overdue(1e9))
     while not looking.done():
         await asyncio.sleep(0)
         steps.append(closed)
