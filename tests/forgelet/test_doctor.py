@@ -17,7 +17,7 @@ import attrs
 import pytest
 
 from api_server.state.errors import Unavailable
-from common.loop_watch import LOOP_WATCH, Held
+from common.loop_watch import LOOP_WATCH, LoopStall
 from common.serving import serving
 from forgelet.doctor import processes, surroundings
 from forgelet.doctor.examination import LONGEST, examine
@@ -525,7 +525,7 @@ async def test_what_fails_is_said_with_its_reason_within_seconds(
 async def test_what_held_the_event_loop_longest_is_named(forge: Forge) -> None:
     watch = forge.server.app[LOOP_WATCH]
     for seconds in (0.2, 2.8, 0.4):
-        watch._record(Held(time.monotonic(), seconds, seconds, route="GET /slow", project="7"))
+        watch._record(LoopStall(time.monotonic(), seconds, seconds, route="GET /slow", project="7"))
     settings = attrs.evolve(forge.settings, port=urlsplit(forge.base).port)
     findings = await processes.api_server(DiagnosedInstance({}, settings, None, forge.session))
     watch._longest.clear()

@@ -143,7 +143,7 @@ async def test_a_body_that_is_also_in_a_file_arrives_whole_even_at_a_slow_reader
 ) -> None:
     edge = await start_edge(memory_object_bytes=8_000_000)
     body = bytes(range(256)) * 24_000
-    assert len(body) > connections.LEAST
+    assert len(body) > connections.SENDFILE_BYTES
     origin.answers(body)
     async with talk(edge.port) as client:
         for _ in range(3):
