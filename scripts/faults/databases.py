@@ -77,12 +77,12 @@ class Replication:
         """End the primary for good, whatever it was doing, and promote the standby. Return the folder of the lost
         primary, which is empty then."""
         assert self.standby is not None
-        lost, self.primary, self.standby = self.primary, self.standby, None
-        await lost.kept.end()
+        failed, self.primary, self.standby = self.primary, self.standby, None
+        await failed.kept.end()
         if await self.primary.run("SELECT pg_promote()") is not True:
             raise RuntimeError("The standby was not promoted.")
-        await asyncio.to_thread(shutil.rmtree, lost.folder / "data")
-        return lost.folder
+        await asyncio.to_thread(shutil.rmtree, failed.folder / "data")
+        return failed.folder
 
     async def caught_up(self) -> bool:
         """Return whether the standby shows all current content of the primary within a minute."""
