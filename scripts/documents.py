@@ -218,7 +218,7 @@ def _shared_text(folder: Path) -> str:
 
 def _who(route: Route) -> str:
     access = route.access
-    caller = "everybody" if access.strangers else _WHO.get(access.who, "")
+    caller = "everybody" if access.anonymous else _WHO.get(access.kind, "")
     if isinstance(access, ResourceAccess):
         opened = _OPENED[access.feature if isinstance(access, ProjectAccess) else None]
         caller = access.role.title if access.role > Role.NO_ACCESS else opened

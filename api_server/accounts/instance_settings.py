@@ -183,7 +183,7 @@ def _problem_with_list(entries: list[str]) -> str | None:
 async def _record(transaction: Transaction, author: Author, change: str, **values: Any) -> None:
     """Record the change of a setting; no event contains the token."""
     message = f"Changed {change}" if change == SECRET else None
-    details = {} if change == SECRET else {name: audit_trail.words(value) for name, value in values.items()}
+    details = {} if change == SECRET else {name: audit_trail.as_text(value) for name, value in values.items()}
     target = INSTANCE.target(1, change)
     await audit_trail.record(
         transaction, "application_setting_updated", author, target, message, change=change, **details

@@ -284,7 +284,7 @@ def operation_of(route: Route) -> tuple[Schema, dict[str, Schema]]:
         "x-role": route.access.role.title
         if isinstance(route.access, ResourceAccess) and route.access.role
         else None,
-        "x-scopes": list(route.scopes) if route.access.who not in ("anyone", "job") else None,
+        "x-scopes": list(route.scopes) if route.access.kind not in ("anyone", "job") else None,
         "x-tier": route.license.tier if route.license else None,
         "x-ignored-parameters": _ignored_names(route) or None,
     }
@@ -303,13 +303,13 @@ def _title_and_text(route: Route) -> tuple[int | None, str]:
 
 def _who_may(route: Route) -> str:
     access = route.access
-    if access.strangers:
+    if access.anonymous:
         return "For everybody, signed in or not."
     if not isinstance(access, ResourceAccess):
-        return _WHO[access.who]
+        return _WHO[access.kind]
     if access.role == Role.NO_ACCESS:
-        return f"For everybody who can see the {access.who}."
-    return f"For members of the {access.who} from {access.role.title} on."
+        return f"For everybody who can see the {access.kind}."
+    return f"For members of the {access.kind} from {access.role.title} on."
 
 
 def _where(route: Route) -> str:
@@ -333,14 +333,14 @@ def _ignored_names(route: Route) -> list[str]:
 
 def _security(route: Route) -> list[dict[str, list[str]]]:
     """Return alternative security requirements, of which one is enough."""
-    if route.access.who == "anyone":
+    if route.access.kind == "anyone":
         return _of_anyone(route)
-    if route.access.who == "job":
+    if route.access.kind == "job":
         return [{"job_token": []}, {"bearer": []}, {"job_token_in_query": []}]
     schemes: list[dict[str, list[str]]] = [{"private_token": []}, {"bearer": []}]
     if route.takes_job_token:
         schemes.append({"job_token": []})
-    return [*schemes, {}] if route.access.strangers else schemes
+    return [*schemes, {}] if route.access.anonymous else schemes
 
 
 def _of_anyone(route: Route) -> list[dict[str, list[str]]]:

@@ -287,8 +287,8 @@ _MEANINGS: Mapping[str, str] = {
 
 def meaning(name: str, route: Route | None) -> str:
     """Return the meaning of the parameter `name` of `route`, or an empty text if the name says it."""
-    if name == "id" and route is not None and route.access.who in ("project", "group"):
-        return f"ID of the {route.access.who}, or its full path, percent-encoded: `group%2Fapp`."
+    if name == "id" and route is not None and route.access.kind in ("project", "group"):
+        return f"ID of the {route.access.kind}, or its full path, percent-encoded: `group%2Fapp`."
     return _MEANINGS.get(name, "")
 
 

@@ -326,7 +326,7 @@ def _of_process(services: Services) -> Iterable[Metric]:
         "forgelet_database_pool_wait_seconds", "Seconds waited for connections.", value=pool.waited_seconds
     )
     if database.replicas is not None:
-        each = database.replicas.each
+        each = database.replicas.all
         ready = sum(replica.is_ready for replica in each)
         yield gauge("database_replicas_ready", "Replicas that take reads now.", ready)
         yield CounterMetricFamily(

@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 #: The part under which failed tasks are recorded, by id.
 TASK_FAILURES = "task"
 #: Maximum length of a stored reason in characters.
-MOST_OF_A_REASON = 500
+MAX_REASON = 500
 
 
 def reason_of(problem: BaseException) -> str:
@@ -33,7 +33,7 @@ def reason_of(problem: BaseException) -> str:
 def shortened(reason: str) -> str:
     """Return a reason as it is stored: one line, shortened, without secrets."""
     line = " ".join(redact(reason.replace("\0", "")).split())
-    return line if len(line) <= MOST_OF_A_REASON else f"{line[: MOST_OF_A_REASON - 1]}\N{HORIZONTAL ELLIPSIS}"
+    return line if len(line) <= MAX_REASON else f"{line[: MAX_REASON - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
 @attrs.frozen

@@ -21,7 +21,7 @@ from api_server.testing.steering import fits, is_about_us, sent_path
 from api_server.web import context, request_data
 from api_server.web.auth import TOKEN_OWNER, Actor
 from api_server.web.errors import ApiError
-from api_server.web.request_data import HEARD, fields_of
+from api_server.web.request_data import BODY_LISTENER, fields_of
 from api_server.web.routes import CALLER
 from common import logs
 from common.logs import REDACTED, SECRET_NAME, redact
@@ -271,7 +271,7 @@ async def recorded(request: web.Request, handler: Handler) -> web.StreamResponse
     request[ENTRY] = entry
     journal.begin(entry)
     hear: Callable[[bytes], None] = entry.body
-    request[HEARD] = hear
+    request[BODY_LISTENER] = hear
     writer = request.writer
     writer.on_body_write = entry.response.note
     began = time.perf_counter()

@@ -95,7 +95,7 @@ def small_files_of_up(files: Mapping[str, str]) -> dict[str, str]:
 async def is_without_objects(objects: Objects) -> bool:
     """Return whether the folders that forgelet uses in an object store are empty."""
     for folder in ("projects", "audit"):
-        async for batch in objects.listed(folder):
+        async for batch in objects.batches(folder):
             if batch:
                 return False
     return True

@@ -66,7 +66,7 @@ class Crawl:
         of anything else."""
         answers = {}
         for route in (route for routes in ROUTES for route in routes.routes):
-            if route.method == "GET" and route.access.who != "job":
+            if route.method == "GET" and route.access.kind != "job":
                 plain = _PARAMETER.sub(lambda match: "{" + match[1] + "}", route.path)
                 for path in self._paths(plain, ""):
                     query = _QUERIES.get(plain, "per_page=100" if path.endswith("s") else "")

@@ -82,10 +82,10 @@ async def look(impatient: Server, monkeypatch: pytest.MonkeyPatch) -> Look:
     """Check the server's connections as if this many seconds had passed. Nothing else checks them, and the server's
     limits are long, so that a busy machine does not matter."""
     watched = impatient.connections
-    look, clock = watched.look, asyncio.get_running_loop().time
+    look, clock = watched.end_overdue, asyncio.get_running_loop().time
     patient = {name: 1000 * seconds for name, seconds in IMPATIENT.items()}
     monkeypatch.setattr(watched, "settings", attrs.evolve(watched.settings, **patient))
-    monkeypatch.setattr(watched, "look", AsyncMock())
+    monkeypatch.setattr(watched, "end_overdue", AsyncMock())
     return lambda seconds: look(clock() + seconds)
 
 

@@ -415,7 +415,7 @@ def archive(**values: Any) -> dict[str, Any]:
 def test_everything_goes_into_an_archive_where_the_job_names_nothing() -> None:
     (one,) = of(None)
     assert names(one) == list(FILES)
-    assert (one.filename, one.said) == (
+    assert (one.filename, one.fields) == (
         "artifacts.zip",
         {"artifact_type": "archive", "artifact_format": "zip"},
     )
@@ -425,7 +425,7 @@ def test_everything_goes_into_an_archive_where_the_job_names_nothing() -> None:
 def test_paths_folders_and_exclusions() -> None:
     (one,) = of([archive(paths=["dist/", "*.xml"], exclude=["**/*.map"], name="app", expire_in="1 day")])
     assert (one.filename, names(one)) == ("app.zip", ["dist/app.js", "report.xml"])
-    assert one.said["expire_in"] == "1 day"
+    assert one.fields["expire_in"] == "1 day"
     assert of([archive(paths=["build"])]) == []
     assert names(of([archive(untracked=True)])[0]) == list(FILES)
 
@@ -445,7 +445,7 @@ def test_when() -> None:
     good, junit = of(wanted)
     assert names(good) == ["dist/app.js", "dist/app.map"]
     assert gzip.decompress(junit.content) == b"<testsuite/>"
-    assert (junit.filename, junit.said["artifact_type"]) == ("j.xml.gz", "junit")
+    assert (junit.filename, junit.fields["artifact_type"]) == ("j.xml.gz", "junit")
     bad, again = of(wanted, succeeds=False)
     assert names(bad) == ["notes.txt"]
     assert again == junit

@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from api_server.merge_requests.changes import MAX_DESCRIPTION, MAX_TITLE, MOST_NAMED
-from api_server.state.listing import LISTED_TEXT, MOST_BYTES
+from api_server.state.listing import LISTED_TEXT, MAX_BYTES
 from tests.support.ci import ONE_JOB, ci_project
 from tests.support.forge import Client, Forge, Person
 from tests.support.merge_requests import new_project, open_merge_request
@@ -42,9 +42,9 @@ _PEOPLE = """
 
 
 async def _read(reader: Client, path: str) -> list[dict[str, Any]]:
-    """Return the rows of a page, which has at most MOST_BYTES."""
+    """Return the rows of a page, which has at most MAX_BYTES."""
     answer = await reader.get(path, expect=200)
-    assert int(answer.headers["Content-Length"]) <= MOST_BYTES
+    assert int(answer.headers["Content-Length"]) <= MAX_BYTES
     return list(answer.body)
 
 
