@@ -178,9 +178,9 @@ def shared_responses() -> dict[str, Schema]:
 
 
 def shared_headers() -> dict[str, Schema]:
-    whole = ("X-Per-Page", "X-Page", "X-Total", "X-Total-Pages", "Retry-After")
+    integers = ("X-Per-Page", "X-Page", "X-Total", "X-Total-Pages", "Retry-After")
     return {
-        name: {"description": text, "schema": {"type": "integer" if name in whole else "string"}}
+        name: {"description": text, "schema": {"type": "integer" if name in integers else "string"}}
         for name, text in _HEADERS.items()
     }
 
@@ -259,7 +259,7 @@ def _headers(*names: str) -> Schema:
 
 #: The beginning of the docstrings of numbered endpoints: `Endpoint 7. Show the log ...`
 _ENDPOINT = re.compile(r"Endpoint (\d+)[.:;]\s*")
-_WHO = {
+_CALLERS = {
     "anyone": "No personal access token is needed.",
     "signed_in": "For everybody who is signed in.",
     "administrator": "For administrators.",
@@ -276,7 +276,7 @@ def operation_of(route: Route) -> tuple[Schema, dict[str, Schema]]:
         "operationId": name,
         "tags": [tag_of(route)],
         "summary": name.replace("_", " ").capitalize(),
-        "description": "\n\n".join(filter(None, [text, _who_may(route), _where(route), _ignored(route)])),
+        "description": "\n\n".join(filter(None, [text, _who_may(route), _tier_of(route), _ignored(route)])),
         "parameters": parameters_of(route),
         "requestBody": body,
         "responses": responses_of(route),
@@ -306,13 +306,13 @@ def _who_may(route: Route) -> str:
     if access.anonymous:
         return "For everybody, signed in or not."
     if not isinstance(access, ResourceAccess):
-        return _WHO[access.kind]
+        return _CALLERS[access.kind]
     if access.role == Role.NO_ACCESS:
         return f"For everybody who can see the {access.kind}."
     return f"For members of the {access.kind} from {access.role.title} on."
 
 
-def _where(route: Route) -> str:
+def _tier_of(route: Route) -> str:
     if route.license is None:
         return ""
     only = f"From tier {route.license.tier} on."
@@ -437,7 +437,7 @@ def document(routes: Iterable[Route], base_path: str = "") -> Schema:
         show_example(operation, recorded.get(operation["operationId"]))
         paths.setdefault(path_of(route), {})[route.method.lower()] = operation
         bodies |= schemas
-    used = {tag for path in paths.values() for described in path.values() for tag in described["tags"]}
+    used_tags = {tag for path in paths.values() for described in path.values() for tag in described["tags"]}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -448,7 +448,7 @@ def document(routes: Iterable[Route], base_path: str = "") -> Schema:
             "license": {"name": "MIT", "identifier": "MIT"},
         },
         "servers": [{"url": f"{base_path}/api/v4"}],
-        "tags": [{"name": tag, "description": RESOURCE_DESCRIPTIONS[tag]} for tag in sorted(used)],
+        "tags": [{"name": tag, "description": RESOURCE_DESCRIPTIONS[tag]} for tag in sorted(used_tags)],
         "paths": paths,
         "components": {
             "schemas": _open(components()) | bodies | {"Error": error_schema()},

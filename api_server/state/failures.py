@@ -37,7 +37,7 @@ def shortened(reason: str) -> str:
 
 
 @attrs.frozen
-class Noted:
+class RecordedFailure:
     """A failure that has occurred `times` times since `first_at`, most recently at `last_at` for `reason`.
     `source` is the process in which it fails, or empty if it fails for all processes."""
 
@@ -73,22 +73,22 @@ async def settle(transaction: Transaction, part: str, subject: str, source: str 
     await transaction.run(SETTLE, part=part, subject=subject, source=source)
 
 
-NOTED = Query(
+RECORDED = Query(
     """
     SELECT part, subject, source, first_at, last_at, times, reason FROM operations_failures
     WHERE part = %(part)s AND (source = '' OR last_at >= %(heard_since)s::timestamptz)
-    ORDER BY last_at DESC, subject, source LIMIT %(most)s::integer
+    ORDER BY last_at DESC, subject, source LIMIT %(limit)s::integer
     """,
-    Noted,
+    RecordedFailure,
 )
 
 
-async def noted(
-    database: Executor, part: str, *, heard_since: datetime.datetime, most: int = 100
-) -> list[Noted]:
+async def recorded(
+    database: Executor, part: str, *, heard_since: datetime.datetime, limit: int = 100
+) -> list[RecordedFailure]:
     """Return the failures of a part, the latest first. Leave out those of processes that have not been heard
     of since `heard_since`."""
-    return await database.rows(NOTED, part=part, heard_since=heard_since, most=most)
+    return await database.rows(RECORDED, part=part, heard_since=heard_since, limit=limit)
 
 
 FORGET = "DELETE FROM operations_failures WHERE source <> '' AND last_at < %(before)s::timestamptz"

@@ -16,7 +16,7 @@ import pytest
 
 from api_server.testing import OWN_AGENT
 from api_server.testing.failures import _FIELDS, ordered
-from api_server.testing.journal import MOST_BYTES, MOST_OF_BODY, MOST_REQUESTS
+from api_server.testing.journal import MAX_BODY_BYTES, MAX_BYTES, MAX_REQUESTS
 from common.config_errors import ConfigError
 from forgelet.local.runner import (
     FIELDS,
@@ -392,8 +392,8 @@ def test_the_failures() -> None:
 
 def test_the_bounds_of_the_journal() -> None:
     said = " ".join(PAGE.split())
-    assert f"The last {MOST_REQUESTS:,} requests are kept, of {MOST_BYTES >> 20} MiB" in said
-    assert f"more than {MOST_OF_BODY >> 10} KiB" in said
+    assert f"The last {MAX_REQUESTS:,} requests are kept, of {MAX_BYTES >> 20} MiB" in said
+    assert f"more than {MAX_BODY_BYTES >> 10} KiB" in said
 
 
 FILES = {"dist/app.js": "app", "dist/app.map": "map", "report.xml": "<testsuite/>", "notes.txt": "n"}
