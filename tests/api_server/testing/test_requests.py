@@ -206,7 +206,7 @@ def test_nothing_is_kept_of_what_is_not_shown() -> None:
     heard = journal.RecordedBody("text/plain")
     for _ in range(10):
         heard(b"x" * (journal.MAX_BODY_BYTES // 8))
-    assert (heard.kept, len(heard._kept), heard.size) == (None, 0, 10 * journal.MAX_BODY_BYTES // 8)
+    assert (heard.content, len(heard._content), heard.size) == (None, 0, 10 * journal.MAX_BODY_BYTES // 8)
 
 
 def test_what_is_kept_beside_bodies_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
