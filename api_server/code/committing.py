@@ -9,7 +9,13 @@ import attrs
 
 from api_server.code import refs
 from api_server.code.entities import branch_named, commit_named, tag_named
-from api_server.code.protection import NOT_TO_CREATE, protection_for, refusal_of_tag, tag_protection_for
+from api_server.code.protection import (
+    NOT_TO_CREATE,
+    protection_for,
+    protections_of,
+    refusal_of_tag,
+    tag_protection_for,
+)
 from api_server.code.quotas import QUOTAS, QuotaExceeded
 from api_server.code.reading import opened, reading
 from api_server.git import commits, new_commits, ref_moves, references, trees
@@ -35,9 +41,17 @@ from api_server.services import Services
 from api_server.state.database import Transaction
 from api_server.web.auth import Actor
 from api_server.web.errors import ApiError, bad_request, conflict, forbidden, invalid
+from api_server.web.routes import Role
 
 Encoding = Literal["text", "base64"]
 OneAction = Literal["create", "update", "delete"]
+
+
+#: Why a caller may not delete a branch, in GitLab's words.
+NOT_TO_DELETE = (
+    "You are not allowed to delete protected branches from this project. "
+    "Only a project maintainer or owner can delete a protected branch."
+)
 
 
 class EditedMeanwhile(Exception):
@@ -71,15 +85,15 @@ async def create_branch(services: Services, actor: Actor, project: Project, name
     """Create a branch at `ref`.
 
     If `ref` is the default branch of an empty repository, that first gets a commit with a README, as in GitLab. Raise
-    400 in GitLab's words, 403 if the name is protected.
+    400 in GitLab's words, and the errors of `_check_may_create`.
     """
     repository = await opened(services, project)
     _check_new_branch(name)
-    await check_may_push(services, project, name)
     source = references.resolve(repository, ref)
     begins = source is None and ref == project.default_branch and references.is_empty(repository)
     if source is None and not begins:
         raise invalid(f"Invalid reference name: {ref}")
+    await _check_may_create(services, actor, project, name, source.commit if source else None)
     commit = source.commit if source else await _first_commit(services, actor, project, repository)
     names = dict.fromkeys([project.default_branch, name] if begins else [name])
     try:
@@ -88,6 +102,28 @@ async def create_branch(services: Services, actor: Actor, project: Project, name
         )
     except NameTakenError:
         raise invalid("Branch already exists") from None
+
+
+async def _check_may_create(
+    services: Services, actor: Actor, project: Project, name: str, commit: str | None
+) -> None:
+    """Raise 403 if the caller may not create the branch: who may not push to it must be allowed to merge into it, and a
+    protected branch must already contain the commit."""
+    protection = await protection_for(services, project.id, name)
+    if project.archived:
+        raise forbidden()
+    if protection.may_push(project.role, admin=project.admin):
+        return
+    if commit is None or not protection.may_merge(project.role, admin=project.admin):
+        raise forbidden("You are not allowed to create protected branches on this project.")
+    async with reading(services, actor):
+        refs_with_it = await commits.refs_containing(await opened(services, project), commit, BRANCHES)
+    bases = [ref.removeprefix(BRANCHES) for ref in refs_with_it]
+    protections = await protections_of(services.database, project.id, bases)
+    if not any(protections[base].protected for base in bases):
+        raise forbidden(
+            "You can only use an existing protected branch ref as the basis of a new protected branch."
+        )
 
 
 async def _first_commit(services: Services, actor: Actor, project: Project, repository: Repository) -> str:
@@ -103,17 +139,18 @@ async def _first_commit(services: Services, actor: Actor, project: Project, repo
 async def delete_branch(services: Services, actor: Actor, project: Project, name: str) -> None:
     """Delete a branch.
 
-    Raise 403 in archived projects, 404, 405 for the default branch and protected branches, 409 if somebody else has
-    just moved it.
+    Raise 400 for the default branch, 403 in archived projects and below Maintainer for protected branches, 404, 409 if
+    somebody else has just moved it.
     """
     repository = await opened(services, project)
     if project.archived:
         raise forbidden()
     branch = branch_named(repository, name)
     if name in (project.default_branch, references.default_branch(repository)):
-        raise ApiError(405, {"message": "Cannot remove HEAD branch"})
-    if (await protection_for(services, project.id, name)).protected:
-        raise ApiError(405, {"message": "Protected branch cant be removed"})
+        raise invalid("The default branch of a project cannot be deleted.")
+    protection = await protection_for(services, project.id, name)
+    if protection.protected and project.role < Role.MAINTAINER:
+        raise forbidden(NOT_TO_DELETE)
     try:
         await move(services, actor, project, RefUpdate(branch.commit, NO_COMMIT, BRANCHES + name))
     except BranchMovedError as moved:

@@ -13,7 +13,7 @@ from api_server.invitations.queries import Invitation, KnownUser
 from api_server.namespaces import member_endings, members
 from api_server.namespaces.members import Person, Source, sentence
 from api_server.outbound import mail
-from api_server.outbound.mail import ATTEMPTS, Letter, is_address, queue_letter, send
+from api_server.outbound.mail import ATTEMPTS, Mail, is_address, queue_mail, send
 from api_server.services import Services
 from api_server.settings import Settings
 from api_server.state import audit_trail
@@ -43,16 +43,18 @@ async def queue_invitation(transaction: Transaction, invitation_id: int, reminde
     await enqueue(transaction, TASK, invitation_id=invitation_id, reminder=reminder)
 
 
-async def invitation_mail(services: Services, invitation_id: int, reminder: int) -> None:
+async def send_invitation(services: Services, invitation_id: int, reminder: int) -> None:
     """Send the invitation's mail as a queued task, unless it has been answered or withdrawn in the meantime."""
     invitation = await queries.find(services.database, invitation_id)
     if invitation is None:
         return
     token = services.vault.derived_token(INVITATION_TOKEN, invitation.token_seed)
-    await send(services, letter(invitation, f"{services.settings.base_url}/-/invites/{token}", reminder))
+    await send(
+        services, invitation_mail(invitation, f"{services.settings.base_url}/-/invites/{token}", reminder)
+    )
 
 
-def letter(invitation: Invitation, url: str, reminder: int) -> Letter:
+def invitation_mail(invitation: Invitation, url: str, reminder: int) -> Mail:
     inviter = invitation.inviter_name
     paragraphs = [
         f"{f'{inviter} invited you' if inviter else 'You are invited'} to join the {invitation.kind}"
@@ -61,7 +63,7 @@ def letter(invitation: Invitation, url: str, reminder: int) -> Letter:
         f"The membership ends on {invitation.expires_at}." if invitation.expires_at else "",
         "Both links open a page where you accept or decline. Opening the page does not answer the invitation.",
     ]
-    return Letter(
+    return Mail(
         id=f"invitation-{invitation.id}-{reminder}",
         to=invitation.email,
         subject=_subject(inviter, f"{invitation.source_name} {invitation.kind}", reminder),
@@ -85,9 +87,9 @@ async def queue_answer(
     if not invitation.inviter_email:
         return
     verb = "accepted" if accepted else "declined"
-    await queue_letter(
+    await queue_mail(
         transaction,
-        Letter(
+        Mail(
             id=f"invitation-{invitation.id}-{verb}",
             to=invitation.inviter_email,
             subject=f"Invitation {verb}",
@@ -110,7 +112,7 @@ _LABEL = r"[^\W_](?:(?:[^\W_]|-){0,61}[^\W_])?"
 _INVITABLE = re.compile(rf"[^@]{{1,64}}@{_LABEL}(?:\.{_LABEL})+")
 
 EMAIL_TAKEN = "Invite email has already been taken"
-TOO_MANY_LETTERS = "Too many invitations sent in the last hour. Try again later."
+TOO_MANY_MAILS = "Too many invitations sent in the last hour. Try again later."
 TOO_MANY_TO_ADDRESS = "Invite email has been mailed too often in the last hour. Try again later."
 MEMBER_ALREADY = "User already exists in source"
 NOT_FOUND = "User not found"
@@ -218,7 +220,7 @@ async def invite(
             problems[email] = problem
     sent = len(unknown) - len(problems.keys() & set(unknown))
     if await mail.wait_for_user(transaction, means.settings, author.id, sent):
-        raise RefusedAsAWhole(TOO_MANY_LETTERS, "too_many_invites_error")
+        raise RefusedAsAWhole(TOO_MANY_MAILS, "too_many_invites_error")
     return problems
 
 
@@ -462,7 +464,7 @@ def setup(services: Services) -> None:
     queue = services.queue
 
     async def mail_invitation(invitation_id: int, reminder: int) -> None:
-        await invitation_mail(services, invitation_id, reminder)
+        await send_invitation(services, invitation_id, reminder)
 
     async def remind() -> None:
         await queue_reminders(services)

@@ -109,7 +109,7 @@ async def lock(executor: Executor, merge_request_id: int) -> MergeRequest:
 
 LOCK_PROJECT = """
     SELECT projects.id FROM projects JOIN merge_requests ON merge_requests.project_id = projects.id
-    WHERE merge_requests.id = %(id)s FOR UPDATE OF projects
+    WHERE merge_requests.id = %(id)s FOR NO KEY UPDATE OF projects
 """
 
 

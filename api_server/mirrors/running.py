@@ -28,7 +28,7 @@ from api_server.mirrors.pushing import Outcome, Selection, Target, update_target
 from api_server.mirrors.queries import Ending, Maintainer, Mirror, MirroredProject
 from api_server.namespaces.resources import Project
 from api_server.outbound.client import OUTGOING_POLICY, RESOLVER
-from api_server.outbound.mail import Letter, queue_letter
+from api_server.outbound.mail import Mail, queue_mail
 from api_server.services import Services
 from api_server.state import audit_trail
 from api_server.state.audit_trail import SYSTEM, Entity
@@ -108,14 +108,12 @@ async def report_failure(transaction: Transaction, mirror: Mirror, last_error: s
     await audit_trail.record(transaction, "remote_mirror_update_failed", SYSTEM, target, reason=last_error)
     if by_mail:
         for maintainer in await queries.maintainers(transaction, mirror.project_id):
-            await queue_letter(transaction, failure_letter(mirror, project, maintainer, last_error))
+            await queue_mail(transaction, failure_mail(mirror, project, maintainer, last_error))
 
 
-def failure_letter(
-    mirror: Mirror, project: MirroredProject, maintainer: Maintainer, last_error: str
-) -> Letter:
+def failure_mail(mirror: Mirror, project: MirroredProject, maintainer: Maintainer, last_error: str) -> Mail:
     """Return the mail to one maintainer, with an id of its own for each run."""
-    return Letter(
+    return Mail(
         id=f"remote-mirror-{mirror.id}-{mirror.run}-{maintainer.id}",
         to=maintainer.email,
         subject=f"The push mirror of {project.full_path} failed",
@@ -165,9 +163,10 @@ async def record_run(services: Services, mirror: Mirror, attempt: Attempt) -> No
     """End the run of `mirror`. Queue the next run after a failure that is retried; report a final failure, by mail if
     the maintainers have not been notified since the last success."""
     async with services.database.transaction() as transaction:
-        if keys := _host_keys(mirror.url, attempt.learnt_host_keys):
-            await queries.learn_host_keys(transaction, mirror.id, mirror.run, keys)
-        ended = await queries.end_run(transaction, mirror.id, mirror.run, attempt.event, attempt.last_error)
+        keys = _host_keys(mirror.url, attempt.learnt_host_keys)
+        ended = await queries.end_run(
+            transaction, mirror.id, mirror.run, attempt.event, attempt.last_error, keys
+        )
         if ended is not None and ended.status == "to_retry":
             as_it_is_now = await queries.find(transaction, mirror.project_id, mirror.id)
             await run_soon(transaction, as_it_is_now)

@@ -83,12 +83,7 @@ async def list_access_tokens(
 ) -> web.Response:
     page = requested_page(params, access_token_queries.LISTING)
     listed = await access_token_queries.list_tokens(
-        services.database,
-        page,
-        source_of(resource).ids,
-        revoked=params.revoked,
-        active=params.active,
-        search=params.search,
+        services.database, page, source_of(resource).ids, **params.filters
     )
     return await paginated(request, page, listed)
 

@@ -1,5 +1,6 @@
 """`/projects` (supporting resource)."""
 
+import datetime
 from typing import Any, Literal
 
 import attrs
@@ -51,6 +52,10 @@ class ListProjects(Paginated):
     visibility: Visibility | None = None
     archived: bool | None = None
     simple: bool = False
+    id_after: int | None = None
+    id_before: int | None = None
+    last_activity_after: datetime.datetime | None = None
+    last_activity_before: datetime.datetime | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -196,10 +201,8 @@ async def _listed(
         min_level=None if is_stranger else max(filter(None, levels), default=None),
         group_id=namespace_id,
         below=below,
-        visibility=params.visibility,
-        archived=params.archived,
-        search=params.search,
         simple=params.simple or is_stranger,
+        **{name: getattr(params, name) for name in project_queries.ALL},
     )
     return await paginated(request, page, listed)
 

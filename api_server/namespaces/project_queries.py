@@ -41,7 +41,23 @@ _FILTERS = f"""
     (%(visibility)s::text IS NULL OR projects.visibility = %(visibility)s)
     AND (%(archived)s::boolean IS NULL OR projects.archived = %(archived)s)
     AND {_SEARCH.condition}
+    AND (%(id_after)s::bigint IS NULL OR projects.id > %(id_after)s)
+    AND (%(id_before)s::bigint IS NULL OR projects.id < %(id_before)s)
+    AND (%(last_activity_after)s::timestamptz IS NULL OR projects.last_activity_at > %(last_activity_after)s)
+    AND (%(last_activity_before)s::timestamptz IS NULL OR projects.last_activity_at < %(last_activity_before)s)
 """
+#: The values of `_FILTERS` that let every project through.
+ALL = dict.fromkeys(
+    (
+        "visibility",
+        "archived",
+        "search",
+        "id_after",
+        "id_before",
+        "last_activity_after",
+        "last_activity_before",
+    )
+)
 _ORDERS = {
     "name": "name",
     "path": "path",
@@ -99,7 +115,8 @@ async def list_projects(
 ) -> ListPage:
     """Return a page of the projects that the viewer can see (without a viewer, the public ones), or of all if
     the viewer `sees_all`: everywhere or in a group; with `min_level`, those where the viewer has that role;
-    `simple`: with few keys. `filters` are visibility, archived and search, or None."""
+    `simple`: with few keys. `filters` are some of `ALL`."""
+    filters = ALL | filters
     filters["found"] = await _SEARCH.find(database, filters["search"])
     if viewer_id is None and not sees_all:  # with this filter, an index finds few public ones among many
         filters["visibility"] = filters["visibility"] or "public"
@@ -215,7 +232,7 @@ class LockedProject(Settings):
         projects.namespace_id,
         namespaces.visibility AS limit
     FROM projects JOIN namespaces ON namespaces.id = projects.namespace_id
-    WHERE projects.id = %(project_id)s FOR SHARE OF namespaces FOR UPDATE OF projects
+    WHERE projects.id = %(project_id)s FOR SHARE OF namespaces FOR NO KEY UPDATE OF projects
     """)
 async def lock_project(transaction: Transaction, project_id: int) -> LockedProject:
     """Return the project's attributes and prevent others from changing them until the transaction ends. Raise

@@ -225,7 +225,7 @@ class Recorded:
 #: check has got another URL.
 _DECIDES = "deliveries.tries = outcomes.tries AND held.external_url = outcomes.url"
 
-#: The checks are held first, as a transaction does that deletes a check with its deliveries.
+#: The projects and the checks are held first, as a transaction does that removes one of them with its deliveries.
 RECORD = Statement(
     f"""
     WITH outcomes AS (
@@ -237,8 +237,9 @@ RECORD = Statement(
             response_body, error, duration, began_at, problem)
     ),
     held AS MATERIALIZED (
-        SELECT checks.id, checks.external_url FROM external_status_checks checks
-        WHERE checks.id = ANY (%(check_ids)s::bigint[]) FOR KEY SHARE
+        SELECT checks.id, checks.external_url
+        FROM projects JOIN external_status_checks checks ON checks.project_id = projects.id
+        WHERE checks.id = ANY (%(check_ids)s::bigint[]) FOR KEY SHARE OF projects, checks
     ),
     recorded AS (
         UPDATE status_check_deliveries deliveries SET

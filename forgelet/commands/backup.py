@@ -128,10 +128,10 @@ def backup_command(instance: Instance, file: str, passphrase_file: Path | None, 
         raise ConfigError("--verify needs a file: leave it out, and use `forgelet restore --verify`")
     if file == _STDOUT and sys.stdout.isatty():
         raise ConfigError("A backup is no text for a terminal: name a file")
-    phrase = passphrase(passphrase_file, is_new=True)
     up = instance.data.path if instance.data is not None else None
     places = Places.of(instance.api_settings, instance.ready_database_url, up)
     with ending_tidily(), that_may_fail(), _target(file) as stream, ProgressLine() as display:
+        phrase = passphrase(passphrase_file, is_new=True)
         result = back_up(places, phrase, stream, datetime.datetime.now(datetime.UTC), display.print_items)
     if verifies:
         with Path(file).open("rb") as stream:
@@ -263,11 +263,16 @@ def restore_command(
         return
     if not data_dir:
         raise ConfigError("Name the folder to restore into with --data-dir")
-    with ending_tidily(), that_may_fail(), _source(file) as stream, ProgressLine() as display:
+    with (
+        ending_tidily(),
+        that_may_fail(),
+        _source(file) as stream,
+        ProgressLine() as display,
+        _places(Path(data_dir).absolute(), database_url) as places,
+    ):
+        check_is_empty(places)
         phrase = passphrase(passphrase_file, is_new=False)
-        with _places(Path(data_dir).absolute(), database_url) as places:
-            check_is_empty(places)
-            result = restore(places, phrase, stream, display.print_bytes)
+        result = restore(places, phrase, stream, display.print_bytes)
     _report_restored(result, Path(data_dir), database_url)
 
 

@@ -1,7 +1,5 @@
 """From a configuration to the plan of one pipeline: workflow rules, each job's rules, variables, order."""
 
-import json
-import re
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -18,6 +16,7 @@ from api_server.ci.config.needs import needs_of, resolve_needs
 from api_server.ci.config.parallel import Instance, instances
 from api_server.ci.config.plan import AutoCancel, Need, Plan, PlannedJob, size
 from api_server.ci.config.variables import Variable, expand, overlay
+from api_server.ci.config.yaml_text import dump
 
 MAX_JOBS = 1000
 MAX_TRIGGERS = 100
@@ -80,14 +79,9 @@ def _needs(
     return needs_of(instance.written_out(rule["needs"]) if "needs" in rule else of_job)
 
 
-#: Characters of JSON that YAML accepts only if they are escaped.
-_NOT_PRINTABLE = re.compile("[\x7f-\x9f\ufeff\ufffe\uffff]")
-
-
 def child_configuration(files: tuple[Any, ...]) -> str:
     """Return the configuration of the child pipeline that `Trigger.include` asks for."""
-    text = json.dumps({"include": files}, ensure_ascii=False)
-    return _NOT_PRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    return dump({"include": files})
 
 
 def _flat(value: Any) -> list[Mapping[str, Any]]:

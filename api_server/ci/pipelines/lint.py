@@ -4,14 +4,13 @@ from typing import Any
 from urllib.parse import quote
 
 import attrs
-import yaml
-from yaml.cyaml import CSafeDumper
 
 from api_server.ci.config import configuration, pipeline
 from api_server.ci.config.context import Context
 from api_server.ci.config.errors import CiConfigError
 from api_server.ci.config.includes import Included
 from api_server.ci.config.plan import PlannedJob
+from api_server.ci.config.yaml_text import dump
 from api_server.ci.pipelines import other_files
 from api_server.ci.pipelines.creation import PipelineMaker, PipelineRefused, PipelineRequest
 from api_server.git.references import Resolved
@@ -80,7 +79,7 @@ def _judge(text: str, context: Context, lint_request: LintRequest) -> dict[str, 
     errors = [plan.reason] if lint_request.plans and plan.reason else []
     return _verdict(errors) | {
         "warnings": list(read.warnings),
-        "merged_yaml": yaml.dump(read.merged, Dumper=CSafeDumper, sort_keys=False, allow_unicode=True),
+        "merged_yaml": dump(read.merged),
         "includes": [_included(included, context) for included in read.includes],
         **({"jobs": [_job(job) for job in plan.jobs]} if lint_request.shows_jobs else {}),
     }

@@ -109,6 +109,15 @@ async def lock_due(transaction: Transaction, most: int) -> list[Schedule]:
     """Lock and return schedules that are due; concurrent transactions get others."""
 
 
+@statement(f"""
+    {_FOUND} JOIN users ON users.id = pipeline_schedules.owner_id
+    WHERE users.id = %(user_id)s AND users.state = 'blocked' AND pipeline_schedules.active
+    ORDER BY pipeline_schedules.id
+    """)
+async def active_of_blocked(database: Executor, user_id: int) -> list[Schedule]:
+    """Return the active schedules of a user, if the user is blocked."""
+
+
 @statement("""
     INSERT INTO pipeline_schedules (project_id, owner_id, description, ref, cron, cron_timezone, active, next_run_at,
         created_at, updated_at)

@@ -16,6 +16,7 @@ import orjson
 import structlog
 from croniter import croniter
 
+from api_server.accounts.users import USER_LISTENERS, UserEvent
 from api_server.ci.config.inputs import MAX_GIVEN
 from api_server.ci.config.variables import Variable
 from api_server.ci.pipelines import creation
@@ -358,6 +359,7 @@ def _refuse_problems(expression: str, time_zone: str) -> None:
 log = structlog.get_logger(__name__)
 
 RUN = "run_pipeline_schedule"
+DEACTIVATE = "deactivate_schedules_of_blocked_user"
 #: Schedules that are queued in one transaction.
 BATCH = 100
 
@@ -371,8 +373,20 @@ def setup(services: Services) -> None:
     async def run(schedule_id: int, origin: str, user_id: int | None = None) -> None:
         await run_schedule(services, schedule_id, origin, user_id)
 
+    async def deactivate_of_blocked(user_id: int) -> None:
+        for schedule in await queries.active_of_blocked(services.database, user_id):
+            async with services.database.transaction() as transaction:
+                await deactivate(transaction, schedule)
+
+    services[USER_LISTENERS].append(follow_user)
     services.queue.add_periodic("queue_due_schedules", "* * * * *", queue_due)
     services.queue.add(RUN, run, attempts=5)
+    services.queue.add(DEACTIVATE, deactivate_of_blocked, attempts=5)
+
+
+async def follow_user(transaction: Transaction, event: UserEvent) -> None:
+    if event.kind == "restricted":
+        await enqueue(transaction, DEACTIVATE, user_id=event.user_id)
 
 
 async def queue_due_schedules(database: Database) -> None:

@@ -116,6 +116,8 @@ MASK = "*****"
 #: Names of users that stand for a service and not for a person. They stay visible.
 VISIBLE_USERS = frozenset({"git"})
 
+_SHORTEST_TOKEN = 8
+
 _USERINFO_IN_TEXT = re.compile(r"\b((?:https?|ssh|git)://)([^\s/?#'\"<>]*)@", re.IGNORECASE)
 
 
@@ -131,7 +133,8 @@ def mask_url(url: str) -> str | None:
 
 
 def sanitize(text: str, *, user: str | None = None, password: str | None = None) -> str:
-    """Return `text` without credentials: those in URLs, and this `user` and `password` wherever they appear.
+    """Return `text` without credentials: those in URLs, and this `user` and `password` wherever they appear. A short
+    user name is no token; it is replaced only as a word, because it may be a part of others ("ann" of "cannot").
 
     This replaces the strings themselves, their percent-encoded forms, and base64 of either and of `user:password` (the
     Basic scheme, RFC 7617). A bare `ssh://` becomes empty, as in GitLab.
@@ -142,7 +145,13 @@ def sanitize(text: str, *, user: str | None = None, password: str | None = None)
     forms = sorted(_forms(user, password), key=len, reverse=True)
     if not forms:
         return text
-    return re.sub("|".join(map(re.escape, forms)), MASK, text)
+    patterns = [
+        rf"(?<!\w){re.escape(form)}(?!\w)"
+        if form == user and len(form) < _SHORTEST_TOKEN
+        else re.escape(form)
+        for form in forms
+    ]
+    return re.sub("|".join(patterns), MASK, text)
 
 
 def _masked(userinfo: str) -> str:

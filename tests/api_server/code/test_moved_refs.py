@@ -410,9 +410,8 @@ async def test_orphans_go_after_an_hour(new_forge: Any) -> None:
         app = forge.server.app
         project = await forge.project(initialize_with_readme=True)
         number = "SELECT nextval(pg_get_serial_sequence('projects', 'id'))"
-        orphan, young = [
-            await forge.database.value(number) for _ in range(2)
-        ]  # ids of transactions that never ended
+        # ids of transactions that never ended
+        orphan, young = [await forge.database.value(number) for _ in range(2)]
         later = young + 1000  # an id of a newer state of the database, before it was restored
         for project_id in (orphan, young, later):
             await app[SERVICES][REPOSITORIES].create(project_id)

@@ -348,9 +348,8 @@ async def test_a_rebase_that_is_cancelled_goes_no_further(
     rebase_task = asyncio.create_task(new_commits.rebase(repository, made["sha"], target, alices))
     with pytest.raises(asyncio.CancelledError):
         await rebase_task
-    await new_commits.rebase(
-        forge.repository(project["id"]), made["sha"], target, alices
-    )  # as long as the other
+    # as long as the other
+    await new_commits.rebase(forge.repository(project["id"]), made["sha"], target, alices)
     assert len(done) == 1
 
 

@@ -8,11 +8,13 @@ from urllib.parse import parse_qs, urlsplit
 
 import psycopg2
 import pytest
+from structlog.testing import capture_logs
 
 from api_server.static_objects.access import LIMITS
 from api_server.static_objects.raw import SNIFFED_BYTES, label
 from api_server.web.context import SERVICES
 from api_server.web.routes import Role
+from common.static_paths import NO_FILE
 from tests.api_server.static_objects.conftest import FILES, Place, new_place
 from tests.support.forge import Forge
 from tests.support.git_client import Git, git_url, push_files
@@ -360,6 +362,15 @@ async def test_the_redirect_of_a_private_object_carries_the_users_own_token(
     assert (await place.get(path, headers=wrong | token)).status == 403
     await stored.root.post(f"/users/{bob.id}/block")
     assert (await place.get(path, headers=storage | token)).status == 403
+
+
+async def test_only_a_failed_check_of_an_edge_is_logged(stored: Forge) -> None:
+    url = f"{stored.base}{NO_FILE}"
+    with capture_logs() as lines:
+        for token in (STORAGE_TOKEN, "wrong"):
+            await stored.anonymous.get(url, headers={"X-Service-External-Storage-Token": token})
+    told = [(line["path"], line["status"]) for line in lines if line["event"] == "request"]
+    assert told == [(NO_FILE, 403)]
 
 
 TEXT = "text/plain; charset=utf-8"

@@ -28,6 +28,7 @@ from tests.support.route_table import ROUTES, example, in_parts, name_of, path_o
 KEPT_WITHOUT_EFFECT = {"allow_local_requests_from_system_hooks"}
 #: Lists and writing routes for which GitLab has no parameter that is unused here.
 GITLAB_HAS_NO_MORE = {
+    "GET /personal_access_tokens", "GET /groups/{id}/access_tokens", "GET /projects/{id}/access_tokens",
     "POST /groups/{id}/access_tokens", "POST /groups/{id}/access_tokens/self/rotate",
     "POST /groups/{id}/access_tokens/{token_id}/rotate", "POST /projects/{id}/access_tokens",
     "POST /projects/{id}/access_tokens/self/rotate", "POST /projects/{id}/access_tokens/{token_id}/rotate",

@@ -497,6 +497,6 @@ async def test_the_lint_route_knows_no_inputs(project: CiProject) -> None:
         ["`a` input: required value has not been provided"],
     )
     good = await project.api.post(
-        f"{project.url}/ci/lint", {"content": text.replace("a: ,", "a: {default: y},")}
+        f"{project.url}/ci/lint", {"content": text.replace("a: ,", "a: {default: ':y'},")}
     )
-    assert (good.body["valid"], good.body["merged_yaml"]) == (True, "j:\n  script: y\n")
+    assert (good.body["valid"], good.body["merged_yaml"]) == (True, "j:\n  script: ':y'\n")
