@@ -269,9 +269,9 @@ def _marker_values(node: pytest.Item) -> dict[str, list[Any]]:
     one."""
     # From the module's marker to the test's own, so that the nearer one takes precedence.
     markers = [*node.iter_markers("gitlab")][::-1]
-    said = {name: value for marker in markers for name, value in marker.kwargs.items()}
-    values = {name: _as_list(said.pop(name, None)) for name in ("tier", "version", "isolation")}
-    faults = [f"{name}=" for name in said] + [repr(word) for marker in markers for word in marker.args]
+    kwargs = {name: value for marker in markers for name, value in marker.kwargs.items()}
+    values = {name: _as_list(kwargs.pop(name, None)) for name in ("tier", "version", "isolation")}
+    faults = [f"{name}=" for name in kwargs] + [repr(arg) for marker in markers for arg in marker.args]
     faults += [f"tier={tier!r}" for tier in values["tier"] if tier not in (None, *TIERS)]
     faults += [
         f"version={value!r}"

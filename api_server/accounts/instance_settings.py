@@ -18,7 +18,7 @@ from api_server.state import audit_trail
 from api_server.state.audit_trail import INSTANCE, Author
 from api_server.state.database import Executor, LookupCache, Transaction
 from api_server.state.secrets import Vault
-from api_server.web.rate_limits import MOST_REQUESTS, PERIOD_SECONDS
+from api_server.web.rate_limits import MAX_REQUESTS, PERIOD_SECONDS
 
 
 @attrs.frozen(kw_only=True)
@@ -35,7 +35,7 @@ class InstanceSettings:
     default_projects_limit: int = 100_000
     #: The limit of requests of a user to the API.
     throttle_authenticated_api_enabled: bool = False
-    throttle_authenticated_api_requests_per_period: int = MOST_REQUESTS
+    throttle_authenticated_api_requests_per_period: int = MAX_REQUESTS
     throttle_authenticated_api_period_in_seconds: int = PERIOD_SECONDS
 
 

@@ -162,23 +162,23 @@ MONTHS_AHEAD = 3
 
 
 @attrs.define
-class HeadKept:
+class HeadState:
     """The time at which this process last stored the head of the trail."""
 
-    at: datetime.datetime | None = None
+    stored_at: datetime.datetime | None = None
 
     def forget(self) -> None:
-        self.at = None
+        self.stored_at = None
 
 
-HEAD_KEPT = Key[HeadKept]("head_kept")
+HEAD_KEPT = Key[HeadState]("head_kept")
 
 
 def setup(services: Services) -> None:
     async def make_partitions() -> None:
         async with services.database.transaction() as transaction:
-            if made := await queries.make_partitions(transaction, MONTHS_AHEAD):
-                log.info("partitions of the audit trail made", partitions=made)
+            if partitions := await queries.make_partitions(transaction, MONTHS_AHEAD):
+                log.info("partitions of the audit trail made", partitions=partitions)
 
     async def make_at_start(_: Services) -> AsyncIterator[None]:
         try:
@@ -188,12 +188,12 @@ def setup(services: Services) -> None:
         yield
 
     every = datetime.timedelta(minutes=services.settings.audit_head_minutes)
-    kept = services[HEAD_KEPT] = HeadKept()
+    state = services[HEAD_KEPT] = HeadState()
 
     async def keep_head() -> None:
-        if every and (kept.at is None or services.clock() >= kept.at + every):
+        if every and (state.stored_at is None or services.clock() >= state.stored_at + every):
             await keep_present_head(services.database, services.objects)
-            kept.at = services.clock()
+            state.stored_at = services.clock()
 
     services.while_running(make_at_start)
     services.queue.add_periodic("keep_audit_head", "* * * * *", keep_head)

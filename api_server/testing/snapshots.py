@@ -253,7 +253,7 @@ class Snapshots:
         self._trees: list[Tree] = []
         self._numbers = itertools.count(1)
         self._snapshots: dict[str, Snapshot] = {}
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._cleaning: asyncio.Task[None] | None = None
 
     @contextlib.asynccontextmanager
@@ -275,7 +275,7 @@ class Snapshots:
     async def alone(self, *, cut: bool) -> AsyncIterator[None]:
         """Stop all other activity, and other callers of this method, for the duration of the block. Raise the
         errors of `quiet`."""
-        async with self._turn, quiet(self._services, cut=cut):
+        async with self._lock, quiet(self._services, cut=cut):
             yield
 
     def is_clean(self) -> bool:
@@ -284,7 +284,7 @@ class Snapshots:
 
     async def settle(self) -> list[str]:
         """Wait until no work is due or running; return the names of unfinished work."""
-        async with self._turn:
+        async with self._lock:
             return await settled(self._services)
 
     @property
@@ -336,7 +336,7 @@ class Snapshots:
         """Delete a snapshot. Raise 400 and 404."""
         if id_ == START:
             raise refused("The snapshot of the start cannot be deleted, because a reset restores it.")
-        async with self._turn:
+        async with self._lock:
             self._find(id_)
             await self._forget(id_)
 

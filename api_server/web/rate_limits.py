@@ -73,7 +73,7 @@ class RateLimiter:
 
 
 #: The defaults if the limit is merely switched on, as in GitLab.
-MOST_REQUESTS = 7_200
+MAX_REQUESTS = 7_200
 PERIOD_SECONDS = 3_600
 
 _NAME = "throttle_authenticated_api"

@@ -38,21 +38,21 @@ PASSWORD_OPTION = click.option(
 
 
 def _read_password(
-    instance: Instance, given: str | None, check: Callable[[Services], Awaitable[object]]
+    instance: Instance, password: str | None, check: Callable[[Services], Awaitable[object]]
 ) -> str:
-    """Return the `given` password, otherwise one that is typed twice at a terminal, otherwise the first line of
+    """Return the given `password`, otherwise one that is typed twice at a terminal, otherwise the first line of
     standard input. Raise `ConfigError` if there is none, and before it is typed if `check` raises it."""
-    if given is None:
+    if password is None:
         _with_services(instance, check)
         if sys.stdin.isatty():
-            given = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+            password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
         else:
-            given = sys.stdin.readline().rstrip("\r\n")
-    if not given:
+            password = sys.stdin.readline().rstrip("\r\n")
+    if not password:
         raise ConfigError("No password was given: type it, send it through standard input, or use --password")
-    if problem := problem_with(given):
+    if problem := problem_with(password):
         raise ConfigError(f"The password {problem}")
-    return given
+    return password
 
 
 def _with_services(instance: Instance, work: Callable[[Services], Awaitable[ResultT]]) -> ResultT:

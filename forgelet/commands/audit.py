@@ -53,13 +53,13 @@ def verify(instance: Instance, expect: str | None) -> None:
         with progress("events") as report:
             return await chain.verify(db, [*heads, *expected], report), heads
 
-    verdict, heads = _with_database(instance, run)
-    if verdict.problem:
-        raise _broken(verdict.problem)
-    removed = f", {verdict.removed} of them exported and removed" if verdict.removed else ""
-    counts = {"events": verdict.head.position, "removed": verdict.removed, "kept_heads": len(heads)}
-    text = f"intact: {verdict.head.position} events{removed}, {chain.agreement(heads)}; head {verdict.head}"
-    answer({"head": str(verdict.head), **counts}, text)
+    result, heads = _with_database(instance, run)
+    if result.problem:
+        raise _broken(result.problem)
+    removed = f", {result.removed} of them exported and removed" if result.removed else ""
+    counts = {"events": result.head.position, "removed": result.removed, "kept_heads": len(heads)}
+    text = f"intact: {result.head.position} events{removed}, {chain.agreement(heads)}; head {result.head}"
+    answer({"head": str(result.head), **counts}, text)
 
 
 @audit.command()

@@ -345,10 +345,10 @@ def _addresses(api_port: int | None, edge_port: int | None, *, no_edge: bool, te
     return Addresses(usual.api_port if api_port is None else api_port, None if no_edge else edge_port)
 
 
-def _data(named: Path | None, *, passing: bool) -> contextlib.AbstractContextManager[DataDirectory]:
-    if passing and named is None:
+def _data(folder: Path | None, *, passing: bool) -> contextlib.AbstractContextManager[DataDirectory]:
+    if passing and folder is None:
         return passing_data()
-    return contextlib.nullcontext(DataDirectory(named or default_data_dir()))
+    return contextlib.nullcontext(DataDirectory(folder or default_data_dir()))
 
 
 def run(
@@ -361,7 +361,7 @@ def run(
     is_over: Callable[[float], bool],
 ) -> NoReturn:
     """Run `plan` until a signal, the end of one of its processes, or `is_over`. Then end this program."""
-    forgelet = Forgelet(plan, tell, is_over)
+    forgelet = Forgelet(plan, echo, is_over)
     _obey_signals(forgelet)
     os.umask(0o077)
     if plan.database_url is None:
@@ -377,9 +377,9 @@ def run(
             from forgelet.local import demo_data  # imported here, where the import delays nothing
 
             plan = forgelet.plan  # with the actual ports
-            tell(f"Ready after {time.monotonic() - started_at:.1f} s.")
+            echo(f"Ready after {time.monotonic() - started_at:.1f} s.")
             if with_demo:
-                demo_data.ensure(forgelet.api(), plan.data, CHECKOUT, tell)
+                demo_data.ensure(forgelet.api(), plan.data, CHECKOUT, echo)
             with playing(forgelet, rules) if rules else contextlib.nullcontext():
                 if plan.testing:
                     forgelet.begin_here()
@@ -389,13 +389,13 @@ def run(
                     if not plan.testing:  # in a thread, because its imports take longer than all the rest
                         link = functools.partial(print_sign_in_link, plan, forgelet.api())
                         threading.Thread(target=link, daemon=True).start()
-                    demo_story = demo_data.story_in_background(forgelet.api(), plan.data, tell)
+                    demo_story = demo_data.story_in_background(forgelet.api(), plan.data, echo)
                     with demo_story if with_demo else contextlib.nullcontext():
                         forgelet.watch()
     sys.exit(0)
 
 
-def tell(text: str) -> None:
+def echo(text: str) -> None:
     with contextlib.suppress(OSError):  # the terminal may be closed
         print(text, flush=True, file=sys.stderr if wants_json() else sys.stdout)
 
@@ -503,7 +503,7 @@ def print_sign_in_link(plan: Plan, administrator: "Api") -> None:
         vault, now = open_vault(plan.data.part("api")), datetime.datetime.now(datetime.UTC)
         token = sign_in_links.new_token(vault, root["id"], root["sign_in_count"], now)
         link = f"{plan.addresses.external_url}/-/sign_in/{token}"
-        tell(f"To sign in as {root['username']}, open {link} (works once, within 15 minutes)")
+        echo(f"To sign in as {root['username']}, open {link} (works once, within 15 minutes)")
 
 
 def for_testers(plan: Plan) -> str:

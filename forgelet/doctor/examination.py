@@ -74,7 +74,7 @@ async def settings_cannot_be_found(error: ConfigError) -> Examined:
 
 
 async def _examine(
-    chosen: Mapping[str, Check],
+    to_run: Mapping[str, Check],
     environment: Mapping[str, str],
     longest: float,
     *,
@@ -85,7 +85,7 @@ async def _examine(
     api, edge, settings = read_settings(environment) if has_settings else (None, None, [])
     async with aiohttp.ClientSession() as session:
         instance = DiagnosedInstance(environment, api, edge, session, is_local)
-        checks = {name: asyncio.create_task(_findings_of(check, instance)) for name, check in chosen.items()}
+        checks = {name: asyncio.create_task(_findings_of(check, instance)) for name, check in to_run.items()}
         await asyncio.wait(checks.values(), timeout=longest)
         hangs = [name for name, check in checks.items() if not check.done()]
         for name in hangs:

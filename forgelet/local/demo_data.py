@@ -143,12 +143,12 @@ PRIVATE = Project("secret", "private", _TEAM, "Private project for its members o
 
 
 def ensure(
-    administrator: Api, data: DataDirectory, checkout: Path | None, tell: Callable[[str], None]
+    administrator: Api, data: DataDirectory, checkout: Path | None, echo: Callable[[str], None]
 ) -> None:
     """Create the users and projects of the demo once for each database. Raise `CannotStart`."""
 
     def make() -> None:
-        tell("Making demo data ...")
+        echo("Making demo data ...")
         _make(administrator, data, checkout)
 
     try:
@@ -359,10 +359,10 @@ _SECONDS = 2.0
 
 @contextlib.contextmanager
 def story_in_background(
-    administrator: Api, data: DataDirectory, tell: Callable[[str], None]
+    administrator: Api, data: DataDirectory, echo: Callable[[str], None]
 ) -> Iterator[None]:
     """Create the missing rest of the demo, and play jobs, in a thread for the duration of the block. Errors are
-    reported by `tell` and do not end the service."""
+    reported by `echo` and do not end the service."""
     stopping = threading.Event()
 
     def run() -> None:
@@ -370,7 +370,7 @@ def story_in_background(
             _create_story(administrator, data, stopping)
         except (ApiError, CannotStart, OSError) as problem:
             if not stopping.is_set():
-                tell(f"Some of the demo data cannot be made: {problem}")
+                echo(f"Some of the demo data cannot be made: {problem}")
 
     thread = threading.Thread(target=run, name="demo data", daemon=True)
     thread.start()

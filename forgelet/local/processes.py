@@ -30,12 +30,12 @@ class CannotStart(ConfigError):
 
 
 class StartWait:
-    """The time limit of a start: `timeout` seconds from now on. Every ten seconds, `tell` is called with a line about
+    """The time limit of a start: `timeout` seconds from now on. Every ten seconds, `echo` is called with a line about
     what the start waits for."""
 
-    def __init__(self, timeout: float = START_TIMEOUT, tell: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, timeout: float = START_TIMEOUT, echo: Callable[[str], None] = lambda _: None) -> None:
         self._timeout = timeout
-        self._tell = tell
+        self._echo = echo
         self._started_at = time.monotonic()
         self._next_report = REPORT_SECONDS
 
@@ -48,7 +48,7 @@ class StartWait:
             )
         if waited >= self._next_report:
             self._next_report += REPORT_SECONDS
-            self._tell(f"Waiting for {title}, {waited:.0f} s of at most {self._timeout:g} s ...")
+            self._echo(f"Waiting for {title}, {waited:.0f} s of at most {self._timeout:g} s ...")
 
 
 class Account(NamedTuple):

@@ -271,9 +271,9 @@ def uploads(
         when = artifact.get("when") or "on_success"
         if when != "always" and (when == "on_success") != succeeds:
             continue
-        chosen = {path: text for path, text in files.items() if _is_selected(artifact, path)}
-        if chosen:
-            yield _packed(artifact, chosen)
+        selected = {path: text for path, text in files.items() if _is_selected(artifact, path)}
+        if selected:
+            yield _packed(artifact, selected)
 
 
 def _is_selected(artifact: Mapping[str, Any], path: str) -> bool:
@@ -360,7 +360,7 @@ class JobRequester:
 
 
 @attrs.define
-class JobInHand:
+class RunningJob:
     """A job in progress, and the requests that report on it. Each method raises `OSError`, or `Gone` if the job is
     canceled or no longer exists."""
 
@@ -495,14 +495,14 @@ class BuiltInRunner:
             return None
 
     def _play(self, payload: Mapping[str, Any]) -> None:
-        job = JobInHand(self._requester.api, int(payload["id"]), str(payload["token"]))
+        job = RunningJob(self._requester.api, int(payload["id"]), str(payload["token"]))
         try:
             with contextlib.suppress(Gone, OSError):
-                self._to_its_end(payload, job)
+                self._play_to_end(payload, job)
         finally:
             self._free_slots.release()
 
-    def _to_its_end(self, payload: Mapping[str, Any], job: JobInHand) -> None:
+    def _play_to_end(self, payload: Mapping[str, Any], job: RunningJob) -> None:
         variables = {variable["key"]: variable["value"] for variable in payload["variables"]}
         try:
             outcome = played(variables, self._rules.values_for(variables))
@@ -512,7 +512,7 @@ class BuiltInRunner:
             return
         job.log(_opening(payload, outcome))
         longest = float(payload["runner_info"]["timeout"])
-        if not self._last(job, min(outcome.duration, longest)):
+        if not self._wait_until(job, min(outcome.duration, longest)):
             return
         reason, exit_code = outcome.failure_reason, outcome.script_exit_code
         if outcome.duration > longest:
@@ -527,7 +527,7 @@ class BuiltInRunner:
             job.log(_closing(reason, exit_code))
         job.end("success" if reason is None else "failed", reason, exit_code)
 
-    def _last(self, job: JobInHand, seconds: float) -> bool:
+    def _wait_until(self, job: RunningJob, seconds: float) -> bool:
         """Wait until the job has been running for `seconds`. Return False if the runner ends before that."""
         reported_at = time.monotonic()
         while seconds > 0:

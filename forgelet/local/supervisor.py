@@ -98,14 +98,14 @@ class Service:
         self,
         title: str,
         start: Callable[[], Child],
-        tell: Callable[[str], None],
+        echo: Callable[[str], None],
         *,
         stop_timeout: float = 0.0,
     ) -> None:
         self.title = title
         self.stop_timeout = stop_timeout
         self._start = start
-        self._tell = tell
+        self._echo = echo
         self._ends: list[float] = []
         self._next_start = 0.0
         self.child: Child | None = None
@@ -135,7 +135,7 @@ class Service:
             raise EndsAgainAndAgain(f"{problem}, for the third time within a minute")
         pause = PAUSES[len(self._ends) - 1]
         self._next_start = now + pause
-        self._tell(f"{problem}; it is started again in {pause:g} s.")
+        self._echo(f"{problem}; it is started again in {pause:g} s.")
 
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class Plan:
     database_url: str | None = None  # None: an embedded PostgreSQL
     testing: bool = False  # fast instead of durable, and everybody who can reach it can control it
     #: The servers' variables that options have set.
-    chosen: Mapping[str, str] = attrs.field(factory=dict)
+    overrides: Mapping[str, str] = attrs.field(factory=dict)
     #: Seconds for the whole start.
     start_timeout: float = START_TIMEOUT
     api_command: Sequence[str] = (sys.executable, "-P", "-m", "forgelet.local.server", "api")
@@ -183,11 +183,11 @@ class Forgelet:
     """Everything that `up` runs for the duration of the block `with Forgelet(plan, tell) as forgelet`."""
 
     def __init__(
-        self, plan: Plan, tell: Callable[[str], None], is_over: Callable[[float], bool] = never
+        self, plan: Plan, echo: Callable[[str], None], is_over: Callable[[float], bool] = never
     ) -> None:
         """Prepare to run `plan` until `is_over` returns true; it is called with the seconds that it may wait."""
         self.plan = plan
-        self._tell = tell
+        self._echo = echo
         self._is_over = is_over
         self._data = plan.data
         self._connections: Connections | None = None
@@ -214,7 +214,7 @@ class Forgelet:
     def __exit__(
         self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        self._tell("Stopping ...")
+        self._echo("Stopping ...")
         self.stop()
 
     def api(self, token: str | None = None) -> "Api":
@@ -274,7 +274,7 @@ class Forgelet:
         if self._connections is not None:
             self._connections.close()
         if self._hurried:
-            self._tell("Stopped at once; what was in flight was cut off.")
+            self._echo("Stopped at once; what was in flight was cut off.")
             raise SystemExit(1)
 
     def _is_hurried(self) -> bool:
@@ -290,14 +290,14 @@ class Forgelet:
         for service in stopping:
             self._child(service).process.send_signal(signal.SIGHUP)
         names = " and ".join(service.title[0].lower() + service.title[1:] for service in stopping)
-        self._tell(f"SIGHUP was handed on to {names or 'nobody'}.")
+        self._echo(f"SIGHUP was handed on to {names or 'nobody'}.")
 
     def _start(self) -> None:
-        wait = StartWait(self.plan.start_timeout, self._tell)
+        wait = StartWait(self.plan.start_timeout, self._echo)
         self._end_leftovers()
         self._ports = take(self.plan.addresses)
         plan = self.plan = attrs.evolve(self.plan, addresses=self._ports.addresses)
-        self._tell("Starting the API server" + (" and the storage edge ..." if plan.edge_url else " ..."))
+        self._echo("Starting the API server" + (" and the storage edge ..." if plan.edge_url else " ..."))
         servers = self._servers()
         for server in servers:
             server.start()
@@ -329,7 +329,7 @@ class Forgelet:
         if self.plan.addresses.edge_port is not None:
             logs[EDGE] = self._data.log("edge")
         return [
-            Service(title, functools.partial(self._started, title, log), self._tell)
+            Service(title, functools.partial(self._started, title, log), self._echo)
             for title, log in logs.items()
         ]
 
@@ -363,19 +363,19 @@ class Forgelet:
             else embedded_postgres.cluster_of(self._data)
         )
         if cluster.data.parent.parent != self._data.path:
-            self._tell(f"PostgreSQL cannot run as root; its files are kept in {cluster.data.parent}.")
+            self._echo(f"PostgreSQL cannot run as root; its files are kept in {cluster.data.parent}.")
         return cluster
 
     def _start_postgres(self, cluster: "Cluster", wait: StartWait) -> None:
         """Start PostgreSQL while the servers are busy with imports."""
-        self._tell("Starting PostgreSQL ...")
+        self._echo("Starting PostgreSQL ...")
         log, waits = self._data.log("postgres"), iter([wait])
 
         def start() -> Child:  # the first time, and whenever it has ended
-            return cluster.start(log, next(waits, StartWait(self.plan.start_timeout, self._tell)))
+            return cluster.start(log, next(waits, StartWait(self.plan.start_timeout, self._echo)))
 
         self._cluster = cluster
-        service = Service(POSTGRESQL, start, self._tell, stop_timeout=POSTGRES_SECONDS)
+        service = Service(POSTGRESQL, start, self._echo, stop_timeout=POSTGRES_SECONDS)
         service.start()
         self._services.insert(0, service)
 
@@ -416,7 +416,7 @@ class Forgelet:
             settings = variables.of_api(self._data, self.plan.addresses, self.plan.database_url or url)
         else:
             settings = variables.of_edge(self._data, self.plan.addresses)
-        return {**inherited(os.environ), **self.plan.chosen, **settings}
+        return {**inherited(os.environ), **self.plan.overrides, **settings}
 
     def _wait_for(self, url: str, wait: StartWait) -> None:
         from forgelet.testing.api import answers

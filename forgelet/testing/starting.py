@@ -94,7 +94,7 @@ def _start(
     reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     hold = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
     os.set_blocking(reading, True)
-    kept = {name: text for name, text in os.environ.items() if not name.startswith(_NOT_FOR_THE_SERVER)}
+    base = {name: text for name, text in os.environ.items() if not name.startswith(_NOT_FOR_THE_SERVER)}
     settings = {START_TIMEOUT_VARIABLE: str(START_TIMEOUT), **settings}
     try:
         with log.open("wb") as output:
@@ -103,7 +103,7 @@ def _start(
                 stdin=reading,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**kept, **settings},
+                env={**base, **settings},
                 start_new_session=True,  # Ctrl-C is for the tests, which end first
             )
         ready = _wait_until_ready(process, folder, settings[START_TIMEOUT_VARIABLE])

@@ -60,7 +60,7 @@ class Replication:
     _logs: Path
     _stack: AsyncExitStack
     standby: Server | None = None
-    _made: int = 0
+    _count: int = 0
 
     @property
     def servers(self) -> Sequence[Server]:
@@ -93,10 +93,10 @@ class Replication:
     async def follow(self, folder: Path) -> None:
         """Start a new standby in the folder."""
         await asyncio.to_thread(standbys.copied, self.primary.url("postgres", "postgres"), folder)
-        self._made += 1
+        self._count += 1
         owner = await asyncio.to_thread(folder.stat)
         kept = KeptProgram(
-            f"replica-{self._made}" if self._made > 1 else "replica",
+            f"replica-{self._count}" if self._count > 1 else "replica",
             self._logs,
             standbys.command(folder),
             environment={},

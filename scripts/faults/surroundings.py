@@ -141,14 +141,14 @@ async def object_store(logs: Path) -> AsyncIterator[Proxy]:
     try:
         async with Proxy(free_port(), lambda: port) as proxy, aiohttp.ClientSession() as http:
             bucket = f"http://127.0.0.1:{proxy.port}/{BUCKET}"
-            if not await retry_until(lambda: _made(http, bucket), OBJECT_STORE_SECONDS, pause=0.1):
+            if not await retry_until(lambda: _create_bucket(http, bucket), OBJECT_STORE_SECONDS, pause=0.1):
                 raise RuntimeError(f"S3 did not start: {child.log.read_text()}")
             yield proxy
     finally:
         child.stop()
 
 
-async def _made(http: aiohttp.ClientSession, bucket: str) -> bool:
+async def _create_bucket(http: aiohttp.ClientSession, bucket: str) -> bool:
     with contextlib.suppress(aiohttp.ClientError):
         async with http.put(bucket) as answer:
             return answer.status == 200

@@ -63,7 +63,7 @@ class WatchedProcess:
     def __enter__(self) -> "WatchedProcess":
         self.peak = PeakUsage()
         self._over.clear()
-        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread = threading.Thread(target=self._measure, daemon=True)
         self._thread.start()
         return self
 
@@ -79,7 +79,7 @@ class WatchedProcess:
             raise ProcessLookupError(f"The server {self.pid} has ended.") from None
         return Usage(len(descendants(self.pid)), descriptors, resident_bytes(self.pid))
 
-    def _look(self) -> None:
+    def _measure(self) -> None:
         while not self._over.wait(SAMPLE_SECONDS):
             children = descendants(self.pid)
             self.peak.memory = max(self.peak.memory, resident_bytes(self.pid))

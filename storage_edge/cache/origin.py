@@ -182,7 +182,7 @@ class OriginHealth:
         self._unreachable: str | None = None
         self._refused: str | None = None
         self._was_right = False
-        self._told: str | None = None
+        self._shown: str | None = None
         self._reported_at = float("-inf")
         self._changed = asyncio.Event()
         self.token: Literal["right", "wrong", "unknown"] = "unknown"
@@ -248,9 +248,9 @@ class OriginHealth:
     def _report(self) -> None:
         now = time.monotonic()
         self._was_right |= self.token == "right"
-        if self.problem == self._told and (self._told is None or now - self._reported_at < REMIND_SECONDS):
+        if self.problem == self._shown and (self._shown is None or now - self._reported_at < REMIND_SECONDS):
             return
-        self._told, self._reported_at = self.problem, now
+        self._shown, self._reported_at = self.problem, now
         if self.problem is None:
             log.info("the origin can be used again")
         else:
