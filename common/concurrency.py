@@ -125,7 +125,7 @@ class ConcurrencyLimiter:
         """Take a slot until `release` is called with the same keys, if no block can hold it. Raise `TooBusy` or
         `ShareTaken`."""
         if self._fits(keys):
-            self._admit_now(keys)
+            self._occupy(keys)
             return
         if not self._timeout or len(self._waiting) >= self._queue:
             raise self._refusal()
@@ -149,7 +149,7 @@ class ConcurrencyLimiter:
     def _fits(self, keys: tuple[Hashable, ...]) -> bool:
         return self._in_use < self._total and all(self._in_use_by[key] < self._per_key for key in keys)
 
-    def _admit_now(self, keys: tuple[Hashable, ...]) -> None:
+    def _occupy(self, keys: tuple[Hashable, ...]) -> None:
         self._in_use += 1
         self._in_use_by.update(keys)
 
@@ -163,7 +163,7 @@ class ConcurrencyLimiter:
         for waiting in list(self._waiting):
             if self._fits(waiting.keys):
                 self._waiting.remove(waiting)
-                self._admit_now(waiting.keys)
+                self._occupy(waiting.keys)
                 waiting.admitted.set_result(None)
 
 

@@ -125,9 +125,9 @@ class LoopWatch:
             self._due = time.monotonic() + _INTERVAL
             await asyncio.sleep(_INTERVAL)
             now = time.monotonic()
-            delay, looks, self._samples = now - self._due, self._samples, []
+            delay, samples, self._samples = now - self._due, self._samples, []
             if delay > ALLOWED_SECONDS:
-                self._record(LoopStall(now, delay, time.process_time() - computed, *_described(looks)))
+                self._record(LoopStall(now, delay, time.process_time() - computed, *_described(samples)))
 
     def _record(self, stall: LoopStall) -> None:
         self._durations.observe(stall.seconds)
@@ -181,14 +181,14 @@ def _request_in(frame: FrameType) -> web.BaseRequest | None:
     return request
 
 
-def _described(looks: list[_Sample]) -> tuple[str, str, str]:
+def _described(samples: list[_Sample]) -> tuple[str, str, str]:
     """Return route, project and code of the work that ran at more than half of the looks, otherwise empty texts: many
     short steps have no single cause."""
     by_work: dict[int, list[_Sample]] = {}
-    for sample in looks:
+    for sample in samples:
         by_work.setdefault(id(sample.work), []).append(sample)
     longest = max(by_work.values(), key=len, default=[])
-    if 2 * len(longest) <= len(looks):
+    if 2 * len(longest) <= len(samples):
         return "", "", ""
     request = next((sample.request for sample in longest if sample.request is not None), None)
     route, project = ("", "") if request is None else (route_of(request), _project_of(request))

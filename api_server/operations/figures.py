@@ -205,12 +205,12 @@ async def _sampled_edges(database: Database, edges: Iterable[Mapping[str, Any]])
 def _counters(edges: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     total: dict[str, float] = {}
     for edge in edges:
-        requests, bytes_ = edge.get("requests") or {}, edge.get("bytes") or {}
+        requests, traffic = edge.get("requests") or {}, edge.get("bytes") or {}
         for name, value in {
             "edge_requests": sum(requests.values()),
             "edge_hits": sum(requests.get(hit, 0) for hit in _HITS),
-            "edge_bytes_sent": bytes_.get("sent", 0),
-            "edge_bytes_from_origin": bytes_.get("from_origin", 0),
+            "edge_bytes_sent": traffic.get("sent", 0),
+            "edge_bytes_from_origin": traffic.get("from_origin", 0),
         }.items():
             total[name] = total.get(name, 0) + value
     return total

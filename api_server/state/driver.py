@@ -199,11 +199,11 @@ class WatchedConnection(aiopg.Connection):
 
     async def notification(self) -> Notify:
         """Wait for the next notification. Raise psycopg2's InterfaceError when the connection is closed."""
-        notification_: Notify | None = await self._notifies.get()
-        if notification_ is None:
+        notification: Notify | None = await self._notifies.get()
+        if notification is None:
             self._notifies.put_nowait(None)
             raise psycopg2.InterfaceError("the connection was closed")
-        return notification_
+        return notification
 
 
 #: SQLSTATEs, or their classes, of failures that no statement is to blame for: connections, resources (a full
@@ -332,8 +332,8 @@ class Connection:
     @property
     def notices(self) -> list[str]:
         """The last 50 notices that PostgreSQL has sent beside its answers."""
-        notices_: list[str] = self._driver.raw.notices
-        return notices_
+        notices: list[str] = self._driver.raw.notices
+        return notices
 
     @property
     def closed(self) -> bool:

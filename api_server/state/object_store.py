@@ -172,9 +172,9 @@ def is_unfinished(name: str) -> bool:
     return bool(key and sign) and number.isascii() and number.isdigit()
 
 
-async def _in_thread(work: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
+async def _in_thread(work: Callable[P, T], *arguments: P.args, **kwargs: P.kwargs) -> T:
     """Run `work` in a thread to its end, even if the caller is cancelled: it works with open files."""
-    return await ended(asyncio.ensure_future(asyncio.to_thread(work, *arguments, **keywords)))
+    return await ended(asyncio.ensure_future(asyncio.to_thread(work, *arguments, **kwargs)))
 
 
 @contextmanager

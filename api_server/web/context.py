@@ -23,11 +23,11 @@ _OF_REQUEST = web.RequestKey("services_of_request", Services)
 
 def services(request: web.Request) -> Services:
     """Return the server's services as the request uses them: see `Services.for_request`."""
-    of_request = request.get(_OF_REQUEST)
-    if of_request is None:
+    own = request.get(_OF_REQUEST)
+    if own is None:
         shared = request.match_info.apps[0][SERVICES]  # `request.config_dict` would search all applications
-        of_request = request[_OF_REQUEST] = shared.for_request(None, reads=request.method in _READS)
-    return of_request
+        own = request[_OF_REQUEST] = shared.for_request(None, reads=request.method in _READS)
+    return own
 
 
 def with_services(handler: Callable[[web.Request, Services], Awaitable[web.StreamResponse]]) -> Handler:

@@ -323,7 +323,7 @@ class Field(Protocol):
 
 
 def check(values: Mapping[str, Any], fields: Iterable[Field]) -> None:
-    """Raise 400 for values in `values` that are invalid for their `fields`. Do not generate code for the whole
+    """Raise 400 for `values` that are invalid for their `fields`. Do not generate code for the whole
     class: that is slow for hundreds of fields, of which few are ever sent."""
     problems: list[str] = []
     for field in fields:

@@ -134,13 +134,15 @@ def chunks(request: web.Request) -> AsyncIterator[bytes]:
     Raise 415 for an unknown Content-Encoding, 400 for a body that does not match it, and 408 if the client
     stops sending.
     """
-    listen = request.get(BODY_LISTENER)
-    return _decoded(request) if listen is None else _overheard(_decoded(request), listen)
+    listener = request.get(BODY_LISTENER)
+    return _decoded(request) if listener is None else _observed(_decoded(request), listener)
 
 
-async def _overheard(received: AsyncIterator[bytes], listen: Callable[[bytes], None]) -> AsyncIterator[bytes]:
+async def _observed(
+    received: AsyncIterator[bytes], listener: Callable[[bytes], None]
+) -> AsyncIterator[bytes]:
     async for chunk in received:
-        listen(chunk)
+        listener(chunk)
         yield chunk
 
 

@@ -374,8 +374,8 @@ class RunningJob:
         data = text.encode()
         if not data:
             return
-        range_ = f"{self._size}-{self._size + len(data) - 1}"
-        self._ask("PATCH", f"jobs/{self.id}/trace", data, Content_Range=range_, Content_Type="text/plain")
+        span = f"{self._size}-{self._size + len(data) - 1}"
+        self._ask("PATCH", f"jobs/{self.id}/trace", data, Content_Range=span, Content_Type="text/plain")
         self._size += len(data)
 
     def upload(self, upload: Upload) -> None:
