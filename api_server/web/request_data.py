@@ -138,10 +138,8 @@ def chunks(request: web.Request) -> AsyncIterator[bytes]:
     return _decoded(request) if listener is None else _observed(_decoded(request), listener)
 
 
-async def _observed(
-    received: AsyncIterator[bytes], listener: Callable[[bytes], None]
-) -> AsyncIterator[bytes]:
-    async for chunk in received:
+async def _observed(body: AsyncIterator[bytes], listener: Callable[[bytes], None]) -> AsyncIterator[bytes]:
+    async for chunk in body:
         listener(chunk)
         yield chunk
 
