@@ -87,7 +87,7 @@ class _Waiting:
 
 
 class ConcurrencyLimiter:
-    """A limiter that allows at most `total` holders of a slot at once, and at most `each` of them with the same key.
+    """A limiter that allows at most `total` holders of a slot at once, and at most `per_key` of them with the same key.
 
     A caller without a free slot waits for up to `timeout` seconds, first come, first served, but never because of
     another's key. At most `queue` callers wait.
