@@ -30,7 +30,7 @@ from common.workers import Figures
 
 #: Seconds for which the loop may be blocked.
 ALLOWED_SECONDS: Final = 0.1
-#: Seconds between two measurements, and between two looks at the code that blocks the loop.
+#: Seconds between two measurements, and between two samples of the code that blocks the loop.
 _INTERVAL, _SAMPLE_INTERVAL = 0.05, 0.02
 #: Seconds between two lines about the same route.
 _LOG_SECONDS = 60.0
@@ -182,7 +182,7 @@ def _request_in(frame: FrameType) -> web.BaseRequest | None:
 
 
 def _described(samples: list[_Sample]) -> tuple[str, str, str]:
-    """Return route, project and code of the work that ran at more than half of the looks, otherwise empty texts: many
+    """Return route, project and code of the work that ran at more than half of the samples, otherwise empty texts: many
     short steps have no single cause."""
     by_work: dict[int, list[_Sample]] = {}
     for sample in samples:
