@@ -153,7 +153,7 @@ async def test_many_connections_past_their_time_are_not_closed_in_one_step() -> 
     several, closed, steps = Connections(ClientSettings()), 0, []
 
     class Late:
-        def look(self, _now: float) -> None:
+        def end_overdue(self, _now: float) -> None:
             nonlocal closed
             closed += 1
 
