@@ -172,9 +172,7 @@ class TokenId:
 async def list_tokens(request: web.Request, visitor: Visitor, params: ListTokens) -> web.Response:
     services = context.services(request)
     part = requested_page(params, token_queries.LISTING)
-    rows = await token_queries.list_tokens(
-        services.database, part, user_id=user_of(visitor).id, active=True
-    )
+    rows = await token_queries.list_tokens(services.database, part, user_id=user_of(visitor).id, active=True)
     return page.answer(
         request,
         visitor,
