@@ -293,6 +293,7 @@ async def working(endpoint: Endpoint, app: web.Application) -> AsyncIterator[Non
         await stack.enter_async_context(
             Ports(endpoint, None, own).running(Serving(app=app, endpoint=endpoint))
         )
+        log.info("background work has begun")
         yield
 
 
@@ -310,9 +311,6 @@ class Ports:
         background work may together take `shutdown_timeout` seconds."""
         assert self._public is not None  # noqa: S101 - not called by `working`, which has none
         async with self.running(serve):
-            for listener in filter(None, (self._public, self._operators)):
-                host, port = listener.address
-                log.info("listening", host=host, port=port)
             ours = supervisor_line()
             if ours is not None and (worker := worker_address()):
                 ours.figures = serve.app[operations.COUNTED]
@@ -330,6 +328,9 @@ class Ports:
         try:
             await self._serve(self._public, runner, app, "client connections")
             await self._serve(self._operators, watchers, app, "operators' connections")
+            for listener in filter(None, (self._public, self._operators)):
+                host, port = listener.address
+                log.info("listening", host=host, port=port)
             yield
         finally:
             app[SHUTDOWN].begin(settings.shutdown_timeout)

@@ -31,6 +31,9 @@ find_python() {
     fail 'Python 3.11 or newer was not found on PATH; install it and try again.'
 }
 
+only_help=
+case " $* " in *' --help '* | *' -h '*) only_help=yes ;; esac
+
 find_python
 venv=$checkout/.venv/$version
 python=$venv/bin/python
@@ -42,9 +45,11 @@ fingerprint() {
 }
 
 # have EXTRAS [EXTRAS...]: install the checkout in $venv with the first extras, unless it is installed with any of the
-# extras, since the others contain the first; '' stands for only the run-time dependencies.
+# extras, since the others contain the first; '' stands for only the run-time dependencies. For somebody who only asks
+# for help, print what can be said without an installation.
 have() {
     is_installed "$@" && return
+    [ -z "$only_help" ] || { help && echo 'After the first run, --help lists all options.' && exit; }
     mkdir -p "$checkout/.venv" || exit 1
     (alone && { is_installed "$@" || install_into_venv "$1"; }) 9>"$checkout/.venv/lock" || exit 1
 }

@@ -45,6 +45,7 @@ async def retire_bots(
 
 _WITH_THEIR_OWN_EVENT = frozenset({"email", "admin", "password_hash"})
 _EMAIL_TAKEN = "Email has already been taken"
+_USERNAME_TAKEN = "Username has already been taken"
 
 
 @attrs.frozen(kw_only=True)
@@ -104,12 +105,19 @@ async def _tell(services: Services, transaction: Transaction, event: UserEvent) 
         await listener(transaction, event)
 
 
-async def create(services: Services, transaction: Transaction, user: NewUser, author: Author) -> int:
-    """Create an account and return its id. Raise 400 and 409 in GitLab's words."""
+async def check_new(transaction: Transaction, user: NewUser) -> None:
+    """Raise 400 and 409 in GitLab's words for an account that cannot be created."""
     if problems := _problems(username=user.username, email=user.email, projects_limit=user.projects_limit):
         raise invalid(problems)
     if await email_queries.users_of(transaction, user.email):
         raise conflict(_EMAIL_TAKEN)
+    if await user_queries.find_user_by_username(transaction, user.username) is not None:
+        raise conflict(_USERNAME_TAKEN)
+
+
+async def create(services: Services, transaction: Transaction, user: NewUser, author: Author) -> int:
+    """Create an account and return its id. Raise 400 and 409 in GitLab's words."""
+    await check_new(transaction, user)
     seed, token = _static_object_token(services.vault)
     try:
         user_id = await user_queries.create_user(
@@ -237,7 +245,7 @@ def _problems(*, username: str | None, email: str | None, projects_limit: int | 
 
 
 def _conflict(taken: Conflict) -> ApiError:
-    return conflict(_EMAIL_TAKEN if taken.constraint == "users_email" else "Username has already been taken")
+    return conflict(_EMAIL_TAKEN if taken.constraint == "users_email" else _USERNAME_TAKEN)
 
 
 #: The preset token may do everything, also with another user's rights (`Sudo`).

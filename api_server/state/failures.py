@@ -83,6 +83,9 @@ async def settle(transaction: Transaction, part: str, subject: str | None, sourc
     await transaction.run(SETTLE, part=part, subject=subject, source=source)
 
 
+SETTLE_TASKS = "DELETE FROM procrastinate_jobs WHERE status = 'failed' AND task_name = %(task)s"
+
+
 NOTED = Query(
     """
     SELECT part, subject, source, first_at, last_at, times, reason FROM operations_failures
@@ -124,3 +127,10 @@ class Failures:
         with contextlib.suppress(Unavailable, LockNotAvailable):
             async with self._database.transaction() as transaction:
                 await settle(transaction, part, subject, source)
+
+    async def settle_tasks(self, task: str) -> None:
+        """Remove the failed tasks of a name after a later one has done their work. Their reasons are no
+        longer shown, and go once a day."""
+        with contextlib.suppress(Unavailable, LockNotAvailable):
+            async with self._database.transaction() as transaction:
+                await transaction.run(SETTLE_TASKS, task=task)

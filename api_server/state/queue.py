@@ -172,12 +172,14 @@ class Queue:
     def add_periodic(
         self, name: str, cron: str, task: Callable[[], Awaitable[None]], *, begun_here: bool = True
     ) -> None:
-        """Run `task()` at the times of `cron` (minute hour day month weekday, or with seconds last). A task
-        that the settings of this process do not start (`begun_here`) is still run for processes with other
-        settings."""
+        """Run `task()` at the times of `cron` (minute hour day month weekday, or with seconds last). When it
+        succeeds, its earlier failed runs are removed. A task that the settings of this process do not start
+        (`begun_here`) is still run for processes with other settings."""
 
         async def at_moment(timestamp: int) -> None:  # noqa: ARG001
             await task()
+            if self.failures is not None:
+                await self.failures.settle_tasks(name)
 
         self._periodic[name] = (cron, at_moment, begun_here)
 

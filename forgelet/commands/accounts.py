@@ -5,7 +5,7 @@ import datetime
 import json
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal
+from typing import Literal, TypeVar
 
 import attrs
 import click
@@ -27,6 +27,8 @@ from forgelet.commands.queries import read_rows
 from forgelet.frame import Group, answer, limit_option, table
 from forgelet.instance import Instance
 
+ResultT = TypeVar("ResultT")
+
 PASSWORD_OPTION = click.option(
     "--password",
     metavar="TEXT",
@@ -35,18 +37,30 @@ PASSWORD_OPTION = click.option(
 )
 
 
-def read_password(given: str | None) -> str:
+def _read_password(
+    instance: Instance, given: str | None, check: Callable[[Services], Awaitable[object]]
+) -> str:
     """Return the `given` password, otherwise one that is typed twice at a terminal, otherwise the first line of
-    standard input. Raise `ConfigError` if there is none."""
-    if given is not None:
-        return given
-    if sys.stdin.isatty():
-        typed: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
-        return typed
-    line = sys.stdin.readline().rstrip("\r\n")
-    if not line:
+    standard input. Raise `ConfigError` if there is none, and before it is typed if `check` raises it."""
+    if given is None:
+        _with_services(instance, check)
+        if sys.stdin.isatty():
+            given = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+        else:
+            given = sys.stdin.readline().rstrip("\r\n")
+    if not given:
         raise ConfigError("No password was given: type it, send it through standard input, or use --password")
-    return line
+    if problem := problem_with(given):
+        raise ConfigError(f"The password {problem}")
+    return given
+
+
+def _with_services(instance: Instance, work: Callable[[Services], Awaitable[ResultT]]) -> ResultT:
+    async def run() -> ResultT:
+        async with services_of(instance) as services:
+            return await work(services)
+
+    return asyncio.run(run())
 
 
 @click.group(cls=Group)
@@ -94,19 +108,22 @@ def create_user(
     if not name.strip():
         raise ConfigError("--name is empty: give the name that other users see")
     new = users.NewUser(username=username, email=email, name=name, admin=admin, confirmed=True)
-    chosen = _acceptable(read_password(password))
 
-    async def run() -> int:
-        async with services_of(instance) as services:
-            whole = attrs.evolve(
-                new,
-                password_hash=services.vault.hash_password(chosen),
-                projects_limit=(await current(services)).default_projects_limit,
-            )
-            async with changing(services) as transaction:
-                return await users.create(services, transaction, whole, author())
+    async def check(services: Services) -> None:
+        async with changing(services) as transaction:
+            await users.check_new(transaction, new)
 
-    user_id = asyncio.run(run())
+    async def create(services: Services) -> int:
+        whole = attrs.evolve(
+            new,
+            password_hash=services.vault.hash_password(chosen),
+            projects_limit=(await current(services)).default_projects_limit,
+        )
+        async with changing(services) as transaction:
+            return await users.create(services, transaction, whole, author())
+
+    chosen = _read_password(instance, password, check)
+    user_id = _with_services(instance, create)
     answer(
         {"id": user_id, "username": username, "email": email, "name": name},
         f"User {username} has id {user_id}.",
@@ -122,7 +139,9 @@ def set_password(instance: Instance, username: str, password: str | None) -> Non
 
     Sessions in browsers end, tokens stay valid.
     """
-    chosen = _acceptable(read_password(password))
+
+    async def check(services: Services) -> None:
+        await find_user(services.database, username)
 
     async def change(services: Services, account: User) -> None:
         values = dict.fromkeys(field.name for field in attrs.fields(users.NewUser))
@@ -130,6 +149,7 @@ def set_password(instance: Instance, username: str, password: str | None) -> Non
         async with changing(services, revokes=f"user:{account.id}") as transaction:
             await users.update(services, transaction, account.id, author(), **values)
 
+    chosen = _read_password(instance, password, check)
     _with_user(instance, username, change)
     answer({"username": username}, f"The password of {username} is set.")
 
@@ -175,11 +195,7 @@ def sign_in_link(instance: Instance, username: str) -> None:
     no mail is sent. Only the person should get it.
     """
 
-    async def run() -> str:
-        async with services_of(instance) as services:
-            return await _link_for(services, await find_user(services.database, username))
-
-    link = asyncio.run(run())
+    link = _with_user(instance, username, _link_for)
     answer({"username": username, "link": link}, link)
 
 
@@ -200,19 +216,12 @@ async def find_user(database: Executor, username: str) -> User:
 
 
 def _with_user(
-    instance: Instance, username: str, change: Callable[[Services, User], Awaitable[bool | None]]
-) -> bool | None:
-    async def run() -> bool | None:
-        async with services_of(instance) as services:
-            return await change(services, await find_user(services.database, username))
+    instance: Instance, username: str, work: Callable[[Services, User], Awaitable[ResultT]]
+) -> ResultT:
+    async def run(services: Services) -> ResultT:
+        return await work(services, await find_user(services.database, username))
 
-    return asyncio.run(run())
-
-
-def _acceptable(password: str) -> str:
-    if problem := problem_with(password):
-        raise ConfigError(f"The password {problem}")
-    return password
+    return _with_services(instance, run)
 
 
 _LONGEST_NAME = 255
@@ -253,23 +262,19 @@ def create_token(
     if not name.strip() or len(name) > _LONGEST_NAME:
         raise ConfigError(f"--name has to be 1 to {_LONGEST_NAME} characters")
 
-    async def run() -> dict[str, Any]:
-        async with services_of(instance) as services:
-            owner = await find_user(services.database, username)
-            if expires_at and expires_at.date() <= services.clock().date():
-                raise ConfigError("--expires-at has to be a day in the future: the token would never work")
-            new = tokens.NewToken(
-                user_id=owner.id,
-                name=name,
-                scopes=list(dict.fromkeys(scopes)),
-                expires_at=expires_at.date() if expires_at else None,
-            )
-            async with changing(services) as transaction:
-                made = await tokens.create(transaction, new, owner.username, owner.name, author())
-        entity: dict[str, Any] = json.loads(made)
-        return entity
+    async def create(services: Services, owner: User) -> str:
+        if expires_at and expires_at.date() <= services.clock().date():
+            raise ConfigError("--expires-at has to be a day in the future: the token would never work")
+        new = tokens.NewToken(
+            user_id=owner.id,
+            name=name,
+            scopes=list(dict.fromkeys(scopes)),
+            expires_at=expires_at.date() if expires_at else None,
+        )
+        async with changing(services) as transaction:
+            return await tokens.create(transaction, new, owner.username, owner.name, author())
 
-    made = asyncio.run(run())
+    made = json.loads(_with_user(instance, username, create))
     answer(made, made["token"])
 
 
@@ -297,16 +302,15 @@ def list_tokens(instance: Instance, limit: int, username: str | None, *, all_sta
 def revoke_token(instance: Instance, token_id: int) -> None:
     """Revoke the token with this ID."""
 
-    async def run() -> str:
-        async with services_of(instance) as services:
-            stored = await token_queries.find_token(services.database, token_id)
-            if stored is None:
-                raise ConfigError(f"There is no personal access token with id {token_id}")
-            async with changing(services, revokes=f"token:{token_id}") as transaction:
-                await tokens.revoke(services, transaction, stored, author())
-            return stored.username
+    async def revoke(services: Services) -> str:
+        stored = await token_queries.find_token(services.database, token_id)
+        if stored is None:
+            raise ConfigError(f"There is no personal access token with id {token_id}")
+        async with changing(services, revokes=f"token:{token_id}") as transaction:
+            await tokens.revoke(services, transaction, stored, author())
+        return stored.username
 
-    username = asyncio.run(run())
+    username = _with_services(instance, revoke)
     answer(
         {"id": token_id, "username": username, "revoked": True}, f"Token {token_id} of {username} is revoked."
     )
@@ -342,19 +346,18 @@ def create_runner(
     if project_path and group_path:
         raise ConfigError("--project and --group contradict each other: give one of them")
 
-    async def run() -> tuple[int, str]:
-        async with services_of(instance) as services:
-            new = runner_changes.NewRunner(
-                description=description,
-                tag_list=tags,
-                run_untagged=not tagged_only,
-                project_id=await _project(services, project_path) if project_path else None,
-                namespace_id=await _group(services, group_path) if group_path else None,
-            )
-            async with changing(services) as transaction:
-                return await runner_changes.create(transaction, new, author())
+    async def create(services: Services) -> tuple[int, str]:
+        new = runner_changes.NewRunner(
+            description=description,
+            tag_list=tags,
+            run_untagged=not tagged_only,
+            project_id=await _project(services, project_path) if project_path else None,
+            namespace_id=await _group(services, group_path) if group_path else None,
+        )
+        async with changing(services) as transaction:
+            return await runner_changes.create(transaction, new, author())
 
-    runner_id, token = asyncio.run(run())
+    runner_id, token = _with_services(instance, create)
     answer({"id": runner_id, "token": token}, token)
 
 

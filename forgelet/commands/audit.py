@@ -100,16 +100,19 @@ def export(
     required=True,
     help="Folder for the exported files, one for each month.",
 )
-@click.confirmation_option(prompt="Remove these months from the database?")
+@click.option("--yes", "is_confirmed", is_flag=True, help="Do not ask.")
 @click.pass_obj
-def remove(instance: Instance, before: datetime.datetime, export_to: Path) -> None:
+def remove(instance: Instance, before: datetime.datetime, export_to: Path, *, is_confirmed: bool) -> None:
     """Export the events of old months, then remove them. Their chain stays, and an event records the removal."""
     moment = before.replace(tzinfo=datetime.UTC)
 
-    async def run(db: Database) -> list[dict[str, Any]]:
-        removed = []
+    async def months(db: Database) -> list[str]:
         if moment > db.now:
             raise click.BadParameter("lies in the future", param_hint="--before")
+        return [partition.name for partition in await queries.old_partitions(db, moment)]
+
+    async def run(db: Database) -> list[dict[str, Any]]:
+        removed = []
         if (problem := (await chain.verify(db)).problem) is not None:
             raise exports.BrokenTrail(problem)
         partitions = await queries.old_partitions(db, moment)
@@ -122,7 +125,10 @@ def remove(instance: Instance, before: datetime.datetime, export_to: Path) -> No
                 click.echo(f"{row['month']}: {row['events']} events, SHA-256 {row['sha256']}")
         return removed
 
-    removed = _with_database(instance, run)
+    names = _with_database(instance, months)
+    if names and not is_confirmed:
+        click.confirm(f"Remove {', '.join(names)} from the database?", abort=True, err=True)
+    removed = _with_database(instance, run) if names else []
     if wants_json() or not removed:
         table(["month", "events", "sha256"], removed, empty="There is no whole month before that day.")
 

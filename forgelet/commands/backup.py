@@ -128,10 +128,10 @@ def backup_command(instance: Instance, file: str, passphrase_file: Path | None, 
         raise ConfigError("--verify needs a file: leave it out, and use `forgelet restore --verify`")
     if file == _STDOUT and sys.stdout.isatty():
         raise ConfigError("A backup is no text for a terminal: name a file")
-    chosen = passphrase(passphrase_file, is_new=True)
     up = instance.data.path if instance.data is not None else None
     places = Places.of(instance.api_settings, instance.ready_database_url, up)
     with ending_tidily(), that_may_fail(), _target(file) as stream, Telling() as telling:
+        chosen = passphrase(passphrase_file, is_new=True)
         made = back_up(places, chosen, stream, datetime.datetime.now(datetime.UTC), telling.tell)
     if verifies:
         with Path(file).open("rb") as stream:
@@ -263,11 +263,16 @@ def restore_command(
         return
     if not data_dir:
         raise ConfigError("Name the folder to restore into with --data-dir")
-    with ending_tidily(), that_may_fail(), _source(file) as stream, Telling() as telling:
+    with (
+        ending_tidily(),
+        that_may_fail(),
+        _source(file) as stream,
+        Telling() as telling,
+        _places(Path(data_dir).absolute(), database_url) as places,
+    ):
+        check_is_empty(places)
         chosen = passphrase(passphrase_file, is_new=False)
-        with _places(Path(data_dir).absolute(), database_url) as places:
-            check_is_empty(places)
-            made = restore(places, chosen, stream, telling.print_bytes)
+        made = restore(places, chosen, stream, telling.print_bytes)
     _say_restored(made, Path(data_dir), database_url)
 
 

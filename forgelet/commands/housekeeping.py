@@ -246,7 +246,9 @@ def remove_data(instance: Instance, before: datetime.datetime, *, dry_run: bool,
     """
     if not dry_run and not yes:
         click.confirm(
-            f"Remove the logs and artifacts of all jobs that finished before {before:%Y-%m-%d}?", abort=True
+            f"Remove the logs and artifacts of all jobs that finished before {before:%Y-%m-%d}?",
+            abort=True,
+            err=True,
         )
     count, size = asyncio.run(_remove(instance, before.replace(tzinfo=datetime.UTC), dry_run=dry_run))
     verb = "would be removed" if dry_run else "removed"

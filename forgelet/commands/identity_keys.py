@@ -57,7 +57,7 @@ def rotate(instance: Instance, *, revoke: bool, yes: bool) -> None:
     again. The old key stays published for 31 days, until all of its tokens have expired.
     """
     if revoke and not yes:
-        click.confirm("The identity tokens of running jobs will be refused. Go on?", abort=True)
+        click.confirm("The identity tokens of running jobs will be refused. Go on?", abort=True, err=True)
 
     async def run() -> keys.NewKey:
         async with services_of(instance) as services:

@@ -17,6 +17,7 @@ from forgelet.testing import starting
 from forgelet.testing.api import Api
 from forgelet.testing.server import Controls, Forgelet
 from scripts.harness.contents import archive, commit_values, multipart, user_values
+from scripts.harness.processes import python_beside
 
 _CONFIG = """\
 build:
@@ -243,7 +244,7 @@ def fuzz(operations: tuple[str, ...], cases: int, borders: bool, seed: int) -> N
 
     The exit status is 1 if an answer contradicts the description, or if the service has logged an error.
     """
-    python = os.environ.get("FORGELET_OPENAPI_PYTHON", "")
+    python = os.environ.get("FORGELET_OPENAPI_PYTHON") or python_beside("openapi")
     if not os.access(python, os.X_OK):
         raise ConfigError(
             "FORGELET_OPENAPI_PYTHON has to name a Python with schemathesis: scripts/fuzz/run sees to it."

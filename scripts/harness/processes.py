@@ -1,5 +1,5 @@
 """Processes under test: their use of memory and processor, and processes that are started again whenever they end
-(Linux only)."""
+(Linux only). And the Python of an environment beside ours."""
 
 import asyncio
 import contextlib
@@ -19,6 +19,7 @@ import attrs
 from forgelet.local.processes import Account, CannotStart, Child
 from forgelet.local.variables import Program, foreign
 
+_CHECKOUT = Path(__file__).resolve().parents[2]
 SAMPLE_SECONDS = 0.05
 _PING_SECONDS = 0.02
 _MIB = 2**20
@@ -310,6 +311,18 @@ def run_forgelet(arguments: Sequence[str], variables: Mapping[str, str]) -> str:
         outcome = f"{done.returncode}: {done.stdout.strip()} {done.stderr.strip()}"
         raise RuntimeError(f"forgelet {' '.join(arguments[:2])} ended with {outcome}")
     return done.stdout.strip()
+
+
+def python_beside(extra: str) -> str:
+    """Return the Python of the environment of an extra beside ours, which is created if it does not exist. Return an
+    empty text if ours is not in .venv. Raise `CalledProcessError` if the creation fails."""
+    if Path(sys.prefix).parent != _CHECKOUT / ".venv":
+        return ""
+    command = ["sh", "-c", f". scripts/python.sh && beside {extra}", "scripts/test"]
+    environment = {**os.environ, "FORGELET_PYTHON": sys._base_executable}  # type: ignore[attr-defined]
+    return subprocess.run(
+        command, cwd=_CHECKOUT, env=environment, stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
 
 
 async def wait_until(condition: Callable[[], object], seconds: float, pause: float = 0.02) -> bool:

@@ -53,13 +53,15 @@ async def test_a_worker_does_what_a_server_without_work_has_queued(new_forge: An
         folder = forge.settings.data_dir / "repositories"
         assert list(folder.rglob("HEAD"))
         settings = attrs.evolve(forge.settings, work=True, operations_port=free_port())
-        async with working(endpoint(settings), create_app(settings)):
 
-            async def is_removed() -> bool:
-                return not list(folder.rglob("HEAD"))
+        async def is_removed() -> bool:
+            return not list(folder.rglob("HEAD"))
 
-            await until(is_removed)
-            assert await readiness(forge, settings.operations_port) == "ok"
+        with lines_of_this_test() as lines:
+            async with working(endpoint(settings), create_app(settings)):
+                await until(is_removed)
+                assert await readiness(forge, settings.operations_port) == "ok"
+        assert [line["event"] for line in lines[:2]] == ["listening", "background work has begun"]
 
 
 async def readiness(forge: Forge, port: int) -> Any:

@@ -41,9 +41,8 @@ def registry(requests: int, seconds: float, connections: int) -> CollectorRegist
 def test_counters_and_histograms_are_added_up_and_of_gauges_those_that_are_named() -> None:
     own = list(registry(2, 0.5, 10).collect())
     others = [workers.addable_figures(registry(3, 2.0, 20).collect(), ["connections"])]
-    others.append(
-        workers.without_gauges(workers.addable_figures(registry(4, 9.0, 40).collect(), ["connections"]))
-    )  # has ended
+    ended = workers.addable_figures(registry(4, 9.0, 40).collect(), ["connections"])
+    others.append(workers.without_gauges(ended))
     total = workers.sum_figures([workers.addable_figures(own, ["connections"]), *others])
     text = generate_latest(_Added(own, total)).decode()
     values = {

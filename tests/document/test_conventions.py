@@ -54,9 +54,8 @@ async def test_every_endpoint_is_there_and_takes_an_access_token(forge: Forge, n
             assert (known.status, known.body) not in ((401, UNAUTHORIZED), (404, NO_ROUTE)), known
             assert known.status != 405, known
         elsewhere = await forge.root.request(method, f"{forge.base}{path}", json={})
-        assert elsewhere.status in (404, 405) or elsewhere.headers["Location"].startswith(
-            "/-/sign_in"
-        )  # a page
+        # a page asks strangers to sign in
+        assert elsewhere.status in (404, 405) or elsewhere.headers["Location"].startswith("/-/sign_in")
 
 
 @says(

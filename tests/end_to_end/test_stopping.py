@@ -145,9 +145,8 @@ class Body:
         """Send the body; return the status of the answer."""
         wanted = {"Content-Length": str(len(self.content)), **headers}
         async with session.request(method, url, data=self.pieces(), headers=wanted, expect100=True) as answer:
-            if (
-                answer.content_type != "application/x-git-receive-pack-result"
-            ):  # git's answer may have begun before
+            # git's answer may have begun before
+            if answer.content_type != "application/x-git-receive-pack-result":
                 assert answer.headers["Connection"] == "close"
             return answer.status
 

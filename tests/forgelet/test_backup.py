@@ -87,11 +87,8 @@ async def scene(
     folder = tmp_path_factory.mktemp("commands")
     (folder / "passphrase").write_text(f"{PASSPHRASE}\n")
     with pytest.MonkeyPatch.context() as patch:
-        for command in (
-            backup,
-            backup,
-        ):  # signals are for the main thread, which serves the bucket
-            patch.setattr(command, "ending_tidily", contextlib.nullcontext)
+        # signals are for the main thread, which serves the bucket
+        patch.setattr(backup, "ending_tidily", contextlib.nullcontext)
         async with (
             serving_bucket(patch) as (bucket, _),
             running_forge(

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -12,8 +13,9 @@ from tests.scripts.copied import RECORDER, VERSION, Copy
 from tests.support.checkout import CHECKOUT
 
 COMMANDS = [
-    "scripts/up", "scripts/test", "scripts/check", "scripts/conformance", "scripts/bench/run", "scripts/abuse/run",
-    "scripts/clients/run", ".ci/run",
+    "scripts/up", "scripts/forgelet", "scripts/test", "scripts/check", "scripts/conformance", "scripts/bench/run",
+    "scripts/bench/growth", "scripts/abuse/run", "scripts/clients/run", "scripts/faults/run", "scripts/fuzz/run",
+    "scripts/restores/run", ".ci/run",
 ]  # fmt: skip
 #: What scripts/up installs with pip: the machine may have no PostgreSQL.
 FOR_UP = ".[embedded,s3]"
@@ -89,10 +91,16 @@ def test_what_was_installed_before_stays_until_the_versions_change(copy: Copy) -
     assert copy.installed() == [".[bench]", ".[dev]"]
 
 
-def test_what_looks_from_outside_is_made_once_beside_the_tests_and_named(copy: Copy) -> None:
-    for _ in range(2):
-        assert copy.run("scripts/fuzz/run")[0] == 0
-    assert copy.installed() == [".", ".[openapi]"]
+@pytest.mark.parametrize("command", COMMANDS)
+def test_who_asks_for_help_does_not_wait_for_an_installation(copy: Copy, command: str) -> None:
+    assert copy.run(command, "--help") == (0, "")
+    assert re.match(rf"[A-Z][^\n]*(: {command} [^\n]*)?\n", copy.printed)
+    assert copy.ran() == []
+
+
+def test_the_environment_for_looking_from_outside_is_made_only_when_it_is_used(copy: Copy) -> None:
+    copy.run("scripts/fuzz/run", "--seeds")
+    assert copy.installed() == ["."]
 
 
 def test_an_installation_that_failed_is_tried_again(copy: Copy) -> None:

@@ -185,7 +185,7 @@ async def test_an_origin_that_is_not_there(start_edge: StartEdge) -> None:
 
 @pytest.mark.parametrize("name", ["forgelet.invalid", "*"])
 async def test_a_name_that_is_nobodys(start_edge: StartEdge, name: str) -> None:
-    edge = await start_edge(origin=f"http://{name}")
+    edge = await start_edge(origin=f"http://{name}:{free_port()}")
     with lines_of_edges() as logs:
         assert await _seen(edge) == UNREACHABLE
     assert [line["event"] for line in logs] == [REACH]

@@ -105,9 +105,8 @@ def _declared(noted: Noted) -> Answer | str:
     by_status = {answer.status: answer for answer in answers(noted.route)} if noted.route else {}
     if noted.status in by_status:
         return by_status[noted.status]
-    if (
-        noted.status == 429 and noted.content_type == "text/plain"
-    ):  # of the rate limit, which comes before GitLab's API
+    # of the rate limit, which comes before GitLab's API
+    if noted.status == 429 and noted.content_type == "text/plain":
         return Answer(status=429, form="text")
     if noted.status >= 400:
         return Answer(status=noted.status, form="json", schema=error_schema())

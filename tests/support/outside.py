@@ -4,19 +4,17 @@ The first test that needs the environment creates it from the extra `openapi` of
 of `scripts/test`. In any other environment, FORGELET_OPENAPI_PYTHON has to name its Python, or the tests are skipped.
 """
 
-import fcntl
 import functools
 import hashlib
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 
-from tests.support.checkout import CHECKOUT
+from scripts.harness.processes import python_beside
 
 #: For tests that need the environment: the first one has to wait for the installation.
 INSTALLS = pytest.mark.timeout(900)
@@ -27,26 +25,10 @@ _KEPT = 3
 @functools.cache
 def outside_python() -> str:
     """Return the Python of that environment. Skip the test if there is none."""
-    python = os.environ.get("FORGELET_OPENAPI_PYTHON") or _made_beside()
+    python = os.environ.get("FORGELET_OPENAPI_PYTHON") or python_beside("openapi")
     if not os.access(python, os.X_OK):
         pytest.skip("needs the environment of the extra `openapi`: run scripts/test")
     return python
-
-
-def _made_beside() -> str:
-    """Return the Python of the environment beside ours, which is created if it does not exist. Return an empty text if
-    ours is not in .venv. Raise `CalledProcessError` if the creation fails."""
-    environments = CHECKOUT / ".venv"
-    if Path(sys.prefix).parent != environments:
-        return ""
-    command = ["sh", "-c", ". scripts/python.sh && beside openapi", "scripts/test"]
-    environment = {**os.environ, "FORGELET_PYTHON": sys._base_executable}  # type: ignore[attr-defined]
-    with (environments / "openapi.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # other workers wait
-        done = subprocess.run(
-            command, cwd=CHECKOUT, env=environment, stdout=subprocess.PIPE, text=True, check=True
-        )
-    return done.stdout
 
 
 def run_outside(*arguments: str, **options: str) -> "subprocess.CompletedProcess[str]":

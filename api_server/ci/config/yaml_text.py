@@ -1,5 +1,5 @@
 """Parsing of YAML text to plain values (dict, list, str, int, float, bool, None, Reference), limited against
-hostile text.
+hostile text, and the text for such values.
 
 It follows Ruby's Psych, with which GitLab loads YAML: unquoted scalars of YAML 1.1; merge keys, whose
 position matters; and tags, of which only Ruby's classes are refused. Keys are always text; those that Ruby
@@ -16,7 +16,7 @@ import yaml
 from attrs import frozen
 from yaml.composer import Composer
 from yaml.constructor import SafeConstructor
-from yaml.cyaml import CParser  # type: ignore[attr-defined]  # the stubs do not re-export it
+from yaml.cyaml import CParser, CSafeDumper  # type: ignore[attr-defined]  # the stubs do not re-export it
 from yaml.resolver import BaseResolver
 
 from api_server.ci.config.errors import MAX_DEPTH, Budget, CiConfigError, too_deep
@@ -135,6 +135,13 @@ _DIRECTIVE = re.compile("(?:^|[\n\r\x85\u2028\u2029])%TAG")
 _PREFIX = "tag:yaml.org,2002:"
 _MERGE = "<<"
 _PLAIN, _TEXT = "plain", _PREFIX + "str"
+_TAGS = {
+    str: _TEXT,
+    int: _PREFIX + "int",
+    float: _PREFIX + "float",
+    bool: _PREFIX + "bool",
+    type(None): _PREFIX + "null",
+}
 #: Tags that Ruby refuses in a file that it does not trust.
 _REFUSED = re.compile(r"!ruby/(?!sym(bol)?$|string$)|tag:yaml.org,2002:set$")
 
@@ -331,6 +338,25 @@ class _Loader(Composer, SafeConstructor, BaseResolver, CParser):
         if not path or not all(isinstance(part, str) for part in path):
             raise CiConfigError(f"!reference should be a list of keys at line {node.start_mark.line + 1}")
         return Reference(tuple(path))
+
+
+class _Dumper(CSafeDumper):
+    """A dumper that quotes each text that this module would read as something else, or as another text."""
+
+    def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
+        """Return the tag that an unquoted scalar has when it is read."""
+        if kind is not yaml.ScalarNode or not implicit[0]:
+            return str(super().resolve(kind, value, implicit))  # type: ignore[no-untyped-call]
+        try:
+            meaning = read_scalar(value)
+        except ValueError:
+            return "unreadable"
+        return "other" if isinstance(meaning, str) and meaning != value else _TAGS[type(meaning)]
+
+
+def dump(value: Any) -> str:
+    """Return YAML that is read as `value` again."""
+    return str(yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True))
 
 
 _Loader.yaml_constructors = {"!reference": _Loader._reference, None: _Loader._value}

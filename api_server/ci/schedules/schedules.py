@@ -16,6 +16,7 @@ import orjson
 import structlog
 from croniter import croniter
 
+from api_server.accounts.users import USER_LISTENERS, UserEvent
 from api_server.ci.config.inputs import MAX_GIVEN
 from api_server.ci.config.variables import Variable
 from api_server.ci.pipelines import creation
@@ -244,17 +245,17 @@ def _zone(name: str) -> zoneinfo.ZoneInfo | None:
 _AUDITED = ("owner_id", "description", "ref", "cron", "cron_timezone", "active")
 
 
-async def create(transaction: Transaction, author: Author, most: int, values: dict[str, Any]) -> int:
-    """Create a schedule and return its id; the project may have up to `most` (0: no limit). Raise 400 in
+async def create(transaction: Transaction, author: Author, limit: int, values: dict[str, Any]) -> int:
+    """Create a schedule and return its id; the project may have up to `limit` (0: no limit). Raise 400 in
     GitLab's words."""
     _refuse_problems(values["cron"], values["cron_timezone"])
     runs = next_run(values["cron"], values["cron_timezone"], transaction.now)
-    made = await queries.create(transaction, **values, next_run_at=runs)
-    if await queries.QUOTA.is_exceeded(transaction, values["project_id"], most):
-        raise invalid({"base": [f"Maximum number of pipeline schedules ({most}) exceeded"]})
-    schedule = await queries.lock(transaction, made)
+    schedule_id = await queries.create(transaction, **values, next_run_at=runs)
+    if await queries.QUOTA.is_exceeded(transaction, values["project_id"], limit):
+        raise invalid({"base": [f"Maximum number of pipeline schedules ({limit}) exceeded"]})
+    schedule = await queries.lock(transaction, schedule_id)
     await audit_trail.record(transaction, "pipeline_schedule_created", author, schedule.audit_target)
-    return made
+    return schedule_id
 
 
 async def update(transaction: Transaction, author: Author, before: Schedule, changes: dict[str, Any]) -> None:
@@ -288,7 +289,7 @@ async def delete(transaction: Transaction, author: Author, before: Schedule) -> 
 
 
 async def add_variable(
-    transaction: Transaction, author: Author, most: int, schedule: Schedule, new: StoredVariable
+    transaction: Transaction, author: Author, limit: int, schedule: Schedule, new: StoredVariable
 ) -> None:
     """Add a variable. Raise 400 if its key is invalid or taken, or if there are too many variables."""
     check_keys([new.key])
@@ -296,8 +297,8 @@ async def add_variable(
         await queries.add_variable(transaction, schedule.id, new)
     except Conflict:
         raise invalid({"key": ["has already been taken"]}) from None
-    if await queries.VARIABLES_QUOTA.is_exceeded(transaction, schedule.id, most):
-        raise invalid({"base": [f"Maximum number of pipeline schedule variables ({most}) exceeded"]})
+    if await queries.VARIABLES_QUOTA.is_exceeded(transaction, schedule.id, limit):
+        raise invalid({"base": [f"Maximum number of pipeline schedule variables ({limit}) exceeded"]})
     await record_variable(transaction, author, schedule)
 
 
@@ -330,9 +331,9 @@ async def change_inputs(
     await queries.delete_inputs(
         transaction, schedule_id, [change.name for change in changes if change.destroy]
     )
-    given = {change.name: _written(change) for change in changes if not change.destroy}
-    sealed = [vault.encrypt(text) for text in given.values()]
-    await queries.set_inputs(transaction, schedule_id, list(given), sealed)
+    values = {change.name: _written(change) for change in changes if not change.destroy}
+    sealed = [vault.encrypt(text) for text in values.values()]
+    await queries.set_inputs(transaction, schedule_id, list(values), sealed)
     if await queries.INPUTS_QUOTA.is_exceeded(transaction, schedule_id, MAX_GIVEN):
         raise invalid({"inputs": [f"exceed the limit of {MAX_GIVEN}."]})
     schedule = await queries.lock(transaction, schedule_id)
@@ -358,6 +359,7 @@ def _refuse_problems(expression: str, time_zone: str) -> None:
 log = structlog.get_logger(__name__)
 
 RUN = "run_pipeline_schedule"
+DEACTIVATE = "deactivate_schedules_of_blocked_user"
 #: Schedules that are queued in one transaction.
 BATCH = 100
 
@@ -371,19 +373,31 @@ def setup(services: Services) -> None:
     async def run(schedule_id: int, origin: str, user_id: int | None = None) -> None:
         await run_schedule(services, schedule_id, origin, user_id)
 
+    async def deactivate_of_blocked(user_id: int) -> None:
+        for schedule in await queries.active_of_blocked(services.database, user_id):
+            async with services.database.transaction() as transaction:
+                await deactivate(transaction, schedule)
+
+    services[USER_LISTENERS].append(follow_user)
     services.queue.add_periodic("queue_due_schedules", "* * * * *", queue_due)
     services.queue.add(RUN, run, attempts=5)
+    services.queue.add(DEACTIVATE, deactivate_of_blocked, attempts=5)
+
+
+async def follow_user(transaction: Transaction, event: UserEvent) -> None:
+    if event.kind == "restricted":
+        await enqueue(transaction, DEACTIVATE, user_id=event.user_id)
 
 
 async def queue_due_schedules(database: Database) -> None:
     """Queue the schedules that are due."""
-    taken = BATCH
-    while taken == BATCH:
+    batch_size = BATCH
+    while batch_size == BATCH:
         async with database.transaction() as transaction:
             due = await queries.lock_due(transaction, BATCH)
             for schedule in due:
                 await _queue_due(transaction, schedule)
-        taken = len(due)
+        batch_size = len(due)
 
 
 async def _queue_due(transaction: Transaction, schedule: Schedule) -> None:

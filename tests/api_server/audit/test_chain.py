@@ -448,6 +448,7 @@ async def test_old_months_are_removed_only_after_an_export(
     arguments = ["remove", "--before", "2021-11-01", "--export-to", str(tmp_path)]
     refused = await asyncio.to_thread(run_command, database_url, *arguments, input="n\n")
     assert refused.exit_code == 1
+    assert refused.stderr == "Remove audit_events_2021_10 from the database? [y/N]: n\n"
     done = await asyncio.to_thread(run_command, database_url, *arguments, "--yes")
     assert done.exit_code == 0, done
 
@@ -460,7 +461,7 @@ async def test_old_months_are_removed_only_after_an_export(
     assert json.loads(rows[1].details)["sha256"] == digest
     verdict = await chain.verify(database, [head])
     assert (verdict.head.position, verdict.removed, verdict.problem) == (5, 3, None)
-    again = await asyncio.to_thread(run_command, database_url, *arguments, "--yes")
+    again = await asyncio.to_thread(run_command, database_url, *arguments)
     assert again.stdout == "There is no whole month before that day.\n"
 
 
@@ -480,7 +481,7 @@ async def test_a_broken_month_is_not_removed(database: Database, database_url: s
 async def test_this_month_is_never_removed(database: Database, database_url: str, tmp_path: Path) -> None:
     await record_events(database, "now")
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    arguments = ["remove", "--export-to", str(tmp_path), "--yes", "--before"]
+    arguments = ["remove", "--export-to", str(tmp_path), "--before"]
     done = await asyncio.to_thread(run_command, database_url, *arguments, today)
     assert done.stdout == "There is no whole month before that day.\n"
     future = await asyncio.to_thread(run_command, database_url, *arguments, "2999-01-01")

@@ -175,7 +175,7 @@ async def test_a_squash_that_was_noted_ends_with_the_head_that_it_was_of(
     async with forge.database.transaction() as transaction:
         await merging_queries.note_squash(transaction, made["id"], made["sha"], "a" * 40)
     head = await commit(alice.api, project, "feature")
-    assert await merging_queries.squash_noted(forge.database, made["id"]) is None
+    assert await merging_queries.recorded_squash(forge.database, made["id"]) is None
     merged = (await alice.api.put(f"{made['path']}/merge", {"squash": False})).body
     assert (merged["sha"], merged["state"], merged["squash_commit_sha"]) == (head, "merged", None)
 
@@ -348,9 +348,8 @@ async def test_a_rebase_that_is_cancelled_goes_no_further(
     rebase_task = asyncio.create_task(new_commits.rebase(repository, made["sha"], target, alices))
     with pytest.raises(asyncio.CancelledError):
         await rebase_task
-    await new_commits.rebase(
-        forge.repository(project["id"]), made["sha"], target, alices
-    )  # as long as the other
+    # as long as the other
+    await new_commits.rebase(forge.repository(project["id"]), made["sha"], target, alices)
     assert len(done) == 1
 
 

@@ -325,9 +325,8 @@ async def test_no_other_route_takes_it(shared: JobToken, routes: list[Route]) ->
                 answer = await shared.forge.anonymous.request(
                     route.method, path, headers=headers, json=required(route)
                 )
-                shows_anybody = (
-                    route.access.strangers and "JOB-TOKEN" in headers
-                )  # the header is ignored there, as in GitLab
+                # the header is ignored there, as in GitLab
+                shows_anybody = route.access.strangers and "JOB-TOKEN" in headers
                 assert answer.status == (200 if route.access.who == "job" or shows_anybody else 401)
     assert not deviations, deviations.report
 

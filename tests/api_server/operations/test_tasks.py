@@ -13,7 +13,7 @@ from api_server.operations.tasks import TaskRefused
 from api_server.operations.watch import problem_of_edge
 from api_server.state import failures
 from api_server.state.database import Database, Executor, connect
-from api_server.state.queue import enqueue
+from api_server.state.queue import Queue, enqueue
 from api_server.web.context import SERVICES
 from tests.api_server.test_many_rows import Explaining
 from tests.support.clock import MovedClock, forge_with_clock
@@ -28,9 +28,9 @@ async def place(new_database: Any) -> AsyncIterator[tuple[Database, MovedClock]]
         yield database, clock
 
 
-async def failed_task(database: Database, **options: Any) -> int:
+async def failed_task(database: Database, name: str = "send_mail", **options: Any) -> int:
     async with database.transaction() as transaction:
-        await enqueue(transaction, "send_mail", **options)
+        await enqueue(transaction, name, **options)
         await transaction.run(FAIL)
         task_id = int(await transaction.value("SELECT max(id) FROM procrastinate_jobs"))
         await failures.note(transaction, "task", str(task_id), "OSError: no route")
@@ -41,10 +41,10 @@ async def test_a_failed_task_is_listed_with_its_reason_and_tried_again(
     place: tuple[Database, MovedClock],
 ) -> None:
     database, _ = place
-    task_id = await failed_task(database, letter=1)
+    task_id = await failed_task(database, mail=1)
     (listed,) = await tasks.list_tasks(database, "failed")
     assert (listed.id, listed.name, listed.reason) == (task_id, "send_mail", "OSError: no route")
-    assert listed.arguments == '{"letter": 1}'
+    assert listed.arguments == '{"mail": 1}'
     assert [one.name for one in await failing(database, database.now)] == ["send_mail"]
     assert await tasks.retry(database, task_id) == "send_mail"
     assert await tasks.list_tasks(database, "failed") == await failing(database, database.now) == []
@@ -62,6 +62,29 @@ async def test_a_failed_task_whose_work_waits_already_is_not_queued_twice(
     await tasks.retry(database, task_id)
     assert await tasks.list_tasks(database, "failed") == []
     assert len(await tasks.list_tasks(database, "todo")) == 1
+
+
+async def test_a_periodic_task_that_succeeds_again_has_no_failures(
+    place: tuple[Database, MovedClock],
+) -> None:
+    database, _ = place
+    works = False
+
+    async def hourly() -> None:
+        if not works:
+            raise OSError("no route")
+
+    queue = Queue("")
+    queue.failures = failures.Failures(database)
+    queue.add_periodic("hourly", "0 * * * *", hourly)
+    for name in ("hourly", "send_mail", "hourly"):
+        await failed_task(database, name)
+    with pytest.raises(OSError, match="no route"):
+        await queue._app.tasks["hourly"].func(timestamp=0)
+    assert [one.name for one in await failing(database, database.now)] == ["hourly", "send_mail"]
+    works = True
+    await queue._app.tasks["hourly"].func(timestamp=0)
+    assert [one.name for one in await failing(database, database.now)] == ["send_mail"]
 
 
 async def test_pages_of_tasks_go_on_beyond_the_last(place: tuple[Database, MovedClock]) -> None:

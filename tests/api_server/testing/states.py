@@ -55,9 +55,8 @@ async def state_of(forge: Forge, furnished: Furnished | None = None) -> State:
 
 
 def _files(folder: Path) -> dict[str, bytes | None]:
-    kept = [
-        path for path in folder.iterdir() if path.name != "testing"
-    ]  # discarded files there are deleted gradually
+    # discarded files in `testing` are deleted gradually
+    kept = [path for path in folder.iterdir() if path.name != "testing"]
     return {
         str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
         for path in sorted([*kept, *(below for path in kept for below in path.rglob("*"))])

@@ -103,9 +103,8 @@ async def test_late_answers(controls: Controls) -> None:
 async def test_cut_off_before_and_within_the_answer(controls: Controls) -> None:
     whole = await controls.whose.api.get("/user")
     size = int(whole.headers["Content-Length"])
-    reset = await controls.fail(
-        path="/api/v4/user", cut=True, times=2
-    )  # aiohttp repeats a GET once by itself
+    # aiohttp repeats a GET once by itself
+    reset = await controls.fail(path="/api/v4/user", cut=True, times=2)
     async with aiohttp.ClientSession() as session:
         fresh = Client(session, controls.forge.base, controls.whose.token)
         with pytest.raises(aiohttp.ClientOSError):

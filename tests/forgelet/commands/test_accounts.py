@@ -164,15 +164,15 @@ async def test_runners_serve_the_instance_a_group_or_a_project(here: Forge) -> N
     ("arguments", "sentence"),
     [
         (
-            "user create --username root --email new@example.org --name N --password 12345678",
+            "user create --username root --email new@example.org --name N",
             "Username has already been taken",
         ),
         (
-            "user create --username newcomer --email root@localhost --name N --password 12345678",
+            "user create --username newcomer --email root@localhost --name N",
             "Email has already been taken",
         ),
         (
-            "user create --username .new --email nobody --name N --password 12345678",
+            "user create --username .new --email nobody --name N",
             "Email is invalid; username can contain only letters, digits, '_', '-' and '.'."
             " Cannot start with '-', end in '.git' or end in '.atom'",
         ),
@@ -186,7 +186,7 @@ async def test_runners_serve_the_instance_a_group_or_a_project(here: Forge) -> N
         ),
         ("user create --username newcomer --email new@example.org", "Missing option '--name'"),
         ("user block nobody-here", "There is no user nobody-here"),
-        ("user password nobody-here --password 12345678", "There is no user nobody-here"),
+        ("user password nobody-here", "There is no user nobody-here"),
         ("token create --user nobody-here --name t --scope api", "There is no user nobody-here"),
         ("token create --user root --scope api", "Missing option '--name'"),
         (

@@ -10,7 +10,7 @@ import time
 
 import pytest
 from attrs import evolve
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from api_server.ci.config.configuration import read
@@ -501,6 +501,10 @@ child:
     )
 
 
+@example(dict.fromkeys("\x7f\x85\u2028\u2029\ufeff\uffff\U0001f600", ""))
+@example(
+    dict.fromkeys(("\u2028", " \x85 ", ":name", "1,000", "1:30", "2024-01-31", "#", "n" * 1025), " \u2028 ")
+)
 @given(st.dictionaries(st.text(min_size=1), st.text() | st.integers(-(2**63) + 1, 2**63 - 1) | st.booleans()))
 def test_inputs_of_a_child_pipeline_arrive_as_they_are(values):
     files = ({"local": "a.yml", "inputs": values},)

@@ -30,12 +30,14 @@ def test_scalars_are_what_ruby_reads():
     """The table has the values that Psych 4.0 loads, with symbols and aliases allowed as in GitLab, and Ruby's
     spelling.
 
-    Integers beyond 64 bits are text here. Entries with `refused` name a class that is not loaded.
+    Integers beyond 64 bits are text here. Entries with `refused` name a class that is not loaded. Texts that look
+    like these are written in quotes.
     """
     found = Deviations()
     lines = (Path(__file__).parent / "psych_scalars.tsv").read_text().splitlines()[1:]
     for written, kind, spelled in (line.split("\t") for line in lines):
         with found.of(written):
+            assert loaded(yaml_text.dump({written: written})) == {written: written}
             if kind == "refused":
                 assert refusal(f"a: {written}").startswith(
                     f"Invalid configuration format: Tried to load unspecified class: {spelled} at line 1: "

@@ -4,8 +4,8 @@ from api_server.ci.pipelines import tasks
 from api_server.ci.pipelines.creation import pipeline_maker
 from api_server.web.context import SERVICES
 from api_server.web.routes import Role
-from tests.support.ci import MANUAL_JOB, bring, ci_project, happen, run
-from tests.support.forge import Forge
+from tests.support.ci import MANUAL_JOB, CiProject, bring, ci_project, happen, run
+from tests.support.forge import Client, Forge
 from tests.support.waiting import until
 
 UNFINISHED = """
@@ -17,6 +17,13 @@ later: {script: x, stage: deploy, when: always}
 """
 
 
+async def _schedule(project: CiProject, by: Client) -> str:
+    """Create a schedule and return its path."""
+    new = {"description": "nightly", "ref": "topic", "cron": "0 1 * * *"}
+    made = (await by.post(f"{project.url}/pipeline_schedules", new, expect=201)).body
+    return f"{project.url}/pipeline_schedules/{made['id']}"
+
+
 async def test_what_runs_for_who_is_blocked_fails_for_good(forge: Forge) -> None:
     project = await ci_project(forge)
     pipelines = [await project.pipeline(UNFINISHED) for _ in range(2)]
@@ -26,12 +33,18 @@ async def test_what_runs_for_who_is_blocked_fails_for_good(forge: Forge) -> None
     await run(forge, jobs["done"]["id"])
     await happen(forge, jobs["done"]["id"], "success")
     before = await project.statuses(of_other)
+    hers, others = [await _schedule(project, by) for by in (project.api, forge.root)]
     await forge.root.post(f"/users/{project.developer.id}/block", expect=201)
 
     async def ended() -> bool:
         return [await project.status(pipeline) for pipeline in pipelines] == ["failed", "failed"]
 
+    async def is_deactivated() -> bool:
+        return not (await forge.root.get(hers)).body["active"]
+
     await until(ended)
+    await until(is_deactivated)
+    assert (await forge.root.get(others)).body["active"]
     shown = await project.jobs(pipelines[0], "include_retried=true")
     assert {name: job["status"] for name, job in shown.items()} == {
         "done": "success", "running": "failed", "pending": "failed", "manual": "failed", "later": "failed"

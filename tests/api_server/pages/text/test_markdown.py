@@ -86,7 +86,7 @@ class Strict(HTMLParser):
 
 def rendered(text: str, at: Surroundings = HERE) -> str:
     """Return the HTML with references in double brackets."""
-    parts = markdown.joined(markdown.to_parts(text, at, Budget(1.5, 2**19)))
+    parts = markdown.join_strings(markdown.to_parts(text, at, Budget(1.5, 2**19)))
     return "".join(part if isinstance(part, str) else f"[[{part[0]} {part[1]}]]" for part in parts)
 
 
@@ -453,9 +453,8 @@ _LOOK = """() => {
 
 
 async def test_chromium_runs_and_loads_nothing_of_hostile_texts(scene: Scene, chromium: Chromium) -> None:
-    names = [
-        name for name, case in HOSTILE.items() if "\0" not in case["text"]
-    ]  # a file with this is not a text
+    # a file with a NUL is not a text
+    names = [name for name, case in HOSTILE.items() if "\0" not in case["text"]]
     texts = [HOSTILE[name]["text"].replace("alert(", "ran=(") for name in names]
     await scene.commit({f"docs/{number}.md": text for number, text in enumerate(texts)}, "hostile")
     context = await chromium.new_context(base_url=scene.forge.base)
