@@ -144,12 +144,12 @@ async def commit_list(
     counts = stats or {}
 
     def read() -> list[dict[str, Any]]:
-        listed = [in_list(commit(repository, sha, project_url, counts.get(sha))) for sha in shas]
-        if sum(len(each["message"]) for each in listed) > 100 * MESSAGE_IN_LIST:
+        items = [in_list(commit(repository, sha, project_url, counts.get(sha))) for sha in shas]
+        if sum(len(item["message"]) for item in items) > 100 * MESSAGE_IN_LIST:
             return [
-                each | {"message": each["message"][: 100 * MESSAGE_IN_LIST // len(listed)]} for each in listed
+                item | {"message": item["message"][: 100 * MESSAGE_IN_LIST // len(items)]} for item in items
             ]
-        return listed
+        return items
 
     return await asyncio.to_thread(read)
 

@@ -131,7 +131,7 @@ def on_page(params: Paginated, items: Sequence[ItemT]) -> Sequence[ItemT]:
     return items[page.offset : page.offset + page.size]
 
 
-async def listed(
+async def page_response(
     request: web.Request, params: Paginated, page_entities: Sequence[dict[str, Any]], total: int
 ) -> web.Response:
     """Answer with a page of a list of `total` entities. `page_entities` are those on the requested page."""
@@ -181,7 +181,7 @@ class ListDifferences(Paginated):
     unidiff: bool = False
 
 
-async def listed_differences(
+async def differences_response(
     request: web.Request, params: ListDifferences, repository: Repository, old: str | None, new: str
 ) -> web.Response:
     """Answer with a page of the files that differ between two commits."""
@@ -191,7 +191,7 @@ async def listed_differences(
         files, total = await differences(
             repository, old, new, _limits(services), skip=page.offset, limit=page.size
         )
-    return await listed(request, params, [_diff(file, params.unidiff) for file in files], total)
+    return await page_response(request, params, [_diff(file, params.unidiff) for file in files], total)
 
 
 async def all_differences(
@@ -214,14 +214,14 @@ async def number_of_differences(services: Services, repository: Repository, old:
     return f"{limits.diff_max_files}+" if total > limits.diff_max_files else str(total)
 
 
-async def listed_commits(
+async def commits_response(
     request: web.Request, params: Paginated, project: Project, repository: Repository, shas: Sequence[str]
 ) -> web.Response:
     """Answer with a page of these commits."""
     commit_entities = await entities.commit_list(
         repository, on_page(params, shas), url_of(context.services(request), project)
     )
-    return await listed(request, params, commit_entities, len(shas))
+    return await page_response(request, params, commit_entities, len(shas))
 
 
 def _limits(services: Services) -> DiffLimits:

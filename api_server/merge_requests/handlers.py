@@ -15,9 +15,9 @@ from api_server.code.committing import acting_person
 from api_server.code.reading import (
     ListDifferences,
     all_differences,
-    listed,
-    listed_commits,
-    listed_differences,
+    commits_response,
+    differences_response,
+    page_response,
     reading,
 )
 from api_server.git.commits import commits_between
@@ -98,8 +98,8 @@ async def create_merge_request(
         raise invalid(["Target project is not a fork of source project"], status=422)
     project_actor = acting(services, actor, project)
     async with project_actor.database.transaction() as transaction:
-        made = await changes.create(project_actor, transaction, params.source_branch, as_new(params))
-        entity = await queries.show(transaction, made, project)
+        new_id = await changes.create(project_actor, transaction, params.source_branch, as_new(params))
+        entity = await queries.show(transaction, new_id, project)
     return json_text(entity, status=201)
 
 
@@ -150,8 +150,8 @@ async def delete_merge_request(
     return web.Response(status=204)
 
 
-def _labels(sent: list[str]) -> list[str]:
-    return sorted({label.strip() for label in sent} - {""})
+def _labels(labels: list[str]) -> list[str]:
+    return sorted({label.strip() for label in labels} - {""})
 
 
 def as_new(params: CreateMergeRequest) -> changes.Edit:
@@ -192,14 +192,14 @@ def _new_labels(present: list[str], params: UpdateMergeRequest) -> list[str] | N
 
 def _people(params: CreateMergeRequest | UpdateMergeRequest) -> dict[Part, list[int]]:
     """Return the named users by part, without parts that are not sent; 0 and null stand for nobody."""
-    named: dict[Part, list[int]] = {}
+    user_ids: dict[Part, list[int]] = {}
     if params.assignee_id is not UNSET:
-        named["assignee"] = [params.assignee_id or 0]
+        user_ids["assignee"] = [params.assignee_id or 0]
     if params.assignee_ids is not UNSET:
-        named["assignee"] = params.assignee_ids or []
+        user_ids["assignee"] = params.assignee_ids or []
     if params.reviewer_ids is not UNSET:
-        named["reviewer"] = params.reviewer_ids or []
-    return named
+        user_ids["reviewer"] = params.reviewer_ids or []
+    return user_ids
 
 
 #: Older commits of a merge request are not listed, nor are their pipelines.
@@ -233,7 +233,7 @@ async def list_commits(
     merge_request = await queries.find(services.database, project.id, params.merge_request_iid)
     repository = services[REPOSITORIES].open(project.id)
     shas = await shas_of(services, actor, repository, merge_request)
-    return await listed_commits(request, params, project, repository, shas)
+    return await commits_response(request, params, project, repository, shas)
 
 
 @routes.get(f"{ONE}/diffs", access=project(feature="repository"), answers="200 [Diff]")
@@ -242,7 +242,7 @@ async def list_diffs(
 ) -> web.Response:
     """List the differences between the merge base and the source branch."""
     merge_request = await queries.find(services.database, project.id, params.merge_request_iid)
-    return await listed_differences(
+    return await differences_response(
         request,
         params,
         services[REPOSITORIES].open(project.id),
@@ -257,7 +257,7 @@ async def list_closed_issues(
 ) -> web.Response:
     """List no issues, as for a project without issues; release tools ask for them."""
     await queries.find(services.database, project.id, params.merge_request_iid)
-    return await listed(request, params, [], 0)
+    return await page_response(request, params, [], 0)
 
 
 @routes.get(f"{ONE}/changes", access=project(feature="repository"), answers="200 MergeRequestChanges")
@@ -298,7 +298,7 @@ async def list_pipelines(
     page = requested_page(params, pipelines.OF_MERGE_REQUEST)
     merge_request = await queries.find(services.database, project.id, params.merge_request_iid)
     shas = await shas_of(services, actor, services[REPOSITORIES].open(project.id), merge_request)
-    listed = await pipelines.list_pipelines_of_merge_request(
+    page_response = await pipelines.list_pipelines_of_merge_request(
         services.database,
         page,
         merge_request.id,
@@ -306,7 +306,7 @@ async def list_pipelines(
         branch=merge_request.source_branch,
         shas=shas or [merge_request.head_sha],
     )
-    return await paginated(request, page, listed)
+    return await paginated(request, page, page_response)
 
 
 @routes.post(
@@ -319,8 +319,8 @@ async def create_pipeline(
     commits."""
     _require_repository(project)
     database = services.database
-    named = await queries.find(database, project.id, params.merge_request_iid)
-    merge_request = await find_merge_request(database, named.id)
+    row = await queries.find(database, project.id, params.merge_request_iid)
+    merge_request = await find_merge_request(database, row.id)
     if merge_request is None:
         raise NotFound
     if merge_request.mergeability == "no_commits":
