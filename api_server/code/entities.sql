@@ -18,13 +18,7 @@ SELECT page.id, page.position, json_build_object(
         'group_id', NULL
     )),
     'allow_force_push', page.allow_force_push,
-    'unprotect_access_levels', json_build_array(json_build_object(
-        'id', page.id,
-        'access_level', 40,
-        'access_level_description', protection_level_description(40::smallint),
-        'user_id', NULL,
-        'group_id', NULL
-    )),
+    'unprotect_access_levels', json_build_array(),
     'code_owner_approval_required', page.code_owner_approval_required,
     'inherited', false
 ) AS entity

@@ -34,7 +34,7 @@ def _rule(body: dict, **changed: object) -> dict:
         "push_access_levels": [level | maintainers | {"deploy_key_id": None}],
         "merge_access_levels": [level | maintainers],
         "allow_force_push": False,
-        "unprotect_access_levels": [level | maintainers],
+        "unprotect_access_levels": [],
         "code_owner_approval_required": False,
         "inherited": False,
     } | changed
