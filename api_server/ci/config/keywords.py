@@ -54,11 +54,24 @@ _changes = ByType(
         ),
     }
 )
+
+
+def _in_project(at: str, value: Any) -> Iterator[str]:
+    if value.get("ref") is not None and value.get("project") is None:
+        yield f"{at} config missing required keys: project"
+
+
 _exists = ByType(
     {
         str: glob,
         list: _globs,
-        dict: Fields({"paths": _globs}, ["paths"], ["project", "ref", "regexp"], attributes=["paths"]),
+        dict: Fields(
+            {"paths": _globs, "project": text, "ref": text},
+            ["paths"],
+            ["regexp"],
+            _in_project,
+            attributes=["paths", "project", "ref"],
+        ),
     }
 )
 

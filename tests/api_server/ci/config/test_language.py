@@ -292,7 +292,7 @@ def test_paths_are_listed_for_a_few_other_projects_only():
             return refused.errors
 
     assert planned(10) == ("a",)
-    assert planned(11) == ("Wildcards and `exists` are for the files of up to 10 other projects",)
+    assert planned(12) == ("Wildcards and `exists` are for the files of up to 10 other projects",)
 
 
 def test_rows_that_a_job_needs_are_counted_before_anything_is_said_of_them():
