@@ -22,6 +22,7 @@ from api_server.ci.config.checks import (
     flatten,
     glob,
     integer,
+    matching,
     moment,
     one_of,
     ref,
@@ -175,6 +176,8 @@ class Rules:
             yield f"{parent} rules should be an array containing hashes and arrays of hashes"
             return
         for rule in rules:
+            if not rule:
+                yield f"{at}:rule config can't be blank"
             yield from self.item(f"{at}:rule", rule)
             if (rule.get("when") == "delayed") != (rule.get("start_in") is not None):
                 yield f"{at}:rule start_in should be given with when: delayed, and only there"
@@ -212,9 +215,14 @@ def _auto_stop_in(at: str, value: Any) -> Iterator[str]:
 
 
 _OF_DASHBOARDS: dict[str, Check] = {"namespace": text, "flux_resource_path": text}
+_environment_name = matching(
+    r"(?!/)[\w/${}. -]+(?<!/)",
+    "can contain only letters, digits, '-', '_', '/', '$', '{', '}', '.', and spaces, "
+    "but it cannot start or end with '/'",
+)
 _environment = Fields(
     {
-        "name": text,
+        "name": _environment_name,
         "url": text,
         "action": one_of("start", "stop", "prepare", "verify", "access"),
         "on_stop": text,
@@ -273,7 +281,7 @@ _ANY_JOB: dict[str, Check] = {
             "variables": ByType({bool: boolean, list: texts}),
         }
     ),
-    "environment": ByType({str: text, dict: _environment}),
+    "environment": ByType({str: lambda at, value: _environment(at, {"name": value}), dict: _environment}),
     "resource_group": text,
     "parallel": ByType({int: integer(1, MAX_PARALLEL), dict: matrix}),
 }
