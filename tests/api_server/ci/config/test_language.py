@@ -348,3 +348,11 @@ def test_one_job_has_so_many_variables_services_and_bytes():
 def test_planning_ends(monkeypatch):
     monkeypatch.setattr(pipeline, "MAX_SECONDS", -1.0)
     assert errors("a: {script: x}") == ("The jobs take more than -1 seconds to plan",)
+
+
+def test_a_job_that_two_pipelines_of_a_change_would_have_is_a_warning():
+    text = "{a: {script: x, rules: [{if: $A}, {when: always}]}, b: {script: x, rules: [{when: never}]}%s}"
+    (warning,) = read(text % "", context()).warnings
+    assert warning.startswith("jobs:a may allow multiple pipelines to run for a single action")
+    assert read(text % ", workflow: {rules: [{if: $A}]}", context()).warnings == ()
+    assert read(text % ", c: {script: x, rules: [{if: $A, when: always}]}", context()).warnings == (warning,)
