@@ -293,8 +293,8 @@ class Settings(CiSettings):
         "edge_purge_token_file",
         "edge_purge_token",
         "log_level",
-        "letters_per_user",
-        "letters_per_address",
+        "emails_per_user",
+        "emails_per_address",
         "variables_limit",
         "agents_limit",
         "status_checks_limit",
@@ -411,12 +411,12 @@ class Settings(CiSettings):
         metadata=matching("an address such as forgelet@example.org", r"[^@\s<>]+@[^@\s<>]+"),
         help="sender of mail",
     )
-    letters_per_user: int = option(
+    emails_per_user: int = option(
         default=200,
         metadata=count(0),
         help="invitations and confirmations an hour that one user may cause; 0 is no limit",
     )
-    letters_per_address: int = option(
+    emails_per_address: int = option(
         default=20,
         metadata=count(0),
         help="invitations and confirmations an hour to one address, and links for new passwords; 0 is no limit",

@@ -40,7 +40,7 @@ async def lint(maker: PipelineMaker, lint_request: LintRequest) -> dict[str, Any
         context, text = await _context(maker, lint_request)
         return await maker.in_thread(_judge, text or "", context, lint_request)
     except (PipelineRefused, CiConfigError) as refused:
-        return _verdict(list(refused.errors))
+        return _lint_answer(list(refused.errors))
 
 
 async def _context(maker: PipelineMaker, lint_request: LintRequest) -> tuple[Context, str | None]:
@@ -84,7 +84,7 @@ def _judge(text: str, context: Context, lint_request: LintRequest) -> dict[str, 
         errors, jobs = [plan.reason] if plan.reason else [], plan.jobs
     elif lint_request.shows_jobs:
         jobs = pipeline.every_job(read, context)
-    return _verdict(errors) | {
+    return _lint_answer(errors) | {
         "warnings": list(read.warnings),
         "merged_yaml": dump(read.merged),
         "includes": [_included(included, context) for included in read.includes],
@@ -96,20 +96,20 @@ def _included(included: Included, context: Context) -> dict[str, Any]:
     server = context.known().get("CI_SERVER_URL", "")
     source = included.source
     base = f"{server}/{source.project}/-" if source is not None else ""
-    at = quote(f"{source.sha}/{included.path}") if source is not None else ""
+    file_path = quote(f"{source.sha}/{included.path}") if source is not None else ""
     raw = {"remote": included.location, "component": None, "template": None}
     return {
         "type": included.type,
         "location": included.location,
-        "blob": f"{base}/blob/{at}" if source is not None else None,
-        "raw": raw.get(included.type, f"{base}/raw/{at}"),
+        "blob": f"{base}/blob/{file_path}" if source is not None else None,
+        "raw": raw.get(included.type, f"{base}/raw/{file_path}"),
         "extra": included.extra,
         "context_project": included.context.project or None,
         "context_sha": included.context.sha or None,
     }
 
 
-def _verdict(errors: list[str]) -> dict[str, Any]:
+def _lint_answer(errors: list[str]) -> dict[str, Any]:
     return {"valid": not errors, "errors": errors, "warnings": [], "merged_yaml": None, "includes": []}
 
 

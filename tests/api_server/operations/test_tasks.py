@@ -41,10 +41,10 @@ async def test_a_failed_task_is_listed_with_its_reason_and_tried_again(
     place: tuple[Database, MovedClock],
 ) -> None:
     database, _ = place
-    task_id = await failed_task(database, letter=1)
+    task_id = await failed_task(database, mail=1)
     (listed,) = await tasks.list_tasks(database, "failed")
     assert (listed.id, listed.name, listed.reason) == (task_id, "send_mail", "OSError: no route")
-    assert listed.arguments == '{"letter": 1}'
+    assert listed.arguments == '{"mail": 1}'
     assert [one.name for one in await failing(database, database.now)] == ["send_mail"]
     assert await tasks.retry(database, task_id) == "send_mail"
     assert await tasks.list_tasks(database, "failed") == await failing(database, database.now) == []
