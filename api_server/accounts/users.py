@@ -111,7 +111,7 @@ async def check_new(transaction: Transaction, user: NewUser) -> None:
         raise invalid(problems)
     if await email_queries.users_of(transaction, user.email):
         raise conflict(_EMAIL_TAKEN)
-    if await user_queries.find_user_by_username(transaction, user.username) is not None:
+    if await user_queries.is_username_taken(transaction, user.username):
         raise conflict(_USERNAME_TAKEN)
 
 
