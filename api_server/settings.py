@@ -293,8 +293,8 @@ class Settings(CiSettings):
         "edge_purge_token_file",
         "edge_purge_token",
         "log_level",
-        "letters_per_user",
-        "letters_per_address",
+        "emails_per_user",
+        "emails_per_address",
         "variables_limit",
         "agents_limit",
         "status_checks_limit",
@@ -396,22 +396,27 @@ class Settings(CiSettings):
         metadata=timeout(),
         help="seconds that the answer to a change waits for an edge that does not answer",
     )
+    smtp_url_file: Path | None = option(
+        default=None,
+        metadata=file_of("smtp_url"),
+        help="file with the URL of the mail server: smtp://user:password@host:port",
+    )
     smtp_url: str = secret(
         default="",
         metadata=url("smtp", "smtps"),
-        help="smtp://user:password@host:port; without it, mail is written to files",
+        help="the URL itself, for a server without a password; without a URL, mail is written to files",
     )
     mail_from: str = option(
         default="forgelet@localhost",
         metadata=matching("an address such as forgelet@example.org", r"[^@\s<>]+@[^@\s<>]+"),
         help="sender of mail",
     )
-    letters_per_user: int = option(
+    emails_per_user: int = option(
         default=200,
         metadata=count(0),
         help="invitations and confirmations an hour that one user may cause; 0 is no limit",
     )
-    letters_per_address: int = option(
+    emails_per_address: int = option(
         default=20,
         metadata=count(0),
         help="invitations and confirmations an hour to one address, and links for new passwords; 0 is no limit",

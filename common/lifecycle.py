@@ -117,6 +117,7 @@ class BackgroundTasks:
         #: The tasks that wait to be started again, and why they ended.
         self._down: dict[str, str] = {}
         self._finishing: set[str] = set()
+        self._log = logs.ThrottledLog(log, seconds=60)
 
     def start(self, name: str, work: Work, *, longest_pause: float = LONGEST_PAUSE) -> None:
         """Run `work()`, which never returns. `name` is for logs and metrics. `longest_pause`, in seconds, is short
@@ -180,7 +181,7 @@ class BackgroundTasks:
             if loop.time() - begun > longest_pause:
                 pause = FIRST_PAUSE
             self._restarts.labels(name).inc()
-            _log_end(name, problem, is_first=pause == FIRST_PAUSE)
+            self._log_end(name, problem, is_first=pause == FIRST_PAUSE)
             self._down[name] = _reason(problem)
             problem = None
             try:
@@ -189,20 +190,19 @@ class BackgroundTasks:
                 self._down.pop(name, None)
             pause = min(2 * pause, longest_pause)
 
+    def _log_end(self, name: str, problem: BaseException | None, *, is_first: bool) -> None:
+        """Log why work has ended, once a minute for the same reason. The traceback is logged once."""
+        self._log.error(
+            "background work ended and is started again",
+            about=(name, _reason(problem)),
+            task=name,
+            problem=_reason(problem),
+            exc_info=problem if is_first and not isinstance(problem, Passing) else None,
+        )
+
 
 def _reason(problem: BaseException | None) -> str:
     return "it ended" if problem is None else f"{type(problem).__name__}: {problem}".partition("\n")[0]
-
-
-def _log_end(name: str, problem: BaseException | None, *, is_first: bool) -> None:
-    """Log why work has ended. The traceback is logged once, because work that keeps ending does so for the same
-    reason."""
-    log.error(
-        "background work ended and is started again",
-        task=name,
-        problem=_reason(problem),
-        exc_info=problem if is_first and not isinstance(problem, Passing) else None,
-    )
 
 
 BACKGROUND = web.AppKey("background", BackgroundTasks)

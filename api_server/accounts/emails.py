@@ -6,7 +6,7 @@ from api_server.accounts import email_queries
 from api_server.accounts.email_queries import Email
 from api_server.accounts.user_queries import User
 from api_server.outbound import mail
-from api_server.outbound.mail import ATTEMPTS, Letter, is_address, send
+from api_server.outbound.mail import ATTEMPTS, Mail, is_address, send
 from api_server.services import Services
 from api_server.settings import Settings
 from api_server.state import audit_trail
@@ -39,13 +39,13 @@ def setup(services: Services) -> None:
         email = await email_queries.find(services.database, email_id)
         if email is not None and email.confirmed_at is None:
             url = f"{services.settings.base_url}/-/emails/{email.id}/{confirmation_token(services.vault, email)}"
-            await send(services, letter(email, url))
+            await send(services, confirmation_mail(email, url))
 
     services.queue.add(TASK, mail_confirmation, attempts=ATTEMPTS)
 
 
-def letter(email: Email, url: str) -> Letter:
-    return Letter(
+def confirmation_mail(email: Email, url: str) -> Mail:
+    return Mail(
         id=f"email-{email.id}-confirmation",
         to=email.email,
         subject="Confirm your email address",

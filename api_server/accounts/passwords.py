@@ -10,7 +10,7 @@ import datetime
 
 from api_server.accounts import password_queries
 from api_server.accounts.password_queries import Account
-from api_server.outbound.mail import ATTEMPTS, Letter, is_address, send, wait_if_anybody_asks
+from api_server.outbound.mail import ATTEMPTS, Mail, is_address, send, wait_if_anybody_asks
 from api_server.services import Services
 from api_server.settings import Settings
 from api_server.state import audit_trail
@@ -99,7 +99,7 @@ def setup(services: Services) -> None:
                 return
             await password_queries.keep(transaction, account.id, digest(token), transaction.now + LIFETIME)
         url = f"{services.settings.base_url}/-/password/{token}"
-        await send(services, letter(account, url, digest(token).hex(), is_new=is_new))
+        await send(services, password_mail(account, url, digest(token).hex(), is_new=is_new))
 
     async def delete_expired_password_resets() -> None:
         async with services.database.transaction() as transaction:
@@ -112,7 +112,7 @@ def setup(services: Services) -> None:
     )
 
 
-def letter(account: Account, url: str, name: str, *, is_new: bool) -> Letter:
+def password_mail(account: Account, url: str, name: str, *, is_new: bool) -> Mail:
     began = (
         f"The account @{account.username} has been created for you."
         if is_new
@@ -121,7 +121,7 @@ def letter(account: Account, url: str, name: str, *, is_new: bool) -> Letter:
     rest = "The link can be used once and expires after two days."
     if not is_new:
         rest += " If you did not request this, you can ignore this email: your password is not changed."
-    return Letter(
+    return Mail(
         id=f"password-{name[:32]}",
         to=account.email,
         subject="Set your password" if is_new else "Reset your password",

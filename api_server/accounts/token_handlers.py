@@ -1,7 +1,7 @@
 """`/personal_access_tokens` (supporting resource)."""
 
 import datetime
-from typing import Literal
+from typing import Any, Literal
 
 import attrs
 from aiohttp import web
@@ -42,10 +42,21 @@ class TokenFilters(Paginated):
     revoked: bool | None = None
     state: Literal["active", "inactive"] | None = None
     search: str | None = None
+    created_after: datetime.datetime | None = None
+    created_before: datetime.datetime | None = None
+    last_used_after: datetime.datetime | None = None
+    last_used_before: datetime.datetime | None = None
+    expires_after: datetime.date | None = None
+    expires_before: datetime.date | None = None
 
     @property
     def active(self) -> bool | None:
         return None if self.state is None else self.state == "active"
+
+    @property
+    def filters(self) -> dict[str, Any]:
+        """The filters of the lists' statements."""
+        return {name: getattr(self, name) for name in token_queries.ALL}
 
 
 @attrs.frozen(kw_only=True)
@@ -110,9 +121,7 @@ async def list_tokens(
         services.database,
         page,
         user_id=params.user_id if actor.admin else actor.user_id,
-        revoked=params.revoked,
-        active=params.active,
-        search=params.search,
+        **params.filters,
     )
     return await paginated(request, page, listed)
 

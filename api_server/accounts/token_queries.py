@@ -2,6 +2,7 @@
 """Statements about personal access tokens."""
 
 import datetime
+from typing import Any
 
 import attrs
 
@@ -11,12 +12,28 @@ from api_server.state.listing import ListPage, ListQuery, Page, entity_statement
 
 ENTITIES = read_sql("api_server.accounts")
 
-FILTERS = """
+
+def _within(name: str, kind: str) -> str:
+    return f"""
+    AND (%({name}_after)s::{kind} IS NULL OR tokens.{name}_at >= %({name}_after)s)
+    AND (%({name}_before)s::{kind} IS NULL OR tokens.{name}_at <= %({name}_before)s)
+"""
+
+
+FILTERS = f"""
     (%(revoked)s::boolean IS NULL OR tokens.revoked = %(revoked)s)
     AND (%(active)s::boolean IS NULL
         OR %(active)s = NOT (tokens.revoked OR has_expired(tokens.expires_at, %(now)s)))
     AND (%(search)s::text IS NULL OR strpos(lower(tokens.name), lower(%(search)s)) > 0)
+    {_within("created", "timestamptz")} {_within("last_used", "timestamptz")} {_within("expires", "date")}
 """
+#: The values of `FILTERS` that let every token through.
+ALL = dict.fromkeys(
+    (
+        "revoked", "active", "search", "created_after", "created_before", "last_used_after", "last_used_before",
+        "expires_after", "expires_before",
+    )
+)  # fmt: skip
 ORDERS = {
     "name": "name",
     "created_at": "created_at",
@@ -33,17 +50,9 @@ LISTING = ListQuery(
 )
 
 
-async def list_tokens(
-    database: Executor,
-    page: Page,
-    *,
-    user_id: int | None,
-    revoked: bool | None,
-    active: bool | None,
-    search: str | None,
-) -> ListPage:
-    """Return a page of the user's tokens; without `user_id`, those of all users."""
-    return await LISTING.read(database, page, user_id=user_id, revoked=revoked, active=active, search=search)
+async def list_tokens(database: Executor, page: Page, *, user_id: int | None, **filters: Any) -> ListPage:
+    """Return a page of the user's tokens; without `user_id`, those of all users. `filters` are some of `ALL`."""
+    return await LISTING.read(database, page, user_id=user_id, **(ALL | filters))
 
 
 TOKEN = "SELECT tokens.* FROM personal_access_tokens tokens WHERE tokens.id = %(id)s"

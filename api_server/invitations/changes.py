@@ -13,7 +13,7 @@ from api_server.invitations.queries import Invitation, KnownUser
 from api_server.namespaces import member_endings, members
 from api_server.namespaces.members import Person, Source, sentence
 from api_server.outbound import mail
-from api_server.outbound.mail import ATTEMPTS, Letter, is_address, queue_letter, send
+from api_server.outbound.mail import ATTEMPTS, Mail, is_address, queue_mail, send
 from api_server.services import Services
 from api_server.settings import Settings
 from api_server.state import audit_trail
@@ -43,25 +43,27 @@ async def queue_invitation(transaction: Transaction, invitation_id: int, reminde
     await enqueue(transaction, TASK, invitation_id=invitation_id, reminder=reminder)
 
 
-async def invitation_mail(services: Services, invitation_id: int, reminder: int) -> None:
+async def send_invitation(services: Services, invitation_id: int, reminder: int) -> None:
     """Send the invitation's mail as a queued task, unless it has been answered or withdrawn in the meantime."""
     invitation = await queries.find(services.database, invitation_id)
     if invitation is None:
         return
     token = services.vault.derived_token(INVITATION_TOKEN, invitation.token_seed)
-    await send(services, letter(invitation, f"{services.settings.base_url}/-/invites/{token}", reminder))
+    await send(
+        services, invitation_mail(invitation, f"{services.settings.base_url}/-/invites/{token}", reminder)
+    )
 
 
-def letter(invitation: Invitation, url: str, reminder: int) -> Letter:
+def invitation_mail(invitation: Invitation, url: str, reminder: int) -> Mail:
     inviter = invitation.inviter_name
     paragraphs = [
         f"{f'{inviter} invited you' if inviter else 'You are invited'} to join the {invitation.kind}"
         f" {invitation.source_name} as {invitation.role.title.lower()}.",
-        _cut(invitation.source_description),
+        _shortened(invitation.source_description),
         f"The membership ends on {invitation.expires_at}." if invitation.expires_at else "",
         "Both links open a page where you accept or decline. Opening the page does not answer the invitation.",
     ]
-    return Letter(
+    return Mail(
         id=f"invitation-{invitation.id}-{reminder}",
         to=invitation.email,
         subject=_subject(inviter, f"{invitation.source_name} {invitation.kind}", reminder),
@@ -85,9 +87,9 @@ async def queue_answer(
     if not invitation.inviter_email:
         return
     verb = "accepted" if accepted else "declined"
-    await queue_letter(
+    await queue_mail(
         transaction,
-        Letter(
+        Mail(
             id=f"invitation-{invitation.id}-{verb}",
             to=invitation.inviter_email,
             subject=f"Invitation {verb}",
@@ -99,7 +101,7 @@ async def queue_answer(
     )
 
 
-def _cut(text: str) -> str:
+def _shortened(text: str) -> str:
     return text if len(text) <= _LONGEST_DESCRIPTION else f"{text[: _LONGEST_DESCRIPTION - 1]}…"
 
 
@@ -110,7 +112,7 @@ _LABEL = r"[^\W_](?:(?:[^\W_]|-){0,61}[^\W_])?"
 _INVITABLE = re.compile(rf"[^@]{{1,64}}@{_LABEL}(?:\.{_LABEL})+")
 
 EMAIL_TAKEN = "Invite email has already been taken"
-TOO_MANY_LETTERS = "Too many invitations sent in the last hour. Try again later."
+TOO_MANY_MAILS = "Too many invitations sent in the last hour. Try again later."
 TOO_MANY_TO_ADDRESS = "Invite email has been mailed too often in the last hour. Try again later."
 MEMBER_ALREADY = "User already exists in source"
 NOT_FOUND = "User not found"
@@ -133,8 +135,8 @@ class Recipients:
 
 def read_recipients(emails: Sequence[str] | None, user_ids: Sequence[str] | None) -> Recipients:
     """Return the recipients in the parameters, without blanks. Raise 400 and RefusedAsAWhole."""
-    sent = [*(emails or []), *(user_ids or [])]
-    if not any(text.strip() for text in sent):
+    texts = [*(emails or []), *(user_ids or [])]
+    if not any(text.strip() for text in texts):
         if len(emails or []) > 1 or len(user_ids or []) > 1:  # only commas
             raise RefusedAsAWhole("Invites cannot be blank", "blank_invites_error")
         raise bad_request("Must provide either email or user_id as a parameter")
@@ -181,7 +183,7 @@ class Offer:
 
 
 @attrs.frozen
-class Means:
+class MailTools:
     """The services for invitations by mail: the vault, which derives tokens, and the settings with the mail limits."""
 
     vault: Vault
@@ -189,7 +191,7 @@ class Means:
 
 
 async def invite(
-    transaction: Transaction, offer: Offer, recipients: Recipients, author: Author, means: Means
+    transaction: Transaction, offer: Offer, recipients: Recipients, author: Author, tools: MailTools
 ) -> dict[str, str]:
     """Add the recipients who are users as members, and invite the others by mail. Return the problems, by address,
     username, or unknown id.
@@ -205,20 +207,20 @@ async def invite(
         for email in reversed(recipients.emails)
         if (owner := owners.get(email.lower()))
     }
-    named = await queries.users_with(transaction, list(recipients.user_ids))
-    for user in named:
+    users = await queries.users_with(transaction, list(recipients.user_ids))
+    for user in users:
         people.setdefault(user.id, (user.username, user))
-    problems = {str(id_): NOT_FOUND for id_ in sorted(set(recipients.user_ids) - {user.id for user in named})}
+    problems = {str(id_): NOT_FOUND for id_ in sorted(set(recipients.user_ids) - {user.id for user in users})}
     for _, (name, user) in sorted(people.items()):
         if problem := await _add(transaction, offer, user, author):
             problems[name] = problem
     unknown = [email for email in recipients.emails if email.lower() not in owners]
     for email in sorted(unknown, key=str.lower):
-        if problem := await _ask(transaction, offer, email, author, means):
+        if problem := await _ask(transaction, offer, email, author, tools):
             problems[email] = problem
-    sent = len(unknown) - len(problems.keys() & set(unknown))
-    if await mail.wait_for_user(transaction, means.settings, author.id, sent):
-        raise RefusedAsAWhole(TOO_MANY_LETTERS, "too_many_invites_error")
+    mail_count = len(unknown) - len(problems.keys() & set(unknown))
+    if await mail.wait_for_user(transaction, tools.settings, author.id, mail_count):
+        raise RefusedAsAWhole(TOO_MANY_MAILS, "too_many_invites_error")
     return problems
 
 
@@ -239,7 +241,7 @@ async def _add(transaction: Transaction, offer: Offer, user: KnownUser, author: 
 
 
 async def _ask(
-    transaction: Transaction, offer: Offer, email: str, author: Author, means: Means
+    transaction: Transaction, offer: Offer, email: str, author: Author, tools: MailTools
 ) -> str | None:
     source = offer.source
     try:
@@ -248,12 +250,12 @@ async def _ask(
         return text_of_refusal(refusal)
     if problems := _problems(transaction, source, offer.level, offer.expires_at):
         return members.sentence(problems)
-    invitation_id = await _create(transaction, offer, email, author, means.vault)
+    invitation_id = await _create(transaction, offer, email, author, tools.vault)
     if invitation_id is None and await _end_if_over(transaction, source, email):
-        invitation_id = await _create(transaction, offer, email, author, means.vault)
+        invitation_id = await _create(transaction, offer, email, author, tools.vault)
     if invitation_id is None:
         return EMAIL_TAKEN
-    if await mail.wait_for_address(transaction, means.settings, email):
+    if await mail.wait_for_address(transaction, tools.settings, email):
         await queries.delete(transaction, invitation_id)
         return TOO_MANY_TO_ADDRESS
     await queue_invitation(transaction, invitation_id)
@@ -371,7 +373,7 @@ async def decline(transaction: Transaction, invitation: Invitation, author: Auth
 async def clear_away(transaction: Transaction) -> int:
     """End invitations that have expired, that have not been answered within `KEPT_UNANSWERED`, or whose inviters have
     lost the right to make them. Return their number."""
-    over = await queries.lock_over(transaction, KEPT_UNANSWERED)
+    over = await queries.lock_ended(transaction, KEPT_UNANSWERED)
     for invitation in over:
         await _end_over(transaction, invitation)
     return len(over)
@@ -462,7 +464,7 @@ def setup(services: Services) -> None:
     queue = services.queue
 
     async def mail_invitation(invitation_id: int, reminder: int) -> None:
-        await invitation_mail(services, invitation_id, reminder)
+        await send_invitation(services, invitation_id, reminder)
 
     async def remind() -> None:
         await queue_reminders(services)
@@ -484,5 +486,5 @@ async def queue_reminders(services: Services) -> None:
         for invitation in await queries.lock_unanswered(transaction, MOST_REMINDERS):
             due = reminder_due(invitation.created_at.date(), invitation.expires_at, today)
             if due > invitation.reminders_sent:
-                await queries.note_reminder(transaction, invitation.id, due)
+                await queries.set_reminders_sent(transaction, invitation.id, due)
                 await queue_invitation(transaction, invitation.id, due)

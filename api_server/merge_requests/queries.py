@@ -109,7 +109,7 @@ async def lock(executor: Executor, merge_request_id: int) -> MergeRequest:
 
 LOCK_PROJECT = """
     SELECT projects.id FROM projects JOIN merge_requests ON merge_requests.project_id = projects.id
-    WHERE merge_requests.id = %(id)s FOR UPDATE OF projects
+    WHERE merge_requests.id = %(id)s FOR NO KEY UPDATE OF projects
 """
 
 
@@ -333,7 +333,7 @@ async def replace_people(
 
 
 @attrs.frozen
-class Named:
+class NamedUser:
     """A user, by the user name or id that was given."""
 
     name: str
@@ -346,7 +346,7 @@ USERS_NAMED = Query(
     UNION ALL
     SELECT users.id::text, users.id FROM users WHERE users.id = ANY (%(ids)s::bigint[])
     """,
-    Named,
+    NamedUser,
 )
 
 

@@ -196,6 +196,8 @@ MAX_RETRIES = 3
 
 Ending = Literal["succeed", "diverge", "retry", "fail"]
 
+_MAY_RUN = "remote_mirrors.enabled AND projects.repository_access_level <> 'disabled'"
+
 
 @statement(f"""
     UPDATE remote_mirrors SET
@@ -206,7 +208,7 @@ Ending = Literal["succeed", "diverge", "retry", "fail"]
     WHERE remote_mirrors.id = %(mirror_id)s
         AND transition.event = 'begin' AND transition.before = remote_mirrors.update_status
         AND projects.id = remote_mirrors.project_id
-        AND remote_mirrors.enabled AND projects.repository_access_level <> 'disabled'
+        AND {_MAY_RUN}
     RETURNING {COLUMNS}
     """)
 async def begin_run(transaction: Transaction, mirror_id: int) -> Mirror | None:
@@ -232,7 +234,8 @@ END = Query(
             CASE WHEN transition.after = 'finished' THEN %(now)s ELSE remote_mirrors.last_successful_update_at END,
         retries = CASE WHEN transition.after = 'to_retry' THEN remote_mirrors.retries + 1 ELSE 0 END,
         failure_told = transition.after = 'failed'
-            OR transition.after = 'to_retry' AND remote_mirrors.failure_told
+            OR transition.after = 'to_retry' AND remote_mirrors.failure_told,
+        host_keys = CASE WHEN remote_mirrors.host_keys = '[]' THEN %(host_keys)s ELSE remote_mirrors.host_keys END
     FROM remote_mirror_transitions transition, remote_mirrors mirror_before
     WHERE remote_mirrors.id = %(id)s AND mirror_before.id = remote_mirrors.id AND remote_mirrors.run = %(run)s
         AND transition.before = remote_mirrors.update_status
@@ -246,11 +249,27 @@ END = Query(
 
 
 async def end_run(
-    transaction: Transaction, mirror_id: int, run: int, event: Ending, last_error: str | None
+    transaction: Transaction,
+    mirror_id: int,
+    run: int,
+    event: Ending,
+    last_error: str | None,
+    host_keys: Sequence[HostKey] = (),
 ) -> Ended | None:
-    """End the run with that number; `retry` becomes `fail` after `MAX_RETRIES`. Return None if it was superseded."""
+    """End the run with that number; `retry` becomes `fail` after `MAX_RETRIES`. Pin the `host_keys` of the target's
+    server if none are pinned yet. Return None if the run was superseded.
+
+    This is one statement: a row that is changed twice is checked again against its project, for which a transaction
+    that removes the project would wait.
+    """
     return await transaction.row(
-        END, id=mirror_id, run=run, event=event, last_error=last_error, max_retries=MAX_RETRIES
+        END,
+        id=mirror_id,
+        run=run,
+        event=event,
+        last_error=last_error,
+        max_retries=MAX_RETRIES,
+        host_keys=host_keys_column(host_keys),
     )
 
 
@@ -280,30 +299,19 @@ async def retarget(transaction: Transaction, mirror_id: int) -> None:
     """Clear the results of runs with the former target or credentials. A run in progress notices it and ends."""
 
 
-LEARN_HOST_KEYS = """
-    UPDATE remote_mirrors SET host_keys = %(host_keys)s
-    WHERE id = %(id)s AND run = %(run)s AND host_keys = '[]'
-"""
-
-
-async def learn_host_keys(
-    transaction: Transaction, mirror_id: int, run: int, keys: Sequence[HostKey]
-) -> None:
-    """Pin the keys of the target's server if none are pinned yet."""
-    await transaction.run(LEARN_HOST_KEYS, id=mirror_id, run=run, host_keys=host_keys_column(keys))
-
-
 @statement(f"""
-    SELECT {COLUMNS} FROM remote_mirrors
-    WHERE update_status IN ('started', 'to_retry') AND NOT EXISTS (
-        SELECT FROM procrastinate_jobs
-        WHERE procrastinate_jobs.lock = %(lock_prefix)s || remote_mirrors.id
-            AND procrastinate_jobs.status IN ('todo', 'doing'))
-    ORDER BY id
+    SELECT {COLUMNS} FROM remote_mirrors JOIN projects ON projects.id = remote_mirrors.project_id
+    WHERE remote_mirrors.update_status IN ('started', 'to_retry')
+        AND (remote_mirrors.update_status = 'started' OR {_MAY_RUN})
+        AND NOT EXISTS (
+            SELECT FROM procrastinate_jobs
+            WHERE procrastinate_jobs.lock = %(lock_prefix)s || remote_mirrors.id
+                AND procrastinate_jobs.status IN ('todo', 'doing'))
+    ORDER BY remote_mirrors.id
     """)
 async def unattended_runs(database: Executor, lock_prefix: str) -> list[Mirror]:
-    """Return the mirrors with an unfinished run but no task in the queue. The lock of a mirror's task is `lock_prefix`
-    followed by the mirror's id."""
+    """Return the mirrors with an unfinished run, or with another one to come, but no task in the queue. The lock of a
+    mirror's task is `lock_prefix` followed by the mirror's id."""
 
 
 @statement(f"""
@@ -377,5 +385,5 @@ async def note_lfs_objects(
 @statement("""
     UPDATE remote_mirrors SET lfs_followed = false WHERE id = %(id)s AND run = %(run)s
 """)
-async def look_through_all(transaction: Transaction, mirror: Mirror) -> None:
+async def search_all_again(transaction: Transaction, mirror: Mirror) -> None:
     """Make the next run search all commits again."""

@@ -28,7 +28,7 @@ from api_server.mirrors.pushing import Outcome, Selection, Target, update_target
 from api_server.mirrors.queries import Ending, Maintainer, Mirror, MirroredProject
 from api_server.namespaces.resources import Project
 from api_server.outbound.client import OUTGOING_POLICY, RESOLVER
-from api_server.outbound.mail import Letter, queue_letter
+from api_server.outbound.mail import Mail, queue_mail
 from api_server.services import Services
 from api_server.state import audit_trail
 from api_server.state.audit_trail import SYSTEM, Entity
@@ -69,8 +69,8 @@ async def run_all_soon(transaction: Transaction, project_id: int) -> None:
 async def run_soon(transaction: Transaction, mirror: Mirror) -> None:
     """Queue a run unless one is queued already: at once, or after the back-off if the last one began within it."""
     back_off = PROTECTED_BACK_OFF if mirror.only_protected_branches else BACK_OFF
-    began = mirror.last_update_started_at
-    has_just_begun = began is not None and began >= transaction.now - back_off
+    last_start = mirror.last_update_started_at
+    has_just_begun = last_start is not None and last_start >= transaction.now - back_off
     await _enqueue(transaction, mirror.id, transaction.now + back_off if has_just_begun else None)
 
 
@@ -108,14 +108,12 @@ async def report_failure(transaction: Transaction, mirror: Mirror, last_error: s
     await audit_trail.record(transaction, "remote_mirror_update_failed", SYSTEM, target, reason=last_error)
     if by_mail:
         for maintainer in await queries.maintainers(transaction, mirror.project_id):
-            await queue_letter(transaction, failure_letter(mirror, project, maintainer, last_error))
+            await queue_mail(transaction, failure_mail(mirror, project, maintainer, last_error))
 
 
-def failure_letter(
-    mirror: Mirror, project: MirroredProject, maintainer: Maintainer, last_error: str
-) -> Letter:
+def failure_mail(mirror: Mirror, project: MirroredProject, maintainer: Maintainer, last_error: str) -> Mail:
     """Return the mail to one maintainer, with an id of its own for each run."""
-    return Letter(
+    return Mail(
         id=f"remote-mirror-{mirror.id}-{mirror.run}-{maintainer.id}",
         to=maintainer.email,
         subject=f"The push mirror of {project.full_path} failed",
@@ -165,9 +163,10 @@ async def record_run(services: Services, mirror: Mirror, attempt: Attempt) -> No
     """End the run of `mirror`. Queue the next run after a failure that is retried; report a final failure, by mail if
     the maintainers have not been notified since the last success."""
     async with services.database.transaction() as transaction:
-        if keys := _host_keys(mirror.url, attempt.learnt_host_keys):
-            await queries.learn_host_keys(transaction, mirror.id, mirror.run, keys)
-        ended = await queries.end_run(transaction, mirror.id, mirror.run, attempt.event, attempt.last_error)
+        keys = _host_keys(mirror.url, attempt.learnt_host_keys)
+        ended = await queries.end_run(
+            transaction, mirror.id, mirror.run, attempt.event, attempt.last_error, keys
+        )
         if ended is not None and ended.status == "to_retry":
             as_it_is_now = await queries.find(transaction, mirror.project_id, mirror.id)
             await run_soon(transaction, as_it_is_now)
@@ -286,13 +285,13 @@ NO_ROOM_SECONDS = 15
 
 def setup(services: Services) -> None:
     """Register the task that runs a mirror, and the events that trigger it."""
-    room = asyncio.Semaphore(AT_ONCE)
+    slots = asyncio.Semaphore(AT_ONCE)
 
     async def run_mirror(mirror_id: int) -> None:
-        if room.locked():
+        if slots.locked():
             await postpone(services, mirror_id, NO_ROOM_SECONDS)
             return
-        async with room:
+        async with slots:
             await run_mirror_once(services, mirror_id)
 
     async def attend_mirrors() -> None:

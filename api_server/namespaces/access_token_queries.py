@@ -1,10 +1,12 @@
 # mypy: disable-error-code="empty-body"
 """Statements about access tokens of projects and groups, which belong to bots."""
 
+from typing import Any
+
 import attrs
 
+from api_server.accounts.token_queries import ALL, FILTERS, ORDERS, TOKEN
 from api_server.accounts.token_queries import ENTITIES as TOKENS
-from api_server.accounts.token_queries import FILTERS, ORDERS, TOKEN
 from api_server.accounts.token_queries import Token as BotToken
 from api_server.namespaces.members import MemberSource
 from api_server.state.database import Executor, Transaction
@@ -26,16 +28,9 @@ LISTING = ListQuery(
 )
 
 
-async def list_tokens(
-    database: Executor,
-    page: Page,
-    source: MemberSource,
-    *,
-    revoked: bool | None,
-    active: bool | None,
-    search: str | None,
-) -> ListPage:
-    return await LISTING.read(database, page, **source, revoked=revoked, active=active, search=search)
+async def list_tokens(database: Executor, page: Page, source: MemberSource, **filters: Any) -> ListPage:
+    """Return a page of the tokens of a project or group. `filters` as in `token_queries.list_tokens`."""
+    return await LISTING.read(database, page, **source, **(ALL | filters))
 
 
 SHOW_TOKEN = entity_statement(_ENTITIES["token"], TOKEN)
@@ -90,8 +85,8 @@ OF_PROJECT = Quota("users", "bot_project_id")
 OF_GROUP = Quota("users", "bot_namespace_id")
 
 
-async def are_more_than(transaction: Transaction, source: MemberSource, most: int) -> bool:
-    """Return whether the project or group has more than `most` bots (0: no limit)."""
+async def are_more_than(transaction: Transaction, source: MemberSource, limit: int) -> bool:
+    """Return whether the project or group has more than `limit` bots (0: no limit)."""
     if source["project_id"] is not None:
-        return await OF_PROJECT.is_exceeded(transaction, source["project_id"], most)
-    return await OF_GROUP.is_exceeded(transaction, source["namespace_id"] or 0, most)
+        return await OF_PROJECT.is_exceeded(transaction, source["project_id"], limit)
+    return await OF_GROUP.is_exceeded(transaction, source["namespace_id"] or 0, limit)

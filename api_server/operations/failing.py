@@ -46,6 +46,13 @@ _REMEDIES = {
     "background": "See the log of this process for the reason. It is restarted automatically.",
     "edge": "Check that the edge runs at this URL and that its `purge_token` is this service's `edge_purge_token`.",
 }
+#: The beginnings of reasons that an edge itself gives.
+WRONG_STORAGE_TOKEN = "Its storage token is not the one of this service"
+NO_ORIGIN = "It cannot reach its origin"
+_REMEDIES_OF_EDGES = {
+    WRONG_STORAGE_TOKEN: "Enter its `storage_token` in Admin → Settings → Repository → External storage.",
+    NO_ORIGIN: "Check that this service runs, and that the edge's `origin` leads to it.",
+}
 
 
 @attrs.frozen(kw_only=True)
@@ -84,12 +91,13 @@ async def _of(database: Executor, part: str, now: datetime.datetime) -> list[Not
 
 def _noted(noted: Noted) -> Failure:
     kind = cast("Kind", noted.part)
+    of_edge = (remedy for begins, remedy in _REMEDIES_OF_EDGES.items() if noted.reason.startswith(begins))
     return Failure(
         kind=kind,
         name=f"{noted.subject} ({noted.source})" if noted.source else noted.subject,
         since=noted.first_at,
         reason=_sentence(noted.reason),
-        remedy=_REMEDIES[kind],
+        remedy=next(of_edge, _REMEDIES[kind]),
         page=_PAGES.get(kind),
     )
 

@@ -18,7 +18,7 @@ import structlog
 
 from api_server.ci.runners.pending_jobs import LISTENER
 from api_server.operations import figure_queries, figures
-from api_server.operations.failing import HEARD_OF
+from api_server.operations.failing import HEARD_OF, NO_ORIGIN, WRONG_STORAGE_TOKEN
 from api_server.outbound.edges import EDGES
 from api_server.services import Key, Services
 from api_server.state import disk, failures
@@ -130,7 +130,7 @@ class Watch:
         """Check the edges of all servers, after recording this server's own."""
         await self._services[EDGES].list_own()
         said = await self._services[EDGES].statuses()
-        problems = {url: _problem_of(status) for url, status in said.items()}
+        problems = {url: problem_of_edge(status) for url, status in said.items()}
         return {("edge", url): problem for url, problem in problems.items() if problem is not None}
 
 
@@ -158,7 +158,7 @@ def problem_of_disk(folder: Path, reserve: int) -> str | None:
         return failures.reason_of(problem)
 
 
-def _problem_of(status: dict[str, Any] | str) -> str | None:
+def problem_of_edge(status: dict[str, Any] | str) -> str | None:
     """Return the reason why an edge does not work, from its status or the sentence in place of it, or
     None."""
     if isinstance(status, str):
@@ -167,9 +167,9 @@ def _problem_of(status: dict[str, Any] | str) -> str | None:
     if not isinstance(origin, dict):
         return None
     if origin.get("token") == "wrong":
-        return "Its storage token is not the one of this service: it cannot fetch what is private"
+        return f"{WRONG_STORAGE_TOKEN}: it cannot fetch what is private"
     if origin.get("reachable") is False:
-        return f"It cannot reach its origin: {origin.get('problem') or 'it does not say why'}"
+        return f"{NO_ORIGIN}: {origin.get('problem') or 'it does not say why'}"
     return None
 
 

@@ -41,7 +41,7 @@ _UNFIT_FOR_A_LINE = re.compile(r"[\s\x00-\x1f\x7f\u0085\u2028\u2029]+")
 
 
 @attrs.frozen(kw_only=True)
-class Letter:
+class Mail:
     """A mail to one address. `id` is the same for each attempt to send it, so that receivers can recognize
     duplicates."""
 
@@ -65,32 +65,30 @@ def one_line(text: str) -> str:
     return _UNFIT_FOR_A_LINE.sub(" ", text).strip()
 
 
-def compose_message(
-    letter: Letter, *, sender: str, base_url: str, sent_at: datetime.datetime
-) -> EmailMessage:
-    """Return the message for a letter. Raise ValueError if its address is invalid."""
-    if not is_address(letter.to):
+def compose_message(mail: Mail, *, sender: str, base_url: str, sent_at: datetime.datetime) -> EmailMessage:
+    """Return the message of a mail. Raise ValueError if its address is invalid."""
+    if not is_address(mail.to):
         raise ValueError("the address is invalid")
     message = EmailMessage(policy=email.policy.SMTP)
     message["From"] = sender
-    message["To"] = Address(addr_spec=letter.to)
-    message["Subject"] = one_line(letter.subject)
+    message["To"] = Address(addr_spec=mail.to)
+    message["Subject"] = one_line(mail.subject)
     message["Date"] = format_datetime(sent_at)
-    message["Message-ID"] = f"<{letter.id}@{urlsplit(base_url).hostname}>"
+    message["Message-ID"] = f"<{mail.id}@{urlsplit(base_url).hostname}>"
     message["Auto-Submitted"] = "auto-generated"  # RFC 3834: prevents automatic replies
-    message.set_content(_text(letter))
-    message.add_alternative(_html(letter), subtype="html")
+    message.set_content(_text(mail))
+    message.add_alternative(_html(mail), subtype="html")
     return message
 
 
-def _text(letter: Letter) -> str:
-    links = [f"{label}:\n{url}" for label, url in letter.links]
-    return "\n\n".join([*(one_line(paragraph) for paragraph in letter.paragraphs), *links]) + "\n"
+def _text(mail: Mail) -> str:
+    links = [f"{label}:\n{url}" for label, url in mail.links]
+    return "\n\n".join([*(one_line(paragraph) for paragraph in mail.paragraphs), *links]) + "\n"
 
 
-def _html(letter: Letter) -> str:
-    paragraphs = [escape(one_line(paragraph)) for paragraph in letter.paragraphs]
-    links = [f'<a href="{escape(url)}">{escape(label)}</a>' for label, url in letter.links]
+def _html(mail: Mail) -> str:
+    paragraphs = [escape(one_line(paragraph)) for paragraph in mail.paragraphs]
+    links = [f'<a href="{escape(url)}">{escape(label)}</a>' for label, url in mail.links]
     body = "\n".join(f"<p>{part}</p>" for part in [*paragraphs, *links])
     return f'<!DOCTYPE html>\n<html lang="en">\n<body>\n{body}\n</body>\n</html>\n'
 
@@ -214,31 +212,31 @@ OUTBOX = Key[Outbox]("outbox")
 
 
 def setup_delivery(services: Services) -> None:
-    """Open the outbox, and register the task for `queue_letter`."""
+    """Open the outbox, and register the task for `queue_mail`."""
     services[OUTBOX] = open_outbox(services.settings)
 
-    async def send_mail(**letter: Any) -> None:
-        await send(services, Letter(**letter))
+    async def send_mail(**mail: Any) -> None:
+        await send(services, Mail(**mail))
 
     services.queue.add(SEND_TASK, send_mail, attempts=ATTEMPTS)
 
 
-async def queue_letter(transaction: Transaction, letter: Letter) -> None:
-    """Send the letter once the transaction has committed. The queue stores it as it is, so it must not
+async def queue_mail(transaction: Transaction, mail: Mail) -> None:
+    """Send the mail once the transaction has committed. The queue stores it as it is, so it must not
     contain secrets."""
-    await enqueue(transaction, SEND_TASK, **attrs.asdict(letter))
+    await enqueue(transaction, SEND_TASK, **attrs.asdict(mail))
 
 
-async def send(services: Services, letter: Letter) -> None:
-    """Send the letter now. An invalid address is logged and not tried again. Raise `MailNotTaken`, which
-    operators see until a letter has been accepted."""
+async def send(services: Services, mail: Mail) -> None:
+    """Send the mail now. An invalid address is logged and not tried again. Raise `MailNotTaken`, which
+    operators see until a mail has been accepted."""
     settings = services.settings
     try:
         message = compose_message(
-            letter, sender=settings.mail_from, base_url=settings.base_url, sent_at=services.clock()
+            mail, sender=settings.mail_from, base_url=settings.base_url, sent_at=services.clock()
         )
     except ValueError as problem:
-        log.warning("mail cannot be sent", letter=letter.id, problem=str(problem))
+        log.warning("mail cannot be sent", mail=mail.id, problem=str(problem))
         return
     outbox, failures = services[OUTBOX], services.failures
     try:
@@ -246,7 +244,7 @@ async def send(services: Services, letter: Letter) -> None:
     except (OSError, aiosmtplib.SMTPException) as problem:
         await failures.note("mail", outbox.location, reason_of(problem))
         raise MailNotTaken(f"{outbox.location}: {reason_of(problem)}") from problem
-    await failures.settle("mail", outbox.location)
+    await failures.settle("mail", None)  # those of servers that smtp_url named earlier, too
 
 
 def _is_final(problem: aiosmtplib.SMTPRecipientsRefused | aiosmtplib.SMTPDataError) -> bool:
@@ -269,18 +267,18 @@ RATE_WINDOW = datetime.timedelta(hours=1)
 async def wait_for_address(transaction: Transaction, settings: Settings, address: str) -> int:
     """Count an email to `address`. Return 0 if it may be sent, otherwise the seconds until the next one may
     be."""
-    return await _seconds_to_wait(transaction, f"address {address.lower()}", 1, settings.letters_per_address)
+    return await _seconds_to_wait(transaction, f"address {address.lower()}", 1, settings.emails_per_address)
 
 
 async def wait_if_anybody_asks(transaction: Transaction, settings: Settings, address: str) -> int:
     """Count an email to `address` that an anonymous caller has requested. Return like `wait_for_address`. It
     is counted separately, so that such callers cannot block other emails to the address."""
-    return await _seconds_to_wait(transaction, f"asked {address.lower()}", 1, settings.letters_per_address)
+    return await _seconds_to_wait(transaction, f"asked {address.lower()}", 1, settings.emails_per_address)
 
 
 async def wait_for_user(transaction: Transaction, settings: Settings, user_id: int, emails: int = 1) -> int:
     """Count emails that a user has sent. Return like `wait_for_address`."""
-    return await _seconds_to_wait(transaction, f"user {user_id}", emails, settings.letters_per_user)
+    return await _seconds_to_wait(transaction, f"user {user_id}", emails, settings.emails_per_user)
 
 
 async def _seconds_to_wait(transaction: Transaction, counted: str, emails: int, most: int) -> int:
@@ -293,8 +291,8 @@ async def _seconds_to_wait(transaction: Transaction, counted: str, emails: int, 
 
 
 def setup_rates(services: Services) -> None:
-    async def forget_letter_counts() -> None:
+    async def forget_email_counts() -> None:
         async with services.database.transaction() as transaction:
             await queries.forget_emails(transaction, RATE_WINDOW)
 
-    services.queue.add_periodic("forget_letter_counts", "41 * * * *", forget_letter_counts)
+    services.queue.add_periodic("forget_email_counts", "41 * * * *", forget_email_counts)

@@ -50,9 +50,11 @@ def user_of(visitor: Visitor) -> User:
 
 @pages.get(PROFILE, access=SIGNED_IN)
 async def show_profile(request: web.Request, visitor: Visitor) -> web.Response:
-    most = Page(MAX_PER_PAGE, descending=False, counted=False)
-    listed = await email_queries.list_emails(context.services(request).database, most, user_of(visitor).id)
-    return page.answer(request, visitor, "account/profile.html", emails=orjson.loads(listed.body))
+    first_page = Page(MAX_PER_PAGE, descending=False, counted=False)
+    emails = await email_queries.list_emails(
+        context.services(request).database, first_page, user_of(visitor).id
+    )
+    return page.answer(request, visitor, "account/profile.html", emails=orjson.loads(emails.body))
 
 
 @pages.post(f"{PROFILE}/emails", form_page=show_profile)
@@ -105,11 +107,11 @@ async def change_password(request: web.Request, visitor: Visitor, form: Form) ->
     services.revoke(f"user:{user.id}")
     async with services.database.transaction() as transaction:
         await passwords.change(transaction, user.id, hashed, request.remote)
-        begun = await sessions.begin(request, transaction, user)
+        new_session = await sessions.begin(request, transaction, user)
     response = page.see_other(
-        request, begun, PASSWORD, "Password changed. All other sessions have been signed out."
+        request, new_session, PASSWORD, "Password changed. All other sessions have been signed out."
     )
-    sessions.remember(request, response, begun)
+    sessions.remember(request, response, new_session)
     return response
 
 
@@ -170,15 +172,13 @@ class TokenId:
 async def list_tokens(request: web.Request, visitor: Visitor, params: ListTokens) -> web.Response:
     services = context.services(request)
     part = requested_page(params, token_queries.LISTING)
-    listed = await token_queries.list_tokens(
-        services.database, part, user_id=user_of(visitor).id, revoked=None, active=True, search=None
-    )
+    rows = await token_queries.list_tokens(services.database, part, user_id=user_of(visitor).id, active=True)
     return page.answer(
         request,
         visitor,
         "account/tokens.html",
-        tokens=orjson.loads(listed.body),
-        pages=pager(request, part, listed),
+        tokens=orjson.loads(rows.body),
+        pages=pager(request, part, rows),
         offered=[(scope, scope, meaning) for scope, meaning in _offered(visitor).items()],
         last_day=services.now.date() + _LIFETIME,
         made=shown_once.shown(request, visitor),
@@ -197,8 +197,8 @@ async def create_token(request: web.Request, visitor: Visitor, params: CreateTok
         raise invalid({"expires_at": ["must be in the future"]})
     new = NewToken(user_id=user.id, **attrs.asdict(params))
     async with services.database.transaction() as transaction:
-        made = await tokens.create(transaction, new, user.username, user.name, visitor.author())
-    text = orjson.loads(made)["token"]
+        created_token = await tokens.create(transaction, new, user.username, user.name, visitor.author())
+    text = orjson.loads(created_token)["token"]
     return shown_once.show(request, visitor, TOKENS, shown_once.NewToken(params.name, text))
 
 

@@ -57,12 +57,12 @@ async def read_differences(
     """Return the changed files of that page, and their total in a `ListPage`. Without `old`, all files count as added.
     Raise `TooBusy`, and 503 if it takes too long."""
     services = context.services(request)
-    most = services.settings.diff_max_files
-    limits = DiffLimits(diff_max_files=most, diff_max_lines=MOST_LINES, diff_max_patch_bytes=MOST_BYTES)
+    max_files = services.settings.diff_max_files
+    limits = DiffLimits(diff_max_files=max_files, diff_max_lines=MOST_LINES, diff_max_patch_bytes=MOST_BYTES)
     async with reading(services, caller_or_anonymous(request)):
         files, total = await differences(repository, old, new, limits, skip=page.offset, limit=page.size)
-    listed = ListPage("", page.offset + page.size < total, None, total)
-    return [_file(each) for each in files], listed
+    rows = ListPage("", page.offset + page.size < total, None, total)
+    return [_file(diff) for diff in files], rows
 
 
 def _file(diff: FileDiff) -> FileDifference:
@@ -73,16 +73,16 @@ def _file(diff: FileDiff) -> FileDifference:
 def _note(diff: FileDiff) -> str:
     """Return what happened to the file as a whole, and the reason if its changes are not shown."""
     kinds = {"new": diff.added, "removed": diff.removed, "renamed": diff.renamed}
-    words = [word for word, holds in kinds.items() if holds]
+    labels = [label for label, applies in kinds.items() if applies]
     if diff.old_mode != diff.new_mode and not (diff.added or diff.removed):
-        words.append(f"mode {diff.old_mode} → {diff.new_mode}")
+        labels.append(f"mode {diff.old_mode} → {diff.new_mode}")
     if diff.too_large:
-        words.append("too large to display")
+        labels.append("too large to display")
     elif diff.collapsed:
-        words.append("not shown: the diff is too large")
-    elif not diff.text and not words:
-        words.append("no changes to display")
-    return ", ".join(words)
+        labels.append("not shown: the diff is too large")
+    elif not diff.text and not labels:
+        labels.append("no changes to display")
+    return ", ".join(labels)
 
 
 def _lines(text: str) -> Sequence[Line]:
@@ -128,22 +128,22 @@ async def list_commits(
 ) -> web.Response:
     """List the commits, the newest first. With a path, list only those that changed something there."""
     services = context.services(request)
-    at = await read_tree_path(request, project, params.rest)
-    if at is None:
+    tree_path = await read_tree_path(request, project, params.rest)
+    if tree_path is None:
         return page.answer(request, visitor, "projects/no_commits.html", project=project, tab="commits")
     part, url = offset_page(params), url_of(services, project)
-    history = History(start=at.commit, path=at.path or None)
+    history = History(start=tree_path.commit, path=tree_path.path or None)
     async with reading(services, caller_or_anonymous(request)):
-        shas = await commits.history(at.repository, history, skip=part.offset, limit=part.size + 1)
-    listed = ListPage("", len(shas) > part.size, None, None)
+        shas = await commits.history(tree_path.repository, history, skip=part.offset, limit=part.size + 1)
+    rows = ListPage("", len(shas) > part.size, None, None)
     return page.answer(
         request,
         visitor,
         "projects/commits.html",
         project=project,
-        at=at,
-        commits=await entities.commit_list(at.repository, shas[: part.size], url),
-        pages=pager(request, part, listed),
+        at=tree_path,
+        commits=await entities.commit_list(tree_path.repository, shas[: part.size], url),
+        pages=pager(request, part, rows),
     )
 
 
@@ -158,7 +158,7 @@ async def show_commit(
     commit = entities.commit(repository, sha, url_of(services, project))
     parent = commit["parent_ids"][0] if commit["parent_ids"] else None
     part = offset_page(params)
-    files, listed = await read_differences(request, repository, parent, sha, part)
+    files, rows = await read_differences(request, repository, parent, sha, part)
     return page.answer(
         request,
         visitor,
@@ -167,8 +167,8 @@ async def show_commit(
         commit=commit,
         pipeline=await pipeline_of(request, project, sha),
         files=files,
-        total=listed.total,
-        pages=pager(request, part, listed),
+        total=rows.total,
+        pages=pager(request, part, rows),
     )
 
 
@@ -193,9 +193,9 @@ async def read_comparison(
     async with reading(services, caller_or_anonymous(request)):
         base = await commits.merge_base(repository, old, new) if since_parting else old
         shas = await commits.commits_between(repository, old, new, MOST_COMPARED + 1)
-    files, listed = await read_differences(request, repository, base, new, part)
+    files, rows = await read_differences(request, repository, base, new, part)
     entries = await entities.commit_list(repository, shas[:MOST_COMPARED], url_of(services, project))
-    return Comparison(entries, len(shas) > MOST_COMPARED, files, listed)
+    return Comparison(entries, len(shas) > MOST_COMPARED, files, rows)
 
 
 @pages.get("/{project}/-/compare/{refs:.+}", access=project(feature="repository"))

@@ -83,12 +83,12 @@ class EditTarget:
 
 async def _target(request: web.Request, project: Project, rest: str) -> EditTarget:
     """Return the branch and path that `rest` names. Raise 404 if it begins with no branch."""
-    at = await read_tree_path(request, project, rest)
-    if at is None:
+    tree_path = await read_tree_path(request, project, rest)
+    if tree_path is None:
         return EditTarget(project.default_branch, "", None)
-    if references.branch(at.repository, at.ref) is None:
+    if references.branch(tree_path.repository, tree_path.ref) is None:
         raise not_found("Branch")
-    return EditTarget(at.ref, at.path, at)
+    return EditTarget(tree_path.ref, tree_path.path, tree_path)
 
 
 @pages.get("/{project}/-/new/{rest:.+}", access=EDIT)
@@ -115,8 +115,8 @@ async def show_upload(
     request: web.Request, visitor: Visitor, params: OnBranch, project: Project
 ) -> web.Response:
     target = await _target(request, project, params.rest)
-    most = context.services(request).settings.body_limit
-    return await _answer(request, visitor, project, "upload", target, most=most)
+    max_bytes = context.services(request).settings.body_limit
+    return await _answer(request, visitor, project, "upload", target, most=max_bytes)
 
 
 @pages.post("/{project}/-/upload/{rest:.+}", access=EDIT, form_page=show_upload)
@@ -128,13 +128,13 @@ async def upload_file(
     if not isinstance(file, UploadedFile):
         raise invalid({"file": ["is missing: choose a file"]})
     path = _path_in(target, file.name.replace("\\", "/").rpartition("/")[2], "file")
-    there = (
+    exists = (
         target.at is not None and trees.find_entry(target.at.repository, target.at.commit, path) is not None
     )
-    if there and "replace" not in form:
+    if exists and "replace" not in form:
         raise invalid({"file": [f"{file.name} already exists. Select the checkbox to replace the file."]})
     action = {
-        "action": "update" if there else "create",
+        "action": "update" if exists else "create",
         "file_path": path,
         "content": (await asyncio.to_thread(base64.b64encode, file.data)).decode(),
         "encoding": "base64",
@@ -277,10 +277,10 @@ async def _commit(
         raise invalid({"branch_name": [f"already exists: use {target.branch} or the name of a new branch"]})
     name = action["file_path"].rpartition("/")[2]
     message = str(form.get("commit_message", "")).strip() or f"{_DEEDS[action['action']]} {name}"
-    sent: dict[str, Any] = {"branch": branch, "commit_message": message, "actions": [action], "stats": False}
+    body: dict[str, Any] = {"branch": branch, "commit_message": message, "actions": [action], "stats": False}
     if target.at is not None:
-        sent["start_branch"] = target.branch
-    await ask(request, commit_handlers.create_commit, project, **sent)
+        body["start_branch"] = target.branch
+    await ask(request, commit_handlers.create_commit, project, **body)
     base = f"/{project.full_path}/-"
     if branch != target.branch and "create_merge_request" in form:
         query = f"source_branch={url_path(branch)}&target_branch={url_path(target.branch)}"

@@ -58,9 +58,11 @@ class TreePath:
 EDIT = project(Role.DEVELOPER, feature="repository", changes=True)
 
 
-def may_edit(at: TreePath, project: Project, visitor: Visitor) -> bool:
-    """Return whether `at` is on a branch, and the visitor may change files of the project."""
-    return references.branch(at.repository, at.ref) is not None and allows(EDIT, project, visitor)
+def may_edit(tree_path: TreePath, project: Project, visitor: Visitor) -> bool:
+    """Return whether `tree_path` is on a branch, and the visitor may change files of the project."""
+    return references.branch(tree_path.repository, tree_path.ref) is not None and allows(
+        EDIT, project, visitor
+    )
 
 
 async def read_tree_path(request: web.Request, project: Project, rest: str) -> TreePath | None:
@@ -79,11 +81,11 @@ async def read_tree_path(request: web.Request, project: Project, rest: str) -> T
 
 async def entry_at(request: web.Request, project: Project, rest: str) -> tuple[TreePath, Entry]:
     """Return the file or folder that `rest` names, and its ref and path. Raise 404 if there is none."""
-    at = await read_tree_path(request, project, rest)
-    entry = trees.find_entry(at.repository, at.commit, at.path) if at else None
-    if at is None or entry is None or entry.kind == "submodule":
+    tree_path = await read_tree_path(request, project, rest)
+    entry = trees.find_entry(tree_path.repository, tree_path.commit, tree_path.path) if tree_path else None
+    if tree_path is None or entry is None or entry.kind == "submodule":
         raise not_found("File")
-    return at, entry
+    return tree_path, entry
 
 
 #: Maximum number of lines of a file that are shown.
@@ -122,7 +124,7 @@ async def shown_file(
     request: web.Request,
     visitor: Visitor,
     project: Project,
-    at: "TreePath",
+    tree_path: "TreePath",
     entry: Entry,
     *,
     plain: bool = False,
@@ -135,7 +137,7 @@ async def shown_file(
         return ShownFile("image")
     if (entry.size or 0) > (MOST_MARKDOWN if renders else IN_MEMORY_BYTES):
         return ShownFile("document" if name.endswith(".pdf") else "large")
-    data = await asyncio.to_thread(trees.read_blob, at.repository, entry)
+    data = await asyncio.to_thread(trees.read_blob, tree_path.repository, entry)
     if data.startswith(b"%PDF-"):
         return ShownFile("document")
     if b"\0" in data[:_LOOKED_AT]:
@@ -143,7 +145,7 @@ async def shown_file(
     text = data.decode(errors="replace").replace("\r\n", "\n")
     if renders:
         folder = entry.path.rpartition("/")[0]
-        (html,) = await rendering.markdown(request, visitor, project, [text], at.ref, folder)
+        (html,) = await rendering.markdown(request, visitor, project, [text], tree_path.ref, folder)
         return ShownFile("markdown", html)
     lines: Sequence[str] = text.removesuffix("\n").split("\n")
     if entry.kind != "symlink":
@@ -169,22 +171,22 @@ class ShowImage:
 async def show_blob(
     request: web.Request, visitor: Visitor, params: ShowBlob, project: Project
 ) -> web.Response:
-    at, entry = await entry_at(request, project, params.rest)
+    tree_path, entry = await entry_at(request, project, params.rest)
     if not entry.is_blob:
         return page.see_other(
-            request, visitor, f"/{project.full_path}/-/tree/{url_path(f'{at.ref}/{at.path}')}"
+            request, visitor, f"/{project.full_path}/-/tree/{url_path(f'{tree_path.ref}/{tree_path.path}')}"
         )
     return page.answer(
         request,
         visitor,
         "projects/blob.html",
         project=project,
-        at=at,
+        at=tree_path,
         entry=entry,
-        may_edit=may_edit(at, project, visitor),
-        shown=await shown_file(request, visitor, project, at, entry, plain=params.plain),
+        may_edit=may_edit(tree_path, project, visitor),
+        shown=await shown_file(request, visitor, project, tree_path, entry, plain=params.plain),
         plain=params.plain,
-        has_source=is_markdown(at.path),
+        has_source=is_markdown(tree_path.path),
     )
 
 
@@ -192,7 +194,7 @@ async def show_blob(
 async def show_image(request: web.Request, params: ShowImage, project: Project) -> web.StreamResponse:
     """Return an image for our own pages, whose content security policy forbids the host to which `/-/raw` may redirect.
     SVG is never shown."""
-    at, entry = await entry_at(request, project, params.rest)
+    tree_path, entry = await entry_at(request, project, params.rest)
     if not entry.is_blob or (entry.size or 0) > MOST_IMAGE:
         raise not_found("Image")
     headers = raw.SAFETY | {
@@ -200,7 +202,7 @@ async def show_image(request: web.Request, params: ShowImage, project: Project) 
         hdrs.CACHE_CONTROL: "private, max-age=0, must-revalidate",
     }
     slot = streaming(context.services(request), caller_or_anonymous(request))
-    return await send_raw(request, at.repository, entry, headers, slot, _described)
+    return await send_raw(request, tree_path.repository, entry, headers, slot, _described)
 
 
 def _described(head: bytes) -> dict[str, str]:
@@ -227,12 +229,12 @@ async def list_branches(
     """List the branches, those with the newest commits first."""
     services = context.services(request)
     repository, part = await opened(services, project), offset_page(params)
-    known = await asyncio.to_thread(references.branches, repository)
-    named = [branch for branch in known if (params.search or "").lower() in branch.name.lower()]
-    ordered = await asyncio.to_thread(entities.sorted_branches, repository, named, "updated_desc")
+    all_branches = await asyncio.to_thread(references.branches, repository)
+    matching = [branch for branch in all_branches if (params.search or "").lower() in branch.name.lower()]
+    ordered = await asyncio.to_thread(entities.sorted_branches, repository, matching, "updated_desc")
     branches, url = ordered[part.offset : part.offset + part.size], url_of(services, project)
     protected = await protections_of(services.database, project.id, [branch.name for branch in branches])
-    listed = ListPage("", part.offset + part.size < len(ordered), None, len(ordered))
+    rows = ListPage("", part.offset + part.size < len(ordered), None, len(ordered))
     return page.answer(
         request,
         visitor,
@@ -241,7 +243,7 @@ async def list_branches(
         may_edit=allows(EDIT, project, visitor),
         branches=await entities.branch_list(repository, branches, project, url, protected),
         search=params.search or "",
-        pages=pager(request, part, listed),
+        pages=pager(request, part, rows),
     )
 
 
@@ -261,14 +263,14 @@ async def list_tags(
     """List the tags, the newest first."""
     services = context.services(request)
     repository, part = await opened(services, project), offset_page(params)
-    known = await asyncio.to_thread(references.tags, repository)
-    named = [tag for tag in known if (params.search or "").lower() in tag.name.lower()]
-    ordered = await asyncio.to_thread(entities.sorted_tags, repository, named, "updated", descending=True)
+    all_tags = await asyncio.to_thread(references.tags, repository)
+    matching = [tag for tag in all_tags if (params.search or "").lower() in tag.name.lower()]
+    ordered = await asyncio.to_thread(entities.sorted_tags, repository, matching, "updated", descending=True)
     tags, url = ordered[part.offset : part.offset + part.size], url_of(services, project)
     names = [tag.name for tag in tags]
     rules = await tag_protections_of(services.database, project.id, names)
     releases = await repository_queries.releases_of(services.database, project.id, names)
-    listed = ListPage("", part.offset + part.size < len(ordered), None, len(ordered))
+    rows = ListPage("", part.offset + part.size < len(ordered), None, len(ordered))
     return page.answer(
         request,
         visitor,
@@ -277,7 +279,7 @@ async def list_tags(
         may_edit=allows(EDIT, project, visitor),
         tags=await entities.tag_list(repository, tags, url, rules, releases),
         search=params.search or "",
-        pages=pager(request, part, listed),
+        pages=pager(request, part, rows),
     )
 
 
@@ -309,26 +311,28 @@ async def show_blame(
     request: web.Request, visitor: Visitor, params: ShowBlame, project: Project
 ) -> web.Response:
     """Show a page of the file's lines. A file that is no text or too large to be shown has none."""
-    at, entry = await entry_at(request, project, params.rest)
+    tree_path, entry = await entry_at(request, project, params.rest)
     if params.page < 1:
         raise bad_parameters("page does not have a valid value")
     if not entry.is_blob:
         return page.see_other(request, visitor, f"/{project.full_path}/-/tree/{page.url_path(params.rest)}")
-    file = await shown_file(request, visitor, project, at, entry, plain=True)
+    file = await shown_file(request, visitor, project, tree_path, entry, plain=True)
     part = Page(MOST_BLAMED_LINES, (params.page - 1) * MOST_BLAMED_LINES)
     lines = list(enumerate(file.lines, 1))[part.offset : part.offset + part.size] if entry.size else []
     blamed = []
     if lines:
         async with reading(context.services(request), caller_or_anonymous(request)):
-            blamed = await file_history.blame(at.repository, at.commit, at.path, lines[0][0], len(lines))
-    listed = ListPage("", part.offset + part.size < len(file.lines), None, len(file.lines))
+            blamed = await file_history.blame(
+                tree_path.repository, tree_path.commit, tree_path.path, lines[0][0], len(lines)
+            )
+    rows = ListPage("", part.offset + part.size < len(file.lines), None, len(file.lines))
     return page.answer(
         request,
         visitor,
         "projects/blame.html",
         project=project,
-        at=at,
+        at=tree_path,
         file=file,
         chunks=[Chunk(each.commit, lines[each.first - lines[0][0] :][: each.count]) for each in blamed],
-        pages=pager(request, part, listed),
+        pages=pager(request, part, rows),
     )

@@ -21,7 +21,7 @@ class Find(Paginated):
     search: str = ""
 
     @property
-    def sent(self) -> dict[str, Any]:
+    def api_params(self) -> dict[str, Any]:
         """The parameters for a list of the API."""
         return {"page": self.page, "per_page": self.per_page, "search": self.search}
 
@@ -30,14 +30,14 @@ class Find(Paginated):
 async def show_home(request: web.Request, visitor: Visitor, params: Find) -> web.Response:
     """List the visitor's own projects. Anonymous visitors and members of no project get all projects that they can
     see."""
-    own = None
+    own_projects = None
     if visitor.user is not None:
-        own = await _projects(request, params, membership=True)
-        if own.rows or params.search or params.page > 1:
-            return await _show(request, visitor, "Your projects", params, own)
-    listed = await _projects(request, params)
-    title = "Public projects" if own is None else "Your projects"
-    return await _show(request, visitor, title, params, listed, instead=own is not None)
+        own_projects = await _projects(request, params, membership=True)
+        if own_projects.rows or params.search or params.page > 1:
+            return await _show(request, visitor, "Your projects", params, own_projects)
+    all_projects = await _projects(request, params)
+    title = "Public projects" if own_projects is None else "Your projects"
+    return await _show(request, visitor, title, params, all_projects, instead=own_projects is not None)
 
 
 @pages.get("/explore/projects")
@@ -46,24 +46,24 @@ async def explore_projects(request: web.Request, visitor: Visitor, params: Find)
     return await _show(request, visitor, title, params, await _projects(request, params))
 
 
-async def _projects(request: web.Request, params: Find, **sent: Any) -> page.List:
+async def _projects(request: web.Request, params: Find, **fields: Any) -> page.List:
     """Return a page of projects, those with the newest activity first."""
-    sent |= params.sent | {"order_by": "last_activity_at"}
-    return await page.read_list(request, project_handlers.list_projects, **sent)
+    fields |= params.api_params | {"order_by": "last_activity_at"}
+    return await page.read_list(request, project_handlers.list_projects, **fields)
 
 
 @pages.get("/dashboard/groups", access=SIGNED_IN)
 async def show_own_groups(request: web.Request, visitor: Visitor, params: Find) -> web.Response:
-    sent = params.sent | {"min_access_level": Role.GUEST}
-    listed = await page.read_list(request, group_handlers.list_groups, **sent)
-    return await _show(request, visitor, "Your groups", params, listed)
+    fields = params.api_params | {"min_access_level": Role.GUEST}
+    groups = await page.read_list(request, group_handlers.list_groups, **fields)
+    return await _show(request, visitor, "Your groups", params, groups)
 
 
 @pages.get("/explore/groups")
 async def explore_groups(request: web.Request, visitor: Visitor, params: Find) -> web.Response:
     title = "All groups" if visitor.user else "Public groups"
-    listed = await page.read_list(request, group_handlers.list_groups, **params.sent)
-    return await _show(request, visitor, title, params, listed)
+    groups = await page.read_list(request, group_handlers.list_groups, **params.api_params)
+    return await _show(request, visitor, title, params, groups)
 
 
 async def _show(
@@ -71,7 +71,7 @@ async def _show(
     visitor: Visitor,
     title: str,
     params: Find,
-    listed: page.List,
+    entries: page.List,
     *,
     instead: bool = False,
 ) -> web.Response:
@@ -82,7 +82,7 @@ async def _show(
         "found.html",
         title=title,
         search=params.search,
-        found=listed,
+        found=entries,
         instead=instead,
         may_create_groups=await new_projects.may_create_groups(request, visitor),
     )

@@ -65,23 +65,23 @@ class Folder:
     pipeline: Mapping[str, Any] | None
 
 
-async def read_folder(request: web.Request, project: Project, at: TreePath, part: Page) -> Folder:
+async def read_folder(request: web.Request, project: Project, tree_path: TreePath, part: Page) -> Folder:
     """Return that part of the folder, with subfolders first. Raise 404 if there is no such folder, `TooBusy`, and 503
     if it takes too long."""
     services = context.services(request)
     try:
-        folder = trees.open_folder(at.repository, at.commit, at.path)
+        folder = trees.open_folder(tree_path.repository, tree_path.commit, tree_path.path)
     except NotFoundError:
         raise not_found("Tree") from None
     async with reading(services, caller_or_anonymous(request)):
         nodes, more, total = await folder.page(part.offset, part.size, MOST_COUNTED)
-    last_commits = await _last_commits(request, at, nodes)
-    latest = last_commits.get("") if at.path else at.commit
+    last_commits = await _last_commits(request, tree_path, nodes)
+    latest = last_commits.get("") if tree_path.path else tree_path.commit
     shas = [*{*last_commits.values(), *([latest] if latest else [])}]
-    commit_entities = await entities.commit_list(at.repository, shas, url_of(services, project))
+    commit_entities = await entities.commit_list(tree_path.repository, shas, url_of(services, project))
     commits = {commit["id"]: commit for commit in commit_entities}
     sizes = await asyncio.to_thread(
-        trees.sizes, at.repository, [node.id for node in nodes if node.kind == "blob"]
+        trees.sizes, tree_path.repository, [node.id for node in nodes if node.kind == "blob"]
     )
     return Folder(
         [_entry(node, sizes, commits, last_commits) for node in nodes],
@@ -100,20 +100,22 @@ def _entry(
     )
 
 
-async def _last_commits(request: web.Request, at: TreePath, nodes: Sequence[Node]) -> dict[str, str]:
+async def _last_commits(request: web.Request, tree_path: TreePath, nodes: Sequence[Node]) -> dict[str, str]:
     """Return the SHA of the last commit by entry name, and that of the folder under "". Those that are not found in
     time are missing."""
     names = [node.path.rpartition("/")[2] for node in nodes]
-    kept = context.services(request)[FOLDER_COMMITS]
-    key = (at.commit, at.path, *names[:1], *names[-1:])
-    if key in kept:
-        return kept[key]
+    cache = context.services(request)[FOLDER_COMMITS]
+    key = (tree_path.commit, tree_path.path, *names[:1], *names[-1:])
+    if key in cache:
+        return cache[key]
     shas: dict[str, str] = {}
     with suppress(TooBusy, ApiError):
         async with reading(context.services(request), caller_or_anonymous(request)):
-            shas = await file_history.last_commits(at.repository, at.commit, at.path, names)
+            shas = await file_history.last_commits(
+                tree_path.repository, tree_path.commit, tree_path.path, names
+            )
     if shas.keys() >= set(names):
-        kept[key] = shas
+        cache[key] = shas
     return shas
 
 
@@ -126,23 +128,23 @@ async def pipeline_of(request: web.Request, project: Project, sha: str) -> dict[
 
 
 async def read_readme(
-    request: web.Request, visitor: Visitor, project: Project, at: TreePath
+    request: web.Request, visitor: Visitor, project: Project, tree_path: TreePath
 ) -> tuple[str, ShownFile | None]:
     """Return the path of the folder's README and how it is shown, or "" and None if it has none."""
-    path = await asyncio.to_thread(_readme, at)
-    entry = trees.find_entry(at.repository, at.commit, path) if path else None
+    path = await asyncio.to_thread(_readme, tree_path)
+    entry = trees.find_entry(tree_path.repository, tree_path.commit, path) if path else None
     if entry is None or not entry.is_blob:
         return "", None
-    return path, await shown_file(request, visitor, project, at, entry)
+    return path, await shown_file(request, visitor, project, tree_path, entry)
 
 
-def _readme(at: TreePath) -> str:
+def _readme(tree_path: TreePath) -> str:
     """Return the path of the folder's README, or "". If there are several, return the first by name."""
-    tree = at.repository[at.commit].peel(pygit2.Tree)
-    folder = tree[at.path] if at.path else tree
+    tree = tree_path.repository[tree_path.commit].peel(pygit2.Tree)
+    folder = tree[tree_path.path] if tree_path.path else tree
     names = [entry.name or "" for entry in folder] if isinstance(folder, pygit2.Tree) else []
     readme = min((name for name in names if name.lower().partition(".")[0] == "readme"), default="")
-    return f"{at.path}/{readme}" if readme and at.path else readme
+    return f"{tree_path.path}/{readme}" if readme and tree_path.path else readme
 
 
 pages = Pages()
@@ -164,21 +166,21 @@ async def show_tree(
     request: web.Request, visitor: Visitor, params: ShowTree, project: Project
 ) -> web.Response:
     """List a folder: subfolders first, each kind by name."""
-    at = await read_tree_path(request, project, params.rest)
-    if at is None:
+    tree_path = await read_tree_path(request, project, params.rest)
+    if tree_path is None:
         return page.answer(request, visitor, "projects/no_commits.html", project=project, tab="files")
     part = bounded_offset_page(params)
-    folder = await read_folder(request, project, at, part)
-    readme_path, readme = await read_readme(request, visitor, project, at)
+    folder = await read_folder(request, project, tree_path, part)
+    readme_path, readme = await read_readme(request, visitor, project, tree_path)
     return page.answer(
         request,
         visitor,
         "projects/tree.html",
         project=project,
-        at=at,
+        at=tree_path,
         folder=folder,
         readme_path=readme_path,
         readme=readme,
-        may_edit=may_edit(at, project, visitor),
+        may_edit=may_edit(tree_path, project, visitor),
         pages=pager(request, part, folder.listed),
     )

@@ -81,10 +81,10 @@ class Fields:
         return otherwise if self._is_new(name) else shown_again(name, self._typed(name))
 
     def _typed(self, name: str) -> Any:
-        sent: Any = {} if self.refused is None else self.refused.sent
+        value: Any = {} if self.refused is None else self.refused.sent
         for key in _keys_of(name):
-            sent = sent.get(key, "") if isinstance(sent, Mapping) else ""
-        return sent
+            value = value.get(key, "") if isinstance(value, Mapping) else ""
+        return value
 
     def _is_new(self, name: str) -> bool:
         """Return whether the sent form did not have the field, even if it had others of its group (`inputs[job]`)."""
@@ -96,10 +96,10 @@ class Fields:
         typed = self._typed(name)
         if isinstance(typed, UploadedFile):
             return f"Choose the file again. {hint}".strip()
-        kept = shown_again(name, typed)
-        if kept == typed:
+        shown = shown_again(name, typed)
+        if shown == typed:
             return hint
-        again = "Enter the credentials again: they are" if kept else "Enter it again: it is"
+        again = "Enter the credentials again: they are" if shown else "Enter it again: it is"
         return f"{again} not shown. {hint}".strip()
 
     def is_chosen(self, name: str, value: object, otherwise: bool) -> bool:
@@ -208,9 +208,9 @@ def _problems_of_parameters(text: str) -> Problems:
         return {some[1]: ["is missing"]}
     texts: list[str] = []
     for part in text.split(", "):
-        if (named := _OF_PARAMETER.fullmatch(part)) is not None:
-            texts = problems.setdefault(_FIELDS.get(named[1], named[1]), [])
-            texts.append(named[2])
+        if (match := _OF_PARAMETER.fullmatch(part)) is not None:
+            texts = problems.setdefault(_FIELDS.get(match[1], match[1]), [])
+            texts.append(match[2])
         elif texts:
             texts[-1] += f", {part}"  # the comma belongs to the sentence
         else:
@@ -246,7 +246,7 @@ async def once(
     location = None
     try:
         response = await answer()
-        if not sessions.is_begun_by(response):
+        if not sessions.begins_session(response):
             location = response.headers.get("Location")
         return response
     finally:

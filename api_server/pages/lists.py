@@ -55,15 +55,15 @@ class Pager:
 
 
 def answer(
-    request: web.Request, visitor: Visitor, template: str, filters: Filters, listed: ListPage, **values: Any
+    request: web.Request, visitor: Visitor, template: str, filters: Filters, rows: ListPage, **values: Any
 ) -> web.Response:
     """Return the page of a list. Its template can use `rows`, `filters`, `pager_links` and `back`."""
     query = {name: value for name, value in request.query.items() if value.strip() and name != "after"}
     pager = Pager(
         first=f"?{urlencode(query)}" if filters.after is not None else None,
-        following=f"?{urlencode({**query, 'after': str(listed.last_id)})}" if listed.more else None,
+        following=f"?{urlencode({**query, 'after': str(rows.last_id)})}" if rows.more else None,
     )
-    template_values = {"rows": orjson.loads(listed.body), "filters": filters, "pager_links": pager} | values
+    template_values = {"rows": orjson.loads(rows.body), "filters": filters, "pager_links": pager} | values
     return page.answer(request, visitor, template, back=page.address(request), **template_values)
 
 
@@ -83,7 +83,7 @@ def act(
     pages: Pages,
     path: str,
     handler: routes.Handler,
-    said: str,
+    message: str,
     *,
     access: Access = ADMINISTRATOR,
     home: str = "/admin",
@@ -91,14 +91,14 @@ def act(
     **always: Any,
 ) -> None:
     """Add a form that calls a handler of the API, with its rule, parameters and audit events. Afterwards the page that
-    it came from, `home` or one below it, shows `said`. The form and its path name parameters like the API, and `always`
-    are added to them. A form with fields names the `form_page` that shows it again if it is refused. For a button, the
-    page shows the reason."""
+    it came from, `home` or one below it, shows `message`. The form and its path name parameters like the API, and
+    `always` are added to them. A form with fields names the `form_page` that shows it again if it is refused. For a
+    button, the page shows the reason."""
 
     async def acted(request: web.Request, visitor: Visitor, form: Form, resource: Any) -> web.Response:
         async def work() -> str:
             await routes.ask(request, handler, resource, **await merged(request) | always)
-            return said
+            return message
 
         target = home.format(**request.match_info)
         if form_page is None:
@@ -113,17 +113,17 @@ async def attempted(
 ) -> web.Response:
     """Redirect to the page that the form came from, which shows the text that `work` returns or why it was refused."""
     try:
-        said = await work
+        message = await work
     except Refused as problem:
-        said = str(problem)
+        message = str(problem)
     except NotFound:
-        said = _GONE
+        message = _GONE
     except ApiError as problem:
         reason = reason_of(problem) or f"the service responded with status {problem.status}."
-        said = _GONE if problem.status == 404 else f"{_NOTHING_DONE}: {reason}"
+        message = _GONE if problem.status == 404 else f"{_NOTHING_DONE}: {reason}"
     except LockNotAvailable:
-        said = f"{_NOTHING_DONE}: someone else is changing the same item. Try again."
-    return page.see_other(request, visitor, _back(form, home), said)
+        message = f"{_NOTHING_DONE}: someone else is changing the same item. Try again."
+    return page.see_other(request, visitor, _back(form, home), message)
 
 
 def _back(form: Form, home: str) -> str:

@@ -60,7 +60,7 @@ async def confirm_email(request: web.Request, visitor: Visitor, params: EmailLin
             return _unknown_email(request, visitor)
         if visitor.user_id != email.user_id:
             text = f"The address belongs to the account @{email.username}. Sign in with that account and try again."
-            return page.say(request, visitor, "Email address not confirmed", text, status=403)
+            return page.message(request, visitor, "Email address not confirmed", text, status=403)
         await emails.confirm(transaction, email, visitor.author())
     return page.see_other(request, visitor, account.PROFILE, f"{email.email} confirmed.")
 
@@ -76,7 +76,7 @@ def _unknown_email(request: web.Request, visitor: Visitor) -> web.Response:
     text = (
         "The email address may have been removed from the account. Add the address again to get a new link."
     )
-    return page.say(request, visitor, "Invalid confirmation link", text, status=404)
+    return page.message(request, visitor, "Invalid confirmation link", text, status=404)
 
 
 @pages.get(_INVITATION)
@@ -85,7 +85,7 @@ async def show_invitation(request: web.Request, visitor: Visitor, params: Link) 
     invitation = await invitation_queries.find_by_token(database, digest(params.token))
     if invitation is None:
         return _unknown_invitation(request, visitor)
-    own = visitor.user is not None and await invitation_queries.is_own_address(
+    is_own = visitor.user is not None and await invitation_queries.is_own_address(
         database, visitor.user.id, invitation.email
     )
     return page.answer(
@@ -94,25 +94,25 @@ async def show_invitation(request: web.Request, visitor: Visitor, params: Link) 
         "account/invite.html",
         invitation=invitation,
         token=params.token,
-        own_address=own,
+        own_address=is_own,
     )
 
 
 @pages.post(f"{_INVITATION}/accept", access=ANYONE, form_page=show_invitation)
 async def accept_invitation(request: web.Request, visitor: Visitor, params: Link) -> web.Response:
     """Accept the invitation. Only a user who has confirmed the invited address as hers may do it."""
-    await _rely_on_inviter(request, params.token)
+    await _require_inviter_unchanged(request, params.token)
     async with context.services(request).database.transaction() as transaction:
         invitation = await invitation_queries.lock_by_token(transaction, digest(params.token))
         if invitation is None:
             return _unknown_invitation(request, visitor)
         if visitor.user is None:
             # Not earlier: only now is the token known to be genuine, and therefore fit for a header.
-            here = f"/-/invites/{params.token}"
-            return page.see_other(request, visitor, f"/-/sign_in?return_to={here}")
+            invitation_path = f"/-/invites/{params.token}"
+            return page.see_other(request, visitor, f"/-/sign_in?return_to={invitation_path}")
         if not await invitation_queries.is_own_address(transaction, visitor.user.id, invitation.email):
             text = f"{invitation.email} is not a confirmed address of your account."
-            return page.say(request, visitor, "Invitation not accepted", text, status=403)
+            return page.message(request, visitor, "Invitation not accepted", text, status=403)
         await invitation_changes.accept(transaction, invitation, visitor.user, visitor.author())
     path = f"{'/groups' if invitation.kind == 'group' else ''}/{invitation.source_path}"
     return page.see_other(
@@ -132,7 +132,7 @@ async def decline_invitation(request: web.Request, visitor: Visitor, params: Lin
     return page.see_other(request, visitor, "/", text)
 
 
-async def _rely_on_inviter(request: web.Request, token: str) -> None:
+async def _require_inviter_unchanged(request: web.Request, token: str) -> None:
     """Prevent others from taking away the rights of the inviter until the transaction that accepts ends."""
     services = context.services(request)
     read = functools.partial(invitation_queries.find_by_token, digest=digest(token))
@@ -143,7 +143,7 @@ async def _rely_on_inviter(request: web.Request, token: str) -> None:
 
 def _unknown_invitation(request: web.Request, visitor: Visitor) -> web.Response:
     text = "The invitation may have expired, been answered or been withdrawn. Ask for a new invitation."
-    return page.say(request, visitor, "Invitation not found", text, status=404)
+    return page.message(request, visitor, "Invitation not found", text, status=404)
 
 
 #: Maximum number of forms per minute from one client address.
@@ -202,4 +202,4 @@ async def set_password(request: web.Request, visitor: Visitor, params: Link, for
 
 def _unknown_link(request: web.Request, visitor: Visitor) -> web.Response:
     text = "The link may have expired, been used or been replaced. Request a new link."
-    return page.say(request, visitor, "Invalid password reset link", text, status=404)
+    return page.message(request, visitor, "Invalid password reset link", text, status=404)

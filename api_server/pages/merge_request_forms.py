@@ -91,9 +91,9 @@ async def show_new(
 
 @pages.post(_LIST, access=CHANGE, form_page=show_new)
 async def create(request: web.Request, visitor: Visitor, form: Form, project: Project) -> web.Response:
-    sent = await _fields(request, form)
-    made = await page.read(request, handlers.create_merge_request, project, **sent)
-    return page.see_other(request, visitor, f"/{project.full_path}/-/merge_requests/{made['iid']}")
+    fields = await _fields(request, form)
+    merge_request = await page.read(request, handlers.create_merge_request, project, **fields)
+    return page.see_other(request, visitor, f"/{project.full_path}/-/merge_requests/{merge_request['iid']}")
 
 
 async def _branches(request: web.Request, project: Project, *chosen: str) -> Offered:
@@ -124,15 +124,15 @@ def _suggestion(source: str, new: list[dict[str, Any]]) -> tuple[str, str]:
 async def _fields(request: web.Request, form: Form) -> dict[str, Any]:
     """Return the form's fields as the API takes them: a draft is marked in the title, and users are given by ids."""
     title = str(form.get("title", ""))
-    sent = {**form, "title": with_draft(title, draft="draft" in form) if title.strip() else ""}
+    fields = {**form, "title": with_draft(title, draft="draft" in form) if title.strip() else ""}
     for kind in ("assignee", "reviewer"):
         if typed := str(form.get(f"{kind}_names", "")).strip():
-            chosen = [each for each in form.get(f"{kind}_ids", []) if each]
-            sent[f"{kind}_ids"] = [*chosen, *await _named(request, f"{kind}_names", typed)]
-    return sent
+            chosen = [user_id for user_id in form.get(f"{kind}_ids", []) if user_id]
+            fields[f"{kind}_ids"] = [*chosen, *await _user_ids(request, f"{kind}_names", typed)]
+    return fields
 
 
-async def _named(request: web.Request, field: str, typed: str) -> list[int]:
+async def _user_ids(request: web.Request, field: str, typed: str) -> list[int]:
     """Return the ids of the users with the typed user names. Raise 400 for a name that nobody has."""
     ids = []
     for name in re.split(r"[\s,]+", typed)[:_MOST_PEOPLE]:
@@ -164,8 +164,8 @@ async def show_edit(
 async def update(
     request: web.Request, visitor: Visitor, params: OneMergeRequest, form: Form, project: Project
 ) -> web.Response:
-    sent = await _fields(request, form)
-    return await _change(request, visitor, project, params, "Changes saved.", **sent)
+    fields = await _fields(request, form)
+    return await _change(request, visitor, project, params, "Changes saved.", **fields)
 
 
 @pages.post(f"{_ONE}/close", access=CHANGE)
@@ -204,9 +204,9 @@ async def _change(
     project: Project,
     params: OneMergeRequest,
     text: str,
-    **sent: Any,
+    **fields: Any,
 ) -> web.Response:
-    await ask(request, handlers.update_merge_request, project, **sent | {"merge_request_iid": params.iid})
+    await ask(request, handlers.update_merge_request, project, **fields | {"merge_request_iid": params.iid})
     return page.see_other(request, visitor, f"/{project.full_path}/-/merge_requests/{params.iid}", text)
 
 
@@ -242,11 +242,11 @@ class Resolve(ShowMergeRequest):
 
 @pages.post(f"{_ONE}/notes", access=WRITE, form_page=show_merge_request)
 async def comment(request: web.Request, visitor: Visitor, params: Comment, project: Project) -> web.Response:
-    sent = {"merge_request_iid": params.iid, "body": params.body}
+    fields = {"merge_request_iid": params.iid, "body": params.body}
     if params.thread:
-        made = await page.read(request, note_handlers.create_discussion, project, **sent)
+        made = await page.read(request, note_handlers.create_discussion, project, **fields)
         return _at_note(request, visitor, project, params, made["notes"][0]["id"])
-    made = await page.read(request, note_handlers.create_note, project, **sent)
+    made = await page.read(request, note_handlers.create_note, project, **fields)
     return _at_note(request, visitor, project, params, made["id"])
 
 
@@ -254,8 +254,8 @@ async def comment(request: web.Request, visitor: Visitor, params: Comment, proje
 async def edit_comment(
     request: web.Request, visitor: Visitor, params: EditComment, project: Project
 ) -> web.Response:
-    sent = {"merge_request_iid": params.iid, "note_id": params.note_id, "body": params.body}
-    await ask(request, note_handlers.update_note, project, **sent)
+    fields = {"merge_request_iid": params.iid, "note_id": params.note_id, "body": params.body}
+    await ask(request, note_handlers.update_note, project, **fields)
     return _at_note(request, visitor, project, params, params.note_id)
 
 
@@ -263,14 +263,14 @@ async def edit_comment(
 async def delete_comment(
     request: web.Request, visitor: Visitor, params: OneComment, project: Project
 ) -> web.Response:
-    sent = {"merge_request_iid": params.iid, "note_id": params.note_id}
-    await ask(request, note_handlers.delete_note, project, **sent)
+    fields = {"merge_request_iid": params.iid, "note_id": params.note_id}
+    await ask(request, note_handlers.delete_note, project, **fields)
     return page.see_other(request, visitor, f"{_address(project, params)}#notes", "Comment deleted.")
 
 
 @pages.post(f"{_ONE}/discussions/{{discussion_id}}/notes", access=WRITE, form_page=show_merge_request)
 async def reply(request: web.Request, visitor: Visitor, params: Reply, project: Project) -> web.Response:
-    made = await page.read(
+    note = await page.read(
         request,
         note_handlers.create_discussion_note,
         project,
@@ -278,7 +278,7 @@ async def reply(request: web.Request, visitor: Visitor, params: Reply, project: 
         discussion_id=params.discussion_id,
         body=params.body,
     )
-    return _at_note(request, visitor, project, params, made["id"])
+    return _at_note(request, visitor, project, params, note["id"])
 
 
 @pages.post(f"{_ONE}/discussions/{{discussion_id}}/resolve", access=WRITE)

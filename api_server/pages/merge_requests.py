@@ -105,15 +105,15 @@ async def list_merge_requests(
     """List the merge requests, the newest first."""
     part = requested_page(params, list_queries.OF_PROJECT)
     filters = filters_of(ListOfProject(id=str(project.id), state=params.state), visitor.user_id or 0)
-    listed = await list_queries.list_of_project(context.services(request).database, part, project.id, filters)
+    rows = await list_queries.list_of_project(context.services(request).database, part, project.id, filters)
     return page.answer(
         request,
         visitor,
         "merge_requests/list.html",
         project=project,
         tab="merge_requests",
-        merge_requests=orjson.loads(listed.body),
-        pages=pager(request, part, listed),
+        merge_requests=orjson.loads(rows.body),
+        pages=pager(request, part, rows),
         state=params.state,
         may_create=allows(CHANGE, project, visitor),
     )
@@ -150,7 +150,7 @@ async def show_merge_request(
         files=files,
         total=differing.total or 0,
         approvals=await page.read(request, handlers.show_approvals, **ids),
-        checks=await _if_open(request, checks.list_checks, **ids),
+        checks=await _read_unless_forbidden(request, checks.list_checks, **ids),
         deliveries=await queries.deliveries_of_merge_request(services.database, row.id, MOST)
         if looks_after
         else [],
@@ -171,17 +171,17 @@ async def _threads(request: web.Request, params: ShowMergeRequest, ids: dict[str
     """Return a page of the threads, oldest first. The service's own notes about events are among them."""
     number, handler = params.page, note_handlers.list_discussions
     if number is None:
-        counted = await ask(request, handler, **ids, per_page=1)
-        number = max(1, -(-int(counted.headers["X-Total"]) // MOST_THREADS))
+        single = await ask(request, handler, **ids, per_page=1)
+        number = max(1, -(-int(single.headers["X-Total"]) // MOST_THREADS))
     return await page.read_list(request, handler, **ids, page=number, per_page=MOST_THREADS)
 
 
-async def _if_open(request: web.Request, handler: Handler, **sent: Any) -> Any:
+async def _read_unless_forbidden(request: web.Request, handler: Handler, **fields: Any) -> Any:
     """Return the JSON of the API's answer, or None for 403, if the visitor's role or the license lacks the feature."""
     try:
-        return await page.read(request, handler, **sent)
-    except ApiError as refused:
-        if refused.status != 403:
+        return await page.read(request, handler, **fields)
+    except ApiError as problem:
+        if problem.status != 403:
             raise
         return None
 
@@ -216,10 +216,10 @@ class OneDelivery(OneCheck):
 @pages.post(f"{_ONE}/merge", access=CHANGE)
 async def merge(request: web.Request, visitor: Visitor, params: Merge, project: Project) -> web.Response:
     """Merge it now, or with `later` when its pipeline has succeeded."""
-    sent = {"should_remove_source_branch": params.remove_source_branch, "auto_merge": params.later}
+    fields = {"should_remove_source_branch": params.remove_source_branch, "auto_merge": params.later}
     text = "Set to auto-merge." if params.later else "Merge request merged."
     return await _do(
-        request, visitor, project, params, handlers.merge_merge_request, text, sha=params.sha, **sent
+        request, visitor, project, params, handlers.merge_merge_request, text, sha=params.sha, **fields
     )
 
 
@@ -249,8 +249,10 @@ async def retry_check(
     request: web.Request, visitor: Visitor, params: OneCheck, project: Project
 ) -> web.Response:
     """Ask the status check again."""
-    sent = {"external_status_check_id": params.check_id}
-    return await _do(request, visitor, project, params, status_checks.retry, "Status check retried.", **sent)
+    fields = {"external_status_check_id": params.check_id}
+    return await _do(
+        request, visitor, project, params, status_checks.retry, "Status check retried.", **fields
+    )
 
 
 @pages.post(f"{_ONE}/redeliver", access=project(Role.MAINTAINER, feature="repository"))
@@ -275,9 +277,9 @@ async def _do(
     params: OneMergeRequest,
     handler: Handler,
     text: str,
-    **sent: object,
+    **fields: object,
 ) -> web.Response:
-    await ask(request, handler, id=str(project.id), merge_request_iid=params.iid, **sent)
+    await ask(request, handler, id=str(project.id), merge_request_iid=params.iid, **fields)
     return _back(request, visitor, project, params, text)
 
 

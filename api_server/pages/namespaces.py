@@ -60,9 +60,6 @@ async def show_group(request: web.Request, visitor: Visitor, params: ShowGroup, 
         viewer_id=viewer,
         sees_all=visitor.is_admin,
         group_id=group.id,
-        visibility=None,
-        archived=None,
-        search=None,
     )
     return page.answer(
         request,
@@ -93,7 +90,7 @@ async def show_user(request: web.Request, visitor: Visitor, params: Paginated, u
     user = await user_queries.find_user_by_username(database, username)
     if user is None:
         raise not_found("User")
-    own = user.id == visitor.user.id
+    is_own_page = user.id == visitor.user.id
     namespace = await namespace_queries.namespace_of_named(database, user_id=user.id, username=username)
     part = requested_page(params, project_queries.LISTING, default_order="last_activity_at")
     projects = _NO_PROJECTS
@@ -102,18 +99,15 @@ async def show_user(request: web.Request, visitor: Visitor, params: Paginated, u
             database,
             part,
             viewer_id=visitor.user.id,
-            sees_all=visitor.user.admin or own,
+            sees_all=visitor.user.admin or is_own_page,
             group_id=namespace.id,
-            visibility=None,
-            archived=None,
-            search=None,
         )
     return page.answer(
         request,
         visitor,
         "user.html",
         user=orjson.loads(await user_queries.show_user(database, user.id, "user")),
-        own=own,
+        own=is_own_page,
         projects=orjson.loads(projects.body),
         pages=pager(request, part, projects),
     )

@@ -34,7 +34,7 @@ class NewProject:
 async def show_new_project(request: web.Request, visitor: Visitor, params: NewProject) -> web.Response:
     user = user_of(visitor)
     offered = await project_queries.namespaces_of(
-        context.services(request).database, user.id, admin=user.admin, most=_MOST_NAMESPACES
+        context.services(request).database, user.id, admin=user.admin, limit=_MOST_NAMESPACES
     )
     namespaces = [
         (each.id, each.full_path) for each in offered if projects.may_create_in(each, admin=user.admin)
@@ -50,9 +50,9 @@ async def show_new_project(request: web.Request, visitor: Visitor, params: NewPr
 @pages.post("/projects", form_page=show_new_project)
 async def create_project(request: web.Request, visitor: Visitor, form: Form) -> web.Response:
     """Create the project and redirect to its page, which says what to do next."""
-    made = await page.read(request, project_handlers.create_project, **form)
+    project = await page.read(request, project_handlers.create_project, **form)
     return page.see_other(
-        request, visitor, f"/{made['path_with_namespace']}", f"Project {made['name']} created."
+        request, visitor, f"/{project['path_with_namespace']}", f"Project {project['name']} created."
     )
 
 
@@ -79,8 +79,10 @@ async def show_new_group(request: web.Request, visitor: Visitor, params: NewGrou
 
 @pages.post("/groups", form_page=show_new_group)
 async def create_group(request: web.Request, visitor: Visitor, form: Form) -> web.Response:
-    made = await page.read(request, group_handlers.create_group, **form)
-    return page.see_other(request, visitor, f"/groups/{made['full_path']}", f"Group {made['name']} created.")
+    group = await page.read(request, group_handlers.create_group, **form)
+    return page.see_other(
+        request, visitor, f"/groups/{group['full_path']}", f"Group {group['name']} created."
+    )
 
 
 async def may_create_groups(request: web.Request, visitor: Visitor) -> bool:

@@ -293,7 +293,7 @@ def address(request: web.Request) -> str:
     return request.rel_url.raw_path_qs if request.method in ("GET", "HEAD") else "/"
 
 
-def say(
+def message(
     request: web.Request, visitor: Visitor, title: str, text: str = "", status: int = 200
 ) -> web.Response:
     """Return a page with only a message, and with the content of the form that it answers. For a missing or forbidden
@@ -326,12 +326,12 @@ def has_written(request: web.Request) -> bool:
     return bool(request.get(_WRITTEN))
 
 
-def _keep_written(request: web.Request, sent: Form) -> None:
+def _keep_content(request: web.Request, submitted: Form) -> None:
     request[_WRITTEN] = {
-        name: written
-        for name, value in sent.items()
+        name: content
+        for name, value in submitted.items()
         if not _UNWRITTEN.search(name) and not isinstance(value, UploadedFile)
-        if (written := forms.shown_again(name, value))
+        if (content := forms.shown_again(name, value))
     }
 
 
@@ -347,17 +347,17 @@ def form(
         limit = settings.early_body_limit
         if is_long:  # an anonymous visitor may be a user whose session has ended
             limit = settings.body_limit if visitor.user else settings.runner_body_limit
-        sent: Form = {}
+        submitted: Form = {}
         with contextlib.suppress(ApiError):  # an unreadable form counts as empty
-            sent = await read_form(request, limit, files=is_long)
-        if not visitor.wrote(sent):
+            submitted = await read_form(request, limit, files=is_long)
+        if not visitor.accepts_form(submitted):
             # Do not show the content of a form that another site made the browser send.
             if request.headers.get("Sec-Fetch-Site") == "same-origin":
-                _keep_written(request, sent)
+                _keep_content(request, submitted)
             return refused_form(request, visitor, "The form has expired, or your browser blocks cookies.")
         if is_long:
-            _keep_written(request, sent)
-        return await handler(request, visitor, sent)
+            _keep_content(request, submitted)
+        return await handler(request, visitor, submitted)
 
     judged = context.judging_again(handle)
     if by_address is None:
@@ -380,11 +380,11 @@ class Pager:
     where: str
 
 
-def pager(request: web.Request, page: Page, listed: ListPage) -> Pager:
+def pager(request: web.Request, page: Page, rows: ListPage) -> Pager:
     """Return the pager for a list that was read by offset. Other parameters of the address stay."""
-    known = listed.total is not None and listed.total <= MOST_COUNTED
+    counted = rows.total is not None and rows.total <= MOST_COUNTED
     number = page.offset // page.size + 1
-    return _pager(request, number, page.size, more=listed.more, total=listed.total if known else None)
+    return _pager(request, number, page.size, more=rows.more, total=rows.total if counted else None)
 
 
 def _pager(request: web.Request, number: int, size: int, *, more: bool, total: int | None) -> Pager:
@@ -401,9 +401,9 @@ def _pager(request: web.Request, number: int, size: int, *, more: bool, total: i
     )
 
 
-async def read(request: web.Request, handler: Handler, resource: Any = None, /, **sent: Any) -> Any:
+async def read(request: web.Request, handler: Handler, resource: Any = None, /, **params: Any) -> Any:
     """Ask the API, as `ask` does, and return the JSON of its answer."""
-    answer = await ask(request, handler, resource, **sent)
+    answer = await ask(request, handler, resource, **params)
     assert isinstance(answer, web.Response)  # noqa: S101 - a handler of JSON
     return orjson.loads(answer.body)  # type: ignore[arg-type]
 
@@ -416,9 +416,9 @@ class List:
     pages: Pager
 
 
-async def read_list(request: web.Request, handler: Handler, resource: Any = None, /, **sent: Any) -> List:
-    """Ask one of the API's lists for the page that `sent` names, like `ask`."""
-    answer = await ask(request, handler, resource, **sent)
+async def read_list(request: web.Request, handler: Handler, resource: Any = None, /, **params: Any) -> List:
+    """Ask one of the API's lists for the page that `params` name, like `ask`."""
+    answer = await ask(request, handler, resource, **params)
     assert isinstance(answer, web.Response)  # noqa: S101 - a handler of JSON
     rows, head = orjson.loads(answer.body), answer.headers  # type: ignore[arg-type]
     return List(

@@ -24,7 +24,7 @@ from common.concurrency import ShareTaken, TooBusy
 from common.connections import BodyTooSlow
 
 #: Titles and texts by status. The reason that a rule gives replaces the text.
-_WORDS: Mapping[int, tuple[str, str]] = {
+_TEXTS: Mapping[int, tuple[str, str]] = {
     400: (
         "Bad request",
         "A value in the URL or in the form is invalid.",
@@ -76,7 +76,7 @@ def as_pages(handler: Handler) -> Handler:
     return handle
 
 
-def say(request: web.Request, status: int, reason: str = "") -> web.Response:
+def answer(request: web.Request, status: int, reason: str = "") -> web.Response:
     """Return the page of that status."""
     return _page(request, status, reason)
 
@@ -117,7 +117,7 @@ def refuse_form(request: web.Request, form: Form, problem: Exception) -> Mapping
     status, text, headers = refusal_of(problem, request)
     problems = forms.problems_of(problem) if isinstance(problem, ApiError) else {}
     if not problems:
-        title, usual = _words(status)
+        title, usual = _texts(status)
         problems = {"": [text or f"{title}. {usual}"]}
     request[forms.REFUSED] = RefusedForm(request.path, form, problems, status)
     return headers
@@ -134,11 +134,11 @@ def sign_in_first(request: web.Request) -> web.Response:
 def _page(
     request: web.Request, status: int, text: str = "", headers: Mapping[str, str] | None = None
 ) -> web.Response:
-    title, usual = _words(status)
-    response = page.say(request, sessions.anonymous_visitor(request), title, text or usual, status)
+    title, usual = _texts(status)
+    response = page.message(request, sessions.anonymous_visitor(request), title, text or usual, status)
     response.headers.update(headers or {})
     return response
 
 
-def _words(status: int) -> tuple[str, str]:
-    return _WORDS.get(status, _WORDS[500 if status >= 500 else 400])
+def _texts(status: int) -> tuple[str, str]:
+    return _TEXTS.get(status, _TEXTS[500 if status >= 500 else 400])

@@ -94,10 +94,10 @@ async def list_releases(
     """List the releases, the newest first."""
     services = context.services(request)
     part = requested_page(params, release_queries.LISTING, default_order="released_at")
-    listed = await release_queries.list_releases(services.database, part, project.id, None, None)
-    release_entities = await changes.release_entities(services, project, orjson.loads(listed.body))
+    rows = await release_queries.list_releases(services.database, part, project.id, None, None)
+    release_entities = await changes.release_entities(services, project, orjson.loads(rows.body))
     texts = await rendering.markdown(
-        request, visitor, project, [each["description"] for each in release_entities]
+        request, visitor, project, [release["description"] for release in release_entities]
     )
     return page.answer(
         request,
@@ -106,7 +106,7 @@ async def list_releases(
         project=project,
         may_edit=allows(file_pages.EDIT, project, visitor),
         releases=list(zip(release_entities, texts, strict=True)),
-        pages=pager(request, part, listed),
+        pages=pager(request, part, rows),
     )
 
 

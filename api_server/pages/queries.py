@@ -216,15 +216,17 @@ class Delivery:
         checks.paused_at IS NOT NULL AS paused
     FROM (
         SELECT recent.* FROM status_check_deliveries recent WHERE recent.merge_request_id = %(merge_request_id)s
-        ORDER BY recent.id DESC LIMIT %(most)s
+        ORDER BY recent.id DESC LIMIT %(limit)s
     ) deliveries
     JOIN external_status_checks checks ON checks.id = deliveries.check_id
     LEFT JOIN status_check_delivery_attempts latest
         ON latest.delivery_id = deliveries.id AND latest.number = deliveries.attempts
     ORDER BY deliveries.id DESC
     """)
-async def deliveries_of_merge_request(database: Executor, merge_request_id: int, most: int) -> list[Delivery]:
-    """Return at most `most` deliveries about the merge request, the newest first."""
+async def deliveries_of_merge_request(
+    database: Executor, merge_request_id: int, limit: int
+) -> list[Delivery]:
+    """Return at most `limit` deliveries about the merge request, the newest first."""
 
 
 @attrs.frozen

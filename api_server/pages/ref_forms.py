@@ -43,9 +43,9 @@ async def show_new_branch(
 
 @pages.post("/{project}/-/branches", access=EDIT, form_page=show_new_branch)
 async def create_branch(request: web.Request, visitor: Visitor, form: Form, project: Project) -> web.Response:
-    made = await page.read(request, repository_handlers.create_branch, project, **form)
-    path = f"/{project.full_path}/-/tree/{url_path(made['name'])}"
-    return page.see_other(request, visitor, path, f"Branch {made['name']} created.")
+    branch = await page.read(request, repository_handlers.create_branch, project, **form)
+    path = f"/{project.full_path}/-/tree/{url_path(branch['name'])}"
+    return page.see_other(request, visitor, path, f"Branch {branch['name']} created.")
 
 
 @pages.post("/{project}/-/branches/delete", access=EDIT)
@@ -67,9 +67,9 @@ async def show_new_tag(
 
 @pages.post("/{project}/-/tags", access=EDIT, form_page=show_new_tag)
 async def create_tag(request: web.Request, visitor: Visitor, form: Form, project: Project) -> web.Response:
-    made = await page.read(request, repository_handlers.create_tag, project, **form)
+    tag = await page.read(request, repository_handlers.create_tag, project, **form)
     path = f"/{project.full_path}/-/tags"
-    return page.see_other(request, visitor, path, f"Tag {made['name']} created.")
+    return page.see_other(request, visitor, path, f"Tag {tag['name']} created.")
 
 
 @pages.post("/{project}/-/tags/delete", access=EDIT)
@@ -109,11 +109,11 @@ async def create_release(
     request: web.Request, visitor: Visitor, form: Form, project: Project
 ) -> web.Response:
     """Create a release of an existing tag, or of a new tag at `ref`."""
-    sent = {**form, "assets": {"links": _links(form)}}
-    if not sent.get("released_at"):
-        sent.pop("released_at", None)
-    made = await page.read(request, releases.create_release, project, **sent)
-    return _to_release(request, visitor, project, made["tag_name"], f"Release {made['name']} created.")
+    fields = {**form, "assets": {"links": _links(form)}}
+    if not fields.get("released_at"):
+        fields.pop("released_at", None)
+    release = await page.read(request, releases.create_release, project, **fields)
+    return _to_release(request, visitor, project, release["tag_name"], f"Release {release['name']} created.")
 
 
 def _links(form: Form) -> list[dict[str, Any]]:
@@ -138,11 +138,11 @@ async def update_release(
     request: web.Request, visitor: Visitor, params: OneRelease, form: Form, project: Project
 ) -> web.Response:
     release = await page.read(request, releases.show_release, project, tag_name=params.tag)
-    sent = {"name": form.get("name", ""), "description": form.get("description", "")}
+    fields = {"name": form.get("name", ""), "description": form.get("description", "")}
     # The field has whole seconds only: if it was not changed, the stored moment must stay as it is.
     if (moment := str(form.get("released_at", ""))) not in ("", release["released_at"][: len(moment)]):
-        sent["released_at"] = moment
-    await ask(request, releases.update_release, project, tag_name=params.tag, **sent)
+        fields["released_at"] = moment
+    await ask(request, releases.update_release, project, tag_name=params.tag, **fields)
     return _to_release(request, visitor, project, params.tag, "Changes saved.")
 
 
@@ -166,8 +166,8 @@ async def create_link(
 async def update_link(
     request: web.Request, visitor: Visitor, params: OneLink, form: Form, project: Project
 ) -> web.Response:
-    sent = {**form, "tag_name": params.tag, "link_id": params.link_id}
-    await ask(request, releases.update_link, project, **sent)
+    fields = {**form, "tag_name": params.tag, "link_id": params.link_id}
+    await ask(request, releases.update_link, project, **fields)
     return _to_release(request, visitor, project, params.tag, "Link updated.", "/edit")
 
 

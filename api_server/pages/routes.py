@@ -53,20 +53,20 @@ class BelowProjects:
         """Add a route. `path` is like `jobs/{id}` or `tree/{rest:.+}`: a word and then parameters, which end at a slash
         unless they have a pattern. Routes are tried in the order in which they were added."""
         pattern = _PARAMETER.sub(lambda match: f"(?P<{match[1]}>{match[2] or '[^/]+'})", path)
-        word = path.partition("/")[0]
-        self._by_word.setdefault(word, []).append((method, re.compile(pattern, re.DOTALL), handler))
+        first_segment = path.partition("/")[0]
+        self._by_word.setdefault(first_segment, []).append((method, re.compile(pattern, re.DOTALL), handler))
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Return the page, whose handler finds the path's parameters in `match_info`. Return 404 or 405 without one."""
         below, method = request.match_info.pop("below"), request.method
         allowed = set()
-        for known, pattern, handler in self._by_word.get(below.partition("/")[0], ()):
+        for route_method, pattern, handler in self._by_word.get(below.partition("/")[0], ()):
             if (match := pattern.fullmatch(below)) is None:
                 continue
-            if known == ("GET" if method == "HEAD" else method):
+            if route_method == ("GET" if method == "HEAD" else method):
                 request.match_info.update(match.groupdict())
                 return await handler(request)
-            allowed.add(known)
+            allowed.add(route_method)
         if allowed:
             raise web.HTTPMethodNotAllowed(method, sorted(allowed))
         raise web.HTTPNotFound
@@ -269,11 +269,11 @@ def endpoint(route: PageRoute) -> Page:
 
 async def _answer(request: web.Request, route: PageRoute, visitor: Visitor, form: Form) -> web.StreamResponse:
     """Return the handler's answer after checking the visitor's access."""
-    given: dict[str, Any] = {"visitor": visitor, "form": form}
-    given["project"] = given["group"] = given["resource"] = await _let_in(request, visitor, route.access)
+    args: dict[str, Any] = {"visitor": visitor, "form": form}
+    args["project"] = args["group"] = args["resource"] = await _let_in(request, visitor, route.access)
     if route.parameters is not None:
-        given["params"] = structure({**form, **in_url(request)}, route.parameters)
-    return await route.handler(request, **{name: given[name] for name in route.takes})
+        args["params"] = structure({**form, **in_url(request)}, route.parameters)
+    return await route.handler(request, **{name: args[name] for name in route.takes})
 
 
 async def _let_in(request: web.Request, visitor: Visitor, access: Access) -> Any:

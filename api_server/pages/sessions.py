@@ -69,10 +69,10 @@ class Visitor:
             ip_address=self.ip_address,
         )
 
-    def wrote(self, form: Form) -> bool:
+    def accepts_form(self, form: Form) -> bool:
         """Return whether the sent form came from one of our pages in this browser."""
-        sent = form.get("csrf_token", "")
-        return isinstance(sent, str) and hmac.compare_digest(sent.encode(), self.csrf_token.encode())
+        token = form.get("csrf_token", "")
+        return isinstance(token, str) and hmac.compare_digest(token.encode(), self.csrf_token.encode())
 
 
 VISITOR = web.RequestKey("visitor", Visitor)
@@ -82,10 +82,10 @@ async def visitor(request: web.Request) -> Visitor:
     """Return the visitor of the cookie, or one with a new cookie. A signed-in user becomes the request's caller, with
     the rights of a token of scope `api`."""
     services = context.services(request)
-    sent = cookie_value(request, _cookie_name(request))
-    known = _COOKIE.fullmatch(sent) is not None
-    cookie = sent if known else _new_cookie()
-    user = await queries.user_of_session(services.database, digest(cookie)) if known else None
+    sent_cookie = cookie_value(request, _cookie_name(request))
+    is_valid = _COOKIE.fullmatch(sent_cookie) is not None
+    cookie = sent_cookie if is_valid else _new_cookie()
+    user = await queries.user_of_session(services.database, digest(cookie)) if is_valid else None
     if user is not None:
         await note_activity(services, user.id, user.last_activity_on)
         read = functools.partial(queries.user_of_session, digest=digest(cookie))
@@ -94,7 +94,7 @@ async def visitor(request: web.Request) -> Visitor:
         request[CALLER] = Actor(
             user.id, user.username, user.name, user.email, user.admin, scopes, address=request.remote
         )
-    result = request[VISITOR] = _visitor(request, cookie, user, is_new=not known)
+    result = request[VISITOR] = _visitor(request, cookie, user, is_new=not is_valid)
     return result
 
 
@@ -131,8 +131,8 @@ async def begin(request: web.Request, transaction: Transaction, user: User) -> V
 
 async def end(request: web.Request, transaction: Transaction) -> None:
     """End the request's session, if it has one."""
-    sent = cookie_value(request, _cookie_name(request))
-    await queries.delete_session(transaction, digest(sent))
+    cookie = cookie_value(request, _cookie_name(request))
+    await queries.delete_session(transaction, digest(cookie))
 
 
 def remember(request: web.Request, response: web.StreamResponse, visitor: Visitor) -> None:
@@ -148,7 +148,7 @@ def remember(request: web.Request, response: web.StreamResponse, visitor: Visito
     )
 
 
-def is_begun_by(response: web.StreamResponse) -> bool:
+def begins_session(response: web.StreamResponse) -> bool:
     """Return whether the response begins a new session of the browser."""
     return any(name.endswith(_COOKIE_NAME) for name in response.cookies)
 

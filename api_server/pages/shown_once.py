@@ -29,11 +29,11 @@ class NewToken:
     token: str = attrs.field(repr=False)
 
 
-def show(request: web.Request, visitor: Visitor, path: str, made: NewToken) -> web.Response:
+def show(request: web.Request, visitor: Visitor, path: str, new_token: NewToken) -> web.Response:
     """Redirect the browser to the page at `path`, which shows the token."""
     services = context.services(request)
-    until = (services.clock() + _LIFETIME).timestamp()
-    text = orjson.dumps([digest(visitor.cookie).hex(), until, made.of, made.token]).decode()
+    expires_at = (services.clock() + _LIFETIME).timestamp()
+    text = orjson.dumps([digest(visitor.cookie).hex(), expires_at, new_token.of, new_token.token]).decode()
     sealed = base64.urlsafe_b64encode(services.vault.encrypt(text)).decode()
     return page.see_other(request, visitor, f"{path}?made={sealed}")
 
@@ -43,8 +43,8 @@ def shown(request: web.Request, visitor: Visitor) -> NewToken | None:
     services = context.services(request)
     try:
         text = services.vault.decrypt(base64.urlsafe_b64decode(request.query.get("made", "")))
-        owner, until, of, token = orjson.loads(text)
+        owner, expires_at, of, token = orjson.loads(text)
     except (binascii.Error, ValueError, TypeError):
         return None
     is_own = isinstance(owner, str) and hmac.compare_digest(owner, digest(visitor.cookie).hex())
-    return NewToken(of, token) if is_own and services.clock().timestamp() < until else None
+    return NewToken(of, token) if is_own and services.clock().timestamp() < expires_at else None

@@ -136,7 +136,7 @@ def _unknown_link(request: web.Request, visitor: Visitor) -> web.Response:
         "A sign-in link works once, for 15 minutes, and only until the next sign-in. The operator of this service can "
         "create a new link with `forgelet user sign-in-link NAME`."
     )
-    return page.say(request, visitor, "Invalid or expired sign-in link", text, status=404)
+    return page.message(request, visitor, "Invalid or expired sign-in link", text, status=404)
 
 
 @pages.post("/-/sign_out", access=ANYONE)

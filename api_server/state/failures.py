@@ -64,12 +64,14 @@ async def note(transaction: Transaction, part: str, subject: str, reason: str, s
 
 
 SETTLE = """
-    DELETE FROM operations_failures WHERE part = %(part)s AND subject = %(subject)s AND source = %(source)s
+    DELETE FROM operations_failures
+    WHERE part = %(part)s AND subject = coalesce(%(subject)s, subject) AND source = %(source)s
 """
 
 
-async def settle(transaction: Transaction, part: str, subject: str, source: str = "") -> None:
-    """Remove the record of a failure that is over. Nothing is written if there is no such record."""
+async def settle(transaction: Transaction, part: str, subject: str | None, source: str = "") -> None:
+    """Remove the record of a failure that is over, or those of all subjects. Nothing is written if there is no such
+    record."""
     await transaction.run(SETTLE, part=part, subject=subject, source=source)
 
 
@@ -113,7 +115,7 @@ class Failures:
             async with self._database.transaction() as transaction:
                 await note(transaction, part, subject, reason, source)
 
-    async def settle(self, part: str, subject: str, source: str = "") -> None:
+    async def settle(self, part: str, subject: str | None, source: str = "") -> None:
         with contextlib.suppress(Unavailable, LockNotAvailable):
             async with self._database.transaction() as transaction:
                 await settle(transaction, part, subject, source)

@@ -16,6 +16,12 @@ RETURN to_char(moment AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"');
 CREATE OR REPLACE FUNCTION json_moment(moment timestamptz) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
 RETURN coalesce(to_char(moment AT TIME ZONE 'UTC', '\"YYYY-MM-DD"T"HH24:MI:SS.MS"Z"\"'), 'null');
 
+-- Return the seconds from the one to the other, or null if one of them is null. They are never negative, although
+-- the clock may have been set back, or another machine's be slow.
+CREATE OR REPLACE FUNCTION seconds_between(began timestamptz, ended timestamptz) RETURNS numeric
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE WHEN ended < began THEN 0 ELSE extract(epoch FROM ended - began) END;
+
 -- Return the address of a page of this service. The application sets forgelet.base_url on each connection.
 CREATE OR REPLACE FUNCTION web_url(path text) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
 RETURN current_setting('forgelet.base_url') || '/' || path;

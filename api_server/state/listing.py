@@ -19,6 +19,7 @@ import attrs
 
 from api_server.state.database import Database, EntityRow, Executor, Transaction
 from api_server.state.statements import Statement
+from common.concurrency import ConcurrencyLimiter
 
 #: Counting stops at this number; a longer list has no X-Total header.
 MOST_COUNTED = 10_000
@@ -96,11 +97,18 @@ class ListPage:
 #: The bytes of a row's share of a page, beside commas and brackets.
 _SHARE = f"({MOST_BYTES} / %(page_size)s::bigint - 2)"
 #: The JSON array of a page whose rows are all within their share, as those of nearly every page are; otherwise an empty
-#: text. No more than a page is in memory. OFFSET 0 keeps the planner from building each entity twice.
+#: text. PostgreSQL stops building rows soon after the second that is above its share, because the number of such rows
+#: can only grow. No more than a page is in memory. OFFSET 0 keeps the planner from building each entity twice.
 _BODY = f"""
-    SELECT CASE WHEN max(octet_length(entity)) > {_SHARE} THEN '' ELSE concat('[',
-        string_agg(entity, ',' ORDER BY position) FILTER (WHERE octet_length(entity) <= {_SHARE}), ']') END
-    FROM (SELECT position, entity::text AS entity FROM entities OFFSET 0) listed
+    SELECT CASE WHEN max(long) > 0 THEN '' ELSE concat('[', string_agg(entity, ',' ORDER BY position), ']') END
+    FROM (
+        SELECT position, entity, count(*) FILTER (WHERE entity IS NULL) OVER (ROWS UNBOUNDED PRECEDING) AS long
+        FROM (
+            SELECT position, CASE WHEN octet_length(entity::text) <= {_SHARE} THEN entity::text END AS entity
+            FROM (SELECT position, entity FROM entities OFFSET 0) built
+        ) listed
+    ) counted
+    WHERE long <= 1
 """
 #: The JSON array of other pages. This takes a fifth longer, because all rows are kept (on disk, if they are many bytes)
 #: before the first is used.
@@ -111,6 +119,8 @@ _LARGE_BODY = f"""
         ',' ORDER BY position), ']')
     FROM listed CROSS JOIN (SELECT sum(octet_length(entity) + 1) + 1 AS bytes FROM listed) whole
 """
+#: These pages cost up to seconds of PostgreSQL's processor, so a few are read at once, and others wait for them.
+_LARGE_PAGES = ConcurrencyLimiter(2, 2, timeout=15.0)
 
 
 class ListQuery:
@@ -181,7 +191,10 @@ class ListQuery:
     async def _read(self, database: Executor, page: Page, parameters: Mapping[str, object]) -> ListPage:
         values = {**parameters, **page.values}
         listed = await database.shown(self.statement(page), **values)
-        return listed if listed.body else await database.shown(self.statement(page, _LARGE_BODY), **values)
+        if listed.body:
+            return listed
+        async with _LARGE_PAGES.slot():
+            return await database.shown(self.statement(page, _LARGE_BODY), **values)
 
 
 def _listing(

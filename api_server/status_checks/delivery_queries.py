@@ -151,7 +151,7 @@ TAKE_DUE = Statement(
             ) FROM waiting WHERE waiting.check_id IS NOT NULL
         ),
         receivers AS (
-            SELECT checks.id, CASE WHEN checks.failing_since IS NULL THEN %(room)s::integer ELSE 1 END
+            SELECT checks.id, CASE WHEN checks.failing_since IS NULL THEN %(per_check)s::integer ELSE 1 END
                 - coalesce(busy.in_flight, 0) AS room
             FROM waiting JOIN external_status_checks checks ON checks.id = waiting.check_id
             LEFT JOIN unnest(%(busy_checks)s::bigint[], %(busy_counts)s::integer[]) AS busy (check_id, in_flight)
@@ -168,7 +168,7 @@ TAKE_DUE = Statement(
                     FOR UPDATE SKIP LOCKED
                 ) locked
             ) taken
-            ORDER BY taken.turn, taken.next_attempt_at LIMIT %(total_room)s
+            ORDER BY taken.turn, taken.next_attempt_at LIMIT %(limit)s
         )
         SELECT due.id FROM due
     ) due
@@ -183,23 +183,23 @@ TAKE_DUE = Statement(
 async def take_due(
     transaction: Transaction,
     *,
-    taken_for: datetime.timedelta,
+    lease: datetime.timedelta,
     busy: Mapping[int, int],
-    room: int,
-    total_room: int,
+    per_check: int,
+    limit: int,
 ) -> list[Due]:
-    """Take and return up to `total_room` due deliveries, at most `room` for one check, including those in `busy`.
+    """Take and return up to `limit` due deliveries, at most `per_check` for one check, including those in `busy`.
 
-    They become due again after `taken_for`, unless their outcome is recorded before. `busy` is the number of attempts
+    They become due again after `lease`, unless their outcome is recorded before. `busy` is the number of attempts
     in progress, by check.
     """
     return await transaction.rows(
         TAKE_DUE,
-        due_again_at=transaction.now + taken_for,
+        due_again_at=transaction.now + lease,
         busy_checks=list(busy),
         busy_counts=list(busy.values()),
-        room=room,
-        total_room=total_room,
+        per_check=per_check,
+        limit=limit,
     )
 
 
@@ -225,7 +225,7 @@ class Recorded:
 #: check has got another URL.
 _DECIDES = "deliveries.tries = outcomes.tries AND held.external_url = outcomes.url"
 
-#: The checks are held first, as a transaction does that deletes a check with its deliveries.
+#: The projects and the checks are held first, as a transaction does that removes one of them with its deliveries.
 RECORD = Statement(
     f"""
     WITH outcomes AS (
@@ -237,8 +237,9 @@ RECORD = Statement(
             response_body, error, duration, began_at, problem)
     ),
     held AS MATERIALIZED (
-        SELECT checks.id, checks.external_url FROM external_status_checks checks
-        WHERE checks.id = ANY (%(check_ids)s::bigint[]) FOR KEY SHARE
+        SELECT checks.id, checks.external_url
+        FROM projects JOIN external_status_checks checks ON checks.project_id = projects.id
+        WHERE checks.id = ANY (%(check_ids)s::bigint[]) FOR KEY SHARE OF projects, checks
     ),
     recorded AS (
         UPDATE status_check_deliveries deliveries SET

@@ -14,10 +14,13 @@ from api_server.web.routes import CALLER
 from common import logs, operations
 from common.logs import AccessLines, FieldValue
 from common.measures import Durations
+from common.static_paths import NO_FILE
 
 _SENT_ID = re.compile(r"[\w.-]{8,64}", re.ASCII)
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 _CLASSES = {status: f"{status // 100}xx" for status in range(100, 600)}
+#: The statuses of successful health checks, which are not logged. 404 tells an edge that its token is right.
+_HEALTHY = {**dict.fromkeys(operations.ROUTES, 200), NO_FILE: 404}
 #: Requests that take longer are logged as slow.
 SLOW_SECONDS = 1.0
 REQUESTS = Key[Durations]("requests")
@@ -60,7 +63,7 @@ def request_log(registry: CollectorRegistry) -> tuple[Middleware, Durations]:
             logs.REQUEST_ID.reset(token)
             took = time.perf_counter() - started
             durations.observe(took, _labels(request, status))
-            if request.path not in operations.ROUTES or status >= 400:
+            if status != _HEALTHY.get(request.path):
                 _tell(request, request_id, status, took)
 
     return middleware, durations

@@ -8,7 +8,7 @@ import aiohttp
 import click
 
 from api_server.outbound.edges import EdgeApi, EdgeRefuses, project_key
-from api_server.pages.admin.operating import why
+from api_server.pages.admin.operating import failure_reason
 from common.config_errors import ConfigError
 from forgelet import frame
 from forgelet.commands import queries
@@ -121,7 +121,7 @@ def _of_each(instance: Instance, ask: Callable[[EdgeApi], Awaitable[Any]]) -> li
         try:
             result = await ask(api)
         except (EdgeRefuses, aiohttp.ClientError, OSError, ValueError) as problem:
-            return {"edge": api.url, "problem": why(problem)}
+            return {"edge": api.url, "problem": failure_reason(problem)}
         return {
             "edge": api.url,
             "problem": None,

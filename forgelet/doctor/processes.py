@@ -37,6 +37,8 @@ from forgelet.doctor.surroundings import CLOCKS_DIFFER
 
 #: The kind of finding for each state of readiness. The message of a part that is ok names what slows the process down.
 _STATES = {"ok": warning, "degraded": warning, "failed": failed}
+#: What to do about parts that no other line of the doctor is about.
+_REMEDIES = {"queue": "start `forgelet worker`, or turn the setting work on"}
 
 
 async def api_server(instance: DiagnosedInstance) -> list[Finding]:
@@ -123,7 +125,7 @@ async def _readiness(
     return [
         _STATES.get(str(part.get("status")), failed)(
             f"{title} says of its {name.replace('_', ' ')}: {part.get('message', part.get('status'))}",
-            "see the other lines, or docs/troubleshooting.md",
+            _REMEDIES.get(name, "see the other lines, or docs/troubleshooting.md"),
         )
         for name, part in parts
         if part.get("status") != "ok" or "message" in part

@@ -187,7 +187,7 @@ def _room(title: str, folder: Path, reserve: int) -> list[Finding]:
 
 async def modes(instance: DiagnosedInstance) -> list[Finding]:
     """Check that other accounts cannot read files with secrets."""
-    files = list(_secret_files(instance))
+    files = list(dict.fromkeys(_secret_files(instance)))
     open_ones = [file for file in files if _others_may_read(file)]
     if files and not open_ones:
         return [ok("files with secrets are closed to other accounts")]
@@ -373,7 +373,7 @@ async def mail(instance: DiagnosedInstance) -> list[Finding]:
         return [
             failed(
                 f"{server} does not speak TLS with us: {problem.reason or problem}",
-                "mend its certificate, or the scheme and port of smtp_url",
+                "let this machine trust its certificate, or mend the scheme, host and port of smtp_url",
             )
         ]
     except (aiosmtplib.SMTPException, OSError) as problem:

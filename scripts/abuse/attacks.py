@@ -265,6 +265,44 @@ async def gzip_bombs(target: AttackTarget, answers: Answers) -> None:
     )
 
 
+# --- lists of long rows ---------------------------------------------------------------------------------------------
+
+#: A character that JSON writes as six, and a name of as many as a name may have.
+_LONG = "\x01"
+_NAME = _LONG * 255
+_ROWS = 100
+_NAMED = 200
+
+
+async def large_pages(target: AttackTarget, answers: Answers) -> None:
+    """Ask for pages of merge requests that have as many and as long labels, assignees and reviewers as
+    possible."""
+    project = target.project(target.mine)
+    async with session(target.as_attacker) as http:
+
+        async def made(path: str, **values: object) -> dict[str, Any]:
+            async with http.post(project + path, json=values) as answer:
+                answer.raise_for_status()
+                return dict(await answer.json())
+
+        bots = [
+            (await made("/access_tokens", name=_NAME, scopes=["api"], access_level=30))["user_id"]
+            for _ in range(_NAMED)
+        ]
+        labels = ",".join(f"{number:{_LONG}<255}" for number in range(_NAMED))
+        named = {"labels": labels, "assignee_ids": bots, "reviewer_ids": bots}
+        for number in range(_ROWS):
+            branch = f"long-{number}"
+            await made("/repository/branches", branch=branch, ref="main")
+            await made("/merge_requests", source_branch=branch, target_branch="main", title=_NAME, **named)
+    urls = [
+        f"{project}/merge_requests?per_page={rows}&sort={order}"
+        for rows in (20, _ROWS)
+        for order in ("asc", "desc")
+    ]
+    await fetch_in_turn(urls, 16, answers, target.as_attacker)
+
+
 # --- jobs and mail --------------------------------------------------------------------------------------------------
 
 
@@ -362,6 +400,7 @@ ATTACKS: dict[str, Attack] = {
     "bodies-of-strangers": bodies_of_strangers,
     "kept-bodies": kept_bodies,
     "gzip-bombs": gzip_bombs,
+    "large-pages": large_pages,
     "pipeline-bomb": pipeline_bomb,
     "abandoned-archives": abandoned_archives,
     "archives-of-a-bomb": archives_of_a_bomb,

@@ -112,6 +112,16 @@ ATTACK_TABLE = Table(
 )
 
 
+def aims_after(after: tuple[Usage, Usage], before: tuple[Usage, Usage]) -> dict[str, bool]:
+    """Return whether each aim for what an attack leaves behind is missed, given the usage of both servers."""
+    pairs = list(zip(after, before, strict=True))
+    return {
+        "memory left": any(now.own_memory > then.own_memory + LEFT for now, then in pairs),
+        "children": any(now.children > then.children for now, then in pairs),
+        "descriptors": any(now.descriptors > then.descriptors + DESCRIPTORS for now, then in pairs),
+    }
+
+
 @attrs.frozen(kw_only=True)
 class AttackOutcome:
     """An attack, its answers, the control client's answers with and without it, the peak usage of both servers, and
@@ -134,11 +144,7 @@ class AttackOutcome:
                 "slow": self.client.percentile_99 > self.quiet.most_beside_others,
                 "failures": self.client.failed > 0,
                 "memory": self.api.memory > API_MEMORY,
-                "memory left": any(now.own_memory > then.own_memory + LEFT for now, then in self._pairs()),
-                "children": any(now.children > then.children for now, then in self._pairs()),
-                "descriptors": any(
-                    now.descriptors > then.descriptors + DESCRIPTORS for now, then in self._pairs()
-                ),
+                **aims_after(self.after, self.before),
                 "no attack": not self.answers,
             }
         )
@@ -211,12 +217,7 @@ def run_attack(
             printed, _ = attacker.communicate()
 
     def has_settled() -> bool:
-        return all(
-            now.children <= then.children
-            and now.descriptors <= then.descriptors
-            and now.own_memory <= then.own_memory + LEFT
-            for now, then in zip(environment.usage(), before, strict=True)
-        )
+        return not any(aims_after(environment.usage(), before).values())
 
     asyncio.run(wait_until(has_settled, SETTLE_SECONDS, pause=0.5))
     return AttackOutcome(

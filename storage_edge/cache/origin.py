@@ -182,6 +182,7 @@ class OriginHealth:
         self._unreachable: str | None = None
         self._refused: str | None = None
         self._was_right = False
+        self._told: str | None = None
         self._reported_at = float("-inf")
         self._changed = asyncio.Event()
         self.token: Literal["right", "wrong", "unknown"] = "unknown"
@@ -211,13 +212,14 @@ class OriginHealth:
         wanted_at = time.monotonic()
         async with self._checking:
             if self._asked_at < wanted_at:
-                self._asked_at, before = time.monotonic(), self.problem
+                self._asked_at = time.monotonic()
                 await self._look()
-                self._tell(before)
+                self._tell()
 
     def forget(self) -> None:
         """Reset the state after a change of settings, and make `watch` ask again."""
         self._unreachable, self._refused, self.token = None, None, "unknown"
+        self._reported_at = float("-inf")
         self._changed.set()
 
     async def watch(self) -> None:
@@ -240,16 +242,15 @@ class OriginHealth:
             self._is_refused(_WRONG_TOKEN)
 
     def _is_refused(self, why: str) -> None:
-        before = self.problem
         self.token, self._refused = "wrong", why
-        self._tell(before)
+        self._tell()
 
-    def _tell(self, before: str | None) -> None:
+    def _tell(self) -> None:
         now = time.monotonic()
         self._was_right |= self.token == "right"
-        if self.problem == before and (before is None or now - self._reported_at < REMIND_SECONDS):
+        if self.problem == self._told and (self._told is None or now - self._reported_at < REMIND_SECONDS):
             return
-        self._reported_at = now
+        self._told, self._reported_at = self.problem, now
         if self.problem is None:
             log.info("the origin can be used again")
         else:

@@ -11,12 +11,15 @@ from aiohttp.abc import AbstractAccessLogger
 
 from common.client_address import Network, is_in, networks, one_client, way_of
 from common.logs import AccessLines
+from common.operations import ROUTES
 from storage_edge.rules.fields import CACHE_NAME
 
 REQUEST_ID: Final = "X-Request-Id"
 FORWARDED_FOR: Final = "X-Forwarded-For"
 #: The field that names the proxies that a request has passed (RFC 8586).
 CDN_LOOP: Final = "CDN-Loop"
+#: The paths that Prometheus and the service itself request again and again.
+_HEALTH_CHECKS: Final = (*ROUTES, "/-/status")
 #: The same form that the service accepts, so that a request has the same id in all logs.
 _SENT_ID = re.compile(r"[\w.-]{8,64}", re.ASCII)
 
@@ -137,10 +140,12 @@ def log_request(
 
 
 class AccessLog(AbstractAccessLogger):
-    """A log of the requests that aiohttp has read."""
+    """A log of the requests that aiohttp has read, except successful health checks."""
 
     def log(self, request: web.BaseRequest, response: web.StreamResponse, time: float) -> None:
         """Log a request. `time` is the seconds since it arrived."""
+        if response.status == 200 and request.path in _HEALTH_CHECKS:
+            return
         log_request(
             request.get(CALLER),
             request.method,

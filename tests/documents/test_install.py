@@ -49,12 +49,14 @@ def test_the_settings_are_settings_and_fit_each_other_and_the_units(tmp_path: Pa
 
 
 def test_units_start_what_there_is_and_read_what_the_page_makes() -> None:
-    edge = attrs.fields_dict(variables.EDGE.settings_class)
-    names = {f"FORGELET_EDGE_{name.upper()}" for name in edge} | {"FORGELET_SETTINGS"}
+    edge, api = (attrs.fields_dict(known.settings_class) for known in (variables.EDGE, variables.API))
+    names = {f"FORGELET_EDGE_{name.upper()}" for name in edge} | {
+        f"FORGELET_API_{name.upper()}" for name in api
+    }
     for unit in SERVICES:
         text = unit.read_text()
         assert f"ExecStart={PROGRAM} {unit.stem.removeprefix('forgelet-')}\n" in text
-        assert set(re.findall(r"^Environment=(\w+)", text, re.MULTILINE)) <= names
+        assert set(re.findall(r"^Environment=(\w+)", text, re.MULTILINE)) <= names | {"FORGELET_SETTINGS"}
         assert "/etc/forgelet/" in text
         stop = re.findall(r"^TimeoutStopSec=(\d+)$", text, re.MULTILINE)
         assert int(stop[0]) > edge["shutdown_timeout"].default + 4

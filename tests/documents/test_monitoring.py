@@ -20,7 +20,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 TEXT = (DOCS / "monitoring.md").read_text()
 ALERTS = yaml.safe_load((DOCS / "monitoring/alerts.yml").read_text())
 DASHBOARD = json.loads((DOCS / "monitoring/dashboard.json").read_text())
-_METRIC = re.compile(r"\b(?:forgelet|edge|process|python|background|event_loop)_[a-z_]+\b")
+_METRIC = re.compile(r"\b(?:(?:forgelet|edge|process|python|background|event_loop)_[a-z_]+|up)\b")
 #: These depend on the platform, and have names of their own.
 _OF_PYTHON = ("process_", "python_")
 
@@ -36,7 +36,10 @@ async def known(
             for base in (forge.base, f"http://127.0.0.1:{edge.port}")
         ]
     families = [family for text in texts for family in text_string_to_metric_families(text)]
-    names = {sample.name for family in families for sample in family.samples}
+    names = {
+        "up",
+        *(sample.name for family in families for sample in family.samples),
+    }  # Prometheus's own first
     for family in families:
         if family.type == "histogram":
             names |= {f"{family.name}_{part}" for part in ("bucket", "count", "sum")}
@@ -72,14 +75,24 @@ def test_alerts_say_what_is_wrong_and_all_kinds_have_one() -> None:
     assert len({rule["alert"] for rule in rules}) == len(rules)
     for rule in rules:
         assert rule["labels"]["severity"] in ("warning", "critical")
-        assert rule["annotations"]["summary"].endswith((".", "`.", "why.", "on."))
+        assert rule["annotations"]["summary"].endswith(".")
+
+
+def test_the_page_asks_each_process_where_it_listens_and_the_rules_miss_each() -> None:
+    unit = (DOCS / "systemd/forgelet-worker.service").read_text()
+    (of_worker,) = re.findall(r"^Environment=FORGELET_API_OPERATIONS_PORT=(\d+)$", unit, re.MULTILINE)
+    asked = dict(re.findall(r'job_name: (\S+).*\n.*\n.*targets: \["127.0.0.1:(\d+)"\]', TEXT))
+    assert asked == {"forgelet": "8080", "forgelet-edge": "8081", "forgelet-worker": of_worker}
+    (down,) = [expression for whose, expression in expressions() if whose == "alert ForgeletDown"]
+    (jobs,) = re.findall(r'^up\{job=~"(.*)"\} == 0$', down)
+    assert all(re.fullmatch(jobs, job) for job in asked)
 
 
 async def test_the_table_names_all_metrics_and_no_others(known: set[str]) -> None:
     rows = [line for line in (TEXT + (DOCS / "edge.md").read_text()).splitlines() if line.startswith("| `")]
     told = {name for row in rows for name in _METRIC.findall(row.split("|")[1])}
     there = {re.sub(r"_(bucket|sum|count)$", "", name) for name in known if not name.startswith(_OF_PYTHON)}
-    there = {name for name in there if not name.endswith("_created")}
+    there = {name for name in there if not name.endswith("_created")} - {"up"}
     missing_of_histograms = {name for name in told if f"{name}_bucket" in known}
     told = {name for name in told if not name.startswith(_OF_PYTHON)}
     optional = {"edge_shared_usable"}  # of edges with a shared tier

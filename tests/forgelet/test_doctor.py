@@ -29,7 +29,7 @@ from storage_edge.settings import Settings as EdgeSettings
 from tests.api_server.operations.scene import PURGE_TOKEN, SECRET, Scene, failing_scene
 from tests.support.database_roles import with_another_role
 from tests.support.disks import small_disk
-from tests.support.forge import Forge, running_forge
+from tests.support.forge import running_forge
 from tests.support.mailbox import Mailbox, running_mailbox
 from tests.support.mistakes import furnish
 from tests.support.ports import free_port
@@ -522,16 +522,24 @@ async def test_what_fails_is_said_with_its_reason_within_seconds(
             assert by_check[check] == ["failed"], check
 
 
-async def test_what_held_the_event_loop_longest_is_named(forge: Forge) -> None:
-    watch = forge.server.app[LOOP_WATCH]
-    for seconds in (0.2, 2.8, 0.4):
-        watch._record(Held(time.monotonic(), seconds, seconds, route="GET /slow", project="7"))
-    settings = attrs.evolve(forge.settings, port=urlsplit(forge.base).port)
-    findings = await processes.api_server(DiagnosedInstance({}, settings, None, forge.session))
-    watch._longest.clear()
+async def test_what_no_other_line_is_about_is_named_with_its_remedy(new_forge: Callable[..., Any]) -> None:
+    async with new_forge() as forge:  # does no background work
+        watch = forge.server.app[LOOP_WATCH]
+        for seconds in (0.2, 2.8, 0.4):
+            watch._record(Held(time.monotonic(), seconds, seconds, route="GET /slow", project="7"))
+        settings = attrs.evolve(forge.settings, port=urlsplit(forge.base).port)
+        findings = await processes.api_server(DiagnosedInstance({}, settings, None, forge.session))
+        watch._longest.clear()
     assert findings[0].state == "ok"
-    (held,) = [one for one in findings if "event loop" in one.what]
-    assert held.state == "warning"
-    assert held.what == (
-        "the API server says of its event loop: 0 minutes ago GET /slow of 7 held the event loop for 2.8 s"
-    )
+    assert [(one.state, one.what, one.remedy) for one in findings[1:]] == [
+        (
+            "warning",
+            "the API server says of its queue: No process does background work",
+            "start `forgelet worker`, or turn the setting work on",
+        ),
+        (
+            "warning",
+            "the API server says of its event loop: 0 minutes ago GET /slow of 7 held the event loop for 2.8 s",
+            "see the other lines, or docs/troubleshooting.md",
+        ),
+    ]

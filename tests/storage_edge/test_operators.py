@@ -37,6 +37,16 @@ async def ask(edge: Edge, path: str, token: str = PURGE_TOKEN, **parameters: str
         return await answer.json()
 
 
+async def test_only_checks_that_fail_are_logged(start_edge: StartEdge) -> None:
+    edge = await start_edge(access_log=True)
+    with lines_of_edges() as logs:
+        for path in ("/-/liveness", "/-/metrics", "/-/status"):
+            assert (await edge.get(path, Authorization=f"Bearer {PURGE_TOKEN}")).status == 200
+        assert (await edge.get("/-/status")).status == 401
+    told = [(line["target"], line["status"]) for line in logs if line["event"] == "request"]
+    assert told == [("/-/status", 401)]
+
+
 @pytest.mark.parametrize("path", ["/-/status", "/-/stored"])
 async def test_they_are_for_the_purge_token_alone(start_edge: StartEdge, origin: Origin, path: str) -> None:
     edge = await start_edge()
@@ -176,8 +186,10 @@ async def test_the_right_token_is_found_right(edge: Edge, origin: Origin) -> Non
 
 async def test_a_wrong_token_is_said_in_words(edge: Edge, origin: Origin) -> None:
     origin.handler = _service(token="another")
-    status, said = await edge.readiness()
+    with lines_of_edges() as logs:
+        status, said = await edge.readiness()
     assert (status, said["origin"]["status"]) == (503, "failed")
+    assert [line["event"] for line in logs] == ["the origin cannot be used as it should"]
     assert "The storage token is wrong" in said["origin"]["message"]
     assert (await ask(edge, "/-/status"))["origin"]["token"] == "wrong"
     assert b"edge_origin_token_right 0.0" in (await edge.get("/-/metrics")).body

@@ -320,7 +320,7 @@ async def running_forge(
         "database_pool": 5,
         "pipeline_rate_limit": 0,
         "lint_rate_limit": 0,
-        "letters_per_user": 0,
+        "emails_per_user": 0,
         "hand_out_timeout": 3600,
         "shutdown_timeout": 5,
     }

@@ -33,9 +33,9 @@ pipelines_of_page AS MATERIALIZED (
 ',"started_at":', json_moment(page.started_at),
 ',"finished_at":', json_moment(page.finished_at),
 ',"erased_at":', json_moment(page.erased_at),
-',"duration":', coalesce(extract(epoch FROM coalesce(page.finished_at, %(now)s) - page.started_at)::text, 'null'),
+',"duration":', coalesce(seconds_between(page.started_at, coalesce(page.finished_at, %(now)s))::text, 'null'),
 ',"queued_duration":', coalesce(
-    extract(epoch FROM coalesce(page.started_at, page.finished_at, %(now)s) - page.queued_at)::text, 'null'),
+    seconds_between(page.queued_at, coalesce(page.started_at, page.finished_at, %(now)s))::text, 'null'),
 ',"user":', coalesce(owner.entity, 'null'),
 ',"commit":', pipeline.commit,
 ',"pipeline":', pipeline.entity,

@@ -36,7 +36,7 @@ SELECT page.id, page.position, json_build_object(
                 AND jobs.started_at <= coalesce(jobs.finished_at, %(now)s)
         ) spans
     ),
-    'queued_duration', round(extract(epoch FROM page.started_at - page.created_at))::bigint,
+    'queued_duration', round(seconds_between(page.created_at, page.started_at))::bigint,
     'coverage', (
         SELECT round(avg(jobs.coverage)::numeric, 2)::text FROM jobs
         WHERE jobs.pipeline_id = page.id AND NOT jobs.retried AND jobs.coverage IS NOT NULL

@@ -55,17 +55,17 @@ async def verify(request: web.Request, visitor: Visitor, form: Form) -> web.Resp
 
 async def _verified(request: web.Request) -> str:
     services = context.services(request)
-    kept = await chain.kept_heads(services.objects)
+    saved_heads = await chain.kept_heads(services.objects)
     try:
         async with asyncio.timeout(_TIMEOUT):
             # Not the request's own database: that would check and lock the caller's rights in the transaction. But the
             # snapshot has to be its first statement, and the locks would last for the whole verification.
-            verdict = await chain.verify(services.shared.database, kept)
+            result = await chain.verify(services.shared.database, saved_heads)
     except TimeoutError:
         raise Refused(
             "The audit trail is too long to verify in the browser. Run `forgelet audit verify`."
         ) from None
-    if verdict.problem:
-        raise Refused(f"The audit trail is broken: {verdict.problem}.")
-    events, agreement = verdict.head.position, chain.agreement(kept)
-    return f"Audit trail intact: {events} events, {agreement}. Current head: {verdict.head}."
+    if result.problem:
+        raise Refused(f"The audit trail is broken: {result.problem}.")
+    events, agreement = result.head.position, chain.agreement(saved_heads)
+    return f"Audit trail intact: {events} events, {agreement}. Current head: {result.head}."

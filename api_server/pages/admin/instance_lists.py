@@ -38,7 +38,7 @@ class ListTokens(Filters):
 @pages.get("/admin/users", access=ADMINISTRATOR)
 async def list_users(request: web.Request, visitor: Visitor, params: ListUsers) -> web.Response:
     """List all users, the newest first. They can be searched by name, user name or email address."""
-    listed = await user_queries.list_users(
+    users = await user_queries.list_users(
         context.services(request).database,
         params.page,
         for_administrator=True,
@@ -48,7 +48,7 @@ async def list_users(request: web.Request, visitor: Visitor, params: ListUsers) 
         blocked=params.state == "blocked",
         bots=None if params.kind is None else params.kind == "bots",
     )
-    return lists.answer(request, visitor, "admin/users.html", params, listed)
+    return lists.answer(request, visitor, "admin/users.html", params, users)
 
 
 act(pages, "/admin/users/{id}/block", user_handlers.block_user, "User blocked.")
@@ -58,10 +58,10 @@ act(pages, "/admin/users/{id}/unblock", user_handlers.unblock_user, "User unbloc
 @pages.get("/admin/tokens", access=ADMINISTRATOR)
 async def list_tokens(request: web.Request, visitor: Visitor, params: ListTokens) -> web.Response:
     """List personal access tokens, the newest first."""
-    listed = await queries.list_tokens(
+    tokens = await queries.list_tokens(
         context.services(request).database, params.page, username=params.username, state=params.state
     )
-    return lists.answer(request, visitor, "admin/tokens.html", params, listed)
+    return lists.answer(request, visitor, "admin/tokens.html", params, tokens)
 
 
 act(
@@ -84,14 +84,14 @@ class ListRunners(Filters):
 
 @pages.get("/admin/runners", access=ADMINISTRATOR)
 async def list_runners(request: web.Request, visitor: Visitor, params: ListRunners) -> web.Response:
-    listed = await queries.list_runners(
+    runners = await queries.list_runners(
         context.services(request).database,
         params.page,
         status=params.status,
         runner_type=params.type,
         paused=None if params.state is None else params.state == "paused",
     )
-    return lists.answer(request, visitor, "admin/runners.html", params, listed)
+    return lists.answer(request, visitor, "admin/runners.html", params, runners)
 
 
 act(pages, "/admin/runners/{id}/pause", runner_routes.update_runner, "Runner paused.")
@@ -111,7 +111,7 @@ class ListProjects(Filters):
 @pages.get("/admin/projects", access=ADMINISTRATOR)
 async def list_projects(request: web.Request, visitor: Visitor, params: ListProjects) -> web.Response:
     """List all projects, the newest first. They can be searched by name or path."""
-    listed = await project_queries.list_projects(
+    projects = await project_queries.list_projects(
         context.services(request).database,
         params.page,
         viewer_id=caller(request).user_id,
@@ -120,7 +120,7 @@ async def list_projects(request: web.Request, visitor: Visitor, params: ListProj
         archived=params.archived,
         search=params.search,
     )
-    return lists.answer(request, visitor, "admin/projects.html", params, listed)
+    return lists.answer(request, visitor, "admin/projects.html", params, projects)
 
 
 @attrs.frozen(kw_only=True)
@@ -140,8 +140,8 @@ class OneDelivery:
 
 @pages.get("/admin/mirrors", access=ADMINISTRATOR)
 async def list_mirrors(request: web.Request, visitor: Visitor, params: ListMirrors) -> web.Response:
-    listed = await queries.list_mirrors(context.services(request).database, params.page, params.state)
-    return lists.answer(request, visitor, "admin/mirrors.html", params, listed)
+    mirrors = await queries.list_mirrors(context.services(request).database, params.page, params.state)
+    return lists.answer(request, visitor, "admin/mirrors.html", params, mirrors)
 
 
 act(
@@ -155,8 +155,8 @@ act(
 @pages.get("/admin/deliveries", access=ADMINISTRATOR)
 async def list_deliveries(request: web.Request, visitor: Visitor, params: ListDeliveries) -> web.Response:
     """List the deliveries to the services of external status checks."""
-    listed = await queries.list_deliveries(context.services(request).database, params.page, params.state)
-    return lists.answer(request, visitor, "admin/deliveries.html", params, listed)
+    deliveries = await queries.list_deliveries(context.services(request).database, params.page, params.state)
+    return lists.answer(request, visitor, "admin/deliveries.html", params, deliveries)
 
 
 @pages.get("/admin/deliveries/{delivery_id}", access=ADMINISTRATOR)

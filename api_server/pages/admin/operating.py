@@ -49,20 +49,20 @@ async def list_tasks(request: web.Request, visitor: Visitor, params: ListTasks) 
     rows = await tasks.list_tasks(
         database, params.status, name=params.name, beyond=params.beyond, limit=_SHOWN_TASKS + 1
     )
-    listed = rows[:_SHOWN_TASKS]
+    shown_rows = rows[:_SHOWN_TASKS]
     query = {name: value for name, value in request.query.items() if value.strip() and name != "beyond"}
     last = await queries.last_deferred(database, list(queue.periodic))
     return page.answer(
         request,
         visitor,
         "admin/background_tasks.html",
-        rows=listed,
+        rows=shown_rows,
         params=params,
         names=queue.names,
         periodic=[(name, cron, last.get(name)) for name, cron in sorted(queue.periodic.items())],
         pager_links=Pager(
             first=f"?{urlencode(query)}" if params.beyond is not None else None,
-            following=f"?{urlencode({**query, 'beyond': listed[-1].id})}"
+            following=f"?{urlencode({**query, 'beyond': shown_rows[-1].id})}"
             if len(rows) > _SHOWN_TASKS
             else None,
         ),
@@ -72,22 +72,22 @@ async def list_tasks(request: web.Request, visitor: Visitor, params: ListTasks) 
 
 @pages.post("/admin/background_tasks/{id}/retry", access=ADMINISTRATOR)
 async def retry(request: web.Request, visitor: Visitor, params: OneTask, form: Form) -> web.Response:
-    return await attempted(request, visitor, form, _done(request, tasks.retry, params.id, "is retried"))
+    return await attempted(request, visitor, form, _act(request, tasks.retry, params.id, "is retried"))
 
 
 @pages.post("/admin/background_tasks/{id}/cancel", access=ADMINISTRATOR)
 async def cancel(request: web.Request, visitor: Visitor, params: OneTask, form: Form) -> web.Response:
-    return await attempted(request, visitor, form, _done(request, tasks.cancel, params.id, "removed"))
+    return await attempted(request, visitor, form, _act(request, tasks.cancel, params.id, "removed"))
 
 
-async def _done(
-    request: web.Request, act: Callable[[Database, int], Awaitable[str]], task_id: int, said: str
+async def _act(
+    request: web.Request, act: Callable[[Database, int], Awaitable[str]], task_id: int, outcome: str
 ) -> str:
     try:
         name = await act(context.services(request).database, task_id)
     except TaskRefused as problem:
         raise Refused(str(problem)) from None
-    return f"Task {task_id} ({name}) {said}."
+    return f"Task {task_id} ({name}) {outcome}."
 
 
 #: Maximum number of stored responses of an edge on one page.
@@ -115,7 +115,7 @@ class PurgeEdges:
 
 
 @attrs.frozen
-class Asked:
+class EdgeStatus:
     """An edge with its status, or with the reason why it has returned none."""
 
     url: str
@@ -126,14 +126,14 @@ class Asked:
 @pages.get("/admin/edges", access=ADMINISTRATOR)
 async def list_edges(request: web.Request, visitor: Visitor, params: ListEdges) -> web.Response:
     apis = await context.services(request)[EDGES].apis()
-    asked = await asyncio.gather(*(_asked(api) for api in apis))
+    statuses = await asyncio.gather(*(_edge_status(api) for api in apis))
     stored, following, problem = None, None, None
     if params.edge is not None and 0 <= params.edge < len(apis):
         try:
             stored, following = await apis[params.edge].stored(params.prefix, params.after, _SHOWN_EDGES)
         except _PROBLEMS as refusal:
-            problem = why(refusal)
-    values: dict[str, Any] = {"edges": asked, "stored": stored, "following": following, "problem": problem}
+            problem = failure_reason(refusal)
+    values: dict[str, Any] = {"edges": statuses, "stored": stored, "following": following, "problem": problem}
     return page.answer(
         request, visitor, "admin/edges.html", params=params, back=page.address(request), **values
     )
@@ -146,8 +146,8 @@ async def purge_edges(request: web.Request, visitor: Visitor, params: PurgeEdges
     if problems:
         raise invalid({"prefix": [f"Purge failed. {' '.join(problems)}"]})
     query = {} if params.edge is None else {"edge": params.edge, "prefix": prefix}
-    said = f"Purged {count} stored responses below {prefix}."
-    return page.see_other(request, visitor, f"/admin/edges?{urlencode(query)}", said)
+    message = f"Purged {count} stored responses below {prefix}."
+    return page.see_other(request, visitor, f"/admin/edges?{urlencode(query)}", message)
 
 
 async def purge(
@@ -155,8 +155,8 @@ async def purge(
 ) -> tuple[int, list[str]]:
     """Have one edge or all of them purge what `document` names. Return the total number of purged responses, and a
     sentence about each edge that has failed."""
-    known = await context.services(request)[EDGES].apis()
-    apis = [api for number, api in enumerate(known) if edge in (None, number)]
+    all_apis = await context.services(request)[EDGES].apis()
+    apis = [api for number, api in enumerate(all_apis) if edge in (None, number)]
     if not apis:
         return 0, ["Unknown edge. Edges are configured in the setting edge_urls."]
     results = await asyncio.gather(*(_purge(api, document) for api in apis))
@@ -168,17 +168,17 @@ async def _purge(api: EdgeApi, document: dict[str, Any]) -> tuple[int, str | Non
     try:
         return await api.purge(document), None
     except _PROBLEMS as problem:
-        return 0, why(problem)
+        return 0, failure_reason(problem)
 
 
-async def _asked(api: EdgeApi) -> Asked:
+async def _edge_status(api: EdgeApi) -> EdgeStatus:
     try:
-        return Asked(api.url, await api.status(), None)
+        return EdgeStatus(api.url, await api.status(), None)
     except _PROBLEMS as problem:
-        return Asked(api.url, None, why(problem))
+        return EdgeStatus(api.url, None, failure_reason(problem))
 
 
-def why(problem: Exception) -> str:
+def failure_reason(problem: Exception) -> str:
     """Return in one sentence why an edge has not done what it was asked for."""
     match problem:
         case EdgeRefuses(status=401):

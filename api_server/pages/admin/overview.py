@@ -303,12 +303,12 @@ def _marked(text: str) -> Markup:
 def _chart(plan: Plan, samples: Mapping[str, Sequence[Point]]) -> Chart:
     return Chart(
         plan.title,
-        [Series(label, _drawn(samples[name], plan.factor)) for name, label in plan.lines.items()],
+        [Series(label, _sampled(samples[name], plan.factor)) for name, label in plan.lines.items()],
         plan.unit,
     )
 
 
-def _drawn(points: Sequence[Point], factor: float) -> list[Point]:
+def _sampled(points: Sequence[Point], factor: float) -> list[Point]:
     """Return at most `_MOST_POINTS` of the points at equal distances, with the newest among them, times `factor`."""
     step = -(-len(points) // _MOST_POINTS) or 1
     chosen = points[(len(points) - 1) % step :: step]

@@ -85,8 +85,8 @@ async def list_tokens(
     database: Executor, page: Page, *, username: str | None, state: TokenState | None
 ) -> ListPage:
     """List personal access tokens with their owners, of all users or of one."""
-    given = {"username": username} if username is not None else {}
-    return await TOKENS[username is not None, state].read(database, page, **given)
+    conditions = {"username": username} if username is not None else {}
+    return await TOKENS[username is not None, state].read(database, page, **conditions)
 
 
 RunnerStatus = Literal["online", "offline", "stale", "never_contacted"]
@@ -119,12 +119,12 @@ class Holder:
 _HOLDERS = """
     SELECT projects.id, projects.full_path, projects.default_branch FROM projects
     WHERE projects.repository_access_level = 'enabled' AND projects.visibility = %(visibility)s
-    ORDER BY projects.id DESC LIMIT %(most)s::integer
+    ORDER BY projects.id DESC LIMIT %(limit)s::integer
 """
 
 
 @statement(_HOLDERS)
-async def holders(database: Executor, visibility: str, most: int) -> list[Holder]:
+async def holders(database: Executor, visibility: str, limit: int) -> list[Holder]:
     """Return the newest projects of that visibility whose repository is open to all who see them."""
 
 

@@ -56,8 +56,8 @@ async def show_settings(request: web.Request, visitor: Visitor) -> web.Response:
 async def save_settings(request: web.Request, visitor: Visitor, form: Form) -> web.Response:
     """Save the settings. Entries of the allow list are separated by line breaks or commas."""
     entries = str(form.get(_LIST, "")).replace(",", "\n").splitlines()
-    sent = {**form, _LIST: [entry.strip() for entry in entries if entry.strip()]}
-    await ask(request, instance_handlers.update_settings, **sent)
+    fields = {**form, _LIST: [entry.strip() for entry in entries if entry.strip()]}
+    await ask(request, instance_handlers.update_settings, **fields)
     return page.see_other(request, visitor, SETTINGS_PATH, "Settings saved.")
 
 
@@ -101,10 +101,10 @@ async def show_repository_settings(request: web.Request, visitor: Visitor) -> we
 @pages.post(REPOSITORY_SETTINGS, access=ADMINISTRATOR, form_page=show_repository_settings)
 async def save_repository_settings(request: web.Request, visitor: Visitor, form: Form) -> web.Response:
     """Save the external storage. An empty token keeps the present one; an empty URL serves objects directly again."""
-    sent = {name: str(form.get(name, "")).strip() for name in (_URL, _TOKEN)}
-    if not sent[_TOKEN]:
-        del sent[_TOKEN]
-    await ask(request, instance_handlers.update_settings, **sent)
+    fields = {name: str(form.get(name, "")).strip() for name in (_URL, _TOKEN)}
+    if not fields[_TOKEN]:
+        del fields[_TOKEN]
+    await ask(request, instance_handlers.update_settings, **fields)
     return page.see_other(request, visitor, REPOSITORY_SETTINGS, "Settings saved.")
 
 
@@ -112,7 +112,7 @@ async def save_repository_settings(request: web.Request, visitor: Visitor, form:
 async def check_storage(request: web.Request, visitor: Visitor, form: Form) -> web.Response:
     """Request a real object through the storage twice, purge it, and show the findings."""
     services = context.services(request)
-    named = str(form.get("object", "")).strip()
+    name = str(form.get("object", "")).strip()
     settings = await instance_settings.current(services)
     url, token = (
         settings.static_objects_external_storage_url,
@@ -120,13 +120,11 @@ async def check_storage(request: web.Request, visitor: Visitor, form: Form) -> w
     )
     if not url or not token:
         raise storage_check.no_object("Save the URL and the token of the external storage first.")
-    target = await (
-        storage_check.named_object(request, named) if named else storage_check.find_object(request)
-    )
+    target = await (storage_check.named_object(request, name) if name else storage_check.find_object(request))
     storage = Storage(url, services.settings.base_url, token, _purging(request))
     async with _session(request) as session:
         findings = await check(session, storage, target)
-    return await _repository_page(request, visitor, named, findings, target.path)
+    return await _repository_page(request, visitor, name, findings, target.path)
 
 
 def _session(request: web.Request) -> aiohttp.ClientSession:
@@ -134,24 +132,25 @@ def _session(request: web.Request) -> aiohttp.ClientSession:
     requests: administrators choose the storage, and also that policy. It may call the edges that the operator has
     named, wherever they are."""
     services = context.services(request)
-    policy, named = services[OUTGOING_POLICY], _places(services.settings.edge_urls)
+    policy, edge_destinations = services[OUTGOING_POLICY], _destinations(services.settings.edge_urls)
 
-    async def allowed() -> Policy:
-        now = await policy()
-        listed = AllowList(
-            networks=(*now.allow_list.networks, *named.networks),
-            domains=(*now.allow_list.domains, *named.domains),
+    async def outgoing_policy() -> Policy:
+        current = await policy()
+        allow_list = AllowList(
+            networks=(*current.allow_list.networks, *edge_destinations.networks),
+            domains=(*current.allow_list.domains, *edge_destinations.domains),
         )
-        return attrs.evolve(now, allow_list=listed)
+        return attrs.evolve(current, allow_list=allow_list)
 
-    return create_session(allowed, services[RESOLVER], timeout=TIMEOUT, user_agent=USER_AGENT)
+    return create_session(outgoing_policy, services[RESOLVER], timeout=TIMEOUT, user_agent=USER_AGENT)
 
 
-def _places(urls: list[str]) -> AllowList:
+def _destinations(urls: list[str]) -> AllowList:
     """Return an allow list with the host and port of each URL."""
     destinations = [parse_destination(url, HTTP_SCHEMES) for url in urls]
     return AllowList.parse(
-        f"[{at.host}]:{at.port}" if ":" in at.host else f"{at.host}:{at.port}" for at in destinations
+        f"[{edge.host}]:{edge.port}" if ":" in edge.host else f"{edge.host}:{edge.port}"
+        for edge in destinations
     )
 
 
@@ -176,11 +175,11 @@ def _purging(request: web.Request) -> Callable[[str], Awaitable[Finding]] | None
 async def _repository_page(
     request: web.Request,
     visitor: Visitor,
-    named: str = "",
+    object_name: str = "",
     findings: Sequence[Finding] = (),
-    asked: str = "",
+    checked_path: str = "",
 ) -> web.Response:
-    """Return the page. `findings` are those of the check with the object at the path `asked`."""
+    """Return the page. `findings` are those of the check with the object at the path `checked_path`."""
     services = context.services(request)
     settings = await instance_settings.current(services)
     return page.answer(
@@ -191,7 +190,7 @@ async def _repository_page(
         url=settings.static_objects_external_storage_url or "",
         has_token=bool(settings.static_objects_external_storage_auth_token),
         edges=services.settings.edge_urls,
-        named=named,
+        named=object_name,
         findings=findings,
-        asked=asked,
+        asked=checked_path,
     )

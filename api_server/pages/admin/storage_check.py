@@ -35,7 +35,7 @@ _TEXT = 300
 
 
 @attrs.frozen
-class Seen:
+class Answer:
     """An answer. `begin` is the beginning of its body as text; `seconds` is the time until its end."""
 
     status: int
@@ -71,32 +71,32 @@ class Unreachable:
 
 async def ask(
     session: aiohttp.ClientSession, url: str, headers: Mapping[str, str] | None = None
-) -> Seen | Unreachable:
+) -> Answer | Unreachable:
     """Send a GET request for `url`, whose path and query are already encoded, and follow no redirects. Return the
     answer, or why there is none."""
-    begun = time.monotonic()
+    start = time.monotonic()
     digest, size, begin = hashlib.sha256(), 0, b""
     try:
         async with (
             asyncio.timeout(TIMEOUT),
             session.get(written_url(url), headers=headers, allow_redirects=False) as answer,
         ):
-            async for piece in answer.content.iter_any():
-                digest.update(piece)
-                size += len(piece)
-                begin += piece[: _TEXT - len(begin)]
+            async for chunk in answer.content.iter_any():
+                digest.update(chunk)
+                size += len(chunk)
+                begin += chunk[: _TEXT - len(begin)]
                 if size > MOST_BYTES:
                     break
-            seconds = time.monotonic() - begun
+            seconds = time.monotonic() - start
             text = begin.decode(errors="replace").strip()
-            return Seen(answer.status, answer.headers.copy(), size, digest.hexdigest(), text, seconds)
+            return Answer(answer.status, answer.headers.copy(), size, digest.hexdigest(), text, seconds)
     except (aiohttp.ClientError, BlockedError, OSError) as problem:  # TimeoutError is one
-        return _why(problem, url)
+        return _unreachable(problem, url)
 
 
-def _why(problem: Exception, url: str) -> Unreachable:
-    at = written_url(url)
-    address = f"{at.host}:{at.port}"
+def _unreachable(problem: Exception, url: str) -> Unreachable:
+    target = written_url(url)
+    address = f"{target.host}:{target.port}"
     match problem:
         case BlockedError():
             return Unreachable(
@@ -106,7 +106,7 @@ def _why(problem: Exception, url: str) -> Unreachable:
             )
         case aiohttp.ClientConnectorDNSError():
             return Unreachable(
-                f"The host name {at.host} cannot be resolved.",
+                f"The host name {target.host} cannot be resolved.",
                 "Check the spelling of the host name and this machine's DNS.",
             )
         case aiohttp.ClientConnectorCertificateError():
@@ -197,15 +197,15 @@ async def check(session: aiohttp.ClientSession, storage: Storage, params: Static
         _ask_service(session, storage, params, f"not-{storage.token[::-1]}"),
         ask(session, params.at(storage.url), _NOT_OUT_OF_A_STORE),
     )
-    findings = [_accepts(itself), _refuses(refused), _through(through, itself, storage)]
-    if not isinstance(through, Seen) or findings[-1].state == "failed":
+    findings = [_accepts_token(itself), _rejects_token(refused), _first_request(through, itself, storage)]
+    if not isinstance(through, Answer) or findings[-1].state == "failed":
         return findings
-    findings.append(_again(await ask(session, params.at(storage.url)), through))
+    findings.append(_second_request(await ask(session, params.at(storage.url)), through))
     if storage.purge is None:
         return [*findings, _UNTOLD]
     purged = await storage.purge(params.surrogate_key)
     if purged.state == "passed":
-        purged = _forgotten(await ask(session, params.at(storage.url)), purged, itself, storage)
+        purged = _after_purge(await ask(session, params.at(storage.url)), purged, itself, storage)
     return [*findings, purged]
 
 
@@ -222,74 +222,74 @@ _UNTOLD = Finding(
 
 async def _ask_service(
     session: aiohttp.ClientSession, storage: Storage, params: StaticObject, token: str
-) -> Seen | Unreachable:
+) -> Answer | Unreachable:
     return await ask(session, params.at(storage.service), {EXTERNAL_STORAGE_TOKEN_HEADER: token})
 
 
-def _accepts(seen: Seen | Unreachable) -> Finding:
+def _accepts_token(answer: Answer | Unreachable) -> Finding:
     title = "The service accepts the storage's token"
-    match seen:
+    match answer:
         case Unreachable():
             return Finding(
                 title,
                 "failed",
-                f"External URL of this service: {seen.reason}",
-                f"{seen.remedy} The storage and users must reach the service at this URL (setting external_url).",
+                f"External URL of this service: {answer.reason}",
+                f"{answer.remedy} The storage and users must reach the service at this URL (setting external_url).",
             )
-        case Seen(status=200):
-            return Finding(title, "passed", f"Response {_described(seen)}")
-        case Seen(status=404):
+        case Answer(status=200):
+            return Finding(title, "passed", f"Response {_described(answer)}")
+        case Answer(status=404):
             return Finding(title, "passed", "The token is accepted; the object does not exist (404).")
         case _:
             return Finding(
                 title,
                 "failed",
-                f"It answers {seen.status}: {seen.begin}",
+                f"It answers {answer.status}: {answer.begin}",
                 "Check whether another service responds at this service's external URL (setting external_url).",
             )
 
 
-def _refuses(seen: Seen | Unreachable) -> Finding:
+def _rejects_token(answer: Answer | Unreachable) -> Finding:
     title = "The service rejects a wrong token"
-    if isinstance(seen, Unreachable):
-        return Finding(title, "failed", seen.reason, seen.remedy)
-    if seen.status == 403:
+    if isinstance(answer, Unreachable):
+        return Finding(title, "failed", answer.reason, answer.remedy)
+    if answer.status == 403:
         return Finding(title, "passed", "Response 403.")
-    text = f"Response {seen.status} to a wrong token."
+    text = f"Response {answer.status} to a wrong token."
     return Finding(title, "failed", text, "A proxy in front of the service may replace the token.")
 
 
-def _through(seen: Seen | Unreachable, itself: Seen | Unreachable, storage: Storage) -> Finding:
+def _first_request(answer: Answer | Unreachable, direct: Answer | Unreachable, storage: Storage) -> Finding:
     title = "Request through the storage"
-    if isinstance(seen, Unreachable):
-        return Finding(title, "failed", seen.reason, seen.remedy)
-    if seen.status != 200:
-        text, remedy = _wrong_status(seen, itself, storage)
+    if isinstance(answer, Unreachable):
+        return Finding(title, "failed", answer.reason, answer.remedy)
+    if answer.status != 200:
+        text, remedy = _wrong_status(answer, direct, storage)
         return Finding(title, "failed", text, remedy)
-    if isinstance(itself, Seen) and itself.status == 200 and itself.sha256 != seen.sha256:
+    if isinstance(direct, Answer) and direct.status == 200 and direct.sha256 != answer.sha256:
         return Finding(
             title,
             "failed",
-            f"Response 200 with a different object: {seen.size} bytes with SHA-256 {seen.sha256[:16]}…, "
-            f"from the service {itself.size} bytes with {itself.sha256[:16]}…",
+            f"Response 200 with a different object: {answer.size} bytes with SHA-256 {answer.sha256[:16]}…, "
+            f"from the service {direct.size} bytes with {direct.sha256[:16]}…",
             "Check that the URL leads to a storage of this service. If it does, purge the outdated content.",
         )
-    if _is_kept(seen):
-        text = f"Response {_described(seen)}"
+    if _came_from_cache(answer):
+        text = f"Response {_described(answer)}"
         return Finding(
             title,
             "warning",
             text,
             "The response came from the storage's cache, so the token was not checked.",
         )
-    same = "; same content as from the service" if isinstance(itself, Seen) and itself.status == 200 else ""
-    return Finding(title, "passed", f"Response {_described(seen)}{same}")
+    same = "; same content as from the service" if isinstance(direct, Answer) and direct.status == 200 else ""
+    return Finding(title, "passed", f"Response {_described(answer)}{same}")
 
 
-def _wrong_status(seen: Seen, itself: Seen | Unreachable, storage: Storage) -> tuple[str, str]:
+def _wrong_status(answer: Answer, direct: Answer | Unreachable, storage: Storage) -> tuple[str, str]:
     """Return what the storage's answer means, and what to do about it."""
-    location = seen.headers.get("Location", "").partition("?")[0]
-    match seen.status:
+    location = answer.headers.get("Location", "").partition("?")[0]
+    match answer.status:
         case 400:
             return (
                 "Response 400: the storage does not accept paths of static objects below this URL.",
@@ -305,66 +305,66 @@ def _wrong_status(seen: Seen, itself: Seen | Unreachable, storage: Storage) -> t
                 f"Response {status} redirects to {location or 'no URL'}.",
                 "Enter the URL of the redirect, or configure the storage not to redirect.",
             )
-        case 403 if _WRONG_TOKEN in seen.begin:
+        case 403 if _WRONG_TOKEN in answer.begin:
             return (
                 "The service rejects the token that the storage sends (403).",
                 "Configure the token of this page in the storage (storage_token of an edge), or save its token here.",
             )
-        case 404 if isinstance(itself, Seen) and itself.status == 404:
+        case 404 if isinstance(direct, Answer) and direct.status == 404:
             return (
                 "Response 404, also from the service: the object does not exist.",
                 "Enter an existing object.",
             )
         case 401 | 403 | 404:
             return (
-                f"Response {seen.status}, although the service has the object: {seen.begin or 'no message'}",
+                f"Response {answer.status}, although the service has the object: {answer.begin or 'no message'}",
                 "Check that the storage uses this service as its origin, and that the URL leads to the storage.",
             )
         case 502 | 503 | 504:
             return (
-                f"Response {seen.status}: the storage gets no response from the service. {seen.begin}".strip(),
+                f"Response {answer.status}: the storage gets no response from the service. {answer.begin}".strip(),
                 f"Check that the storage can reach {storage.service} (origin of an edge) and sends the token.",
             )
         case status:
-            return (f"Response {status}: {seen.begin or 'no message'}", "Check the storage's log.")
+            return (f"Response {status}: {answer.begin or 'no message'}", "Check the storage's log.")
 
 
-def _again(seen: Seen | Unreachable, first: Seen) -> Finding:
+def _second_request(answer: Answer | Unreachable, first: Answer) -> Finding:
     title = "Second request, from the storage's cache"
-    if isinstance(seen, Unreachable):
-        return Finding(title, "failed", seen.reason, seen.remedy)
-    if seen.status == 200 and seen.sha256 == first.sha256 and seen.is_hit:
-        return Finding(title, "passed", f"Response {_described(seen)}")
-    said = seen.cache_status or "no Cache-Status header"
+    if isinstance(answer, Unreachable):
+        return Finding(title, "failed", answer.reason, answer.remedy)
+    if answer.status == 200 and answer.sha256 == first.sha256 and answer.is_hit:
+        return Finding(title, "passed", f"Response {_described(answer)}")
+    found_status = answer.cache_status or "no Cache-Status header"
     remedy = "The storage does not cache. Configure the storage to cache as the service allows (CDN-Cache-Control)."
-    return Finding(title, "warning", f"Response {seen.status}, not from the cache: {said}", remedy)
+    return Finding(title, "warning", f"Response {answer.status}, not from the cache: {found_status}", remedy)
 
 
-def _forgotten(
-    seen: Seen | Unreachable, purged: Finding, itself: Seen | Unreachable, storage: Storage
+def _after_purge(
+    answer: Answer | Unreachable, purged: Finding, direct: Answer | Unreachable, storage: Storage
 ) -> Finding:
     """Return the finding about the first answer after a purge, which has to come from the service."""
-    if isinstance(seen, Unreachable) or seen.status != 200:
-        return attrs.evolve(_through(seen, itself, storage), title="Request after the purge")
-    if _is_kept(seen):
+    if isinstance(answer, Unreachable) or answer.status != 200:
+        return attrs.evolve(_first_request(answer, direct, storage), title="Request after the purge")
+    if _came_from_cache(answer):
         return attrs.evolve(
             purged,
             state="failed",
-            text=f"{purged.text} However, the response still comes from the cache: {seen.cache_status}",
+            text=f"{purged.text} However, the response still comes from the cache: {answer.cache_status}",
             remedy="Check that the URL leads to the purged edge (edge_urls).",
         )
     return purged
 
 
-def _is_kept(seen: Seen) -> bool:
+def _came_from_cache(answer: Answer) -> bool:
     """Return whether a cache answered from its store without asking the service."""
-    return seen.is_hit and "fwd=" not in seen.cache_status
+    return answer.is_hit and "fwd=" not in answer.cache_status
 
 
-def _described(seen: Seen) -> str:
-    from_cache = f"; Cache-Status: {seen.cache_status}" if seen.cache_status else ""
-    took = f"{seen.seconds * 1000:.0f} ms"
-    return f"{seen.status} in {took}: {seen.size} bytes, SHA-256 {seen.sha256[:16]}…{from_cache}"
+def _described(answer: Answer) -> str:
+    from_cache = f"; Cache-Status: {answer.cache_status}" if answer.cache_status else ""
+    took = f"{answer.seconds * 1000:.0f} ms"
+    return f"{answer.status} in {took}: {answer.size} bytes, SHA-256 {answer.sha256[:16]}…{from_cache}"
 
 
 #: Maximum number of projects of each visibility that are searched, and of files in each project.

@@ -67,7 +67,7 @@ class FollowedLog(OneJob):
 
 
 @attrs.frozen(kw_only=True)
-class Sight:
+class JobView:
     """All that the page of a job shows."""
 
     entity: dict[str, Any]
@@ -87,17 +87,15 @@ async def list_jobs(
     services = context.services(request)
     part = requested_page(params, jobs.JOBS_OF_PROJECT)
     scope: list[str] | None = [params.status] if params.status else None
-    listed = await jobs.list_project_jobs(
-        services.database, part, project.id, scope, archived_before(services)
-    )
+    rows = await jobs.list_project_jobs(services.database, part, project.id, scope, archived_before(services))
     return page.answer(
         request,
         visitor,
         "ci/jobs.html",
         project=project,
         tab="jobs",
-        jobs=orjson.loads(listed.body),
-        pages=pager(request, part, listed),
+        jobs=orjson.loads(rows.body),
+        pages=pager(request, part, rows),
         params=params,
         statuses=STATUSES,
         words=words,
@@ -107,18 +105,18 @@ async def list_jobs(
 @pages.get("/{project}/-/jobs/{id}", access=project(feature="builds"))
 async def show_job(request: web.Request, visitor: Visitor, params: OneJob, project: Project) -> web.Response:
     job = await find_job_or_bridge(context.services(request), project, params.id)
-    sight = await _sight(request, project, job)
+    view = await _view(request, project, job)
     return page.answer(
         request,
         visitor,
         "ci/job.html",
         project=project,
         tab="jobs",
-        sight=sight,
-        job=sight.entity,
-        row=sight.row,
+        sight=view,
+        job=view.entity,
+        row=view.row,
         reason=(await waiting.reasons(request, project, [job.id])).get(job.id),
-        is_done=_is_done(sight.row, sight.details, sight.log),
+        is_done=_is_done(view.row, view.details, view.log),
         words=words,
     )
 
@@ -131,10 +129,10 @@ async def follow_log(request: web.Request, params: FollowedLog, project: Project
     job = await find_job(services, project, params.id)
     if not may_read_log(project, job):
         raise forbidden()
-    asked = _RANGE.fullmatch(request.headers.get(hdrs.RANGE, ""))
-    if asked is None:
+    log_range = _RANGE.fullmatch(request.headers.get(hdrs.RANGE, ""))
+    if log_range is None:
         raise bad_parameters("Range has to be log=<byte>-")
-    part = await log_pages.part_from(request, job.id, int(asked[1]), _state(params.state))
+    part = await log_pages.part_from(request, job.id, int(log_range[1]), _state(params.state))
     if part is None:
         raise web.HTTPRequestRangeNotSatisfiable
     row = await queries.find_job(services.database, job.id)
@@ -159,7 +157,7 @@ async def show_raw_log(request: web.Request, params: OneJob, project: Project) -
     return await ask(request, handlers.show_log, id=str(project.id), job_id=params.id)
 
 
-async def _sight(request: web.Request, project: Project, job: Job) -> Sight:
+async def _view(request: web.Request, project: Project, job: Job) -> JobView:
     services = context.services(request)
     database = services.database
     show = jobs.show_bridge if job.kind == "bridge" else jobs.show_job
@@ -168,7 +166,7 @@ async def _sight(request: web.Request, project: Project, job: Job) -> Sight:
     attempts = await queries.attempts(database, job.id, MOST_ATTEMPTS)
     row = await queries.find_job(database, job.id)
     readable = may_read_log(project, job)
-    return Sight(
+    return JobView(
         entity=entity,
         row=row,
         details=details,
@@ -237,8 +235,8 @@ async def keep(request: web.Request, visitor: Visitor, params: OneJob, project: 
 
 @pages.post("/{project}/-/jobs/{id}/play", access=DEVELOPER, form_page=show_job)
 async def play(request: web.Request, visitor: Visitor, params: PlayJob, project: Project) -> web.Response:
-    sent = {"job_id": params.id, "job_variables_attributes": read_variables(params.variables)}
-    answer = await ask(request, handlers.play_job, project, **sent)
+    fields = {"job_id": params.id, "job_variables_attributes": read_variables(params.variables)}
+    answer = await ask(request, handlers.play_job, project, **fields)
     return _to(request, visitor, project, _id(answer), "Job started.")
 
 

@@ -17,7 +17,7 @@ from attrs import field, validators
 from api_server.ci.jobs.handlers import watched_log
 from api_server.ci.jobs.logs import Logs, logs_of
 from api_server.pages.ci import terminal
-from api_server.pages.ci.terminal import PLAIN, Begin, End, Part, Spans, Style
+from api_server.pages.ci.terminal import PLAIN, Part, SectionEnd, SectionStart, Spans, Style
 from api_server.web import context
 
 #: Maximum number of bytes of one line. The rest of a longer line is shown as a line without a number.
@@ -27,7 +27,7 @@ _DEEPEST = 10
 
 
 @attrs.frozen
-class Open:
+class OpenSection:
     """A section that has not ended. `at` is when it began, in seconds since 1970."""
 
     name: str = field(validator=validators.instance_of(str))
@@ -41,7 +41,7 @@ class State:
 
     number: int = field(default=1, validator=validators.instance_of(int))
     style: Style = PLAIN
-    sections: tuple[Open, ...] = ()
+    sections: tuple[OpenSection, ...] = ()
 
     @property
     def text(self) -> str:
@@ -54,7 +54,7 @@ def state_of(text: str) -> State:
     """Return the state with this `State.text`. Raise ValueError for any other text."""
     try:
         number, style, sections = orjson.loads(text)
-        state = State(number, Style(*style), tuple(Open(name, at) for name, at in sections))
+        state = State(number, Style(*style), tuple(OpenSection(name, at) for name, at in sections))
     except TypeError:
         raise ValueError(text) from None
     if len(sections) > _DEEPEST:
@@ -73,10 +73,10 @@ class Rendered:
 
 @attrs.define
 class _Section:
-    """A section while it is rendered: the outermost one around everything (`begun` is None), one that begins in this
+    """A section while it is rendered: the outermost one around everything (`opened` is None), one that begins in this
     part (with a `title`), or one that began in an earlier part."""
 
-    begun: Open | None = None
+    opened: OpenSection | None = None
     title: str | None = None
     content: list[str] = attrs.field(factory=list)
     took: str = ""
@@ -89,7 +89,7 @@ def render(log: bytes, state: State) -> Rendered:
     position = 0
     while (end := log.find(b"\n", position)) >= 0 or len(log) - position > LONGEST_LINE:
         if end < 0 or end - position > LONGEST_LINE:
-            end = _cut(log, position)
+            end = _end_of_cut_line(log, position)
             page.add(log[position:end], continues=True)
             position = end
         else:
@@ -100,7 +100,7 @@ def render(log: bytes, state: State) -> Rendered:
     return Rendered(page.html(), position, after)
 
 
-def _cut(log: bytes, position: int) -> int:
+def _end_of_cut_line(log: bytes, position: int) -> int:
     """Return the position at which a line that is too long is cut: not within a character."""
     end = position + LONGEST_LINE
     while end > position + LONGEST_LINE - 4 and log[end] & 0xC0 == 0x80:
@@ -118,7 +118,7 @@ class _Page:
 
     @property
     def state(self) -> State:
-        opened = tuple(section.begun for section in self._stack if section.begun is not None)
+        opened = tuple(section.opened for section in self._stack if section.opened is not None)
         return State(self._number, self._style, opened)
 
     def add(self, line: bytes, *, continues: bool = False) -> None:
@@ -149,14 +149,14 @@ class _Page:
 
     def _add(self, part: Part, rest: list[Part]) -> None:
         match part:
-            case Begin() if len(self._stack) <= _DEEPEST:
+            case SectionStart() if len(self._stack) <= _DEEPEST:
                 following = rest[0] if rest else None
                 title = following if isinstance(following, tuple) else ()
                 del rest[: 1 if title else 0]
                 self._begin(part, title)
-            case Begin():
+            case SectionStart():
                 pass
-            case End():
+            case SectionEnd():
                 self._end(part)
             case _:
                 self._row(part)
@@ -165,31 +165,31 @@ class _Page:
         number, link = self._number_of_row()
         self._stack[-1].content.append(f'<div class="row"{number}>{link}{_text(spans)}</div>')
 
-    def _begin(self, begun: Begin, title: Spans) -> None:
+    def _begin(self, start: SectionStart, title: Spans) -> None:
         number, link = self._number_of_row()
-        text = _text(title) if title else f"<span>{html.escape(begun.name)}</span>"
-        opened = Open(begun.name, begun.at)
+        text = _text(title) if title else f"<span>{html.escape(start.name)}</span>"
+        opened = OpenSection(start.name, start.at)
         fold = (
-            f'<div class="section"{number}>{link}<details{"" if begun.collapsed else " open"}><summary>{text}'
+            f'<div class="section"{number}>{link}<details{"" if start.collapsed else " open"}><summary>{text}'
         )
         self._stack.append(_Section(opened, fold))
 
-    def _end(self, ended: End) -> None:
+    def _end(self, ended: SectionEnd) -> None:
         """End the section and the open sections within it. Ignore the end of a section that has not begun."""
-        names = [section.begun.name if section.begun else None for section in self._stack]
+        names = [section.opened.name if section.opened else None for section in self._stack]
         while ended.name in names:
-            begun = self._stack[-1].begun
-            self._close(_duration(ended.at - begun.at) if begun is not None else "")
+            opened = self._stack[-1].opened
+            self._close(_duration(ended.at - opened.at) if opened is not None else "")
             names.pop()
 
     def _close(self, took: str) -> None:
         section = self._stack.pop()
         content = "".join(section.content)
         if section.title is None:
-            whole = f'<div data-continues data-took="{took}">{content}</div>'
+            element = f'<div data-continues data-took="{took}">{content}</div>'
         else:
-            whole = f'{section.title}<span class="took">{took}</span></summary>{content}</details></div>'
-        self._stack[-1].content.append(whole)
+            element = f'{section.title}<span class="took">{took}</span></summary>{content}</details></div>'
+        self._stack[-1].content.append(element)
 
     def _number_of_row(self) -> tuple[str, str]:
         """Return the attribute and the link for the present line's number, or "" for both if it already has them."""

@@ -161,10 +161,10 @@ async def list_pipelines(
     request: web.Request, visitor: Visitor, params: ListOfPipelines, project: Project
 ) -> web.Response:
     """List the pipelines, the newest first."""
-    asked = api.ListPipelines(id=str(project.id), status=params.status, ref=params.ref or None)
+    query = api.ListPipelines(id=str(project.id), status=params.status, ref=params.ref or None)
     part = requested_page(params, pipelines.LISTING)
-    listed = await pipelines.list_pipelines(
-        context.services(request).database, part, project.id, None, asked.filters
+    rows = await pipelines.list_pipelines(
+        context.services(request).database, part, project.id, None, query.filters
     )
     return page.answer(
         request,
@@ -172,8 +172,8 @@ async def list_pipelines(
         "ci/pipelines.html",
         project=project,
         tab="pipelines",
-        pipelines=orjson.loads(listed.body),
-        pages=pager(request, part, listed),
+        pipelines=orjson.loads(rows.body),
+        pages=pager(request, part, rows),
         params=params,
         may_run=allows(RUN, project, visitor),
         may_edit=allows(EDIT, project, visitor),
@@ -226,14 +226,16 @@ async def run_pipeline(
         return page.see_other(request, visitor, f"{url(project, 'new')}?{urlencode({'ref': ref})}")
     variables = read_variables(params.variables)
     inputs = chosen_inputs(params.inputs, await _declared_inputs(request, visitor, project, ref))
-    made = await page.read(request, api.create_pipeline, project, ref=ref, variables=variables, inputs=inputs)
-    return page.see_other(request, visitor, url(project, made["id"]))
+    pipeline = await page.read(
+        request, api.create_pipeline, project, ref=ref, variables=variables, inputs=inputs
+    )
+    return page.see_other(request, visitor, url(project, pipeline["id"]))
 
 
-def chosen_inputs(sent: Mapping[str, str], declared: Mapping[str, Input]) -> dict[str, str]:
+def chosen_inputs(form_values: Mapping[str, str], declared: Mapping[str, Input]) -> dict[str, str]:
     """Return the inputs that differ from their defaults: the form sends all of them, but only a limited number may be
     given to a pipeline."""
-    values = {name: value.replace("\r\n", "\n") for name, value in sent.items()}
+    values = {name: value.replace("\r\n", "\n") for name, value in form_values.items()}
     return {
         name: value
         for name, value in values.items()
@@ -243,15 +245,15 @@ def chosen_inputs(sent: Mapping[str, str], declared: Mapping[str, Input]) -> dic
 
 def read_variables(text: str) -> list[dict[str, str]]:
     """Return the variables of a form's field. Raise 400 for a line that is neither empty nor `NAME=value`."""
-    given = []
+    variables = []
     for number, line in enumerate(text.splitlines(), 1):
         name, equals, value = line.partition("=")
         if not line.strip():
             continue
         if not equals or not name.strip():
             raise invalid({"variables": [f"Line {number} of the variables is not in the form NAME=value."]})
-        given.append({"key": name.strip(), "value": value})
-    return given
+        variables.append({"key": name.strip(), "value": value})
+    return variables
 
 
 @pages.get("/{project}/-/pipelines/{id}", access=project(feature="builds"))

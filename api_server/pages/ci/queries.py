@@ -61,19 +61,19 @@ _DOWNSTREAM = """
 @statement(f"""
     SELECT {_COLUMNS} FROM jobs {_DOWNSTREAM}
     WHERE jobs.pipeline_id = %(pipeline_id)s
-    ORDER BY jobs.retried, jobs.id LIMIT %(most)s
+    ORDER BY jobs.retried, jobs.id LIMIT %(limit)s
     """)
-async def jobs_of_pipeline(database: Executor, pipeline_id: int, most: int) -> list[PipelineJob]:
-    """Return the first `most` jobs of the pipeline by id, with retried ones after all others."""
+async def jobs_of_pipeline(database: Executor, pipeline_id: int, limit: int) -> list[PipelineJob]:
+    """Return the first `limit` jobs of the pipeline by id, with retried ones after all others."""
 
 
 @statement(f"""
     SELECT {_COLUMNS} FROM jobs {_DOWNSTREAM}
     WHERE jobs.pipeline_id = (SELECT this.pipeline_id FROM jobs this WHERE this.id = %(job_id)s)
         AND jobs.name = (SELECT this.name FROM jobs this WHERE this.id = %(job_id)s)
-    ORDER BY jobs.id DESC LIMIT %(most)s
+    ORDER BY jobs.id DESC LIMIT %(limit)s
     """)
-async def attempts(database: Executor, job_id: int, most: int) -> list[PipelineJob]:
+async def attempts(database: Executor, job_id: int, limit: int) -> list[PipelineJob]:
     """Return the newest attempts at the job: itself and the jobs of the same name in its pipeline, the newest first."""
 
 

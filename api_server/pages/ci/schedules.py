@@ -69,8 +69,8 @@ async def show_new(request: web.Request, visitor: Visitor, project: Project) -> 
 
 @pages.post(_LIST, access=api.CHANGE, form_page=show_new)
 async def create(request: web.Request, visitor: Visitor, form: Form, project: Project) -> web.Response:
-    made = await page.read(request, api.create_schedule, project, **form)
-    return _to(request, visitor, project, f"Schedule {made['description']} created.")
+    schedule = await page.read(request, api.create_schedule, project, **form)
+    return _to(request, visitor, project, f"Schedule {schedule['description']} created.")
 
 
 @pages.get(f"{_ONE}/edit", access=api.CHANGE)
@@ -127,8 +127,8 @@ async def delete(
 async def add_variable(
     request: web.Request, visitor: Visitor, params: OneSchedule, form: Form, project: Project
 ) -> web.Response:
-    sent = {"key": form.get("key", ""), "value": form.get("secret_value", "")}
-    await ask(request, api.create_variable, project, pipeline_schedule_id=params.id, **sent)
+    fields = {"key": form.get("key", ""), "value": form.get("secret_value", "")}
+    await ask(request, api.create_variable, project, pipeline_schedule_id=params.id, **fields)
     return _to(request, visitor, project, "Variable added.", f"/{params.id}/edit")
 
 
@@ -177,9 +177,9 @@ async def _do(
     params: OneSchedule,
     handler: Handler,
     text: str,
-    **sent: Any,
+    **fields: Any,
 ) -> web.Response:
-    await ask(request, handler, project, **sent | {"pipeline_schedule_id": params.id})
+    await ask(request, handler, project, **fields | {"pipeline_schedule_id": params.id})
     return _to(request, visitor, project, text)
 
 

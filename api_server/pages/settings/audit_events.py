@@ -110,8 +110,8 @@ async def show_list(
 ) -> web.Response:
     """Return the page with the events of `scope` that match the filters, the newest first."""
     database = context.services(request).database
-    listed = await queries.list_events(database, params.page, {**params.conditions, **scope})
-    authors = {event["author_id"] for event in orjson.loads(listed.body)}
+    events = await queries.list_events(database, params.page, {**params.conditions, **scope})
+    authors = {event["author_id"] for event in orjson.loads(events.body)}
     belongs_to = scope.get("entity_type")
     names = [name for name, kind in EVENT_TYPES.items() if belongs_to is None or belongs_to in kind.scopes]
     return lists.answer(
@@ -119,7 +119,7 @@ async def show_list(
         visitor,
         template,
         params,
-        listed,
+        events,
         list_path=request.path,
         query={name: value for name, value in request.query.items() if value.strip() and name != "after"},
         event_types=sorted(names),
@@ -150,11 +150,11 @@ async def export(request: web.Request, conditions: Conditions, form: Format) -> 
 async def _batches(database: Database, conditions: Conditions) -> AsyncIterator[list[dict[str, Any]]]:
     after = None
     while True:
-        listed = await queries.list_events(database, Page(_BATCH, after=after, counted=False), conditions)
-        yield orjson.loads(listed.body)
-        if not listed.more:
+        events = await queries.list_events(database, Page(_BATCH, after=after, counted=False), conditions)
+        yield orjson.loads(events.body)
+        if not events.more:
             return
-        after = listed.last_id
+        after = events.last_id
 
 
 async def _ndjson(batches: AsyncIterator[list[dict[str, Any]]]) -> AsyncIterator[str]:

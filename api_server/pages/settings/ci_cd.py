@@ -68,16 +68,16 @@ async def show_ci_settings(
 
 async def _of_project(request: web.Request, project: Project) -> dict[str, Any]:
     """Return the values that only projects have."""
-    everything = {"per_page": MAX_PER_PAGE}
-    listed: list[dict[str, Any]] = []
+    longest_page = {"per_page": MAX_PER_PAGE}
+    project_triggers: list[dict[str, Any]] = []
     if project.shows_pipelines:
-        listed = await page.read(request, triggers.list_triggers, project, **everything)
+        project_triggers = await page.read(request, triggers.list_triggers, project, **longest_page)
     return {
         "entity": await page.read(request, project_handlers.show_project, project),
-        "triggers": [trigger | {"token": _beginning(trigger["token"])} for trigger in listed],
+        "triggers": [trigger | {"token": _beginning(trigger["token"])} for trigger in project_triggers],
         "scope": await page.read(request, job_tokens.show_scope, project),
-        "allowed_projects": await page.read(request, job_tokens.list_projects, project, **everything),
-        "allowed_groups": await page.read(request, job_tokens.list_groups, project, **everything),
+        "allowed_projects": await page.read(request, job_tokens.list_projects, project, **longest_page),
+        "allowed_groups": await page.read(request, job_tokens.list_groups, project, **longest_page),
     }
 
 
@@ -101,10 +101,10 @@ act(
 async def create_trigger(
     request: web.Request, visitor: Visitor, form: Form, project: Project
 ) -> web.Response:
-    sent = {"description": form.get("description")}
-    made = await page.read(request, triggers.create_trigger, project, **sent)
+    fields = {"description": form.get("description")}
+    trigger = await page.read(request, triggers.create_trigger, project, **fields)
     address = f"/{project.full_path}/-/settings/ci_cd"
-    new = NewToken(f"for trigger {made['description']}", made["token"])
+    new = NewToken(f"for trigger {trigger['description']}", trigger["token"])
     return shown_once.show(request, visitor, address, new)
 
 
@@ -174,10 +174,10 @@ async def create_runner(
         if isinstance(resource, Project)
         else {"runner_type": "group_type", "group_id": resource.id}
     )
-    made = await page.read(request, runner_handlers.create_runner, **{**form, **owner})
-    name = form.get("description") or f"#{made['id']}"
+    runner = await page.read(request, runner_handlers.create_runner, **{**form, **owner})
+    name = form.get("description") or f"#{runner['id']}"
     address = f"{frame.home(resource)}/-/settings/ci_cd"
-    return shown_once.show(request, visitor, address, NewToken(f"for runner {name}", made["token"]))
+    return shown_once.show(request, visitor, address, NewToken(f"for runner {name}", runner["token"]))
 
 
 for _path, _home, _access in ((OF_PROJECT, OF_PROJECT, MAINTAINER), (OF_GROUP, GROUP_HOME, OWNER)):
@@ -228,7 +228,7 @@ class OneVariable:
     scope: str
 
     @property
-    def named(self) -> dict[str, Any]:
+    def api_params(self) -> dict[str, Any]:
         """The parameters that name the variable in the API."""
         return {"key": self.key, "filter": {"environment_scope": self.scope}}
 
@@ -238,8 +238,8 @@ class OneVariable:
 async def create_variable(
     request: web.Request, visitor: Visitor, form: Form, resource: Project | Group
 ) -> web.Response:
-    sent = _sent(form) | {"value": form.get("secret_value", ""), **_visibility(form)}
-    await ask(request, variables.create_variable, resource, key=form.get("key", ""), **sent)
+    fields = _shared_params(form) | {"value": form.get("secret_value", ""), **_visibility(form)}
+    await ask(request, variables.create_variable, resource, key=form.get("key", ""), **fields)
     return _back(request, visitor, resource, "Variable created.")
 
 
@@ -250,10 +250,10 @@ async def update_variable(
 ) -> web.Response:
     """Change a variable. If the form has no value, the stored one stays, unless it was shown and has been emptied."""
     value = form.get("secret_value", "")
-    sent = _sent(form) | {"masked": form.get("masked", "false")}
+    fields = _shared_params(form) | {"masked": form.get("masked", "false")}
     if value or form.get("value_shown"):
-        sent["value"] = value
-    await ask(request, variables.update_variable, resource, **params.named, **sent)
+        fields["value"] = value
+    await ask(request, variables.update_variable, resource, **params.api_params, **fields)
     return _back(request, visitor, resource, "Variable updated.")
 
 
@@ -262,11 +262,11 @@ async def update_variable(
 async def delete_variable(
     request: web.Request, visitor: Visitor, params: OneVariable, resource: Project | Group
 ) -> web.Response:
-    await ask(request, variables.delete_variable, resource, **params.named)
+    await ask(request, variables.delete_variable, resource, **params.api_params)
     return _back(request, visitor, resource, "Variable deleted.")
 
 
-def _sent(form: Form) -> dict[str, Any]:
+def _shared_params(form: Form) -> dict[str, Any]:
     """Return the parameters that creating and changing a variable share. References in a raw value are not expanded."""
     return {
         "variable_type": form.get("variable_type"),

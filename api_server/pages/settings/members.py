@@ -48,7 +48,7 @@ async def show_members(
     members = await page.read_list(request, member_handlers.list_all_members, resource, **query)
     ids = ",".join(str(member["id"]) for member in members.rows)
     direct = {"user_ids": ids or "0", "per_page": MAX_PER_PAGE}
-    own = await page.read(request, member_handlers.list_members, resource, **direct)
+    direct_members = await page.read(request, member_handlers.list_members, resource, **direct)
     manages = resource.role >= manager(source_of(resource).kind)
     invited = []
     if manages:
@@ -61,7 +61,7 @@ async def show_members(
         tab="members",
         members_path=_page_of(resource),
         members=members.rows,
-        direct={member["id"]: member for member in own},
+        direct={member["id"]: member for member in direct_members},
         pages=members.pages,
         invitations=invited,
         manages=manages,
@@ -79,51 +79,51 @@ async def invite(
 ) -> web.Response:
     """Make users members at once, and invite others by mail. Raise 422 if nobody was invited."""
     names = [name for name in str(form.get("recipients", "")).replace(",", " ").split() if name]
-    known, problems = await _ids_of(request, [name for name in names if "@" not in name.removeprefix("@")])
-    sent = {
+    users, problems = await _ids_of(request, [name for name in names if "@" not in name.removeprefix("@")])
+    fields = {
         "email": [name for name in names if "@" in name.removeprefix("@")],
-        "user_id": list(known),
+        "user_id": list(users),
         "access_level": form.get("access_level"),
         "expires_at": form.get("expires_at"),
     }
-    if known or sent["email"]:
-        problems |= await _invited(request, resource, sent, known)
+    if users or fields["email"]:
+        problems |= await _invite(request, resource, fields, users)
     elif not problems:
         problems[""] = "Enter at least one username or email address."
-    done = len(names) - len(problems)
+    invited_count = len(names) - len(problems)
     sentences = [f"{name}: {text}" if name else text for name, text in problems.items()]
-    if done <= 0:
+    if invited_count <= 0:
         raise invalid({"recipients": sentences}, status=422)
-    summary = f"{page.plural(done, 'person', 'people')} invited or added."
+    summary = f"{page.plural(invited_count, 'person', 'people')} invited or added."
     return page.see_other(request, visitor, _page_of(resource), " ".join([summary, *sentences]))
 
 
 async def _ids_of(request: web.Request, usernames: list[str]) -> tuple[dict[str, str], dict[str, str]]:
     """Return the user names by the ids of their users, and the problems by the names that nobody has."""
-    known: dict[str, str] = {}
+    users: dict[str, str] = {}
     problems: dict[str, str] = {}
     for name in usernames:
         user = await find_user_by_username(context.services(request).database, name.removeprefix("@"))
         if user is None:
             problems[name] = "No user with this username."
         else:
-            known[str(user.id)] = name
-    return known, problems
+            users[str(user.id)] = name
+    return users, problems
 
 
-async def _invited(
-    request: web.Request, resource: Project | Group, sent: Mapping[str, Any], known: Mapping[str, str]
+async def _invite(
+    request: web.Request, resource: Project | Group, fields: Mapping[str, Any], users: Mapping[str, str]
 ) -> dict[str, str]:
     """Invite the recipients, and return the problems by recipient. Raise 422 if all are refused."""
     try:
-        answer = await page.read(request, invitations.invite, resource, **sent)
+        answer = await page.read(request, invitations.invite, resource, **fields)
     except ApiError as refusal:
         if refusal.status == 201:  # GitLab's way to refuse all recipients
             raise invalid({"recipients": [reason_of(refusal)]}, status=422) from None
         if reason_of(refusal).startswith("Email "):
             raise invalid({"recipients": ["One of the email addresses is invalid."]}, status=422) from None
         raise
-    return {known.get(name, name): f"{text}." for name, text in answer.get("message", {}).items()}
+    return {users.get(name, name): f"{text}." for name, text in answer.get("message", {}).items()}
 
 
 @pages.post(f"{OF_PROJECT}/leave", access=project())

@@ -113,7 +113,7 @@ def _mirror(form: Form) -> dict[str, Any]:
     """Return the API's parameters. The API takes user name and password as part of the URL, but the form has fields for
     them. Raise 422 if the URL has no place for them, or a chosen expression is missing."""
     branches, url = form.get("branches"), str(form.get("url", "")).strip()
-    sent = {
+    fields = {
         "url": _with_credentials(url, str(form.get("user", "")), str(form.get("password", ""))),
         "enabled": form.get("enabled", "false"),
         "auth_method": form.get("auth_method"),
@@ -127,7 +127,7 @@ def _mirror(form: Form) -> dict[str, Any]:
         )
     keys = [line for line in str(form.get("host_keys", "")).splitlines() if line.strip()]
     return (
-        sent
+        fields
         | ({"mirror_branch_regex": expression if branches == "regex" else ""} if "branches" in form else {})
         | ({"host_keys": keys} if keys else {})
     )

@@ -139,19 +139,19 @@ async def show_delivery(
 
 @pages.post(f"{PAGE}/status_checks", access=MAINTAINER, form_page=show_merge_request_settings)
 async def create_check(request: web.Request, visitor: Visitor, form: Form, project: Project) -> web.Response:
-    made = await page.read(request, handlers.create_service, project, **_configuration(form))
-    return _to(request, visitor, project, made["id"], "Status check created.")
+    check = await page.read(request, handlers.create_service, project, **_configuration(form))
+    return _to(request, visitor, project, check["id"], "Status check created.")
 
 
 @pages.post(f"{CHECK}/update", access=MAINTAINER, form_page=show_check)
 async def update_check(request: web.Request, visitor: Visitor, form: Form, project: Project) -> web.Response:
     """Change a check. Its secret stays if none is typed, and its address if that still has the asterisks that hide the
     credentials."""
-    check_id, sent = request.match_info["check_id"], _configuration(form)
+    check_id, fields = request.match_info["check_id"], _configuration(form)
     check = await page.read(request, handlers.show_service, project, check_id=check_id)
-    if sent["external_url"] == mask_url(check["external_url"]):
-        del sent["external_url"]
-    await ask(request, handlers.update_service, project, check_id=check_id, **sent)
+    if fields["external_url"] == mask_url(check["external_url"]):
+        del fields["external_url"]
+    await ask(request, handlers.update_service, project, check_id=check_id, **fields)
     return _to(request, visitor, project, check_id, "Status check updated.")
 
 
@@ -159,14 +159,14 @@ def _configuration(form: Form) -> dict[str, Any]:
     """Return the API's parameters. An empty secret is not among them, unless the form asks to forget the present
     one."""
     limited = form.get("applies_to") == "some"
-    sent: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "name": form.get("name", ""),
         "external_url": form.get("external_url", ""),
         "protected_branch_ids": form.get("protected_branch_ids", []) if limited else [],
     }
     if form.get("forget_secret"):
-        return sent | {"shared_secret": ""}
-    return sent | ({"shared_secret": form["shared_secret"]} if form.get("shared_secret") else {})
+        return fields | {"shared_secret": ""}
+    return fields | ({"shared_secret": form["shared_secret"]} if form.get("shared_secret") else {})
 
 
 @pages.post(f"{CHECK}/delete", access=MAINTAINER)

@@ -27,18 +27,18 @@ def main() -> None:
     _limit(resource.RLIMIT_DATA, MEMORY_BYTES)
     budget = Budget(*_COLOURS)
     for task in orjson.loads(sys.stdin.buffer.read()):
-        sys.stdout.buffer.write(orjson.dumps(_done(task, budget)) + b"\n")
+        sys.stdout.buffer.write(orjson.dumps(_result(task, budget)) + b"\n")
         sys.stdout.buffer.flush()
 
 
-def _limit(which: int, most: int) -> None:
+def _limit(limit_id: int, maximum: int) -> None:
     """Lower a limit of the process, unless it is lower already because of the setting for all child processes."""
-    _, hard = resource.getrlimit(which)
-    limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
-    resource.setrlimit(which, (limit, limit))
+    _, hard = resource.getrlimit(limit_id)
+    limit = maximum if hard == resource.RLIM_INFINITY else min(maximum, hard)
+    resource.setrlimit(limit_id, (limit, limit))
 
 
-def _done(task: dict[str, Any], budget: Budget) -> list[Any] | None:
+def _result(task: dict[str, Any], budget: Budget) -> list[Any] | None:
     """Return the parts of a text as HTML (strings, and references as lists) or the lines of a source. Return None if it
     has to be shown as it was written."""
     if "name" in task:
@@ -49,5 +49,5 @@ def _done(task: dict[str, Any], budget: Budget) -> list[Any] | None:
             rendered = markdown.to_parts(task["text"], Surroundings(**task["at"]), budget)
         except TooNested:
             return None
-        parts = markdown.joined(rendered)
+        parts = markdown.join_strings(rendered)
     return parts if parts and sum(map(len, parts)) <= MOST_HTML else None

@@ -91,8 +91,8 @@ class Budget:
         try:
             yield
         finally:
-            left, _ = signal.setitimer(signal.ITIMER_PROF, 0)
-            self._seconds = min(left, self._seconds) if left > _AGAIN_SECONDS else 0
+            remaining, _ = signal.setitimer(signal.ITIMER_PROF, 0)
+            self._seconds = min(remaining, self._seconds) if remaining > _AGAIN_SECONDS else 0
 
 
 @functools.cache
@@ -123,8 +123,8 @@ def _aliases() -> dict[str, str]:
 
 def lexer_named(language: str) -> Lexer | None:
     """Return the lexer for the first word after a fence, such as `python` or `yaml:.gitlab-ci.yml`, or None."""
-    word = re.split(r"[\s:,;{]", language.strip().lower(), maxsplit=1)[0]
-    alias = _aliases().get(word)
+    name = re.split(r"[\s:,;{]", language.strip().lower(), maxsplit=1)[0]
+    alias = _aliases().get(name)
     return None if alias is None or alias == "text" else lexers.get_lexer_by_name(alias, **_OPTIONS)
 
 

@@ -126,12 +126,12 @@ class TooNested(Exception):
     """Elements are nested more deeply than in texts for people."""
 
 
-def to_parts(text: str, at: Surroundings, budget: Budget) -> list[Part]:
+def to_parts(text: str, context: Surroundings, budget: Budget) -> list[Part]:
     """Return the text as HTML in parts. Raise `TooNested`."""
     unsafe = cmark.markdown_to_html_with_extensions(_with_front_matter(text), _OPTIONS, _EXTENSIONS)
     _check_nesting(unsafe)
     safe = _CLEANER.clean(unsafe)
-    return _Writer(at).write(_FENCE.sub(lambda fence: _coloured(fence, budget), safe))
+    return _Writer(context).write(_FENCE.sub(lambda fence: _coloured(fence, budget), safe))
 
 
 def _with_front_matter(text: str) -> str:
@@ -169,8 +169,8 @@ def _coloured(fence: re.Match[str], budget: Budget) -> str:
 
 def anchor_of(heading: str) -> str:
     """Return the name by which links reach a heading. It is derived from the heading's text as in GitLab."""
-    kept = "".join(character for character in heading.strip().lower() if _in_anchor(character))
-    name = re.sub("-+", "-", kept.replace(" ", "-"))
+    allowed_text = "".join(character for character in heading.strip().lower() if _in_anchor(character))
+    name = re.sub("-+", "-", allowed_text.replace(" ", "-"))
     return f"anchor-{name}" if name.isdigit() else name
 
 
@@ -183,8 +183,8 @@ def _in_anchor(character: str) -> bool:
 class _Writer:
     """One pass over safe HTML, which writes it as it is shown."""
 
-    def __init__(self, at: Surroundings) -> None:
-        self._at = at
+    def __init__(self, context: Surroundings) -> None:
+        self._context = context
         self._parts: list[Part] = []
         self._literal = 0
         self._links = 0
@@ -299,15 +299,15 @@ class _Writer:
         source = _without_controls(source)
         if not source:
             return None
-        if source.startswith(f"{self._at.base_url}/"):
-            source = source.removeprefix(self._at.base_url)
+        if source.startswith(f"{self._context.base_url}/"):
+            source = source.removeprefix(self._context.base_url)
         path, _ = self._path(source)
         if _is_elsewhere(source) or not path or path.lower().endswith(".svg"):
             return None
         if source.startswith("/") and (raw := _OWN_RAW.fullmatch(path)):
             return f"/{_quoted(raw[1])}/-/images/{_quoted(raw[2])}"
-        project = self._at.project
-        return f"/{_quoted(f'{project}/-/images/{self._at.ref}/{path}')}" if project else None
+        project = self._context.project
+        return f"/{_quoted(f'{project}/-/images/{self._context.ref}/{path}')}" if project else None
 
     def _target(self, url: str) -> tuple[str | None, bool]:
         """Return the address of a link, or None if it leads nowhere, and whether it is one of this service."""
@@ -319,16 +319,17 @@ class _Writer:
         path, fragment = self._path(url)
         if url.startswith("/") and "/-/" in f"/{path}":
             return f"/{_quoted(path)}{fragment}", True
-        if not self._at.project:
+        if not self._context.project:
             return None, True
         kind = "tree" if not path or re.split("[?#]", url)[0].endswith("/") else "blob"
-        return f"/{_quoted(f'{self._at.project}/-/{kind}/{self._at.ref}/{path}'.rstrip('/'))}{fragment}", True
+        path = f"{self._context.project}/-/{kind}/{self._context.ref}/{path}".rstrip("/")
+        return f"/{_quoted(path)}{fragment}", True
 
     def _path(self, url: str) -> tuple[str, str]:
         """Return the path that a relative URL means, without slashes at its ends, and the URL's fragment with `#`."""
         before, sign, fragment = url.partition("#")
         path = unquote(before.partition("?")[0])
-        start = "" if path.startswith("/") else self._at.folder
+        start = "" if path.startswith("/") else self._context.folder
         return posixpath.normpath(f"/{start}/{path}").strip("/"), sign + fragment
 
 
@@ -345,9 +346,9 @@ def _check_box(attributes: dict[str, str]) -> str:
     """Return the disabled check box of a task in a list, or "" for any other field."""
     if attributes.get("type") != "checkbox":
         return ""
-    done = "checked" in attributes
-    label = "Done" if done else "Not done"
-    return f'<input type="checkbox" disabled{" checked" if done else ""} aria-label="{label}">'
+    is_checked = "checked" in attributes
+    label = "Done" if is_checked else "Not done"
+    return f'<input type="checkbox" disabled{" checked" if is_checked else ""} aria-label="{label}">'
 
 
 def _without_controls(url: str) -> str:
@@ -369,7 +370,7 @@ def _quoted(path: str) -> str:
     return quote(path, safe="/:@!$&'()*+,;=~")
 
 
-def joined(parts: Sequence[Part]) -> list[str | list[str]]:
+def join_strings(parts: Sequence[Part]) -> list[str | list[str]]:
     """Return the parts for JSON: as few strings as possible, and references as lists."""
     result: list[str | list[str]] = []
     strings: list[str] = []

@@ -80,19 +80,19 @@ async def markdown(
     all texts of a page.
     """
     base_url = context.services(request).settings.base_url
-    at = Surroundings(base_url)
+    surroundings = Surroundings(base_url)
     if project is not None:
-        at = Surroundings(base_url, project.full_path, ref or project.default_branch, folder)
-    tasks = [{"text": text or "", "at": attrs.asdict(at)} for text in texts]
-    done = await _done(request, tasks, MOST_MARKDOWN)
-    named = (part for parts in done for part in parts or () if not isinstance(part, str))
-    links = await _links(request, visitor, project, named)
-    return [_rendered(text or "", parts, links) for text, parts in zip(texts, done, strict=True)]
+        surroundings = Surroundings(base_url, project.full_path, ref or project.default_branch, folder)
+    tasks = [{"text": text or "", "at": attrs.asdict(surroundings)} for text in texts]
+    rendered = await _render(request, tasks, MOST_MARKDOWN)
+    references = (part for parts in rendered for part in parts or () if not isinstance(part, str))
+    links = await _links(request, visitor, project, references)
+    return [_rendered(text or "", parts, links) for text, parts in zip(texts, rendered, strict=True)]
 
 
 async def coloured_lines(request: web.Request, name: str, source: str) -> list[markupsafe.Markup] | None:
     """Return the lines of a file as HTML with syntax colours, or None if there are no colours for it."""
-    (parts,) = await _done(request, [{"text": source, "name": name}], MOST_SOURCE)
+    (parts,) = await _render(request, [{"text": source, "name": name}], MOST_SOURCE)
     return None if parts is None else [markupsafe.Markup(part) for part in parts]  # noqa: S704 (of the child)
 
 
@@ -114,16 +114,16 @@ def _rendered(
     return markupsafe.Markup(f'<section class="markdown">{"".join(html)}</section>')  # noqa: S704 (of the child)
 
 
-async def _done(request: web.Request, tasks: Sequence[Mapping[str, Any]], most: int) -> list[Parts]:
+async def _render(request: web.Request, tasks: Sequence[Mapping[str, Any]], max_length: int) -> list[Parts]:
     """Return the result of each task, from the cache if it is there."""
     services = context.services(request)
-    kept = services[RENDERED]
+    cache = services[RENDERED]
     keys = [hashlib.sha256(orjson.dumps(task)).digest() for task in tasks]
-    done: dict[bytes, Parts] = {key: kept[key] for key in keys if key in kept}
+    rendered: dict[bytes, Parts] = {key: cache[key] for key in keys if key in cache}
     new = {
         key: task
         for key, task in zip(keys, tasks, strict=True)
-        if key not in done and task["text"].strip() and len(task["text"]) <= most
+        if key not in rendered and task["text"].strip() and len(task["text"]) <= max_length
     }
     with suppress(TooBusy, ApiError):  # if the service is too busy, the texts are shown as they were written
         for _ in range(_MOST_CHILDREN):
@@ -134,10 +134,10 @@ async def _done(request: web.Request, tasks: Sequence[Mapping[str, Any]], most: 
             fresh = dict(zip(new, results, strict=False))
             if len(fresh) < len(new) and in_time:
                 fresh[list(new)[len(fresh)]] = None  # the text that has ended the child
-            done |= fresh
-            kept.update(fresh)
+            rendered |= fresh
+            cache.update(fresh)
             new = {key: task for key, task in new.items() if key not in fresh} if in_time else {}
-    return [done.get(key) for key in keys]
+    return [rendered.get(key) for key in keys]
 
 
 async def _run_child(tasks: Sequence[Mapping[str, Any]]) -> tuple[list[Parts], bool]:
@@ -157,11 +157,11 @@ async def _run_child(tasks: Sequence[Mapping[str, Any]]) -> tuple[list[Parts], b
 
 
 async def _links(
-    request: web.Request, visitor: Visitor, project: Project | None, named: Iterable[list[str]]
+    request: web.Request, visitor: Visitor, project: Project | None, references: Iterable[list[str]]
 ) -> dict[tuple[str, str], markupsafe.Markup]:
     """Return links to those of the named things that exist and that the visitor may see, by kind and name."""
     names: dict[str, dict[str, str]] = {"merge_request": {}, "user": {}, "commit": {}}
-    for kind, name, text in named:
+    for kind, name, text in references:
         if len(names[kind]) < _MOST_NAMED:
             names[kind][name] = text
     links: dict[tuple[str, str], markupsafe.Markup] = {}
@@ -179,11 +179,11 @@ async def _links(
 
 async def _users(request: web.Request, names: Mapping[str, str]) -> dict[tuple[str, str], markupsafe.Markup]:
     users = await queries.users_named(context.services(request).database, [*{*names, *map(str.lower, names)}])
-    known = {user.username.lower(): user for user in users}
+    users_by_name = {user.username.lower(): user for user in users}
     return {
         ("user", name): _link(f"/{user.username}", user.name, text)
         for name, text in names.items()
-        if (user := known.get(name.lower())) is not None
+        if (user := users_by_name.get(name.lower())) is not None
     }
 
 

@@ -109,6 +109,13 @@ async def test_the_list_can_be_filtered(forge: Forge) -> None:
     assert await names("revoked=true") == ["gone"]
     assert await names("revoked=false") == ["old", "test"]
     assert await names("search=OL") == ["old"]
+    assert await names("expires_before=2020-01-01") == ["old"]
+    assert await names("expires_before=2019-12-31") == []
+    assert await names("expires_after=2020-01-01") == ["old"]
+    assert await names("created_after=2100-01-01T00:00:00Z") == []
+    assert await names("created_before=2100-01-01T00:00:00Z&revoked=true") == ["gone"]
+    assert await names("last_used_after=2020-01-01T00:00:00Z") == ["gone"]
+    assert await names("last_used_before=2020-01-01T00:00:00Z") == []
 
 
 async def test_rotating_gives_a_new_token_and_ends_the_old_one(forge: Forge) -> None:

@@ -172,6 +172,39 @@ async def test_maintainers_manage_protected_branches(forge: Forge) -> None:
             await forge.root.post(path, {"name": "main"})
 
 
+async def test_who_may_merge_makes_protected_branches_from_protected_ones_and_maintainers_delete_them(
+    forge: Forge,
+) -> None:
+    project = await forge.project(initialize_with_readme=True)
+    people, url = await forge.people(project["id"]), f"/projects/{project['id']}"
+    for name, merge in (("release/*", Role.DEVELOPER), ("closed/*", Role.NO_ACCESS)):
+        rule = {"name": name, "push_access_level": 0, "merge_access_level": int(merge)}
+        await forge.root.post(f"{url}/protected_branches", rule, expect=201)
+    change = {"branch": "side", "start_branch": "main", "commit_message": "x", "content": "x"}
+    await people["developer"].api.post(f"{url}/repository/files/x", change, expect=201)
+
+    async def refusal(role: str, method: str, branch: str, ref: str | None = None) -> str | None:
+        path = f"{url}/repository/branches" + ("" if ref else f"/{branch.replace('/', '%2F')}")
+        body = {"branch": branch, "ref": ref} if ref else None
+        answer = await people[role].api.request(method, path, json=body)
+        if answer.status == 403:
+            return str(answer.body["message"]).removeprefix("403 Forbidden - ")
+        assert answer.status in (201, 204), answer
+        return None
+
+    basis = "You can only use an existing protected branch ref as the basis of a new protected branch."
+    creation = "You are not allowed to create protected branches on this project."
+    deletion = (
+        "You are not allowed to delete protected branches from this project. "
+        "Only a project maintainer or owner can delete a protected branch."
+    )
+    assert await refusal("developer", "POST", "release/1", "side") == basis
+    assert await refusal("developer", "POST", "release/1", "main") is None
+    assert await refusal("owner", "POST", "closed/1", "main") == creation
+    assert await refusal("developer", "DELETE", "release/1") == deletion
+    assert await refusal("maintainer", "DELETE", "release/1") is None
+
+
 async def test_of_several_rules_the_most_permissive_counts(forge: Forge) -> None:
     project = await forge.project()
     path = f"/projects/{project['id']}/protected_branches"

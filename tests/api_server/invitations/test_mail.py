@@ -6,6 +6,7 @@ import email
 import email.policy
 import signal
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api_server.invitations import changes
-from api_server.invitations.changes import clear_away, invitation_mail, queue_reminders
+from api_server.invitations.changes import clear_away, queue_reminders, send_invitation
+from api_server.operations.failing import failing
 from api_server.outbound import mail
-from api_server.outbound.mail import Letter, compose_message, is_address
+from api_server.outbound.mail import Mail, compose_message, is_address
 from api_server.settings import Settings
 from api_server.web.context import SERVICES
 from tests.support.browser import PASSWORD, browsing
@@ -90,17 +92,17 @@ async def test_a_refused_recipient_is_not_tried_again(
     postal_forge: Forge, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mailbox, "refuse", "550 No such user")
-    letter = Letter(id=new_name("letter"), to=new_address(), subject="x", paragraphs=["x"])
-    await mail.send(postal_forge.server.app[SERVICES], letter)
+    notice = Mail(id=new_name("mail"), to=new_address(), subject="x", paragraphs=["x"])
+    await mail.send(postal_forge.server.app[SERVICES], notice)
     monkeypatch.setattr(mailbox, "refuse", "451 Try again later")
     with pytest.raises(Exception, match="Try again later"):
-        await mail.send(postal_forge.server.app[SERVICES], letter)
+        await mail.send(postal_forge.server.app[SERVICES], notice)
 
 
 async def test_a_wrong_password_is_tried_again(postal_forge: Forge, mailbox: Mailbox) -> None:
     server = mail.SmtpServer("localhost", mailbox.port, "forge", "wrong")
-    letter = Letter(id="x", to="a@example.org", subject="x", paragraphs=["x"])
-    message = compose_message(letter, sender="a@example.org", base_url="http://x.example.org", sent_at=NOW)
+    notice = Mail(id="x", to="a@example.org", subject="x", paragraphs=["x"])
+    message = compose_message(notice, sender="a@example.org", base_url="http://x.example.org", sent_at=NOW)
     with pytest.raises(Exception, match="Authentication") as raised:
         await server.send(message)
     assert "wrong" not in str(raised.value)
@@ -126,6 +128,19 @@ async def test_a_worker_killed_between_sending_and_marking_sends_again_under_the
         first, *others = await mailbox.arrival(address, 2)
     assert {message["Message-ID"] for message in others} == {first["Message-ID"]}
     assert {parts_of(message) for message in others} == {parts_of(first)}
+
+
+async def test_a_server_that_accepts_mail_ends_the_failures_of_earlier_ones(
+    new_forge: Callable[..., AbstractAsyncContextManager[Forge]], mailbox: Mailbox
+) -> None:
+    notice = Mail(id="1@test", to=new_address(), subject="Hello", paragraphs=["Hello."])
+    async with new_forge(smtp_url=mailbox.url) as forge:
+        services = forge.server.app[SERVICES]
+        await services.failures.note("mail", "earlier.example.org:25", "It is gone")
+        await mail.send(services, notice)
+        assert [
+            failure for failure in await failing(forge.database, services.clock()) if failure.kind == "mail"
+        ] == []
 
 
 # --- files ----------------------------------------------------------------------------------------------------------
@@ -172,10 +187,10 @@ def test_a_password_never_goes_over_the_network_in_clear(
 def test_no_text_breaks_out_of_its_place(subject: str, paragraph: str, local: str, domain: str) -> None:
     """Whatever the texts are, all headers are ours, and the body is one text and one HTML part."""
     address = f"{local}@{domain}"
-    letter = Letter(id="letter-1", to=address, subject=subject, paragraphs=[paragraph])
+    notice = Mail(id="mail-1", to=address, subject=subject, paragraphs=[paragraph])
     try:
         message = compose_message(
-            letter, sender="forge@example.org", base_url="https://forge.example.org:8443", sent_at=NOW
+            notice, sender="forge@example.org", base_url="https://forge.example.org:8443", sent_at=NOW
         )
     except ValueError:
         return
@@ -184,7 +199,7 @@ def test_no_text_breaks_out_of_its_place(subject: str, paragraph: str, local: st
     assert sorted(again.keys()) == sorted(
         ["From", "To", "Subject", "Date", "Message-ID", "Auto-Submitted", "MIME-Version", "Content-Type"]
     )
-    assert again["Message-ID"] == "<letter-1@forge.example.org>"
+    assert again["Message-ID"] == "<mail-1@forge.example.org>"
     assert [part.get_content_type() for part in again.walk()] == [
         "multipart/alternative",
         "text/plain",
@@ -200,7 +215,7 @@ def test_texts_that_are_no_address(text: str) -> None:
 
 
 async def test_an_invitation_taken_back_is_not_mailed(postal_forge: Forge, mailbox: Mailbox) -> None:
-    await invitation_mail(postal_forge.server.app[SERVICES], 987654321, 0)
+    await send_invitation(postal_forge.server.app[SERVICES], 987654321, 0)
     assert not [message for message in mailbox.messages if "987654321" in message["Message-ID"]]
 
 
@@ -215,7 +230,7 @@ async def test_an_invitation_that_has_expired_is_not_mailed(postal_forge: Forge,
     invitation_id = await postal_forge.database.value(
         "SELECT id FROM invitations WHERE email = %(email)s", email=address
     )
-    await invitation_mail(postal_forge.server.app[SERVICES], invitation_id, 1)
+    await send_invitation(postal_forge.server.app[SERVICES], invitation_id, 1)
     assert len(mailbox.to(address)) == 1
 
 

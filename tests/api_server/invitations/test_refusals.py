@@ -167,7 +167,7 @@ async def test_nobody_below_owner_has_to_do_with_owners(forge: Forge) -> None:
 
 
 PER_USER, PER_ADDRESS = 6, 2
-LIMITS = {"letters_per_user": PER_USER, "letters_per_address": PER_ADDRESS}
+LIMITS = {"emails_per_user": PER_USER, "emails_per_address": PER_ADDRESS}
 QUEUED = """
     SELECT count(*) FROM procrastinate_jobs WHERE task_name IN ('mail_invitation', 'mail_confirmation')
 """
@@ -197,7 +197,7 @@ async def owner_of(forge: Forge, kind: str = "projects") -> tuple[Person, str]:
     return owner, f"/{kind}/{made['id']}"
 
 
-async def test_an_inviter_has_so_many_letters_an_hour(clocked: tuple[Forge, MovedClock]) -> None:
+async def test_an_inviter_has_so_many_emails_an_hour(clocked: tuple[Forge, MovedClock]) -> None:
     forge, clock = clocked
     owner, source = await owner_of(forge)
     first = [new_address() for _ in range(4)]
@@ -218,7 +218,7 @@ async def test_an_inviter_has_so_many_letters_an_hour(clocked: tuple[Forge, Move
     assert (await invite(owner.api, source, email=new_address())).body == {"status": "success"}
 
 
-async def test_taking_invitations_back_gives_no_letters_back(clocked: tuple[Forge, MovedClock]) -> None:
+async def test_taking_invitations_back_gives_no_emails_back(clocked: tuple[Forge, MovedClock]) -> None:
     forge, _ = clocked
     owner, source = await owner_of(forge, "groups")
     for _ in range(PER_USER):
@@ -228,7 +228,7 @@ async def test_taking_invitations_back_gives_no_letters_back(clocked: tuple[Forg
     assert (await invite(owner.api, source, email=new_address())).body == TOO_MANY
 
 
-async def test_an_address_gets_so_many_letters_an_hour(clocked: tuple[Forge, MovedClock]) -> None:
+async def test_an_address_gets_so_many_emails_an_hour(clocked: tuple[Forge, MovedClock]) -> None:
     """It does not matter who sends them, and how the address is written; the other recipients of the request are
     invited."""
     forge, clock = clocked
@@ -263,7 +263,7 @@ async def test_confirmations_of_one_user_are_counted_with_her_invitations(
     made = [(await owner.api.post("/user/emails", {"email": new_address()})).status for _ in range(4)]
     assert made == [201, 201, 201, 429]
     confirmed = {"email": new_address(), "skip_confirmation": True}
-    assert (await forge.root.post(f"/users/{owner.id}/emails", confirmed)).status == 201, "no letter is sent"
+    assert (await forge.root.post(f"/users/{owner.id}/emails", confirmed)).status == 201, "no email is sent"
 
 
 async def test_processes_count_together(new_database: Callable[[], str], tmp_path) -> None:
@@ -286,7 +286,7 @@ async def test_a_hundred_recipients_of_one_request_are_within_the_usual_bound(
     clocked: tuple[Forge, MovedClock],
 ) -> None:
     forge, _ = clocked
-    with forge.changed_settings(letters_per_user=200, letters_per_address=20):
+    with forge.changed_settings(emails_per_user=200, emails_per_address=20):
         source = await source_of(forge, "groups")
         answer = await invite(forge.root, source, email=[new_address() for _ in range(100)])
         assert answer.body == {"status": "success"}

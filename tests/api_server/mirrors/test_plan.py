@@ -1,5 +1,6 @@
 """The rules of mirrors: the plan of a run, the states of a mirror, URLs, and parts of them that are never shown."""
 
+import asyncio
 import base64
 import itertools
 from urllib.parse import quote, quote_plus
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from api_server.git.remote.access import mask_url, sanitize
 from api_server.git.remote.connection import Refs
+from api_server.git.remote.ssh_keys import make_key_pair
 from api_server.mirrors import queries
 from api_server.mirrors.configuration import (
     MirrorUrl,
@@ -23,10 +25,13 @@ from api_server.mirrors.configuration import (
 )
 from api_server.mirrors.pushing import Plan, Selection, compare, divergence_report, stages
 from api_server.mirrors.queries import Ended
+from api_server.mirrors.running import Attempt, record_run
 from api_server.state.database import Transaction
+from api_server.web.context import SERVICES
 from tests.api_server.mirrors.repositories import MAIN
 from tests.api_server.mirrors.service import Mirrored
 from tests.support.forge import Forge
+from tests.support.waiting import until_somebody_waits
 
 # Commits are numbers of a small history: a number's ancestors are its divisors. 16 is unknown to the source.
 COMMITS = st.sampled_from([1, 2, 3, 4, 6, 8, 12, 16])
@@ -311,6 +316,35 @@ async def test_a_run_whose_number_has_passed_changes_nothing(mirrored: Mirrored)
         assert ended == Ended("finished", to_be_told=False)
 
 
+async def test_a_mirror_is_enabled_while_it_gets_another_url(mirrored: Mirrored) -> None:
+    """Neither waits for the other in a circle: what enables holds the project, what retargets holds the mirror."""
+    database, project_id, mirror_id = mirrored.forge.database, mirrored.project["id"], mirrored.mirror["id"]
+    async with database.transaction() as transaction:
+        before = await queries.lock(transaction, project_id, mirror_id)
+        called = asyncio.create_task(mirrored.owner.api.put(mirrored.path, {"enabled": True}))
+        await until_somebody_waits(database)
+        await queries.retarget(transaction, mirror_id)
+        await queries.update(transaction, mirror_id, before)
+    answer = await called
+    assert (answer.status, answer.body["enabled"]) == (200, True)
+
+
+async def test_a_run_ends_while_its_project_is_being_removed(mirrored: Mirrored) -> None:
+    """It does not wait for the project, whose removal waits for the mirror. The first keys are pinned."""
+    forge, services = mirrored.forge, mirrored.forge.server.app[SERVICES]
+    lines = [f"127.0.0.1 {' '.join(make_key_pair('host').public.split()[:2])}" for _ in range(2)]
+    for line in lines:
+        async with forge.database.transaction() as transaction:
+            mirror = await queries.begin_run(transaction, mirrored.mirror["id"])
+            assert mirror is not None
+        async with forge.database.transaction() as removal:
+            await removal.run("SELECT FROM projects WHERE id = %(id)s FOR UPDATE", id=mirror.project_id)
+            async with asyncio.timeout(3):
+                await record_run(services, mirror, Attempt("succeed", learnt_host_keys=(line,)))
+        mirror = await queries.find(forge.database, mirror.project_id, mirror.id)
+        assert (mirror.update_status, [key.line for key in mirror.pinned_keys]) == ("finished", lines[:1])
+
+
 async def test_the_fourth_failure_in_a_row_is_told_and_the_next_one_is_not(mirrored: Mirrored) -> None:
     mirror_id = mirrored.mirror["id"]
     async with mirrored.forge.database.transaction() as transaction:
@@ -425,7 +459,8 @@ def test_other_repositories_are_not_the_project(url: str, own: str) -> None:
     assert not is_same_repository(url, own)
 
 
-SECRETS = st.text(st.characters(codec="utf-8", exclude_categories=("C",), exclude_characters="*"), min_size=4)
+_CHARACTERS = st.characters(codec="utf-8", exclude_categories=("C",), exclude_characters="*")
+SECRETS, LONG_SECRETS = st.text(_CHARACTERS, min_size=4), st.text(_CHARACTERS, min_size=8)
 
 
 @pytest.mark.parametrize(
@@ -459,7 +494,7 @@ def test_urls_within_texts_are_masked(text: str, clean: str) -> None:
     assert sanitize(text) == clean
 
 
-@given(SECRETS, SECRETS, st.text(max_size=10))
+@given(LONG_SECRETS, SECRETS, st.text(max_size=10))
 def test_no_known_form_of_a_secret_is_left_in_a_text(user: str, password: str, between: str) -> None:
     forms = [
         password,
@@ -473,6 +508,11 @@ def test_no_known_form_of_a_secret_is_left_in_a_text(user: str, password: str, b
     ]
     clean = sanitize(between.join(forms), user=user, password=password)
     assert [form for form in forms if form in clean] == []
+
+
+def test_a_short_user_name_is_masked_only_as_a_word() -> None:
+    text = "fatal: cannot read 'ann' of ann@h: ann_2"
+    assert sanitize(text, user="ann", password="hunter22") == "fatal: cannot read '*****' of *****@h: ann_2"
 
 
 def test_the_service_user_git_is_no_secret() -> None:

@@ -393,7 +393,8 @@ async def test_the_one_that_it_is_cannot_be_deleted_and_the_one_that_it_was_can(
     await _change(alice, project)
     url = f"/projects/{project['id']}/repository/branches"
     refused = await alice.api.delete(f"{url}/next")
-    assert (refused.status, refused.body) == (405, {"message": "Cannot remove HEAD branch"})
+    text = "The default branch of a project cannot be deleted."
+    assert (refused.status, refused.body) == (400, {"message": text})
     git = Git(tmp_path)
     await git.init()
     remote = git_url(forge, project["path_with_namespace"], alice)

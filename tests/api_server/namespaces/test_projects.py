@@ -60,6 +60,9 @@ async def test_lists_by_role(forge: Forge) -> None:
     assert await ids("min_access_level=30") == [inherited["id"], own["id"]]
     assert await ids("owned=true") == [own["id"]]
     assert await ids("owned=true&min_access_level=10") == [own["id"]]
+    assert await ids(f"membership=true&id_after={hers[0]}&id_before={hers[2]}") == [guest["id"]]
+    assert await ids("membership=true&last_activity_after=2100-01-01") == []
+    assert await ids("membership=true&last_activity_before=2000-01-01") == []
     below = f"/groups/{group['id']}/projects"
     assert await ids("", below) == []
     assert await ids("include_subgroups=true", below) == [inherited["id"]]

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 
 from api_server.operations.failing import Failure, failing
-from api_server.outbound.mail import Letter, queue_letter
+from api_server.outbound.mail import Mail, queue_mail
 from api_server.state.queue import enqueue
 from tests.support.ci import ci_project
 from tests.support.forge import Forge
@@ -53,13 +53,13 @@ class Scene:
         assert made.status == 201, made
         await open_merge_request(alice, project)
         await (await ci_project(self.forge)).pipeline()
-        await self.send_letter()
+        await self.send_mail()
         shutil.rmtree(self.store)
 
-    async def send_letter(self) -> None:
+    async def send_mail(self) -> None:
         async with self.forge.database.transaction() as transaction:
-            await queue_letter(
-                transaction, Letter(id="1@test", to="bob@example.org", subject="Hello", paragraphs=["Hello."])
+            await queue_mail(
+                transaction, Mail(id="1@test", to="bob@example.org", subject="Hello", paragraphs=["Hello."])
             )
 
     async def queue_unknown(self, count: int) -> None:

@@ -10,6 +10,7 @@ from api_server.operations import failing as operations_failing
 from api_server.operations import figure_queries, figures, queries, tasks
 from api_server.operations.failing import failing
 from api_server.operations.tasks import TaskRefused
+from api_server.operations.watch import problem_of_edge
 from api_server.state import failures
 from api_server.state.database import Database, Executor, connect
 from api_server.state.queue import Queue, enqueue
@@ -40,10 +41,10 @@ async def test_a_failed_task_is_listed_with_its_reason_and_tried_again(
     place: tuple[Database, MovedClock],
 ) -> None:
     database, _ = place
-    task_id = await failed_task(database, letter=1)
+    task_id = await failed_task(database, mail=1)
     (listed,) = await tasks.list_tasks(database, "failed")
     assert (listed.id, listed.name, listed.reason) == (task_id, "send_mail", "OSError: no route")
-    assert listed.arguments == '{"letter": 1}'
+    assert listed.arguments == '{"mail": 1}'
     assert [one.name for one in await failing(database, database.now)] == ["send_mail"]
     assert await tasks.retry(database, task_id) == "send_mail"
     assert await tasks.list_tasks(database, "failed") == await failing(database, database.now) == []
@@ -189,6 +190,29 @@ async def test_what_processes_count_is_added_up(moved_database: tuple[Database, 
         await figures.keep_sample(database, {"slow_requests": 2}, sums=True)
     ((_, value),) = (await figures.history(database, ["slow_requests"], database.now))["slow_requests"]
     assert value == 4
+
+
+async def test_the_remedy_of_an_edge_is_about_its_reason(
+    place: tuple[Database, MovedClock],
+) -> None:
+    database, _ = place
+    reasons = {
+        "a": "It does not answer (ClientConnectorError)",
+        "b": problem_of_edge({"origin": {"token": "wrong"}}),
+        "c": problem_of_edge({"origin": {"token": "unknown", "reachable": False}}),
+    }
+    async with database.transaction() as transaction:
+        for url, reason in reasons.items():
+            await failures.note(transaction, "edge", url, str(reason))
+    found = await failing(database, database.now)
+    assert [(one.name, one.remedy) for one in found] == [
+        (
+            "a",
+            "Check that the edge runs at this URL and that its `purge_token` is this service's `edge_purge_token`.",
+        ),
+        ("b", "Enter its `storage_token` in Admin → Settings → Repository → External storage."),
+        ("c", "Check that this service runs, and that the edge's `origin` leads to it."),
+    ]
 
 
 async def test_of_edges_the_minute_is_kept(moved_database: tuple[Database, MovedClock]) -> None:

@@ -44,7 +44,7 @@ async def postal_forge(
     new_database: Callable[[], str], mailbox: Mailbox, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Forge]:
     data = tmp_path_factory.mktemp("passwords")
-    settings = {"smtp_url": mailbox.url, "mail_from": "forge@example.org", "letters_per_address": 3}
+    settings = {"smtp_url": mailbox.url, "mail_from": "forge@example.org", "emails_per_address": 3}
     async with running_forge(new_database(), data, _without_limits, **settings) as forge:
         yield forge
 
@@ -172,7 +172,7 @@ async def test_only_the_newest_link_counts_and_only_so_many_are_mailed(
     await _link(mailbox, alice.email, 3)
     await _ask(visitor, bob.email)
     await mailbox.arrival(bob.email)
-    assert len(mailbox.to(alice.email)) == 3, "letters_per_address"
+    assert len(mailbox.to(alice.email)) == 3, "emails_per_address"
 
 
 async def test_who_asks_for_links_keeps_no_invitation_from_an_address(

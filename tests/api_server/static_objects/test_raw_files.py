@@ -8,11 +8,13 @@ from urllib.parse import parse_qs, urlsplit
 
 import psycopg2
 import pytest
+from structlog.testing import capture_logs
 
 from api_server.static_objects.access import LIMITS
 from api_server.static_objects.raw import SNIFFED_BYTES, label
 from api_server.web.context import SERVICES
 from api_server.web.routes import Role
+from common.static_paths import NO_FILE
 from tests.api_server.static_objects.conftest import FILES, Place, new_place
 from tests.support.forge import Forge
 from tests.support.git_client import Git, git_url, push_files
@@ -298,6 +300,24 @@ async def test_files_are_rate_limited_by_path(forge: Forge, tmp_path: Path) -> N
         assert (await place.get("/-/archive/main/x.tar", place.alice)).status == 200
 
 
+def _change_unnoticed(forge: Forge, statement: str, row_id: int) -> None:
+    """Change a row as another process of the service, whose notice has not arrived yet."""
+    connection = psycopg2.connect(forge.settings.database_url)
+    with contextlib.closing(connection), connection, connection.cursor() as cursor:
+        cursor.execute("SET LOCAL session_replication_role = replica")  # without triggers
+        cursor.execute(statement, (row_id,))
+
+
+async def test_a_project_that_has_just_become_private_shows_nothing(forge: Forge, tmp_path: Path) -> None:
+    """An edge that has been told of this would keep the next answer for everybody."""
+    place = await new_place(forge, tmp_path / "work", "public")
+    for expected in (200, 404):
+        assert (await place.get("/-/raw/main/README.md")).status == expected
+        _change_unnoticed(
+            forge, "UPDATE projects SET visibility = 'private' WHERE id = %s", place.project["id"]
+        )
+
+
 async def test_the_token_of_a_user_who_has_just_gone_opens_nothing(public: Place) -> None:
     bob = await public.forge.user("bob")
     path = "/-/raw/main/README.md"
@@ -360,6 +380,15 @@ async def test_the_redirect_of_a_private_object_carries_the_users_own_token(
     assert (await place.get(path, headers=wrong | token)).status == 403
     await stored.root.post(f"/users/{bob.id}/block")
     assert (await place.get(path, headers=storage | token)).status == 403
+
+
+async def test_only_a_failed_check_of_an_edge_is_logged(stored: Forge) -> None:
+    url = f"{stored.base}{NO_FILE}"
+    with capture_logs() as lines:
+        for token in (STORAGE_TOKEN, "wrong"):
+            await stored.anonymous.get(url, headers={"X-Service-External-Storage-Token": token})
+    told = [(line["path"], line["status"]) for line in lines if line["event"] == "request"]
+    assert told == [(NO_FILE, 403)]
 
 
 TEXT = "text/plain; charset=utf-8"

@@ -275,15 +275,24 @@ async def test_what_a_former_url_answers_does_not_count_for_the_new_one(
     assert [received.path for received in receiver.received] == ["/hook", "/hook", "/hook/new"]
 
 
-async def test_a_check_is_deleted_while_its_attempts_are_recorded(lab: Lab, receiver: Receiver) -> None:
+@pytest.mark.parametrize(
+    ("status", "hold"),
+    [
+        (500, "SELECT FROM external_status_checks WHERE id = %(id)s FOR UPDATE"),
+        (410, "SELECT FROM projects WHERE id = %(project_id)s FOR UPDATE"),
+    ],
+)
+async def test_a_check_is_deleted_while_its_attempts_are_recorded(
+    lab: Lab, receiver: Receiver, status: int, hold: str
+) -> None:
     """Neither waits for the other in a circle: a failure changes the check, whose deletion deletes the delivery."""
-    receiver.answers = [answer_late(500)]
+    receiver.answers = [answer_late(status)]
     check = await lab.check(receiver.url)
     await lab.merge_request()
     sending = asyncio.create_task(lab.dispatcher.deliver_due())
     await until(lambda: receiver.received)
     async with lab.forge.database.transaction() as transaction:
-        await queries.lock(transaction, lab.project["id"], check["id"])
+        await transaction.run(hold, id=check["id"], project_id=lab.project["id"])
         receiver.closing.set()
         await until_somebody_waits(lab.forge.database)
         await queries.delete(transaction, check["id"])

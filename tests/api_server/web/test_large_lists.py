@@ -7,10 +7,15 @@ import orjson
 import pytest
 
 from api_server.merge_requests.changes import MAX_DESCRIPTION, MAX_TITLE, MOST_NAMED
-from api_server.state.listing import LISTED_TEXT, MOST_BYTES
+from api_server.merge_requests.list_queries import BY_IDS
+from api_server.state import listing
+from api_server.state.database import Database
+from api_server.state.listing import LISTED_TEXT, MOST_BYTES, Page
+from common.concurrency import ConcurrencyLimiter
 from tests.support.ci import ONE_JOB, ci_project
 from tests.support.forge import Client, Forge, Person
 from tests.support.merge_requests import new_project, open_merge_request
+from tests.support.plans import scans, undone
 
 #: A character that JSON writes as six.
 _LONG = "\x01"
@@ -94,6 +99,27 @@ async def test_a_hundred_merge_requests_at_all_limits_are_a_page(
     named = [len(alone.body[key]) for key in ("labels", "assignees", "reviewers")]
     assert (alone.body["description"], alone.body["labels"]) == (_LONG * MAX_DESCRIPTION, labels)
     assert named == [MOST_NAMED] * 3
+    await _is_given_up_early(own_forge.database)
+    await _wait_for_each_other(stranger.api, f"{own}?per_page=10")
+
+
+async def _is_given_up_early(database: Database) -> None:
+    """A page is too large as soon as a row is above its share, so the statement that finds this builds few more."""
+    page = Page(100)
+    values = {"ids": list(range(1000)), "state": None, **page.values}
+    async with undone(database) as transaction:
+        counts = await scans(transaction, "notes", BY_IDS.statement(page), **values)
+    assert 2 <= max(node["Actual Loops"] for node in counts) <= 4, "PostgreSQL reads ahead"
+
+
+async def _wait_for_each_other(reader: Client, large: str) -> None:
+    """No more than a few large pages are read at once, so that connections are left for others."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(listing, "_LARGE_PAGES", ConcurrencyLimiter(1, 1))
+        async with listing._LARGE_PAGES.slot():
+            assert (await reader.get(large)).status == 503
+            await reader.get("/projects", expect=200)
+        await reader.get(large, expect=200)
 
 
 _NOTES = """

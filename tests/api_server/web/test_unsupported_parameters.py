@@ -28,11 +28,14 @@ from tests.support.route_table import ROUTES, example, in_parts, name_of, path_o
 KEPT_WITHOUT_EFFECT = {"allow_local_requests_from_system_hooks"}
 #: Lists and writing routes for which GitLab has no parameter that is unused here.
 GITLAB_HAS_NO_MORE = {
+    "GET /personal_access_tokens", "GET /groups/{id}/access_tokens", "GET /projects/{id}/access_tokens",
     "POST /groups/{id}/access_tokens", "POST /groups/{id}/access_tokens/self/rotate",
     "POST /groups/{id}/access_tokens/{token_id}/rotate", "POST /projects/{id}/access_tokens",
     "POST /projects/{id}/access_tokens/self/rotate", "POST /projects/{id}/access_tokens/{token_id}/rotate",
     "POST /user/personal_access_tokens",
+    "GET /projects/{id}/merge_requests/{merge_request_iid}/diffs",
     "GET /projects/{id}/merge_requests/{merge_request_iid}/notes",
+    "GET /projects/{id}/repository/commits/{sha}/diff",
     "POST /projects/{id}/merge_requests/{merge_request_iid}/discussions/{discussion_id}/notes",
     "PUT /projects/{id}/merge_requests/{merge_request_iid}/discussions/{discussion_id}",
     "PUT /projects/{id}/merge_requests/{merge_request_iid}/discussions/{discussion_id}/notes/{note_id}",

@@ -80,6 +80,14 @@ async def test_scope_is_a_text_or_a_list(five, query):
         assert (await project.api.get(f"{project.url}/{path}?scope[]=failed")).body == []
 
 
+async def test_an_empty_scope_is_none(five):
+    """As in GitLab."""
+    project, pipeline = five
+    for path in (f"{project.url}/jobs", f"{project.url}/pipelines/{pipeline['id']}/jobs"):
+        answer = await project.api.request("GET", path, json={"scope": []})
+        assert (answer.status, len(answer.body)) == (200, 5)
+
+
 async def test_scope_as_a_hash_counts_by_its_values_in_the_projects_list_only(five):
     """Endpoints 1 and 2."""
     project, pipeline = five

@@ -86,7 +86,7 @@ class Strict(HTMLParser):
 
 def rendered(text: str, at: Surroundings = HERE) -> str:
     """Return the HTML with references in double brackets."""
-    parts = markdown.joined(markdown.to_parts(text, at, Budget(1.5, 2**19)))
+    parts = markdown.join_strings(markdown.to_parts(text, at, Budget(1.5, 2**19)))
     return "".join(part if isinstance(part, str) else f"[[{part[0]} {part[1]}]]" for part in parts)
 
 
