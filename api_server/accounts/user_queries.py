@@ -119,6 +119,14 @@ async def find_user_by_username(database: Executor, username: str) -> User | Non
 
 
 @statement("""
+    SELECT EXISTS (SELECT FROM users WHERE lower(users.username) = lower(%(username)s))
+        OR EXISTS (SELECT FROM routes WHERE routes.path = lower(%(username)s) AND NOT routes.moved)
+""")
+async def is_username_taken(database: Executor, username: str) -> bool:
+    """Return whether an account or a group has that name."""
+
+
+@statement("""
     INSERT INTO users (username, name, email, admin, external, can_create_group, projects_limit, password_hash,
         static_object_seed, static_object_digest, confirmed_at, bio, location, public_email, website_url, organization,
         job_title, bot, bot_project_id, bot_namespace_id, created_by_id, created_at, updated_at)
