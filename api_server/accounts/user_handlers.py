@@ -103,7 +103,7 @@ async def list_users(
     """List all users, including bots. Only administrators see more than their names."""
     page = requested_page(params, user_queries.LISTING)
     names = user_queries.ALL.keys() - (set() if actor.admin else _FOR_ADMINISTRATORS)
-    listed = await user_queries.list_users(
+    list_page = await user_queries.list_users(
         services.database,
         page,
         for_administrator=actor.admin,
@@ -111,7 +111,7 @@ async def list_users(
         **{name: getattr(params, name) for name in names},
         bots=False if params.humans or params.without_project_bots else params.exclude_humans or None,
     )
-    return await paginated(request, page, listed)
+    return await paginated(request, page, list_page)
 
 
 @routes.get(
