@@ -8,7 +8,7 @@ import attrs
 from api_server.merge_requests.queries import ENTITIES, entities
 from api_server.state.database import Executor, Transaction
 from api_server.state.declarations import statement
-from api_server.state.listing import MOST_BYTES, ListPage, ListQuery, Page, entity_statement, listed_text
+from api_server.state.listing import MAX_BYTES, ListPage, ListQuery, Page, entity_statement, listed_text
 from api_server.state.statements import Query
 
 #: The notes that the viewer may read.
@@ -127,7 +127,7 @@ async def show(database: Executor, note_id: int) -> str: ...
 
 #: One thread, which has at most the bytes of a page.
 _DISCUSSION = f"""
-    SELECT thread.id, thread.position, shortened(thread.entity::text, {MOST_BYTES}) AS entity
+    SELECT thread.id, thread.position, shortened(thread.entity::text, {MAX_BYTES}) AS entity
     FROM ({entities(listed_text("body"))["discussion"]}) thread
 """
 

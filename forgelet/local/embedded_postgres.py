@@ -174,9 +174,9 @@ def _system_directories() -> Iterator[Path]:
     if on_path:
         yield Path(on_path).resolve().parent
     if shutil.which("pg_config"):
-        asked = subprocess.run(["pg_config", "--bindir"], capture_output=True, text=True, check=False)
-        if asked.returncode == 0:
-            yield Path(asked.stdout.strip())
+        result = subprocess.run(["pg_config", "--bindir"], capture_output=True, text=True, check=False)
+        if result.returncode == 0:
+            yield Path(result.stdout.strip())
     for pattern in _SYSTEM_PATTERNS:
         yield from Path("/").glob(pattern)
 
@@ -192,10 +192,10 @@ def _identified(directories: Iterable[Path]) -> Iterator[Binaries]:
 def _version_text(postgres: Path) -> str:
     """Return `16.14` for `postgres (PostgreSQL) 16.14 (Debian 16.14-1)`, or nothing if the program does not run."""
     try:
-        said = subprocess.run([postgres, "--version"], capture_output=True, text=True, check=False).stdout
+        output = subprocess.run([postgres, "--version"], capture_output=True, text=True, check=False).stdout
     except OSError:
         return ""
-    match = re.search(r"\(PostgreSQL\) (\d+[\w.]*)", said)
+    match = re.search(r"\(PostgreSQL\) (\d+[\w.]*)", output)
     return match[1] if match else ""
 
 
@@ -207,9 +207,7 @@ def check_external(url: str) -> None:
         with contextlib.closing(psycopg2.connect(url, connect_timeout=10)) as connection:
             major = connection.server_version // 10000
     except psycopg2.ProgrammingError:  # it repeats parts of the URL, in which the password may be
-        raise CannotStart(
-            "--database-url has to be a URL such as postgresql://user:password@host/database"
-        ) from None
+        raise CannotStart("--database-url has to be a URL such as postgresql://host/database") from None
     except (psycopg2.Error, UnicodeError) as problem:
         raise CannotStart(f"The PostgreSQL of --database-url cannot be used: {first_line(problem)}") from None
     if major < OLDEST_MAJOR:
@@ -365,8 +363,8 @@ class Cluster:
         self._template = template
         self._auth = auth
         self._account = Account.of(directory.stat().st_uid)
-        chosen = binaries or preferred(_major_of(self.data))
-        self._binaries = runnable_by(self._account, chosen)
+        selected = binaries or preferred(_major_of(self.data))
+        self._binaries = runnable_by(self._account, selected)
         self._sockets: Path | None = None
         self._server: Child | None = None
 

@@ -62,7 +62,7 @@ async def test_who_waits_too_long_for_a_connection_is_told_and_leaves_the_place(
 ) -> None:
     async with database.transaction(), database.transaction():
         with monkeypatch.context() as impatient:
-            impatient.setattr(database._connections._room, "_timeout", 0.05)
+            impatient.setattr(database._connections._capacity, "_timeout", 0.05)
             with pytest.raises(Unavailable):
                 await database.value("SELECT 1")
     assert await asyncio.gather(*(database.value("SELECT 1") for _ in range(5))) == [1] * 5
