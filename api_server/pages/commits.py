@@ -179,7 +179,7 @@ class Comparison:
     commits: list[dict[str, Any]]
     more: bool
     files: Sequence[FileDifference]
-    listed: ListPage
+    list_page: ListPage
 
 
 async def read_comparison(
@@ -216,6 +216,6 @@ async def compare(request: web.Request, visitor: Visitor, params: Compare, proje
         commits=comparison.commits,
         more=comparison.more,
         files=comparison.files,
-        total=comparison.listed.total,
-        pages=pager(request, part, comparison.listed),
+        total=comparison.list_page.total,
+        pages=pager(request, part, comparison.list_page),
     )

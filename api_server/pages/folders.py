@@ -60,7 +60,7 @@ class Folder:
     """A page of a folder: some of its entries, its last commit and that commit's newest pipeline."""
 
     entries: Sequence[FolderEntry]
-    listed: ListPage
+    list_page: ListPage
     commit: Mapping[str, Any] | None
     pipeline: Mapping[str, Any] | None
 
@@ -182,5 +182,5 @@ async def show_tree(
         readme_path=readme_path,
         readme=readme,
         may_edit=may_edit(tree_path, project, visitor),
-        pages=pager(request, part, folder.listed),
+        pages=pager(request, part, folder.list_page),
     )

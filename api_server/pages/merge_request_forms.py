@@ -244,10 +244,10 @@ class Resolve(ShowMergeRequest):
 async def comment(request: web.Request, visitor: Visitor, params: Comment, project: Project) -> web.Response:
     fields = {"merge_request_iid": params.iid, "body": params.body}
     if params.thread:
-        made = await page.read(request, note_handlers.create_discussion, project, **fields)
-        return _at_note(request, visitor, project, params, made["notes"][0]["id"])
-    made = await page.read(request, note_handlers.create_note, project, **fields)
-    return _at_note(request, visitor, project, params, made["id"])
+        thread = await page.read(request, note_handlers.create_discussion, project, **fields)
+        return _at_note(request, visitor, project, params, thread["notes"][0]["id"])
+    note = await page.read(request, note_handlers.create_note, project, **fields)
+    return _at_note(request, visitor, project, params, note["id"])
 
 
 @pages.post(f"{_ONE}/notes/{{note_id}}/edit", access=WRITE, form_page=show_merge_request)

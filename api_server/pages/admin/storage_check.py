@@ -173,7 +173,7 @@ class StaticObject:
     surrogate_key: str
     token: str | None = attrs.field(default=None, repr=False)
 
-    def at(self, base: str) -> str:
+    def url_on(self, base: str) -> str:
         query = f"?{TOKEN_PARAMETER}={self.token}" if self.token else ""
         return f"{base.rstrip('/')}{self.path}{query}"
 
@@ -195,17 +195,17 @@ async def check(session: aiohttp.ClientSession, storage: Storage, params: Static
     itself, refused, through = await asyncio.gather(
         _ask_service(session, storage, params, storage.token),
         _ask_service(session, storage, params, f"not-{storage.token[::-1]}"),
-        ask(session, params.at(storage.url), _NOT_OUT_OF_A_STORE),
+        ask(session, params.url_on(storage.url), _NOT_OUT_OF_A_STORE),
     )
     findings = [_accepts_token(itself), _rejects_token(refused), _first_request(through, itself, storage)]
     if not isinstance(through, Answer) or findings[-1].state == "failed":
         return findings
-    findings.append(_second_request(await ask(session, params.at(storage.url)), through))
+    findings.append(_second_request(await ask(session, params.url_on(storage.url)), through))
     if storage.purge is None:
         return [*findings, _UNTOLD]
     purged = await storage.purge(params.surrogate_key)
     if purged.state == "passed":
-        purged = _after_purge(await ask(session, params.at(storage.url)), purged, itself, storage)
+        purged = _after_purge(await ask(session, params.url_on(storage.url)), purged, itself, storage)
     return [*findings, purged]
 
 
@@ -223,7 +223,7 @@ _UNTOLD = Finding(
 async def _ask_service(
     session: aiohttp.ClientSession, storage: Storage, params: StaticObject, token: str
 ) -> Answer | Unreachable:
-    return await ask(session, params.at(storage.service), {EXTERNAL_STORAGE_TOKEN_HEADER: token})
+    return await ask(session, params.url_on(storage.service), {EXTERNAL_STORAGE_TOKEN_HEADER: token})
 
 
 def _accepts_token(answer: Answer | Unreachable) -> Finding:
