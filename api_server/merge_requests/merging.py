@@ -49,7 +49,7 @@ from api_server.state.queue import enqueue
 from api_server.web.errors import ApiError, conflict, forbidden, invalid
 
 #: Counting stops here.
-MOST_DIVERGED = 1000
+MAX_DIVERGED = 1000
 
 
 async def check_mergeability(services: Services, merge_request: MergeRequest) -> None:
@@ -85,7 +85,7 @@ async def diverged_commits(repository: Repository, merge_request: MergeRequest) 
     target = branch(repository, merge_request.target_branch)
     if target is None:
         return 0
-    return len(await commits_between(repository, merge_request.head_sha, target.commit, MOST_DIVERGED))
+    return len(await commits_between(repository, merge_request.head_sha, target.commit, MAX_DIVERGED))
 
 
 @attrs.frozen(kw_only=True)

@@ -141,7 +141,7 @@ BATCH_SIZE = 100
 #: Maximum number of concurrent uploads.
 AT_ONCE = 4
 #: Number of consecutive connection failures after which a run gives up.
-MOST_FAILURES = 4
+MAX_FAILURES = 4
 #: Maximum size of an answer of the target.
 ANSWER_BYTES = 4 * 2**20
 MESSAGE_LENGTH = 300
@@ -172,7 +172,7 @@ class Report:
     @property
     def ended(self) -> bool:
         """Whether to give up: after that many failures, the target itself and not a single object is the cause."""
-        return self.failures >= MOST_FAILURES
+        return self.failures >= MAX_FAILURES
 
 
 @attrs.frozen

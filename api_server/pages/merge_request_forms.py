@@ -32,9 +32,9 @@ pages = Pages()
 _LIST = "/{project}/-/merge_requests"
 _ONE = f"{_LIST}/{{iid}}"
 #: Maximum number of branches and of people that are offered, and of files that are shown below the form.
-_MOST_BRANCHES = 500
-_MOST_PEOPLE = 100
-_MOST_FILES = 50
+_MAX_BRANCHES = 500
+_MAX_PEOPLE = 100
+_MAX_FILES = 50
 #: The part of a branch's name before its words: `feature/`, `42-`.
 _BEFORE_WORDS = re.compile(r"^(.*/)?(\d+[-_])?")
 
@@ -65,7 +65,7 @@ async def show_new(
     comparison, problem = None, ""
     if source:
         try:
-            comparison = await commits.read_comparison(request, project, target, source, Page(_MOST_FILES))
+            comparison = await commits.read_comparison(request, project, target, source, Page(_MAX_FILES))
         except ApiError as refused:
             if refused.status != 404:
                 raise
@@ -100,13 +100,13 @@ async def _branches(request: web.Request, project: Project, *chosen: str) -> Off
     """Return the chosen branches and then the first ones by name, as options."""
     repository = await opened(context.services(request), project)
     branches = await asyncio.to_thread(references.branches, repository)
-    names = dict.fromkeys([*filter(None, chosen), *(branch.name for branch in branches[:_MOST_BRANCHES])])
-    return Offered([(name, name) for name in names], len(branches) <= _MOST_BRANCHES)
+    names = dict.fromkeys([*filter(None, chosen), *(branch.name for branch in branches[:_MAX_BRANCHES])])
+    return Offered([(name, name) for name in names], len(branches) <= _MAX_BRANCHES)
 
 
 async def _people(request: web.Request, project: Project, chosen: Iterable[dict[str, Any]] = ()) -> Offered:
     """Return the chosen users and then the first members, as options."""
-    members = await page.read_list(request, member_handlers.list_all_members, project, per_page=_MOST_PEOPLE)
+    members = await page.read_list(request, member_handlers.list_all_members, project, per_page=_MAX_PEOPLE)
     people = {
         each["id"]: (each["id"], each["name"], f"@{each['username']}") for each in [*chosen, *members.rows]
     }
@@ -135,7 +135,7 @@ async def _fields(request: web.Request, form: Form) -> dict[str, Any]:
 async def _user_ids(request: web.Request, field: str, typed: str) -> list[int]:
     """Return the ids of the users with the typed user names. Raise 400 for a name that nobody has."""
     ids = []
-    for name in re.split(r"[\s,]+", typed)[:_MOST_PEOPLE]:
+    for name in re.split(r"[\s,]+", typed)[:_MAX_PEOPLE]:
         users = await page.read(request, user_handlers.list_users, username=name.removeprefix("@"))
         if name and not users:
             raise invalid({field: [f"No user with the username {name}."]})

@@ -27,7 +27,7 @@ _EVENTS: Mapping[State, Event] = {
     "canceled": "cancel",
     "skipped": "skip",
 }
-_MOST_CHARACTERS = 255
+_MAX_CHARACTERS = 255
 _JOBS = Quota("jobs", "pipeline_id")
 
 
@@ -73,8 +73,8 @@ def check(reported: ReportedStatus) -> None:
     if reported.target_url and not _is_address(reported.target_url):
         problems["target_url"] = ["is blocked: Only allowed schemes are http, https"]
     for field in ("name", "target_url", "description"):
-        if len(getattr(reported, field) or "") > _MOST_CHARACTERS:
-            problems.setdefault(field, []).append(f"is too long (maximum is {_MOST_CHARACTERS} characters)")
+        if len(getattr(reported, field) or "") > _MAX_CHARACTERS:
+            problems.setdefault(field, []).append(f"is too long (maximum is {_MAX_CHARACTERS} characters)")
     if problems:
         raise invalid(problems)
 

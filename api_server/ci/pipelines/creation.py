@@ -255,9 +255,9 @@ class PipelineMaker:
             context = await self._context(request, subject, read, trusted=True)
         except CiConfigError as refused:
             raise PipelineRefused(*refused.errors) from None
-        known = (*context.predefined, *self._of_bridge(bridge, plan, subject, context))
+        weaker = (*context.predefined, *self._of_bridge(bridge, plan, subject, context))
         large = len(bridge_variables) + len(context.given) > _AT_ONCE
-        return tuple(await aside(large, lambda: forwarded(bridge_variables, known, context.given)))
+        return tuple(await aside(large, lambda: forwarded(bridge_variables, weaker, context.given)))
 
     def _of_bridge(
         self, bridge: Bridge, plan: PlannedJob, subject: Subject, context: Context
@@ -267,12 +267,12 @@ class PipelineMaker:
         job = predefined.Job(
             id=bridge.id, pipeline_id=bridge.pipeline_id, token="", started_at=self.database.now, timeout=0
         )
-        known = predefined.job_variables(
+        of_job = predefined.job_variables(
             self._server, described_project(subject), job, plan, context.predefined
         )
         return [
             Variable("CI_PIPELINE_IID", str(bridge.pipeline_iid)),
-            *(variable for variable in known if variable.public and variable.key not in _OF_RUNNERS),
+            *(variable for variable in of_job if variable.public and variable.key not in _OF_RUNNERS),
         ]
 
     async def inputs_of_file(self, project_id: int, user_id: int, ref: str) -> dict[str, Input]:

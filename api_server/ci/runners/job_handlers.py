@@ -104,19 +104,19 @@ async def _next_job(
     hand_out = HandOut(database, services.vault, server, star_is_any=settings.testing)
     deadline = asyncio.get_running_loop().time() + seconds
 
-    async def asked() -> dict[str, Any] | None:
+    async def next_job() -> dict[str, Any] | None:
         async with services[TURNS]:
             if has_left(request) or not await job_queries.any_pending(database):
                 return None  # a client that has gone would lose the job
             return await hand_out.next_job(runner, contact)
 
     generation = pending.generation
-    job = await asked()
+    job = await next_job()
     if job is not None or not seconds:
         return job
     with pending.waiting(runner.id, generation) as waiter:
         while await pending.called(waiter, deadline - asyncio.get_running_loop().time()):
-            job = await asked()
+            job = await next_job()
             if job is not None:
                 waiter.end_turn(True)
                 return job

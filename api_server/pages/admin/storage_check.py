@@ -30,7 +30,7 @@ from common.static_paths import EXTERNAL_STORAGE_TOKEN_HEADER, TOKEN_PARAMETER
 #: Time limit of one request with its body, in seconds.
 TIMEOUT = 10.0
 #: Maximum number of bytes read of an answer. The requested object is far smaller.
-MOST_BYTES = 2 * 2**20
+MAX_BYTES = 2 * 2**20
 _TEXT = 300
 
 
@@ -85,7 +85,7 @@ async def ask(
                 digest.update(chunk)
                 size += len(chunk)
                 begin += chunk[: _TEXT - len(begin)]
-                if size > MOST_BYTES:
+                if size > MAX_BYTES:
                     break
             seconds = time.monotonic() - start
             text = begin.decode(errors="replace").strip()

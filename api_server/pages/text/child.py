@@ -17,7 +17,7 @@ from api_server.pages.text.markdown import Surroundings, TooNested
 CPU_SECONDS = 5
 MEMORY_BYTES = 384 * 2**20
 #: Maximum number of characters of a text as HTML. A longer one is shown as it was written.
-MOST_HTML = 4 * 2**20
+MAX_HTML = 4 * 2**20
 #: The share of syntax colours in these limits: seconds of processor time, and characters of source.
 _COLOURS = (1.5, 512 * 1024)
 
@@ -50,4 +50,4 @@ def _result(task: dict[str, Any], budget: Budget) -> list[Any] | None:
         except TooNested:
             return None
         parts = markdown.join_strings(rendered)
-    return parts if parts and sum(map(len, parts)) <= MOST_HTML else None
+    return parts if parts and sum(map(len, parts)) <= MAX_HTML else None

@@ -20,7 +20,7 @@ from playwright.async_api import Browser as Chromium
 from api_server.pages import files
 from api_server.pages.text import markdown, rendering
 from api_server.pages.text.colours import Budget, lexer_named, lexer_of_file
-from api_server.pages.text.markdown import MOST_NESTED, MOST_REFERENCES, Reference, Surroundings, TooNested
+from api_server.pages.text.markdown import MAX_NESTED, MAX_REFERENCES, Reference, Surroundings, TooNested
 from api_server.web.context import SERVICES
 from api_server.web.routes import Role
 from tests.api_server.pages.conftest import complaints_of
@@ -150,15 +150,15 @@ def test_too_many_elements_within_each_other_are_refused(text: str) -> None:
 
 
 def test_deep_texts_of_people_are_not() -> None:
-    lists = "\n".join("  " * depth + f"- {depth}" for depth in range(MOST_NESTED // 2 - 1))
-    assert rendered(lists).count("<li>") == MOST_NESTED // 2 - 1
+    lists = "\n".join("  " * depth + f"- {depth}" for depth in range(MAX_NESTED // 2 - 1))
+    assert rendered(lists).count("<li>") == MAX_NESTED // 2 - 1
     assert rendered("<p>one" * 5000).count("<p>") == 5000
 
 
 def test_references_are_counted() -> None:
-    parts = markdown.to_parts("!1 " * (MOST_REFERENCES + 5), HERE, Budget(1, 1))
-    assert sum(isinstance(part, Reference) for part in parts) == MOST_REFERENCES
-    assert "!1 !1 !1 !1 !1" in rendered("!1 " * (MOST_REFERENCES + 5))
+    parts = markdown.to_parts("!1 " * (MAX_REFERENCES + 5), HERE, Budget(1, 1))
+    assert sum(isinstance(part, Reference) for part in parts) == MAX_REFERENCES
+    assert "!1 !1 !1 !1 !1" in rendered("!1 " * (MAX_REFERENCES + 5))
 
 
 @pytest.mark.parametrize("language", ["perl", "rst", "php"])
@@ -399,7 +399,7 @@ IMAGES = {
 async def test_images_of_the_repository_come_from_the_pages_own_origin(
     scene: Scene, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "MOST_IMAGE", 2**20)
+    monkeypatch.setattr(files, "MAX_IMAGE", 2**20)
     await scene.commit({name: content for name, (content, _, _) in IMAGES.items()}, "images")
     for name, (content, status, media_type) in IMAGES.items():
         url = f"{browser.base}{scene.path}/-/images/images/{name}"
