@@ -174,9 +174,9 @@ async def branch_list(
 
     def read() -> list[dict[str, Any]]:
         entities = [
-            branch(repository, each, project, project_url, protections[each.name]) for each in branches
+            branch(repository, item, project, project_url, protections[item.name]) for item in branches
         ]
-        return [each | {"commit": in_list(each["commit"])} for each in entities]
+        return [item | {"commit": in_list(item["commit"])} for item in entities]
 
     return await asyncio.to_thread(read)
 
@@ -194,14 +194,14 @@ async def tag_list(
         entities = [
             tag(
                 repository,
-                each,
+                item,
                 project_url,
-                protected=rules[each.name].protected,
-                release=releases.get(each.name),
+                protected=rules[item.name].protected,
+                release=releases.get(item.name),
             )
-            for each in tags
+            for item in tags
         ]
-        return [each | {"commit": in_list(each["commit"])} for each in entities]
+        return [item | {"commit": in_list(item["commit"])} for item in entities]
 
     return await asyncio.to_thread(read)
 

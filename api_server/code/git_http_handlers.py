@@ -50,11 +50,11 @@ async def fetch_body(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 async def _bounded(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     size = 0
-    async for piece in body:
-        size += len(piece)
+    async for chunk in body:
+        size += len(chunk)
         if size > FETCH_BYTES:
             raise web.HTTPRequestEntityTooLarge(FETCH_BYTES, size)
-        yield piece
+        yield chunk
 
 
 async def streamed(

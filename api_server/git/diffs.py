@@ -318,8 +318,8 @@ def _entry(repository: Repository, commit: str, path: str | None) -> Entry | Non
 
 
 async def _diff_of_blobs(repository: Repository, before: Entry, after: Entry) -> bytes:
-    how = ["--unified=0", "--no-indent-heuristic", "--no-ext-diff", "--no-textconv", "--no-color"]
-    output = await run(["diff", *how, before.id, after.id], repository=Path(repository.path))
+    options = ["--unified=0", "--no-indent-heuristic", "--no-ext-diff", "--no-textconv", "--no-color"]
+    output = await run(["diff", *options, before.id, after.id], repository=Path(repository.path))
     return output.stdout
 
 

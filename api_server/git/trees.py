@@ -106,7 +106,7 @@ def read_blob(repository: Repository, entry: Entry) -> bytes:
 
 def sizes(repository: Repository, ids: Iterable[str]) -> dict[str, int]:
     """Return the sizes of blobs in bytes, by their ids. Blocks: call it in a thread."""
-    return {each: repository.odb.read_header(pygit2.Oid(hex=each))[1] for each in ids}
+    return {id_: repository.odb.read_header(pygit2.Oid(hex=id_))[1] for id_ in ids}
 
 
 @asynccontextmanager

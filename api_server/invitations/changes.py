@@ -373,10 +373,10 @@ async def decline(transaction: Transaction, invitation: Invitation, author: Auth
 async def clear_away(transaction: Transaction) -> int:
     """End invitations that have expired, that have not been answered within `KEPT_UNANSWERED`, or whose inviters have
     lost the right to make them. Return their number."""
-    over = await queries.lock_ended(transaction, KEPT_UNANSWERED)
-    for invitation in over:
+    ended = await queries.lock_ended(transaction, KEPT_UNANSWERED)
+    for invitation in ended:
         await _end_over(transaction, invitation)
-    return len(over)
+    return len(ended)
 
 
 async def _end_over(transaction: Transaction, invitation: Invitation) -> None:

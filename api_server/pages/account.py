@@ -244,7 +244,7 @@ async def list_sessions(request: web.Request, visitor: Visitor) -> web.Response:
     rows = await queries.list_sessions(
         context.services(request).database, user_of(visitor).id, digest(visitor.cookie), MAX_SESSIONS
     )
-    with_browsers = [(each, browser_named(each.user_agent or "")) for each in rows]
+    with_browsers = [(session, browser_named(session.user_agent or "")) for session in rows]
     return page.answer(request, visitor, "account/sessions.html", sessions=with_browsers)
 
 

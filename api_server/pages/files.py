@@ -333,6 +333,6 @@ async def show_blame(
         project=project,
         at=tree_path,
         file=file,
-        chunks=[Chunk(each.commit, lines[each.first - lines[0][0] :][: each.count]) for each in blamed],
+        chunks=[Chunk(hunk.commit, lines[hunk.first - lines[0][0] :][: hunk.count]) for hunk in blamed],
         pages=pager(request, part, rows),
     )

@@ -108,7 +108,7 @@ async def _people(request: web.Request, project: Project, chosen: Iterable[dict[
     """Return the chosen users and then the first members, as options."""
     members = await page.read_list(request, member_handlers.list_all_members, project, per_page=_MAX_PEOPLE)
     people = {
-        each["id"]: (each["id"], each["name"], f"@{each['username']}") for each in [*chosen, *members.rows]
+        user["id"]: (user["id"], user["name"], f"@{user['username']}") for user in [*chosen, *members.rows]
     }
     return Offered(list(people.values()), members.pages.next is None)
 

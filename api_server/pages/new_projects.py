@@ -37,7 +37,9 @@ async def show_new_project(request: web.Request, visitor: Visitor, params: NewPr
         context.services(request).database, user.id, admin=user.admin, limit=_MAX_NAMESPACES
     )
     namespaces = [
-        (each.id, each.full_path) for each in offered if projects.may_create_in(each, admin=user.admin)
+        (namespace.id, namespace.full_path)
+        for namespace in offered
+        if projects.may_create_in(namespace, admin=user.admin)
     ]
     if params.namespace_id not in (None, *(key for key, _ in namespaces)):
         chosen = await page.read(request, group_handlers.show_namespace, id=str(params.namespace_id))

@@ -159,10 +159,10 @@ def _plain_name(project: Project, ref: Resolved) -> str:
     return f"{project.path}-{ref.name.replace('/', '-')}"
 
 
-def _appends_sha(wish: str | None, ref: Resolved, named_plainly: bool) -> bool:
+def _appends_sha(requested: str | None, ref: Resolved, named_plainly: bool) -> bool:
     """Return the requested value; without one, True unless the ref is the SHA or the URL names the file without it."""
-    if wish is not None:
-        return wish == "true"
+    if requested is not None:
+        return requested == "true"
     return ref.name != ref.commit and not named_plainly
 
 

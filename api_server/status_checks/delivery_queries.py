@@ -297,15 +297,15 @@ async def record(transaction: Transaction, results: Sequence[DeliveryResult]) ->
 
     Return the deliveries that still exist and whose checks still have the URL that the attempt was made to.
     """
-    outcomes = [each.outcome for each in results]
+    outcomes = [result.outcome for result in results]
     return await transaction.rows(
         RECORD,
-        ids=[each.delivery.id for each in results],
-        check_ids=list({each.delivery.check_id for each in results}),
-        tries=[each.delivery.tries for each in results],
-        urls=[each.delivery.external_url for each in results],
+        ids=[result.delivery.id for result in results],
+        check_ids=list({result.delivery.check_id for result in results}),
+        tries=[result.delivery.tries for result in results],
+        urls=[result.delivery.external_url for result in results],
         succeeded=[outcome.succeeded for outcome in outcomes],
-        next_attempt_at=[each.next_attempt_at for each in results],
+        next_attempt_at=[result.next_attempt_at for result in results],
         request_headers=[_json(outcome.request_headers) for outcome in outcomes],
         response_status=[outcome.status for outcome in outcomes],
         response_headers=[None if o.status is None else _json(o.headers) for o in outcomes],

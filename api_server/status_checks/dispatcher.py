@@ -207,7 +207,7 @@ class Dispatcher:
         return DeliveryResult(row, outcome, self._database.now + wait if wait else None)
 
     async def _record(self, transaction: Transaction, results: list[DeliveryResult]) -> None:
-        outcomes = {each.delivery.id: each.outcome for each in results}
+        outcomes = {result.delivery.id: result.outcome for result in results}
         for check in await delivery_queries.record(transaction, results):
             outcome = outcomes[check.id]
             if outcome.succeeded and check.paused_at is not None:

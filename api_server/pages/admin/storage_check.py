@@ -428,8 +428,8 @@ def _a_file(repositories: Repositories, project_id: int, branch: str) -> str | N
     found_branch = references.branch(repository, branch)
     if found_branch is None:
         return None
-    for each in list(tree_of(repository, found_branch.commit))[:_FILES]:
-        entry = trees.find_entry(repository, found_branch.commit, each.name or "")
+    for child in list(tree_of(repository, found_branch.commit))[:_FILES]:
+        entry = trees.find_entry(repository, found_branch.commit, child.name or "")
         if entry is not None and entry.kind == "file" and (entry.size or 0) <= _LARGEST:
             return entry.path
     return None

@@ -31,7 +31,7 @@ async def show_project_settings(request: web.Request, visitor: Visitor, project:
     namespaces = None
     if project.role >= Role.OWNER:
         available = await page.read_list(request, group_handlers.list_namespaces, per_page=MAX_PER_PAGE)
-        paths = [each["full_path"] for each in available.rows]
+        paths = [group["full_path"] for group in available.rows]
         others = [(path, path) for path in paths if path != project.full_path.rpartition("/")[0]]
         namespaces = Offered(others, available.pages.next is None)
     return frame.answer(

@@ -195,8 +195,7 @@ async def _merge_requests(
     )
     below = f"/{project.full_path}/-/merge_requests"
     return {
-        ("merge_request", str(each.iid)): _link(f"{below}/{each.iid}", each.title, f"!{each.iid}")
-        for each in rows
+        ("merge_request", str(row.iid)): _link(f"{below}/{row.iid}", row.title, f"!{row.iid}") for row in rows
     }
 
 
