@@ -140,7 +140,7 @@ def _keys_of(name: str) -> list[str]:
 
 
 @attrs.frozen
-class Offered:
+class Choices:
     """The options of a field, for `forms.html`. If there are more than these, others can be typed."""
 
     choices: list[Any]

@@ -18,7 +18,7 @@ from api_server.merge_requests.note_handlers import WRITE
 from api_server.namespaces import member_handlers
 from api_server.namespaces.resources import Project
 from api_server.pages import commits, page
-from api_server.pages.forms import Offered
+from api_server.pages.forms import Choices
 from api_server.pages.merge_requests import OneMergeRequest, ShowMergeRequest, show_merge_request
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Form, Visitor
@@ -96,21 +96,21 @@ async def create(request: web.Request, visitor: Visitor, form: Form, project: Pr
     return page.see_other(request, visitor, f"/{project.full_path}/-/merge_requests/{merge_request['iid']}")
 
 
-async def _branches(request: web.Request, project: Project, *chosen: str) -> Offered:
+async def _branches(request: web.Request, project: Project, *chosen: str) -> Choices:
     """Return the chosen branches and then the first ones by name, as options."""
     repository = await opened(context.services(request), project)
     branches = await asyncio.to_thread(references.branches, repository)
     names = dict.fromkeys([*filter(None, chosen), *(branch.name for branch in branches[:_MAX_BRANCHES])])
-    return Offered([(name, name) for name in names], len(branches) <= _MAX_BRANCHES)
+    return Choices([(name, name) for name in names], len(branches) <= _MAX_BRANCHES)
 
 
-async def _people(request: web.Request, project: Project, chosen: Iterable[dict[str, Any]] = ()) -> Offered:
+async def _people(request: web.Request, project: Project, chosen: Iterable[dict[str, Any]] = ()) -> Choices:
     """Return the chosen users and then the first members, as options."""
     members = await page.read_list(request, member_handlers.list_all_members, project, per_page=_MAX_PEOPLE)
     people = {
         user["id"]: (user["id"], user["name"], f"@{user['username']}") for user in [*chosen, *members.rows]
     }
-    return Offered(list(people.values()), members.pages.next is None)
+    return Choices(list(people.values()), members.pages.next is None)
 
 
 def _suggestion(source: str, new: list[dict[str, Any]]) -> tuple[str, str]:

@@ -89,7 +89,7 @@ REMOVAL_BATCH = 100
 
 
 @attrs.frozen
-class Removed:
+class RemovedBatch:
     """The size of a batch: the number of jobs and the total bytes."""
 
     jobs: int
@@ -98,7 +98,7 @@ class Removed:
 
 async def remove_before(
     database: Database, moment: datetime.datetime, *, dry_run: bool
-) -> AsyncIterator[Removed]:
+) -> AsyncIterator[RemovedBatch]:
     """Yield batches of the jobs that finished before `moment`; each batch has been removed when it is
     yielded.
 
@@ -120,7 +120,7 @@ async def remove_before(
                     before=moment.isoformat(),
                     jobs=len(ids),
                 )
-        yield Removed(len(ids), size)
+        yield RemovedBatch(len(ids), size)
 
 
 DELETE_PROJECT_ARTIFACTS = "delete_project_artifacts"

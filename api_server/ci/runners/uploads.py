@@ -33,7 +33,7 @@ _FORM_BYTES = 64 * 1024
 
 
 @attrs.frozen
-class Received:
+class ReceivedFile:
     """A file in the object store that no row names yet."""
 
     key: str
@@ -45,7 +45,7 @@ class Received:
 
 async def receive_file(
     request: web.Request, objects: Objects, folder: str, grow: Callable[[int], None]
-) -> Received:
+) -> ReceivedFile:
     """Store the part `file` of a multipart body below `folder`; the other parts are fields.
 
     `grow` is called first with the minimum size of the file, and then with the number of bytes received so
@@ -73,7 +73,7 @@ async def receive_file(
         raise
     if not stored:
         raise bad_parameters("file is missing")
-    return Received(**stored, fields=fields)
+    return ReceivedFile(**stored, fields=fields)
 
 
 def too_large(reason: str = "") -> ApiError:
@@ -335,7 +335,7 @@ async def store_artifact(request: web.Request, job: AssignedJob) -> None:
             await objects.discard(with_indices([received.key]))
 
 
-async def _add(request: web.Request, job: AssignedJob, received: Received, quota: UploadQuota) -> bool:
+async def _add(request: web.Request, job: AssignedJob, received: ReceivedFile, quota: UploadQuota) -> bool:
     """Add the artifact. Return False if the job already has this very file. Raise 400, 403 and 413."""
     services = context.services(request)
     upload = structure({**received.fields, **request.query}, Upload)
@@ -372,14 +372,14 @@ async def _add(request: web.Request, job: AssignedJob, received: Received, quota
     return True
 
 
-async def _index(services: Services, received: Received) -> None:
+async def _index(services: Services, received: ReceivedFile) -> None:
     try:
         await services[ZIP_FILES].make_index(received.key)
     except TooMuchError as problem:
         raise too_large(f"The archive has more than {problem}") from None
 
 
-async def _report(services: Services, received: Received) -> dict[str, str]:
+async def _report(services: Services, received: ReceivedFile) -> dict[str, str]:
     objects = services.objects
     if received.size > MAX_DOTENV_BYTES * 2:
         raise bad_request(f"Dotenv Artifact Too Big. Maximum Allowable Size: {MAX_DOTENV_BYTES}")

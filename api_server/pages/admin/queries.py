@@ -108,7 +108,7 @@ async def list_runners(database: Executor, page: Page, **filters: Any) -> ListPa
 
 
 @attrs.frozen
-class Holder:
+class PublicProject:
     """A project that may have files."""
 
     id: int
@@ -124,12 +124,12 @@ _HOLDERS = """
 
 
 @statement(_HOLDERS)
-async def holders(database: Executor, visibility: str, limit: int) -> list[Holder]:
+async def holders(database: Executor, visibility: str, limit: int) -> list[PublicProject]:
     """Return the newest projects of that visibility whose repository is open to all who see them."""
 
 
 @attrs.frozen
-class Deferred:
+class QueuedTask:
     """The time at which a periodic task was last queued, in seconds since 1970."""
 
     name: str
@@ -147,7 +147,7 @@ LAST_DEFERRED = Query(
         SELECT defers.defer_timestamp FROM procrastinate_periodic_defers defers
         WHERE defers.task_name = known.name ORDER BY defers.defer_timestamp DESC LIMIT 1) last
     """,
-    Deferred,
+    QueuedTask,
 )
 
 
