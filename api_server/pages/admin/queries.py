@@ -108,7 +108,7 @@ async def list_runners(database: Executor, page: Page, **filters: Any) -> ListPa
 
 
 @attrs.frozen
-class PublicProject:
+class ProjectWithFiles:
     """A project that may have files."""
 
     id: int
@@ -116,15 +116,15 @@ class PublicProject:
     default_branch: str
 
 
-_HOLDERS = """
+_PROJECTS_WITH_FILES = """
     SELECT projects.id, projects.full_path, projects.default_branch FROM projects
     WHERE projects.repository_access_level = 'enabled' AND projects.visibility = %(visibility)s
     ORDER BY projects.id DESC LIMIT %(limit)s::integer
 """
 
 
-@statement(_HOLDERS)
-async def holders(database: Executor, visibility: str, limit: int) -> list[PublicProject]:
+@statement(_PROJECTS_WITH_FILES)
+async def projects_with_files(database: Executor, visibility: str, limit: int) -> list[ProjectWithFiles]:
     """Return the newest projects of that visibility whose repository is open to all who see them."""
 
 

@@ -382,7 +382,7 @@ async def find_object(request: web.Request) -> StaticObject:
     services = context.services(request)
     database = services.database
     for visibility in ("public", "internal", "private"):
-        for holder in await queries.holders(database, visibility, _PROJECTS):
+        for holder in await queries.projects_with_files(database, visibility, _PROJECTS):
             name = await asyncio.to_thread(_a_file, services[REPOSITORIES], holder.id, holder.default_branch)
             if name is not None:
                 path = static_paths.parse(quote(f"/{holder.full_path}/-/raw/{holder.default_branch}/{name}"))
