@@ -13,6 +13,7 @@ from api_server.code import committing, entities
 from api_server.code.committing import Change, Encoding
 from api_server.code.entities import commit_named, folder_named
 from api_server.code.reading import (
+    ListDifferences,
     all_commits,
     all_differences,
     differences_response,
@@ -259,7 +260,7 @@ MAX_COMPARED = 1000
 
 
 @attrs.frozen(kw_only=True)
-class ShowDiff(Paginated):
+class ShowDiff(ListDifferences):
     id: str
     sha: str
 
@@ -270,6 +271,7 @@ class Compare:
     from_: str = attrs.field(metadata={"name": "from", "present": True})
     to: str = attrs.field(metadata={"present": True})
     straight: bool = False
+    unidiff: bool = False
 
 
 @routes.get(
@@ -295,7 +297,7 @@ async def compare(
     old, new = commit_named(repository, params.from_), commit_named(repository, params.to)
     async with reading(services, actor):
         base = old if params.straight else await merge_base(repository, old, new)
-        files, _ = await all_differences(services, repository, base, new)
+        files, _ = await all_differences(services, repository, base, new, unidiff=params.unidiff)
         shas = await commits_between(repository, old, new, MAX_COMPARED)
     commit_entities = await all_commits(services, project, repository, list(reversed(shas)))
     return json_value(

@@ -7,7 +7,7 @@ a thread.
 
 import asyncio
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
@@ -169,12 +169,22 @@ async def branch_list(
     project: Project,
     project_url: str,
     protections: Mapping[str, Protection],
+    merged: Container[str] = (),
 ) -> list[dict[str, Any]]:
-    """Return the branches of a list; `protections` are by name. They are read in a thread, like `commit_list`."""
+    """Return the branches of a list; `protections` are by name, `merged` are names. They are read in a thread, like
+    `commit_list`."""
 
     def read() -> list[dict[str, Any]]:
         entities = [
-            branch(repository, item, project, project_url, protections[item.name]) for item in branches
+            branch(
+                repository,
+                item,
+                project,
+                project_url,
+                protections[item.name],
+                merged=item.name in merged,
+            )
+            for item in branches
         ]
         return [item | {"commit": in_list(item["commit"])} for item in entities]
 
@@ -207,13 +217,19 @@ async def tag_list(
 
 
 def branch(
-    repository: Repository, ref: Branch, project: Project, project_url: str, protection: Protection
+    repository: Repository,
+    ref: Branch,
+    project: Project,
+    project_url: str,
+    protection: Protection,
+    *,
+    merged: bool,
 ) -> dict[str, Any]:
     """Return a branch in GitLab's form. `protection` is the one that applies to it."""
     return {
         "name": ref.name,
         "commit": commit(repository, ref.commit, project_url),
-        "merged": False,
+        "merged": merged,
         "protected": protection.protected,
         "developers_can_push": protection.protected and protection.may_push(Role.DEVELOPER),
         "developers_can_merge": protection.protected and protection.may_merge(Role.DEVELOPER),

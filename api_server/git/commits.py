@@ -302,6 +302,14 @@ async def is_ancestor(repository: Repository, ancestor: str, descendant: str) ->
     return (await run(arguments, repository=Path(repository.path), accept=(0, 1))).returncode == 0
 
 
+async def merged_branches(repository: Repository, names: Sequence[str], into: str) -> set[str]:
+    """Return those of the named branches, at least one, whose commits all belong to the commit `into` too."""
+    refs = [BRANCHES + name for name in names]
+    arguments = ["for-each-ref", f"--merged={_full(into)}", "--format=%(refname)", *refs]
+    output = (await run(arguments, repository=Path(repository.path))).stdout.decode(errors="replace")
+    return {ref.removeprefix(BRANCHES) for ref in output.splitlines()}
+
+
 async def branch_with(repository: Repository, sha: str) -> str | None:
     """Return the first branch by name that contains the commit with this full SHA, or None."""
     arguments = ["for-each-ref", "--count=1", f"--contains={_full(sha)}", "--format=%(refname)", BRANCHES]

@@ -13,6 +13,7 @@ from api_server.ci.pipelines.creation import not_allowed_on, pipeline_maker
 from api_server.ci.pipelines.creation_queries import find_merge_request
 from api_server.code.committing import acting_person
 from api_server.code.reading import (
+    ListDifferences,
     all_differences,
     commits_response,
     differences_response,
@@ -213,6 +214,17 @@ class ListContents(Paginated):
     merge_request_iid: int
 
 
+@attrs.frozen(kw_only=True)
+class ListDiffs(ListDifferences):
+    id: str
+    merge_request_iid: int
+
+
+@attrs.frozen(kw_only=True)
+class ShowChanges(MergeRequestId):
+    unidiff: bool = False
+
+
 @routes.get(f"{ONE}/commits", access=project(feature="repository"), answers="200 [Commit]")
 async def list_commits(
     request: web.Request, services: Services, actor: Actor | Anonymous, params: ListContents, project: Project
@@ -226,7 +238,7 @@ async def list_commits(
 
 @routes.get(f"{ONE}/diffs", access=project(feature="repository"), answers="200 [Diff]")
 async def list_diffs(
-    request: web.Request, services: Services, params: ListContents, project: Project
+    request: web.Request, services: Services, params: ListDiffs, project: Project
 ) -> web.Response:
     """List the differences between the merge base and the source branch."""
     merge_request = await queries.find(services.database, project.id, params.merge_request_iid)
@@ -250,7 +262,7 @@ async def list_closed_issues(
 
 @routes.get(f"{ONE}/changes", access=project(feature="repository"), answers="200 MergeRequestChanges")
 async def show_changes(
-    services: Services, actor: Actor | Anonymous, params: MergeRequestId, project: Project
+    services: Services, actor: Actor | Anonymous, params: ShowChanges, project: Project
 ) -> web.Response:
     """Show a merge request with all of its differences; `overflow` is true if some are left out."""
     database = services.database
@@ -258,7 +270,11 @@ async def show_changes(
     repository = services[REPOSITORIES].open(project.id)
     async with reading(services, actor):
         diffs, overflows = await all_differences(
-            services, repository, merge_request.base_sha, merge_request.head_sha
+            services,
+            repository,
+            merge_request.base_sha,
+            merge_request.head_sha,
+            unidiff=params.unidiff,
         )
     entity = orjson.loads(await queries.show(database, merge_request.id, project))
     return json_value(entity | {"changes": diffs, "overflow": overflows})

@@ -86,6 +86,7 @@ class OneVersion:
     id: str
     merge_request_iid: int
     version_id: int
+    unidiff: bool = False
 
 
 @routes.get(VERSIONS, access=project(feature="repository"), answers="200 [MergeRequestDiff]")
@@ -115,7 +116,9 @@ async def show_version(
     repository = services[REPOSITORIES].open(project.id)
     async with reading(services, actor):
         shas = await commits_between(repository, version.base_sha, version.head_sha, MAX_COMMITS)
-        files, _ = await all_differences(services, repository, version.base_sha, version.head_sha)
+        files, _ = await all_differences(
+            services, repository, version.base_sha, version.head_sha, unidiff=params.unidiff
+        )
     commits = await all_commits(services, project, repository, shas)
     entity = orjson.loads(await queries.show_version(database, version.id))
     await add_sizes(services, actor, project.id, [entity])

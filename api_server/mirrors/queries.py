@@ -196,6 +196,8 @@ MAX_RETRIES = 3
 
 Ending = Literal["succeed", "diverge", "retry", "fail"]
 
+_MAY_RUN = "remote_mirrors.enabled AND projects.repository_access_level <> 'disabled'"
+
 
 @statement(f"""
     UPDATE remote_mirrors SET
@@ -206,7 +208,7 @@ Ending = Literal["succeed", "diverge", "retry", "fail"]
     WHERE remote_mirrors.id = %(mirror_id)s
         AND transition.event = 'begin' AND transition.before = remote_mirrors.update_status
         AND projects.id = remote_mirrors.project_id
-        AND remote_mirrors.enabled AND projects.repository_access_level <> 'disabled'
+        AND {_MAY_RUN}
     RETURNING {COLUMNS}
     """)
 async def begin_run(transaction: Transaction, mirror_id: int) -> Mirror | None:
@@ -298,16 +300,18 @@ async def retarget(transaction: Transaction, mirror_id: int) -> None:
 
 
 @statement(f"""
-    SELECT {COLUMNS} FROM remote_mirrors
-    WHERE update_status IN ('started', 'to_retry') AND NOT EXISTS (
-        SELECT FROM procrastinate_jobs
-        WHERE procrastinate_jobs.lock = %(lock_prefix)s || remote_mirrors.id
-            AND procrastinate_jobs.status IN ('todo', 'doing'))
-    ORDER BY id
+    SELECT {COLUMNS} FROM remote_mirrors JOIN projects ON projects.id = remote_mirrors.project_id
+    WHERE remote_mirrors.update_status IN ('started', 'to_retry')
+        AND (remote_mirrors.update_status = 'started' OR {_MAY_RUN})
+        AND NOT EXISTS (
+            SELECT FROM procrastinate_jobs
+            WHERE procrastinate_jobs.lock = %(lock_prefix)s || remote_mirrors.id
+                AND procrastinate_jobs.status IN ('todo', 'doing'))
+    ORDER BY remote_mirrors.id
     """)
 async def unattended_runs(database: Executor, lock_prefix: str) -> list[Mirror]:
-    """Return the mirrors with an unfinished run but no task in the queue. The lock of a mirror's task is `lock_prefix`
-    followed by the mirror's id."""
+    """Return the mirrors with an unfinished run, or with another one to come, but no task in the queue. The lock of a
+    mirror's task is `lock_prefix` followed by the mirror's id."""
 
 
 @statement(f"""

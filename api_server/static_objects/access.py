@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import attrs
 from aiohttp import web
 
-from api_server.namespaces.access import visible_project
+from api_server.namespaces.project_queries import find_project
 from api_server.namespaces.resources import Project
 from api_server.services import Key, Services
 from api_server.settings import Settings
@@ -95,9 +95,17 @@ async def _caller(request: web.Request) -> auth.Actor | None:
 
 
 async def readable_project(services: Services, path: StaticPath, reader: Reader) -> Project:
-    """Return the project. Raise 404 if the reader cannot read its repository."""
-    project = await visible_project(
-        services, path.project, user_id=reader.id, admin=reader.admin, job_project_id=None
+    """Return the project. Raise 404 if the reader cannot read its repository.
+
+    It is read now, without a cache: an edge that has been told of a change keeps the next answer for long.
+    """
+    project = await find_project(
+        services.database,
+        project_id=None,
+        path=path.project,
+        user_id=reader.id,
+        admin=reader.admin,
+        job_project_id=None,
     )
     if project is None or not project.reads_repository:
         raise web.HTTPNotFound(text="404 Not Found\n")

@@ -24,7 +24,7 @@ _STATUSES = {"takes": list[Status] | None}
 
 def scope_of(value: Any) -> list[str] | None:
     """Return the statuses without duplicates, given as one text, a list, or (by old clients) a hash, whose
-    values count."""
+    values count. None stands for all, and so does an empty list."""
     if value is None:
         return None
     return scope_of_list(list(value.values()) if isinstance(value, dict) else value)
@@ -37,7 +37,7 @@ def scope_of_list(value: Any) -> list[str] | None:
     statuses = value if isinstance(value, list) else [value]
     if not all(isinstance(status, str) and status in STATUSES for status in statuses):
         raise ValueError("scope does not have a valid value")
-    return list(dict.fromkeys(statuses))
+    return list(dict.fromkeys(statuses)) or None
 
 
 @attrs.frozen(kw_only=True)

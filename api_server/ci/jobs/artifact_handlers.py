@@ -12,6 +12,7 @@ from api_server.ci.jobs import artifact_queries, upkeep
 from api_server.ci.jobs.access import OneJob, find_job, may_read_artifacts
 from api_server.ci.jobs.artifact_queries import Artifact
 from api_server.ci.jobs.queries import show_job
+from api_server.ci.pipelines import job_queries
 from api_server.ci.pipelines.access import (
     archived_before,
     check_may_change,
@@ -228,7 +229,7 @@ async def delete(services: Services, actor: Actor, params: OneJob, project: Proj
     job = await find_job(services, project, params.job_id)
     await check_may_change(services, project, job.ref, tag=job.tag)
     async with services.database.transaction() as transaction:
-        keys = await artifact_queries.delete_artifacts(transaction, job.id)
+        keys = await job_queries.delete_artifacts(transaction, [job.id])
         await delete_objects(transaction, keys)
         target = project.entity.target(job.id, job.name)
         await audit_trail.record(

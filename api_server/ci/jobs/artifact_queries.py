@@ -120,24 +120,6 @@ async def set_report_variables(transaction: Transaction, job_id: int, variables:
     )
 
 
-#: Locks the job before its artifacts, like an upload.
-DELETE_ARTIFACTS = """
-    WITH held AS (
-        SELECT jobs.id FROM jobs WHERE jobs.id = %(job_id)s FOR NO KEY UPDATE
-    ), deleted AS (
-        DELETE FROM job_artifacts WHERE job_id IN (SELECT held.id FROM held) RETURNING object_key
-    ), job AS (
-        UPDATE jobs SET artifacts_expire_at = NULL WHERE id = %(job_id)s
-    )
-    SELECT coalesce(array_agg(deleted.object_key), '{}') FROM deleted
-"""
-
-
-async def delete_artifacts(transaction: Transaction, job_id: int) -> list[str]:
-    """Delete the rows of the job's artifacts, but not of its log, and return the keys of their objects."""
-    return list(await transaction.value(DELETE_ARTIFACTS, job_id=job_id))
-
-
 @statement(f"""
     WITH held AS (
         SELECT jobs.id FROM jobs WHERE jobs.id = %(job_id)s FOR NO KEY UPDATE

@@ -243,24 +243,36 @@ async def jobs_with_data(database: Executor, pipeline_id: int) -> list[int]:
     return list(await database.value(JOBS_WITH_DATA, pipeline_id=pipeline_id))
 
 
-DELETE_JOB_DATA = """
-    WITH artifacts AS (
-        DELETE FROM job_artifacts WHERE job_id = ANY (%(ids)s) RETURNING object_key
-    ), logs AS (
+DELETE_LOGS = """
+    WITH logs AS (
         DELETE FROM job_logs WHERE job_id = ANY (%(ids)s) RETURNING object_key
     ), reports AS (
         DELETE FROM job_report_variables WHERE job_id = ANY (%(ids)s)
-    ), jobs AS (
+    )
+    SELECT coalesce(array_agg(logs.object_key), '{}') FROM logs WHERE logs.object_key IS NOT NULL
+"""
+#: Locks the jobs before their artifacts, like an upload.
+DELETE_ARTIFACTS = """
+    WITH held AS (
+        SELECT jobs.id FROM jobs WHERE jobs.id = ANY (%(ids)s) ORDER BY jobs.id FOR NO KEY UPDATE
+    ), deleted AS (
+        DELETE FROM job_artifacts WHERE job_id IN (SELECT held.id FROM held) RETURNING object_key
+    ), jobs_without AS (
         UPDATE jobs SET artifacts_expire_at = NULL WHERE id = ANY (%(ids)s) AND artifacts_expire_at IS NOT NULL
     )
-    SELECT coalesce(array_agg(gone.object_key), '{}') FROM (
-        SELECT object_key FROM artifacts UNION SELECT object_key FROM logs WHERE object_key IS NOT NULL) gone
+    SELECT coalesce(array_agg(deleted.object_key), '{}') FROM deleted
 """
+
+
+async def delete_artifacts(transaction: Transaction, job_ids: Sequence[int]) -> list[str]:
+    """Remove the artifacts of jobs, but not their logs; return the keys of the objects that hold their bytes."""
+    return list(await transaction.value(DELETE_ARTIFACTS, ids=list(job_ids)))
 
 
 async def delete_job_data(transaction: Transaction, job_ids: Sequence[int]) -> list[str]:
     """Remove the logs and the artifacts of jobs; return the keys of the objects that hold their bytes."""
-    return list(await transaction.value(DELETE_JOB_DATA, ids=list(job_ids)))
+    logs = list(await transaction.value(DELETE_LOGS, ids=list(job_ids)))
+    return logs + await delete_artifacts(transaction, job_ids)
 
 
 HOLD_RESOURCE_GROUP = """

@@ -1,5 +1,6 @@
 """CI lint: GitLab's verdict on a configuration, without creating a pipeline."""
 
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
@@ -20,7 +21,8 @@ from api_server.git.references import Resolved
 class LintRequest:
     """A configuration to check: `text`, or else the project's file on `ref`.
 
-    `plans` also applies its rules: on `ref`, or on `plans_on` if that is another ref.
+    `plans` also applies its rules: on `ref`, or on `plans_on` if that is another ref. `shows_jobs` shows the
+    jobs of that pipeline, or else all jobs of the file.
     """
 
     project_id: int
@@ -75,13 +77,18 @@ def _pipeline_request(lint_request: LintRequest, on: Resolved, text: str | None)
 def _judge(text: str, context: Context, lint_request: LintRequest) -> dict[str, Any]:
     """Return the verdict on a text that can be read. Raise `CiConfigError`."""
     read = configuration.read(text, context)
-    plan = pipeline.plan(read, context)
-    errors = [plan.reason] if lint_request.plans and plan.reason else []
+    errors: list[str] = []
+    jobs: Iterable[PlannedJob] = ()
+    if lint_request.plans:
+        plan = pipeline.plan(read, context)
+        errors, jobs = [plan.reason] if plan.reason else [], plan.jobs
+    elif lint_request.shows_jobs:
+        jobs = pipeline.every_job(read, context)
     return _lint_answer(errors) | {
         "warnings": list(read.warnings),
         "merged_yaml": dump(read.merged),
         "includes": [_included(included, context) for included in read.includes],
-        **({"jobs": [_job(job) for job in plan.jobs]} if lint_request.shows_jobs else {}),
+        **({"jobs": [_job(job) for job in jobs]} if lint_request.shows_jobs else {}),
     }
 
 

@@ -126,11 +126,12 @@ def _quoted(text: str) -> str:
 
 
 def _image_shape(image: Image) -> Shape:
+    options = {"docker": image.docker, "kubernetes": image.kubernetes}
     return {
         "name": image.name,
         "entrypoint": None if image.entrypoint is None else list(image.entrypoint),
         "ports": [],
-        "executor_opts": {"docker": dict(image.docker)} if image.docker else {},
+        "executor_opts": {executor: given for executor, given in options.items() if given},
         "pull_policy": list(image.pull_policy) or None,
     }
 
@@ -185,6 +186,8 @@ def cache_shapes(job: PlannedJob, *, protected: bool) -> list[Shape]:
     ]
 
 
+#: The refspecs of a job that fetches the whole history.
+_ALL_REFS = (f"+{BRANCHES}*:refs/remotes/origin/*", f"+{TAGS}*:{TAGS}*")
 #: git's value for unlimited depth, which is also the maximum.
 INFINITE_DEPTH = 2**31 - 1
 
@@ -301,7 +304,10 @@ class JobResponse:
             "before_sha": self.job.before_sha,
             "ref_type": "tag" if self.job.tag else "branch",
             # the first one fetches the commit even if its branch has moved on or has been deleted
-            "refspecs": [f"+{self.job.sha}:refs/pipelines/{self.job.pipeline_id}", *self._branch_or_tag()],
+            "refspecs": [
+                f"+{self.job.sha}:refs/pipelines/{self.job.pipeline_id}",
+                *(self._branch_or_tag() if depth else _ALL_REFS),
+            ],
             "depth": depth,
         }
 

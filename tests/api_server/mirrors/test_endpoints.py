@@ -7,7 +7,6 @@ import gitlab
 import pytest
 
 from api_server.git.remote.ssh_keys import make_key_pair
-from api_server.mirrors import queries
 from tests.api_server.mirrors.service import SHOWN, URL, new_mirror, queued, resolve_examples
 from tests.support.forge import Forge, SharedForges, new_name
 from tests.support.waiting import until_somebody_waits
@@ -397,21 +396,6 @@ async def test_a_mirror_that_is_enabled_while_its_project_is_removed_is_404(answ
         await transaction.run("DELETE FROM projects WHERE id = %(id)s", id=project["id"])
     answer = await called
     assert (answer.status, answer.body) == (404, {"message": "404 Not found"})
-
-
-async def test_a_mirror_is_enabled_while_it_gets_another_url(answering: Forge) -> None:
-    """Neither waits for the other in a circle: what enables holds the project, what retargets holds the mirror."""
-    project = await answering.project()
-    mirrors = f"/projects/{project['id']}/remote_mirrors"
-    mirror = (await answering.root.post(mirrors, {"url": URL})).body["id"]
-    async with answering.database.transaction() as transaction:
-        before = await queries.lock(transaction, project["id"], mirror)
-        called = asyncio.create_task(answering.root.put(f"{mirrors}/{mirror}", {"enabled": True}))
-        await until_somebody_waits(answering.database)
-        await queries.retarget(transaction, mirror)
-        await queries.update(transaction, mirror, before)
-    answer = await called
-    assert (answer.status, answer.body["enabled"]) == (200, True)
 
 
 @pytest.mark.parametrize(

@@ -167,6 +167,23 @@ async def test_a_run_that_was_cut_off_is_made_again(
     assert target.refs() == {MAIN: commit}
 
 
+@pytest.mark.parametrize("enabled", [True, False])
+async def test_what_is_to_be_tried_again_waits_until_the_mirror_is_enabled(
+    working: Forge, enabled: bool
+) -> None:
+    mirrored = await Mirrored.create(working, "http://127.0.0.1:9/x.git", enabled=False)
+    mirror_id = mirrored.mirror["id"]
+    for status in ("started", "to_retry"):
+        await working.execute(
+            "UPDATE remote_mirrors SET update_status = %(status)s, enabled = %(enabled)s WHERE id = %(id)s",
+            status=status,
+            enabled=enabled,
+            id=mirror_id,
+        )
+    unattended = await queries.unattended_runs(working.database, running.LOCK_PREFIX)
+    assert (mirror_id in {mirror.id for mirror in unattended}) is enabled
+
+
 async def test_a_run_whose_process_was_killed_is_finished_by_the_next_one(
     new_database: Callable[[], str],
     tmp_path: Path,

@@ -31,6 +31,7 @@ from api_server.web.context import SERVICES
 from tests.api_server.mirrors.repositories import MAIN
 from tests.api_server.mirrors.service import Mirrored
 from tests.support.forge import Forge
+from tests.support.waiting import until_somebody_waits
 
 # Commits are numbers of a small history: a number's ancestors are its divisors. 16 is unknown to the source.
 COMMITS = st.sampled_from([1, 2, 3, 4, 6, 8, 12, 16])
@@ -313,6 +314,19 @@ async def test_a_run_whose_number_has_passed_changes_nothing(mirrored: Mirrored)
         assert await queries.is_current_run(transaction, mirror_id, second.run)
         ended = await queries.end_run(transaction, mirror_id, second.run, "succeed", None)
         assert ended == RunResult("finished", to_be_told=False)
+
+
+async def test_a_mirror_is_enabled_while_it_gets_another_url(mirrored: Mirrored) -> None:
+    """Neither waits for the other in a circle: what enables holds the project, what retargets holds the mirror."""
+    database, project_id, mirror_id = mirrored.forge.database, mirrored.project["id"], mirrored.mirror["id"]
+    async with database.transaction() as transaction:
+        before = await queries.lock(transaction, project_id, mirror_id)
+        called = asyncio.create_task(mirrored.owner.api.put(mirrored.path, {"enabled": True}))
+        await until_somebody_waits(database)
+        await queries.retarget(transaction, mirror_id)
+        await queries.update(transaction, mirror_id, before)
+    answer = await called
+    assert (answer.status, answer.body["enabled"]) == (200, True)
 
 
 async def test_a_run_ends_while_its_project_is_being_removed(mirrored: Mirrored) -> None:

@@ -300,6 +300,24 @@ async def test_files_are_rate_limited_by_path(forge: Forge, tmp_path: Path) -> N
         assert (await place.get("/-/archive/main/x.tar", place.alice)).status == 200
 
 
+def _change_unnoticed(forge: Forge, statement: str, row_id: int) -> None:
+    """Change a row as another process of the service, whose notice has not arrived yet."""
+    connection = psycopg2.connect(forge.settings.database_url)
+    with contextlib.closing(connection), connection, connection.cursor() as cursor:
+        cursor.execute("SET LOCAL session_replication_role = replica")  # without triggers
+        cursor.execute(statement, (row_id,))
+
+
+async def test_a_project_that_has_just_become_private_shows_nothing(forge: Forge, tmp_path: Path) -> None:
+    """An edge that has been told of this would keep the next answer for everybody."""
+    place = await new_place(forge, tmp_path / "work", "public")
+    for expected in (200, 404):
+        assert (await place.get("/-/raw/main/README.md")).status == expected
+        _change_unnoticed(
+            forge, "UPDATE projects SET visibility = 'private' WHERE id = %s", place.project["id"]
+        )
+
+
 async def test_the_token_of_a_user_who_has_just_gone_opens_nothing(public: Place) -> None:
     bob = await public.forge.user("bob")
     path = "/-/raw/main/README.md"

@@ -217,6 +217,28 @@ async def test_a_job_that_goes_while_something_is_done_to_it_is_not_there(forge:
     assert (answer.status, answer.body) == (404, {"message": "404 Not found"})
 
 
+async def test_no_duration_is_negative_where_clocks_differ(forge):
+    """The clock was set back while the job waited and ran, or another machine's is slow."""
+    project = await ci_project(forge)
+    job = await project.job()
+    await run(forge, job["id"])
+    path = f"{project.url}/jobs/{job['id']}"
+    for ended in ("NULL", "started_at - interval '1 hour'"):
+        await forge.execute(
+            "UPDATE jobs SET queued_at = %(now)s::timestamptz + interval '2 days', "
+            f"started_at = %(now)s::timestamptz + interval '1 day', finished_at = {ended} WHERE id = %(id)s",
+            id=job["id"],
+        )
+        shown = (await project.api.get(path)).body
+        assert (shown["duration"], shown["queued_duration"]) == (0, 0)
+    await forge.execute(
+        "UPDATE pipelines SET started_at = created_at - interval '1 day' WHERE id = %(id)s",
+        id=job["pipeline"]["id"],
+    )
+    shown = (await project.api.get(f"{project.url}/pipelines/{job['pipeline']['id']}")).body
+    assert (shown["duration"], shown["queued_duration"]) == (None, 0)
+
+
 #: Routes that read a job, and routes that change it.
 READS = ("", "/trace", "/artifacts", "/artifacts/out.txt")
 ACTIONS = ("cancel", "retry", "play", "erase", "artifacts/keep")

@@ -308,12 +308,16 @@ async def test_deleting(forge: Forge, project: CiProject, job: RunningJob) -> No
     assert (await project.api.post(f"{url}/keep")).status == 404
 
 
-@pytest.mark.parametrize(("way", "status"), [("DELETE artifacts", 204), ("POST artifacts/keep", 200)])
+@pytest.mark.parametrize(
+    ("way", "status"), [("DELETE artifacts", 204), ("POST artifacts/keep", 200), ("POST erase", 201)]
+)
 async def test_what_is_done_to_artifacts_waits_for_an_upload_before_it_holds_them(
     forge: Forge, project: CiProject, job: RunningJob, way: str, status: int
 ) -> None:
     """An upload locks the job and then looks for such an artifact; the opposite order would be a deadlock."""
     await job.upload(ZIP)
+    if status == 201:
+        await job.finish()
     method, path = way.split(" ")
     async with forge.database.transaction() as upload:
         await upload.run("UPDATE jobs SET contacted_at = %(now)s WHERE id = %(id)s", id=job.id)
