@@ -35,7 +35,7 @@ class LintRequest:
 
 
 async def lint(maker: PipelineMaker, lint_request: LintRequest) -> dict[str, Any]:
-    """Return the verdict. If the repository has no such ref, a text is checked without it."""
+    """Return the answer. If the repository has no such ref, a text is checked without it."""
     try:
         context, text = await _context(maker, lint_request)
         return await maker.in_thread(_judge, text or "", context, lint_request)
@@ -75,7 +75,7 @@ def _pipeline_request(lint_request: LintRequest, on: Resolved, text: str | None)
 
 
 def _judge(text: str, context: Context, lint_request: LintRequest) -> dict[str, Any]:
-    """Return the verdict on a text that can be read. Raise `CiConfigError`."""
+    """Return the answer for a text that can be read. Raise `CiConfigError`."""
     read = configuration.read(text, context)
     errors: list[str] = []
     jobs: Iterable[PlannedJob] = ()
