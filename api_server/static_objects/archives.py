@@ -108,7 +108,7 @@ async def _send(
 
 def _resolve(services: Services, path: StaticPath, project: Project) -> RequestedArchive:
     """Return the archive that the path names. Raise `NotFoundError`."""
-    requested, ref = _first_there(services, path, project)
+    requested, ref = _first_existing(services, path, project)
     query = dict(path.query)
     inner = query.get("path", "")
     is_plain = requested.name == _plain_name(project, ref)
@@ -116,7 +116,7 @@ def _resolve(services: Services, path: StaticPath, project: Project) -> Requeste
     return _archive_of(project, ref, requested.format, inner, appends_sha=appends_sha)
 
 
-def _first_there(
+def _first_existing(
     services: Services, path: StaticPath, project: Project
 ) -> tuple[static_paths.Archive, Resolved]:
     """Return the first reading of the path whose ref exists, with that ref. Raise `NotFoundError`."""

@@ -14,7 +14,7 @@ from api_server.ci.config.variables import expand
 from api_server.ci.jobs.access import may_read_artifacts
 from api_server.ci.pipelines.creation_queries import active_user
 from api_server.ci.runners import job_queries
-from api_server.ci.runners.job_queries import AskingJob, EarlierJob, StartedJob
+from api_server.ci.runners.job_queries import EarlierJob, RequestingJob, StartedJob
 from api_server.namespaces import project_queries
 from api_server.namespaces.resources import Project
 from api_server.state.database import Database, Executor
@@ -70,7 +70,7 @@ async def _of_pipeline(
     )
 
 
-async def may_download(executor: Executor, requester: AskingJob) -> bool:
+async def may_download(executor: Executor, requester: RequestingJob) -> bool:
     """Return whether the job may download the artifacts that it asks for.
 
     Jobs of the same pipeline, or of related pipelines (parents, children and siblings), always may.

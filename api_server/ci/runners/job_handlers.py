@@ -319,7 +319,7 @@ async def download_artifacts(
 async def _archive_to_download(request: web.Request, services: Services, params: HeldJobParams) -> Artifact:
     """Return the archive. Raise 403 for other jobs, and 404 without an archive."""
     token = digest(job_token(request, params))
-    requester = await job_queries.find_asking_job(services.database, token, params.id)
+    requester = await job_queries.find_requesting_job(services.database, token, params.id)
     if requester is None:
         await job_of_token(request, params)
         return await archive_of(services, params.id)

@@ -11,7 +11,7 @@ import orjson
 
 from api_server.pages.text import colours, markdown
 from api_server.pages.text.colours import Budget
-from api_server.pages.text.markdown import Surroundings, TooNested
+from api_server.pages.text.markdown import TextContext, TooNested
 
 #: Limits of processor time, in seconds, and of memory, in bytes, for all tasks together.
 CPU_SECONDS = 5
@@ -46,7 +46,7 @@ def _result(task: dict[str, Any], budget: Budget) -> list[Any] | None:
         parts: list[Any] = [] if coloured is None else coloured.removesuffix("\n").split("\n")
     else:
         try:
-            rendered = markdown.to_parts(task["text"], Surroundings(**task["at"]), budget)
+            rendered = markdown.to_parts(task["text"], TextContext(**task["at"]), budget)
         except TooNested:
             return None
         parts = markdown.join_strings(rendered)

@@ -98,7 +98,7 @@ _FRONT_MATTER_LIMIT = 64 * 1024
 
 
 @attrs.frozen
-class Surroundings:
+class TextContext:
     """The place of a text. `project` is a full path, or "" outside of projects. Relative links start in `folder` at
     `ref`. `base_url` is that of the service."""
 
@@ -126,7 +126,7 @@ class TooNested(Exception):
     """Elements are nested more deeply than in texts for people."""
 
 
-def to_parts(text: str, context: Surroundings, budget: Budget) -> list[Part]:
+def to_parts(text: str, context: TextContext, budget: Budget) -> list[Part]:
     """Return the text as HTML in parts. Raise `TooNested`."""
     unsafe = cmark.markdown_to_html_with_extensions(_with_front_matter(text), _OPTIONS, _EXTENSIONS)
     _check_nesting(unsafe)
@@ -183,7 +183,7 @@ def _in_anchor(character: str) -> bool:
 class _Writer:
     """One pass over safe HTML, which writes it as it is shown."""
 
-    def __init__(self, context: Surroundings) -> None:
+    def __init__(self, context: TextContext) -> None:
         self._context = context
         self._parts: list[Part] = []
         self._literal = 0

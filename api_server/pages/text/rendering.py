@@ -28,7 +28,7 @@ from api_server.git.spawning import child_environment
 from api_server.namespaces.resources import Project
 from api_server.pages import queries
 from api_server.pages.sessions import Visitor
-from api_server.pages.text.markdown import Surroundings
+from api_server.pages.text.markdown import TextContext
 from api_server.services import Key, Services
 from api_server.web import context
 from api_server.web.errors import ApiError
@@ -80,10 +80,10 @@ async def markdown(
     all texts of a page.
     """
     base_url = context.services(request).settings.base_url
-    surroundings = Surroundings(base_url)
+    text_context = TextContext(base_url)
     if project is not None:
-        surroundings = Surroundings(base_url, project.full_path, ref or project.default_branch, folder)
-    tasks = [{"text": text or "", "at": attrs.asdict(surroundings)} for text in texts]
+        text_context = TextContext(base_url, project.full_path, ref or project.default_branch, folder)
+    tasks = [{"text": text or "", "at": attrs.asdict(text_context)} for text in texts]
     rendered = await _render(request, tasks, MAX_MARKDOWN)
     references = (part for parts in rendered for part in parts or () if not isinstance(part, str))
     links = await _links(request, visitor, project, references)
