@@ -281,11 +281,11 @@ async def wait_for_user(transaction: Transaction, settings: Settings, user_id: i
     return await _seconds_to_wait(transaction, f"user {user_id}", emails, settings.emails_per_user)
 
 
-async def _seconds_to_wait(transaction: Transaction, counted: str, emails: int, most: int) -> int:
-    if not most or not emails:
+async def _seconds_to_wait(transaction: Transaction, key: str, emails: int, limit: int) -> int:
+    if not limit or not emails:
         return 0
-    hour = await queries.count_emails(transaction, counted, emails, RATE_WINDOW)
-    if hour.emails <= most:
+    hour = await queries.count_emails(transaction, key, emails, RATE_WINDOW)
+    if hour.emails <= limit:
         return 0
     return max(1, round((hour.began_at + RATE_WINDOW - transaction.now).total_seconds()))
 

@@ -104,8 +104,8 @@ def unsuitable_database() -> Iterator[None]:
 def _of_all_hosts(problem: Exception) -> str:
     """Return libpq's message for each host that it has tried, if it gives one line for each."""
     lines = [line.strip() for line in str(problem).splitlines()]
-    tried = [line for line in lines if line.startswith("connection to server")]
-    return "; ".join(tried) if len(tried) > 1 else first_line(problem)
+    attempts = [line for line in lines if line.startswith("connection to server")]
+    return "; ".join(attempts) if len(attempts) > 1 else first_line(problem)
 
 
 def migrate(url: str, serving_role: str | None = None) -> None:
@@ -228,7 +228,7 @@ def _check_server(version: int, cursor: Any) -> None:
 def _is_up_to_date(cursor: Any) -> bool:
     if not _has_migrations(cursor):
         return False
-    known = known_migrations()
+    known_ids = known_migrations()
     applied = set(_value(cursor, _APPLIED))
     if BEFORE_BASELINE in applied:
         if _value(cursor, _NAMES_AND_COLUMNS) == _ALL_BEFORE_BASELINE:
@@ -237,13 +237,13 @@ def _is_up_to_date(cursor: Any) -> bool:
             "The database is of a commit before version 1.0.0, and not of the last one, which this version takes over:"
             f" run the commit whose migrations end with {_LAST_BEFORE_BASELINE} on it first, or use an empty database"
         )
-    if not applied & known:
+    if not applied & known_ids:
         raise _of_another_application("_yoyo_migration")
-    if newer := sorted(applied - known):
+    if newer := sorted(applied - known_ids):
         raise UnsuitableDatabase(
             f"The database is newer than this program, it has {newer[-1]}: run the version that it is of"
         )
-    return known <= applied and _value(cursor, _FUNCTIONS) == _functions_digest()
+    return known_ids <= applied and _value(cursor, _FUNCTIONS) == _functions_digest()
 
 
 def _bring_up_to_date(url: str, cursor: Any) -> None:
@@ -404,7 +404,7 @@ def inspect(url: str, data_dir: Path, *, connect_timeout: int) -> Inspected:
 
 def _inspect_server(cursor: Any) -> Inspected:
     cursor.execute(_INSPECTED_FACTS)
-    database, role, encoding, version, text, read_only, most, limit = cursor.fetchone()
+    database, role, encoding, version, text, read_only, max_connections, limit = cursor.fetchone()
     before = system_clock()
     cursor.execute(CLOCK)
     (clock,) = cursor.fetchone()
@@ -416,7 +416,7 @@ def _inspect_server(cursor: Any) -> Inspected:
         version=version,
         version_text=text,
         read_only=read_only,
-        connections=most if limit is None else min(most, limit),
+        connections=max_connections if limit is None else min(max_connections, limit),
         clock_ahead=(clock - middle).total_seconds(),
     )
 

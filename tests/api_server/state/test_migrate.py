@@ -301,7 +301,7 @@ async def test_everything_works_again_by_itself(
     readiness = await until(lambda: _ready(forge))
     assert readiness["status"] == "ok"
     pool = forge.database._connections
-    await until(lambda: (len(pool._used), pool._room._value) == (0, 3))
+    await until(lambda: (len(pool._used), pool._capacity._value) == (0, 3))
 
 
 async def _ready(forge: Forge) -> Any:
@@ -332,7 +332,7 @@ async def test_a_frozen_one_is_given_up_in_time_and_taken_up_again(
             _send(pid, signal.SIGCONT)
     await until(lambda: answers(forge, project))
     pool = forge.database._connections
-    await until(lambda: (len(pool._used), pool._room._value) == (0, 3))
+    await until(lambda: (len(pool._used), pool._capacity._value) == (0, 3))
 
     async def nothing_left() -> bool:
         return await asyncio.to_thread(ask, cluster, IN_TRANSACTIONS) == 0
