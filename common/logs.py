@@ -45,7 +45,7 @@ SECRET_NAME = re.compile(
 _NAME = r"(?<=[?&])(?=[^=&?\s]*+=)"
 _SECRET_IN_TEXT = re.compile(
     r"\b(?:flpat|flptt|fljob|flso|flinv|flcon|flpwd|flsin|glrt)-[\w.-]+"  # our own tokens, wherever they stand
-    r"|(?<=://)[^/@\s\"']+(?=@)"  # user and password in a URL
+    r"|(?<=://)[^/\s\"']+(?=@)"  # user and password in a URL, up to the last @ before its path
     rf"|{_NAME}[^=&?\s]*?(?:token|secret|password)[^=&?\s]*+=[^&\s\"']*"  # query parameters
     rf"|{_NAME}(?:[^=&?\s]*(?:\[|%5[Bb]))?value(?:\]|%5[Dd])?=[^&\s\"']*"  # values of CI/CD variables
     rf"|{_NAME}variables(?:\[|%5[Bb])[^=&?\s]*+=[^&\s\"']*"

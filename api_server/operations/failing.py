@@ -25,8 +25,6 @@ _LOOKED_AT = 1000
 RUNNER_SILENCE = datetime.timedelta(seconds=120)
 #: The same for a runner that has a job: it writes at least every four minutes, even if the job is silent.
 JOB_SILENCE = datetime.timedelta(seconds=300)
-#: How long a process's report about itself is valid; each process reports twice in this time.
-HEARD_OF = datetime.timedelta(seconds=60)
 
 #: An edge that could not be notified is notified again after 5 seconds, which is long enough for edges that
 #: start together with the service.
@@ -86,7 +84,7 @@ async def failing(database: Executor, now: datetime.datetime) -> list[Failure]:
 
 
 async def _of(database: Executor, part: str, now: datetime.datetime) -> list[RecordedFailure]:
-    return await failures.recorded(database, part, heard_since=now - HEARD_OF, limit=MAX_OF_KIND)
+    return await failures.recorded(database, part, heard_since=now - failures.HEARD_OF, limit=MAX_OF_KIND)
 
 
 def _from_record(record: RecordedFailure) -> Failure:

@@ -18,7 +18,7 @@ import structlog
 
 from api_server.ci.runners.pending_jobs import LISTENER
 from api_server.operations import figure_queries, figures
-from api_server.operations.failing import HEARD_OF, NO_ORIGIN, WRONG_STORAGE_TOKEN
+from api_server.operations.failing import NO_ORIGIN, WRONG_STORAGE_TOKEN
 from api_server.outbound.edges import EDGES
 from api_server.services import Key, Services
 from api_server.state import disk, failures
@@ -90,7 +90,7 @@ class Watch:
         database, now = self._services.database, asyncio.get_running_loop().time()
         for (part, subject), reason in problems.items():
             before, recorded_at = self._recorded.get((part, subject), (None, 0.0))
-            if reason == before and now - recorded_at < HEARD_OF.total_seconds() / 2:
+            if reason == before and now - recorded_at < failures.HEARD_OF.total_seconds() / 2:
                 continue
             async with database.transaction() as transaction:
                 await failures.note(transaction, part, subject, reason, self.source)

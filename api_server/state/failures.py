@@ -22,6 +22,8 @@ log = structlog.get_logger(__name__)
 TASK_FAILURES = "task"
 #: Maximum length of a stored reason in characters.
 MAX_REASON = 500
+#: How long a process's report about itself is valid; each process reports twice in this time.
+HEARD_OF = datetime.timedelta(seconds=60)
 
 
 def reason_of(problem: BaseException) -> str:
@@ -54,13 +56,19 @@ NOTE = """
     INSERT INTO operations_failures AS known (part, subject, source, first_at, last_at, times, reason)
     VALUES (%(part)s, %(subject)s, %(source)s, %(now)s, %(now)s, 1, %(reason)s)
     ON CONFLICT (part, subject, source) DO UPDATE
-        SET last_at = excluded.last_at, times = known.times + 1, reason = excluded.reason
+        SET first_at = CASE
+                WHEN known.source <> '' AND known.last_at < excluded.last_at - %(heard_of)s::interval
+                    THEN excluded.first_at -- the process had ended meanwhile, and the failure too
+                ELSE known.first_at END,
+            last_at = excluded.last_at, times = known.times + 1, reason = excluded.reason
 """
 
 
 async def note(transaction: Transaction, part: str, subject: str, reason: str, source: str = "") -> None:
     """Record a failure."""
-    await transaction.run(NOTE, part=part, subject=subject, source=source, reason=shortened(reason))
+    await transaction.run(
+        NOTE, part=part, subject=subject, source=source, reason=shortened(reason), heard_of=HEARD_OF
+    )
 
 
 SETTLE = """

@@ -22,6 +22,10 @@ CREATE OR REPLACE FUNCTION seconds_between(began timestamptz, ended timestamptz)
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN CASE WHEN ended < began THEN 0 ELSE extract(epoch FROM ended - began) END;
 
+-- Return the public part of a URL: without user, password, query and fragment.
+CREATE OR REPLACE FUNCTION public_url(url text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN regexp_replace(split_part(split_part(url, '?', 1), '#', 1), '^(\w+://)[^/]*@', '\1');
+
 -- Return the address of a page of this service. The application sets forgelet.base_url on each connection.
 CREATE OR REPLACE FUNCTION web_url(path text) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE
 RETURN current_setting('forgelet.base_url') || '/' || path;

@@ -12,6 +12,7 @@ from typing import Any
 
 import attrs
 import psycopg2
+from psycopg2.extensions import parse_dsn
 
 from api_server.state import secrets
 from api_server.state.database import system_clock
@@ -270,9 +271,15 @@ def _make_queue(cursor: Any) -> None:
 
 def _apply_migrations(url: str, ids: Collection[str]) -> None:
     import yoyo  # not needed for a database that is up to date
+    from yoyo.backends.core.postgresql import PostgresqlBackend
+    from yoyo.connections import DatabaseURI
+    from yoyo.migrations import default_migration_table
 
     logging.getLogger("yoyo.migrations").addFilter(_is_a_migration)
-    backend = yoyo.get_backend(url)
+    known = parse_dsn(url)  # yoyo itself would not decode the database's name, nor understand several hosts
+    uri = DatabaseURI("postgresql", None, None, None, None, known.pop("dbname", None), known)
+    backend = PostgresqlBackend(uri, default_migration_table)
+    backend.init_database()
     with resources.as_file(_file("migrations")) as folder:
         migrations = yoyo.read_migrations(str(folder)).filter(lambda migration: migration.id in ids)
         try:

@@ -3,7 +3,8 @@ SELECT page.id, page.position, json_build_object(
     'id', checks.id,
     'name', checks.name,
     'project_id', checks.project_id,
-    'external_url', checks.external_url,
+    'external_url', CASE WHEN %(shows_secrets)s::boolean
+        THEN checks.external_url ELSE public_url(checks.external_url) END,
     'hmac', checks.shared_secret IS NOT NULL,
     'protected_branches', (
         SELECT coalesce(
@@ -35,10 +36,7 @@ FROM page JOIN external_status_checks checks ON checks.id = page.id
 SELECT page.id, page.position, json_build_object(
     'id', page.id,
     'name', page.name,
-    -- without credentials and query, which may be secrets of the external service
-    'external_url', CASE WHEN %(shows_url)s::boolean THEN
-        regexp_replace(split_part(split_part(page.external_url, '?', 1), '#', 1), '^(\w+://)[^/@]*@', '\1')
-        ELSE '' END,
+    'external_url', CASE WHEN %(shows_url)s::boolean THEN public_url(page.external_url) ELSE '' END,
     'status', page.status
 ) AS entity
 FROM page

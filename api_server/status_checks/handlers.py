@@ -87,7 +87,7 @@ async def create_service(
     )
     async with services.database.transaction() as transaction:
         check_id = await checks.create(services, actor, transaction, project, new)
-        entity = await queries.show(transaction, project.id, check_id)
+        entity = await queries.show(transaction, project.id, check_id, shows_secrets=True)
     return json_text(entity, status=201)
 
 
@@ -96,7 +96,8 @@ async def create_service(
 )
 async def show_service(services: Services, params: ServiceId, project: Project) -> web.Response:
     """Show a status check service. GitLab does not have this operation."""
-    return json_text(await queries.show(services.database, project.id, params.check_id))
+    entity = await queries.show(services.database, project.id, params.check_id, shows_secrets=True)
+    return json_text(entity)
 
 
 @routes.put(
@@ -114,7 +115,7 @@ async def update_service(
         await checks.update(
             services, actor, transaction, project, before, after, resumes=params.paused is False
         )
-        entity = await queries.show(transaction, project.id, before.id)
+        entity = await queries.show(transaction, project.id, before.id, shows_secrets=True)
     return json_text(entity)
 
 
@@ -225,7 +226,8 @@ async def respond(services: Services, actor: Actor, params: Respond, project: Pr
         check = await queries.hold(transaction, project.id, params.external_status_check_id)
         response_id = await checks.record_response(actor, transaction, check, merge_request, response)
         entity = await merge_requests.show(transaction, merge_request.id, project)
-        service = await queries.show(transaction, project.id, check.id)
+        maintains = project.role >= Role.MAINTAINER
+        service = await queries.show(transaction, project.id, check.id, shows_secrets=maintains)
     body = f'{{"id":{response_id},"merge_request":{entity},"external_status_check":{service}}}'
     return json_text(body, status=201)
 

@@ -18,7 +18,7 @@ LISTING = ListQuery(
 
 
 async def list_services(database: Executor, page: Page, project_id: int) -> ListPage:
-    return await LISTING.read(database, page, project_id=project_id)
+    return await LISTING.read(database, page, project_id=project_id, shows_secrets=True)
 
 
 _ONE = (
@@ -27,8 +27,9 @@ _ONE = (
 
 
 @statement(entity_statement(_SERVICE, f"SELECT checks.id {_ONE}"))
-async def show(database: Executor, project_id: int, check_id: int) -> str:
-    """Return the service's entity. Raise NotFound."""
+async def show(database: Executor, project_id: int, check_id: int, *, shows_secrets: bool) -> str:
+    """Return the service's entity, with the parts of its URL that may be secrets only if it `shows_secrets`. Raise
+    NotFound."""
 
 
 @attrs.frozen(kw_only=True)

@@ -31,6 +31,7 @@ from tests.support.ports import free_port
 from tests.support.wire import running
 
 SECRET = "flpat-0123456789abcdefghij"
+PASSWORD = "hunter2"
 
 
 @pytest.fixture
@@ -69,13 +70,14 @@ def test_both_kinds_of_records_are_one_json_line_each_with_the_same_fields(writt
 def test_a_traceback_is_logged_without_its_secrets(written: io.BytesIO, format_: logs.LogFormat) -> None:
     _configured(written, format_)
     try:
-        raise ValueError(f"https://alice:{SECRET}@example.org")
+        raise ValueError(f"https://alice:{SECRET}@example.org https://bob:p@{PASSWORD}@example.org")
     except ValueError:
         structlog.get_logger("ours").exception("failed")
         logging.getLogger("theirs").exception("failed")
     text = written.getvalue().decode()
     assert text.count("ValueError") == 2 * text.count("raise ValueError") == 4
     assert SECRET not in text
+    assert PASSWORD not in text
 
 
 def test_what_is_below_the_level_is_not_logged(written: io.BytesIO) -> None:

@@ -14,10 +14,11 @@ from tests.support.waiting import until_somebody_waits
 
 
 async def test_the_list_shows_each_check_and_hides_what_may_be_secret_in_its_url(
-    forge: Forge, alice: Person, project: dict[str, Any], one: str
+    forge: Forge, alice: Person, project: dict[str, Any], one: str, merge_request: dict[str, Any]
 ) -> None:
+    """And so does the answer to a result, unlike in GitLab."""
     people = await forge.people(project["id"])
-    url = "http://bob:hunter2@203.0.113.7/hook?token=hunter2#hunter2"
+    url = "http://bob:hunter2@hunter2@203.0.113.7/hook?token=hunter2#hunter2"
     check = await new_check(alice, project, external_url=url)
     for role, shown in [("reporter", ""), ("developer", "http://203.0.113.7/hook")]:
         answer = await people[role].api.get(f"{one}/status_checks")
@@ -25,6 +26,10 @@ async def test_the_list_shows_each_check_and_hides_what_may_be_secret_in_its_url
         assert (answer.status, answer.body) == (200, [entry])
         assert answer.headers["Poll-Interval"] == "10000"
         assert answer.headers["X-Total"] == "1"
+    result = {"sha": merge_request["sha"], "external_status_check_id": check["id"]}
+    for role, shown in [("developer", "http://203.0.113.7/hook"), ("maintainer", url)]:
+        answer = await people[role].api.post(f"{one}/status_check_responses", result)
+        assert answer.body["external_status_check"] == check | {"external_url": shown}
 
 
 async def test_an_answer_is_recorded_for_the_head_and_shown(
