@@ -256,8 +256,8 @@ class PipelineMaker:
         except CiConfigError as refused:
             raise PipelineRefused(*refused.errors) from None
         weaker = (*context.predefined, *self._of_bridge(bridge, plan, subject, context))
-        large = len(bridge_variables) + len(context.given) > _AT_ONCE
-        return tuple(await aside(large, lambda: forwarded(bridge_variables, weaker, context.given)))
+        large = len(bridge_variables) + len(context.overrides) > _AT_ONCE
+        return tuple(await aside(large, lambda: forwarded(bridge_variables, weaker, context.overrides)))
 
     def _of_bridge(
         self, bridge: Bridge, plan: PlannedJob, subject: Subject, context: Context
@@ -372,7 +372,7 @@ class PipelineMaker:
                 described_user(subject),
                 described_merge_request(request.merge_request),
             ),
-            given=(
+            overrides=(
                 *await self._stored_variables(request, protected=protected and trusted),
                 *request.variables,
             ),

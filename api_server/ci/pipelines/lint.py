@@ -93,7 +93,7 @@ def _judge(text: str, context: Context, lint_request: LintRequest) -> dict[str, 
 
 
 def _included(included: Included, context: Context) -> dict[str, Any]:
-    server = context.known().get("CI_SERVER_URL", "")
+    server = context.values().get("CI_SERVER_URL", "")
     source = included.source
     base = f"{server}/{source.project}/-" if source is not None else ""
     file_path = quote(f"{source.sha}/{included.path}") if source is not None else ""
