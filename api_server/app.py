@@ -248,7 +248,7 @@ async def _administrator(services: Services) -> AsyncIterator[None]:
 
 async def _leftovers(services: Services) -> AsyncIterator[None]:
     """Clean up what killed processes have left, before anything uses it."""
-    await housekeeping.look_after(services, packs=False)
+    await housekeeping.maintain_repositories(services, packs=False)
     await refs.settle_leftovers(services, services.clock())
     yield
 

@@ -13,12 +13,13 @@ from api_server.code import committing, entities
 from api_server.code.committing import Change, Encoding
 from api_server.code.entities import commit_named, folder_named
 from api_server.code.reading import (
+    ListDifferences,
     all_commits,
     all_differences,
-    listed,
-    listed_differences,
+    differences_response,
     on_page,
     opened,
+    page_response,
     position_of,
     reading,
     token_at,
@@ -259,7 +260,7 @@ MOST_COMPARED = 1000
 
 
 @attrs.frozen(kw_only=True)
-class ShowDiff(Paginated):
+class ShowDiff(ListDifferences):
     id: str
     sha: str
 
@@ -270,6 +271,7 @@ class Compare:
     from_: str = attrs.field(metadata={"name": "from", "present": True})
     to: str = attrs.field(metadata={"present": True})
     straight: bool = False
+    unidiff: bool = False
 
 
 @routes.get(
@@ -282,7 +284,7 @@ async def show_diff(
     repository = await opened(services, project)
     sha = commit_named(repository, params.sha)
     parents = commits.commit_data(repository, sha)["parent_ids"]
-    return await listed_differences(request, params, repository, parents[0] if parents else None, sha)
+    return await differences_response(request, params, repository, parents[0] if parents else None, sha)
 
 
 @routes.get("/projects/{id}/repository/compare", access=project(feature="repository"), answers="200 Compare")
@@ -295,7 +297,7 @@ async def compare(
     old, new = commit_named(repository, params.from_), commit_named(repository, params.to)
     async with reading(services, actor):
         base = old if params.straight else await merge_base(repository, old, new)
-        files, _ = await all_differences(services, repository, base, new)
+        files, _ = await all_differences(services, repository, base, new, unidiff=params.unidiff)
         shas = await commits_between(repository, old, new, MOST_COMPARED)
     commit_entities = await all_commits(services, project, repository, list(reversed(shas)))
     return json_value(
@@ -350,9 +352,9 @@ async def list_refs_of_commit(
     repository = await opened(services, project)
     sha = commit_named(repository, params.sha)
     async with reading(services, actor):
-        named = await commits.refs_containing(repository, sha, *_NAMESPACES[params.type])
-    ref_entities = [_ref(name) for name in on_page(params, named)]
-    return await listed(request, params, ref_entities, len(named))
+        refs = await commits.refs_containing(repository, sha, *_NAMESPACES[params.type])
+    ref_entities = [_ref(name) for name in on_page(params, refs)]
+    return await page_response(request, params, ref_entities, len(refs))
 
 
 @routes.get(
@@ -426,7 +428,7 @@ class CherryPick(Revert):
     answers="201 Commit, 200 DryRun",
 )
 async def cherry_pick(services: Services, actor: Actor, params: CherryPick, project: Project) -> web.Response:
-    made = await committing.pick(
+    sha = await committing.pick(
         services,
         actor,
         project,
@@ -436,7 +438,7 @@ async def cherry_pick(services: Services, actor: Actor, params: CherryPick, proj
         message=params.message,
         dry_run=params.dry_run,
     )
-    return await _answer(services, project, made)
+    return await _answer(services, project, sha)
 
 
 @routes.post(
@@ -445,7 +447,7 @@ async def cherry_pick(services: Services, actor: Actor, params: CherryPick, proj
     answers="201 Commit, 200 DryRun",
 )
 async def revert(services: Services, actor: Actor, params: Revert, project: Project) -> web.Response:
-    made = await committing.pick(
+    sha = await committing.pick(
         services,
         actor,
         project,
@@ -454,11 +456,11 @@ async def revert(services: Services, actor: Actor, params: Revert, project: Proj
         params.branch,
         dry_run=params.dry_run,
     )
-    return await _answer(services, project, made)
+    return await _answer(services, project, sha)
 
 
-async def _answer(services: Services, project: Project, made: str | None) -> web.Response:
-    if made is None:
+async def _answer(services: Services, project: Project, sha: str | None) -> web.Response:
+    if sha is None:
         return json_value({"dry_run": "success"})
     repository = await opened(services, project)
-    return json_value(entities.commit(repository, made, url_of(services, project)), status=201)
+    return json_value(entities.commit(repository, sha, url_of(services, project)), status=201)

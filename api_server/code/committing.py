@@ -58,27 +58,27 @@ class EditedMeanwhile(Exception):
     """Another commit has changed the file since the caller read it."""
 
 
-async def check_known(
+async def check_last_commits(
     services: Services,
     actor: Actor,
     repository: Repository,
     parent: str | None,
     actions: Sequence[FileAction],
-    words: Callable[[Exception], str],
+    message_of: Callable[[Exception], str],
 ) -> None:
-    """Raise 400 if the newest commit up to `parent` that changed a file is not the one that its action names. `words`
-    returns the message. Raise 503 if finding that commit takes too long."""
+    """Raise 400 if the newest commit up to `parent` that changed a file is not the one that its action names.
+    `message_of` returns the message. Raise 503 if finding that commit takes too long."""
     checked = [action for action in actions if action.last_commit_id and action.action != "create"]
     if not checked:
         return
     async with reading(services, actor):
         for action in checked:
             path = action.previous_path or action.path
-            known = History(start=parent, path=path)
-            newest = await history(repository, known, skip=0, limit=1) if parent else []
+            query = History(start=parent, path=path)
+            newest = await history(repository, query, skip=0, limit=1) if parent else []
             if newest != [action.last_commit_id]:
                 problem = EditedMeanwhile(f"The file has changed since you started editing it: {path}")
-                raise invalid(words(problem))
+                raise invalid(message_of(problem))
 
 
 async def create_branch(services: Services, actor: Actor, project: Project, name: str, ref: str) -> None:
@@ -237,7 +237,7 @@ async def commit_file(services: Services, actor: Actor, project: Project, change
         last_commit_id=change.last_commit_id,
     )
     return await commit_files(
-        services, actor, project, change, [action], lambda problem: _words(change, problem)
+        services, actor, project, change, [action], lambda problem: _message(change, problem)
     )
 
 
@@ -247,9 +247,9 @@ async def commit_files(
     project: Project,
     change: Change,
     actions: Sequence[FileAction],
-    words: Callable[[Exception], str] = str,
+    message_of: Callable[[Exception], str] = str,
 ) -> str:
-    """Commit several actions at once, like `commit_file`. `words` returns the message of the refusal for an error."""
+    """Commit several actions at once, like `commit_file`. `message_of` returns the refusal's message for an error."""
     repository = await opened(services, project)
     before = references.branch(repository, change.branch)
     if before is None:
@@ -257,20 +257,20 @@ async def commit_files(
     await check_may_push(services, project, change.branch)
     start = before or _start(repository, change)
     parent = start.commit if start else None
-    await check_known(services, actor, repository, parent, actions, words)
+    await check_last_commits(services, actor, repository, parent, actions, message_of)
     if parent is not None:
         await check_files(repository, parent, services.settings.commit_max_files)
-    await _take_room(services, project, actions)
+    await _reserve_space(services, project, actions)
     try:
         sha = await new_commits.commit_files(repository, actions, _commit(services, actor, change), parent)
         old = before.commit if before else NO_COMMIT
         await move(services, actor, project, RefUpdate(old, sha, BRANCHES + change.branch))
     except (BranchMovedError, NameTakenError, InvalidActionError) as problem:
-        raise invalid(words(problem)) from None
+        raise invalid(message_of(problem)) from None
     return sha
 
 
-async def _take_room(services: Services, project: Project, actions: Sequence[FileAction]) -> None:
+async def _reserve_space(services: Services, project: Project, actions: Sequence[FileAction]) -> None:
     """Count the new bytes. Raise 400 if the repository would grow beyond the project's quota."""
     size = sum(len(action.content or b"") for action in actions)
     try:
@@ -287,12 +287,12 @@ def _check_new_branch(name: str) -> None:
         raise invalid("Branch name is invalid")
 
 
-async def check_files(repository: Repository, commit: str, most: int) -> None:
-    """Raise 400 if the tree has more than `most` files. With a dozen objects, a tree can have any number of files."""
+async def check_files(repository: Repository, commit: str, limit: int) -> None:
+    """Raise 400 if the tree has more than `limit` files. With a dozen objects, a tree can have any number of files."""
     try:
-        await trees.paths(repository, commit, most)
+        await trees.paths(repository, commit, limit)
     except GitLimitError:
-        raise invalid(f"The branch has more than {most} files: change it by a push") from None
+        raise invalid(f"The branch has more than {limit} files: change it by a push") from None
 
 
 def _start(repository: Repository, change: Change) -> Branch | None:
@@ -325,7 +325,7 @@ def _commit(services: Services, actor: Actor, change: Change) -> NewCommit:
     return NewCommit(change.commit_message, attrs.evolve(committer, name=name, email=email), committer)
 
 
-def _words(change: FileChange, problem: Exception) -> str:
+def _message(change: FileChange, problem: Exception) -> str:
     if isinstance(problem, EditedMeanwhile):
         return {
             "create": str(problem),
@@ -361,13 +361,13 @@ class Replay:
     tree: Callable[[Repository, str, str], Awaitable[str]]
     commit: Callable[[Person, Repository, str], NewCommit]
     verb: str
-    done: str
+    past: str
 
 
 def _picked(committer: Person, repository: Repository, sha: str) -> NewCommit:
     """Return a commit with the same author, and with the SHA of the original in its message."""
-    said = commits.commit_data(repository, sha)["message"].rstrip("\n")
-    message = f"{said}\n\n(cherry picked from commit {sha})"
+    original = commits.commit_data(repository, sha)["message"].rstrip("\n")
+    message = f"{original}\n\n(cherry picked from commit {sha})"
     return NewCommit(message, new_commits.author_of(repository, sha), committer)
 
 
@@ -376,8 +376,8 @@ def _undone(committer: Person, repository: Repository, sha: str) -> NewCommit:
     return NewCommit(f'Revert "{title}"\n\nThis reverts commit {sha}', committer, committer)
 
 
-CHERRY_PICK = Replay(tree=new_commits.cherry_picked, commit=_picked, verb="cherry-pick", done="cherry-picked")
-REVERT = Replay(tree=new_commits.reverted, commit=_undone, verb="revert", done="reverted")
+CHERRY_PICK = Replay(tree=new_commits.cherry_picked, commit=_picked, verb="cherry-pick", past="cherry-picked")
+REVERT = Replay(tree=new_commits.reverted, commit=_undone, verb="revert", past="reverted")
 
 
 async def pick(
@@ -385,20 +385,20 @@ async def pick(
     actor: Actor,
     project: Project,
     replay: Replay,
-    named: str,
+    revision: str,
     branch_name: str,
     *,
     message: str | None = None,
     dry_run: bool,
 ) -> str | None:
-    """Apply the commit `named` to the branch, or revert it there.
+    """Apply the commit `revision` to the branch, or revert it there.
 
     Return the SHA of the new commit, or None for a `dry_run` that would succeed. Raise 400 in GitLab's words, 403 if
     the caller may not push, 404.
     """
     await check_may_push(services, project, branch_name)
     repository = await opened(services, project)
-    sha, branch = commit_named(repository, named), branch_named(repository, branch_name)
+    sha, branch = commit_named(repository, revision), branch_named(repository, branch_name)
     for commit_sha in (branch.commit, sha):
         await check_files(repository, commit_sha, services.settings.commit_max_files)
     try:
@@ -407,20 +407,20 @@ async def pick(
             return None
         commit = replay.commit(acting_person(services, actor), repository, sha)
         commit = attrs.evolve(commit, message=message or commit.message)
-        made = await new_commits.commit_tree(repository, tree, commit, branch.commit)
-        await move(services, actor, project, RefUpdate(branch.commit, made, BRANCHES + branch.name))
+        new_sha = await new_commits.commit_tree(repository, tree, commit, branch.commit)
+        await move(services, actor, project, RefUpdate(branch.commit, new_sha, BRANCHES + branch.name))
     except MergeConflictError:
         raise _not_picked(replay, "conflict", dry_run=dry_run) from None
     except NothingToMergeError:
         raise _not_picked(replay, "empty", dry_run=dry_run) from None
     except BranchMovedError as moved:
         raise invalid(str(moved)) from None
-    return made
+    return new_sha
 
 
 def _not_picked(replay: Replay, code: str, *, dry_run: bool) -> ApiError:
     text = (
-        f"Sorry, we cannot {replay.verb} this commit automatically. This commit may already have been {replay.done}, "
+        f"Sorry, we cannot {replay.verb} this commit automatically. This commit may already have been {replay.past}, "
         "or a more recent commit may have updated some of its content."
     )
     return ApiError(400, {"message": text, "error_code": code, **({"dry_run": "error"} if dry_run else {})})

@@ -7,7 +7,7 @@ a thread.
 
 import asyncio
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
@@ -144,12 +144,12 @@ async def commit_list(
     counts = stats or {}
 
     def read() -> list[dict[str, Any]]:
-        listed = [in_list(commit(repository, sha, project_url, counts.get(sha))) for sha in shas]
-        if sum(len(each["message"]) for each in listed) > 100 * MESSAGE_IN_LIST:
+        items = [in_list(commit(repository, sha, project_url, counts.get(sha))) for sha in shas]
+        if sum(len(item["message"]) for item in items) > 100 * MESSAGE_IN_LIST:
             return [
-                each | {"message": each["message"][: 100 * MESSAGE_IN_LIST // len(listed)]} for each in listed
+                item | {"message": item["message"][: 100 * MESSAGE_IN_LIST // len(items)]} for item in items
             ]
-        return listed
+        return items
 
     return await asyncio.to_thread(read)
 
@@ -169,12 +169,22 @@ async def branch_list(
     project: Project,
     project_url: str,
     protections: Mapping[str, Protection],
+    merged: Container[str] = (),
 ) -> list[dict[str, Any]]:
-    """Return the branches of a list; `protections` are by name. They are read in a thread, like `commit_list`."""
+    """Return the branches of a list; `protections` are by name, `merged` are names. They are read in a thread, like
+    `commit_list`."""
 
     def read() -> list[dict[str, Any]]:
         entities = [
-            branch(repository, each, project, project_url, protections[each.name]) for each in branches
+            branch(
+                repository,
+                each,
+                project,
+                project_url,
+                protections[each.name],
+                merged=each.name in merged,
+            )
+            for each in branches
         ]
         return [each | {"commit": in_list(each["commit"])} for each in entities]
 
@@ -207,13 +217,19 @@ async def tag_list(
 
 
 def branch(
-    repository: Repository, ref: Branch, project: Project, project_url: str, protection: Protection
+    repository: Repository,
+    ref: Branch,
+    project: Project,
+    project_url: str,
+    protection: Protection,
+    *,
+    merged: bool,
 ) -> dict[str, Any]:
     """Return a branch in GitLab's form. `protection` is the one that applies to it."""
     return {
         "name": ref.name,
         "commit": commit(repository, ref.commit, project_url),
-        "merged": False,
+        "merged": merged,
         "protected": protection.protected,
         "developers_can_push": protection.protected and protection.may_push(Role.DEVELOPER),
         "developers_can_merge": protection.protected and protection.may_merge(Role.DEVELOPER),

@@ -70,8 +70,8 @@ class FoundFile:
     @property
     def headers(self) -> dict[str, str]:
         """The header fields of the entity. Its entity tag can be computed without the content."""
-        known = repr((self.commit, self.entry.id, self.entry.kind, self.ref, self.entry.path))
-        tag = hashlib.sha256(known.encode(errors="replace")).hexdigest()[:40]
+        identity = repr((self.commit, self.entry.id, self.entry.kind, self.ref, self.entry.path))
+        tag = hashlib.sha256(identity.encode(errors="replace")).hexdigest()[:40]
         return {hdrs.CONTENT_TYPE: "application/json", hdrs.ETAG: f'"{tag}"'} | _PRIVATE | self._fields
 
     @property
@@ -95,30 +95,30 @@ class FoundFile:
             if name != "content_sha256" and value is not None
         }
 
-    def require_size(self, most: int) -> None:
-        """Raise 413 if the file is larger than `most` bytes, too large for JSON."""
-        if (self.entry.size or 0) > most:
+    def require_size(self, limit: int) -> None:
+        """Raise 413 if the file is larger than `limit` bytes, too large for JSON."""
+        if (self.entry.size or 0) > limit:
             raise ApiError(
                 413,
                 {
-                    "message": f"413 Request Entity Too Large - files beyond {most} bytes are read at "
+                    "message": f"413 Request Entity Too Large - files beyond {limit} bytes are read at "
                     "/projects/:id/repository/files/:file_path/raw"
                 },
             )
 
     async def with_history(self, request: web.Request, repository: Repository) -> "FoundFile":
         """Return the file with its last commit, or without it if that takes too long to find."""
-        known = context.services(request)[LAST_COMMITS]
+        cache = context.services(request)[LAST_COMMITS]
         key = self.commit, self.entry.path
-        if key not in known:
+        if key not in cache:
             with suppress(ApiError, TimeoutError, TooBusy):
                 async with (
                     asyncio.timeout(_HISTORY_SECONDS),
                     reading(context.services(request), caller_or_anonymous(request)),
                 ):
                     query = History(start=self.commit, path=self.entry.path)
-                    (known[key],) = await history(repository, query, skip=0, limit=1)
-        return attrs.evolve(self, last_commit=known.get(key))
+                    (cache[key],) = await history(repository, query, skip=0, limit=1)
+        return attrs.evolve(self, last_commit=cache.get(key))
 
 
 def file_at(repository: Repository, ref: str, path: str) -> FoundFile:
@@ -237,8 +237,8 @@ async def _digest(repository: Repository, entry: Entry) -> str:
 async def _base64(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     rest = b""
     async for chunk in chunks:
-        whole = rest + chunk
-        end = len(whole) - len(whole) % 3
-        rest = whole[end:]
-        yield base64.b64encode(whole[:end])
+        data = rest + chunk
+        end = len(data) - len(data) % 3
+        rest = data[end:]
+        yield base64.b64encode(data[:end])
     yield base64.b64encode(rest)

@@ -147,7 +147,7 @@ def check_may_read(project: Project | None, actor: Actor | Anonymous) -> Project
     if project is None or not project.opens(project.repository_access_level):
         if isinstance(actor, Anonymous):
             raise challenge()
-        raise gone()
+        raise project_not_found()
     if not project.reads_repository:
         raise web.HTTPForbidden(text="You are not allowed to download code from this project.\n")
     if isinstance(actor, Actor) and actor.job_id is None and not actor.scopes & READ_SCOPES:
@@ -155,7 +155,7 @@ def check_may_read(project: Project | None, actor: Actor | Anonymous) -> Project
     return project
 
 
-def gone() -> web.HTTPNotFound:
+def project_not_found() -> web.HTTPNotFound:
     """Return 404 for a project that does not exist or that the caller cannot see."""
     return web.HTTPNotFound(
         text="The project you were looking for could not be found or you don't have permission to view it.\n"

@@ -13,7 +13,7 @@ from yarl import URL
 
 from api_server.accounts.path_rules import FULL_PATH, PROJECT_PATH
 from api_server.code import push_judgement
-from api_server.code.git_access import git_caller, gone, readable_project, writable_project
+from api_server.code.git_access import git_caller, project_not_found, readable_project, writable_project
 from api_server.code.reading import ensured
 from api_server.git import smart_http
 from api_server.git.errors import GitError, classified_errors
@@ -39,7 +39,7 @@ HEAD_BYTES = 256 * 1024
 FETCH_BYTES = 32 * 2**20
 
 
-async def begun(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def fetch_body(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Return the body of a fetch once all of it or `HEAD_BYTES` have arrived. Reading it raises 413 above
     `FETCH_BYTES`."""
     head = bytearray()
@@ -179,7 +179,7 @@ def setup(app: web.Application) -> None:
 
 async def info_refs(request: web.Request, services: Services) -> web.StreamResponse:
     """List the refs to fetch or to push to."""
-    service = next((known for known in _SERVICES if known == request.query.get("service")), None)
+    service = next((name for name in _SERVICES if name == request.query.get("service")), None)
     if service is None:
         raise web.HTTPForbidden(text="Only git's smart protocol is spoken here: upgrade your git.\n")
     find = writable_project if service == "git-receive-pack" else readable_project
@@ -210,7 +210,7 @@ async def fetch(request: web.Request, services: Services) -> web.StreamResponse:
     """Serve a clone or fetch. git starts once the request has arrived."""
     project, actor = await readable_project(request, services)
     await _ensure_repository(services, project)
-    body = await begun(request_data.chunks(request))
+    body = await fetch_body(request_data.chunks(request))
     repository, protocol = (
         services[REPOSITORIES].path(project.id),
         request.headers.get("Git-Protocol"),
@@ -249,4 +249,4 @@ def _bounds(services: Services) -> Bounds:
 async def _ensure_repository(services: Services, project: Project) -> None:
     """Create the repository on git's first request. Raise 404 if the project no longer exists."""
     if not await ensured(services, project):
-        raise gone()
+        raise project_not_found()

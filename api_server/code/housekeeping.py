@@ -42,7 +42,7 @@ def setup(services: Services) -> None:
     failed = services[UNPACKED] = TTLCache(maxsize=10_000, ttl=AFTER_FAILURE_SECONDS)
 
     async def look_after_repositories() -> None:
-        await look_after(services)
+        await maintain_repositories(services)
 
     async def pack_repository(project_id: int) -> None:
         repository = services[REPOSITORIES].path(project_id)
@@ -62,14 +62,14 @@ def setup(services: Services) -> None:
     services.queue.add_periodic("remove_orphaned_repositories", "17 * * * *", remove_orphaned_repositories)
 
 
-async def look_after(services: Services, *, packs: bool = True) -> None:
+async def maintain_repositories(services: Services, *, packs: bool = True) -> None:
     """Examine the repositories that have been written to. If one cannot be examined, the others are examined all the
     same."""
     settings = services.settings
     limits, now = thresholds(services), _now(services)
     for repository in await asyncio.to_thread(upkeep.written, services[REPOSITORIES].root):
         try:
-            state = await asyncio.to_thread(upkeep.look_after, repository, limits, now)
+            state = await asyncio.to_thread(upkeep.maintain, repository, limits, now)
         except (OSError, RepositoryError) as problem:
             log.warning(
                 "a repository could not be maintained", repository=repository.name, problem=str(problem)
@@ -83,8 +83,8 @@ async def look_after(services: Services, *, packs: bool = True) -> None:
             note_writing(repository)  # so that the next run finds it
 
 
-def _is_time(state: RepositoryState, now: float, most_seconds: float) -> bool:
-    return state.is_quiet or now - state.since > most_seconds
+def _is_time(state: RepositoryState, now: float, max_seconds: float) -> bool:
+    return state.is_quiet or now - state.since > max_seconds
 
 
 def _now(services: Services) -> float:

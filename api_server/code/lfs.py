@@ -45,17 +45,17 @@ class Batch:
 
 def read_batch(body: bytes | bytearray) -> Batch:
     """Parse a request of the LFS batch API. Raise `Refusal`."""
-    sent = _parsed(body)
-    if not isinstance(sent, dict):
+    document = _parsed(body)
+    if not isinstance(document, dict):
         raise Refusal(422, "The body is not a batch request.")
-    operation, transfers = sent.get("operation"), sent.get("transfers")
+    operation, transfers = document.get("operation"), document.get("transfers")
     if operation not in ("download", "upload"):
         raise Refusal(422, "operation has to be download or upload.")
     if transfers and (not isinstance(transfers, list) or "basic" not in transfers):
         raise Refusal(422, "The only transfer adapter here is basic.")
-    if sent.get("hash_algo", "sha256") != "sha256":
+    if document.get("hash_algo", "sha256") != "sha256":
         raise Refusal(409, "The only hash_algo here is sha256.")
-    objects = sent.get("objects")
+    objects = document.get("objects")
     if not isinstance(objects, list):
         raise Refusal(422, "objects has to be a list.")
     if len(objects) > MAX_OBJECTS:
@@ -75,8 +75,8 @@ def _parsed(body: bytes | bytearray) -> Any:
         raise Refusal(400, "The body is not JSON.") from None
 
 
-def _pointer(sent: Any) -> Pointer:
-    oid, size = (sent.get("oid"), sent.get("size")) if isinstance(sent, dict) else (None, None)
+def _pointer(entry: Any) -> Pointer:
+    oid, size = (entry.get("oid"), entry.get("size")) if isinstance(entry, dict) else (None, None)
     if not isinstance(oid, str) or not OID.fullmatch(oid):
         raise Refusal(422, "oid has to be a SHA-256 in lower-case hexadecimal digits.")
     if not isinstance(size, int) or isinstance(size, bool) or size < 0:

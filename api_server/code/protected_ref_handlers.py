@@ -90,7 +90,7 @@ class WriteProtectedBranch(OneProtected):
         ):
             check_allowed(f"allowed_to_{verb}", level, allowed or [])
 
-    def sent(self) -> dict[str, Any]:
+    def rules(self) -> dict[str, Any]:
         """Return the fields of `Rules` that were sent; a rule has one level for pushes and one for merges."""
         values = {
             "push_access_level": level_of(self.push_access_level, self.allowed_to_push),
@@ -108,10 +108,10 @@ async def list_protected_branches(
     request: web.Request, services: Services, params: ListProtectedBranches, project: Project
 ) -> web.Response:
     page = requested_page(params, protected_ref_queries.BRANCH_LISTING, default_sort="asc")
-    listed = await protected_ref_queries.list_protected_branches(
+    rows = await protected_ref_queries.list_protected_branches(
         services.database, page, project.id, params.search
     )
-    return await paginated(request, page, listed)
+    return await paginated(request, page, rows)
 
 
 @routes.get(
@@ -134,7 +134,7 @@ async def protect_branch(
     services: Services, actor: Actor, params: WriteProtectedBranch, project: Project
 ) -> web.Response:
     """Protect the branches that match `name`, in which `*` stands for any text. They need not exist yet."""
-    rules = protected_refs.Rules(**params.sent())
+    rules = protected_refs.Rules(**params.rules())
     async with services.database.transaction() as transaction:
         await protected_refs.protect_branch(transaction, project, params.name, rules, actor.author)
         entity = await protected_ref_queries.show_protected_branch(transaction, project.id, params.name)
@@ -151,7 +151,7 @@ async def update_protected_branch(
     services: Services, actor: Actor, params: WriteProtectedBranch, project: Project
 ) -> web.Response:
     async with services.database.transaction() as transaction:
-        await protected_refs.update_branch(transaction, project, params.name, params.sent(), actor.author)
+        await protected_refs.update_branch(transaction, project, params.name, params.rules(), actor.author)
         entity = await protected_ref_queries.show_protected_branch(transaction, project.id, params.name)
     return json_text(entity)
 
@@ -196,8 +196,8 @@ async def list_protected_tags(
     request: web.Request, services: Services, params: ListProtectedTags, project: Project
 ) -> web.Response:
     page = requested_page(params, protected_ref_queries.TAG_LISTING, default_sort="asc")
-    listed = await protected_ref_queries.list_protected_tags(services.database, page, project.id)
-    return await paginated(request, page, listed)
+    rows = await protected_ref_queries.list_protected_tags(services.database, page, project.id)
+    return await paginated(request, page, rows)
 
 
 @routes.get(

@@ -70,10 +70,10 @@ async def protect_branch(
         row = await protected_ref_queries.protect_branch(transaction, project.id, name, **values)
     except Conflict:
         raise conflict(f"Protected branch '{name}' already exists") from None
-    said = ", ".join(f"{_TITLES[field]}: {_words(value)}" for field, value in values.items())
+    rules_text = ", ".join(f"{_TITLES[field]}: {_text_of(value)}" for field, value in values.items())
     target = project.entity.target(row.id, row.name)
     await audit_trail.record(
-        transaction, "protected_branch_created", author, target, rules=said, **_details(row)
+        transaction, "protected_branch_created", author, target, rules=rules_text, **_details(row)
     )
 
 
@@ -86,7 +86,7 @@ async def update_branch(
     await protected_ref_queries.update_protected_branch(transaction, before.id, **values)
     target = project.entity.target(before.id, before.name)
     for field, title in _TITLES.items():
-        old, new = _words(getattr(before, field)), _words(values[field])
+        old, new = _text_of(getattr(before, field)), _text_of(values[field])
         if old != new:
             change = {"change": title, "from": old, "to": new}
             await audit_trail.record(transaction, "protected_branch_updated", author, target, **change)
@@ -109,7 +109,7 @@ async def unprotect_branch(
     await audit_trail.record(transaction, "protected_branch_removed", author, target, **_details(row))
 
 
-def _words(value: int | bool) -> str:
+def _text_of(value: int | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else f"[{DESCRIPTIONS[value]}]"
 
 

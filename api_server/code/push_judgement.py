@@ -35,8 +35,8 @@ _LATER = Verdict("The server could not judge the push, try again in a minute.")
 
 
 def setup(services: Services) -> None:
-    most = max(1, services.settings.database_pool // 3)
-    services[MOVING] = ConcurrencyLimiter(most, most, timeout=TIMEOUT_SECONDS)
+    limit = max(1, services.settings.database_pool // 3)
+    services[MOVING] = ConcurrencyLimiter(limit, limit, timeout=TIMEOUT_SECONDS)
 
 
 @asynccontextmanager
@@ -46,7 +46,7 @@ async def judged(
     actor: Actor,
     remarks: list[str],
     push: Push,
-    arrived: Path | None,
+    quarantine: Path | None,
 ) -> AsyncIterator[Verdict]:
     """Yield the verdict on a push, which stays true for the duration of the block.
 
@@ -55,14 +55,14 @@ async def judged(
     """
     judged_yet = accepted = False
     try:
-        size = await asyncio.to_thread(bytes_below, arrived) if arrived else 0
-        refusal = await refusal_of_objects(arrived) if arrived else None
+        size = await asyncio.to_thread(bytes_below, quarantine) if quarantine else 0
+        refusal = await refusal_of_objects(quarantine) if quarantine else None
         if refusal is not None:
             yield Verdict(refusal)
             return
         await refs.propose(services, project.id, actor.user_id, push)
         try:
-            async with _held(services, project, actor, push, size) as verdict:
+            async with _locked_verdict(services, project, actor, push, size) as verdict:
                 judged_yet, accepted = True, verdict.refusal is None
                 yield verdict
         finally:
@@ -79,7 +79,7 @@ async def judged(
 
 
 @asynccontextmanager
-async def _held(
+async def _locked_verdict(
     services: Services, project: Project, actor: Actor, push: Push, size: int
 ) -> AsyncIterator[Verdict]:
     """Yield the verdict. An acceptance holds its locks during the block; a refusal holds none."""
@@ -113,8 +113,8 @@ async def _verdict(
         check_may_push(readable, current)
         if not _names(readable, current) <= _names(project, actor):  # the project has been transferred
             return _LATER
-    except web.HTTPException as refused:
-        return Verdict(refused.text)
+    except web.HTTPException as refusal_response:
+        return Verdict(refusal_response.text)
     verdict = await git_access.push_verdict(transaction, readable, push.updates)
     if (refusal := refusal_of(push, verdict, refused_refs(push, verdict))) is not None:
         return Verdict(refusal)

@@ -54,7 +54,7 @@ class Quotas:
     async def take(self, database: Executor, project_id: int, size: int) -> None:
         """Count the `size` bytes of a push or a commit. Raise `QuotaExceeded`."""
         if self._limit:
-            repository = await self._with_room(database, project_id, size)
+            repository = await self._check_size(database, project_id, size)
             repository.size += size
 
     @asynccontextmanager
@@ -70,9 +70,9 @@ class Quotas:
     async def check(self, database: Executor, project_id: int, size: int) -> None:
         """Raise `QuotaExceeded` unless there is room for `size` more bytes."""
         if self._limit:
-            await self._with_room(database, project_id, size)
+            await self._check_size(database, project_id, size)
 
-    async def _with_room(self, database: Executor, project_id: int, size: int) -> _Repository:
+    async def _check_size(self, database: Executor, project_id: int, size: int) -> _Repository:
         """Return the size of the project's repository. Raise `QuotaExceeded` unless there is room for `size` more
         bytes."""
         repository = self._measured.get(project_id)

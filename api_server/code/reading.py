@@ -16,8 +16,10 @@ import orjson
 from aiohttp import web
 
 from api_server.code import entities
+from api_server.git import commits, references
 from api_server.git.diffs import DiffLimits, FileDiff, differences
 from api_server.git.errors import GitTimeoutError, OutOfMemoryError, OutputTooLargeError
+from api_server.git.references import Branch
 from api_server.git.repositories import REPOSITORIES, Repository
 from api_server.namespaces.project_queries import is_there
 from api_server.namespaces.resources import Project
@@ -129,7 +131,7 @@ def on_page(params: Paginated, items: Sequence[ItemT]) -> Sequence[ItemT]:
     return items[page.offset : page.offset + page.size]
 
 
-async def listed(
+async def page_response(
     request: web.Request, params: Paginated, page_entities: Sequence[dict[str, Any]], total: int
 ) -> web.Response:
     """Answer with a page of a list of `total` entities. `page_entities` are those on the requested page."""
@@ -151,6 +153,22 @@ def position_of(token: str | None) -> bytes:
         raise bad_parameters("page_token is invalid") from None
 
 
+async def merged_branches(
+    services: Services,
+    actor: Actor | Anonymous,
+    repository: Repository,
+    project: Project,
+    branches: Sequence[Branch],
+) -> set[str]:
+    """Return the names of those branches that are merged into the default branch and have fallen behind it."""
+    default = references.branch(repository, project.default_branch)
+    others = [each.name for each in branches if default and each.commit != default.commit]
+    if default is None or not others:
+        return set()
+    async with reading(services, actor):
+        return await commits.merged_branches(repository, others, default.commit)
+
+
 async def all_commits(
     services: Services, project: Project, repository: Repository, shas: Sequence[str]
 ) -> list[dict[str, Any]]:
@@ -158,8 +176,13 @@ async def all_commits(
     return await entities.commit_list(repository, shas, url_of(services, project))
 
 
-async def listed_differences(
-    request: web.Request, params: Paginated, repository: Repository, old: str | None, new: str
+@attrs.frozen(kw_only=True)
+class ListDifferences(Paginated):
+    unidiff: bool = False
+
+
+async def differences_response(
+    request: web.Request, params: ListDifferences, repository: Repository, old: str | None, new: str
 ) -> web.Response:
     """Answer with a page of the files that differ between two commits."""
     services = context.services(request)
@@ -168,18 +191,18 @@ async def listed_differences(
         files, total = await differences(
             repository, old, new, _limits(services), skip=page.offset, limit=page.size
         )
-    return await listed(request, params, [_diff(file) for file in files], total)
+    return await page_response(request, params, [_diff(file, params.unidiff) for file in files], total)
 
 
 async def all_differences(
-    services: Services, repository: Repository, old: str | None, new: str
+    services: Services, repository: Repository, old: str | None, new: str, *, unidiff: bool
 ) -> tuple[list[dict[str, Any]], bool]:
     """Return the files that differ between two commits, and whether there is more than is shown at once. Call it
     within `reading`."""
     limits = _limits(services)
     files, total = await differences(repository, old, new, limits, limit=limits.diff_max_files)
     overflows = total >= limits.diff_max_files or any(file.collapsed for file in files)
-    return [_diff(file) for file in files], overflows
+    return [_diff(file, unidiff) for file in files], overflows
 
 
 async def number_of_differences(services: Services, repository: Repository, old: str | None, new: str) -> str:
@@ -191,14 +214,14 @@ async def number_of_differences(services: Services, repository: Repository, old:
     return f"{limits.diff_max_files}+" if total > limits.diff_max_files else str(total)
 
 
-async def listed_commits(
+async def commits_response(
     request: web.Request, params: Paginated, project: Project, repository: Repository, shas: Sequence[str]
 ) -> web.Response:
     """Answer with a page of these commits."""
     commit_entities = await entities.commit_list(
         repository, on_page(params, shas), url_of(context.services(request), project)
     )
-    return await listed(request, params, commit_entities, len(shas))
+    return await page_response(request, params, commit_entities, len(shas))
 
 
 def _limits(services: Services) -> DiffLimits:
@@ -210,9 +233,14 @@ def _limits(services: Services) -> DiffLimits:
     )
 
 
-def _diff(file: FileDiff) -> dict[str, Any]:
+def _diff(file: FileDiff, unidiff: bool) -> dict[str, Any]:
+    """Return the difference as the API shows it; with `unidiff`, the hunks follow the names of the file as in a
+    patch."""
+    old = "/dev/null" if file.added else f"a/{file.old_path}"
+    new = "/dev/null" if file.removed else f"b/{file.new_path}"
+    names = f"--- {old}\n+++ {new}\n" if unidiff and file.text.startswith("@@") else ""
     return {
-        "diff": file.text,
+        "diff": names + file.text,
         "collapsed": file.collapsed,
         "too_large": file.too_large,
         "new_path": file.new_path,

@@ -119,7 +119,7 @@ async def settle(
     if proposed is None:
         return []
     repository = services[REPOSITORIES].path(project_id)
-    applied, rest = await asyncio.to_thread(_done_and_waiting, repository, push, proposed.updates)
+    applied, rest = await asyncio.to_thread(_applied_and_waiting, repository, push, proposed.updates)
     if is_over or rest is None:
         await queries.delete_push(transaction, push.id)
     elif applied:
@@ -134,36 +134,36 @@ async def settle_leftovers(services: Services, now: datetime.datetime) -> None:
 
     A push that cannot be settled is logged once, and tried again next time.
     """
-    for left in await queries.leftovers(services.database):
+    for leftover in await queries.leftovers(services.database):
         try:
-            await _settle_leftover(services, left, now)
+            await _settle_leftover(services, leftover, now)
         except Exception as problem:
-            if left.id not in services[UNSETTLED]:
-                services[UNSETTLED][left.id] = True
-                log.warning("a push cannot be settled", project_id=left.project_id, exc_info=problem)
+            if leftover.id not in services[UNSETTLED]:
+                services[UNSETTLED][leftover.id] = True
+                log.warning("a push cannot be settled", project_id=leftover.project_id, exc_info=problem)
 
 
-async def _settle_leftover(services: Services, left: Leftover, now: datetime.datetime) -> None:
-    options = () if left.options is None else orjson.loads(services.vault.decrypt(left.options))
-    push = Push(_updates(left.updates), id=left.id, options=tuple(options))
-    repository = services[REPOSITORIES].path(left.project_id)
-    is_over = now - left.created_at > _GIVEN_UP_AFTER
+async def _settle_leftover(services: Services, leftover: Leftover, now: datetime.datetime) -> None:
+    options = () if leftover.options is None else orjson.loads(services.vault.decrypt(leftover.options))
+    push = Push(_updates(leftover.updates), id=leftover.id, options=tuple(options))
+    repository = services[REPOSITORIES].path(leftover.project_id)
+    is_over = now - leftover.created_at > _GIVEN_UP_AFTER
     if is_over and not repository.is_dir():  # all that the push can have moved no longer exists
         await withdraw(services, push)
         return
     applied = await asyncio.to_thread(applied_updates, repository, push)
     if is_over or applied:
-        log.info("settling a push that was left unsettled", project_id=left.project_id)
-        await settle_push(services, left.project_id, push, is_over=is_over)
+        log.info("settling a push that was left unsettled", project_id=leftover.project_id)
+        await settle_push(services, leftover.project_id, push, is_over=is_over)
 
 
-def _done_and_waiting(repository: Path, push: Push, proposed: str) -> tuple[list[RefUpdate], str | None]:
+def _applied_and_waiting(repository: Path, push: Push, proposed: str) -> tuple[list[RefUpdate], str | None]:
     """Return which of the proposed updates git has made, and the others as text, or None if there are no others. A
     push may have thousands of them: call it in a thread."""
     waiting = attrs.evolve(push, updates=_updates(proposed))
     applied = applied_updates(repository, waiting)
-    done = set(applied)
-    rest = [update for update in waiting.updates if update not in done]
+    applied_set = set(applied)
+    rest = [update for update in waiting.updates if update not in applied_set]
     return applied, text_of(rest) if rest else None
 
 

@@ -12,7 +12,7 @@ from api_server.code.committing import Encoding, FileChange, OneAction
 from api_server.code.entities import BranchOrder, TagOrder, branch_named, tag_named
 from api_server.code.file_answers import file_at
 from api_server.code.protection import protection_of, protections_of, tag_protections_of
-from api_server.code.reading import listed, on_page, opened, streaming, url_of
+from api_server.code.reading import merged_branches, on_page, opened, page_response, streaming, url_of
 from api_server.git import references
 from api_server.git.references import Tag
 from api_server.git.repositories import Repository
@@ -99,24 +99,31 @@ class WriteFile(ChangeFile):
     answers="200 [Branch]",
 )
 async def list_branches(
-    request: web.Request, services: Services, params: ListBranches, project: Project
+    request: web.Request,
+    services: Services,
+    actor: Actor | Anonymous,
+    params: ListBranches,
+    project: Project,
 ) -> web.Response:
     """List branches, by name unless `sort` says otherwise."""
     repository = await opened(services, project)
     branches = await asyncio.to_thread(references.branches, repository)
-    named = entities.matching(branches, params.search)
-    named = await asyncio.to_thread(entities.sorted_branches, repository, named, params.sort)
-    page_branches, url = on_page(params, named), url_of(services, project)
+    matching = entities.matching(branches, params.search)
+    matching = await asyncio.to_thread(entities.sorted_branches, repository, matching, params.sort)
+    page_branches, url = on_page(params, matching), url_of(services, project)
+    merged = await merged_branches(services, actor, repository, project, page_branches)
     protected = await protections_of(services.database, project.id, [branch.name for branch in page_branches])
-    entries = await entities.branch_list(repository, page_branches, project, url, protected)
-    return await listed(request, params, entries, len(named))
+    entries = await entities.branch_list(repository, page_branches, project, url, protected, merged)
+    return await page_response(request, params, entries, len(matching))
 
 
 @routes.get(
     "/projects/{id}/repository/branches/{name}", access=project(feature="repository"), answers="200 Branch"
 )
-async def show_branch(services: Services, params: OneRef, project: Project) -> web.Response:
-    return json_value(await _branch(services, project, params.name))
+async def show_branch(
+    services: Services, actor: Actor | Anonymous, params: OneRef, project: Project
+) -> web.Response:
+    return json_value(await _branch(services, actor, project, params.name))
 
 
 @routes.post(
@@ -128,7 +135,7 @@ async def create_branch(
     services: Services, actor: Actor, params: CreateBranch, project: Project
 ) -> web.Response:
     await committing.create_branch(services, actor, project, params.branch, params.ref)
-    return json_value(await _branch(services, project, params.branch), status=201)
+    return json_value(await _branch(services, actor, project, params.branch), status=201)
 
 
 @routes.delete(
@@ -153,13 +160,13 @@ async def list_tags(
     """List tags, the newest first unless `order_by` and `sort` say otherwise."""
     repository = await opened(services, project)
     tags = await asyncio.to_thread(references.tags, repository)
-    named = entities.matching(tags, params.search)
+    matching = entities.matching(tags, params.search)
     descending = params.sort == "desc"
-    named = await asyncio.to_thread(
-        entities.sorted_tags, repository, named, params.order_by, descending=descending
+    matching = await asyncio.to_thread(
+        entities.sorted_tags, repository, matching, params.order_by, descending=descending
     )
-    entries = await _tags(services, project, repository, on_page(params, named))
-    return await listed(request, params, entries, len(named))
+    entries = await _tags(services, project, repository, on_page(params, matching))
+    return await page_response(request, params, entries, len(matching))
 
 
 @routes.get("/projects/{id}/repository/tags/{name}", access=project(feature="repository"), answers="200 Tag")
@@ -265,11 +272,15 @@ async def _changed(
     return json_value({"file_path": params.path, "branch": params.branch}, status=status)
 
 
-async def _branch(services: Services, project: Project, name: str) -> dict[str, Any]:
+async def _branch(
+    services: Services, actor: Actor | Anonymous, project: Project, name: str
+) -> dict[str, Any]:
     repository = await opened(services, project)
     branch = branch_named(repository, name)
+    merged = await merged_branches(services, actor, repository, project, [branch])
     protection = await protection_of(services.database, project.id, name)
-    return entities.branch(repository, branch, project, url_of(services, project), protection)
+    url = url_of(services, project)
+    return entities.branch(repository, branch, project, url, protection, merged=name in merged)
 
 
 async def _tag(services: Services, project: Project, name: str) -> dict[str, Any]:

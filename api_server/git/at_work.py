@@ -92,7 +92,7 @@ def alone(repository: Path, work: Work) -> Iterator[int | None]:
 
 def written_mark(repository: Path) -> Path:
     """Return the path of an empty file that marks a repository as written to, so that upkeep need not walk all
-    repositories. It exists from the first write until `upkeep.look_after` has cleaned up, and its age is that of the
+    repositories. It exists from the first write until `upkeep.maintain` has cleaned up, and its age is that of the
     first write."""
     return repository.parent.parent / "written" / repository.name
 

@@ -55,7 +55,7 @@ class Person:
 
     def signature(self) -> pygit2.Signature:
         """Return this person as the signature that libgit2 writes into a commit."""
-        return pygit2.Signature(_kept(self.name), _kept(self.email), self.time, self.offset, "utf-8")
+        return pygit2.Signature(_clean(self.name), _clean(self.email), self.time, self.offset, "utf-8")
 
 
 @attrs.frozen
@@ -148,7 +148,7 @@ def _read_date(line: bytes) -> tuple[int, int]:
     return int(match[1]), -offset if match[2] == b"-" else offset
 
 
-def _kept(text: str) -> str:
+def _clean(text: str) -> str:
     """Return a name or address without the characters that git allows nowhere in it, and not empty: git refuses an
     empty one."""
     text = "".join(c for c in text if c not in "<>\n\0").strip()
@@ -260,8 +260,8 @@ async def line_counts(repository: Repository, shas: Sequence[str]) -> dict[str, 
     for line in completed.stdout.decode().splitlines():
         if FULL_SHA.fullmatch(line):
             sha = line
-        elif counted := {kind: int(number) for number, kind in _COUNT.findall(line)}:
-            added, removed = counted.get("insertion", 0), counted.get("deletion", 0)
+        elif totals := {kind: int(number) for number, kind in _COUNT.findall(line)}:
+            added, removed = totals.get("insertion", 0), totals.get("deletion", 0)
             counts[sha] = {"additions": added, "deletions": removed, "total": added + removed}
     return counts
 
@@ -302,6 +302,14 @@ async def is_ancestor(repository: Repository, ancestor: str, descendant: str) ->
     return (await run(arguments, repository=Path(repository.path), accept=(0, 1))).returncode == 0
 
 
+async def merged_branches(repository: Repository, names: Sequence[str], into: str) -> set[str]:
+    """Return those of the named branches, at least one, whose commits all belong to the commit `into` too."""
+    refs = [BRANCHES + name for name in names]
+    arguments = ["for-each-ref", f"--merged={_full(into)}", "--format=%(refname)", *refs]
+    output = (await run(arguments, repository=Path(repository.path))).stdout.decode(errors="replace")
+    return {ref.removeprefix(BRANCHES) for ref in output.splitlines()}
+
+
 async def branch_with(repository: Repository, sha: str) -> str | None:
     """Return the first branch by name that contains the commit with this full SHA, or None."""
     arguments = ["for-each-ref", "--count=1", f"--contains={_full(sha)}", "--format=%(refname)", BRANCHES]
@@ -325,9 +333,9 @@ def _title(message: str) -> str:
     first = message.lstrip("\n").split("\n", 1)[0].rstrip("\r")
     if len(first) < 100:
         return first
-    room = _TITLE_CHARACTERS + 1 - len("...")
-    stop = first.rfind(" ", 0, room + 1)
-    return first[: stop if stop > 0 else room] + "..."
+    max_length = _TITLE_CHARACTERS + 1 - len("...")
+    stop = first.rfind(" ", 0, max_length + 1)
+    return first[: stop if stop > 0 else max_length] + "..."
 
 
 def _date(person: Person) -> str:

@@ -100,11 +100,11 @@ async def differences(
         if len(requested) == len(listed) and len(changes) <= limits.diff_max_files:
             await reading.take_texts(output, changes, requested)
             return [reading.file(change) for change in requested], len(listed)
-    for some in _batches(requested):
-        names = [path for change in some for path in sorted({change.old_path, change.new_path})]
-        how = "--find-renames" if some[0].renamed else "--no-renames"
-        async with reading.diff([how], names) as output:
-            await reading.take_texts(output, await _changes(output), some)
+    for batch in _batches(requested):
+        names = [path for change in batch for path in sorted({change.old_path, change.new_path})]
+        option = "--find-renames" if batch[0].renamed else "--no-renames"
+        async with reading.diff([option], names) as output:
+            await reading.take_texts(output, await _changes(output), batch)
     return [reading.file(change) for change in requested], len(listed)
 
 
@@ -161,8 +161,8 @@ class _Reading:
 
     def find_large(self, changes: Iterable[_Change]) -> None:
         """Note the changes with a file above the limit on either side. Blocks: call it in a thread."""
-        most = self.limits.diff_max_patch_bytes
-        self.large |= {change for change in changes if any(self._size(blob) > most for blob in change.blobs)}
+        limit = self.limits.diff_max_patch_bytes
+        self.large |= {change for change in changes if any(self._size(blob) > limit for blob in change.blobs)}
 
     def _size(self, blob: str) -> int:
         return int(self.repository.odb.read_header(blob)[1])
@@ -195,10 +195,10 @@ def _hunks(section: bytes) -> bytes:
     return b""
 
 
-async def _changes(output: MarkedOutput, most: int | None = None) -> list[_Change]:
-    """Read the raw diff to its end, or about `most` changes (perhaps one more), in the order of their patches."""
+async def _changes(output: MarkedOutput, limit: int | None = None) -> list[_Change]:
+    """Read the raw diff to its end, or about `limit` changes (perhaps one more), in the order of their patches."""
     changes: list[_Change] = []
-    while (most is None or len(changes) < most) and (record := await output.until(b"\0")):
+    while (limit is None or len(changes) < limit) and (record := await output.until(b"\0")):
         old_mode, new_mode, old_id, new_id, status = record.decode().removeprefix(":").split(" ")
         path = await output.until(b"\0") or b""
         if status == "T":
@@ -223,19 +223,19 @@ def _batches(changes: Sequence[_Change]) -> Iterator[list[_Change]]:
     """Split changes into batches that fit on a command line, with renamed files in batches of their own. A path that
     is too long for any command line is left out."""
     for renamed in (False, True):
-        some: list[_Change] = []
-        room = _MOST_BYTES_OF_NAMES
+        batch: list[_Change] = []
+        bytes_left = _MOST_BYTES_OF_NAMES
         for change in changes:
             needed = len(change.old_path) + len(change.new_path)
             if change.renamed is not renamed or needed > _MOST_BYTES_OF_A_NAME:
                 continue
-            if len(some) == _MOST_NAMED or needed > room:
-                yield some
-                some, room = [], _MOST_BYTES_OF_NAMES
-            some.append(change)
-            room -= needed
-        if some:
-            yield some
+            if len(batch) == _MOST_NAMED or needed > bytes_left:
+                yield batch
+                batch, bytes_left = [], _MOST_BYTES_OF_NAMES
+            batch.append(change)
+            bytes_left -= needed
+        if batch:
+            yield batch
 
 
 async def patch_id(repository: Repository, old: str | None, new: str) -> str | None:

@@ -143,10 +143,10 @@ def classified_errors() -> Iterator[None]:
     try:
         yield
     except (GitError, pygit2.GitError, OSError) as problem:
-        words = problem.stderr if isinstance(problem, GitError) else str(problem)
-        if _LOCKED.search(words):
+        message = problem.stderr if isinstance(problem, GitError) else str(problem)
+        if _LOCKED.search(message):
             raise RepositoryLockedError from problem
-        if _NO_STORAGE.search(words):
+        if _NO_STORAGE.search(message):
             raise StorageUnavailableError from problem
         raise
 

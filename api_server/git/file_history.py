@@ -36,7 +36,7 @@ async def last_commits(
     are missing from the result.
     """
     prefix = f"{folder}/" if folder else ""
-    left = {name.encode(): name for name in names}
+    remaining = {name.encode(): name for name in names}
     shas: dict[str, str] = {}
     looked_at = 0
     async with aclosing(_changes(repository, commit, folder, time_limit)) as changes:
@@ -44,10 +44,10 @@ async def last_commits(
             async for sha, path in changes:
                 shas.setdefault("", sha)
                 entry = path.removeprefix(prefix.encode()).partition(b"/")[0]
-                if (name := left.pop(entry, None)) is not None:
+                if (name := remaining.pop(entry, None)) is not None:
                     shas[name] = sha
                 looked_at += 1
-                if not left or looked_at == _MOST_PATHS:
+                if not remaining or looked_at == _MOST_PATHS:
                     break
     return shas
 
@@ -131,11 +131,11 @@ def _blamed(porcelain: bytes) -> list[BlamedLines]:
             if len(numbers) == 3:
                 blamed.append(BlamedLines(commit, int(numbers[1]), int(numbers[2])))
         else:
-            _tell(commit, key, value.decode(errors="replace"))
+            _set_header(commit, key, value.decode(errors="replace"))
     return blamed
 
 
-def _tell(commit: BlamedCommit, key: bytes, value: str) -> None:
+def _set_header(commit: BlamedCommit, key: bytes, value: str) -> None:
     match key:
         case b"author":
             commit.author = value

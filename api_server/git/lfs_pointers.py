@@ -36,21 +36,21 @@ def parse_pointer(content: bytes) -> Pointer | None:
     return Pointer(oid[1].decode(), int(size[1])) if oid and size else None
 
 
-async def pointers_in(repository: Path, tips: Collection[str], known: Collection[str]) -> set[Pointer]:
-    """Return the pointers that were added by commits reachable from `tips` but not from `known`.
+async def pointers_in(repository: Path, tips: Collection[str], excluded: Collection[str]) -> set[Pointer]:
+    """Return the pointers that were added by commits reachable from `tips` but not from `excluded`.
 
     Both contain full ids, and ids that the repository lacks are ignored. The cost grows with the amount of changes in
     these commits. Raise `GitError`.
     """
     if not tips:  # without tips, git would begin at HEAD
         return set()
-    changed = _changed_blobs(repository, tips, known)
+    changed = _changed_blobs(repository, tips, excluded)
     contents = _contents(repository, _small_blobs(repository, changed))
     return {pointer async for content in contents if (pointer := parse_pointer(content))}
 
 
 async def _changed_blobs(
-    repository: Path, tips: Collection[str], known: Collection[str]
+    repository: Path, tips: Collection[str], excluded: Collection[str]
 ) -> AsyncIterator[bytes]:
     """Yield the ids of files that commits have added or changed, one per line. Of a merge, only the files that differ
     from all parents count."""
@@ -61,13 +61,13 @@ async def _changed_blobs(
         with_stdin=True,
         time_limit=_TIME_LIMIT_SECONDS,
     ) as child:
-        child.feed(_revisions(tips, known))
+        child.feed(_revisions(tips, excluded))
         async for lines in _lines(child.checked_output()):
             yield b"".join(blob + b"\n" for line in lines if (blob := _regular_file(line)))
 
 
-async def _revisions(tips: Collection[str], known: Collection[str]) -> AsyncIterator[bytes]:
-    yield "".join([*(f"{sha}\n" for sha in tips), *(f"^{sha}\n" for sha in known)]).encode()
+async def _revisions(tips: Collection[str], excluded: Collection[str]) -> AsyncIterator[bytes]:
+    yield "".join([*(f"{sha}\n" for sha in tips), *(f"^{sha}\n" for sha in excluded)]).encode()
 
 
 def _regular_file(line: bytes) -> bytes | None:

@@ -92,16 +92,16 @@ async def merge(repository: Repository, source: str, target: str, commit: NewCom
     No ref points to the new commit yet. Raise `MergeConflictError`, `NothingToMergeError`, `NotFoundError`,
     `StorageUnavailableError`.
     """
-    return await _joined(repository, source, target, commit, [target, source])
+    return await _merged_commit(repository, source, target, commit, [target, source])
 
 
 async def squash(repository: Repository, source: str, target: str, commit: NewCommit) -> str:
     """Return the SHA of a new commit on top of `target` that contains all changes that merging `source` would bring.
     No ref points to it yet. Raise the errors of `merge`."""
-    return await _joined(repository, source, target, commit, [target])
+    return await _merged_commit(repository, source, target, commit, [target])
 
 
-async def _joined(
+async def _merged_commit(
     repository: Repository, source: str, target: str, commit: NewCommit, parents: Sequence[str]
 ) -> str:
     if commit_id(repository, source) is None or commit_id(repository, target) is None:
@@ -187,8 +187,8 @@ class _Files:
     def read_by_git(self) -> list[tuple[str, pygit2.Oid]]:
         """Return the changed files that git itself interprets: the name for which each may be taken, and the id of its
         content."""
-        named = [(read_by_git(path.rpartition("/")[2]), path) for path in sorted(self.changed)]
-        return [(name, self.index[path].id) for name, path in named if name]
+        pairs = [(read_by_git(path.rpartition("/")[2]), path) for path in sorted(self.changed)]
+        return [(name, self.index[path].id) for name, path in pairs if name]
 
     def _move(self, action: FileAction) -> None:
         source = action.previous_path or ""

@@ -24,21 +24,21 @@ _IGNORED = dict.fromkeys([*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range
 _STOPS = re.compile("[\ufffe\uffff]")
 
 
-def _taken_for(*names: str) -> re.Pattern[str]:
+def _pattern_of(*names: str) -> re.Pattern[str]:
     return re.compile(rf"(?:{'|'.join(names)})[. ]*(?::.*)?", re.IGNORECASE | re.ASCII | re.DOTALL)
 
 
 def _short_names(start: str) -> list[str]:
     """Return patterns of the short names that NTFS creates if the usual four are in use: the beginning of `start`, a
     tilde and a number, with eight characters in all."""
-    return [f"{start[:kept]}~[1-9][0-9]{{{6 - kept}}}" for kept in range(7)]
+    return [f"{start[:length]}~[1-9][0-9]{{{6 - length}}}" for length in range(7)]
 
 
-_NTFS_GIT = _taken_for(r"\.git", "git~1")
+_NTFS_GIT = _pattern_of(r"\.git", "git~1")
 #: Files that git itself interprets, with patterns of the names that NTFS takes for them.
 _NTFS_READ = {
-    ".gitmodules": _taken_for(r"\.gitmodules", "gitmod~[1-4]", *_short_names("gi7eba")),
-    ".gitattributes": _taken_for(r"\.gitattributes", "gitatt~[1-4]", *_short_names("gi7d29")),
+    ".gitmodules": _pattern_of(r"\.gitmodules", "gitmod~[1-4]", *_short_names("gi7eba")),
+    ".gitattributes": _pattern_of(r"\.gitattributes", "gitatt~[1-4]", *_short_names("gi7d29")),
 }
 #: Modes that these files may have. A symbolic link called `.gitattributes` is allowed, because git only ignores it.
 _MAY_BE = {
@@ -80,8 +80,8 @@ def _is_git(name: str) -> bool:
 
 
 def _on_hfs(name: str) -> str:
-    seen = _STOPS.split(name, maxsplit=1)[0].translate(_IGNORED)
-    return seen.lower() if seen.isascii() else seen
+    visible = _STOPS.split(name, maxsplit=1)[0].translate(_IGNORED)
+    return visible.lower() if visible.isascii() else visible
 
 
 _FAULT = re.compile(r"^error in [a-z]+ [0-9a-f]{40}: (.*)$", re.MULTILINE)
@@ -94,25 +94,25 @@ _LARGE = re.compile(rb"^(commit|tag|tree) (\d{7,}) ([0-9a-f]{40})$", re.MULTILIN
 _LOOKING_SECONDS = 600.0
 
 
-async def refusal_of_objects(arrived: Path) -> str | None:
-    """Return one sentence that says why the objects in the folder `arrived` of a push are refused, or None if they are
-    fine."""
-    with os.scandir(arrived / "pack") as entries:  # pushed objects stay in the pack in which they came
+async def refusal_of_objects(quarantine: Path) -> str | None:
+    """Return one sentence about why the objects in the `quarantine` directory of a push are refused, or None if they
+    are fine."""
+    with os.scandir(quarantine / "pack") as entries:  # pushed objects stay in the pack in which they came
         if not any(entry.name.endswith(".pack") for entry in entries):
             return None
-    what = "%(objecttype) %(objectsize) %(objectname)"
+    line_format = "%(objecttype) %(objectsize) %(objectname)"
     async with start(
-        ["cat-file", f"--batch-check={what}", "--batch-all-objects", "--unordered", "--buffer"],
-        repository=arrived.parents[1],
-        extra_environment={"GIT_OBJECT_DIRECTORY": str(arrived)},
+        ["cat-file", f"--batch-check={line_format}", "--batch-all-objects", "--unordered", "--buffer"],
+        repository=quarantine.parents[1],
+        extra_environment={"GIT_OBJECT_DIRECTORY": str(quarantine)},
         time_limit=_LOOKING_SECONDS,
     ) as child:
         waiting = b""
         async for chunk in child.checked_output():
             lines, newline, waiting = (waiting + chunk).rpartition(b"\n")
             for kind, size, sha in _LARGE.findall(lines + newline):
-                if int(size) > (most := MOST_OBJECT_BYTES[kind]):
-                    return f"The {kind.decode()} {sha.decode()} has {int(size)} bytes; {most} are allowed."
+                if int(size) > (limit := MOST_OBJECT_BYTES[kind]):
+                    return f"The {kind.decode()} {sha.decode()} has {int(size)} bytes; {limit} are allowed."
     return None
 
 
@@ -170,8 +170,8 @@ async def missing_commits(repository: Path, shas: Sequence[str]) -> set[str]:
     """Return those of the commits that do not exist. Raise `GitError`."""
     if not shas:
         return set()
-    asked = "".join(f"{sha}\n" for sha in shas).encode()
-    completed = await run(["cat-file", "--batch-check"], repository=repository, stdin=asked)
+    stdin = "".join(f"{sha}\n" for sha in shas).encode()
+    completed = await run(["cat-file", "--batch-check"], repository=repository, stdin=stdin)
     return {
         line.partition(" ")[0]
         for line in completed.stdout.decode().splitlines()

@@ -80,22 +80,22 @@ class Child:
         Raise `GitError` if git ends before that, and `OutputTooLargeError` beyond `limit` bytes.
         """
         stdout = self.process.stdout
-        got = bytearray()
-        while not got.endswith(end):
+        received = bytearray()
+        while not received.endswith(end):
             chunk = await stdout.read(CHUNK_BYTES)
             if not chunk:
                 raise git_error(self.command, await self.end(), self.stderr)
-            got += chunk
-            self._check_size(got, limit)
-        return bytes(got)
+            received += chunk
+            self._check_size(received, limit)
+        return bytes(received)
 
     async def whole_output(self, limit: int = OUTPUT_BYTES) -> bytes:
         """Return all that git prints. Raise `OutputTooLargeError` beyond `limit` bytes, and the errors of `output`."""
-        kept = bytearray()
+        collected = bytearray()
         async for chunk in self.output():
-            kept += chunk
-            self._check_size(kept, limit)
-        return bytes(kept)
+            collected += chunk
+            self._check_size(collected, limit)
+        return bytes(collected)
 
     def _check_size(self, output: bytearray, limit: int) -> None:
         if len(output) > limit:
@@ -187,18 +187,18 @@ class Child:
 
     async def _pump(self, body: AsyncIterable[bytes]) -> None:
         stdin = cast("asyncio.StreamWriter", self.process.stdin)
-        heard = True
+        is_read = True
         try:
             async for chunk in body:
-                if not heard or stdin.is_closing():
-                    heard = False
+                if not is_read or stdin.is_closing():
+                    is_read = False
                     # git has closed its stdin, but many clients read the answer only after they have sent everything.
                     continue
                 try:
                     stdin.write(chunk)
                     await stdin.drain()
                 except (BrokenPipeError, ConnectionResetError):
-                    heard = False
+                    is_read = False
         except Exception:
             if not self.exit_timeout:
                 self.signal_group(signal.SIGTERM)
@@ -303,8 +303,8 @@ async def _completion(starting: asyncio.Task[Any]) -> asyncio.CancelledError | N
     while not starting.done():
         try:
             await asyncio.wait({starting})
-        except asyncio.CancelledError as told:
-            cancelled = told
+        except asyncio.CancelledError as problem:
+            cancelled = problem
     return cancelled
 
 
@@ -359,10 +359,10 @@ def check_git() -> str:
     """Return the version of the git on PATH, such as "2.39". Raise `ConfigError` if it is missing or too old."""
     needed = f"git {'.'.join(map(str, OLDEST))} or newer is needed"
     try:
-        said = subprocess.run(["git", "--version"], capture_output=True, text=True, check=False).stdout
+        output = subprocess.run(["git", "--version"], capture_output=True, text=True, check=False).stdout
     except OSError as problem:
         raise ConfigError(f"{needed}, and none can be run ({problem.strerror}): install it on PATH") from None
-    match = re.match(r"git version (\d+)\.(\d+)", said)
+    match = re.match(r"git version (\d+)\.(\d+)", output)
     if match is None:
         raise ConfigError(f"{needed}, and the git on PATH does not say which it is: install it on PATH")
     if (int(match[1]), int(match[2])) < OLDEST:

@@ -75,13 +75,13 @@ class PushGate:
 
     async def refuse(self, sentence: str) -> None:
         """Make git refuse the whole push. The user reads the sentence."""
-        await self._tell(b"refused\n%s\n" % _line(sentence))
+        await self._write_verdict(b"refused\n%s\n" % _line(sentence))
 
     async def accept(self, report: bytes = b"") -> None:
         """Let git continue. A push in parts needs a report on its refs (`report_of`)."""
-        await self._tell(b"accepted\n" + report)
+        await self._write_verdict(b"accepted\n" + report)
 
-    async def _tell(self, text: bytes) -> None:
+    async def _write_verdict(self, text: bytes) -> None:
         self._open.discard(self._verdicts)  # from here on, the thread closes it
         await asyncio.to_thread(_write, self._verdicts, text)
 
@@ -149,7 +149,7 @@ def push_gate() -> Iterator[PushGate]:
         gate.close()
 
 
-#: `async with judge(push, arrived) as verdict:` lasts until git has moved the refs. `arrived` is the folder of the
+#: `async with judge(push, quarantine) as verdict:` lasts until git has moved the refs. `quarantine` has the
 #: push's new objects, or None if it has brought none.
 Judge = Callable[[Push, Path | None], AbstractAsyncContextManager[Verdict]]
 
@@ -268,16 +268,16 @@ async def _written(repository: Path) -> AsyncIterator[tuple[int, int]]:
 async def _judged(receiving: _Receiving, judge: Judge) -> AsyncIterator[AsyncIterator[bytes]]:
     """Yield git's answer. It is read even if the client does not read: such a client must not make others wait for
     what the verdict holds."""
-    said: asyncio.Queue[bytes | None] = asyncio.Queue()
-    listening = asyncio.create_task(_listen(receiving.child, said))
+    output: asyncio.Queue[bytes | None] = asyncio.Queue()
+    listening = asyncio.create_task(_listen(receiving.child, output))
     judging = asyncio.create_task(_judge(receiving, judge, listening))
 
     async def chunks() -> AsyncIterator[bytes]:
         rest = b""  # the last four bytes: remarks go before the final flush packet
-        while (chunk := await said.get()) is not None:
-            whole = rest + chunk
-            rest = whole[-len(FLUSH) :]
-            yield whole[: -len(FLUSH)]
+        while (chunk := await output.get()) is not None:
+            data = rest + chunk
+            rest = data[-len(FLUSH) :]
+            yield data[: -len(FLUSH)]
         await judging
         await listening
         if receiving.request.push.sideband and rest == FLUSH:
@@ -294,41 +294,41 @@ async def _judged(receiving: _Receiving, judge: Judge) -> AsyncIterator[AsyncIte
             await end(listening)
 
 
-async def _listen(child: Child, said: "asyncio.Queue[bytes | None]") -> None:
+async def _listen(child: Child, output: "asyncio.Queue[bytes | None]") -> None:
     size = 0
     try:
         async for chunk in answer(child):
             size += len(chunk)
             if size > OUTPUT_BYTES:
                 raise OutputTooLargeError(child.command, None, f"more than {OUTPUT_BYTES} bytes of output")
-            said.put_nowait(chunk)
+            output.put_nowait(chunk)
     finally:
-        said.put_nowait(None)
+        output.put_nowait(None)
 
 
 def _remark(text: str) -> bytes:
     """Return a packet with a line of the side band, which git shows after `remote:`."""
     printable = "".join(character for character in text if character.isprintable())
-    cut = printable.encode(errors="replace")[:_REMARK_BYTES].decode(errors="ignore")
-    return packet(b"\2%s\n" % cut.encode())
+    truncated = printable.encode(errors="replace")[:_REMARK_BYTES].decode(errors="ignore")
+    return packet(b"\2%s\n" % truncated.encode())
 
 
 async def _judge(receiving: _Receiving, judge: Judge, listening: "asyncio.Task[None]") -> None:
     """Wait for the hook's question and answer it. A hook that gets no answer refuses the push."""
     push, gate = receiving.request.push, receiving.gate
     try:
-        arrived = await gate.question()
-        if arrived is None:
+        quarantine = await gate.question()
+        if quarantine is None:
             return
         impossible = await asyncio.to_thread(refused_names, push)
         if (refusal := refusal_of(push, Verdict(), impossible)) is not None:
             await gate.refuse(refusal)
             return
-        folders = await asyncio.to_thread(_folders, arrived) if arrived.parts else []
+        folders = await asyncio.to_thread(_folders, quarantine) if quarantine.parts else []
         # The judge is not asked about impossible names, which may not even be text.
         possible = attrs.evolve(push, updates=tuple(u for u in push.updates if u.ref not in impossible))
-        async with judge(possible, arrived if arrived.parts else None) as verdict:
-            refused = impossible | await _refused(receiving.repository, possible, verdict, arrived)
+        async with judge(possible, quarantine if quarantine.parts else None) as verdict:
+            refused = impossible | await _refused(receiving.repository, possible, verdict, quarantine)
             if (refusal := refusal_of(push, verdict, refused)) is None:
                 await _accept(receiving, refused, folders, listening)
             else:
@@ -337,22 +337,22 @@ async def _judge(receiving: _Receiving, judge: Judge, listening: "asyncio.Task[N
         gate.close()
 
 
-async def _refused(repository: Path, push: Push, verdict: Verdict, arrived: Path) -> dict[str, str]:
+async def _refused(repository: Path, push: Push, verdict: Verdict, quarantine: Path) -> dict[str, str]:
     """Return the reason for each ref of a push that does not move, including those that would have to be forced."""
     refused = await asyncio.to_thread(refused_refs, push, verdict)
     if refusal_of(push, verdict, refused) is not None:
         return refused
-    quoted = str(arrived).replace("\\", "\\\\").replace('"', '\\"')
+    quoted = str(quarantine).replace("\\", "\\\\").replace('"', '\\"')
     for update in await asyncio.to_thread(fast_forwards, push, verdict):
         if update.ref in refused:
             continue
-        looked = await run(
+        completed = await run(
             ["merge-base", "--is-ancestor", update.old, update.new],
             repository=repository,
-            extra_environment={"GIT_ALTERNATE_OBJECT_DIRECTORIES": f'"{quoted}"'} if arrived.parts else {},
+            extra_environment={"GIT_ALTERNATE_OBJECT_DIRECTORIES": f'"{quoted}"'} if quarantine.parts else {},
             accept=(0, 1, _NOT_THERE),
         )
-        if looked.returncode:
+        if completed.returncode:
             refused[update.ref] = f"You are not allowed to force push to the protected {update.ref}."
     return refused
 

@@ -103,9 +103,9 @@ class PushParser:
     command that has not been parsed here.
     """
 
-    def __init__(self, most_updates: int = MOST_UPDATES) -> None:
+    def __init__(self, max_updates: int = MOST_UPDATES) -> None:
         self.received = bytearray()
-        self._most_updates = most_updates
+        self._max_updates = max_updates
         self.updates: list[RefUpdate] = []
         self.options: list[str] = []
         self._position = 0
@@ -116,7 +116,7 @@ class PushParser:
         """Parse the next piece, and return whether the head is complete. Raise `MalformedPushError`."""
         self.received += data
         while self._section != "done" and self._take_packet():
-            if self._position > MAX_COMMANDS_BYTES or len(self.updates) > self._most_updates:
+            if self._position > MAX_COMMANDS_BYTES or len(self.updates) > self._max_updates:
                 raise MalformedPushError("The push updates too many refs at once; push fewer.")
         return self._section == "done"
 
@@ -158,13 +158,13 @@ class PushParser:
             return
         command, _, capabilities = line.partition(b"\0")
         self._capabilities.update(capabilities.split())
-        words = command.split(b" ", 2)
-        if len(words) == 2 and words[0] == b"shallow" and _SHA.fullmatch(words[1]):
+        parts = command.split(b" ", 2)
+        if len(parts) == 2 and parts[0] == b"shallow" and _SHA.fullmatch(parts[1]):
             return
-        if len(words) != 3 or not _SHA.fullmatch(words[0]) or not _SHA.fullmatch(words[1]) or not words[2]:
+        if len(parts) != 3 or not _SHA.fullmatch(parts[0]) or not _SHA.fullmatch(parts[1]) or not parts[2]:
             raise MalformedPushError("A line is no ref update.")
-        ref = words[2].decode(errors="surrogateescape")
-        self.updates.append(RefUpdate(words[0].decode(), words[1].decode(), ref))
+        ref = parts[2].decode(errors="surrogateescape")
+        self.updates.append(RefUpdate(parts[0].decode(), parts[1].decode(), ref))
 
 
 def refused_names(push: Push) -> dict[str, str]:

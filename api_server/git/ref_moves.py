@@ -50,7 +50,7 @@ async def move_refs(repository: Path, attempt: Callable[[int], Awaitable[_Result
     It is repeated if a lock file is in its way. Raise `RepositoryLockedError` if the lock file stays,
     `StorageUnavailableError`, `RepositoryMissingError`.
     """
-    return await _in_spite_of_locks(repository, lambda: _attempted(repository, attempt))
+    return await _retry_while_locked(repository, lambda: _attempted(repository, attempt))
 
 
 async def _attempted(repository: Path, attempt: Callable[[int], Awaitable[_Result]]) -> _Result:
@@ -70,20 +70,20 @@ async def make_way(repository: Path, refs: Iterable[str]) -> None:
             raise RepositoryLockedError
 
     try:
-        await _in_spite_of_locks(repository, look)
+        await _retry_while_locked(repository, look)
     except RepositoryLockedError:
         return
 
 
-async def _in_spite_of_locks(repository: Path, attempt: Callable[[], Awaitable[_Result]]) -> _Result:
-    given_up = time.monotonic() + LOCK_TIMEOUT_SECONDS
+async def _retry_while_locked(repository: Path, attempt: Callable[[], Awaitable[_Result]]) -> _Result:
+    deadline = time.monotonic() + LOCK_TIMEOUT_SECONDS
     while True:
         try:
             return await attempt()
         except RepositoryLockedError:
-            if await asyncio.to_thread(remove_left_locks, repository):
+            if await asyncio.to_thread(remove_stale_locks, repository):
                 continue
-            if time.monotonic() >= given_up:
+            if time.monotonic() >= deadline:
                 raise
         await asyncio.sleep(_PAUSE_SECONDS)
 
@@ -92,7 +92,7 @@ def _any_is_there(repository: Path, names: Iterable[str]) -> bool:
     return any(os.path.lexists(repository / name) for name in names)
 
 
-def remove_left_locks(repository: Path) -> bool:
+def remove_stale_locks(repository: Path) -> bool:
     """Remove the lock files of refs that no running process holds, and return whether there were any. Blocks: call it
     in a thread."""
     with alone(repository, "moving") as descriptor:
@@ -223,13 +223,13 @@ async def _write(repository: Repository, ref: str, write: Callable[[], object]) 
     async def attempt(descriptor: int) -> None:
         # The thread continues if its request is cancelled. It has a descriptor of its own, and so holds the lock until
         # its end.
-        await asyncio.shield(asyncio.to_thread(_held, os.dup(descriptor), write))
+        await asyncio.shield(asyncio.to_thread(_write_and_close, os.dup(descriptor), write))
 
     await move_refs(folder, attempt)
     await asyncio.to_thread(repositories.sync_refs, folder, [ref])
 
 
-def _held(descriptor: int, write: Callable[[], object]) -> None:
+def _write_and_close(descriptor: int, write: Callable[[], object]) -> None:
     try:
         write()
     finally:

@@ -66,7 +66,7 @@ def is_empty(repository: Repository) -> bool:
 
 def branches(repository: Repository) -> list[Branch]:
     """Return all branches by name. This reads no commits, but 50,000 branches take 0.1 s: call it in a thread."""
-    return [Branch(name, commit) for name, commit in _named(repository, ReferenceFilter.BRANCHES, BRANCHES)]
+    return [Branch(name, commit) for name, commit in _pairs(repository, ReferenceFilter.BRANCHES, BRANCHES)]
 
 
 def branch(repository: Repository, name: str) -> Branch | None:
@@ -77,14 +77,14 @@ def branch(repository: Repository, name: str) -> Branch | None:
 def tags(repository: Repository) -> list[Tag]:
     """Return all tags of commits, by name. This reads the object of each annotated tag: call it in a thread."""
     resolved = (
-        _tag(repository, name, target) for name, target in _named(repository, ReferenceFilter.TAGS, TAGS)
+        _tag(repository, name, target) for name, target in _pairs(repository, ReferenceFilter.TAGS, TAGS)
     )
     return [tag for tag in resolved if tag is not None]
 
 
 def tag_names(repository: Repository) -> list[str]:
     """Return the names of all tags. This reads no objects, and takes as long as `branches`."""
-    return [name for name, _ in _named(repository, ReferenceFilter.TAGS, TAGS)]
+    return [name for name, _ in _pairs(repository, ReferenceFilter.TAGS, TAGS)]
 
 
 def tag(repository: Repository, name: str) -> Tag | None:
@@ -109,8 +109,8 @@ def resolve(repository: Repository, revision: str) -> Resolved | None:
         return _resolve_tag(repository, revision.removeprefix(TAGS))
     if revision.startswith("refs/"):
         return None
-    if (named := _resolve_branch(repository, revision) or _resolve_tag(repository, revision)) is not None:
-        return named
+    if (resolved := _resolve_branch(repository, revision) or _resolve_tag(repository, revision)) is not None:
+        return resolved
     return _resolve_sha(repository, revision) if _ABBREVIATED_SHA.fullmatch(revision) else None
 
 
@@ -205,7 +205,7 @@ def _target(repository: Repository, namespace: str, name: str) -> pygit2.Oid | N
     return reference.target if reference is not None and isinstance(reference.target, pygit2.Oid) else None
 
 
-def _named(repository: Repository, kind: ReferenceFilter, namespace: str) -> Iterator[tuple[str, str]]:
+def _pairs(repository: Repository, kind: ReferenceFilter, namespace: str) -> Iterator[tuple[str, str]]:
     """Return pairs of name and target, sorted. A name that is not UTF-8 fits into no URL and no JSON, so it is left
     out."""
     pairs = []

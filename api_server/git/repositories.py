@@ -141,12 +141,12 @@ class Repositories:
 
     async def delete(self, project_id: int) -> None:
         """Remove the repository at once, and then free its space. Do nothing if there is none."""
-        gone = self._unfinished()
+        trash = self._unfinished()
         try:
-            self.path(project_id).rename(gone)
+            self.path(project_id).rename(trash)
         except FileNotFoundError:
             return
-        await asyncio.to_thread(shutil.rmtree, gone, ignore_errors=True)
+        await asyncio.to_thread(shutil.rmtree, trash, ignore_errors=True)
 
     async def size(self, project_id: int) -> int:
         """Return the bytes of the repository's objects, without those of pushes that are still under way."""

@@ -80,9 +80,9 @@ class Process:
 
 async def spawn(command: Sequence[str], *, with_stdin: bool, limit: int, **options: Any) -> Process:
     """Start a process. `options` are those of `subprocess.Popen`. Raise `OSError`."""
-    with ExitStack() as undone, ExitStack() as given:
-        stdin = _pair(undone, given) if with_stdin else None
-        stdout, stderr = _pair(undone, given), _pair(undone, given)
+    with ExitStack() as cleanup, ExitStack() as child_ends:
+        stdin = _pair(cleanup, child_ends) if with_stdin else None
+        stdout, stderr = _pair(cleanup, child_ends), _pair(cleanup, child_ends)
         popen = subprocess.Popen(  # noqa: ASYNC220 - it returns as soon as the program has started
             command,
             stdin=stdin[1].fileno() if stdin else subprocess.DEVNULL,
@@ -90,24 +90,24 @@ async def spawn(command: Sequence[str], *, with_stdin: bool, limit: int, **optio
             stderr=stderr[1].fileno(),
             **options,
         )
-        undone.callback(popen.wait)
-        undone.callback(popen.kill)
-        given.close()
+        cleanup.callback(popen.wait)
+        cleanup.callback(popen.kill)
+        child_ends.close()
         process = Process(popen)
-        undone.callback(process.close)
+        cleanup.callback(process.close)
         process.stdout, _ = await process.connect(stdout[0], limit)
         process.stderr, _ = await process.connect(stderr[0], limit)
         if stdin:
             _, process.stdin = await process.connect(stdin[0], limit)
-        undone.pop_all()
+        cleanup.pop_all()
     return process
 
 
-def _pair(undone: ExitStack, given: ExitStack) -> tuple[socket.socket, socket.socket]:
-    """Return two connected sockets: this side's, which `undone` closes if the start fails, and the child's, which
-    `given` closes."""
-    ours, theirs = socket.socketpair()
-    return undone.enter_context(ours), given.enter_context(theirs)
+def _pair(cleanup: ExitStack, child_ends: ExitStack) -> tuple[socket.socket, socket.socket]:
+    """Return two connected sockets: this side's, which `cleanup` closes if the start fails, and the child's,
+    which `child_ends` closes."""
+    parent_end, child_end = socket.socketpair()
+    return cleanup.enter_context(parent_end), child_ends.enter_context(child_end)
 
 
 #: The variable by which git and all that it starts are found: they inherit it.

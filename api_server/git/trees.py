@@ -168,8 +168,8 @@ class Folder:
             return self._as_nodes(some[skip : skip + limit]), skip + limit < len(some), len(some)
         collected: list[bytes] = []
         for kind, options in _KINDS.items():
-            async with self._listed(options) as listed:
-                async for records in listed:
+            async with self._chunks(options) as chunks:
+                async for records in chunks:
                     of_kind = [record for record in records if _kind(record) == kind]
                     collected += of_kind[skip:]
                     skip = max(0, skip - len(of_kind))
@@ -180,8 +180,8 @@ class Folder:
     async def after(self, key: bytes, limit: int) -> tuple[Sequence[Node], bool]:
         """Return at most `limit` nodes whose `key` is greater than this one, sorted by it; and whether more follow."""
         collected: list[bytes] = []
-        async with self._listed(["-t"]) as listed:
-            async for records in listed:
+        async with self._chunks(["-t"]) as chunks:
+            async for records in chunks:
                 if not records or _key(records[-1], self.prefix) <= key:  # none of these is greater
                     continue
                 collected += [record for record in records if _key(record, self.prefix) > key]
@@ -189,16 +189,16 @@ class Folder:
                     return self._as_nodes(collected[:limit]), True
         return self._as_nodes(collected), False
 
-    async def _first(self, most: int) -> list[bytes]:
+    async def _first(self, limit: int) -> list[bytes]:
         collected: list[bytes] = []
-        async with self._listed(["-t"]) as listed:
-            async for records in listed:
+        async with self._chunks(["-t"]) as chunks:
+            async for records in chunks:
                 collected += records
-                if len(collected) >= most:
+                if len(collected) >= limit:
                     break
-        return collected[:most]
+        return collected[:limit]
 
-    def _listed(self, options: Sequence[str]) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
+    def _chunks(self, options: Sequence[str]) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
         """Return git's records of the folder's entries: creating a `Node` of each would cost ten times what git
         does."""
         arguments = ["ls-tree", "-z", *options, *(["-r"] if self.recursive else []), self.id]
@@ -239,25 +239,25 @@ def _key(record: bytes, prefix: bytes) -> bytes:
     return path + b"/" if _kind(record) == b"tree" else path
 
 
-async def paths(repository: Repository, commit: str, most: int) -> list[str]:
-    """Return the paths of all files. Raise `NotFoundError`, and `OutputTooLargeError` if there are more than `most`."""
+async def paths(repository: Repository, commit: str, limit: int) -> list[str]:
+    """Return the paths of all files. Raise `NotFoundError`; `OutputTooLargeError` if there are more than `limit`."""
     tree = str(tree_of(repository, commit).id)
-    return await _names(repository, ["ls-tree", "-r", "-z", "--name-only", tree], most)
+    return await _names(repository, ["ls-tree", "-r", "-z", "--name-only", tree], limit)
 
 
-async def changed_paths(repository: Repository, old: str, new: str, most: int) -> list[str]:
+async def changed_paths(repository: Repository, old: str, new: str, limit: int) -> list[str]:
     """Return the paths that were added, changed or removed between two commits. Raise the errors of `paths`."""
     trees = [str(tree_of(repository, commit).id) for commit in (old, new)]
-    return await _names(repository, ["diff-tree", "-r", "-z", "--name-only", "--no-renames", *trees], most)
+    return await _names(repository, ["diff-tree", "-r", "-z", "--name-only", "--no-renames", *trees], limit)
 
 
-async def _names(repository: Repository, arguments: Sequence[str], most: int) -> list[str]:
+async def _names(repository: Repository, arguments: Sequence[str], limit: int) -> list[str]:
     collected: list[str] = []
-    async with _records(Path(repository.path), arguments) as listed:
-        async for records in listed:
+    async with _records(Path(repository.path), arguments) as chunks:
+        async for records in chunks:
             collected += [record.decode(errors="surrogateescape") for record in records]
-            if len(collected) > most:
-                raise OutputTooLargeError(arguments[0], None, f"more than {most} paths")
+            if len(collected) > limit:
+                raise OutputTooLargeError(arguments[0], None, f"more than {limit} paths")
     return collected
 
 
@@ -269,12 +269,12 @@ async def _records(repository: Path, arguments: Sequence[str]) -> AsyncIterator[
         async def records() -> AsyncIterator[list[bytes]]:
             rest = b""
             async for chunk in child.checked_output():
-                *whole, rest = (rest + chunk).split(b"\0")
+                *complete, rest = (rest + chunk).split(b"\0")
                 if len(rest) > MOST_RECORD_BYTES:
                     raise OutputTooLargeError(
                         arguments[0], None, f"more than {MOST_RECORD_BYTES} bytes in one record"
                     )
-                yield whole
+                yield complete
 
         yield records()
 

@@ -3,7 +3,7 @@
 Nothing has to wait for packing: git and libgit2 find their objects wherever they are packed meanwhile, and the objects
 of a push under way are in a folder of their own. Objects to which no ref leads are kept for two weeks (git's own time)
 in a separate pack, and longer while reflogs of branches mention them: nothing that a request or a push is about to use
-is removed. Packing that is killed leaves temporary files and locks, which `look_after` removes.
+is removed. Packing that is killed leaves temporary files and locks, which `maintain` removes.
 """
 
 import asyncio
@@ -74,7 +74,7 @@ def _repository(root: Path, name: str) -> Path:
     return root / f"{int(name.removesuffix('.git')) % 256:02x}" / name
 
 
-def look_after(repository: Path, thresholds: Thresholds, now: float) -> RepositoryState:
+def maintain(repository: Path, thresholds: Thresholds, now: float) -> RepositoryState:
     """Remove what no running process can need, and remove the repository's mark if nobody is at work. Blocks: call it
     in a thread. `now` is in seconds since 1970.
 
@@ -96,7 +96,7 @@ def look_after(repository: Path, thresholds: Thresholds, now: float) -> Reposito
 def _clean_up(repository: Path, mark: Path, now: float) -> bool:
     """Clean up, and return whether nobody was at work. Large folders are only renamed while others have to wait, and
     deleted later."""
-    gone: list[Path] = []
+    set_aside: list[Path] = []
     with alone(repository, "packing") as packing:
         if packing is not None:
             clean_up_packing(repository, now)
@@ -105,11 +105,11 @@ def _clean_up(repository: Path, mark: Path, now: float) -> bool:
                 remove_locks(repository)
             if transferring is not None:
                 _release_packs(repository)
-                gone = _set_aside(repository)
+                set_aside = _set_aside(repository)
             is_quiet = None not in (packing, moving, transferring)
             if is_quiet:
                 mark.unlink(missing_ok=True)
-    for folder in gone:
+    for folder in set_aside:
         log.warning("removed the objects of a push that was killed", repository=repository.name)
         shutil.rmtree(folder, ignore_errors=True)
     return is_quiet
@@ -211,7 +211,7 @@ async def pack(repository: Path, style: Style, now: float) -> bool:
     with alone(repository, "packing") as descriptor:
         if descriptor is None or backups.is_under_way(repository.parent.parent):
             return False
-        begun = time.monotonic()
+        start = time.monotonic()
         note_writing(repository)
         await asyncio.to_thread(clean_up_packing, repository, now)
         await _pack_refs(repository, style, descriptor)
@@ -224,7 +224,7 @@ async def pack(repository: Path, style: Style, now: float) -> bool:
             loose_objects=before.loose,
             packs=before.packs,
             whole=is_whole,
-            seconds=round(time.monotonic() - begun, 1),
+            seconds=round(time.monotonic() - start, 1),
         )
     return True
 

@@ -59,7 +59,7 @@ def invitation_mail(invitation: Invitation, url: str, reminder: int) -> Mail:
     paragraphs = [
         f"{f'{inviter} invited you' if inviter else 'You are invited'} to join the {invitation.kind}"
         f" {invitation.source_name} as {invitation.role.title.lower()}.",
-        _cut(invitation.source_description),
+        _shortened(invitation.source_description),
         f"The membership ends on {invitation.expires_at}." if invitation.expires_at else "",
         "Both links open a page where you accept or decline. Opening the page does not answer the invitation.",
     ]
@@ -101,7 +101,7 @@ async def queue_answer(
     )
 
 
-def _cut(text: str) -> str:
+def _shortened(text: str) -> str:
     return text if len(text) <= _LONGEST_DESCRIPTION else f"{text[: _LONGEST_DESCRIPTION - 1]}…"
 
 
@@ -135,8 +135,8 @@ class Recipients:
 
 def read_recipients(emails: Sequence[str] | None, user_ids: Sequence[str] | None) -> Recipients:
     """Return the recipients in the parameters, without blanks. Raise 400 and RefusedAsAWhole."""
-    sent = [*(emails or []), *(user_ids or [])]
-    if not any(text.strip() for text in sent):
+    texts = [*(emails or []), *(user_ids or [])]
+    if not any(text.strip() for text in texts):
         if len(emails or []) > 1 or len(user_ids or []) > 1:  # only commas
             raise RefusedAsAWhole("Invites cannot be blank", "blank_invites_error")
         raise bad_request("Must provide either email or user_id as a parameter")
@@ -183,7 +183,7 @@ class Offer:
 
 
 @attrs.frozen
-class Means:
+class MailTools:
     """The services for invitations by mail: the vault, which derives tokens, and the settings with the mail limits."""
 
     vault: Vault
@@ -191,7 +191,7 @@ class Means:
 
 
 async def invite(
-    transaction: Transaction, offer: Offer, recipients: Recipients, author: Author, means: Means
+    transaction: Transaction, offer: Offer, recipients: Recipients, author: Author, tools: MailTools
 ) -> dict[str, str]:
     """Add the recipients who are users as members, and invite the others by mail. Return the problems, by address,
     username, or unknown id.
@@ -207,19 +207,19 @@ async def invite(
         for email in reversed(recipients.emails)
         if (owner := owners.get(email.lower()))
     }
-    named = await queries.users_with(transaction, list(recipients.user_ids))
-    for user in named:
+    users = await queries.users_with(transaction, list(recipients.user_ids))
+    for user in users:
         people.setdefault(user.id, (user.username, user))
-    problems = {str(id_): NOT_FOUND for id_ in sorted(set(recipients.user_ids) - {user.id for user in named})}
+    problems = {str(id_): NOT_FOUND for id_ in sorted(set(recipients.user_ids) - {user.id for user in users})}
     for _, (name, user) in sorted(people.items()):
         if problem := await _add(transaction, offer, user, author):
             problems[name] = problem
     unknown = [email for email in recipients.emails if email.lower() not in owners]
     for email in sorted(unknown, key=str.lower):
-        if problem := await _ask(transaction, offer, email, author, means):
+        if problem := await _ask(transaction, offer, email, author, tools):
             problems[email] = problem
-    sent = len(unknown) - len(problems.keys() & set(unknown))
-    if await mail.wait_for_user(transaction, means.settings, author.id, sent):
+    mail_count = len(unknown) - len(problems.keys() & set(unknown))
+    if await mail.wait_for_user(transaction, tools.settings, author.id, mail_count):
         raise RefusedAsAWhole(TOO_MANY_MAILS, "too_many_invites_error")
     return problems
 
@@ -241,7 +241,7 @@ async def _add(transaction: Transaction, offer: Offer, user: KnownUser, author: 
 
 
 async def _ask(
-    transaction: Transaction, offer: Offer, email: str, author: Author, means: Means
+    transaction: Transaction, offer: Offer, email: str, author: Author, tools: MailTools
 ) -> str | None:
     source = offer.source
     try:
@@ -250,12 +250,12 @@ async def _ask(
         return text_of_refusal(refusal)
     if problems := _problems(transaction, source, offer.level, offer.expires_at):
         return members.sentence(problems)
-    invitation_id = await _create(transaction, offer, email, author, means.vault)
+    invitation_id = await _create(transaction, offer, email, author, tools.vault)
     if invitation_id is None and await _end_if_over(transaction, source, email):
-        invitation_id = await _create(transaction, offer, email, author, means.vault)
+        invitation_id = await _create(transaction, offer, email, author, tools.vault)
     if invitation_id is None:
         return EMAIL_TAKEN
-    if await mail.wait_for_address(transaction, means.settings, email):
+    if await mail.wait_for_address(transaction, tools.settings, email):
         await queries.delete(transaction, invitation_id)
         return TOO_MANY_TO_ADDRESS
     await queue_invitation(transaction, invitation_id)
@@ -373,7 +373,7 @@ async def decline(transaction: Transaction, invitation: Invitation, author: Auth
 async def clear_away(transaction: Transaction) -> int:
     """End invitations that have expired, that have not been answered within `KEPT_UNANSWERED`, or whose inviters have
     lost the right to make them. Return their number."""
-    over = await queries.lock_over(transaction, KEPT_UNANSWERED)
+    over = await queries.lock_ended(transaction, KEPT_UNANSWERED)
     for invitation in over:
         await _end_over(transaction, invitation)
     return len(over)
@@ -486,5 +486,5 @@ async def queue_reminders(services: Services) -> None:
         for invitation in await queries.lock_unanswered(transaction, MOST_REMINDERS):
             due = reminder_due(invitation.created_at.date(), invitation.expires_at, today)
             if due > invitation.reminders_sent:
-                await queries.note_reminder(transaction, invitation.id, due)
+                await queries.set_reminders_sent(transaction, invitation.id, due)
                 await queue_invitation(transaction, invitation.id, due)

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from api_server.accounts.member_role_handlers import CUSTOM_ROLES
 from api_server.invitations import changes, queries
-from api_server.invitations.changes import Means, Offer
+from api_server.invitations.changes import MailTools, Offer
 from api_server.namespaces.access import group, project
 from api_server.namespaces.members import source_of
 from api_server.namespaces.resources import Group, Project
@@ -72,9 +72,9 @@ async def invite(services: Services, actor: Actor, params: Invite, resource: Pro
         member_role_id=params.member_role_id,
         expires_at=params.expires_at,
     )
-    means = Means(services.vault, services.settings)
+    tools = MailTools(services.vault, services.settings)
     async with services.database.transaction() as transaction:
-        problems = await changes.invite(transaction, offer, invited, actor.author, means)
+        problems = await changes.invite(transaction, offer, invited, actor.author, tools)
     answer = {"status": "error", "message": problems} if problems else {"status": "success"}
     return json_value(answer, status=201)
 
@@ -86,10 +86,10 @@ async def list_invitations(
 ) -> web.Response:
     """Endpoint 32. List the unanswered invitations to exactly this group or project, oldest first."""
     page = requested_page(params, queries.LISTING, default_sort="asc")
-    listed = await queries.list_invitations(
+    rows = await queries.list_invitations(
         services.database, page, **source_of(resource).ids, query=params.query or None
     )
-    return await paginated(request, page, listed)
+    return await paginated(request, page, rows)
 
 
 @routes.put("/groups/{id}/invitations/{email}", access=group(Role.OWNER), answers="200 ChangedInvitation")

@@ -260,28 +260,28 @@ class Unanswered:
 @statement("""
     SELECT invitations.id, invitations.created_at, invitations.expires_at, invitations.reminders_sent
     FROM invitations
-    WHERE invitations.reminders_sent < %(most)s AND invitation_holds(invitations, %(now)s)
+    WHERE invitations.reminders_sent < %(limit)s AND invitation_holds(invitations, %(now)s)
         AND NOT EXISTS (SELECT FROM owner_of_address(invitations.email))
     ORDER BY invitations.id FOR UPDATE SKIP LOCKED
     """)
-async def lock_unanswered(transaction: Transaction, most: int) -> list[Unanswered]:
-    """Lock and return the unanswered invitations with fewer than `most` reminders. Skip those that others have
+async def lock_unanswered(transaction: Transaction, limit: int) -> list[Unanswered]:
+    """Lock and return the unanswered invitations with fewer than `limit` reminders. Skip those that others have
     locked."""
 
 
 @statement("""
-    UPDATE invitations SET reminders_sent = %(sent)s WHERE id = %(invitation_id)s
+    UPDATE invitations SET reminders_sent = %(reminders_sent)s WHERE id = %(invitation_id)s
 """)
-async def note_reminder(transaction: Transaction, invitation_id: int, sent: int) -> None: ...
+async def set_reminders_sent(transaction: Transaction, invitation_id: int, reminders_sent: int) -> None: ...
 
 
 @statement(f"""
     {_INVITATION}
     WHERE has_expired(invitations.expires_at, %(now)s)
-        OR invitations.created_at < %(now)s::timestamptz - %(kept)s::interval
+        OR invitations.created_at < %(now)s::timestamptz - %(max_age)s::interval
         OR NOT invitation_holds(invitations, %(now)s)
     ORDER BY invitations.id FOR UPDATE OF invitations SKIP LOCKED
     """)
-async def lock_over(transaction: Transaction, kept: datetime.timedelta) -> list[Invitation]:
-    """Lock and return the invitations that have expired, that are older than `kept`, or whose inviters have lost the
+async def lock_ended(transaction: Transaction, max_age: datetime.timedelta) -> list[Invitation]:
+    """Lock and return the invitations that have expired, that are older than `max_age`, or whose inviters have lost the
     right to make them. Skip those that others have locked."""

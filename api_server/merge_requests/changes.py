@@ -235,7 +235,7 @@ async def create(actor: ProjectActor, transaction: Transaction, source_branch: s
     await lock_project(transaction, actor.project.id)
     heads = await _heads(actor, source_branch, target_branch)
     await _refuse_second_open(transaction, actor.project.id, source_branch, target_branch)
-    made = await queries.create(
+    merge_request = await queries.create(
         transaction,
         heads,
         project_id=actor.project.id,
@@ -248,10 +248,10 @@ async def create(actor: ProjectActor, transaction: Transaction, source_branch: s
         remove_source_branch=edit.remove_source_branch,
         squash=edit.squash,
     )
-    await name_people(transaction, actor.project.id, made.id, edit.people)
-    await set_internal_ref(actor.repository, head_ref(made.iid), heads.head_sha)
-    await announce(actor.services, transaction, actor.user_id, made.id, "open")
-    return made.id
+    await name_people(transaction, actor.project.id, merge_request.id, edit.people)
+    await set_internal_ref(actor.repository, head_ref(merge_request.iid), heads.head_sha)
+    await announce(actor.services, transaction, actor.user_id, merge_request.id, "open")
+    return merge_request.id
 
 
 async def edit(actor: ProjectActor, transaction: Transaction, merge_request_id: int, params: Edit) -> None:
@@ -344,9 +344,9 @@ async def announce(
         await listener(transaction, event)
 
 
-def check_head(merge_request: MergeRequest, seen_sha: str | None) -> None:
+def check_head(merge_request: MergeRequest, sha: str | None) -> None:
     """Raise 409 if the caller names the commit that she has seen and it is not the source's head."""
-    if seen_sha not in (None, merge_request.head_sha):
+    if sha not in (None, merge_request.head_sha):
         raise conflict(f"SHA does not match HEAD of source branch: {merge_request.head_sha}")
 
 
@@ -393,12 +393,12 @@ async def _refuse_second_open(
 
 
 async def approve(
-    services: Services, actor: Actor, transaction: Transaction, merge_request_id: int, seen_sha: str | None
+    services: Services, actor: Actor, transaction: Transaction, merge_request_id: int, sha: str | None
 ) -> None:
     """Approve the merge request, unless the user has already done so. Raise 409 if the head is not the commit
     that the caller has seen."""
     before = await queries.lock(transaction, merge_request_id)
-    check_head(before, seen_sha)
+    check_head(before, sha)
     _require_open(before)
     if await queries.approve(transaction, merge_request_id, actor.user_id):
         await announce(services, transaction, actor.user_id, merge_request_id, "approved")

@@ -12,7 +12,14 @@ from api_server.ci.pipelines.access import may_change
 from api_server.ci.pipelines.creation import not_allowed_on, pipeline_maker
 from api_server.ci.pipelines.creation_queries import find_merge_request
 from api_server.code.committing import acting_person
-from api_server.code.reading import all_differences, listed, listed_commits, listed_differences, reading
+from api_server.code.reading import (
+    ListDifferences,
+    all_differences,
+    commits_response,
+    differences_response,
+    page_response,
+    reading,
+)
 from api_server.git.commits import commits_between
 from api_server.git.repositories import REPOSITORIES, Repository
 from api_server.merge_requests import changes, merging, queries
@@ -91,8 +98,8 @@ async def create_merge_request(
         raise invalid(["Target project is not a fork of source project"], status=422)
     project_actor = acting(services, actor, project)
     async with project_actor.database.transaction() as transaction:
-        made = await changes.create(project_actor, transaction, params.source_branch, as_new(params))
-        entity = await queries.show(transaction, made, project)
+        new_id = await changes.create(project_actor, transaction, params.source_branch, as_new(params))
+        entity = await queries.show(transaction, new_id, project)
     return json_text(entity, status=201)
 
 
@@ -143,8 +150,8 @@ async def delete_merge_request(
     return web.Response(status=204)
 
 
-def _labels(sent: list[str]) -> list[str]:
-    return sorted({label.strip() for label in sent} - {""})
+def _labels(labels: list[str]) -> list[str]:
+    return sorted({label.strip() for label in labels} - {""})
 
 
 def as_new(params: CreateMergeRequest) -> changes.Edit:
@@ -185,14 +192,14 @@ def _new_labels(present: list[str], params: UpdateMergeRequest) -> list[str] | N
 
 def _people(params: CreateMergeRequest | UpdateMergeRequest) -> dict[Part, list[int]]:
     """Return the named users by part, without parts that are not sent; 0 and null stand for nobody."""
-    named: dict[Part, list[int]] = {}
+    user_ids: dict[Part, list[int]] = {}
     if params.assignee_id is not UNSET:
-        named["assignee"] = [params.assignee_id or 0]
+        user_ids["assignee"] = [params.assignee_id or 0]
     if params.assignee_ids is not UNSET:
-        named["assignee"] = params.assignee_ids or []
+        user_ids["assignee"] = params.assignee_ids or []
     if params.reviewer_ids is not UNSET:
-        named["reviewer"] = params.reviewer_ids or []
-    return named
+        user_ids["reviewer"] = params.reviewer_ids or []
+    return user_ids
 
 
 #: Older commits of a merge request are not listed, nor are their pipelines.
@@ -207,6 +214,17 @@ class ListContents(Paginated):
     merge_request_iid: int
 
 
+@attrs.frozen(kw_only=True)
+class ListDiffs(ListDifferences):
+    id: str
+    merge_request_iid: int
+
+
+@attrs.frozen(kw_only=True)
+class ShowChanges(MergeRequestId):
+    unidiff: bool = False
+
+
 @routes.get(f"{ONE}/commits", access=project(feature="repository"), answers="200 [Commit]")
 async def list_commits(
     request: web.Request, services: Services, actor: Actor | Anonymous, params: ListContents, project: Project
@@ -215,16 +233,16 @@ async def list_commits(
     merge_request = await queries.find(services.database, project.id, params.merge_request_iid)
     repository = services[REPOSITORIES].open(project.id)
     shas = await shas_of(services, actor, repository, merge_request)
-    return await listed_commits(request, params, project, repository, shas)
+    return await commits_response(request, params, project, repository, shas)
 
 
 @routes.get(f"{ONE}/diffs", access=project(feature="repository"), answers="200 [Diff]")
 async def list_diffs(
-    request: web.Request, services: Services, params: ListContents, project: Project
+    request: web.Request, services: Services, params: ListDiffs, project: Project
 ) -> web.Response:
     """List the differences between the merge base and the source branch."""
     merge_request = await queries.find(services.database, project.id, params.merge_request_iid)
-    return await listed_differences(
+    return await differences_response(
         request,
         params,
         services[REPOSITORIES].open(project.id),
@@ -239,12 +257,12 @@ async def list_closed_issues(
 ) -> web.Response:
     """List no issues, as for a project without issues; release tools ask for them."""
     await queries.find(services.database, project.id, params.merge_request_iid)
-    return await listed(request, params, [], 0)
+    return await page_response(request, params, [], 0)
 
 
 @routes.get(f"{ONE}/changes", access=project(feature="repository"), answers="200 MergeRequestChanges")
 async def show_changes(
-    services: Services, actor: Actor | Anonymous, params: MergeRequestId, project: Project
+    services: Services, actor: Actor | Anonymous, params: ShowChanges, project: Project
 ) -> web.Response:
     """Show a merge request with all of its differences; `overflow` is true if some are left out."""
     database = services.database
@@ -252,7 +270,11 @@ async def show_changes(
     repository = services[REPOSITORIES].open(project.id)
     async with reading(services, actor):
         diffs, overflows = await all_differences(
-            services, repository, merge_request.base_sha, merge_request.head_sha
+            services,
+            repository,
+            merge_request.base_sha,
+            merge_request.head_sha,
+            unidiff=params.unidiff,
         )
     entity = orjson.loads(await queries.show(database, merge_request.id, project))
     return json_value(entity | {"changes": diffs, "overflow": overflows})
@@ -276,7 +298,7 @@ async def list_pipelines(
     page = requested_page(params, pipelines.OF_MERGE_REQUEST)
     merge_request = await queries.find(services.database, project.id, params.merge_request_iid)
     shas = await shas_of(services, actor, services[REPOSITORIES].open(project.id), merge_request)
-    listed = await pipelines.list_pipelines_of_merge_request(
+    page_response = await pipelines.list_pipelines_of_merge_request(
         services.database,
         page,
         merge_request.id,
@@ -284,7 +306,7 @@ async def list_pipelines(
         branch=merge_request.source_branch,
         shas=shas or [merge_request.head_sha],
     )
-    return await paginated(request, page, listed)
+    return await paginated(request, page, page_response)
 
 
 @routes.post(
@@ -297,8 +319,8 @@ async def create_pipeline(
     commits."""
     _require_repository(project)
     database = services.database
-    named = await queries.find(database, project.id, params.merge_request_iid)
-    merge_request = await find_merge_request(database, named.id)
+    row = await queries.find(database, project.id, params.merge_request_iid)
+    merge_request = await find_merge_request(database, row.id)
     if merge_request is None:
         raise NotFound
     if merge_request.mergeability == "no_commits":

@@ -164,7 +164,7 @@ async def _readable(
 ) -> web.Response:
     page = requested_page(params, list_queries.OF_ALL if within is None else list_queries.BELOW_GROUP)
     actor = caller(request)
-    listed = await list_queries.list_readable(
+    rows = await list_queries.list_readable(
         context.services(request).database,
         page,
         viewer_id=actor.user_id,
@@ -174,7 +174,7 @@ async def _readable(
         filters=filters_of(params, actor.user_id),
         group_id=None if within is None else within.id,
     )
-    return await paginated(request, page, listed)
+    return await paginated(request, page, rows)
 
 
 @routes.get(
@@ -186,5 +186,5 @@ async def list_of_project(
     """List the merge requests of a project that match every filter, newest first."""
     page = requested_page(params, list_queries.OF_PROJECT)
     filters = filters_of(params, actor.user_id)
-    listed = await list_queries.list_of_project(services.database, page, project.id, filters)
-    return await paginated(request, page, listed)
+    rows = await list_queries.list_of_project(services.database, page, project.id, filters)
+    return await paginated(request, page, rows)

@@ -12,7 +12,7 @@ from api_server.state.declarations import statement
 from api_server.state.listing import ListPage, ListQuery, Page
 
 
-def _named(part: str) -> str:
+def _filter_by_person(part: str) -> str:
     """Return the condition that a user, given by id or name, or anybody at all, is an assignee or reviewer.
     The ids are put in arrays so that they are looked up in the index."""
     people = f"""
@@ -41,8 +41,8 @@ _FILTERS = f"""
     AND (%(part_of_viewer)s::text IS NULL OR merge_requests.id = ANY (ARRAY(
         SELECT people.merge_request_id FROM merge_request_people people
         WHERE people.part = %(part_of_viewer)s AND people.user_id = %(part_of_id)s::bigint)))
-    {_named("assignee")}
-    {_named("reviewer")}
+    {_filter_by_person("assignee")}
+    {_filter_by_person("reviewer")}
     AND (%(labels)s::text[] IS NULL OR merge_requests.labels @> %(labels)s)
     AND (%(any_label)s::boolean IS NULL OR %(any_label)s = (merge_requests.labels <> '{{}}'))
     AND (%(draft)s::boolean IS NULL OR is_draft(merge_requests.title) = %(draft)s)
@@ -79,10 +79,10 @@ async def list_of_project(
     return await OF_PROJECT.read(database, page, project_id=project_id, **filters)
 
 
-def _hers(level: int) -> str:
+def _viewer_has_role(level: int) -> str:
     """Return the condition that the viewer has at least that role in a project: PostgreSQL builds a hash
     table of each set once."""
-    hers = f"""
+    rows = f"""
         FROM members WHERE members.user_id = %(viewer_id)s AND members.access_level >= {level}
             AND counts(members, %(now)s)"""
     return f"""(
@@ -90,17 +90,17 @@ def _hers(level: int) -> str:
             SELECT namespaces.id FROM namespaces WHERE namespaces.owner_id = %(viewer_id)s
             UNION ALL
             SELECT namespaces.id FROM namespaces
-            WHERE namespaces.lineage && ARRAY(SELECT members.namespace_id {hers} AND members.namespace_id IS NOT NULL))
-        OR projects.id IN (SELECT members.project_id {hers} AND members.project_id IS NOT NULL))"""
+            WHERE namespaces.lineage && ARRAY(SELECT members.namespace_id {rows} AND members.namespace_id IS NOT NULL))
+        OR projects.id IN (SELECT members.project_id {rows} AND members.project_id IS NOT NULL))"""
 
 
 #: The same rule as `Project.reads_repository`.
 _IS_READABLE = f"""
     projects.repository_access_level <> 'disabled'
-    AND (%(sees_all)s OR CASE WHEN projects.visibility = 'private' THEN {_hers(20)}
+    AND (%(sees_all)s OR CASE WHEN projects.visibility = 'private' THEN {_viewer_has_role(20)}
         ELSE projects.repository_access_level = 'enabled'
                 AND (projects.visibility = 'public' OR (SELECT is_insider(%(viewer_id)s)))
-            OR {_hers(10)} END)
+            OR {_viewer_has_role(10)} END)
     AND (NOT %(non_archived)s OR NOT projects.archived)
 """
 #: OFFSET 0 keeps the planner from reading all projects to find the few of somebody's own merge requests.
@@ -137,10 +137,10 @@ async def list_readable(
 ) -> ListPage:
     """Return a page of the merge requests of all projects whose files the viewer may read, or of those below
     a group; `filters` as in `list_of_project`."""
-    asked = {"viewer_id": viewer_id, "sees_all": sees_all, "non_archived": non_archived, **filters}
+    conditions = {"viewer_id": viewer_id, "sees_all": sees_all, "non_archived": non_archived, **filters}
     if group_id is None:
-        return await OF_ALL.read(database, page, **asked)
-    return await BELOW_GROUP.read(database, page, group_id=group_id, **asked)
+        return await OF_ALL.read(database, page, **conditions)
+    return await BELOW_GROUP.read(database, page, group_id=group_id, **conditions)
 
 
 @attrs.frozen

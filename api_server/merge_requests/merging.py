@@ -104,7 +104,7 @@ async def merge(actor: ProjectActor, iid: int, params: Merge) -> MergeRequest:
     """Merge exactly the head that was found mergeable, into the branch that was its target then: the
     preconditions are locked when git moves the target. Raise 403, 405, 409 and 422 in GitLab's words, and
     `ChangedMeanwhile`."""
-    merge_request = await judged(actor, iid, params.sha)
+    merge_request = await mergeable(actor, iid, params.sha)
     status = await status_of(actor, merge_request)
     require_mergeable(status)
     target = branch(actor.repository, merge_request.target_branch)
@@ -129,7 +129,7 @@ async def merge(actor: ProjectActor, iid: int, params: Merge) -> MergeRequest:
     return merge_request
 
 
-async def judged(actor: ProjectActor, iid: int, seen_sha: str | None) -> MergeRequest:
+async def mergeable(actor: ProjectActor, iid: int, sha: str | None) -> MergeRequest:
     """Return the merge request after checking that the actor may merge it, with its mergeability checked in
     git. Raise 403, 409, `ChangedMeanwhile`."""
     database = actor.services.database
@@ -141,7 +141,7 @@ async def judged(actor: ProjectActor, iid: int, seen_sha: str | None) -> MergeRe
     _hold(actor, merge_request)
     if not await may_merge(actor, merge_request.target_branch):
         raise forbidden()
-    check_head(merge_request, seen_sha)
+    check_head(merge_request, sha)
     return merge_request
 
 
@@ -212,7 +212,7 @@ async def _note_squash(actor: ProjectActor, merge_request: MergeRequest, sha: st
     has moved."""
     async with actor.services.database.transaction() as transaction:
         await merging_queries.note_squash(transaction, merge_request.id, merge_request.head_sha, sha)
-    read = functools.partial(merging_queries.squash_noted, merge_request_id=merge_request.id)
+    read = functools.partial(merging_queries.recorded_squash, merge_request_id=merge_request.id)
     actor.preconditions.add(Precondition((), sha, read))
 
 
@@ -274,7 +274,7 @@ _MERGE_ATTEMPTS = 4
 async def merge_or_wait(actor: ProjectActor, iid: int, params: Merge) -> MergeRequest:
     """Merge at once if nothing has to be waited for; otherwise merge later, on behalf of the actor. Raise the
     errors of `merge`."""
-    merge_request = await judged(actor, iid, params.sha)
+    merge_request = await mergeable(actor, iid, params.sha)
     status = await status_of(actor, merge_request)
     if not _waits(status):
         return await merge(actor, iid, params)
@@ -291,14 +291,14 @@ async def merge_or_wait(actor: ProjectActor, iid: int, params: Merge) -> MergeRe
         await merging_queries.set_auto_merge(
             transaction, merge_request.id, actor.user_id, orjson.dumps(how).decode(), squash=params.squash
         )
-        await look_again(transaction, merge_request.id)  # the pipeline may end before this is committed
+        await retry_auto_merge(transaction, merge_request.id)  # the pipeline may end before this is committed
     return merge_request
 
 
 def _waits(status: MergeStatus) -> bool:
-    obstacle = status.detailed_merge_status
+    detailed_status = status.detailed_merge_status
     waits_for_pipeline = status.pipeline_is_queued or status.pipeline in ("ci_still_running", "ci_must_pass")
-    return obstacle in _ENDS_BY_ITSELF or (obstacle == "mergeable" and waits_for_pipeline)
+    return detailed_status in _ENDS_BY_ITSELF or (detailed_status == "mergeable" and waits_for_pipeline)
 
 
 async def cancel_auto_merge(actor: ProjectActor, iid: int) -> None:
@@ -316,7 +316,7 @@ async def cancel_auto_merge(actor: ProjectActor, iid: int) -> None:
         await merging_queries.end_auto_merge(transaction, merge_request.id, merge_request.merge_user_id)
 
 
-async def look_again(
+async def retry_auto_merge(
     transaction: Transaction, merge_request_id: int, after: datetime.timedelta = datetime.timedelta(0)
 ) -> None:
     """Queue an attempt to merge if the merge request is to be merged automatically."""
@@ -359,7 +359,7 @@ async def _merge_if_ready(services: Services, merge_request_id: int) -> None:
     if _waits(status):
         if status.pipeline_is_queued:  # the file may turn out to require no pipeline
             async with services.database.transaction() as transaction:
-                await look_again(transaction, merge_request.id, _SOON)
+                await retry_auto_merge(transaction, merge_request.id, _SOON)
         return
     try:
         await merge(actor, merge_request.iid, _as_requested(orjson.loads(merge_request.auto_merge)))
@@ -390,7 +390,7 @@ def setup(services: Services) -> None:
 
     async def changed(transaction: Transaction, event: MergeRequestEvent) -> None:
         if event.action == "update":
-            await look_again(transaction, event.merge_request_id)
+            await retry_auto_merge(transaction, event.merge_request_id)
 
     services.queue.add(MERGE_WHEN_READY, run, attempts=5)
     services.queue.add(FOLLOW_AWAITED, follow_pipeline, attempts=5)
@@ -412,20 +412,20 @@ async def merge_commit(services: Services, project_id: int, iid: int, person: Pe
     parents = [target.commit, merge_request.head_sha]
     ref = merge_ref(merge_request.iid)
     if ref in repository.references:
-        known = str(repository.references[ref].target)
-        if commit_data(repository, known)["parent_ids"] == parents:
-            return known
+        existing = str(repository.references[ref].target)
+        if commit_data(repository, existing)["parent_ids"] == parents:
+            return existing
     message = f"Merge {merge_request.head_sha} into {target.commit}"
     try:
-        made = await new_commits.merge(
+        sha = await new_commits.merge(
             repository, merge_request.head_sha, target.commit, NewCommit(message, person, person)
         )
     except (MergeConflictError, NothingToMergeError):
         raise _not_mergeable() from None
     async with database.transaction() as transaction:
         await queries.lock(transaction, merge_request.id)  # deleting the merge request removes the ref
-        await set_internal_ref(repository, ref, made)
-    return made
+        await set_internal_ref(repository, ref, sha)
+    return sha
 
 
 def _not_mergeable() -> Exception:

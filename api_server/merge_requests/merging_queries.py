@@ -43,9 +43,9 @@ async def set_heads(transaction: Transaction, merge_request_id: int, heads: Head
         AND target_sha IS NOT DISTINCT FROM %(target_sha)s AND state = 'opened'
 """)
 async def set_mergeability(
-    transaction: Transaction, seen: MergeRequest, mergeability: str, *, fast_forward: bool
+    transaction: Transaction, merge_request: MergeRequest, mergeability: str, *, fast_forward: bool
 ) -> None:
-    """Record git's result for the two heads of the merge request as it was `seen`, unless one of them has
+    """Record git's result for the two heads of the merge request as `merge_request` has them, unless one of them has
     moved or the target is another branch; `fast_forward` says that the source's head descends from the
     target's."""
 
@@ -170,14 +170,14 @@ async def note_squash(transaction: Transaction, merge_request_id: int, head_sha:
     arrives in its target."""
 
 
-SQUASH_NOTED = """
+RECORDED_SQUASH = """
     SELECT merge_requests.squash_commit_sha FROM merge_requests WHERE merge_requests.id = %(id)s
 """
 
 
-async def squash_noted(database: Executor, merge_request_id: int) -> str | None:
+async def recorded_squash(database: Executor, merge_request_id: int) -> str | None:
     """Return the commit that `note_squash` recorded last."""
-    sha: str | None = await database.value(SQUASH_NOTED, id=merge_request_id)
+    sha: str | None = await database.value(RECORDED_SQUASH, id=merge_request_id)
     return sha
 
 

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from api_server.merge_requests import note_queries, notes, queries
 from api_server.merge_requests.handlers import ONE, ListContents, MergeRequestId
-from api_server.merge_requests.notes import Position, Said, conversation
+from api_server.merge_requests.notes import NoteDraft, Position, open_conversation
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.services import Services
@@ -90,10 +90,10 @@ class UpdateDiscussionNote(OneDiscussionNote):
     resolved: bool | None = None
 
     def __attrs_post_init__(self) -> None:
-        given = [name for name in ("body", "resolved") if getattr(self, name) is not None]
-        if len(given) > 1:
+        fields = [name for name in ("body", "resolved") if getattr(self, name) is not None]
+        if len(fields) > 1:
             raise ValueError("body, resolved are mutually exclusive")
-        if not given:
+        if not fields:
             raise ValueError("body, resolved are missing, exactly one parameter must be provided")
 
 
@@ -115,10 +115,10 @@ async def list_notes(
     page = requested_page(params, note_queries.NOTES, default_order="created_at")
     about = await queries.find(database, project.id, params.merge_request_iid)
     shows_internal = notes.reads_internal(project)
-    listed = await note_queries.list_notes(
+    rows = await note_queries.list_notes(
         database, page, about.id, shows_internal=shows_internal, system=params.system
     )
-    return await paginated(request, page, listed)
+    return await paginated(request, page, rows)
 
 
 @routes.get(NOTE, access=READ, answers="200 Note")
@@ -130,28 +130,28 @@ async def show_note(services: Services, params: OneNote, project: Project) -> we
 async def create_note(
     request: web.Request, services: Services, actor: Actor, params: CreateNote, project: Project
 ) -> web.Response:
-    said = Said(
+    draft = NoteDraft(
         body=params.body,
         internal=params.internal or params.confidential,
         created_at=moment(request, project, params.created_at),
     )
-    async with conversation(services, actor, project, params.merge_request_iid) as talk:
-        entity = await talk.show(await talk.write(said))
+    async with open_conversation(services, actor, project, params.merge_request_iid) as conversation:
+        entity = await conversation.show(await conversation.write(draft))
     return json_text(entity, status=201)
 
 
 @routes.put(NOTE, access=WRITE, answers="200 Note")
 async def update_note(services: Services, actor: Actor, params: UpdateNote, project: Project) -> web.Response:
-    async with conversation(services, actor, project, params.merge_request_iid) as talk:
-        await talk.edit(params.note_id, params.body)
-        entity = await talk.show(params.note_id)
+    async with open_conversation(services, actor, project, params.merge_request_iid) as conversation:
+        await conversation.edit(params.note_id, params.body)
+        entity = await conversation.show(params.note_id)
     return json_text(entity)
 
 
 @routes.delete(NOTE, access=WRITE, answers="204")
 async def delete_note(services: Services, actor: Actor, params: OneNote, project: Project) -> web.Response:
-    async with conversation(services, actor, project, params.merge_request_iid) as talk:
-        await talk.delete(params.note_id)
+    async with open_conversation(services, actor, project, params.merge_request_iid) as conversation:
+        await conversation.delete(params.note_id)
     return no_content()
 
 
@@ -196,8 +196,8 @@ async def list_discussions(
     page = attrs.evolve(offset_page(params), order="created_at", descending=False)
     about = await queries.find(database, project.id, params.merge_request_iid)
     shows_internal = notes.reads_internal(project)
-    listed = await note_queries.list_discussions(database, page, about.id, shows_internal=shows_internal)
-    return await paginated(request, page, listed)
+    rows = await note_queries.list_discussions(database, page, about.id, shows_internal=shows_internal)
+    return await paginated(request, page, rows)
 
 
 @routes.get(DISCUSSION, access=READ, answers="200 Discussion")
@@ -219,14 +219,14 @@ async def create_discussion(
         if params.position
         else None
     )
-    said = Said(
+    draft = NoteDraft(
         body=params.body,
         begins_thread=True,
         diff_position=position,
         created_at=moment(request, project, params.created_at),
     )
-    async with conversation(services, actor, project, params.merge_request_iid) as talk:
-        entity = await talk.show_thread_of(await talk.write(said))
+    async with open_conversation(services, actor, project, params.merge_request_iid) as conversation:
+        entity = await conversation.show_thread_of(await conversation.write(draft))
     return json_text(entity, status=201)
 
 
@@ -234,9 +234,9 @@ async def create_discussion(
 async def resolve_discussion(
     services: Services, actor: Actor, params: ResolveDiscussion, project: Project
 ) -> web.Response:
-    async with conversation(services, actor, project, params.merge_request_iid) as talk:
-        await talk.resolve_thread(params.discussion_id, resolved=params.resolved)
-        entity = await talk.show_thread(params.discussion_id)
+    async with open_conversation(services, actor, project, params.merge_request_iid) as conversation:
+        await conversation.resolve_thread(params.discussion_id, resolved=params.resolved)
+        entity = await conversation.show_thread(params.discussion_id)
     return json_text(entity)
 
 
@@ -248,16 +248,16 @@ async def list_discussion_notes(
     database = services.database
     page = attrs.evolve(offset_page(params), order="created_at", descending=False)
     about = await queries.find(database, project.id, params.merge_request_iid)
-    listed = await note_queries.list_notes(
+    rows = await note_queries.list_notes(
         database,
         page,
         about.id,
         shows_internal=notes.reads_internal(project),
         discussion_id=params.discussion_id,
     )
-    if not listed.total:
+    if not rows.total:
         raise not_found("Notes")
-    return await paginated(request, page, listed)
+    return await paginated(request, page, rows)
 
 
 @routes.get(DISCUSSION_NOTE, access=READ, answers="200 Note")
@@ -271,9 +271,9 @@ async def show_discussion_note(
 async def create_discussion_note(
     request: web.Request, services: Services, actor: Actor, params: CreateDiscussionNote, project: Project
 ) -> web.Response:
-    said = Said(body=params.body, created_at=moment(request, project, params.created_at))
-    async with conversation(services, actor, project, params.merge_request_iid) as talk:
-        entity = await talk.show(await talk.reply(params.discussion_id, said))
+    draft = NoteDraft(body=params.body, created_at=moment(request, project, params.created_at))
+    async with open_conversation(services, actor, project, params.merge_request_iid) as conversation:
+        entity = await conversation.show(await conversation.reply(params.discussion_id, draft))
     return json_text(entity, status=201)
 
 
@@ -283,12 +283,12 @@ async def update_discussion_note(
 ) -> web.Response:
     """Change the text of a note, or resolve or reopen it."""
     thread, note_id = params.discussion_id, params.note_id
-    async with conversation(services, actor, project, params.merge_request_iid) as talk:
+    async with open_conversation(services, actor, project, params.merge_request_iid) as conversation:
         if params.resolved is None:
-            await talk.edit(note_id, params.body, thread)
+            await conversation.edit(note_id, params.body, thread)
         else:
-            await talk.resolve_note(thread, note_id, resolved=params.resolved)
-        entity = await talk.show(note_id)
+            await conversation.resolve_note(thread, note_id, resolved=params.resolved)
+        entity = await conversation.show(note_id)
     return json_text(entity)
 
 
@@ -296,6 +296,6 @@ async def update_discussion_note(
 async def delete_discussion_note(
     services: Services, actor: Actor, params: OneDiscussionNote, project: Project
 ) -> web.Response:
-    async with conversation(services, actor, project, params.merge_request_iid) as talk:
-        await talk.delete(params.note_id, params.discussion_id)
+    async with open_conversation(services, actor, project, params.merge_request_iid) as conversation:
+        await conversation.delete(params.note_id, params.discussion_id)
     return no_content()

@@ -182,7 +182,7 @@ async def lock(transaction: Transaction, project_id: int, iid: int) -> Noteable:
 
 
 @attrs.frozen(kw_only=True)
-class Noted:
+class Subject:
     """A merge request about which the service writes notes; `version_id` is that of its newest version."""
 
     id: int
@@ -205,7 +205,7 @@ class Noted:
     FROM merge_requests JOIN projects ON projects.id = merge_requests.project_id
     WHERE merge_requests.id = %(merge_request_id)s
     """)
-async def noted(transaction: Transaction, merge_request_id: int) -> Noted:
+async def find_subject(transaction: Transaction, merge_request_id: int) -> Subject:
     """Return the merge request. Raise NotFound."""
 
 

@@ -14,7 +14,7 @@ from api_server.code.reading import reading
 from api_server.git.diffs import Line, has_line
 from api_server.git.repositories import REPOSITORIES
 from api_server.merge_requests import note_queries
-from api_server.merge_requests.merging import look_again
+from api_server.merge_requests.merging import retry_auto_merge
 from api_server.merge_requests.note_queries import NewNote, Note, Noteable
 from api_server.namespaces.resources import Project
 from api_server.services import Services
@@ -53,7 +53,7 @@ def check_note_body(body: str) -> None:
         raise not_saved({"note": [f"is too long (maximum is {MAX_BODY} characters)"]})
 
 
-def check_room(about: Noteable, settings: Settings, body: str, instead_of: Note | None = None) -> None:
+def check_limits(about: Noteable, settings: Settings, body: str, instead_of: Note | None = None) -> None:
     """Raise 400 if one more note, or a longer text in place of another, exceeds the limits of a merge
     request."""
     if instead_of is None and about.notes >= settings.notes_limit:
@@ -136,8 +136,8 @@ async def checked_position(services: Services, actor: Actor, project_id: int, po
     largest = services.settings.diff_max_patch_bytes
     async with reading(services, actor):
         repository = services[REPOSITORIES].open(project_id)
-        there = await has_line(repository, position.base_sha, position.head_sha, line, largest=largest)
-    if not there:
+        exists = await has_line(repository, position.base_sha, position.head_sha, line, largest=largest)
+    if not exists:
         raise _refused(position)
     return _position_json(position)
 
@@ -157,7 +157,7 @@ def _position_json(position: Position) -> str:
 
 
 @attrs.frozen(kw_only=True)
-class Said:
+class NoteDraft:
     """A text, for members only if it is `internal`. With a `diff_position` (JSON) it is about a line and
     begins a thread; with `begins_thread` it begins a thread as well."""
 
@@ -169,7 +169,7 @@ class Said:
 
 
 @contextlib.asynccontextmanager
-async def conversation(
+async def open_conversation(
     services: Services, actor: Actor, project: Project, iid: int
 ) -> AsyncIterator["Conversation"]:
     """Open a transaction in which only `actor` writes about the merge request. Raise NotFound."""
@@ -215,28 +215,28 @@ class Conversation:
         """Return a thread. Raise 404."""
         return await show_thread(self._transaction, self._project, self.about.id, discussion_id)
 
-    async def write(self, said: Said) -> int:
+    async def write(self, draft: NoteDraft) -> int:
         """Write a note and return its id. Raise 400, and 403 for internal notes of callers who are not
         members."""
-        check_note_body(said.body)
-        if said.internal and not reads_internal(self._project):
+        check_note_body(draft.body)
+        if draft.internal and not reads_internal(self._project):
             raise forbidden()
         new = NewNote(
             merge_request_id=self.about.id,
             discussion_id=new_discussion_id(),
             author_id=self._user_id,
-            body=said.body,
-            type="DiffNote" if said.diff_position else "DiscussionNote" if said.begins_thread else None,
-            internal=said.internal,
-            diff_position=said.diff_position,
-            created_at=said.created_at,
+            body=draft.body,
+            type="DiffNote" if draft.diff_position else "DiscussionNote" if draft.begins_thread else None,
+            internal=draft.internal,
+            diff_position=draft.diff_position,
+            created_at=draft.created_at,
         )
         return await self._add(new)
 
-    async def reply(self, discussion_id: str, said: Said) -> int:
+    async def reply(self, discussion_id: str, draft: NoteDraft) -> int:
         """Add a note to a thread and return its id: it is as internal and as resolved as the thread, and
         about the same line. A single note becomes the first one of a thread. Raise 404 and 400."""
-        check_note_body(said.body)
+        check_note_body(draft.body)
         thread = await self._thread(discussion_id)
         first = thread[0]
         if first.system:
@@ -246,17 +246,17 @@ class Conversation:
             merge_request_id=self.about.id,
             discussion_id=discussion_id,
             author_id=self._user_id,
-            body=said.body,
+            body=draft.body,
             type=first.type or "DiscussionNote",
             internal=first.internal,
             diff_position=first.diff_position,
             resolved=all(note.resolved for note in thread),
-            created_at=said.created_at,
+            created_at=draft.created_at,
         )
         return await self._add(new)
 
     async def _add(self, new: NewNote) -> int:
-        check_room(self.about, self._settings, new.body + (new.diff_position or ""))
+        check_limits(self.about, self._settings, new.body + (new.diff_position or ""))
         note_id = await note_queries.insert(self._transaction, new)
         await note_queries.touch(self._transaction, self.about.id)
         return note_id
@@ -267,7 +267,7 @@ class Conversation:
         if body is None:
             return
         check_note_body(body)
-        check_room(self.about, self._settings, body, instead_of=note)
+        check_limits(self.about, self._settings, body, instead_of=note)
         await note_queries.edit(self._transaction, note.id, body)
         await note_queries.touch(self._transaction, self.about.id)
 
@@ -276,7 +276,7 @@ class Conversation:
         note = await self._changeable(note_id, discussion_id)
         await note_queries.delete(self._transaction, note.id)
         await note_queries.touch(self._transaction, self.about.id)
-        await look_again(self._transaction, self.about.id)
+        await retry_auto_merge(self._transaction, self.about.id)
 
     async def resolve_note(self, discussion_id: str, note_id: int, *, resolved: bool) -> None:
         """Resolve or reopen a note. Raise 404, 403, and 400 if it cannot be resolved."""
@@ -299,7 +299,7 @@ class Conversation:
         ids = [note.id for note in notes]
         await note_queries.resolve(self._transaction, ids, self._user_id, resolved=resolved)
         if resolved:
-            await look_again(self._transaction, self.about.id)
+            await retry_auto_merge(self._transaction, self.about.id)
         await note_queries.touch(self._transaction, self.about.id)
 
     async def _changeable(self, note_id: int, discussion_id: str | None) -> Note:

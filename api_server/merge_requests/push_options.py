@@ -65,13 +65,13 @@ class Options:
     def is_set(self, *names: str) -> bool | None:
         """Return the truth value of the first of these options that is given, or None. Raise 400 for other
         values."""
-        given = next((name for name in names if name in self.values), None)
-        if given is None:
+        option = next((name for name in names if name in self.values), None)
+        if option is None:
             return None
         try:
-            return structure({"flag": self.values[given]}, _Flag).flag
+            return structure({"flag": self.values[option]}, _Flag).flag
         except ApiError:
-            raise invalid(f"The option merge_request.{given} is neither true nor false") from None
+            raise invalid(f"The option merge_request.{option} is neither true nor false") from None
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -167,7 +167,7 @@ async def _one_branch(
 ) -> int:
     """Create or change a merge request, and return its iid. Raise the errors of the API."""
     iid = await _again(
-        services, project_id, user_id, lambda actor: _made_or_changed(actor, name, head, options)
+        services, project_id, user_id, lambda actor: _create_or_update(actor, name, head, options)
     )
     if options.is_set(*_AUTO_MERGE):
         await _again(services, project_id, user_id, lambda actor: merge_or_wait(actor, iid, Merge(sha=head)))
@@ -187,24 +187,28 @@ async def _again(
     raise ChangedMeanwhile
 
 
-async def _made_or_changed(actor: ProjectActor, name: str, head: str, options: Options) -> int:
+async def _create_or_update(actor: ProjectActor, name: str, head: str, options: Options) -> int:
     async with actor.database.transaction() as transaction:
         await lock_project(transaction, actor.project.id)
         present = await merging_queries.lock_open_from(transaction, actor.project.id, [name])
         if present:
-            return await _changed(actor, transaction, present[-1], options)
+            return await _update(actor, transaction, present[-1], options)
         if not options.is_set("create"):
             raise invalid("A merge_request.create push option is required to create a merge request")
-        made = await changes.create(actor, transaction, name, as_new(await _new(actor, name, head, options)))
-        return await queries.iid_of(transaction, made)
+        new_id = await changes.create(
+            actor, transaction, name, as_new(await _new(actor, name, head, options))
+        )
+        return await queries.iid_of(transaction, new_id)
 
 
 async def _new(actor: ProjectActor, name: str, head: str, options: Options) -> CreateMergeRequest:
     """Return the parameters of a new merge request; as in GitLab, the user who pushes is its assignee."""
     target = options.values.get("target", actor.project.default_branch)
-    at = branch(actor.repository, target)
-    title, description = await title_and_description(actor.repository, name, head, at.commit if at else head)
-    given = {"title": title, "description": description} | options.parameters
+    base = branch(actor.repository, target)
+    title, description = await title_and_description(
+        actor.repository, name, head, base.commit if base else head
+    )
+    values = {"title": title, "description": description} | options.parameters
     draft = options.is_set("draft")
     assigned = await _user_ids(actor, options.lists.get("assign", []))
     return structure(
@@ -212,8 +216,8 @@ async def _new(actor: ProjectActor, name: str, head: str, options: Options) -> C
             "id": str(actor.project.id),
             "source_branch": name,
             "target_branch": target,
-            **given,
-            "title": given["title"] if draft is None else with_draft(given["title"], draft=draft),
+            **values,
+            "title": values["title"] if draft is None else with_draft(values["title"], draft=draft),
             "labels": options.lists.get("label", []),
             "assignee_ids": [actor.user_id, *assigned],
         },
@@ -221,25 +225,25 @@ async def _new(actor: ProjectActor, name: str, head: str, options: Options) -> C
     )
 
 
-async def _changed(
+async def _update(
     actor: ProjectActor, transaction: Transaction, before: MergeRequest, options: Options
 ) -> int:
-    given, draft = options.parameters, options.is_set("draft")
+    values, draft = options.parameters, options.is_set("draft")
     if draft is not None:
-        given["title"] = with_draft(given.get("title", before.title), draft=draft)
+        values["title"] = with_draft(values.get("title", before.title), draft=draft)
     if {"assign", "unassign"} & options.lists.keys():
         added, removed = [
             await _user_ids(actor, options.lists.get(kind, [])) for kind in ("assign", "unassign")
         ]
         present = [user["id"] for user in await queries.delivered_people(transaction, before.id, "assignee")]
-        given["assignee_ids"] = [user_id for user_id in [*present, *added] if user_id not in removed]
+        values["assignee_ids"] = [user_id for user_id in [*present, *added] if user_id not in removed]
     update = structure(
         {
             "id": str(actor.project.id),
             "merge_request_iid": before.iid,
             "add_labels": options.lists.get("label"),
             "remove_labels": options.lists.get("unlabel"),
-            **given,
+            **values,
         },
         UpdateMergeRequest,
     )
@@ -247,11 +251,11 @@ async def _changed(
     return before.iid
 
 
-async def _user_ids(actor: ProjectActor, named: Sequence[str]) -> list[int]:
+async def _user_ids(actor: ProjectActor, users: Sequence[str]) -> list[int]:
     """Return the ids of users given by id or user name. Raise 400 for unknown users."""
-    names = [name.removeprefix("@") for name in named]
+    names = [name.removeprefix("@") for name in users]
     ids = [int(name) for name in names if name.isascii() and name.isdecimal() and len(name) < 19]
-    known = await queries.users_named(actor.services.database, names, ids) if names else {}
-    if unknown := [name for name in names if name.lower() not in known]:
+    ids_by_name = await queries.users_named(actor.services.database, names, ids) if names else {}
+    if unknown := [name for name in names if name.lower() not in ids_by_name]:
         raise invalid(f"There is no user {unknown[0]}")
-    return [known[name.lower()] for name in names]
+    return [ids_by_name[name.lower()] for name in names]

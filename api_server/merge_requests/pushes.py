@@ -35,16 +35,16 @@ def setup(services: Services) -> None:
     async def listener(
         transaction: Transaction, project: MovedProject, user_id: int | None, updates: Sequence[RefUpdate]
     ) -> None:
-        moved = [update for update in updates if update.ref.startswith(BRANCHES)]
-        if moved:
+        branch_updates = [update for update in updates if update.ref.startswith(BRANCHES)]
+        if branch_updates:
             repository = services[REPOSITORIES].open(project.id)
-            heads = {update.ref.removeprefix(BRANCHES): update.new for update in moved}
-            events = await _follow_targets(transaction, repository, project.id, user_id, moved)
+            heads = {update.ref.removeprefix(BRANCHES): update.new for update in branch_updates}
+            events = await _follow_targets(transaction, repository, project.id, user_id, branch_updates)
             await merging_queries.uncheck_into(transaction, project.id, heads)
             events += await _follow_sources(transaction, repository, project.id, user_id, list(heads))
             for event in events:
-                for tell in services[MERGE_REQUEST_LISTENERS]:
-                    await tell(transaction, event)
+                for notify in services[MERGE_REQUEST_LISTENERS]:
+                    await notify(transaction, event)
 
     services[REF_LISTENERS].append(listener)
 

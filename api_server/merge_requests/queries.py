@@ -333,7 +333,7 @@ async def replace_people(
 
 
 @attrs.frozen
-class Named:
+class NamedUser:
     """A user, by the user name or id that was given."""
 
     name: str
@@ -346,7 +346,7 @@ USERS_NAMED = Query(
     UNION ALL
     SELECT users.id::text, users.id FROM users WHERE users.id = ANY (%(ids)s::bigint[])
     """,
-    Named,
+    NamedUser,
 )
 
 

@@ -13,7 +13,7 @@ from api_server.git.commits import SHORT_ID_DIGITS, commit_data, commits_between
 from api_server.git.repositories import REPOSITORIES, Repositories
 from api_server.merge_requests import note_queries
 from api_server.merge_requests.changes import DRAFT, MERGE_REQUEST_LISTENERS, MergeRequestEvent, without_draft
-from api_server.merge_requests.note_queries import NewNote, Noted
+from api_server.merge_requests.note_queries import NewNote, Subject
 from api_server.merge_requests.notes import new_discussion_id
 from api_server.services import Services
 from api_server.state.database import Transaction
@@ -27,10 +27,10 @@ def setup(services: Services) -> None:
     async def listener(transaction: Transaction, event: MergeRequestEvent) -> None:
         if event.action != "update":
             return
-        about = await note_queries.noted(transaction, event.merge_request_id)
-        room = services.settings.notes_limit - about.notes
+        about = await note_queries.find_subject(transaction, event.merge_request_id)
+        remaining = services.settings.notes_limit - about.notes
         bodies = [body async for body in _bodies(services[REPOSITORIES], about, event)]
-        for body in bodies[: max(0, room)]:
+        for body in bodies[: max(0, remaining)]:
             new = NewNote(
                 merge_request_id=about.id,
                 discussion_id=new_discussion_id(),
@@ -43,7 +43,7 @@ def setup(services: Services) -> None:
     services[MERGE_REQUEST_LISTENERS].append(listener)
 
 
-async def _bodies(repositories: Repositories, about: Noted, event: MergeRequestEvent) -> AsyncIterator[str]:
+async def _bodies(repositories: Repositories, about: Subject, event: MergeRequestEvent) -> AsyncIterator[str]:
     changes = event.changes
     if event.old_head is not None and (body := await _pushed(repositories, about, event.old_head)):
         yield body
@@ -63,27 +63,27 @@ async def _bodies(repositories: Repositories, about: Noted, event: MergeRequestE
         yield body
 
 
-async def _pushed(repositories: Repositories, about: Noted, old_head: str) -> str | None:
+async def _pushed(repositories: Repositories, about: Subject, old_head: str) -> str | None:
     """Return the note about the commits that the source's head has beyond the old one; commits from the
     target get one line."""
     repository = repositories.open(about.project_id)
     new = await commits_between(repository, old_head, about.head_sha, MOST_COUNTED)
     if not new:
         return None
-    own = set(await commits_between(repository, about.base_sha, about.head_sha, MOST_COUNTED))
-    brought = [sha for sha in new if sha not in own]
-    added = [sha for sha in reversed(new) if sha in own]
+    source_commits = set(await commits_between(repository, about.base_sha, about.head_sha, MOST_COUNTED))
+    from_target = [sha for sha in new if sha not in source_commits]
+    added = [sha for sha in reversed(new) if sha in source_commits]
     lines = []
-    if brought:
+    if from_target:
         from_branch = f"from branch <code>{escape(about.target_branch)}</code>"
-        lines.append(f"{_span(old_head, brought[0])} - {_counted(len(brought))} {from_branch}")
+        lines.append(f"{_span(old_head, from_target[0])} - {_number_of(len(from_target))} {from_branch}")
     if earlier := added[:-MOST_NAMED]:
-        lines.append(f"{_span(earlier[0], earlier[-1])} - {_counted(len(earlier), 'earlier ')}")
+        lines.append(f"{_span(earlier[0], earlier[-1])} - {_number_of(len(earlier), 'earlier ')}")
     titles = {sha: commit_data(repository, sha)["title"] for sha in added[-MOST_NAMED:]}
     lines += [f"{_short(sha)} - {escape(title)}" for sha, title in titles.items()]
     items = "".join(f"<li>{line}</li>" for line in lines)
     page = f"/{about.full_path}/-/merge_requests/{about.iid}/diffs?diff_id={about.version_id}&start_sha={old_head}"
-    return f"added {_counted(len(new))}\n\n<ul>{items}</ul>\n\n[Compare with previous version]({page})"
+    return f"added {_number_of(len(new))}\n\n<ul>{items}</ul>\n\n[Compare with previous version]({page})"
 
 
 def _short(sha: str) -> str:
@@ -94,8 +94,8 @@ def _span(first: str, last: str) -> str:
     return f"{_short(first)}...{_short(last)}"
 
 
-def _counted(commits: int, which: str = "") -> str:
-    return f"{commits} {which}commit{'' if commits == 1 else 's'}"
+def _number_of(commits: int, kind: str = "") -> str:
+    return f"{commits} {kind}commit{'' if commits == 1 else 's'}"
 
 
 def _renamed(old: str, new: str) -> Iterator[str]:
@@ -121,12 +121,12 @@ def _marked(title: str, head: int, tail: int, mark: str) -> str:
     return title[:head] + differs + title[end:]
 
 
-def _people(before: Sequence[Any], after: Sequence[Any], named: str, dismissed: str) -> str:
+def _people(before: Sequence[Any], after: Sequence[Any], added: str, removed: str) -> str:
     """Return the text about users who have been added and removed; users are `{"username": ...}`."""
     old, new = ([f"@{user['username']}" for user in users] for users in (before, after))
     changes = (
-        (named, [user for user in new if user not in old]),
-        (dismissed, [user for user in old if user not in new]),
+        (added, [user for user in new if user not in old]),
+        (removed, [user for user in old if user not in new]),
     )
     return " and ".join(f"{verb} {_sentence(users)}" for verb, users in changes if users)
 

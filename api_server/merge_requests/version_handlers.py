@@ -53,21 +53,21 @@ async def add_sizes(
     services: Services, actor: Actor | Anonymous, project_id: int, versions: Sequence[dict[str, Any]]
 ) -> None:
     """Add sizes to these entities; they are null if there was not enough time."""
-    known = services[SIZES]
+    cache = services[SIZES]
     pairs = {(version["base_commit_sha"], version["head_commit_sha"]) for version in versions}
-    if missing := pairs - known.keys():
+    if missing := pairs - cache.keys():
         repository = services[REPOSITORIES].open(project_id)
         with suppress(ApiError, TooBusy, TimeoutError):
             async with asyncio.timeout(_SECONDS), reading(services, actor):
                 for base, head in missing:
                     with suppress(NotFoundError):  # a version from before the repository was replaced
                         number = await number_of_differences(services, repository, base, head)
-                        known[base, head] = {
+                        cache[base, head] = {
                             "real_size": number,
                             "patch_id_sha": await patch_id(repository, base, head),
                         }
     for version in versions:
-        version.update(known.get((version["base_commit_sha"], version["head_commit_sha"]), {}))
+        version.update(cache.get((version["base_commit_sha"], version["head_commit_sha"]), {}))
 
 
 routes = Routes()
@@ -86,6 +86,7 @@ class OneVersion:
     id: str
     merge_request_iid: int
     version_id: int
+    unidiff: bool = False
 
 
 @routes.get(VERSIONS, access=project(feature="repository"), answers="200 [MergeRequestDiff]")
@@ -96,10 +97,10 @@ async def list_versions(
     database = services.database
     page = requested_page(params, queries.VERSIONS)
     merge_request = await queries.find(database, project.id, params.merge_request_iid)
-    listed = await queries.list_versions(database, page, merge_request.id)
-    versions = orjson.loads(listed.body)
+    rows = await queries.list_versions(database, page, merge_request.id)
+    versions = orjson.loads(rows.body)
     await add_sizes(services, actor, project.id, versions)
-    return await paginated(request, page, attrs.evolve(listed, body=orjson.dumps(versions).decode()))
+    return await paginated(request, page, attrs.evolve(rows, body=orjson.dumps(versions).decode()))
 
 
 @routes.get(
@@ -115,7 +116,9 @@ async def show_version(
     repository = services[REPOSITORIES].open(project.id)
     async with reading(services, actor):
         shas = await commits_between(repository, version.base_sha, version.head_sha, MOST_COMMITS)
-        files, _ = await all_differences(services, repository, version.base_sha, version.head_sha)
+        files, _ = await all_differences(
+            services, repository, version.base_sha, version.head_sha, unidiff=params.unidiff
+        )
     commits = await all_commits(services, project, repository, shas)
     entity = orjson.loads(await queries.show_version(database, version.id))
     await add_sizes(services, actor, project.id, [entity])
@@ -149,8 +152,8 @@ async def list_of_commit(
     database, state = services.database, None if params.state == "all" else params.state
     ids = await _bringing(services, actor, project, repository, sha)
     ids += await list_queries.merged_by(database, project.id, sha)
-    listed = await list_queries.list_by_ids(database, page, ids, state)
-    return await paginated(request, page, listed)
+    rows = await list_queries.list_by_ids(database, page, ids, state)
+    return await paginated(request, page, rows)
 
 
 async def _bringing(

@@ -188,7 +188,7 @@ def apply_update(
 def differences(before: Configuration, after: Configuration) -> dict[str, tuple[str, str]]:
     """Return the changed fields as readable texts (before, after). Changed credentials are two empty texts."""
     changes = {
-        name: (_said(getattr(before, name)), _said(getattr(after, name)))
+        name: (_text_of(getattr(before, name)), _text_of(getattr(after, name)))
         for name in ("url", *_PLAIN)
         if getattr(before, name) != getattr(after, name)
     }
@@ -264,7 +264,7 @@ def _with_key_pair(before: Configuration, vault: Vault, own_host: str) -> Config
     return attrs.evolve(before, private_key=vault.encrypt(pair.private), public_key=pair.public)
 
 
-def _said(value: object) -> str:
+def _text_of(value: object) -> str:
     if value is None:
         return ""
     return str(value).lower() if isinstance(value, bool) else str(value)

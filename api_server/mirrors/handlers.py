@@ -52,8 +52,8 @@ async def list_mirrors(
 ) -> web.Response:
     """Endpoint 19. List the project's mirrors. Keyset pagination is available in addition to GitLab's."""
     page = requested_page(params, queries.LISTING, default_sort="asc")
-    listed = await queries.list_mirrors(services.database, page, project.id)
-    return await paginated(request, page, listed)
+    rows = await queries.list_mirrors(services.database, page, project.id)
+    return await paginated(request, page, rows)
 
 
 @routes.get(_MIRROR, access=project(Role.MAINTAINER), answers="200 RemoteMirror")

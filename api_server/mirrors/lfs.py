@@ -59,49 +59,49 @@ class RequestedObject:
 
 @attrs.frozen
 class BatchAnswer:
-    """The target's answer about some objects: the oids that it has (`there`), the uploads that it requests, and the
+    """The target's answer about some objects: the oids that it has (`present`), the uploads that it requests, and the
     reasons for the objects that it refuses, by oid."""
 
-    there: frozenset[str]
+    present: frozenset[str]
     requested: tuple[RequestedObject, ...]
     refused: Mapping[str, str]
 
 
-def read_answer(body: bytes, asked: Sequence[Pointer]) -> BatchAnswer:
-    """Return the part of the batch answer in `body` that concerns the objects in `asked`.
+def read_answer(body: bytes, pointers: Sequence[Pointer]) -> BatchAnswer:
+    """Return the part of the batch answer in `body` that concerns the objects in `pointers`.
 
     Raise `NoLfsError` if it is not such an answer, and `LfsError` if it requests an unsupported kind of transfer.
     """
     try:
-        sent = orjson.loads(body)
+        document = orjson.loads(body)
     except orjson.JSONDecodeError:
         raise NoLfsError from None
-    if not isinstance(sent, dict) or not isinstance(sent.get("objects"), list):
+    if not isinstance(document, dict) or not isinstance(document.get("objects"), list):
         raise NoLfsError
-    if sent.get("transfer", "basic") != "basic" or sent.get("hash_algo", "sha256") != "sha256":
+    if document.get("transfer", "basic") != "basic" or document.get("hash_algo", "sha256") != "sha256":
         raise LfsError("The target wants LFS objects in a way that is not supported.")
-    answers = {answer.get("oid"): answer for answer in sent["objects"] if _is_named(answer)}
+    answers = {answer.get("oid"): answer for answer in document["objects"] if _is_named(answer)}
     refused: dict[str, str] = {}
     requested: list[RequestedObject] = []
-    there: set[str] = set()
-    for pointer in asked:
+    present: set[str] = set()
+    for pointer in pointers:
         match _read_object(pointer.oid, answers.get(pointer.oid)):
             case str() as problem:
                 refused[pointer.oid] = problem
-            case RequestedObject() as want:
-                requested.append(want)
+            case RequestedObject() as action:
+                requested.append(action)
             case None:
-                there.add(pointer.oid)
-    return BatchAnswer(frozenset(there), tuple(requested), refused)
+                present.add(pointer.oid)
+    return BatchAnswer(frozenset(present), tuple(requested), refused)
 
 
 def message_in(body: bytes) -> str:
     """Return the reason in the body of an LFS error, or an empty text if there is none."""
     try:
-        sent = orjson.loads(body)
+        document = orjson.loads(body)
     except orjson.JSONDecodeError:
         return ""
-    message = sent.get("message") if isinstance(sent, dict) else None
+    message = document.get("message") if isinstance(document, dict) else None
     return message if isinstance(message, str) else ""
 
 
@@ -126,13 +126,13 @@ def _read_object(oid: str, answer: Mapping[str, Any] | None) -> RequestedObject 
     return RequestedObject(oid, upload, verify, answer.get("authenticated") is True)
 
 
-def _action(sent: Any) -> Action | None:
-    if not isinstance(sent, dict) or not isinstance(sent.get("href"), str):
+def _action(document: Any) -> Action | None:
+    if not isinstance(document, dict) or not isinstance(document.get("href"), str):
         return None
-    header = sent.get("header") or {}
+    header = document.get("header") or {}
     if not isinstance(header, dict) or not all(isinstance(value, str) for value in header.values()):
         return None
-    return Action(sent["href"], header)
+    return Action(document["href"], header)
 
 
 MEDIA_TYPE = "application/vnd.git-lfs+json"
@@ -199,7 +199,7 @@ class LfsTarget:
             except LfsError as problem:
                 report.problems.append(str(problem))
                 return
-            report.arrived |= answer.there
+            report.arrived |= answer.present
             for oid, reason in answer.refused.items():
                 report.problems.append(f"{oid}: {self._clean(reason)}")
             remaining = iter(answer.requested)
@@ -303,8 +303,8 @@ class LfsTarget:
             headers.popall(name, None)
         for name, value in defaults.items():
             headers.setdefault(name, value)
-        known = bool(self.remote.user or self.remote.password)
-        if known and not authenticated and _server(action.href) == _server(self.remote.url):
+        has_credentials = bool(self.remote.user or self.remote.password)
+        if has_credentials and not authenticated and _server(action.href) == _server(self.remote.url):
             pair = f"{self.remote.user or ''}:{self.remote.password or ''}"
             headers.setdefault("Authorization", f"Basic {b64encode(pair.encode()).decode()}")
         return headers
@@ -381,10 +381,12 @@ class LfsTransfer:
     mirror: Mirror
     time_limit: float
 
-    async def __call__(self, remote: Remote, pushed: Collection[str], theirs: Collection[str]) -> str | None:
+    async def __call__(
+        self, remote: Remote, pushed: Collection[str], remote_ids: Collection[str]
+    ) -> str | None:
         """Upload the objects that `remote` lacks. Return a text for the user about those that failed, or None.
 
-        `pushed` are the ids that the target's refs are about to get, `theirs` the ids that they have. Commits that
+        `pushed` are the ids that the target's refs are about to get, `remote_ids` the ids that they have. Commits that
         the target already had are searched once; objects that failed are recorded for the next run.
         """
         if not remote.url.startswith(tuple(f"{scheme}://" for scheme in HTTP_SCHEMES)):
@@ -392,12 +394,12 @@ class LfsTransfer:
         debt = await queries.lfs_debt(self.services.database, self.mirror)
         if debt is None or (debt.lfs_followed and not debt.owes and not pushed):
             return None
-        tips, known = (pushed, theirs) if debt.lfs_followed else ({*pushed, *theirs}, ())
+        tips, excluded = (pushed, remote_ids) if debt.lfs_followed else ({*pushed, *remote_ids}, ())
         new: set[str] | None = None
         report = Report()
         try:
             async with asyncio.timeout(self.time_limit):
-                new = await self._pointers(tips, known)
+                new = await self._pointers(tips, excluded)
                 if debt.lfs_followed and not debt.owes and not new:
                     return None
                 await self._bring(remote, new, report)
@@ -409,9 +411,9 @@ class LfsTransfer:
         await self._note(new, report)
         return self._summary(report)
 
-    async def _pointers(self, tips: Collection[str], known: Collection[str]) -> set[str]:
+    async def _pointers(self, tips: Collection[str], excluded: Collection[str]) -> set[str]:
         repository = self.services[REPOSITORIES].path(self.mirror.project_id)
-        return {pointer.oid for pointer in await pointers_in(repository, tips, known)}
+        return {pointer.oid for pointer in await pointers_in(repository, tips, excluded)}
 
     async def _bring(self, remote: Remote, new: set[str], report: Report) -> None:
         rows = await queries.owed_objects(self.services.database, self.mirror, new)
@@ -430,7 +432,7 @@ class LfsTransfer:
         """Record the result, so that the next run does not search these commits again. Call it before the push."""
         async with self.services.database.transaction() as transaction:
             if new is None:
-                await queries.look_through_all(transaction, self.mirror)
+                await queries.search_all_again(transaction, self.mirror)
             else:
                 await queries.note_lfs_objects(
                     transaction, self.mirror, arrived=report.arrived, owed=new - report.arrived

@@ -88,11 +88,11 @@ class Comparison:
         """
         keep = self.keep_divergent_refs
         divergent = [name for name in self.differing if keep and self._step(name) not in descents]
-        kept = set(divergent)
+        skipped = set(divergent)
         merged = [name for name in self.only_remote if not keep and self._merge(name) in descents]
         return Plan(
             creates=self._changes(self.only_local),
-            updates=self._changes(name for name in self.differing if name not in kept),
+            updates=self._changes(name for name in self.differing if name not in skipped),
             deletions=self._changes(merged),
             divergent=tuple(divergent),
         )
@@ -113,18 +113,18 @@ def compare(local: Refs, remote: Refs, selection: Selection, default_branch: str
     """Compare the selected refs of source and target. `default_branch` is the full ref name of the source's default
     branch, if it has one."""
     symbolic = local.symbolic | remote.symbolic
-    ours = [name for name, sha in local.ids.items() if remote.ids.get(name) != sha]
-    theirs = [name for name in remote.ids if name not in local.ids]
-    ours, theirs = (
+    local_names = [name for name, sha in local.ids.items() if remote.ids.get(name) != sha]
+    remote_names = [name for name in remote.ids if name not in local.ids]
+    local_names, remote_names = (
         sorted(name for name in names if name not in symbolic and _takes_part(name, selection.selects))
-        for names in (ours, theirs)
+        for names in (local_names, remote_names)
     )
     return Comparison(
         local,
         remote,
-        only_local=[name for name in ours if name not in remote.ids],
-        differing=[name for name in ours if name in remote.ids],
-        only_remote=theirs,
+        only_local=[name for name in local_names if name not in remote.ids],
+        differing=[name for name in local_names if name in remote.ids],
+        only_remote=remote_names,
         keep_divergent_refs=selection.keep_divergent_refs,
         default_commit=local.ids.get(default_branch or ""),
     )
@@ -259,11 +259,11 @@ async def _mirror(
     before_push: Callable[[Ids, Ids], Awaitable[str | None]] | None,
 ) -> None:
     async with connection.pushing(repository) as push:
-        plan, default_branch, theirs = await _plan(connection, repository, selection)
+        plan, default_branch, remote_ids = await _plan(connection, repository, selection)
         outcome.divergent = plan.divergent
         if before_push is not None:
             pushed = {change.new for change in (*plan.creates, *plan.updates) if change.new}
-            outcome.lfs_problem = await before_push(pushed, theirs)
+            outcome.lfs_problem = await before_push(pushed, remote_ids)
         refused: list[Result] = []
         messages: list[str] = []
         for changes in stages(plan, default_branch):
@@ -283,7 +283,7 @@ async def _pushed(push: Push, changes: Sequence[Change]) -> AsyncIterator[PushRe
 
     If a hook, a proxy or a limit refuses a whole push because of one ref, only the ten with that ref fail.
     """
-    if report := await _taken_at_once(push, changes):
+    if report := await _push_at_once(push, changes):
         yield report
         return
     refusals = 0
@@ -297,7 +297,7 @@ async def _pushed(push: Push, changes: Sequence[Change]) -> AsyncIterator[PushRe
             return
 
 
-async def _taken_at_once(push: Push, changes: Sequence[Change]) -> PushReport | None:
+async def _push_at_once(push: Push, changes: Sequence[Change]) -> PushReport | None:
     """Push all `changes`. Return None if nothing was taken and smaller pushes might succeed."""
     try:
         report = await push(changes)
@@ -334,8 +334,8 @@ def _refusal(refused: Sequence[Result], messages: Sequence[str]) -> str:
     lines = [f"{result.name}: {_reason(result)}" for result in refused[:REPORTED_REFS]]
     if (more := len(refused) - REPORTED_REFS) > 0:
         lines.append(f"... and {more} more")
-    said = "\n\n".join(text for text in messages if text)
-    return "Some refs have not been updated on the remote:\n\n" + "\n".join(lines) + (said and f"\n\n{said}")
+    tail = "\n\n".join(text for text in messages if text)
+    return "Some refs have not been updated on the remote:\n\n" + "\n".join(lines) + (tail and f"\n\n{tail}")
 
 
 def _reason(result: Result) -> str:

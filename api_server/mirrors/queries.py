@@ -385,5 +385,5 @@ async def note_lfs_objects(
 @statement("""
     UPDATE remote_mirrors SET lfs_followed = false WHERE id = %(id)s AND run = %(run)s
 """)
-async def look_through_all(transaction: Transaction, mirror: Mirror) -> None:
+async def search_all_again(transaction: Transaction, mirror: Mirror) -> None:
     """Make the next run search all commits again."""

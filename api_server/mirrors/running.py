@@ -69,8 +69,8 @@ async def run_all_soon(transaction: Transaction, project_id: int) -> None:
 async def run_soon(transaction: Transaction, mirror: Mirror) -> None:
     """Queue a run unless one is queued already: at once, or after the back-off if the last one began within it."""
     back_off = PROTECTED_BACK_OFF if mirror.only_protected_branches else BACK_OFF
-    began = mirror.last_update_started_at
-    has_just_begun = began is not None and began >= transaction.now - back_off
+    last_start = mirror.last_update_started_at
+    has_just_begun = last_start is not None and last_start >= transaction.now - back_off
     await _enqueue(transaction, mirror.id, transaction.now + back_off if has_just_begun else None)
 
 
@@ -285,13 +285,13 @@ NO_ROOM_SECONDS = 15
 
 def setup(services: Services) -> None:
     """Register the task that runs a mirror, and the events that trigger it."""
-    room = asyncio.Semaphore(AT_ONCE)
+    slots = asyncio.Semaphore(AT_ONCE)
 
     async def run_mirror(mirror_id: int) -> None:
-        if room.locked():
+        if slots.locked():
             await postpone(services, mirror_id, NO_ROOM_SECONDS)
             return
-        async with room:
+        async with slots:
             await run_mirror_once(services, mirror_id)
 
     async def attend_mirrors() -> None:

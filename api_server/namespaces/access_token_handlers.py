@@ -82,10 +82,10 @@ async def list_access_tokens(
     request: web.Request, services: Services, params: ListAccessTokens, resource: Group | Project
 ) -> web.Response:
     page = requested_page(params, access_token_queries.LISTING)
-    listed = await access_token_queries.list_tokens(
+    rows = await access_token_queries.list_tokens(
         services.database, page, source_of(resource).ids, **params.filters
     )
-    return await paginated(request, page, listed)
+    return await paginated(request, page, rows)
 
 
 @routes.get(
@@ -125,8 +125,8 @@ async def create_access_token(
         expires_at=params.expires_at,
     )
     async with services.database.transaction() as transaction:
-        made = await access_tokens.create(services, transaction, source_of(resource), new, actor.author)
-    return json_text(made, status=201)
+        new_token = await access_tokens.create(services, transaction, source_of(resource), new, actor.author)
+    return json_text(new_token, status=201)
 
 
 @routes.delete(
@@ -180,8 +180,8 @@ async def rotate_own_access_token(
         token = await access_token_queries.find_token(transaction, actor.token_id or 0, source.ids)
         if token is None:
             raise unauthorized()
-        made = await access_tokens.rotate(transaction, source, token, params.expires_at, actor.author)
-    return json_text(made)
+        new_token = await access_tokens.rotate(transaction, source, token, params.expires_at, actor.author)
+    return json_text(new_token)
 
 
 @routes.post(
@@ -206,8 +206,8 @@ async def rotate_access_token(
         if await user_queries.is_bot(transaction, actor.user_id):
             raise forbidden()
         token = await _token_of(transaction, source, params.token_id)
-        made = await access_tokens.rotate(transaction, source, token, params.expires_at, actor.author)
-    return json_text(made)
+        new_token = await access_tokens.rotate(transaction, source, token, params.expires_at, actor.author)
+    return json_text(new_token)
 
 
 async def _token_of(database: Executor, source: Source, token_id: int) -> Token:

@@ -85,8 +85,8 @@ OF_PROJECT = Quota("users", "bot_project_id")
 OF_GROUP = Quota("users", "bot_namespace_id")
 
 
-async def are_more_than(transaction: Transaction, source: MemberSource, most: int) -> bool:
-    """Return whether the project or group has more than `most` bots (0: no limit)."""
+async def are_more_than(transaction: Transaction, source: MemberSource, limit: int) -> bool:
+    """Return whether the project or group has more than `limit` bots (0: no limit)."""
     if source["project_id"] is not None:
-        return await OF_PROJECT.is_exceeded(transaction, source["project_id"], most)
-    return await OF_GROUP.is_exceeded(transaction, source["namespace_id"] or 0, most)
+        return await OF_PROJECT.is_exceeded(transaction, source["project_id"], limit)
+    return await OF_GROUP.is_exceeded(transaction, source["namespace_id"] or 0, limit)

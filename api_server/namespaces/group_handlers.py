@@ -75,29 +75,29 @@ class ListNamespaces(Paginated):
 @routes.get("/groups", access=SIGNED_IN_OR_NOT, answers="200 [Group]")
 async def list_groups(request: web.Request, params: ListGroups) -> web.Response:
     """List the groups that the caller can see; without credentials, the public ones."""
-    return await _listed(request, params)
+    return await _list_groups(request, params)
 
 
 @routes.get("/groups/{id}/subgroups", access=group(), answers="200 [Group]")
 async def list_subgroups(request: web.Request, params: ListSubgroups, group: Group) -> web.Response:
     """List the direct subgroups of a group."""
-    return await _listed(request, params, parent_id=group.id)
+    return await _list_groups(request, params, parent_id=group.id)
 
 
 @routes.get("/groups/{id}/descendant_groups", access=group(), answers="200 [Group]")
 async def list_descendant_groups(request: web.Request, params: ListSubgroups, group: Group) -> web.Response:
     """List all subgroups of a group, at every level."""
-    return await _listed(request, params, ancestor_id=group.id)
+    return await _list_groups(request, params, ancestor_id=group.id)
 
 
-async def _listed(
+async def _list_groups(
     request: web.Request, params: ListGroups, *, parent_id: int | None = None, ancestor_id: int | None = None
 ) -> web.Response:
     page = requested_page(params, namespace_queries.LISTING, default_order="name", default_sort="asc")
     actor = caller_or_anonymous(request)
     # without credentials, `min_access_level` is ignored and `owned` matches nothing
     levels = [actor.user_id and params.min_access_level, params.owned and Role.OWNER]
-    listed = await namespace_queries.list_groups(
+    rows = await namespace_queries.list_groups(
         context.services(request).database,
         page,
         user_id=actor.user_id,
@@ -109,7 +109,7 @@ async def _listed(
         skipped=params.skip_groups,
         search=params.search,
     )
-    return await paginated(request, page, listed)
+    return await paginated(request, page, rows)
 
 
 @routes.post("/groups", access=SIGNED_IN, answers="201 GroupDetail")
@@ -127,8 +127,8 @@ async def create_group(
         parent=await _parent(request, params.parent_id),
     )
     async with services.database.transaction() as transaction:
-        made = await groups.create(transaction, new, actor.user_id, actor.author)
-        entity = await namespace_queries.show_group(transaction, made)
+        group_id = await groups.create(transaction, new, actor.user_id, actor.author)
+        entity = await namespace_queries.show_group(transaction, group_id)
     return json_text(entity, status=201)
 
 
@@ -175,10 +175,10 @@ async def list_namespaces(
     """List the caller's own namespace and the groups that she is a member of; all namespaces for
     administrators."""
     page = requested_page(params, namespace_queries.NAMESPACES, default_sort="asc")
-    listed = await namespace_queries.list_namespaces(
+    rows = await namespace_queries.list_namespaces(
         services.database, page, user_id=actor.user_id, admin=actor.admin, search=params.search
     )
-    return await paginated(request, page, listed)
+    return await paginated(request, page, rows)
 
 
 @attrs.frozen(kw_only=True)
@@ -190,19 +190,19 @@ class NamespacePath:
 @routes.get("/namespaces/{path}/exists", access=SIGNED_IN, answers="200 NamespaceExistence")
 async def namespace_exists(services: Services, actor: Actor, params: NamespacePath) -> web.Response:
     """Tell whether a path is taken (below a group), and suggest a similar free path."""
-    taken = await namespace_queries.namespace_paths_like(
+    taken_paths = await namespace_queries.namespace_paths_like(
         services.database,
         params.path,
         parent_id=params.parent_id,
         user_id=actor.user_id,
         admin=actor.admin,
     )
-    exists = params.path.lower() in taken
-    return json_value({"exists": exists, "suggests": [_free(params.path, taken)] if exists else []})
+    exists = params.path.lower() in taken_paths
+    return json_value({"exists": exists, "suggests": [_free(params.path, taken_paths)] if exists else []})
 
 
-def _free(path: str, taken: set[str]) -> str:
-    return next(name for number in count(1) if (name := f"{path}{number}").lower() not in taken)
+def _free(path: str, taken_paths: set[str]) -> str:
+    return next(name for number in count(1) if (name := f"{path}{number}").lower() not in taken_paths)
 
 
 @routes.get("/namespaces/{id}", access=SIGNED_IN, answers="200 Namespace")

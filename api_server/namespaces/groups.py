@@ -7,7 +7,7 @@ import attrs
 
 from api_server.accounts.users import USER_LISTENERS, UserEvent
 from api_server.namespaces import member_queries, namespace_queries, path_queries, paths, removal, resources
-from api_server.namespaces.namespace_queries import Held
+from api_server.namespaces.namespace_queries import LockedNamespace
 from api_server.namespaces.resources import Group
 from api_server.services import Services
 from api_server.state import audit_trail
@@ -97,7 +97,7 @@ async def _rename(transaction: Transaction, group_id: int, full_path: str, path:
 
 
 async def _check_visibility(
-    transaction: Transaction, group_id: int, visibility: str, above: Held | None
+    transaction: Transaction, group_id: int, visibility: str, above: LockedNamespace | None
 ) -> None:
     """Raise 400 if the group would be more visible than its parent, or less visible than its contents."""
     within = await namespace_queries.within(transaction, group_id)
@@ -114,7 +114,7 @@ async def _check_visibility(
         raise invalid({"visibility_level": problems})
 
 
-def _beyond_parent(visibility: str, above: Held) -> str:
+def _beyond_parent(visibility: str, above: LockedNamespace) -> str:
     return f"{visibility} is not allowed since the parent group has a {above.visibility} visibility."
 
 

@@ -23,9 +23,9 @@ async def limit_access(transaction: Transaction, project: Project, author: Autho
 
 
 async def allow(
-    transaction: Transaction, project: Project, kind: Kind, target_id: int, author: Author, *, most: int
+    transaction: Transaction, project: Project, kind: Kind, target_id: int, author: Author, *, limit: int
 ) -> None:
-    """Admit the jobs of the target, a project or a whole group. Raise 400, also beyond `most` targets of that
+    """Admit the jobs of the target, a project or a whole group. Raise 400, also beyond `limit` targets of that
     kind."""
     if kind == "project" and target_id == project.id:
         raise bad_request("Validation failed: Target project can't be the same as the source project")
@@ -33,7 +33,7 @@ async def allow(
     if path is None:
         raise bad_request(f"Target {kind} is already in the job token scope")
     # a limit of 0 allows no target at all
-    if not most or await job_token_scope_queries.QUOTAS[kind].is_exceeded(transaction, project.id, most):
+    if not limit or await job_token_scope_queries.QUOTAS[kind].is_exceeded(transaction, project.id, limit):
         raise bad_request(
             f"Validation failed: Source project exceeds the allowable number of {_TOO_MANY[kind]}"
         )

@@ -65,7 +65,7 @@ async def limit_access(
 )
 async def list_projects(request: web.Request, params: ListAllowed, project: Project) -> web.Response:
     """List the projects whose jobs are admitted, including this one."""
-    return await _listed(request, params, project, "project")
+    return await _allowed(request, params, project, "project")
 
 
 @routes.get(
@@ -75,7 +75,7 @@ async def list_projects(request: web.Request, params: ListAllowed, project: Proj
 )
 async def list_groups(request: web.Request, params: ListAllowed, project: Project) -> web.Response:
     """List the groups whose projects' jobs are admitted, including the projects of their subgroups."""
-    return await _listed(request, params, project, "group")
+    return await _allowed(request, params, project, "group")
 
 
 @routes.post(
@@ -132,18 +132,18 @@ async def disallow_group(
     return no_content()
 
 
-async def _listed(request: web.Request, params: ListAllowed, project: Project, kind: Kind) -> web.Response:
+async def _allowed(request: web.Request, params: ListAllowed, project: Project, kind: Kind) -> web.Response:
     page = requested_page(params, job_token_scope_queries.LISTINGS[kind], default_sort="asc")
-    listed = await job_token_scope_queries.list_allowed(
+    rows = await job_token_scope_queries.list_allowed(
         context.services(request).database, page, kind, project.id
     )
-    return await paginated(request, page, listed)
+    return await paginated(request, page, rows)
 
 
 async def _allow(services: Services, actor: Actor, project: Project, kind: Kind, target_id: int) -> None:
-    most = services.settings.job_token_allowlist_limit
+    limit = services.settings.job_token_allowlist_limit
     async with services.database.transaction() as transaction:
-        await job_token_scope.allow(transaction, project, kind, target_id, actor.author, most=most)
+        await job_token_scope.allow(transaction, project, kind, target_id, actor.author, limit=limit)
 
 
 async def _disallowed(services: Services, actor: Actor, project: Project, kind: Kind, target_id: int) -> bool:

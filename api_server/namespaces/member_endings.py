@@ -20,13 +20,13 @@ NO_RIGHT = "whoever made it may not make it any more"
 async def end_below(transaction: Transaction, group_id: int, user_id: int, author: Author) -> None:
     """End the user's memberships of the group's subgroups and projects."""
     for ended in await member_queries.remove_below(transaction, group_id, user_id):
-        await record_end(transaction, _place_of(ended), ended, author)
+        await record_end(transaction, _entity_of(ended), ended, author)
 
 
 async def end_all_of(transaction: Transaction, user_id: int, author: Author) -> None:
     """End the memberships of a user who is removed, and withdraw that user's invitations to others."""
     for ended in await member_queries.remove_all_of(transaction, user_id):
-        await record_end(transaction, _place_of(ended), ended, author)
+        await record_end(transaction, _entity_of(ended), ended, author)
     withdrawn = await member_queries.remove_invitations_by(transaction, user_id, everywhere=True)
     await _record_withdrawn(transaction, withdrawn, author, NO_MEMBER)
 
@@ -43,7 +43,7 @@ async def remove_expired(
     for ended in await member_queries.remove_expired(transaction, user_id, namespace_id, project_id):
         on = f"expired on {ended.expires_at}"
         details = {"system_event": "true", "reason": f"access {on}"}
-        await record_end(transaction, _place_of(ended), ended, SYSTEM, f"Membership {on}", **details)
+        await record_end(transaction, _entity_of(ended), ended, SYSTEM, f"Membership {on}", **details)
         await withdraw_invitations(
             transaction,
             ended.user_id,
@@ -85,7 +85,7 @@ async def _record_withdrawn(
             transaction,
             "member_destroyed",
             author,
-            _place_of(invitation).target(None, invitation.email),
+            _entity_of(invitation).target(None, invitation.email),
             "Invitation destroyed",
             invite_email=invitation.email,
             reason=reason,
@@ -114,10 +114,10 @@ async def record_end(
     )
 
 
-def _place_of(gone: Ended | Withdrawn) -> Entity:
-    if gone.project_id is not None:
-        return Entity("Project", gone.project_id, gone.full_path)
-    return Entity("Group", gone.namespace_id or 0, gone.full_path)
+def _entity_of(row: Ended | Withdrawn) -> Entity:
+    if row.project_id is not None:
+        return Entity("Project", row.project_id, row.full_path)
+    return Entity("Group", row.namespace_id or 0, row.full_path)
 
 
 def setup(services: Services) -> None:

@@ -70,7 +70,7 @@ class RemoveMember(MemberId):
 @routes.get("/projects/{id}/members", access=project(), answers="200 [Member]")
 async def list_members(request: web.Request, params: ListMembers, resource: Group | Project) -> web.Response:
     """List the direct members, sorted by id."""
-    return await _listed(request, params, source_of(resource).direct)
+    return await _list_members(request, params, source_of(resource).direct)
 
 
 @routes.get("/groups/{id}/members/all", access=group(), answers="200 [Member]")
@@ -79,12 +79,12 @@ async def list_all_members(
     request: web.Request, params: ListMembers, resource: Group | Project
 ) -> web.Response:
     """List direct and inherited members, each with the greatest role."""
-    return await _listed(request, params, source_of(resource).everywhere)
+    return await _list_members(request, params, source_of(resource).everywhere)
 
 
-async def _listed(request: web.Request, params: ListMembers, sources: MemberSources) -> web.Response:
+async def _list_members(request: web.Request, params: ListMembers, sources: MemberSources) -> web.Response:
     page = requested_page(params, member_queries.LISTING, default_sort="asc")
-    listed = await member_queries.list_members(
+    rows = await member_queries.list_members(
         context.services(request).database,
         page,
         **sources,
@@ -92,7 +92,7 @@ async def _listed(request: web.Request, params: ListMembers, sources: MemberSour
         finds_private=caller(request).admin,
         user_ids=params.user_ids or None,
     )
-    return await paginated(request, page, listed)
+    return await paginated(request, page, rows)
 
 
 @routes.get("/groups/{id}/members/{user_id}", access=group(), answers="200 Member")
@@ -207,7 +207,7 @@ async def list_project_users(
     """List direct and inherited members."""
     page = requested_page(params, USERS)
     database, finds_private = context.services(request).database, caller(request).admin
-    listed = await USERS.read(
+    rows = await USERS.read(
         database,
         page,
         **source_of(project).everywhere,
@@ -217,7 +217,7 @@ async def list_project_users(
         user_ids=None,
         skip_users=params.skip_users,
     )
-    return await paginated(request, page, listed)
+    return await paginated(request, page, rows)
 
 
 @overview_routes.get(
@@ -228,5 +228,5 @@ async def list_memberships(request: web.Request, params: ListMemberships) -> web
     database = context.services(request).database
     await existing_user(database, params.id)
     page = requested_page(params, MEMBERSHIPS)
-    listed = await MEMBERSHIPS.read(database, page, user_id=params.id, type=params.type)
-    return await paginated(request, page, listed)
+    rows = await MEMBERSHIPS.read(database, page, user_id=params.id, type=params.type)
+    return await paginated(request, page, rows)

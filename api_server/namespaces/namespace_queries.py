@@ -72,7 +72,7 @@ async def rename(transaction: Transaction, namespace_id: int, name: str) -> None
 
 
 @attrs.frozen
-class Held:
+class LockedNamespace:
     """The data of a namespace that is held unchanged."""
 
     full_path: str
@@ -84,17 +84,17 @@ HOLD = Query(
     SELECT namespaces.full_path, namespaces.visibility FROM namespaces WHERE namespaces.id = ANY (%(lineage)s::bigint[])
     ORDER BY cardinality(namespaces.lineage) FOR SHARE
     """,
-    Held,
+    LockedNamespace,
 )
 
 
-async def hold(transaction: Transaction, lineage: list[int]) -> Held:
+async def hold(transaction: Transaction, lineage: list[int]) -> LockedNamespace:
     """Return the last of these namespaces. Until the transaction ends, none of them is removed, moved or made
     less visible. Raise NotFound if one no longer exists."""
-    held = await transaction.rows(HOLD, lineage=lineage)
-    if len(held) < len(lineage):
+    rows = await transaction.rows(HOLD, lineage=lineage)
+    if len(rows) < len(lineage):
         raise NotFound
-    return held[-1]
+    return rows[-1]
 
 
 LOCK = """

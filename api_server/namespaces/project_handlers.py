@@ -150,14 +150,14 @@ class UpdateProject:
 @routes.get("/projects", access=SIGNED_IN_OR_NOT, answers="200 [Project | BasicProject]")
 async def list_projects(request: web.Request, params: ListProjects) -> web.Response:
     """List the projects that the caller can see; without credentials, the public ones, with few keys."""
-    return await _listed(request, params)
+    return await _list_projects(request, params)
 
 
 @routes.get("/groups/{id}/projects", access=group(), answers="200 [Project | BasicProject]")
 async def list_group_projects(request: web.Request, params: ListGroupProjects, group: Group) -> web.Response:
     below: project_queries.Below = "with_subgroups" if params.include_subgroups else "directly"
     # a role in a group applies to all of its projects
-    return await _listed(request, params, group.id, below, sees_all=group.role >= Role.GUEST)
+    return await _list_projects(request, params, group.id, below, sees_all=group.role >= Role.GUEST)
 
 
 @routes.get("/groups/{id}/projects/shared", access=group(), answers="200 [Project | BasicProject]")
@@ -178,10 +178,10 @@ async def list_user_projects(
     )
     if namespace is None:
         raise not_found("User")
-    return await _listed(request, params, namespace.id, sees_all=namespace.owner_id == actor.user_id)
+    return await _list_projects(request, params, namespace.id, sees_all=namespace.owner_id == actor.user_id)
 
 
-async def _listed(
+async def _list_projects(
     request: web.Request,
     params: ListProjects,
     namespace_id: int | None = None,
@@ -193,7 +193,7 @@ async def _listed(
     actor = caller_or_anonymous(request)
     is_stranger = actor.user_id is None  # has no role anywhere, so filters by role are ignored
     levels = [params.min_access_level, params.membership and Role.GUEST, params.owned and Role.OWNER]
-    listed = await project_queries.list_projects(
+    rows = await project_queries.list_projects(
         context.services(request).database,
         page,
         viewer_id=actor.user_id,
@@ -204,7 +204,7 @@ async def _listed(
         simple=params.simple or is_stranger,
         **{name: getattr(params, name) for name in project_queries.ALL},
     )
-    return await paginated(request, page, listed)
+    return await paginated(request, page, rows)
 
 
 @routes.post("/projects", access=SIGNED_IN, answers="201 Project")
@@ -215,8 +215,8 @@ async def create_project(services: Services, actor: Actor, params: CreateProject
         "name": params.name or params.path,
         "path": params.path or paths.path_from(params.name or ""),
     }
-    made = await projects.create(services, NewProject(**values), actor)
-    entity = await project_queries.show_project(services.database, made, actor.user_id)
+    project_id = await projects.create(services, NewProject(**values), actor)
+    entity = await project_queries.show_project(services.database, project_id, actor.user_id)
     return json_text(entity, status=201)
 
 

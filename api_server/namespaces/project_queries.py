@@ -77,7 +77,7 @@ _ALL = _listings(f"SELECT projects.* FROM projects WHERE {_VISIBLE} AND {_FILTER
 LISTING = _ALL[False]
 #: These may be few of all projects: OFFSET 0 keeps the planner from searching for them in the order of the
 #: list.
-_HERS = _listings(f"""
+_OF_VIEWER = _listings(f"""
     SELECT * FROM (
         SELECT projects.* FROM projects
         WHERE projects.id IN (
@@ -120,7 +120,7 @@ async def list_projects(
     filters["found"] = await _SEARCH.find(database, filters["search"])
     if viewer_id is None and not sees_all:  # with this filter, an index finds few public ones among many
         filters["visibility"] = filters["visibility"] or "public"
-    hers = {"viewer_id": viewer_id, "min_level": min_level or Role.GUEST}
+    viewer = {"viewer_id": viewer_id, "min_level": min_level or Role.GUEST}
     if group_id is not None:
         listing = _OF_GROUP if below == "directly" else _BELOW_GROUP
         return await listing[simple].read(
@@ -129,12 +129,12 @@ async def list_projects(
             group_id=group_id,
             sees_all=sees_all,
             hers_only=min_level is not None,
-            **hers,
+            **viewer,
             **filters,
         )
     if min_level is not None or (filters["visibility"] == "private" and not sees_all):
-        return await _HERS[simple].read(database, page, **hers, **filters)
-    return await _ALL[simple].read(database, page, sees_all=sees_all, **hers, **filters)
+        return await _OF_VIEWER[simple].read(database, page, **viewer, **filters)
+    return await _ALL[simple].read(database, page, sees_all=sees_all, **viewer, **filters)
 
 
 @statement(
@@ -352,8 +352,8 @@ class NamedNamespace(Namespace):
             SELECT members.namespace_id FROM members
             WHERE members.user_id = %(user_id)s AND members.namespace_id IS NOT NULL
                 AND counts(members, %(now)s)))
-    ORDER BY namespaces.owner_id IS NULL, lower(namespaces.full_path) LIMIT %(most)s
+    ORDER BY namespaces.owner_id IS NULL, lower(namespaces.full_path) LIMIT %(limit)s
     """)
-async def namespaces_of(database: Executor, user_id: int, *, admin: bool, most: int) -> list[NamedNamespace]:
+async def namespaces_of(database: Executor, user_id: int, *, admin: bool, limit: int) -> list[NamedNamespace]:
     """Return the user's own namespace, then the groups that the user is a member of; all groups for
     administrators."""

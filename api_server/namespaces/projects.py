@@ -90,7 +90,7 @@ def may_create_in(namespace: Namespace, *, admin: bool) -> bool:
     return admin and level == "administrator" if least is None else namespace.role >= least
 
 
-async def require_room(transaction: Transaction, namespace: Namespace) -> None:
+async def check_projects_limit(transaction: Transaction, namespace: Namespace) -> None:
     """Raise 403 if the user has reached the limit of personal projects; groups have no such limit."""
     if namespace.owner_id is None:
         return
@@ -111,18 +111,18 @@ def check_visibility(visibility: str, limit: str) -> None:
 
 
 async def add_first_member(
-    transaction: Transaction, namespace: Namespace, project_id: int, made_by: int
+    transaction: Transaction, namespace: Namespace, project_id: int, creator_id: int
 ) -> None:
     """Add a personal project's owner as its first member, or a Developer who creates a project in a group as
     its Maintainer."""
     if namespace.owner_id is not None:
         user_id, role = namespace.owner_id, Role.OWNER
     elif Role.DEVELOPER <= namespace.role < Role.MAINTAINER:
-        user_id, role = made_by, Role.MAINTAINER
+        user_id, role = creator_id, Role.MAINTAINER
     else:
         return
     await member_queries.add(
-        transaction, user_id=user_id, project_id=project_id, access_level=role, created_by_id=made_by
+        transaction, user_id=user_id, project_id=project_id, access_level=role, created_by_id=creator_id
     )
 
 
@@ -312,19 +312,19 @@ async def _move_to(transaction: Transaction, project_id: int, full_path: str) ->
 async def transfer(transaction: Transaction, project: Project, namespace: Namespace, author: Author) -> None:
     """Move the project into another namespace; reduce its visibility to that of the namespace. Raise 400 in
     GitLab's words."""
-    held = await namespace_queries.hold(transaction, namespace.lineage)
+    parent = await namespace_queries.hold(transaction, namespace.lineage)
     before = await project_queries.lock_project(transaction, project.id)
     if namespace.id == before.namespace_id:
         raise _not_transferred("Project is already in this namespace.")
     if namespace.role < Role.MAINTAINER or not may_create_in(namespace, admin=project.admin):
         raise _not_transferred("You don't have permission to transfer projects into that namespace.")
-    await require_room(transaction, namespace)
-    full_path = f"{held.full_path}/{before.path}"
+    await check_projects_limit(transaction, namespace)
+    full_path = f"{parent.full_path}/{before.path}"
     if not await _move_to(transaction, project.id, full_path):
         raise _not_transferred("Project with same name or path in target namespace already exists")
     visibility = (
-        held.visibility
-        if resources.is_more_visible(before.visibility, held.visibility)
+        parent.visibility
+        if resources.is_more_visible(before.visibility, parent.visibility)
         else before.visibility
     )
     after = attrs.evolve(before, namespace_id=namespace.id, full_path=full_path, visibility=visibility)
@@ -333,7 +333,7 @@ async def transfer(transaction: Transaction, project: Project, namespace: Namesp
         await add_first_member(transaction, namespace, project.id, author.id)
     moved = attrs.evolve(project, full_path=full_path)
     old = before.full_path.rpartition("/")[0]
-    await _record_change(transaction, moved, author, "namespace", old, held.full_path)
+    await _record_change(transaction, moved, author, "namespace", old, parent.full_path)
     if visibility != before.visibility:
         await _record_change(transaction, moved, author, "visibility", before.visibility, visibility)
     await edges.changed(transaction, edges.project_key(project.id))
@@ -419,12 +419,12 @@ async def _home_of(transaction: Transaction, new_project: NewProject, actor: Act
 async def _insert(
     transaction: Transaction, new_project: NewProject, namespace: Namespace, actor: Actor
 ) -> int:
-    held = await namespace_queries.hold(transaction, namespace.lineage)
-    await require_room(transaction, namespace)
+    parent = await namespace_queries.hold(transaction, namespace.lineage)
+    await check_projects_limit(transaction, namespace)
     if problem := paths.problem_with(new_project.path, within=True):
         raise invalid({"path": [problem]})
-    full_path = f"{held.full_path}/{new_project.path}"
-    check_visibility(new_project.visibility, held.visibility)
+    full_path = f"{parent.full_path}/{new_project.path}"
+    check_visibility(new_project.visibility, parent.visibility)
     project_id = await project_queries.create_project(
         transaction,
         creator_id=actor.user_id,
@@ -432,8 +432,8 @@ async def _insert(
         **(attrs.asdict(new_project) | {"namespace_id": namespace.id}),
     )
     if not await path_queries.take(transaction, full_path, project_id=project_id):
-        taken = ["has already been taken"]
-        raise invalid({"project_namespace.name": taken, "name": taken, "path": taken})
+        messages = ["has already been taken"]
+        raise invalid({"project_namespace.name": messages, "name": messages, "path": messages})
     await add_first_member(transaction, namespace, project_id, actor.user_id)
     await audit_trail.record(
         transaction, "project_created", actor.author, Entity("Project", project_id, full_path)

@@ -34,7 +34,7 @@ class NewProject:
 async def show_new_project(request: web.Request, visitor: Visitor, params: NewProject) -> web.Response:
     user = user_of(visitor)
     offered = await project_queries.namespaces_of(
-        context.services(request).database, user.id, admin=user.admin, most=_MOST_NAMESPACES
+        context.services(request).database, user.id, admin=user.admin, limit=_MOST_NAMESPACES
     )
     namespaces = [
         (each.id, each.full_path) for each in offered if projects.may_create_in(each, admin=user.admin)

@@ -59,22 +59,22 @@ def check_link(link: Link) -> None:
         raise invalid(problems)
 
 
-def check_links(links: Sequence[Link], most: int) -> None:
-    """Raise 400 if the links of a new release are not valid, not distinct, or more than `most`."""
-    check_room(len(links), most)  # first, because the time of the other checks grows with the number of links
+def check_links(links: Sequence[Link], limit: int) -> None:
+    """Raise 400 if the links of a new release are not valid, not distinct, or more than `limit`."""
+    check_count(len(links), limit)  # first: the other checks take longer, the more links there are
     for link in links:
         for field, texts in _problems(link).items():
             raise _not_valid(f"Links {field} {texts[0]}")
     for field in ("name", "url", "filepath"):
-        counted = Counter(value for link in links if (value := getattr(link, field)))
-        if doubled := sorted(value for value, count in counted.items() if count > 1):
+        counts = Counter(value for link in links if (value := getattr(link, field)))
+        if doubled := sorted(value for value, count in counts.items() if count > 1):
             raise _not_valid(f"Links have duplicate values ({', '.join(doubled)})")
 
 
-def check_room(count: int, most: int) -> None:
-    """Raise 400 if a release would have more than `most` links (0: no limit)."""
-    if most and count > most:
-        raise _not_valid(f"Links are too many (maximum is {most})")
+def check_count(count: int, limit: int) -> None:
+    """Raise 400 if a release would have more than `limit` links (0: no limit)."""
+    if limit and count > limit:
+        raise _not_valid(f"Links are too many (maximum is {limit})")
 
 
 def link_taken(problem: Conflict) -> ApiError:
@@ -223,7 +223,7 @@ async def add_link(services: Services, project: Project, tag: str, link: Link) -
     async with services.database.transaction() as transaction:
         release = await locked(transaction, project, tag)
         count = await queries.count_links(transaction, release.id)
-        check_room(count + 1, services.settings.release_links_limit)
+        check_count(count + 1, services.settings.release_links_limit)
         try:
             (link_id,) = await queries.add_links(transaction, release.id, [attrs.asdict(link)])
         except Conflict as problem:
@@ -273,19 +273,19 @@ async def _react(
     ]
     if not tags:
         return
-    for gone in await queries.delete_of_tags(transaction, project.id, tags, user_id):
-        entity = Entity("Project", project.id, gone.project_path)
-        await _record(transaction, "release_deleted_audit_event", _author(user_id, gone), entity, gone)
+    for release in await queries.delete_of_tags(transaction, project.id, tags, user_id):
+        entity = Entity("Project", project.id, release.project_path)
+        await _record(transaction, "release_deleted_audit_event", _author(user_id, release), entity, release)
 
 
-def _author(user_id: int | None, gone: OfTag) -> Author:
-    if user_id is None or gone.author_name is None:
+def _author(user_id: int | None, release: OfTag) -> Author:
+    if user_id is None or release.author_name is None:
         return SYSTEM
     return Author(
         id=user_id,
-        name=gone.author_name,
-        username=gone.author_username or "",
-        email=gone.author_email or "",
+        name=release.author_name,
+        username=release.author_username or "",
+        email=release.author_email or "",
     )
 
 
@@ -355,11 +355,11 @@ def _archive(project: Project, url: str, tag: str, ending: str) -> str:
 
 def _pages(project: Project, url: str, tag: str) -> dict[str, str]:
     """Return the addresses of GitLab's pages about a release; that of the form is only for Developers."""
-    named = quote(tag, safe="")
-    of_release = f"{url}/-/releases/{named}"
+    quoted_tag = quote(tag, safe="")
+    of_release = f"{url}/-/releases/{quoted_tag}"
     pages = {
-        f"{state}_{things}_url": f"{url}/-/{things}?release_tag={named}&scope=all&state={state}"
-        for state, things in (
+        f"{state}_{kind}_url": f"{url}/-/{kind}?release_tag={quoted_tag}&scope=all&state={state}"
+        for state, kind in (
             ("closed", "issues"),
             ("closed", "merge_requests"),
             ("merged", "merge_requests"),

@@ -87,7 +87,7 @@ class CreateRelease:
             name=self.name,
             description=self.description,
             released_at=self.released_at,
-            links=[sent.link for sent in self.assets.links] if self.assets else [],
+            links=[entry.link for entry in self.assets.links] if self.assets else [],
         )
 
 
@@ -100,12 +100,12 @@ class UpdateRelease(OneRelease):
     @property
     def changed(self) -> dict[str, object]:
         """The new values of the release's fields. An empty name becomes that of the tag."""
-        sent = {
+        values = {
             "name": self.tag_name if self.name in (None, "") else self.name,
             "description": self.description,
             "released_at": self.released_at,
         }
-        return {field: value for field, value in sent.items() if value is not UNSET}
+        return {field: value for field, value in values.items() if value is not UNSET}
 
 
 @routes.get(
@@ -119,11 +119,11 @@ async def list_releases(
 ) -> web.Response:
     """List the releases by `released_at` (the default) or `created_at`, newest first."""
     page = requested_page(params, queries.LISTING, default_order="released_at")
-    listed = await queries.list_releases(
+    rows = await queries.list_releases(
         services.database, page, project.id, params.updated_before, params.updated_after
     )
-    release_entities = await changes.release_entities(services, project, orjson.loads(listed.body))
-    return await paginated(request, page, attrs.evolve(listed, body=orjson.dumps(release_entities).decode()))
+    release_entities = await changes.release_entities(services, project, orjson.loads(rows.body))
+    return await paginated(request, page, attrs.evolve(rows, body=orjson.dumps(release_entities).decode()))
 
 
 @routes.get(_LATEST, access=project(feature="repository"), takes_job_token=True, answers="302")
@@ -239,13 +239,13 @@ class UpdateLink(OneLink):
     @property
     def changed(self) -> dict[str, object]:
         """The new values of the link's fields."""
-        sent = {
+        values = {
             "name": self.name,
             "url": self.url,
             "filepath": self.direct_asset_path or self.filepath,
             "link_type": self.link_type,
         }
-        return {field: value for field, value in sent.items() if value}
+        return {field: value for field, value in values.items() if value}
 
 
 @attrs.frozen(kw_only=True)
@@ -260,11 +260,11 @@ async def list_links(
     """List the links of a release, newest first."""
     release = await _release(services, project, params.tag_name)
     page = requested_page(params, queries.LIST_LINKS)
-    listed = await queries.list_links(services.database, page, release.id)
+    rows = await queries.list_links(services.database, page, release.id)
     link_entities = [
-        changes.link_entity(services, project, release.tag, row) for row in orjson.loads(listed.body)
+        changes.link_entity(services, project, release.tag, row) for row in orjson.loads(rows.body)
     ]
-    return await paginated(request, page, attrs.evolve(listed, body=orjson.dumps(link_entities).decode()))
+    return await paginated(request, page, attrs.evolve(rows, body=orjson.dumps(link_entities).decode()))
 
 
 @routes.get(_LINK, access=project(feature="repository"), takes_job_token=True, answers="200 ReleaseLink")

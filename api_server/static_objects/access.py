@@ -50,10 +50,10 @@ def path_of(request: web.Request) -> StaticPath:
 
 def is_external_storage(request: web.Request, expected: str) -> bool:
     """Return whether the request has the external storage's token. Raise 403 if it has a wrong one."""
-    sent = request.headers.get(EXTERNAL_STORAGE_TOKEN_HEADER, "")
-    if not sent:
+    token = request.headers.get(EXTERNAL_STORAGE_TOKEN_HEADER, "")
+    if not token:
         return False
-    if not expected or not hmac.compare_digest(sent.encode("utf-8", "replace"), expected.encode()):
+    if not expected or not hmac.compare_digest(token.encode("utf-8", "replace"), expected.encode()):
         raise web.HTTPForbidden(text="The external storage token is not the configured one.\n")
     return True
 

@@ -88,7 +88,7 @@ class ArchiveFiles:
             for file, _ in self._all_files():
                 if file.name.startswith("."):
                     _remove(file)
-            self._make_room(0)
+            self._free_space(0)
 
     def reserve(self, growing: BinaryIO, size: int, reserved: int) -> int:
         """Extend a file of `reserved` bytes to at least `size` bytes, and return its new number of bytes.
@@ -100,7 +100,7 @@ class ArchiveFiles:
         step = min(max(_FIRST_STEP, reserved), _LAST_STEP)
         with self.locked():
             for target in (min(max(size, reserved + step), self._bounds.archive), size):
-                if self._make_room(target - reserved):
+                if self._free_space(target - reserved):
                     growing.truncate(target)
                     return target
         log.warning("no room for an archive", bytes=size)
@@ -115,7 +115,7 @@ class ArchiveFiles:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
-    def _make_room(self, more: int) -> bool:
+    def _free_space(self, more: int) -> bool:
         """Remove as many unused files as necessary for `more` bytes. Return whether there is enough room then."""
         files = sorted(self._all_files(), key=lambda entry: entry[1].st_mtime)
         count, total = len(files), sum(stat.st_size for _, stat in files)
@@ -201,11 +201,11 @@ _REMEMBERED, _MOST_REMEMBERED = 600, 1000
 
 
 @attrs.frozen(kw_only=True)
-class Asker:
+class Waiter:
     """A client that waits for an archive: the keys of the limits for its build, and whether it has disconnected."""
 
     keys: Sequence[Hashable]
-    has_left: Callable[[], bool]
+    has_disconnected: Callable[[], bool]
 
 
 @attrs.define(eq=False)
@@ -233,7 +233,7 @@ class ArchiveStore:
 
     @asynccontextmanager
     async def opened(
-        self, repository: Path, archive: Archive, file: Path, asker: Asker
+        self, repository: Path, archive: Archive, file: Path, waiter: Waiter
     ) -> AsyncIterator[BinaryIO]:
         """Yield the archive at `file` for the duration of the block, and build it first if it does not exist.
 
@@ -242,7 +242,7 @@ class ArchiveStore:
         """
         opened = await self._open(file)
         while opened is None:
-            opened = await self._built(repository, archive, file, asker)
+            opened = await self._built(repository, archive, file, waiter)
         with opened:
             yield opened
 
@@ -252,7 +252,7 @@ class ArchiveStore:
         except OSError as problem:
             raise Unavailable("the store of archives") from problem
 
-    async def _built(self, repository: Path, archive: Archive, file: Path, asker: Asker) -> BinaryIO | None:
+    async def _built(self, repository: Path, archive: Archive, file: Path, waiter: Waiter) -> BinaryIO | None:
         """Wait until the archive is built, and open it. Return None if the caller must try again.
 
         That is the case if a build that another client began was refused: this client's limits may allow one.
@@ -261,10 +261,10 @@ class ArchiveStore:
         others = build is not None
         if build is None:
             self._check_size(file)
-            build = self._begin(repository, archive, file, asker)
+            build = self._begin(repository, archive, file, waiter)
         build.waiters += 1
         try:
-            await _unless_left(build.task, asker)
+            await _while_connected(build.task, waiter)
             return await self._open(file)
         except TooBusy:
             if others:
@@ -275,9 +275,9 @@ class ArchiveStore:
             if not build.waiters:
                 self._end(build, file)
 
-    def _begin(self, repository: Path, archive: Archive, file: Path, asker: Asker) -> _Build:
+    def _begin(self, repository: Path, archive: Archive, file: Path, waiter: Waiter) -> _Build:
         growing = GrowingFile(self.files, file)
-        task = asyncio.create_task(self._write(repository, archive, file, growing, asker.keys))
+        task = asyncio.create_task(self._write(repository, archive, file, growing, waiter.keys))
         build = self._building[file] = _Build(growing, task)
         task.add_done_callback(lambda _: self._forget(build, file))
         return build
@@ -373,10 +373,10 @@ def setup(services: Services) -> None:
     services.queue.add_periodic("shrink_archives", "*/10 * * * *", shrink)
 
 
-async def _unless_left(build: "asyncio.Task[None]", asker: Asker) -> None:
+async def _while_connected(build: "asyncio.Task[None]", waiter: Waiter) -> None:
     """Wait for the build and raise its error. Raise ConnectionResetError if the client disconnects."""
     while not build.done():
-        if asker.has_left():
+        if waiter.has_disconnected():
             raise ConnectionResetError
         await asyncio.wait({build}, timeout=_LOOKS_EVERY)
     build.result()

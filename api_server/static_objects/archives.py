@@ -19,7 +19,7 @@ from api_server.git.repositories import REPOSITORIES
 from api_server.git.trees import Archive
 from api_server.namespaces.resources import Project
 from api_server.services import Services
-from api_server.static_objects.archive_builds import ARCHIVES, Asker, TooLargeError
+from api_server.static_objects.archive_builds import ARCHIVES, TooLargeError, Waiter
 from api_server.static_objects.raw import SAFETY, freshness
 from api_server.web import context
 from api_server.web.answers import (
@@ -57,7 +57,7 @@ async def serve(
     large. Raise 404 for an unknown ref, path or format, and `TooBusy`."""
     try:
         askers = counted_for(caller_or_anonymous(request), user_id, from_storage=from_storage)
-        return await _sent(request, project, _asked_for(context.services(request), path, project), askers)
+        return await _send(request, project, _resolve(context.services(request), path, project), askers)
     except NotFoundError:
         raise web.HTTPNotFound(text="404 Not Found\n") from None
     except TooLargeError as problem:
@@ -71,18 +71,18 @@ async def serve_to_client(
     """Answer a client of the API as `serve` does, with the API's error messages. `ending` is like `.tar.gz`."""
     try:
         resolved = _resolved(context.services(request), project, ref)
-        archive = _named(
+        archive = _archive_of(
             project, resolved, _format(ending), folder, appends_sha=resolved.name != resolved.commit
         )
-        return await _sent(request, project, archive, counted_for(caller_or_anonymous(request), user_id))
+        return await _send(request, project, archive, counted_for(caller_or_anonymous(request), user_id))
     except NotFoundError:
         raise not_found("File") from None
     except TooLargeError as problem:
         raise ApiError(413, {"message": f"413 {REASONS[413]} - {problem}"}) from None
 
 
-async def _sent(
-    request: web.Request, project: Project, requested: RequestedArchive, askers: Sequence[Hashable]
+async def _send(
+    request: web.Request, project: Project, requested: RequestedArchive, limit_keys: Sequence[Hashable]
 ) -> web.StreamResponse:
     """Send the archive (200, 206) or answer with 304. Raise `NotFoundError`, `TooLargeError` and `TooBusy`."""
     services = context.services(request)
@@ -95,9 +95,9 @@ async def _sent(
     store = services[ARCHIVES]
     name = hashlib.sha256(repr((_PACKING, archive)).encode()).hexdigest()
     file = store.files.path(project.id, f"{name}.{archive.format}")
-    keys = [("project", project.id), *askers]
-    waiting = Asker(keys=keys, has_left=functools.partial(has_left, request))
-    async with store.opened(services[REPOSITORIES].path(project.id), archive, file, waiting) as opened:
+    keys = [("project", project.id), *limit_keys]
+    waiter = Waiter(keys=keys, has_disconnected=functools.partial(has_left, request))
+    async with store.opened(services[REPOSITORIES].path(project.id), archive, file, waiter) as opened:
         headers |= {
             hdrs.CONTENT_TYPE: "application/zip" if archive.format == "zip" else "application/octet-stream",
             hdrs.CONTENT_DISPOSITION: attachment(requested.file_name, briefly=True),
@@ -106,14 +106,14 @@ async def _sent(
         return await send_part(request, cut_to(_read(opened), part), part, headers)
 
 
-def _asked_for(services: Services, path: StaticPath, project: Project) -> RequestedArchive:
+def _resolve(services: Services, path: StaticPath, project: Project) -> RequestedArchive:
     """Return the archive that the path names. Raise `NotFoundError`."""
-    asked, ref = _first_there(services, path, project)
+    requested, ref = _first_there(services, path, project)
     query = dict(path.query)
     inner = query.get("path", "")
-    named_plainly = asked.name == _plain_name(project, ref)
-    appends_sha = _appends_sha(query.get("append_sha"), ref, named_plainly)
-    return _named(project, ref, asked.format, inner, appends_sha=appends_sha)
+    is_plain = requested.name == _plain_name(project, ref)
+    appends_sha = _appends_sha(query.get("append_sha"), ref, is_plain)
+    return _archive_of(project, ref, requested.format, inner, appends_sha=appends_sha)
 
 
 def _first_there(
@@ -142,7 +142,7 @@ def _format(ending: str) -> str:
     return ARCHIVE_FORMATS[ending]
 
 
-def _named(
+def _archive_of(
     project: Project, ref: Resolved, format_: str, inner: str, *, appends_sha: bool
 ) -> RequestedArchive:
     """Return the archive of a ref, or of its folder `inner`, under GitLab's name."""

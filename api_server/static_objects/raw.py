@@ -72,7 +72,7 @@ def _is_mp4(head: bytes) -> bool:
     size = int.from_bytes(head[:4])
     if len(head) < 12 or head[4:8] != b"ftyp" or size > len(head) or size % 4:
         return False
-    return any(head[at : at + 3] == b"mp4" for at in range(8, size, 4) if at != 12)
+    return any(head[offset : offset + 3] == b"mp4" for offset in range(8, size, 4) if offset != 12)
 
 
 #: The beginnings of files of other types, in the order of Go's `net/http`. HTML and XML are served as text.

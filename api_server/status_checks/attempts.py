@@ -142,7 +142,7 @@ async def send(session: aiohttp.ClientSession, message: Message, now: datetime.d
         async with session.post(
             written_url(message.url), data=body, headers=headers, allow_redirects=False, timeout=TIMEOUT
         ) as response:
-            kept = await _beginning(response)
+            text = await _beginning(response)
             return Outcome(
                 request_headers=headers,
                 began_at=now,
@@ -150,7 +150,7 @@ async def send(session: aiohttp.ClientSession, message: Message, now: datetime.d
                 status=response.status,
                 headers={str(name): _storable(value) for name, value in response.headers.items()},
                 retry_after=response.headers.get("Retry-After"),
-                body=kept,
+                body=text,
             )
     except (aiohttp.ClientError, BlockedError, OSError, ValueError) as problem:  # TimeoutError is an OSError
         return Outcome(
@@ -163,13 +163,13 @@ async def send(session: aiohttp.ClientSession, message: Message, now: datetime.d
 
 async def _beginning(response: aiohttp.ClientResponse) -> str:
     """Return the answer's first bytes as text. An interrupted body is no error, because the status has arrived."""
-    kept = bytearray()
+    body = bytearray()
     try:
-        while len(kept) < KEPT_BYTES and (piece := await response.content.read(KEPT_BYTES - len(kept))):
-            kept += piece
+        while len(body) < KEPT_BYTES and (chunk := await response.content.read(KEPT_BYTES - len(body))):
+            body += chunk
     except (aiohttp.ClientError, OSError):
         pass
-    return kept.decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return body.decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def _storable(value: str) -> str:

@@ -9,7 +9,7 @@ import attrs
 
 from api_server.code.protected_refs import EndOfProtection
 from api_server.merge_requests.changes import check_head
-from api_server.merge_requests.merging import look_again
+from api_server.merge_requests.merging import retry_auto_merge
 from api_server.merge_requests.queries import MergeRequest
 from api_server.namespaces.resources import Project
 from api_server.outbound import policy as checks
@@ -66,16 +66,16 @@ async def create(
         check_id = await queries.create(
             transaction, project_id=project.id, **_columns(services, configuration)
         )
-    except Conflict as taken:
-        raise invalid([_TAKEN[taken.constraint]], status=422) from taken
-    most = services.settings.status_checks_limit
-    if await queries.QUOTA.is_exceeded(transaction, project.id, most):
-        raise invalid([f"Maximum number of external status checks ({most}) exceeded"], status=422)
+    except Conflict as problem:
+        raise invalid([_TAKEN[problem.constraint]], status=422) from problem
+    limit = services.settings.status_checks_limit
+    if await queries.QUOTA.is_exceeded(transaction, project.id, limit):
+        raise invalid([f"Maximum number of external status checks ({limit}) exceeded"], status=422)
     await queries.set_scope(transaction, check_id, [branch.id for branch in branches])
     await delivery_queries.queue_all_open(transaction, check_id, actor.user_id)
-    where = f"protected branch(es) {', '.join(b.name for b in branches)}" if branches else "all branches"
+    scope_text = f"protected branch(es) {', '.join(b.name for b in branches)}" if branches else "all branches"
     target = project.entity.target(check_id, configuration.name)
-    await audit_trail.record(transaction, "create_status_check", actor.author, target, branches=where)
+    await audit_trail.record(transaction, "create_status_check", actor.author, target, branches=scope_text)
     return check_id
 
 
@@ -104,8 +104,8 @@ async def update(
         await queries.set_scope(transaction, before.id, [branch.id for branch in branches])
     try:
         await queries.update(transaction, before.id, **columns)
-    except Conflict as taken:
-        raise invalid([_TAKEN[taken.constraint]], status=422) from taken
+    except Conflict as problem:
+        raise invalid([_TAKEN[problem.constraint]], status=422) from problem
     target = project.entity.target(before.id, configuration.name)
     await _record_changes(
         transaction, actor.author, target, before, configuration, secret_changed=secret_changed
@@ -198,12 +198,12 @@ async def _check(
     transaction: Transaction, project: Project, check_id: int | None, configuration: Configuration
 ) -> None:
     problems = [*_text_problems(configuration)]
-    taken = await queries.taken(
+    duplicates = await queries.find_duplicates(
         transaction, project.id, check_id, name=configuration.name, external_url=configuration.external_url
     )
-    if taken.name:
+    if duplicates.name:
         problems.append(_TAKEN["external_status_checks_name"])
-    if taken.external_url:
+    if duplicates.external_url:
         problems.append(_TAKEN["external_status_checks_url"])
     if configuration.external_url and configuration.blocked:
         problems.append(f"External url is blocked: {configuration.blocked}")
@@ -225,11 +225,9 @@ def _text_problems(configuration: Configuration) -> Iterable[str]:
         yield f"Shared secret is too long (maximum is {MAX_SECRET} characters)"
 
 
-async def _branches(
-    transaction: Transaction, project: Project, wanted_ids: Sequence[int]
-) -> list[ProtectedBranch]:
-    branches = await queries.protected_branches(transaction, list(wanted_ids))
-    if len(branches) < len(set(wanted_ids)):
+async def _branches(transaction: Transaction, project: Project, ids: Sequence[int]) -> list[ProtectedBranch]:
+    branches = await queries.protected_branches(transaction, list(ids))
+    if len(branches) < len(set(ids)):
         raise record_not_found()
     if any(branch.project_id != project.id for branch in branches):
         raise invalid(["all protected branches must exist within the project"], status=422)
@@ -264,7 +262,7 @@ async def record_response(
     )
     await _record_answer(transaction, actor.author, answer)
     if response.status == "passed":
-        await look_again(transaction, merge_request.id)
+        await retry_auto_merge(transaction, merge_request.id)
     return answer.id
 
 

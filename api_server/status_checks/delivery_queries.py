@@ -151,7 +151,7 @@ TAKE_DUE = Statement(
             ) FROM waiting WHERE waiting.check_id IS NOT NULL
         ),
         receivers AS (
-            SELECT checks.id, CASE WHEN checks.failing_since IS NULL THEN %(room)s::integer ELSE 1 END
+            SELECT checks.id, CASE WHEN checks.failing_since IS NULL THEN %(per_check)s::integer ELSE 1 END
                 - coalesce(busy.in_flight, 0) AS room
             FROM waiting JOIN external_status_checks checks ON checks.id = waiting.check_id
             LEFT JOIN unnest(%(busy_checks)s::bigint[], %(busy_counts)s::integer[]) AS busy (check_id, in_flight)
@@ -168,7 +168,7 @@ TAKE_DUE = Statement(
                     FOR UPDATE SKIP LOCKED
                 ) locked
             ) taken
-            ORDER BY taken.turn, taken.next_attempt_at LIMIT %(total_room)s
+            ORDER BY taken.turn, taken.next_attempt_at LIMIT %(limit)s
         )
         SELECT due.id FROM due
     ) due
@@ -183,23 +183,23 @@ TAKE_DUE = Statement(
 async def take_due(
     transaction: Transaction,
     *,
-    taken_for: datetime.timedelta,
+    lease: datetime.timedelta,
     busy: Mapping[int, int],
-    room: int,
-    total_room: int,
+    per_check: int,
+    limit: int,
 ) -> list[Due]:
-    """Take and return up to `total_room` due deliveries, at most `room` for one check, including those in `busy`.
+    """Take and return up to `limit` due deliveries, at most `per_check` for one check, including those in `busy`.
 
-    They become due again after `taken_for`, unless their outcome is recorded before. `busy` is the number of attempts
+    They become due again after `lease`, unless their outcome is recorded before. `busy` is the number of attempts
     in progress, by check.
     """
     return await transaction.rows(
         TAKE_DUE,
-        due_again_at=transaction.now + taken_for,
+        due_again_at=transaction.now + lease,
         busy_checks=list(busy),
         busy_counts=list(busy.values()),
-        room=room,
-        total_room=total_room,
+        per_check=per_check,
+        limit=limit,
     )
 
 

@@ -47,7 +47,7 @@ GRACE = 10.0
 GIVING_BACK_SECONDS = 1.0
 DELIVERIES = "status check deliveries"
 #: Time after which a taken delivery becomes due again for other workers.
-TAKEN_FOR = datetime.timedelta(seconds=2 * (TIMEOUT.total or 0))
+LEASE = datetime.timedelta(seconds=2 * (TIMEOUT.total or 0))
 #: Time after which a check with a failing receiver is paused.
 UNREACHABLE_FOR = datetime.timedelta(days=3)
 
@@ -138,20 +138,20 @@ class Dispatcher:
         return bool(started or recorded or self._results)
 
     async def _start_due(self) -> int:
-        room = CONNECTIONS - len(self._in_flight)
-        if not room:
+        free = CONNECTIONS - len(self._in_flight)
+        if not free:
             return 0
         async with self._database.transaction() as transaction:
-            taken = await delivery_queries.take_due(
+            due = await delivery_queries.take_due(
                 transaction,
-                taken_for=TAKEN_FOR,
+                lease=LEASE,
                 busy=collections.Counter(row.check_id for row in self._in_flight.values()),
-                room=CONNECTIONS_OF_ONE,
-                total_room=room,
+                per_check=CONNECTIONS_OF_ONE,
+                limit=free,
             )
-        for row in taken:
+        for row in due:
             self._in_flight[asyncio.create_task(self._attempt(row))] = row
-        return len(taken)
+        return len(due)
 
     async def _attempt(self, row: Due) -> None:
         try:
@@ -192,18 +192,18 @@ class Dispatcher:
                 # A delivery can occur twice if a user redelivered it during an attempt; record the outcomes in order.
                 first = {pair[0].id: pair for pair in reversed(results)}
                 async with self._database.transaction() as transaction:
-                    await self._record(transaction, [self._landing(*pair) for pair in first.values()])
+                    await self._record(transaction, [self._result(*pair) for pair in first.values()])
                 results = [pair for pair in results if pair is not first[pair[0].id]]
                 recorded += len(first)
         finally:
             self._results = results + self._results
         return recorded
 
-    def _landing(self, row: Due, outcome: Outcome) -> DeliveryResult:
+    def _result(self, row: Due, outcome: Outcome) -> DeliveryResult:
         wait = None
         if not outcome.succeeded and not outcome.gone:
-            asked_wait = retry_after(outcome.retry_after, self._database.now)
-            wait = wait_after(row.tries + 1, self._random(), asked_wait)
+            requested_wait = retry_after(outcome.retry_after, self._database.now)
+            wait = wait_after(row.tries + 1, self._random(), requested_wait)
         return DeliveryResult(row, outcome, self._database.now + wait if wait else None)
 
     async def _record(self, transaction: Transaction, results: list[DeliveryResult]) -> None:

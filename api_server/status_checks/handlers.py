@@ -66,8 +66,8 @@ async def list_services(
 ) -> web.Response:
     """Endpoint 12. List the project's status check services."""
     page = requested_page(params, queries.LISTING, default_sort="asc")
-    listed = await queries.list_services(services.database, page, project.id)
-    return await paginated(request, page, listed)
+    rows = await queries.list_services(services.database, page, project.id)
+    return await paginated(request, page, rows)
 
 
 @routes.post(
@@ -86,8 +86,8 @@ async def create_service(
         blocked=await checks.why_blocked(services, url),
     )
     async with services.database.transaction() as transaction:
-        made = await checks.create(services, actor, transaction, project, new)
-        entity = await queries.show(transaction, project.id, made, shows_secrets=True)
+        check_id = await checks.create(services, actor, transaction, project, new)
+        entity = await queries.show(transaction, project.id, check_id, shows_secrets=True)
     return json_text(entity, status=201)
 
 
@@ -146,9 +146,9 @@ def _changed(
     )
 
 
-def _secret(sent: str | None) -> str | None:
+def _secret(text: str | None) -> str | None:
     """Return the secret, or None if it is blank."""
-    return sent if sent and sent.strip() else None
+    return text if text and text.strip() else None
 
 
 CHECKS = "/projects/{id}/merge_requests/{merge_request_iid}"
@@ -199,10 +199,10 @@ async def list_checks(
     _require_reader(project)
     database = services.database
     iid, shows_url = params.merge_request_iid, project.role >= Role.DEVELOPER
-    listed = await queries.list_checks(database, page, project.id, iid, shows_url=shows_url)
-    if listed.last_id is None:
+    rows = await queries.list_checks(database, page, project.id, iid, shows_url=shows_url)
+    if rows.last_id is None:
         await merge_requests.find(database, project.id, iid)  # raises if there is no such merge request
-    response = await paginated(request, page, listed)
+    response = await paginated(request, page, rows)
     response.headers["Poll-Interval"] = POLL_INTERVAL
     return response
 
@@ -224,11 +224,11 @@ async def respond(services: Services, actor: Actor, params: Respond, project: Pr
     async with services.database.transaction() as transaction:
         merge_request = await merge_requests.find(transaction, project.id, params.merge_request_iid)
         check = await queries.hold(transaction, project.id, params.external_status_check_id)
-        made = await checks.record_response(actor, transaction, check, merge_request, response)
+        response_id = await checks.record_response(actor, transaction, check, merge_request, response)
         entity = await merge_requests.show(transaction, merge_request.id, project)
         maintains = project.role >= Role.MAINTAINER
         service = await queries.show(transaction, project.id, check.id, shows_secrets=maintains)
-    body = f'{{"id":{made},"merge_request":{entity},"external_status_check":{service}}}'
+    body = f'{{"id":{response_id},"merge_request":{entity},"external_status_check":{service}}}'
     return json_text(body, status=201)
 
 
@@ -264,8 +264,8 @@ async def list_responses(
     database = services.database
     merge_request = await merge_requests.find(database, project.id, params.merge_request_iid)
     check = await queries.find(database, project.id, params.external_status_check_id)
-    listed = await queries.list_responses(database, page, merge_request.id, check.id)
-    return await paginated(request, page, listed)
+    rows = await queries.list_responses(database, page, merge_request.id, check.id)
+    return await paginated(request, page, rows)
 
 
 def _require_reader(project: Project) -> None:
@@ -300,10 +300,10 @@ async def list_deliveries(
     """List the deliveries to a service, newest first. GitLab does not have this operation."""
     page = requested_page(params, delivery_queries.LISTING)
     check = await queries.find(services.database, project.id, params.check_id)
-    listed = await delivery_queries.list_deliveries(
+    rows = await delivery_queries.list_deliveries(
         services.database, page, check_id=check.id, status=params.status
     )
-    return await paginated(request, page, listed)
+    return await paginated(request, page, rows)
 
 
 @routes.get(

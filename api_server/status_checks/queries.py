@@ -68,7 +68,7 @@ async def hold(transaction: Transaction, project_id: int, check_id: int) -> Serv
 
 
 @attrs.frozen
-class Taken:
+class Duplicates:
     """Whether another check of the project has the name, and whether another has the URL."""
 
     name: bool
@@ -81,9 +81,9 @@ class Taken:
     FROM external_status_checks checks
     WHERE checks.project_id = %(project_id)s AND checks.id IS DISTINCT FROM %(check_id)s::bigint
     """)
-async def taken(
+async def find_duplicates(
     transaction: Transaction, project_id: int, check_id: int | None, *, name: str, external_url: str
-) -> Taken: ...
+) -> Duplicates: ...
 
 
 QUOTA = Quota("external_status_checks", "project_id")

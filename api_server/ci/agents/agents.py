@@ -60,13 +60,13 @@ def grants_in(text: str) -> list[dict[str, Any]]:
 
 
 def _configuration(entry: dict[str, Any]) -> dict[str, Any]:
-    kept = {key: entry[key] for key in _KEPT if entry.get(key) is not None}
-    if "environments" in kept:
-        kept["environments"] = [str(name) for name in _list(kept["environments"])]
-    if "protected_branches_only" in kept:
+    settings = {key: entry[key] for key in _KEPT if entry.get(key) is not None}
+    if "environments" in settings:
+        settings["environments"] = [str(name) for name in _list(settings["environments"])]
+    if "protected_branches_only" in settings:
         # every value except `false` protects
-        kept["protected_branches_only"] = kept["protected_branches_only"] is not False
-    return kept
+        settings["protected_branches_only"] = settings["protected_branches_only"] is not False
+    return settings
 
 
 def _list(value: Any) -> list[Any]:
@@ -135,28 +135,28 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 async def register(
-    transaction: Transaction, project: Project, name: str, author: Author, most: int
+    transaction: Transaction, project: Project, name: str, author: Author, limit: int
 ) -> EntityRow:
-    """Register an agent; the project may have up to `most`. Raise 400 in GitLab's words."""
+    """Register an agent; the project may have up to `limit`. Raise 400 in GitLab's words."""
     if not _NAME.fullmatch(name):
         raise bad_request(
             "Name can contain only lowercase letters, digits, and '-', but cannot start or end with '-'"
         )
     try:
-        made = await queries.create_agent(transaction, project.id, name, author.id)
+        agent = await queries.create_agent(transaction, project.id, name, author.id)
     except Conflict:
         raise bad_request("Name has already been taken") from None
-    if await queries.QUOTA.is_exceeded(transaction, project.id, most):
-        raise bad_request(f"Maximum number of agents ({most}) exceeded")
+    if await queries.QUOTA.is_exceeded(transaction, project.id, limit):
+        raise bad_request(f"Maximum number of agents ({limit}) exceeded")
     await refresh_grants(transaction, project.id)
     await audit_trail.record(
-        transaction, "cluster_agent_created", author, project.entity.target(made.id, name)
+        transaction, "cluster_agent_created", author, project.entity.target(agent.id, name)
     )
-    return made
+    return agent
 
 
 async def remove(transaction: Transaction, project: Project, agent_id: int, author: Author) -> None:
     """Remove an agent. Raise NotFound."""
-    gone = await queries.delete_agent(transaction, project.id, agent_id)
-    target = project.entity.target(gone.id, gone.name)
+    agent = await queries.delete_agent(transaction, project.id, agent_id)
+    target = project.entity.target(agent.id, agent.name)
     await audit_trail.record(transaction, "cluster_agent_deleted", author, target)

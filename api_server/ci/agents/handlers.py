@@ -54,9 +54,9 @@ async def create_agent(
 ) -> web.Response:
     """Register an agent. Its file in the project's repository says whose jobs may use it."""
     async with services.database.transaction() as transaction:
-        most = services.settings.agents_limit
-        made = await agents.register(transaction, project, params.name, actor.author, most)
-    return json_text(made.entity, status=201)
+        limit = services.settings.agents_limit
+        agent = await agents.register(transaction, project, params.name, actor.author, limit)
+    return json_text(agent.entity, status=201)
 
 
 @routes.delete("/projects/{id}/cluster_agents/{agent_id}", access=project(Role.MAINTAINER), answers="204")

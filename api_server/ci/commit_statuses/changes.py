@@ -93,15 +93,15 @@ async def set_status(
     reported: ReportedStatus,
     user_id: int,
     *,
-    most: int,
+    limit: int,
     pipelines: RateLimiter,
     archived_before: datetime.datetime | None,
 ) -> str:
     """Set a status and return it as the API shows it, after updating its pipeline's status. It joins the
     newest pipeline of the commit and ref, or a new one, which `pipelines` counts. Raise 400 if the previous
     state does not allow the new one, 404 if the requested pipeline does not exist, 422 if it would have more
-    than `most` jobs, and 429."""
-    joined = await queries.lock_joined(
+    than `limit` jobs, and 429."""
+    pipeline = await queries.lock_joined(
         transaction,
         subject.project_id,
         subject.sha,
@@ -110,12 +110,12 @@ async def set_status(
         pipeline_id=subject.pipeline_id,
         archived_before=archived_before,
     )
-    if joined is None and subject.pipeline_id is not None:
+    if pipeline is None and subject.pipeline_id is not None:
         raise no_such_pipeline()
-    if joined is None and (wait := pipelines.retry_after((subject.project_id, user_id, subject.sha))):
+    if pipeline is None and (wait := pipelines.retry_after((subject.project_id, user_id, subject.sha))):
         raise too_many_requests(wait)
-    pipeline_id = await _new_pipeline(transaction, subject, user_id) if joined is None else joined.id
-    status = await _open(transaction, pipeline_id, reported.name, user_id, most)
+    pipeline_id = await _new_pipeline(transaction, subject, user_id) if pipeline is None else pipeline.id
+    status = await _open(transaction, pipeline_id, reported.name, user_id, limit)
     await _move(transaction, status, reported.state)
     entity = await queries.describe(
         transaction,
@@ -144,7 +144,7 @@ async def _new_pipeline(transaction: Transaction, subject: Subject, user_id: int
     )
 
 
-async def _open(transaction: Transaction, pipeline_id: int, name: str, user_id: int, most: int) -> Latest:
+async def _open(transaction: Transaction, pipeline_id: int, name: str, user_id: int, limit: int) -> Latest:
     """Return the status that the user has not ended yet, or a new one that replaces the last of that name."""
     latest = await queries.latest_of_name(transaction, pipeline_id, name)
     if latest is not None and latest.kind != "external":
@@ -154,7 +154,7 @@ async def _open(transaction: Transaction, pipeline_id: int, name: str, user_id: 
     if latest is not None:
         await queries.retire(transaction, latest.id)
     added = await queries.add(transaction, pipeline_id, name, user_id)
-    if await _JOBS.is_exceeded(transaction, pipeline_id, most):
+    if await _JOBS.is_exceeded(transaction, pipeline_id, limit):
         raise ApiError(422, {"message": "The number of jobs has exceeded the limit"})
     return added
 

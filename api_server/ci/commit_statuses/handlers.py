@@ -57,10 +57,10 @@ class SetStatus:
 
     @property
     def reported(self) -> ReportedStatus:
-        given = (name for name in (self.name, self.context) if name is not None)
+        names = (name for name in (self.name, self.context) if name is not None)
         return ReportedStatus(
             state=self.state,
-            name=next(given, "default"),
+            name=next(names, "default"),
             target_url=self.target_url,
             description=self.description,
             coverage=self.coverage,
@@ -79,7 +79,7 @@ async def list_statuses(
     and its jobs; the oldest first."""
     sha = commit_named(await opened(services, project), params.sha)
     page = requested_page(params, queries.LISTING, default_sort="asc")
-    listed = await queries.list_statuses(
+    rows = await queries.list_statuses(
         services.database,
         page,
         project.id,
@@ -90,7 +90,7 @@ async def list_statuses(
         pipeline_id=params.pipeline_id,
         all=params.all,
     )
-    return await paginated(request, page, listed)
+    return await paginated(request, page, rows)
 
 
 @routes.post(
@@ -111,7 +111,7 @@ async def set_status(services: Services, actor: Actor, params: SetStatus, projec
             subject,
             params.reported,
             actor.user_id,
-            most=services.settings.commit_statuses_limit,
+            limit=services.settings.commit_statuses_limit,
             pipelines=services[LIMITS].rate,
             archived_before=archived_before(services),
         )
@@ -124,7 +124,7 @@ async def _subject(
     """Return the subject of the status. Raise 404 if the commit, a ref for it or the pipeline does not
     exist."""
     sha = commit_named(repository, params.sha)
-    ref, tag, judged_by = await _place(services, actor, params, project, repository, sha)
+    ref, tag, judged_by = await _ref_of_status(services, actor, params, project, repository, sha)
     return Subject(
         project_id=project.id,
         sha=sha,
@@ -137,7 +137,7 @@ async def _subject(
     )
 
 
-async def _place(
+async def _ref_of_status(
     services: Services,
     actor: Actor | Anonymous,
     params: SetStatus,
@@ -149,7 +149,7 @@ async def _place(
     `ref`, or else those of the commit's newest pipeline, or else the first branch that contains the
     commit."""
     ref, tag = short_ref(services, project, params.ref) if params.ref else (None, False)
-    joined = await queries.find_joined(
+    pipeline = await queries.find_joined(
         services.database,
         project.id,
         sha,
@@ -158,8 +158,8 @@ async def _place(
         pipeline_id=params.pipeline_id,
         archived_before=archived_before(services),
     )
-    if joined is not None:
-        return joined.ref, joined.tag, joined.judged_by
+    if pipeline is not None:
+        return pipeline.ref, pipeline.tag, pipeline.judged_by
     if params.pipeline_id is not None:
         raise changes.no_such_pipeline()
     if ref is None:

@@ -42,7 +42,7 @@ async def list_statuses(
 
 
 @attrs.frozen
-class Joined:
+class JoinedPipeline:
     """The pipeline that a status joins; `ref` is a short name, or that of a merge request's head."""
 
     id: int
@@ -59,7 +59,7 @@ _JOINED = f"""
         AND (%(archived_before)s::timestamptz IS NULL OR pipelines.created_at >= %(archived_before)s)
     ORDER BY pipelines.id DESC LIMIT 1
 """
-LOCK_JOINED = Query(f"{_JOINED} FOR UPDATE", Joined)
+LOCK_JOINED = Query(f"{_JOINED} FOR UPDATE", JoinedPipeline)
 
 
 @statement(_JOINED)
@@ -72,7 +72,7 @@ async def find_joined(
     tag: bool,
     pipeline_id: int | None,
     archived_before: datetime.datetime | None,
-) -> Joined | None:
+) -> JoinedPipeline | None:
     """Return the newest pipeline of the commit, restricted to that ref and id if given."""
 
 
@@ -83,7 +83,7 @@ HOLD_COMMIT = """
 
 async def lock_joined(
     transaction: Transaction, project_id: int, sha: str, **criteria: object
-) -> Joined | None:
+) -> JoinedPipeline | None:
     """Find the pipeline like `find_joined`, and lock it. Other reports about the commit wait until the
     transaction ends, so that two first statuses create one pipeline."""
     await transaction.run(HOLD_COMMIT, project_id=project_id, sha=sha)

@@ -34,18 +34,32 @@ _UNITS = {
 _CLOCK = re.compile(r"\d{1,9}(?:\.\d{1,9})?(?:: ?\d{1,9}(?:\.\d{1,9})?){1,5}")
 #: The units of the numbers between colons, the last one first.
 _OF_CLOCK = [_SECONDS[unit] for unit in ("second", "minute", "hour", "day", "month", "year")]
-_TERM = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(?![\d.]) ?([a-z]*)(?:(?:,| and\b)* *|$)")
+_TERM = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(?![\d.]) ?([a-z]*)(?:(?:,| (?:and|with|plus)\b)* *|$)")
+_ONES = (
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
+)  # fmt: skip
+_TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+_NUMBERS = {word: number for number, word in enumerate(_ONES)} | {
+    word: 10 * number for number, word in enumerate(_TENS, start=2)
+}
+_SPOKEN = re.compile(rf"\b(?:(?:{'|'.join(_TENS)})(?:[ -](?:{'|'.join(_ONES[1:10])}))?|{'|'.join(_ONES)})\b")
 
 
 def parse_duration(text: str) -> int:
     """Return the seconds that `text` means, NEVER for `never`; a bare number is seconds, `1:30` minutes and
-    seconds.
+    seconds, a leading unit one of its kind. Numbers below a hundred may be words.
 
     Raise ValueError if it is not a duration.
     """
     words = " ".join(text.lower().split())
     if words == "never":
         return NEVER
+    words = _SPOKEN.sub(
+        lambda spoken: str(sum(map(_NUMBERS.__getitem__, re.findall("[a-z]+", spoken[0])))), words
+    )
+    if (unit := re.match("[a-z]+", words)) and unit[0] in _UNITS:
+        words = f"1 {words}"
     if _CLOCK.fullmatch(words):
         return int(
             sum(float(part) * unit for part, unit in zip(words.split(":")[::-1], _OF_CLOCK, strict=False))

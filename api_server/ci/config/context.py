@@ -40,8 +40,8 @@ class Repository:
 
     #: Return the text of the file at a path, or None. Raise CiConfigError if it is too large.
     read: Callable[[str], str | None] = _no_file
-    #: Return git's id of the content of the file at a path, whatever its size.
-    blob_id: Callable[[str], str | None] = _no_file
+    #: Return git's id of the content of the file or folder at a path, whatever its size.
+    content_id: Callable[[str], str | None] = _no_file
     #: Return all paths of the commit; called at most once per plan, only for wildcards and `exists`.
     paths: Callable[[], Collection[str]] = _no_paths
     #: Return the paths that the push or merge request changed, or None if unknown; then every `changes` rule

@@ -78,9 +78,8 @@ RETRY_WHEN = (
 
 texts = Each(text)
 text_or_texts = ByType({str: text, list: texts}, "config should be an array of strings or a string")
-_exit_code = integer(0, 255)
 exit_codes = ByType(
-    {int: _exit_code, list: Each(_exit_code, types=(int,), of="integers")},
+    {int: anything, list: Each(anything, types=(int,), of="integers")},
     "config should be an array of integers or an integer",
 )
 #: The value of a variable in its short form, without a hash.
@@ -103,6 +102,7 @@ _image: dict[str, Check] = {
     "entrypoint": text_or_texts,
     "pull_policy": _pull_policy,
     "docker": Fields({"platform": text, "user": text}),
+    "kubernetes": Fields({"user": scalar}),
 }
 _service: dict[str, Check] = {
     **_image,
@@ -110,7 +110,6 @@ _service: dict[str, Check] = {
     "command": text_or_texts,
     "variables": variables(job_variable),
 }
-_beyond_image = ("kubernetes",)
 _OF_IMAGES = ("name", "entrypoint", "alias", "command")
 
 _WHEN = one_of("on_success", "on_failure", "always")
@@ -191,9 +190,9 @@ DEFAULT: dict[str, Check] = {
     "after_script": script,
     "hooks": Fields({"pre_get_sources_script": script}),
     "id_tokens": EachValue(_id_token, at_most=MAX_ID_TOKENS),
-    "image": ByType({str: text, dict: Fields(_image, ["name"], _beyond_image, attributes=_OF_IMAGES)}),
+    "image": ByType({str: text, dict: Fields(_image, ["name"], attributes=_OF_IMAGES)}),
     "services": Each(
-        ByType({str: text, dict: Fields(_service, ["name"], _beyond_image, attributes=_OF_IMAGES)}),
+        ByType({str: text, dict: Fields(_service, ["name"], attributes=_OF_IMAGES)}),
         types=(str, dict),
         of="hashes or strings",
         at_most=MAX_SERVICES,

@@ -25,10 +25,13 @@ from api_server.ci.config.plan import (
     Service,
     Trigger,
 )
-from api_server.ci.config.variables import Variable, expand
+from api_server.ci.config.variables import Variable, expand, expand_known
 
 Hash = Mapping[str, Any]
 Known = Mapping[str, str]
+
+#: Maximum number of files that an item of `cache:key:files` may stand for.
+MAX_KEY_FILES = 10_000
 
 _ARTIFACTS_AS_GIVEN = ("name", "untracked", "when", "public", "access", "expose_as")
 
@@ -64,7 +67,7 @@ def build_job(
         stage_index=0,
         kind="bridge" if "trigger" in job or upstream is not None else "build",
         variables=variables,
-        tags=tuple(dict.fromkeys(expand(tag, known) for tag in _texts(job.get("tags")))),
+        tags=tuple(dict.fromkeys(expand_known(tag, known) for tag in _texts(job.get("tags")))),
         allow_failure=_allow_failure(job),
         allow_failure_exit_codes=_codes(allowed["exit_codes"]) if isinstance(allowed, dict) else (),
         resource_group=_resource_group(name, job.get("resource_group"), known),
@@ -89,8 +92,12 @@ def _with_execution(planned: PlannedJob, job: Hash, context: Context) -> Planned
         retry=_retry(job.get("retry")),
         timeout=checks.parse_duration(job["timeout"]) if job.get("timeout") is not None else None,
         coverage=_coverage(job.get("coverage")),
-        artifacts=_artifacts(job.get("artifacts")),
-        cache=tuple(_cache(cache, context) for cache in flatten(job.get("cache")) or () if cache),
+        artifacts=_artifacts(_with_pages(job)),
+        cache=tuple(
+            _cache(cache, index, context)
+            for index, cache in enumerate(flatten(job.get("cache")) or ())
+            if cache
+        ),
         image=Image(**_image(job["image"])) if job.get("image") else None,
         services=tuple(_service(service) for service in flatten(job.get("services") or []) or ()),
         release=_release(job.get("release")),
@@ -128,6 +135,16 @@ def _coverage(value: str | None) -> str | None:
     return parse_delimited(value).pattern if value is not None else None
 
 
+def _with_pages(job: Hash) -> Hash | None:
+    """Return the job's `artifacts`, with the folder that `pages` would publish among their paths."""
+    artifacts: Hash | None = job.get("artifacts")
+    if not (pages := job.get("pages")):
+        return artifacts
+    given = artifacts or {}
+    published = (pages.get("publish") if isinstance(pages, dict) else None) or job.get("publish") or "public"
+    return {**given, "paths": list(dict.fromkeys((*_texts(given.get("paths")), published)))}
+
+
 def _artifacts(value: Hash | None) -> Artifacts | None:
     if not value:
         return None
@@ -145,22 +162,30 @@ def _artifacts(value: Hash | None) -> Artifacts | None:
     )
 
 
-def _cache(value: Hash, context: Context) -> Cache:
+def _cache(value: Hash, index: int, context: Context) -> Cache:
     given = _given(value)
     for name in ("paths", "fallback_keys"):
         given[name] = _texts(given.get(name))
     key = given.pop("key", "default")
-    return Cache(**given, key=_files_key(key, context) if isinstance(key, dict) else str(key))
+    return Cache(**given, key=_files_key(key, index, context) if isinstance(key, dict) else str(key))
 
 
-def _files_key(key: Hash, context: Context) -> str:
+def _files_key(key: Hash, index: int, context: Context) -> str:
     """Return a key that changes exactly when one of the files does; `default` as long as none of them
-    exists."""
-    ids = [context.repository.blob_id(path.lstrip("/")) for path in key["files"]]
-    digest = hashlib.sha256("\0".join(blob_id or "" for blob_id in ids).encode()).hexdigest()[:40]
-    if not any(ids):
-        digest = "default"
-    return f"{key['prefix']}-{digest}" if key.get("prefix") else digest
+    exists. Without a prefix, the position of the cache keeps it apart from others for the same files."""
+    paths = (path for item in key["files"] for path in _matching(item.lstrip("/"), context))
+    ids = [context.repository.content_id(path) for path in paths]
+    digest = hashlib.sha256("\0".join(content_id or "" for content_id in ids).encode()).hexdigest()[:40]
+    return f"{key.get('prefix') or index}-{digest if any(ids) else 'default'}"
+
+
+def _matching(item: str, context: Context) -> list[str]:
+    """Return the paths that an item of `cache:key:files` stands for. Raise CiConfigError if there are too
+    many."""
+    paths = context.paths.included(item) if "*" in item else [item]
+    if len(paths) > MAX_KEY_FILES:
+        raise CiConfigError(f"cache:key:files `{item}` stands for more than {MAX_KEY_FILES} files")
+    return paths
 
 
 def _image(value: Any) -> dict[str, Any]:
@@ -170,6 +195,8 @@ def _image(value: Any) -> dict[str, Any]:
     for key in ("entrypoint", "pull_policy", "command"):
         if key in given:
             given[key] = _texts(given[key])
+    if "kubernetes" in given:
+        given["kubernetes"] = {key: str(inner) for key, inner in _given(given["kubernetes"]).items()}
     return given
 
 

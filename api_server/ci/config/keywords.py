@@ -170,9 +170,8 @@ class Rules:
 _conditions = Each(condition)
 _refs = Each(ref, of="strings or regular expressions using re2 syntax")
 _only_hash = Fields(
-    {"refs": _refs, "variables": _conditions, "changes": _globs},
-    beyond=["kubernetes"],
-    attributes=["refs", "variables", "changes"],
+    {"refs": _refs, "kubernetes": one_of("active"), "variables": _conditions, "changes": _globs},
+    attributes=["refs", "kubernetes", "variables", "changes"],
 )
 _only = ByType({str: ref, list: _refs, dict: _only_hash})
 
@@ -199,6 +198,7 @@ def _auto_stop_in(at: str, value: Any) -> Iterator[str]:
         yield from duration(never=True)(at, value)
 
 
+_OF_DASHBOARDS: dict[str, Check] = {"namespace": text, "flux_resource_path": text}
 _environment = Fields(
     {
         "name": text,
@@ -207,10 +207,17 @@ _environment = Fields(
         "on_stop": text,
         "auto_stop_in": _auto_stop_in,
         "deployment_tier": one_of("production", "staging", "testing", "development", "other"),
+        "kubernetes": Fields(
+            {
+                "agent": text,
+                **_OF_DASHBOARDS,
+                "managed_resources": Fields({"enabled": boolean}),
+                "dashboard": Fields(_OF_DASHBOARDS),
+            }
+        ),
     },
     required=["name"],
     attributes=["name", "url", "action", "on_stop", "auto_stop_in", "deployment_tier"],
-    beyond=["kubernetes"],
 )
 _release_link = Fields(
     {
@@ -235,6 +242,10 @@ _release = Fields(
     },
     required=["tag_name", "description"],
     attributes=["tag_name", "tag_message", "name", "description", "ref", "milestones", "released_at"],
+)
+_pages = Fields(
+    {"publish": text, "path_prefix": text, "expire_in": duration(never=True)},
+    attributes=["publish", "path_prefix", "expire_in"],
 )
 
 _ANY_JOB: dict[str, Check] = {
@@ -270,8 +281,10 @@ BUILD = Fields(
         "dependencies": texts,
         "manual_confirmation": text,
         "release": _release,
+        "pages": ByType({bool: boolean, dict: _pages}),
+        "publish": text,
     },
-    beyond=(*BEYOND_DEFAULT, "secrets", "run", "pages", "publish", "dast_configuration", "inputs"),
+    beyond=(*BEYOND_DEFAULT, "secrets", "run", "dast_configuration", "inputs"),
     attributes=_OF_JOBS,
 )
 
@@ -345,6 +358,9 @@ DIFFERS = {
     "needs:parallel:matrix": "also `$[[ matrix.NAME ]]`, which GitLab has since version 18.6",
     "needs:project": "looked for in the 1,000 newest pipelines of the ref; the job's token has to open the artifacts",
     "release": "a step that calls `release-cli`, which the image must contain",
+    "only:kubernetes": "never true: projects have no clusters",
+    "pages": "nothing is published; `publish`, or else `public`, becomes a path of the artifacts",
+    "publish": "as `pages:publish`, in a job with `pages`",
     "rules:changes:compare_to": "at most 20 different refs in one configuration",
     "spec:inputs": "inside a longer text, arrays become JSON; what is inserted is not searched for blocks again",
     "spec:inputs:options": "also of arrays, as in later versions",
@@ -356,13 +372,28 @@ DIFFERS = {
 IGNORED = {
     "artifacts:expose_as": "kept, but merge requests do not show it",
     "environment:auto_stop_in": "checked and kept; nothing stops by itself",
+    **{
+        f"environment:kubernetes{key}": "checked; there are no dashboards of clusters"
+        for key in (
+            "",
+            ":agent",
+            ":namespace",
+            ":flux_resource_path",
+            ":managed_resources",
+            ":managed_resources:enabled",
+            ":dashboard",
+            ":dashboard:namespace",
+            ":dashboard:flux_resource_path",
+        )
+    },
     "environment:on_stop": "checked and kept; nothing stops by itself",
+    "except:kubernetes": "never true: projects have no clusters",
+    "pages:expire_in": "checked; nothing is published",
+    "pages:path_prefix": "checked; nothing is published",
     "spec:description": "checked; nothing shows it",
     "variables:description": "checked; there is no page that shows it",
     "variables:options": "checked; there is no page that shows them",
 }
-#: Further explanations of keywords that are not supported.
-REFUSED = {"pages": "a job named `pages` is a job as any other, and publishes nothing"}
 #: Keywords that are resolved before anything is checked.
 _STRUCTURE = ("extends", "!reference", "include", "default")
 
@@ -383,7 +414,7 @@ def reference() -> list[Keyword]:
         if supported:
             keywords[name] = _supported(name)
         else:
-            keywords.setdefault(name, Keyword(name, "not supported", REFUSED.get(name, "")))
+            keywords.setdefault(name, Keyword(name, "not supported"))
     return sorted(keywords.values(), key=lambda keyword: keyword.name)
 
 

@@ -302,7 +302,9 @@ def _present_needs(
         family = targets.get(need.job, [])
         if not family and not need.optional:
             errors.append(
-                f"'{job.name}' job needs '{need.job}' job, but '{need.job}' does not exist in the pipeline"
+                f"'{job.name}' job needs '{need.job}' job, but '{need.job}' does not exist in the pipeline. "
+                "This might be because of the only, except, or rules keywords. "
+                "To need a job that sometimes does not exist in the pipeline, use needs:optional."
             )
         for other in family:
             if other.stage_index > job.stage_index:

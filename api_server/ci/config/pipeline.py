@@ -67,6 +67,14 @@ def plan(configuration: Configuration, context: Context) -> Plan:
     )
 
 
+def every_job(configuration: Configuration, context: Context) -> list[PlannedJob]:
+    """Return all jobs of the file in the order of their stages, also those that rules would exclude, however
+    many there are. Raise CiConfigError."""
+    variables = variables_of(configuration.merged.get("variables"))
+    planner = _Planner(configuration, context, variables, by_rules=False)
+    return sorted(resolve_needs(*planner.jobs()), key=lambda job: job.stage_index)
+
+
 def _needs(
     planned: PlannedJob, rule: Mapping[str, Any], instance: Instance, of_job: Any
 ) -> tuple[Need, ...] | None:
@@ -95,7 +103,8 @@ class _Planner:
         context: Context,
         variables: tuple[Variable, ...],
         *,
-        default_refs: bool,
+        by_rules: bool = True,
+        default_refs: bool = False,
     ) -> None:
         self._configuration = configuration
         self._stages = {stage: index for index, stage in enumerate(configuration.stages)}
@@ -105,6 +114,8 @@ class _Planner:
         self._variables_left = MAX_VARIABLES
         self._bytes_left = MAX_JOBS_BYTES
         self._until = time.thread_time() + MAX_SECONDS
+        #: Whether rules exclude jobs, and the number of the others is limited.
+        self._by_rules = by_rules
         #: Whether a job without `rules`, `only` and `except` runs only for branches and tags.
         self._default_refs = default_refs
 
@@ -125,6 +136,8 @@ class _Planner:
             if planned_job is None:
                 continue
             planned[name] = planned_job
+            if not self._by_rules:
+                continue
             triggers += planned_job.trigger is not None
             if len(planned) > MAX_JOBS:
                 raise CiConfigError(f"The number of jobs exceeds the limit of {MAX_JOBS}")
@@ -174,6 +187,7 @@ class _Planner:
             when=rule["when"],
             start_in=checks.parse_duration(rule["start_in"]) if rule["when"] == "delayed" else None,
             allow_failure=rule.get("allow_failure", planned.allow_failure),
+            allow_failure_exit_codes=() if "allow_failure" in rule else planned.allow_failure_exit_codes,
             interruptible=rule.get("interruptible", planned.interruptible),
         )
 
@@ -181,6 +195,8 @@ class _Planner:
         """Return the rule that includes the job in the pipeline, always with `when`, or None if the job is
         excluded."""
         rule: dict[str, Any] = {"when": job.get("when", "on_success"), "start_in": job.get("start_in")}
+        if not self._by_rules:
+            return rule
         if "rules" in job:
             match = rules.first_match(_flat(job["rules"]), known, self._context)
             if match is None:

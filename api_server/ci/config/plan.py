@@ -84,6 +84,7 @@ class Image:
     entrypoint: Texts | None = None
     pull_policy: Texts = ()
     docker: dict[str, str] = field(factory=dict)
+    kubernetes: dict[str, str] = field(factory=dict)
 
 
 @frozen(kw_only=True)

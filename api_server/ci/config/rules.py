@@ -232,20 +232,6 @@ _COMPARISONS: Mapping[str, Callable[[Value, Value], bool]] = {
 }
 
 
-#: Words of `only:refs` other than branches and tags: the `CI_PIPELINE_SOURCE` that each stands for.
-_SOURCES = {
-    "api": "api",
-    "chat": "chat",
-    "external": "external",
-    "external_pull_requests": "external_pull_request_event",
-    "merge_requests": "merge_request_event",
-    "pipelines": "pipeline",
-    "pushes": "push",
-    "schedules": "schedule",
-    "triggers": "trigger",
-    "web": "web",
-}
-
 Rule = Mapping[str, Any]
 
 
@@ -306,6 +292,8 @@ def _policy(policy: Any, known: Mapping[str, str], context: Context) -> list[boo
             continue
         if kind == "refs":
             held.append(any(_ref_of_project_matches(ref, known) for ref in conditions))
+        elif kind == "kubernetes":  # a project has no clusters
+            held.append(False)
         elif kind == "variables":
             held.append(any(parse_condition(condition)(known) for condition in conditions))
         else:
@@ -318,13 +306,20 @@ def _ref_of_project_matches(pattern: str, known: Mapping[str, str]) -> bool:
     return project in (None, known.get("CI_PROJECT_PATH")) and _ref_matches(ref, known)
 
 
+def _words_for(source: str) -> tuple[str, str]:
+    """Return the words of `only:refs` for a `CI_PIPELINE_SOURCE`: `push` and `pushes`, `merge_request` and
+    `merge_requests`."""
+    source = source.removesuffix("_event")
+    return source, source + ("es" if source.endswith("sh") else "s")
+
+
 def _ref_matches(pattern: str, known: Mapping[str, str]) -> bool:
-    source, ref = known.get("CI_PIPELINE_SOURCE"), known.get("CI_COMMIT_REF_NAME", "")
+    source, ref = known.get("CI_PIPELINE_SOURCE", ""), known.get("CI_COMMIT_REF_NAME", "")
     on_merge_request = source == "merge_request_event"
     if pattern in {"branches", "tags"}:
         return not on_merge_request and ("CI_COMMIT_TAG" in known) == (pattern == "tags")
-    if pattern in _SOURCES:
-        return source == _SOURCES[pattern]
+    if pattern in _words_for(source):
+        return True
     if on_merge_request:
         return False
     if pattern.startswith("/"):

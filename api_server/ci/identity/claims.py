@@ -10,7 +10,7 @@ import attrs
 from api_server.ci.config.plan import IdToken, PlannedJob
 from api_server.ci.config.predefined import Commit, Job, Pipeline, Project, Server, User, tier
 from api_server.ci.config.variables import expand
-from api_server.ci.identity.queries import MOST_GROUPS, Standing
+from api_server.ci.identity.queries import MOST_GROUPS, UserRoles
 from api_server.ci.variables.queries import TooManyBytes
 from api_server.git.ref_names import BRANCHES, TAGS
 from api_server.web.routes import Role
@@ -40,10 +40,10 @@ class Identity:
     pipeline: Pipeline
     commit: Commit
     job: Job
-    planned: PlannedJob
+    plan: PlannedJob
     user: User | None
     #: The user's role and groups; None without a user.
-    standing: Standing | None
+    roles: UserRoles | None
     #: The components of `sub`.
     subject: Sequence[str]
 
@@ -78,16 +78,16 @@ class Identity:
         }
 
     def _of_user(self) -> dict[str, Any]:
-        user, standing = self.user, self.standing
-        role = Role(standing.role).title.lower() if standing is not None and standing.role else None
+        user, roles = self.user, self.roles
+        role = Role(roles.role).title.lower() if roles is not None and roles.role else None
         claims: dict[str, Any] = {
             "user_id": "" if user is None else str(user.id),
             "user_login": None if user is None else user.username,
             "user_email": None if user is None else user.email,
             "user_access_level": role,
         }
-        if standing is not None and len(standing.groups) <= MOST_GROUPS:
-            claims["groups_direct"] = standing.groups
+        if roles is not None and len(roles.groups) <= MOST_GROUPS:
+            claims["groups_direct"] = roles.groups
         return claims
 
     def _of_ref(self) -> dict[str, str]:
@@ -99,7 +99,7 @@ class Identity:
         }
 
     def _of_environment(self) -> dict[str, str]:
-        environment = self.planned.environment
+        environment = self.plan.environment
         if environment is None:
             return {}
         return {
@@ -110,14 +110,14 @@ class Identity:
         }
 
     def _of_token(self, audience: str | Sequence[str]) -> dict[str, Any]:
-        made = int(self.job.started_at.timestamp())
+        issued_at = int(self.job.started_at.timestamp())
         of_subject = {"project_path": self.project.full_path, **self._of_ref()}
         return {
             "jti": str(uuid.uuid4()),
             "iss": self.server.url,
-            "iat": made,
-            "nbf": made - _CLOCKS_DIFFER,
-            "exp": made + self.job.timeout,
+            "iat": issued_at,
+            "nbf": issued_at - _CLOCKS_DIFFER,
+            "exp": issued_at + self.job.timeout,
             "sub": ":".join(f"{name}:{of_subject[name]}" for name in dict.fromkeys(self.subject)),
             "aud": audience,
         }
@@ -136,11 +136,11 @@ class Identity:
         return f"{host}/{self.project.full_path}//{self.project.config_path}@{self._ref_path}"
 
 
-def audience_of(token: IdToken, known: Mapping[str, str]) -> str | list[str]:
+def audience_of(token: IdToken, variables: Mapping[str, str]) -> str | list[str]:
     """Return the audience with its variables replaced. Raise `TooManyBytes` if one is too long."""
     audiences = []
     for text in token.aud:
-        audience = expand(text, known)
+        audience = expand(text, variables)
         if len(audience) > MAX_AUDIENCE:
             raise TooManyBytes(f"an audience of an identity token has more than {MAX_AUDIENCE:,} characters")
         audiences.append(audience)

@@ -107,8 +107,8 @@ async def rotate(services: Services, author: Author, *, revoke: bool) -> NewKey:
         if revoke:
             await _add(transaction, key, services.vault, services.now)
             await queries.remove_others(transaction, key.kid)
-            said = f"Made {key.kid} the key for identity tokens and revoked all others"
-            await audit_trail.record(transaction, "identity_key_rotated", author, about, said)
+            message = f"Made {key.kid} the key for identity tokens and revoked all others"
+            await audit_trail.record(transaction, "identity_key_rotated", author, about, message)
         else:
             await _add(transaction, key, services.vault, services.now + SHOWN_BEFORE)
             await audit_trail.record(transaction, "identity_key_rotated", author, about)

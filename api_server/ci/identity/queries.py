@@ -89,7 +89,7 @@ MOST_GROUPS = 200
 
 
 @attrs.frozen
-class Standing:
+class UserRoles:
     """A user's role in a project (0 without one), and the groups of which the user is a direct member, at
     most one more than `MOST_GROUPS`."""
 
@@ -109,5 +109,5 @@ class Standing:
     WHERE projects.id = %(project_id)s AND users.id = %(user_id)s
     """
 )
-async def standing(database: Executor, project_id: int, user_id: int | None) -> Standing | None:
+async def find_roles(database: Executor, project_id: int, user_id: int | None) -> UserRoles | None:
     """Return the user's role and groups, or None if there is no such user."""

@@ -34,10 +34,10 @@ def scope_of_list(value: Any) -> list[str] | None:
     """Return the statuses like `scope_of`, without accepting a hash."""
     if value is None:
         return None
-    given = value if isinstance(value, list) else [value]
-    if not all(isinstance(status, str) and status in STATUSES for status in given):
+    statuses = value if isinstance(value, list) else [value]
+    if not all(isinstance(status, str) and status in STATUSES for status in statuses):
         raise ValueError("scope does not have a valid value")
-    return list(dict.fromkeys(given)) or None
+    return list(dict.fromkeys(statuses)) or None
 
 
 @attrs.frozen(kw_only=True)
@@ -123,8 +123,8 @@ def id_of_calling_job(actor: Actor) -> int:
 def may_erase(actor: Actor, project: Project, job: Job) -> bool:
     """Return whether the caller may erase the job. Developers may only erase their own jobs on refs that are
     not protected."""
-    own = job.user_id == actor.user_id and not job.protected
-    return project.role >= Role.MAINTAINER or own
+    is_own = job.user_id == actor.user_id and not job.protected
+    return project.role >= Role.MAINTAINER or is_own
 
 
 def check_may_erase(actor: Actor, project: Project, job: Job) -> None:

@@ -47,15 +47,15 @@ HOLD_SIZES = """
 """,
     prepared=True,
 )
-async def kept_bytes(database: Executor, project_id: int) -> int:
+async def stored_bytes(database: Executor, project_id: int) -> int:
     """Return the bytes of all artifacts of a project."""
 
 
-async def kept_bytes_for_certain(transaction: Transaction, project_id: int) -> int:
-    """Return the bytes like `kept_bytes`, including artifacts added by this transaction and by concurrent
+async def stored_bytes_exactly(transaction: Transaction, project_id: int) -> int:
+    """Return the bytes like `stored_bytes`, including artifacts added by this transaction and by concurrent
     ones. Other callers wait until this transaction ends."""
     await transaction.run(HOLD_SIZES, project_id=project_id)
-    return await kept_bytes(transaction, project_id)
+    return await stored_bytes(transaction, project_id)
 
 
 @attrs.frozen
@@ -137,11 +137,11 @@ async def keep(transaction: Transaction, job_id: int) -> bool:
 @statement("""
     DELETE FROM job_artifacts WHERE id IN (
         SELECT job_artifacts.id FROM job_artifacts WHERE job_artifacts.expire_at < %(now)s
-        ORDER BY job_artifacts.expire_at LIMIT %(most)s FOR UPDATE SKIP LOCKED)
+        ORDER BY job_artifacts.expire_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
     RETURNING object_key
     """)
-async def delete_expired(transaction: Transaction, most: int) -> list[str]:
-    """Delete the rows of at most `most` expired artifacts, and return the keys of their objects."""
+async def delete_expired(transaction: Transaction, limit: int) -> list[str]:
+    """Delete the rows of at most `limit` expired artifacts, and return the keys of their objects."""
 
 
 @attrs.frozen
@@ -164,7 +164,7 @@ CANDIDATES = Query(
         SELECT job_artifacts.id, job_artifacts.job_id FROM job_artifacts
         WHERE job_artifacts.project_id = %(project_id)s AND job_artifacts.id > %(after)s
             AND job_artifacts.created_at <= %(until)s::timestamptz
-        ORDER BY job_artifacts.id LIMIT %(most)s
+        ORDER BY job_artifacts.id LIMIT %(limit)s
     ), found AS MATERIALIZED (
         SELECT batch.id, pipelines.ref, pipelines.tag, pipelines.id AS pipeline_id,
             coalesce(pipelines.hierarchy_id, pipelines.id) AS family
@@ -194,12 +194,12 @@ CANDIDATES = Query(
 
 
 async def candidates(
-    database: Executor, project_id: int, *, after: int, until: datetime.datetime, most: int
+    database: Executor, project_id: int, *, after: int, until: datetime.datetime, limit: int
 ) -> list[Candidate]:
-    """Return the first `most` artifacts of a project with ids above `after` that existed at a moment."""
+    """Return the first `limit` artifacts of a project with ids above `after` that existed at a moment."""
     ended = ["manual", *sorted(COMPLETE)]
     return await database.rows(
-        CANDIDATES, project_id=project_id, after=after, until=until, most=most, ended=ended
+        CANDIDATES, project_id=project_id, after=after, until=until, limit=limit, ended=ended
     )
 
 

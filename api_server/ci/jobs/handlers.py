@@ -96,18 +96,18 @@ async def send_log(request: web.Request, job_id: int) -> web.StreamResponse:
     if matches_etag(request, etag):
         return not_modified(headers)
     part = requested_part(request, size, etag)
-    left = part.end - part.start if request.method != "HEAD" else 0
+    remaining = part.end - part.start if request.method != "HEAD" else 0
     chunks = logs_of(services).read(job_id, part.start, part.end)
-    first = await anext(chunks, b"") if left else b""
-    if left and not first:  # erased meanwhile, or lost
+    first = await anext(chunks, b"") if remaining else b""
+    if remaining and not first:  # erased meanwhile, or lost
         raise ApiError(404, {"message": "404 Not Found"})
     response = web.StreamResponse(status=part.status, headers=headers | part.headers)
     await response.prepare(request)
-    if left:
+    if remaining:
         async for chunk in rejoined(first, chunks):
             await response.write(chunk)
-            left -= len(chunk)
-    if left:  # erased meanwhile: the client must not take this for the whole log
+            remaining -= len(chunk)
+    if remaining:  # erased meanwhile: the client must not take this for the whole log
         raise ConnectionResetError
     await response.write_eof()
     return response
@@ -125,10 +125,10 @@ async def list_project_jobs(
     if wait := services[JOBS_LIMIT].retry_after(actor.user_id):
         raise too_many_requests(wait)
     page = requested_jobs(params, queries.JOBS_OF_PROJECT)
-    listed = await queries.list_project_jobs(
+    rows = await queries.list_project_jobs(
         services.database, page, project.id, params.scope, archived_before(services)
     )
-    return await paginated(request, page, listed)
+    return await paginated(request, page, rows)
 
 
 @routes.get(
@@ -157,7 +157,7 @@ async def _jobs_of_pipeline(
     page = requested_jobs(
         params, queries.JOBS_OF_PIPELINE if kind == "build" else queries.BRIDGES_OF_PIPELINE
     )
-    listed = await queries.list_pipeline_jobs(
+    rows = await queries.list_pipeline_jobs(
         services.database,
         page,
         pipeline.id,
@@ -166,7 +166,7 @@ async def _jobs_of_pipeline(
         archived_before(services),
         include_retried=params.include_retried,
     )
-    return await paginated(request, page, listed)
+    return await paginated(request, page, rows)
 
 
 @routes.get("/job", access=JOB, answers="200 Job")

@@ -74,10 +74,10 @@ def report(jobs: Sequence[JobSuite]) -> dict[str, Any]:
     for job in jobs:
         suites.setdefault(job.suite.name, Suite(job.suite.name)).take_in(job.suite)
     entities = [
-        _counted([suite]) | {"suite_error": suite.error, "test_cases": _cases(suite)}
+        _total_counts([suite]) | {"suite_error": suite.error, "test_cases": _cases(suite)}
         for suite in suites.values()
     ]
-    total = _counted(list(suites.values()))
+    total = _total_counts(list(suites.values()))
     del total["name"]
     return total | {"test_suites": entities}
 
@@ -87,13 +87,13 @@ def summary(jobs: Sequence[JobSuite]) -> dict[str, Any]:
     by_name: dict[str, list[JobSuite]] = {}
     for job in jobs:
         by_name.setdefault(job.suite.name, []).append(job)
-    total = _counted([job.suite for job in jobs])
+    total = _total_counts([job.suite for job in jobs])
     names = ("total_time", "total_count", "success_count", "failed_count", "skipped_count", "error_count")
     return {
         "total": {name.removeprefix("total_").removesuffix("_count"): total[name] for name in names}
         | {"suite_error": _first_error(jobs)},
         "test_suites": [
-            _counted([job.suite for job in of_name])
+            _total_counts([job.suite for job in of_name])
             | {"build_ids": [job.job_id for job in of_name], "suite_error": _first_error(of_name)}
             for of_name in by_name.values()
         ],
@@ -104,7 +104,7 @@ def _first_error(jobs: Sequence[JobSuite]) -> str | None:
     return next((job.suite.error for job in jobs if job.suite.error is not None), None)
 
 
-def _counted(suites: Sequence[Suite]) -> dict[str, Any]:
+def _total_counts(suites: Sequence[Suite]) -> dict[str, Any]:
     """Return the total counts of several suites under the name of the first one."""
     counts: Mapping[Status, int] = {
         status: sum(suite.count(status) for suite in suites) for status in STATUSES
@@ -157,7 +157,7 @@ MAX_VERDICTS = 100
 _NUMBER = re.compile(r"\s*[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
 #: The status given by elements within a case; the first kind present counts, and without any the case is a
 #: success.
-_VERDICTS: dict[str, Status] = {"failure": "failed", "error": "error", "skipped": "skipped"}
+_OUTCOMES: dict[str, Status] = {"failure": "failed", "error": "error", "skipped": "skipped"}
 
 
 class BrokenReport(Exception):
@@ -165,7 +165,7 @@ class BrokenReport(Exception):
 
 
 @attrs.define
-class Room:
+class Budget:
     """The numbers of test cases, and of elements of any kind, that may still be read."""
 
     cases: int
@@ -185,21 +185,21 @@ class _Element:
     #: Whether it may hold test cases: `testsuites` at the top, `testsuite` below it or another one.
     holds_cases: bool = False
     is_case: bool = False
-    verdicts: dict[str, list[Any]] | None = None
+    outcomes: dict[str, list[Any]] | None = None
     texts: list[str] | None = None
     #: The number of characters that it may still have.
-    left: int = MAX_TEXT
+    remaining: int = MAX_TEXT
 
 
-def read_junit(chunks: Iterable[bytes], suite: Suite, room: Room) -> None:
+def read_junit(chunks: Iterable[bytes], suite: Suite, budget: Budget) -> None:
     """Add the cases of one document to the suite, and subtract them from the room. Raise `BrokenReport`."""
-    _Reader(suite, room).read(chunks)
+    _Reader(suite, budget).read(chunks)
 
 
 class _Reader:
-    def __init__(self, suite: Suite, room: Room) -> None:
+    def __init__(self, suite: Suite, budget: Budget) -> None:
         self._suite = suite
-        self._room = room
+        self._budget = budget
         self._open: list[_Element] = []
         self._parser = expat.ParserCreate()
         self._parser.buffer_text = True
@@ -226,8 +226,8 @@ class _Reader:
     def _begin(self, name: str, attributes: dict[str, str]) -> None:
         if len(self._open) >= MAX_DEPTH:
             raise BrokenReport(f"JUnit data parsing failed: elements are more than {MAX_DEPTH} deep")
-        self._room.elements -= 1
-        if self._room.elements < 0:
+        self._budget.elements -= 1
+        if self._budget.elements < 0:
             raise BrokenReport("JUnit data parsing failed: there are too many elements")
         above = self._open[-1] if self._open else None
         element = _Element(name, attributes)
@@ -236,44 +236,44 @@ class _Reader:
         elif above.holds_cases:
             element.holds_cases = name == "testsuite"
             element.is_case = name == "testcase"
-            element.verdicts = {} if element.is_case else None
-        elif above.is_case and name in _VERDICTS:
+            element.outcomes = {} if element.is_case else None
+        elif above.is_case and name in _OUTCOMES:
             element.texts = []
         self._open.append(element)
 
     def _text(self, text: str) -> None:
         if not self._open or (texts := self._open[-1].texts) is None:
             return
-        left = self._open[-1].left
-        if left >= 0:
-            texts.append(text if len(text) <= left else text[:left] + CUT)
-        self._open[-1].left -= len(text)
+        remaining = self._open[-1].remaining
+        if remaining >= 0:
+            texts.append(text if len(text) <= remaining else text[:remaining] + CUT)
+        self._open[-1].remaining -= len(text)
 
     def _end(self, _name: str) -> None:
         element = self._open.pop()
         if element.is_case:
             self._add(element)
-        elif element.texts is not None and (verdicts := self._open[-1].verdicts) is not None:
+        elif element.texts is not None and (verdicts := self._open[-1].outcomes) is not None:
             texts = verdicts.setdefault(element.name, [])
             if len(texts) < MAX_VERDICTS:
                 texts.append(_verdict_text("".join(element.texts), element.attributes))
 
     def _add(self, element: _Element) -> None:
-        self._room.cases -= 1
-        if self._room.cases < 0:
+        self._budget.cases -= 1
+        if self._budget.cases < 0:
             raise TooManyCases
-        verdicts = element.verdicts or {}
-        verdict = next((name for name in _VERDICTS if name in verdicts), None)
-        given = _cut(element.attributes)
-        texts = [] if verdict is None else verdicts[verdict]
+        outcomes = element.outcomes or {}
+        outcome = next((name for name in _OUTCOMES if name in outcomes), None)
+        attributes = _shortened(element.attributes)
+        texts = [] if outcome is None else outcomes[outcome]
         self._suite.add(
             Case(
-                status="success" if verdict is None else _VERDICTS[verdict],
-                suite=_cut(self._open[-1].attributes).get("name"),
-                name=given.get("name"),
-                classname=given.get("classname"),
-                file=given.get("file"),
-                seconds=_seconds(given.get("time", "")),
+                status="success" if outcome is None else _OUTCOMES[outcome],
+                suite=_shortened(self._open[-1].attributes).get("name"),
+                name=attributes.get("name"),
+                classname=attributes.get("classname"),
+                file=attributes.get("file"),
+                seconds=_seconds(attributes.get("time", "")),
                 output=texts[0] if len(texts) == 1 else texts or None,
             )
         )
@@ -283,10 +283,10 @@ def _verdict_text(text: str, attributes: dict[str, str]) -> Any:
     """Return an element's text, or else its attributes, or None if it has neither or only a `type`."""
     if text.strip():
         return text
-    return _cut(attributes) if attributes.keys() - {"type"} else None
+    return _shortened(attributes) if attributes.keys() - {"type"} else None
 
 
-def _cut(attributes: dict[str, str]) -> dict[str, str]:
+def _shortened(attributes: dict[str, str]) -> dict[str, str]:
     """Return the attributes, with long values cut off."""
     return {
         name[:MAX_ATTRIBUTE]: value if len(value) <= MAX_ATTRIBUTE else value[:MAX_ATTRIBUTE] + CUT
@@ -319,10 +319,10 @@ def report_files(data: bytes, take: Callable[[int], None]) -> Iterator[Iterator[
     """
     files = _gzip(data) if data.startswith(_GZIP) else iter([_raw(data)])
     for chunks in files:
-        yield _taken(chunks, take)
+        yield _metered(chunks, take)
 
 
-def _taken(chunks: Iterator[bytes], take: Callable[[int], None]) -> Iterator[bytes]:
+def _metered(chunks: Iterator[bytes], take: Callable[[int], None]) -> Iterator[bytes]:
     for chunk in chunks:
         take(len(chunk))
         yield chunk

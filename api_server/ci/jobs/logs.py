@@ -53,54 +53,56 @@ def mask(text: bytes, secrets: Collection[bytes]) -> tuple[bytes, bytes]:
     `text` is the part of the last piece that was held back, followed by the new piece. The result does not
     depend on how a log is cut into pieces. If several secrets begin in one place, the longest counts.
     """
-    known = sorted(filter(None, set(secrets)))
-    if not known:
+    ordered = sorted(filter(None, set(secrets)))
+    if not ordered:
         return text, b""
-    held = _first_beginning(text, known, 0)
-    done: list[bytes] = []
+    held = _first_beginning(text, ordered, 0)
+    masked: list[bytes] = []
     position = 0
-    for start, end in _matches(text, known):
+    for start, end in _matches(text, ordered):
         if held < position:
-            held = _first_beginning(text, known, position)
+            held = _first_beginning(text, ordered, position)
         if held <= start:
             break
-        done += [text[position:start], _MASK * (end - start)]
+        masked += [text[position:start], _MASK * (end - start)]
         position = end
     if held < position:
-        held = _first_beginning(text, known, position)
-    return b"".join([*done, text[position:held]]), text[held:]
+        held = _first_beginning(text, ordered, position)
+    return b"".join([*masked, text[position:held]]), text[held:]
 
 
-def _matches(text: bytes, known: Sequence[bytes]) -> list[tuple[int, int]]:
+def _matches(text: bytes, ordered: Sequence[bytes]) -> list[tuple[int, int]]:
     """Return start and end of each secret, from left to right without overlaps; of those that begin in one
     place, the longest."""
     # with its default, the library may build a table that takes minutes for a long secret
-    automaton = BytesAhoCorasick([*known, *_FILLERS], MatchKind.LeftmostLongest, Implementation.ContiguousNFA)
+    automaton = BytesAhoCorasick(
+        [*ordered, *_FILLERS], MatchKind.LeftmostLongest, Implementation.ContiguousNFA
+    )
     matches = automaton.find_matches_as_indexes(text)
-    return [(start, end) for index, start, end in matches if index < len(known)]
+    return [(start, end) for index, start, end in matches if index < len(ordered)]
 
 
-def _first_beginning(text: bytes, known: Sequence[bytes], position: int) -> int:
+def _first_beginning(text: bytes, ordered: Sequence[bytes], position: int) -> int:
     """Return the first position from `position` on at which the rest of `text` is a proper prefix of a
     secret.
 
-    Return the end of `text` if there is none. `known` is sorted.
+    Return the end of `text` if there is none. `ordered` has the secrets sorted.
     """
-    first_bytes = {secret[0] for secret in known}
+    first_bytes = {secret[0] for secret in ordered}
     compared = 0
-    for start in range(max(position, len(text) - max(map(len, known)) + 1), len(text)):
-        if text[start] in first_bytes and _goes_on(text[start : start + _HEAD], known):
+    for start in range(max(position, len(text) - max(map(len, ordered)) + 1), len(text)):
+        if text[start] in first_bytes and _goes_on(text[start : start + _HEAD], ordered):
             compared += len(text) - start
-            if compared > _MAX_COMPARED or _goes_on(text[start:], known):
+            if compared > _MAX_COMPARED or _goes_on(text[start:], ordered):
                 return start
     return len(text)
 
 
-def _goes_on(beginning: bytes, known: Sequence[bytes]) -> bool:
+def _goes_on(beginning: bytes, ordered: Sequence[bytes]) -> bool:
     """Return whether a longer secret begins with this text: in sorted order, the first such secret directly
     follows it."""
-    at = bisect_left(known, beginning + b"\0")
-    return at < len(known) and known[at].startswith(beginning)
+    index = bisect_left(ordered, beginning + b"\0")
+    return index < len(ordered) and ordered[index].startswith(beginning)
 
 
 log = structlog.get_logger(__name__)
@@ -114,7 +116,7 @@ _MASKED_AT_ONCE = 2**13
 
 
 @attrs.frozen
-class End:
+class Tail:
     """The state of a log before an append: its size, its CRC-32, and the bytes that were held back."""
 
     size: int
@@ -136,12 +138,12 @@ class Logs:
             return ()
         return tuple(text.encode() for text in orjson.loads(self.vault.decrypt(sealed)))
 
-    async def append(self, job_id: int, end: End, text: bytes, secrets: tuple[bytes, ...]) -> End | None:
+    async def append(self, job_id: int, end: Tail, text: bytes, secrets: tuple[bytes, ...]) -> Tail | None:
         """Append `text` durably to a log that has this end, and return its new end. Return None if the log
         has another end by now, or its job is not running."""
         bytes_compared = len(end.held) + len(text) + sum(map(len, secrets))
         stored, held = await aside(bytes_compared > _MASKED_AT_ONCE, mask, end.held + text, secrets)
-        after = End(end.size + len(text), zlib.crc32(text, end.checksum), held)
+        after = Tail(end.size + len(text), zlib.crc32(text, end.checksum), held)
         async with self.database.transaction() as transaction:
             added = await log_queries.append(
                 transaction,
@@ -246,8 +248,8 @@ async def coverage_of(logs: Logs, job_id: int, size: int, text: str) -> float | 
             while position > max(0, size - _COVERAGE_BYTES):
                 start = max(0, position - _COVERAGE_WINDOW)
                 lines = b"".join([piece async for piece in logs.read(job_id, start, position)]) + rest
-                rest, newline, whole = lines.partition(b"\n") if start else (b"", b"\n", lines)
-                figure = await asyncio.to_thread(last_figure, whole, expression) if newline else None
+                rest, newline, complete = lines.partition(b"\n") if start else (b"", b"\n", lines)
+                figure = await asyncio.to_thread(last_figure, complete, expression) if newline else None
                 if figure is not None:
                     return figure
                 position, rest = start, rest[-_LINE_BYTES:]

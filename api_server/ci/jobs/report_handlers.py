@@ -46,7 +46,7 @@ class Readers:
     """Limits how many reports are read at a time, and caches the answers, compressed: reports never
     change."""
 
-    kept: "LRUCache[object, bytes]"
+    cache: "LRUCache[object, bytes]"
     slots: ConcurrencyLimiter = attrs.field(
         factory=lambda: ConcurrencyLimiter(_READ_AT_A_TIME, _EACH, timeout=_TIMEOUT)
     )
@@ -60,12 +60,12 @@ def setup(services: Services) -> None:
 
 
 @attrs.define
-class _Room:
+class _Budget:
     """The remaining limits for one pipeline."""
 
     bytes: int
     files: int
-    xml: junit.Room
+    xml: junit.Budget
 
     def take(self, size: int) -> None:
         self.bytes -= size
@@ -87,13 +87,13 @@ async def read_reports(
     """Return the result of `render` for the reports of a pipeline, as JSON. Raise `TooBusy`."""
     readers, settings = services[READERS], services.settings
     key = (render, settings.test_cases_limit, settings.test_report_limit, *reports)
-    if (packed := readers.kept.get(key)) is not None:
+    if (packed := readers.cache.get(key)) is not None:
         return await asyncio.to_thread(_unpacked, packed)
     async with readers.slots.slot(*counted_for(actor)):
         suites = await _suites(services, reports)
         packed = await asyncio.to_thread(lambda: zlib.compress(orjson.dumps(render(suites)), level=1))
-    if len(packed) <= readers.kept.maxsize:
-        readers.kept[key] = packed
+    if len(packed) <= readers.cache.maxsize:
+        readers.cache[key] = packed
     return await asyncio.to_thread(_unpacked, packed)
 
 
@@ -103,15 +103,17 @@ def _unpacked(packed: bytes) -> str:
 
 async def _suites(services: Services, reports: Sequence[StoredReport]) -> Sequence[JobSuite]:
     settings = services.settings
-    most = settings.test_cases_limit
-    room = _Room(settings.test_report_limit, _MOST_FILES, junit.Room(most, _ELEMENTS_OF_A_CASE * most))
+    limit = settings.test_cases_limit
+    budget = _Budget(
+        settings.test_report_limit, _MOST_FILES, junit.Budget(limit, _ELEMENTS_OF_A_CASE * limit)
+    )
     suites = []
     for stored in reports:
         of_matrix = stored.parallel and stored.name.endswith("]")  # each is a suite of its own
         suite = Suite(stored.name if of_matrix else suite_name(stored.name))
         try:
-            data = await _bytes_of(services, stored, room)
-            await asyncio.to_thread(_read_report, data, suite, room, most)
+            data = await _bytes_of(services, stored, budget)
+            await asyncio.to_thread(_read_report, data, suite, budget, limit)
         except BrokenReport as problem:
             suite.error = str(problem)
         except FileNotFoundError:  # deleted a moment ago
@@ -120,21 +122,21 @@ async def _suites(services: Services, reports: Sequence[StoredReport]) -> Sequen
     return suites
 
 
-async def _bytes_of(services: Services, stored: StoredReport, room: _Room) -> bytes:
+async def _bytes_of(services: Services, stored: StoredReport, budget: _Budget) -> bytes:
     """Return the report as it was uploaded. Its decompressed size counts towards the limit, but its
     compressed size must fit as well."""
-    attrs.evolve(room).take(stored.size)
+    attrs.evolve(budget).take(stored.size)
     objects = services.objects
-    return b"".join([piece async for piece in objects.read(stored.object_key, 0, stored.size)])
+    return b"".join([chunk async for chunk in objects.read(stored.object_key, 0, stored.size)])
 
 
-def _read_report(data: bytes, suite: Suite, room: _Room, most: int) -> None:
+def _read_report(data: bytes, suite: Suite, budget: _Budget, limit: int) -> None:
     try:
-        for chunks in junit.report_files(data, room.take):
-            room.take_file()
-            junit.read_junit(chunks, suite, room.xml)
+        for chunks in junit.report_files(data, budget.take):
+            budget.take_file()
+            junit.read_junit(chunks, suite, budget.xml)
     except junit.TooManyCases:
-        problem_text = f"number of test cases exceeded the limit of {most}"
+        problem_text = f"number of test cases exceeded the limit of {limit}"
         raise BrokenReport(f"JUnit data parsing failed: {problem_text}") from None
     except junit.UNPACKING_ERRORS as problem:
         raise BrokenReport(f"JUnit data parsing failed: {problem}") from None

@@ -75,13 +75,13 @@ async def _take_back(database: Database, since: datetime.datetime) -> None:
     for job_id in await upkeep_queries.unacknowledged_jobs(database, since, _TAKEN_BACK_AT_A_TIME):
         async with database.transaction() as transaction:
             await job_queries.lock_pipeline_of(transaction, job_id)
-            held = await upkeep_queries.lock_unacknowledged(transaction, job_id, since)
-            if held is None:
+            job = await upkeep_queries.lock_unacknowledged(transaction, job_id, since)
+            if job is None:
                 continue
             await transitions.advance(
-                transaction, job_id, held.event, failure_reason="stuck_or_timeout_failure"
+                transaction, job_id, job.event, failure_reason="stuck_or_timeout_failure"
             )
-        log.warning("a job's runner never contacted the server", job_id=job_id, outcome=held.event)
+        log.warning("a job's runner never contacted the server", job_id=job_id, outcome=job.event)
 
 
 #: Jobs whose data is removed in one transaction.
@@ -106,7 +106,7 @@ async def remove_before(
     the rest.
     """
     after = 0
-    while ids := await upkeep_queries.old_jobs(database, after=after, before=moment, most=REMOVAL_BATCH):
+    while ids := await upkeep_queries.old_jobs(database, after=after, before=moment, limit=REMOVAL_BATCH):
         after = ids[-1]
         size = await upkeep_queries.size_of_data(database, ids)
         if not dry_run:
@@ -148,7 +148,7 @@ async def delete_all_but_the_newest(
         return
     until, after = database.now, 0
     while candidates := await artifact_queries.candidates(
-        database, project_id, after=after, until=until, most=batch
+        database, project_id, after=after, until=until, limit=batch
     ):
         after = candidates[-1].id
         chosen = [

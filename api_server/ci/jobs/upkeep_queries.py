@@ -65,14 +65,14 @@ async def lost_jobs(
 UNACKNOWLEDGED_JOBS = Statement("""
     SELECT ARRAY(
         SELECT jobs.id FROM jobs WHERE jobs.unacknowledged_since < %(since)s::timestamptz
-        ORDER BY jobs.unacknowledged_since LIMIT %(most)s::integer)
+        ORDER BY jobs.unacknowledged_since LIMIT %(limit)s::integer)
 """)
 
 
-async def unacknowledged_jobs(database: Executor, since: datetime.datetime, most: int) -> list[int]:
-    """Return the first `most` jobs that were handed out before a moment and have not been acknowledged by
+async def unacknowledged_jobs(database: Executor, since: datetime.datetime, limit: int) -> list[int]:
+    """Return the first `limit` jobs that were handed out before a moment and have not been acknowledged by
     their runners."""
-    return list(await database.value(UNACKNOWLEDGED_JOBS, since=since, most=most))
+    return list(await database.value(UNACKNOWLEDGED_JOBS, since=since, limit=limit))
 
 
 @attrs.frozen
@@ -101,14 +101,14 @@ OLD_JOBS = Statement("""
             AND jobs.status NOT IN ('running', 'canceling')
             AND (EXISTS (SELECT FROM job_artifacts WHERE job_artifacts.job_id = jobs.id)
                 OR EXISTS (SELECT FROM job_logs WHERE job_logs.job_id = jobs.id))
-        ORDER BY jobs.id LIMIT %(most)s::integer)
+        ORDER BY jobs.id LIMIT %(limit)s::integer)
 """)
 
 
-async def old_jobs(database: Executor, *, after: int, before: datetime.datetime, most: int) -> list[int]:
-    """Return the first `most` jobs, with ids above `after`, that have a log or artifacts and finished before
+async def old_jobs(database: Executor, *, after: int, before: datetime.datetime, limit: int) -> list[int]:
+    """Return the first `limit` jobs, with ids above `after`, that have a log or artifacts and finished before
     a moment."""
-    return list(await database.value(OLD_JOBS, after=after, before=before, most=most))
+    return list(await database.value(OLD_JOBS, after=after, before=before, limit=limit))
 
 
 @statement(

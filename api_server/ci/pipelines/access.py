@@ -45,8 +45,8 @@ async def may_change(services: Services, project: Project, ref: str, *, tag: boo
     if project.archived:
         return False
     if tag:
-        made = await tag_protection_for(services, project.id, ref)
-        return made.may_create(project.role, admin=project.admin)
+        tag_protection = await tag_protection_for(services, project.id, ref)
+        return tag_protection.may_create(project.role, admin=project.admin)
     protection = await protection_for(services, project.id, ref)
     return protection.may_update(project.role, admin=project.admin)
 
@@ -129,12 +129,12 @@ def check_may_begin_with(subject: Subject, source: str, variables: Sequence[Vari
     """
     if source in _JUDGED_BEFORE:
         return
-    given = (
+    own_variables = (
         variables
         if source not in _TRIGGERED
         else [variable for variable in variables if variable.key != PAYLOAD]
     )
-    if given and not subject.takes_variables:
+    if own_variables and not subject.takes_variables:
         raise CiConfigError(REFUSAL)
     for variable in variables:
         for name, texts in problems(Values(key=variable.key, value="")).items():

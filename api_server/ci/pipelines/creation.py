@@ -196,7 +196,7 @@ class PipelineMaker:
             context = await self._context(request, subject, read, trusted=True)
             if read.problem is not None:
                 raise read.problem
-            plan, jobs = await self.in_thread(_planned, read.text or "", context)
+            plan, jobs = await self.in_thread(_plan, read.text or "", context)
         except CiConfigError as refused:
             if request.source == "push" or request.source_job_id is not None:
                 pipeline_id = await self._write(request, read, plan=None, errors=refused.errors)
@@ -230,13 +230,13 @@ class PipelineMaker:
         return await self._context(request, subject, read, trusted=request.configuration is None), read.text
 
     async def forwarded(
-        self, bridge: Bridge, planned: PlannedJob, given: tuple[Variable, ...]
+        self, bridge: Bridge, plan: PlannedJob, pipeline_variables: tuple[Variable, ...]
     ) -> tuple[Variable, ...]:
         """Return the variables that the file gives a bridge, expanded as in its own pipeline, which was
-        started with `given`. Raise `PipelineRefused`."""
-        own = planned.variables
-        if not any("$" in variable.value and not variable.raw for variable in own):
-            return own
+        started with `pipeline_variables`. Raise `PipelineRefused`."""
+        bridge_variables = plan.variables
+        if not any("$" in variable.value and not variable.raw for variable in bridge_variables):
+            return bridge_variables
         request = PipelineRequest(
             project_id=bridge.project_id,
             ref=bridge.ref,
@@ -245,7 +245,7 @@ class PipelineMaker:
             before_sha=bridge.before_sha,
             source=bridge.source,
             user_id=bridge.user_id,
-            variables=given,
+            variables=pipeline_variables,
             merge_request=await creation_queries.find_merge_request(self.database, bridge.merge_request_id),
             configuration="",
         )
@@ -255,12 +255,12 @@ class PipelineMaker:
             context = await self._context(request, subject, read, trusted=True)
         except CiConfigError as refused:
             raise PipelineRefused(*refused.errors) from None
-        known = (*context.predefined, *self._of_bridge(bridge, planned, subject, context))
-        large = len(own) + len(context.given) > _AT_ONCE
-        return tuple(await aside(large, lambda: forwarded(own, known, context.given)))
+        known = (*context.predefined, *self._of_bridge(bridge, plan, subject, context))
+        large = len(bridge_variables) + len(context.given) > _AT_ONCE
+        return tuple(await aside(large, lambda: forwarded(bridge_variables, known, context.given)))
 
     def _of_bridge(
-        self, bridge: Bridge, planned: PlannedJob, subject: Subject, context: Context
+        self, bridge: Bridge, plan: PlannedJob, subject: Subject, context: Context
     ) -> list[Variable]:
         """Return the variables of a bridge and its pipeline that `Context.predefined` lacks, or has for the
         next pipeline."""
@@ -268,7 +268,7 @@ class PipelineMaker:
             id=bridge.id, pipeline_id=bridge.pipeline_id, token="", started_at=self.database.now, timeout=0
         )
         known = predefined.job_variables(
-            self._server, described_project(subject), job, planned, context.predefined
+            self._server, described_project(subject), job, plan, context.predefined
         )
         return [
             Variable("CI_PIPELINE_IID", str(bridge.pipeline_iid)),
@@ -461,20 +461,20 @@ class PipelineMaker:
         The row with the counter stays locked until the pipeline has been created, so that no two of them
         exceed the limit together. A hierarchy whose first pipeline has been removed cannot grow.
         """
-        most = self.settings.pipeline_hierarchy_size
+        limit = self.settings.pipeline_hierarchy_size
         if request.hierarchy_id is not None and not await creation_queries.grow_hierarchy(
-            transaction, request.hierarchy_id, most
+            transaction, request.hierarchy_id, limit
         ):
             raise PipelineRefused(
-                f"There are {most} pipelines in this hierarchy already.",
+                f"There are {limit} pipelines in this hierarchy already.",
                 reason="reached_max_pipeline_hierarchy_size",
             )
 
     async def _check_activity(self, transaction: Transaction, request: PipelineRequest) -> None:
         """Check the limit of active jobs. Each new pipeline of a project locks its counter's row, so only one
         at a time gets here."""
-        most = self.settings.active_jobs_limit
-        if most and await creation_queries.active_jobs(transaction, request.project_id, most) >= most:
+        limit = self.settings.active_jobs_limit
+        if limit and await creation_queries.active_jobs(transaction, request.project_id, limit) >= limit:
             raise PipelineRefused(
                 "Project exceeded the allowed number of jobs in active pipelines. Retry later.",
                 retry_after=60,
@@ -498,7 +498,7 @@ def _of_plan(plan: Plan | None) -> dict[str, Any]:
     }
 
 
-def _planned(text: str, context: Context) -> tuple[Plan, str]:
+def _plan(text: str, context: Context) -> tuple[Plan, str]:
     """Return the plan, and its jobs as they are written to the database."""
     plan = plan_pipeline(text, context)
     return plan, creation_queries.columns_of(plan.jobs)

@@ -158,9 +158,9 @@ class ReleaseCommit:
 
 @statement("""
     SELECT releases.tag, releases.sha FROM releases WHERE releases.project_id = %(project_id)s
-    ORDER BY releases.released_at DESC, releases.id DESC LIMIT %(most)s
+    ORDER BY releases.released_at DESC, releases.id DESC LIMIT %(limit)s
 """)
-async def release_commits(database: Executor, project_id: int, most: int) -> list[ReleaseCommit]:
+async def release_commits(database: Executor, project_id: int, limit: int) -> list[ReleaseCommit]:
     """Return the tags and commits of the newest releases of a project."""
 
 
@@ -211,10 +211,10 @@ async def create_pipeline(transaction: Transaction, **values: Any) -> int:
 
 
 @statement("""
-    UPDATE pipelines SET hierarchy_size = hierarchy_size + 1 WHERE id = %(hierarchy_id)s AND hierarchy_size < %(most)s
+    UPDATE pipelines SET hierarchy_size = hierarchy_size + 1 WHERE id = %(hierarchy_id)s AND hierarchy_size < %(limit)s
 """)
-async def grow_hierarchy(transaction: Transaction, hierarchy_id: int, most: int) -> bool:
-    """Count one more pipeline below the first one. Return False if there are `most` already, or the first one
+async def grow_hierarchy(transaction: Transaction, hierarchy_id: int, limit: int) -> bool:
+    """Count one more pipeline below the first one. Return False if there are `limit` already, or the first one
     no longer exists."""
 
 
@@ -222,16 +222,16 @@ ACTIVE_JOBS = """
     SELECT count(*) FROM unnest(%(statuses)s::text[]) wanted(status) CROSS JOIN LATERAL (
         SELECT jobs.created_at FROM jobs
         WHERE jobs.project_id = %(project_id)s AND jobs.kind = 'build' AND jobs.status = wanted.status
-        ORDER BY -jobs.id LIMIT %(most)s
+        ORDER BY -jobs.id LIMIT %(limit)s
     ) newest
     WHERE newest.created_at > %(now)s::timestamptz - interval '1 day'
 """
 
 
-async def active_jobs(transaction: Transaction, project_id: int, most: int) -> int:
+async def active_jobs(transaction: Transaction, project_id: int, limit: int) -> int:
     """Return the number of builds of the last day that are waiting or running; each status is counted up to
-    `most`."""
-    return int(await transaction.value(ACTIVE_JOBS, project_id=project_id, statuses=ACTIVE, most=most))
+    `limit`."""
+    return int(await transaction.value(ACTIVE_JOBS, project_id=project_id, statuses=ACTIVE, limit=limit))
 
 
 CREATE_VARIABLES = """
@@ -276,9 +276,9 @@ async def create_jobs(transaction: Transaction, pipeline_id: int, jobs: str, *, 
     order."""
 
 
-def columns_of(planned: Sequence[PlannedJob]) -> str:
+def columns_of(jobs: Sequence[PlannedJob]) -> str:
     """Return the rows of these jobs as JSON. This is slow for many jobs."""
-    return orjson.dumps([_columns(job) for job in planned]).decode()
+    return orjson.dumps([_columns(job) for job in jobs]).decode()
 
 
 def _columns(job: PlannedJob) -> dict[str, Any]:

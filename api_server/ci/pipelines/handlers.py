@@ -160,10 +160,8 @@ async def list_pipelines(
     request: web.Request, services: Services, params: ListPipelines, project: Project
 ) -> web.Response:
     page = requested_page(params, queries.LISTING)
-    listed = await queries.list_pipelines(
-        services.database, page, project.id, params.newest_of, params.filters
-    )
-    return await paginated(request, page, listed)
+    rows = await queries.list_pipelines(services.database, page, project.id, params.newest_of, params.filters)
+    return await paginated(request, page, rows)
 
 
 @routes.get("/projects/{id}/pipelines/latest", access=project(feature="builds"), answers="200 Pipeline")

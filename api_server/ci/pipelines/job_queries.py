@@ -423,13 +423,13 @@ MIRRORING = Statement("""
     SELECT ARRAY(
         SELECT mirrored_pipelines.job_id FROM mirrored_pipelines
         WHERE mirrored_pipelines.mirrored_id = %(pipeline_id)s AND mirrored_pipelines.job_id > %(after)s
-        ORDER BY mirrored_pipelines.job_id LIMIT %(most)s)
+        ORDER BY mirrored_pipelines.job_id LIMIT %(limit)s)
 """)
 
 
-async def mirroring(database: Executor, pipeline_id: int, *, after: int, most: int = 200) -> list[int]:
-    """Return the first `most` bridges with ids above `after` that mirror a pipeline."""
-    return list(await database.value(MIRRORING, pipeline_id=pipeline_id, after=after, most=most))
+async def mirroring(database: Executor, pipeline_id: int, *, after: int, limit: int = 200) -> list[int]:
+    """Return the first `limit` bridges with ids above `after` that mirror a pipeline."""
+    return list(await database.value(MIRRORING, pipeline_id=pipeline_id, after=after, limit=limit))
 
 
 FORGOTTEN_BRIDGES = Statement("""
@@ -440,13 +440,13 @@ FORGOTTEN_BRIDGES = Statement("""
             AND NOT EXISTS (
                 SELECT FROM mirrored_pipelines JOIN pipelines ON pipelines.id = mirrored_pipelines.mirrored_id
                 WHERE mirrored_pipelines.job_id = jobs.id AND pipelines.status <> ALL (%(complete)s))
-        ORDER BY jobs.id LIMIT %(most)s)
+        ORDER BY jobs.id LIMIT %(limit)s)
 """)
 
 
-async def forgotten_bridges(database: Executor, most: int = 200) -> list[int]:
-    """Return the first `most` bridges that are running although they wait for no running pipeline."""
-    return list(await database.value(FORGOTTEN_BRIDGES, complete=sorted(COMPLETE), most=most))
+async def forgotten_bridges(database: Executor, limit: int = 200) -> list[int]:
+    """Return the first `limit` bridges that are running although they wait for no running pipeline."""
+    return list(await database.value(FORGOTTEN_BRIDGES, complete=sorted(COMPLETE), limit=limit))
 
 
 @attrs.frozen

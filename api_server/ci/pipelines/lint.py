@@ -1,5 +1,6 @@
 """CI lint: GitLab's verdict on a configuration, without creating a pipeline."""
 
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
@@ -20,7 +21,8 @@ from api_server.git.references import Resolved
 class LintRequest:
     """A configuration to check: `text`, or else the project's file on `ref`.
 
-    `plans` also applies its rules: on `ref`, or on `plans_on` if that is another ref.
+    `plans` also applies its rules: on `ref`, or on `plans_on` if that is another ref. `shows_jobs` shows the
+    jobs of that pipeline, or else all jobs of the file.
     """
 
     project_id: int
@@ -38,7 +40,7 @@ async def lint(maker: PipelineMaker, lint_request: LintRequest) -> dict[str, Any
         context, text = await _context(maker, lint_request)
         return await maker.in_thread(_judge, text or "", context, lint_request)
     except (PipelineRefused, CiConfigError) as refused:
-        return _verdict(list(refused.errors))
+        return _lint_answer(list(refused.errors))
 
 
 async def _context(maker: PipelineMaker, lint_request: LintRequest) -> tuple[Context, str | None]:
@@ -75,13 +77,18 @@ def _pipeline_request(lint_request: LintRequest, on: Resolved, text: str | None)
 def _judge(text: str, context: Context, lint_request: LintRequest) -> dict[str, Any]:
     """Return the verdict on a text that can be read. Raise `CiConfigError`."""
     read = configuration.read(text, context)
-    plan = pipeline.plan(read, context)
-    errors = [plan.reason] if lint_request.plans and plan.reason else []
-    return _verdict(errors) | {
+    errors: list[str] = []
+    jobs: Iterable[PlannedJob] = ()
+    if lint_request.plans:
+        plan = pipeline.plan(read, context)
+        errors, jobs = [plan.reason] if plan.reason else [], plan.jobs
+    elif lint_request.shows_jobs:
+        jobs = pipeline.every_job(read, context)
+    return _lint_answer(errors) | {
         "warnings": list(read.warnings),
         "merged_yaml": dump(read.merged),
         "includes": [_included(included, context) for included in read.includes],
-        **({"jobs": [_job(job) for job in plan.jobs]} if lint_request.shows_jobs else {}),
+        **({"jobs": [_job(job) for job in jobs]} if lint_request.shows_jobs else {}),
     }
 
 
@@ -89,20 +96,20 @@ def _included(included: Included, context: Context) -> dict[str, Any]:
     server = context.known().get("CI_SERVER_URL", "")
     source = included.source
     base = f"{server}/{source.project}/-" if source is not None else ""
-    at = quote(f"{source.sha}/{included.path}") if source is not None else ""
+    file_path = quote(f"{source.sha}/{included.path}") if source is not None else ""
     raw = {"remote": included.location, "component": None, "template": None}
     return {
         "type": included.type,
         "location": included.location,
-        "blob": f"{base}/blob/{at}" if source is not None else None,
-        "raw": raw.get(included.type, f"{base}/raw/{at}"),
+        "blob": f"{base}/blob/{file_path}" if source is not None else None,
+        "raw": raw.get(included.type, f"{base}/raw/{file_path}"),
         "extra": included.extra,
         "context_project": included.context.project or None,
         "context_sha": included.context.sha or None,
     }
 
 
-def _verdict(errors: list[str]) -> dict[str, Any]:
+def _lint_answer(errors: list[str]) -> dict[str, Any]:
     return {"valid": not errors, "errors": errors, "warnings": [], "merged_yaml": None, "includes": []}
 
 

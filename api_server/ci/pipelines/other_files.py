@@ -37,14 +37,14 @@ def newest(tags: Iterable[str], version: str) -> str | None:
 
     Prereleases, such as `1.0.1-rc`, do not match.
     """
-    asked = () if version == LATEST else tuple(map(int, version.split(".")))
+    prefix = () if version == LATEST else tuple(map(int, version.split(".")))
     best = None
     for tag in tags:
         match = _SEMANTIC.fullmatch(tag)
         if match is None or match["prerelease"]:
             continue
         numbers = tuple(int(number) for number in match.groups()[:3])
-        if numbers[: len(asked)] == asked and (best is None or numbers > best[0]):
+        if numbers[: len(prefix)] == prefix and (best is None or numbers > best[0]):
             best = numbers, tag
     return best[1] if best is not None else None
 
@@ -70,8 +70,8 @@ class _OtherProject:
     @functools.cached_property
     def releases(self) -> dict[str, str]:
         """The commits of the releases by tag."""
-        asked = creation_queries.release_commits(self.database, self.project.id, MOST_RELEASES)
-        releases = asyncio.run_coroutine_threadsafe(asked, self.loop).result()
+        query = creation_queries.release_commits(self.database, self.project.id, MOST_RELEASES)
+        releases = asyncio.run_coroutine_threadsafe(query, self.loop).result()
         return {release.tag: release.sha for release in releases}
 
     @functools.cached_property
@@ -132,7 +132,7 @@ def other_projects(
 
     @functools.cache
     def find(path: str, public: bool) -> OtherProject | None:
-        asked = project_queries.find_project(
+        query = project_queries.find_project(
             database,
             project_id=None,
             path=path,
@@ -140,7 +140,7 @@ def other_projects(
             admin=subject.active and subject.admin and not public,
             job_project_id=None,
         )
-        project = asyncio.run_coroutine_threadsafe(asked, loop).result()
+        project = asyncio.run_coroutine_threadsafe(query, loop).result()
         if project is None or not project.reads_repository:
             return None
         other_project = _OtherProject(project, database, repositories, loop)

@@ -76,7 +76,7 @@ MAX_REDIRECTS = 3
 class _BytesLeft:
     """The number of bytes that the files of one configuration may still have."""
 
-    left: int = MAX_TOTAL_BYTES
+    remaining: int = MAX_TOTAL_BYTES
 
 
 @attrs.frozen
@@ -126,8 +126,8 @@ class RemoteFiles:
             content = bytearray()
             async for piece in response.content.iter_any():
                 content += piece
-                allowance.left -= len(piece)
-                if allowance.left < 0:
+                allowance.remaining -= len(piece)
+                if allowance.remaining < 0:
                     return RemoteFile(problem=f"is too much: all are more than {MAX_TOTAL_BYTES} bytes!")
                 if len(content) > MAX_BYTES:
                     return RemoteFile(problem=f"is too big: more than {MAX_BYTES} bytes!")
@@ -146,7 +146,7 @@ async def plan_in_thread(
     remote: RemoteFiles,
     planning: Callable[Concatenate[str, Context, P], T],
     text: str,
-    planned: Context,
+    context: Context,
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> T:
@@ -157,19 +157,19 @@ async def plan_in_thread(
     the expressions take too long.
     """
     loop = asyncio.get_running_loop()
-    allowance = limits.expressions(planned.project_id)
-    begun = loop.time()
+    allowance = limits.expressions(context.project_id)
+    start = loop.time()
     while True:
         try:
-            async with limits.planning.slot(planned.project_id):
+            async with limits.planning.slot(context.project_id):
                 with allowed(allowance), large_work():
-                    return await asyncio.to_thread(planning, text, planned, *args, **kwargs)
+                    return await asyncio.to_thread(planning, text, context, *args, **kwargs)
         except TooBusy as problem:
             raise Unavailable("the planning of pipelines") from problem
         except TooCostly as problem:
             raise CiConfigError(str(problem)) from None
-        except FilesNeeded as wanted:
-            fetched = await remote.fetch(wanted.urls, planned.project_id)
-        if loop.time() - begun > ALL_SECONDS:
+        except FilesNeeded as needed:
+            fetched = await remote.fetch(needed.urls, context.project_id)
+        if loop.time() - start > ALL_SECONDS:
             raise CiConfigError("Resolving config took longer than expected")
-        planned = attrs.evolve(planned, remote={**planned.remote, **fetched})
+        context = attrs.evolve(context, remote={**context.remote, **fetched})

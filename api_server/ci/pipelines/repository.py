@@ -65,7 +65,7 @@ def for_planning(
 
     return context.Repository(
         read=lambda path: read_text(repository, sha, path),
-        blob_id=lambda path: _blob_id(repository, sha, path),
+        content_id=functools.cache(lambda path: _content_id(repository, sha, path)),
         paths=lambda: asyncio.run_coroutine_threadsafe(_paths(repository, sha), loop).result(),
         changed=changed,
         changed_since=changed_since,
@@ -122,9 +122,9 @@ def read_text(repository: Repository, sha: str, path: str) -> str | None:
     return trees.read_blob(repository, entry).decode(errors="replace")
 
 
-def _blob_id(repository: Repository, sha: str, path: str) -> str | None:
+def _content_id(repository: Repository, sha: str, path: str) -> str | None:
     entry = trees.find_entry(repository, sha, path.strip("/"))
-    return entry.id if entry is not None and entry.is_blob else None
+    return None if entry is None else entry.id
 
 
 async def _paths(repository: Repository, sha: str) -> Collection[str]:

@@ -207,21 +207,21 @@ def next_events(jobs: Iterable[OrderedJob]) -> list[tuple[int, Event]]:
     skipped jobs let later ones proceed in the same call: the result is complete, and another call after
     applying it returns nothing.
     """
-    known: dict[str, OrderedJob] = {}
+    by_name: dict[str, OrderedJob] = {}
     events: list[tuple[int, Event]] = []
     kinds_before: set[str] = set()  # the kinds of the jobs of earlier stages
     for stage in _in_order(jobs):
         before = _status_of_kinds(kinds_before) or "success"
         for job in stage:
-            known[job.name] = job
+            by_name[job.name] = job
             if job.status != "created":
                 continue
-            previous = before if job.needs is None else _status_of_needs(job.needs, known)
+            previous = before if job.needs is None else _status_of_needs(job.needs, by_name)
             if previous in COMPLETE:
                 event = _event(job, previous)
                 events.append((job.id, event))
-                known[job.name] = attrs.evolve(job, status=TRANSITIONS[event][job.status])
-        kinds_before |= {_status_kind(known[job.name]) for job in stage}
+                by_name[job.name] = attrs.evolve(job, status=TRANSITIONS[event][job.status])
+        kinds_before |= {_status_kind(by_name[job.name]) for job in stage}
     return events
 
 
@@ -254,15 +254,15 @@ def _in_order(jobs: Iterable[OrderedJob]) -> Iterator[list[OrderedJob]]:
     for _, stage in itertools.groupby(
         sorted(jobs, key=lambda job: job.stage_index), lambda job: job.stage_index
     ):
-        named = {job.name: job for job in stage}
+        by_name = {job.name: job for job in stage}
         order = graphlib.TopologicalSorter(
-            {name: [need for need in job.needs or () if need in named] for name, job in named.items()}
+            {name: [need for need in job.needs or () if need in by_name] for name, job in by_name.items()}
         )
-        yield [named[name] for name in order.static_order()]
+        yield [by_name[name] for name in order.static_order()]
 
 
-def _status_of_needs(needs: Iterable[str], known: Mapping[str, OrderedJob]) -> Status:
-    return composite_status_of_needs(known[name] for name in needs if name in known) or "success"
+def _status_of_needs(needs: Iterable[str], by_name: Mapping[str, OrderedJob]) -> Status:
+    return composite_status_of_needs(by_name[name] for name in needs if name in by_name) or "success"
 
 
 def _event(job: OrderedJob, previous: Status) -> Event:

@@ -54,12 +54,12 @@ async def start_bridge(maker: PipelineMaker, job_id: int) -> None:
     bridge = await job_queries.find_bridge(maker.database, job_id)
     if bridge is None or bridge.status != "pending":
         return
-    planned = plan_of(bridge)
-    if planned.upstream is not None:
-        await _begin_to_mirror(maker.database, bridge, planned.upstream)
+    plan = plan_of(bridge)
+    if plan.upstream is not None:
+        await _begin_to_mirror(maker.database, bridge, plan.upstream)
         return
     try:
-        request = await _request_of_bridge(maker, bridge, planned)
+        request = await _request_of_bridge(maker, bridge, plan)
         await (
             maker.make(request)
             if request.source == "parent_pipeline"
@@ -71,7 +71,7 @@ async def start_bridge(maker: PipelineMaker, job_id: int) -> None:
     async with maker.database.transaction() as transaction:
         if reason is not None:
             await transitions.advance(transaction, job_id, "drop", failure_reason=reason)
-        elif await transitions.advance(transaction, job_id, "run") and not _depends(planned):
+        elif await transitions.advance(transaction, job_id, "run") and not _depends(plan):
             await transitions.advance(transaction, job_id, "success")
     await follow_bridge(maker.database, job_id)
     await cancel_child(maker.database, job_id)  # the bridge may have been canceled meanwhile
@@ -131,24 +131,24 @@ async def follow_bridge(database: Database, job_id: int, *, retried: bool = Fals
     async with database.transaction() as transaction:
         await job_queries.lock_pipeline_of(transaction, job_id)
         bridge = await job_queries.find_bridge(transaction, job_id)
-        if bridge is None or bridge.retried or not _depends(planned := plan_of(bridge)):
+        if bridge is None or bridge.retried or not _depends(plan := plan_of(bridge)):
             return
-        find = job_queries.find_downstream if planned.upstream is None else job_queries.find_mirrored
+        find = job_queries.find_downstream if plan.upstream is None else job_queries.find_mirrored
         followed = await find(transaction, job_id)
         revived = retried and followed is not None and followed.source == "parent_pipeline"
         if bridge.status == "canceled" and not revived:
             return
         if followed is not None:
-            await _take_over(transaction, bridge, planned, followed.status)
+            await _take_over(transaction, bridge, plan, followed.status)
         elif bridge.status == "running":
             await transitions.advance(transaction, job_id, "drop", failure_reason="unknown_failure")
 
 
-async def _take_over(transaction: Transaction, bridge: Bridge, planned: PlannedJob, status: Status) -> None:
+async def _take_over(transaction: Transaction, bridge: Bridge, plan: PlannedJob, status: Status) -> None:
     """Give a bridge that is running, or has taken over another status, the status of the pipeline that it
     follows."""
-    mirrored = _OF_UPSTREAM if planned.trigger is None else _MIRRORED
-    mirrors = planned.trigger is None or planned.trigger.mirror
+    mirrored = _OF_UPSTREAM if plan.trigger is None else _MIRRORED
+    mirrors = plan.trigger is None or plan.trigger.mirror
     taken_over = (mirrored if mirrors else _TAKEN_OVER).get(status)
     target = "running" if taken_over is None else TRANSITIONS[taken_over["event"]]["running"]
     if bridge.status == target:
@@ -185,16 +185,16 @@ async def drop_pipelines(database: Database, user_id: int) -> None:
             await transitions.drop_pipeline(transaction, pipeline_id, "user_blocked")
 
 
-async def _request_of_bridge(maker: PipelineMaker, bridge: Bridge, planned: PlannedJob) -> PipelineRequest:
+async def _request_of_bridge(maker: PipelineMaker, bridge: Bridge, plan: PlannedJob) -> PipelineRequest:
     """Return the pipeline that the bridge requests. Raise `PipelineRefused`."""
-    if planned.trigger is None or bridge.user_id is None:
+    if plan.trigger is None or bridge.user_id is None:
         raise PipelineRefused(reason="invalid_bridge_trigger")
-    child = planned.trigger.project is None
+    child = plan.trigger.project is None
     if child and bridge.depth >= maker.settings.child_pipeline_depth:
         raise PipelineRefused(reason="reached_max_descendant_pipelines_depth")
     if bridge.loops and not child:
         raise PipelineRefused(reason="pipeline_loop_detected")
-    variables = await _forwarded_variables(maker, bridge, planned, planned.trigger)
+    variables = await _forwarded_variables(maker, bridge, plan, plan.trigger)
     if child:
         return PipelineRequest(
             project_id=bridge.project_id,
@@ -208,9 +208,9 @@ async def _request_of_bridge(maker: PipelineMaker, bridge: Bridge, planned: Plan
             source_job_id=bridge.id,
             hierarchy_id=bridge.hierarchy_id,
             merge_request=await find_merge_request(maker.database, bridge.merge_request_id),
-            configuration=child_configuration(planned.trigger.include),
+            configuration=child_configuration(plan.trigger.include),
         )
-    return await _request_elsewhere(maker, bridge, planned.trigger, variables)
+    return await _request_elsewhere(maker, bridge, plan.trigger, variables)
 
 
 async def _request_elsewhere(
@@ -239,21 +239,21 @@ async def _request_elsewhere(
 
 
 async def _forwarded_variables(
-    maker: PipelineMaker, bridge: Bridge, planned: PlannedJob, trigger: Trigger
+    maker: PipelineMaker, bridge: Bridge, plan: PlannedJob, trigger: Trigger
 ) -> tuple[Variable, ...]:
     """Return the bridge's own variables and those given to its pipeline, as far as `forward` allows. Raise
     `PipelineRefused`."""
     rows = await queries.pipeline_variables(maker.database, bridge.pipeline_id)
-    given = tuple(
+    of_pipeline = tuple(
         Variable(row.key, maker.vault.decrypt(row.value), file=row.variable_type == "file") for row in rows
     )
-    own = await maker.forwarded(bridge, planned, given) if trigger.forward_yaml_variables else ()
-    return (*own, *(given if trigger.forward_pipeline_variables else ()))
+    of_bridge = await maker.forwarded(bridge, plan, of_pipeline) if trigger.forward_yaml_variables else ()
+    return (*of_bridge, *(of_pipeline if trigger.forward_pipeline_variables else ()))
 
 
-def _depends(planned: PlannedJob) -> bool:
+def _depends(plan: PlannedJob) -> bool:
     """Return whether a bridge takes over the status of a pipeline."""
-    return planned.trigger is None or planned.trigger.depend or planned.trigger.mirror
+    return plan.trigger is None or plan.trigger.depend or plan.trigger.mirror
 
 
 _KEY = re.compile(r"[A-Za-z0-9_]{1,255}", re.ASCII)
@@ -292,22 +292,22 @@ CREATE_PUSHED_PIPELINE = "create_pushed_pipeline"
 
 async def react_to_push(
     vault: Vault,
-    most: int,
+    limit: int,
     transaction: Transaction,
     project: MovedProject,
     user_id: int | None,
     updates: Sequence[RefUpdate],
 ) -> None:
-    """Queue a pipeline for the first `most` (0: all) branches and tags that moved, with the options of the
+    """Queue a pipeline for the first `limit` (0: all) branches and tags that moved, with the options of the
     push."""
     if project.builds_access_level == "disabled":
         return
-    moved = [
+    refs = [
         update for update in updates if update.kind != "delete" and update.ref.startswith((BRANCHES, TAGS))
     ]
-    if most and len(moved) > most:
-        log.info("a push makes its first pipelines only", project_id=project.id, refs=len(moved), made=most)
-    for update in moved[: most or None]:
+    if limit and len(refs) > limit:
+        log.info("a push makes its first pipelines only", project_id=project.id, refs=len(refs), made=limit)
+    for update in refs[: limit or None]:
         kind = BRANCHES if update.ref.startswith(BRANCHES) else TAGS
         options = push_options(update.options)
         await enqueue(
@@ -330,26 +330,26 @@ async def create_pipeline(
     services: Services, *, variables: str | None = None, inputs: str | None = None, **pushed: Any
 ) -> None:
     """Create a pipeline that `react_to_push` has queued, and cancel those that it supersedes."""
-    given = tuple(Variable(key, value) for key, value in _opened(services.vault, variables).items())
+    decrypted = tuple(Variable(key, value) for key, value in _opened(services.vault, variables).items())
     request = PipelineRequest(
-        source="push", variables=given, inputs=_opened(services.vault, inputs), **pushed
+        source="push", variables=decrypted, inputs=_opened(services.vault, inputs), **pushed
     )
-    making = pipeline_maker(services)
+    maker = pipeline_maker(services)
     try:
-        pipeline_id = await making.make(request)
+        pipeline_id = await maker.make(request)
     except PipelineRefused as refused:
         reason = "; ".join(refused.errors)
         log.info("no pipeline for a push", project_id=request.project_id, reason=reason)
     else:
-        head = references.branch(making.repositories.open(request.project_id), request.ref)
+        head = references.branch(maker.repositories.open(request.project_id), request.ref)
         await transitions.cancel_superseded(
             services.database, pipeline_id, None if head is None else head.commit
         )
 
 
-def _sealed(vault: Vault, given: Mapping[str, str]) -> str | None:
+def _sealed(vault: Vault, values: Mapping[str, str]) -> str | None:
     """Return variables or inputs in the encrypted form in which the queue stores them."""
-    return base64.b64encode(vault.encrypt(orjson.dumps(given).decode())).decode() if given else None
+    return base64.b64encode(vault.encrypt(orjson.dumps(values).decode())).decode() if values else None
 
 
 def _opened(vault: Vault, sealed: str | None) -> dict[str, str]:
@@ -359,8 +359,8 @@ def _opened(vault: Vault, sealed: str | None) -> dict[str, str]:
 def setup(services: Services) -> None:
     services[LIMITS] = Limits(services.settings)
     services[REMOTE_FILES] = RemoteFiles(services)
-    most = services.settings.git_push_pipeline_limit
-    services[REF_LISTENERS].append(functools.partial(react_to_push, services.vault, most))
+    limit = services.settings.git_push_pipeline_limit
+    services[REF_LISTENERS].append(functools.partial(react_to_push, services.vault, limit))
     services[USER_LISTENERS].append(follow_user)
     queue = services.queue
 

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from api_server.ci.pipelines.states import EXECUTING
 from api_server.ci.runners import job_queries, queries
-from api_server.ci.runners.job_queries import HeldJob
+from api_server.ci.runners.job_queries import AssignedJob
 from api_server.ci.runners.queries import CallingRunner, Machine, Runner, RunnerOfUser
 from api_server.services import Services
 from api_server.state.preconditions import Precondition
@@ -25,8 +25,8 @@ from api_server.web.routes import Role
 async def runner_of_token(request: web.Request, token: str | None) -> CallingRunner:
     """Return the calling runner, identified by the token in its parameters or in `RUNNER-TOKEN`. Raise
     403."""
-    sent = token or request.headers.get("RUNNER-TOKEN")
-    runner = await queries.runner_of_token(context.services(request).database, digest(sent)) if sent else None
+    text = token or request.headers.get("RUNNER-TOKEN")
+    runner = await queries.runner_of_token(context.services(request).database, digest(text)) if text else None
     if runner is None:
         raise forbidden()
     return runner
@@ -98,14 +98,14 @@ def job_token(request: web.Request, params: HeldJobParams) -> str:
     return request.headers.get("JOB-TOKEN") or params.token or ""
 
 
-async def job_of_token(request: web.Request, params: HeldJobParams) -> HeldJob:
+async def job_of_token(request: web.Request, params: HeldJobParams) -> AssignedJob:
     """Return the job whose token was sent, and record that its runner has responded.
 
     Raise 403, also if there is no such job or it has been taken back.
     """
     token = digest(job_token(request, params))
     services = context.services(request)
-    job = await job_queries.find_held_job(services.database, params.id)
+    job = await job_queries.find_assigned_job(services.database, params.id)
     if job is None or job.token_digest != token:
         raise _refused("403 Forbidden")
     if job.unacknowledged and not await acknowledge_job(services, token):
@@ -113,7 +113,7 @@ async def job_of_token(request: web.Request, params: HeldJobParams) -> HeldJob:
     return job
 
 
-async def running_job(request: web.Request, params: HeldJobParams) -> HeldJob:
+async def running_job(request: web.Request, params: HeldJobParams) -> AssignedJob:
     """Return the job like `job_of_token`, if its runner still executes it. Raise 403 with the reason, and the
     status in `Job-Status`."""
     job = await job_of_token(request, params)
@@ -124,7 +124,7 @@ async def running_job(request: web.Request, params: HeldJobParams) -> HeldJob:
     return job
 
 
-def protocol_headers(job: HeldJob) -> dict[str, str]:
+def protocol_headers(job: AssignedJob) -> dict[str, str]:
     """Return the headers that runners read: the job's status (a runner stops a canceled job), and the
     interval for sending the log."""
     interval = str(WATCHED_INTERVAL if job.watched else INTERVAL)
@@ -135,7 +135,7 @@ def protocol_headers(job: HeldJob) -> dict[str, str]:
     }
 
 
-def _refused(text: str, job: HeldJob | None = None) -> ApiError:
+def _refused(text: str, job: AssignedJob | None = None) -> ApiError:
     return ApiError(403, {"message": text}, {"Job-Status": job.status} if job is not None else {})
 
 

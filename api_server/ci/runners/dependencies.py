@@ -27,46 +27,46 @@ class MissingDependency(Exception):
 
 
 async def of_other_pipelines(
-    database: Database, job: StartedJob, planned: PlannedJob, known: Mapping[str, str]
+    database: Database, job: StartedJob, plan: PlannedJob, variables: Mapping[str, str]
 ) -> list[EarlierJob]:
-    """Return the jobs of other pipelines that `planned` names, without duplicates; `known` are the variables
+    """Return the jobs of other pipelines that `plan` names, without duplicates; `variables` are the variables
     in its texts.
 
     Raise MissingDependency if one of them is not available; then the job fails, as in GitLab.
     """
     jobs: dict[int, EarlierJob] = {}
-    for dependency in planned.cross_dependencies:
+    for dependency in plan.cross_dependencies:
         look_up = _of_pipeline if dependency.project is None else _of_project
-        offered = await look_up(database, job, dependency, known)
-        if offered is None:
+        earlier = await look_up(database, job, dependency, variables)
+        if earlier is None:
             raise MissingDependency
-        jobs[offered.id] = offered
+        jobs[earlier.id] = earlier
     return list(jobs.values())
 
 
 async def _of_project(
-    database: Database, job: StartedJob, dependency: CrossDependency, known: Mapping[str, str]
+    database: Database, job: StartedJob, dependency: CrossDependency, variables: Mapping[str, str]
 ) -> EarlierJob | None:
-    path, ref = expand(dependency.project or "", known), expand(dependency.ref or "", known)
+    path, ref = expand(dependency.project or "", variables), expand(dependency.ref or "", variables)
     project = await _readable_project(database, user_id=job.user_id, job_project_id=job.project_id, path=path)
     if project is None:
         return None
-    name = expand(dependency.job, known)
-    offered = await job_queries.last_success(database, project.id, ref=ref, name=name)
-    return offered if offered is not None and may_read_artifacts(project, offered.access) else None
+    name = expand(dependency.job, variables)
+    earlier = await job_queries.last_success(database, project.id, ref=ref, name=name)
+    return earlier if earlier is not None and may_read_artifacts(project, earlier.access) else None
 
 
 async def _of_pipeline(
-    database: Database, job: StartedJob, dependency: CrossDependency, known: Mapping[str, str]
+    database: Database, job: StartedJob, dependency: CrossDependency, variables: Mapping[str, str]
 ) -> EarlierJob | None:
     """Return the job, or None, also if its pipeline is the asking job's own, for which `needs` without
     `pipeline` is meant."""
-    said = expand(dependency.pipeline or "", known)
-    other_id = int(said) if _ID.fullmatch(said) else job.pipeline_id
+    text = expand(dependency.pipeline or "", variables)
+    other_id = int(text) if _ID.fullmatch(text) else job.pipeline_id
     if other_id == job.pipeline_id:
         return None
     return await job_queries.success_of_relative(
-        database, pipeline_id=job.pipeline_id, other_id=other_id, name=expand(dependency.job, known)
+        database, pipeline_id=job.pipeline_id, other_id=other_id, name=expand(dependency.job, variables)
     )
 
 

@@ -82,7 +82,7 @@ class HandOut:
     ) -> dict[str, Any] | None:
         try:
             response = await self._with_id_tokens(await self._gathered(job_id, runner, token))
-            payload = await aside(len(response.given) > _AT_ONCE, response.payload)
+            payload = await aside(len(response.given_variables) > _AT_ONCE, response.payload)
         except Unavailable:  # not the job's fault
             raise
         except TooManyBytes as problem:
@@ -97,11 +97,11 @@ class HandOut:
             log.exception("a job cannot be handed out", job_id=job_id)
             await self._drop(job_id, "data_integrity_failure")
             return None
-        if response.planned.release is not None and not contact.takes_steps:
+        if response.plan.release is not None and not contact.takes_steps:
             await self._drop(job_id, "runner_unsupported")
             return None
         debug_trace = _shows_secrets(payload["variables"])
-        secrets = (*response.given, *response.id_tokens)
+        secrets = (*response.given_variables, *response.id_tokens)
         masked = sorted({variable.value for variable in secrets if variable.masked})
         if sum(len(value.encode()) for value in masked) > MAX_SECRETS:
             log.warning("a job has more bytes of masked variables than can be masked in logs", job_id=job_id)
@@ -125,8 +125,8 @@ class HandOut:
 
     async def _gathered(self, job_id: int, runner: CallingRunner, token: str) -> JobResponse:
         job = await job_queries.started_job(self.database, job_id)
-        planned = plan_of(job)
-        earlier = await job_queries.dependencies(self.database, job, planned.dependencies)
+        plan = plan_of(job)
+        earlier = await job_queries.dependencies(self.database, job, plan.dependencies)
         branch = None if job.tag else job.short_ref
         subject = await creation_queries.subject(self.database, job.project_id, job.user_id, branch)
         if subject.user_id is not None and not subject.active:
@@ -135,7 +135,7 @@ class HandOut:
             server=self.server,
             token=token,
             job=job,
-            planned=planned,
+            plan=plan,
             runner=runner,
             project=described_project(subject),
             user=described_user(subject),
@@ -144,28 +144,30 @@ class HandOut:
             ),
             open_merge_requests=subject.open_merge_requests or "",
             earlier=earlier,
-            given=await self._given(job, () if planned.cross_dependencies else earlier),
+            given_variables=await self._given_variables(job, () if plan.cross_dependencies else earlier),
         )
-        if not planned.cross_dependencies:
+        if not plan.cross_dependencies:
             return response
-        variables = await aside(len(response.given) > _AT_ONCE, response.variables)
-        known = {variable["key"]: variable["value"] for variable in variables}
-        earlier += await of_other_pipelines(self.database, job, planned, known)
-        return attrs.evolve(response, earlier=earlier, given=await self._given(job, earlier))
+        variables = await aside(len(response.given_variables) > _AT_ONCE, response.variables)
+        values = {variable["key"]: variable["value"] for variable in variables}
+        earlier += await of_other_pipelines(self.database, job, plan, values)
+        return attrs.evolve(
+            response, earlier=earlier, given_variables=await self._given_variables(job, earlier)
+        )
 
-    async def _given(self, job: StartedJob, earlier: Sequence[EarlierJob]) -> list[Variable]:
-        given = await job_queries.given_variables(self.database, job, earlier)
-        return await aside(len(given) > _AT_ONCE, lambda: [variable.opened(self.vault) for variable in given])
+    async def _given_variables(self, job: StartedJob, earlier: Sequence[EarlierJob]) -> list[Variable]:
+        rows = await job_queries.given_variables(self.database, job, earlier)
+        return await aside(len(rows) > _AT_ONCE, lambda: [variable.opened(self.vault) for variable in rows])
 
     async def _with_id_tokens(self, response: JobResponse) -> JobResponse:
         job = response.job
-        if not response.planned.id_tokens:
+        if not response.plan.id_tokens:
             return response
-        standing = await identity_queries.standing(self.database, job.project_id, job.user_id)
+        roles = await identity_queries.find_roles(self.database, job.project_id, job.user_id)
         sealed = await identity_queries.signing_key(self.database)
 
         def sign() -> JobResponse:
-            return response.with_id_tokens(standing, opened(sealed, self.vault))
+            return response.with_id_tokens(roles, opened(sealed, self.vault))
 
         return await aside(True, sign)
 

@@ -270,22 +270,22 @@ async def _list(
     request: web.Request, params: ListRunners, whose: queries.Whose | None = None, whose_id: int | None = None
 ) -> web.Response:
     page = requested_page(params, queries.LISTING)
-    asked = params.status or params.scope
+    status = params.status or params.scope
     types = {"shared": "instance_type", "specific": "project_type"}
     paused = (
-        params.paused if params.paused is not None else {"paused": True, "active": False}.get(asked or "")
+        params.paused if params.paused is not None else {"paused": True, "active": False}.get(status or "")
     )
-    listed = await queries.list_runners(
+    rows = await queries.list_runners(
         context.services(request).database,
         page,
         whose,
         whose_id,
-        runner_type=params.type or types.get(asked or ""),
+        runner_type=params.type or types.get(status or ""),
         active=None if paused is None else not paused,
-        status=asked if asked in ("online", "offline", "stale", "never_contacted") else None,
+        status=status if status in ("online", "offline", "stale", "never_contacted") else None,
         tags=params.tag_list,
     )
-    return await paginated(request, page, listed)
+    return await paginated(request, page, rows)
 
 
 @routes.get("/runners/{id}", access=SIGNED_IN, scopes=READ_RUNNER_SCOPES, answers="200 RunnerDetail")
@@ -303,8 +303,8 @@ async def list_managers(
     """List the machines that use the runner's token."""
     runner = await find_runner(services, actor, params.id)
     page = requested_page(params, queries.MANAGER_LISTING)
-    listed = await queries.list_managers(services.database, page, runner.id)
-    return await paginated(request, page, listed)
+    rows = await queries.list_managers(services.database, page, runner.id)
+    return await paginated(request, page, rows)
 
 
 @routes.get("/runners/{id}/jobs", access=SIGNED_IN, scopes=READ_RUNNER_SCOPES, answers="200 [RunnerJob]")
@@ -314,7 +314,7 @@ async def list_runner_jobs(
     """List the jobs of a runner, for callers who may manage it."""
     runner = await find_own_runner(services, actor, params.id)
     page = requested_page(params, jobs.JOBS_OF_RUNNER)
-    listed = await jobs.list_runner_jobs(
+    rows = await jobs.list_runner_jobs(
         services.database,
         page,
         runner.id,
@@ -323,7 +323,7 @@ async def list_runner_jobs(
         status=params.status,
         system_id=params.system_id,
     )
-    return await paginated(request, page, listed)
+    return await paginated(request, page, rows)
 
 
 @routes.put(

@@ -15,7 +15,7 @@ from api_server.ci.config.predefined import Server
 from api_server.ci.jobs import log_queries
 from api_server.ci.jobs.artifact_handlers import archive_of, send_artifact
 from api_server.ci.jobs.artifact_queries import Artifact
-from api_server.ci.jobs.logs import CHUNK, End, logs_of
+from api_server.ci.jobs.logs import CHUNK, Tail, logs_of
 from api_server.ci.pipelines import transitions
 from api_server.ci.pipelines.states import EXECUTING
 from api_server.ci.runners import job_queries
@@ -31,11 +31,11 @@ from api_server.ci.runners.access import (
 )
 from api_server.ci.runners.dependencies import may_download
 from api_server.ci.runners.hand_out import HandOut
-from api_server.ci.runners.job_queries import HeldJob
+from api_server.ci.runners.job_queries import AssignedJob
 from api_server.ci.runners.job_response import failure_reason
 from api_server.ci.runners.pending_jobs import PendingJobs
 from api_server.ci.runners.queries import CallingRunner
-from api_server.ci.runners.uploads import room_of, store_artifact, too_large
+from api_server.ci.runners.uploads import store_artifact, too_large, upload_quota
 from api_server.services import Key, Services
 from api_server.state.secrets import digest
 from api_server.web import context, request_data
@@ -64,8 +64,8 @@ def setup(services: Services) -> None:
 async def _listening(services: Services) -> AsyncIterator[None]:
     database, star_is_any = services.database, services.settings.testing
 
-    async def able(runner_ids: Sequence[int], projects: frozenset[int | None], most: int) -> list[int]:
-        return await job_queries.able_runners(database, runner_ids, projects, most, star_is_any=star_is_any)
+    async def able(runner_ids: Sequence[int], projects: frozenset[int | None], limit: int) -> list[int]:
+        return await job_queries.able_runners(database, runner_ids, projects, limit, star_is_any=star_is_any)
 
     async with services[PENDING_JOBS].listening(services.settings.unpooled_url, services.background, able):
         yield
@@ -148,14 +148,14 @@ async def append_log(request: web.Request, params: HeldJobParams) -> web.Respons
     return _log_accepted(job, await _append_body(request, job, job_token(request, params)))
 
 
-async def _append_body(request: web.Request, job: HeldJob, token: str) -> int:
+async def _append_body(request: web.Request, job: AssignedJob, token: str) -> int:
     """Append the body and return the log's new size.
 
     Raise 416 if another request has appended to the log meanwhile, and 403 if the log has become too long.
     """
     services = context.services(request)
     logs = logs_of(services)
-    end = End(job.size, job.checksum, logs.opened(job.held))
+    end = Tail(job.size, job.checksum, logs.opened(job.held))
     secrets = (token.encode(), *logs.masked_values(job.masked_values))
     async for piece in _chunks(request):
         if end.size + len(piece) > services.settings.log_limit:
@@ -186,17 +186,17 @@ async def _chunks(request: web.Request) -> AsyncIterator[bytes]:
         yield bytes(piece)
 
 
-def _log_accepted(job: HeldJob, size: int) -> web.Response:
+def _log_accepted(job: AssignedJob, size: int) -> web.Response:
     return web.Response(status=202, text="202", headers=protocol_headers(job) | {"Range": f"0-{size}"})
 
 
-def _range_not_satisfiable(job: HeldJob, size: int) -> ApiError:
+def _range_not_satisfiable(job: AssignedJob, size: int) -> ApiError:
     return ApiError(
         416, {"message": "416 Range Not Satisfiable"}, protocol_headers(job) | {"Range": f"0-{size}"}
     )
 
 
-async def _log_too_long(services: Services, job: HeldJob) -> ApiError:
+async def _log_too_long(services: Services, job: AssignedJob) -> ApiError:
     """Fail the job, since an endless log would fill the disk, and return the error."""
     async with services.database.transaction() as transaction:
         await transitions.advance(transaction, job.id, "drop", failure_reason="trace_size_exceeded")
@@ -233,7 +233,7 @@ async def update_job(request: web.Request, services: Services, params: UpdateJob
         async with services.database.transaction() as transaction:
             await job_queries.note_job_contact(transaction, job.id)
         return _update_answer(job, 200, job.status)
-    missing = await _what_is_missing(services, job, params)
+    missing = await _missing_log(services, job, params)
     if missing is not None:
         return _update_answer(job, missing, job.status)
     async with services.database.transaction() as transaction:
@@ -242,21 +242,21 @@ async def update_job(request: web.Request, services: Services, params: UpdateJob
             job.id,
             "success" if params.state == "success" else "drop",
             failure_reason=failure_reason(params.failure_reason),
-            exit_code=_kept_exit_code(params.exit_code),
+            exit_code=_stored_exit_code(params.exit_code),
         )
     return _update_answer(job, 200, job.status if moved is None else moved.status)
 
 
-def _kept_exit_code(exit_code: int | None) -> int | None:
+def _stored_exit_code(exit_code: int | None) -> int | None:
     return None if exit_code is None else max(-_MAX_EXIT_CODE, min(exit_code, _MAX_EXIT_CODE))
 
 
-def _update_answer(job: HeldJob, status: int, job_status: str) -> web.Response:
+def _update_answer(job: AssignedJob, status: int, job_status: str) -> web.Response:
     headers = protocol_headers(job) | {"Job-Status": job_status}
     return web.Response(status=status, text=str(status), headers=headers)
 
 
-async def _what_is_missing(services: Services, job: HeldJob, params: UpdateJob) -> Literal[202, 412] | None:
+async def _missing_log(services: Services, job: AssignedJob, params: UpdateJob) -> Literal[202, 412] | None:
     """Return the status that asks for the rest of the log; None if the log is complete, or if the runner does
     not report its size."""
     size, checksum = params.output.bytesize, params.output.checksum or params.checksum
@@ -291,10 +291,10 @@ async def authorize_upload(request: web.Request, services: Services, params: Aut
     limit = services.settings.artifact_limit
     if (params.filesize or 0) > limit:
         raise too_large()
-    with await room_of(services, job.project_id) as room:
-        room.grow(params.filesize or 0)
-    most = limit if room.left is None else min(limit, room.left)
-    return json_value({"MaximumSize": most}, headers=protocol_headers(job))
+    with await upload_quota(services, job.project_id) as quota:
+        quota.grow(params.filesize or 0)
+    max_size = limit if quota.bytes_left is None else min(limit, quota.bytes_left)
+    return json_value({"MaximumSize": max_size}, headers=protocol_headers(job))
 
 
 @routes.post("/jobs/{id}/artifacts", access=ANYONE, streams_body="multipart/form-data", answers="201 text")

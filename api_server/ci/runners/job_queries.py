@@ -196,7 +196,7 @@ ABLE_RUNNERS = Statement(
                 WHERE runner_projects.runner_id = runner.id AND runner_projects.project_id = kinds.project_id) END
         LIMIT 1
     ) able
-    ORDER BY asking.place LIMIT %(most)s::integer)
+    ORDER BY asking.place LIMIT %(limit)s::integer)
     """,
     planned_once=True,
 )
@@ -209,20 +209,20 @@ async def able_runners(
     database: Executor,
     runner_ids: Sequence[int],
     project_ids: Collection[int | None],
-    most: int,
+    limit: int,
     *,
     star_is_any: bool,
 ) -> list[int]:
-    """Return the first `most` runners that may take a pending job of these projects, even if the job is
+    """Return the first `limit` runners that may take a pending job of these projects, even if the job is
     locked.
 
     If the projects include None, consider the jobs of all projects.
     """
-    named: list[int] = [project_id for project_id in project_ids if project_id is not None]
-    if len(named) < len(project_ids):
-        named = await database.value(PROJECTS_THAT_WAIT)
+    ids: list[int] = [project_id for project_id in project_ids if project_id is not None]
+    if len(ids) < len(project_ids):
+        ids = await database.value(PROJECTS_THAT_WAIT)
     runners: list[int] = await database.value(
-        ABLE_RUNNERS, runner_ids=list(runner_ids), project_ids=named, most=most, star_is_any=star_is_any
+        ABLE_RUNNERS, runner_ids=list(runner_ids), project_ids=ids, limit=limit, star_is_any=star_is_any
     )
     return runners
 
@@ -458,7 +458,7 @@ async def any_pending(database: Executor) -> bool:
 
 
 @attrs.frozen(kw_only=True)
-class HeldJob:
+class AssignedJob:
     """A job that a runner executes or has executed, with the end of its log."""
 
     id: int
@@ -490,7 +490,7 @@ class HeldJob:
     """,
     prepared=True,
 )
-async def find_held_job(database: Executor, job_id: int) -> HeldJob | None: ...
+async def find_assigned_job(database: Executor, job_id: int) -> AssignedJob | None: ...
 
 
 @attrs.frozen(kw_only=True)

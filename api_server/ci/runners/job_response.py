@@ -15,7 +15,7 @@ from api_server.ci.config.predefined import job_variables, pipeline_variables
 from api_server.ci.config.variables import Variable, expand_all, overlay, values
 from api_server.ci.identity.claims import Identity, audience_of
 from api_server.ci.identity.keys import Signer
-from api_server.ci.identity.queries import Standing
+from api_server.ci.identity.queries import UserRoles
 from api_server.ci.runners.job_queries import EarlierJob, StartedJob
 from api_server.ci.runners.queries import Runner
 from api_server.git.ref_names import BRANCHES, TAGS
@@ -57,11 +57,11 @@ def plan_shape(job: PlannedJob, *, timeout: int, protected: bool) -> Shape:
 
 
 def variable_shapes(
-    job: PlannedJob, *, predefined: Iterable[Variable], given: Iterable[Variable] = ()
+    job: PlannedJob, *, predefined: Iterable[Variable], extra: Iterable[Variable] = ()
 ) -> list[Shape]:
-    """Return `variables`: `predefined`, then the file's, then `given` (project, pipeline, play), which are
+    """Return `variables`: `predefined`, then the file's, then `extra` (project, pipeline, play), which are
     strongest; expanded."""
-    return [variable.for_runner() for variable in expand_all(overlay(predefined, job.variables, given))]
+    return [variable.for_runner() for variable in expand_all(overlay(predefined, job.variables, extra))]
 
 
 def dependency_shape(job_id: int, name: str, token: str, filename: str, size: int) -> Shape:
@@ -102,7 +102,7 @@ def hook_shapes(job: PlannedJob) -> list[Shape]:
 
 def release_command(release: Release) -> str:
     """Return the call of release-cli, a program in the job's image; the shell replaces variables."""
-    given = {
+    values = {
         "name": release.name,
         "description": release.description,
         "tag-name": release.tag_name,
@@ -110,7 +110,7 @@ def release_command(release: Release) -> str:
         "ref": release.ref,
         "released-at": release.released_at,
     }
-    options = [(option, value) for option, value in given.items() if value is not None]
+    options = [(option, value) for option, value in values.items() if value is not None]
     options += [("milestone", milestone) for milestone in release.milestones]
     options += [("assets-link", _link(link)) for link in release.links]
     return " ".join(["release-cli create", *(f"--{option} {_quoted(value)}" for option, value in options)])
@@ -126,11 +126,12 @@ def _quoted(text: str) -> str:
 
 
 def _image_shape(image: Image) -> Shape:
+    options = {"docker": image.docker, "kubernetes": image.kubernetes}
     return {
         "name": image.name,
         "entrypoint": None if image.entrypoint is None else list(image.entrypoint),
         "ports": [],
-        "executor_opts": {"docker": dict(image.docker)} if image.docker else {},
+        "executor_opts": {executor: given for executor, given in options.items() if given},
         "pull_policy": list(image.pull_policy) or None,
     }
 
@@ -147,22 +148,22 @@ def service_shapes(job: PlannedJob) -> list[Shape]:
     ]
 
 
-def artifact_shapes(planned: Artifacts) -> list[Shape]:
+def artifact_shapes(artifacts: Artifacts) -> list[Shape]:
     """Return one upload for the archive, if it has paths, and one for each report."""
-    expire_in = None if planned.expire_in is None else checks.spell_duration(planned.expire_in)
+    expire_in = None if artifacts.expire_in is None else checks.spell_duration(artifacts.expire_in)
     uploads: list[Shape] = []
-    if planned.paths or planned.untracked:
+    if artifacts.paths or artifacts.untracked:
         archive: Shape = {
-            "name": planned.name,
-            "untracked": planned.untracked,
-            "paths": list(planned.paths),
-            "when": planned.when,
+            "name": artifacts.name,
+            "untracked": artifacts.untracked,
+            "paths": list(artifacts.paths),
+            "when": artifacts.when,
             "expire_in": expire_in,
             "artifact_type": "archive",
             "artifact_format": "zip",
         }
-        uploads.append({**archive, "exclude": list(planned.exclude)} if planned.exclude else archive)
-    for kind, paths in planned.reports.items():
+        uploads.append({**archive, "exclude": list(artifacts.exclude)} if artifacts.exclude else archive)
+    for kind, paths in artifacts.reports.items():
         filename, form = REPORTS[kind]
         report: Shape = {"name": filename, "paths": list(paths), "when": "always", "expire_in": expire_in}
         uploads.append({**report, "artifact_type": kind, "artifact_format": form})
@@ -185,6 +186,8 @@ def cache_shapes(job: PlannedJob, *, protected: bool) -> list[Shape]:
     ]
 
 
+#: The refspecs of a job that fetches the whole history.
+_ALL_REFS = (f"+{BRANCHES}*:refs/remotes/origin/*", f"+{TAGS}*:{TAGS}*")
 #: git's value for unlimited depth, which is also the maximum.
 INFINITE_DEPTH = 2**31 - 1
 
@@ -196,7 +199,7 @@ class JobResponse:
     server: predefined.Server
     token: str
     job: StartedJob
-    planned: PlannedJob
+    plan: PlannedJob
     runner: Runner
     project: predefined.Project
     user: predefined.User | None
@@ -206,7 +209,7 @@ class JobResponse:
     #: Earlier jobs whose results this job gets.
     earlier: Sequence[EarlierJob]
     #: The variables reported by earlier jobs and given to the pipeline and to the job, weakest first.
-    given: Sequence[Variable]
+    given_variables: Sequence[Variable]
     id_tokens: Sequence[Variable] = ()
 
     @property
@@ -235,7 +238,7 @@ class JobResponse:
             "git_info": self._git_info(depth),
             "runner_info": {"timeout": self.seconds, "runner_session_url": None},
             "variables": variables,
-            **plan_shape(self.planned, timeout=self.seconds, protected=self.job.protected),
+            **plan_shape(self.plan, timeout=self.seconds, protected=self.job.protected),
             "credentials": [],
             "dependencies": [
                 dependency_shape(job.id, job.name, self.token, job.filename, job.size)
@@ -252,30 +255,32 @@ class JobResponse:
     def variables(self) -> list[dict[str, Any]]:
         """Return the variables in the runner's terms; of each key the strongest."""
         predefined = (*self._predefined(), *self.id_tokens)
-        return variable_shapes(self.planned, predefined=predefined, given=self.given)
+        return variable_shapes(self.plan, predefined=predefined, extra=self.given_variables)
 
-    def with_id_tokens(self, standing: Standing | None, signer: Signer) -> "JobResponse":
+    def with_id_tokens(self, roles: UserRoles | None, signer: Signer) -> "JobResponse":
         """Return a copy with the job's identity tokens; signing each takes a millisecond. Raise
         `TooManyBytes`."""
         public = [variable for variable in self._predefined() if variable.public]
-        known = values(expand_all(overlay(public, self.planned.variables, self.given)))
-        identity = self._identity(standing)
+        variables = values(expand_all(overlay(public, self.plan.variables, self.given_variables)))
+        identity = self._identity(roles)
         tokens = [
-            Variable(name, signer.sign(identity.claims(audience_of(token, known))), public=False, masked=True)
-            for name, token in self.planned.id_tokens.items()
+            Variable(
+                name, signer.sign(identity.claims(audience_of(token, variables))), public=False, masked=True
+            )
+            for name, token in self.plan.id_tokens.items()
         ]
         return attrs.evolve(self, id_tokens=tokens)
 
-    def _identity(self, standing: Standing | None) -> Identity:
+    def _identity(self, roles: UserRoles | None) -> Identity:
         return Identity(
             server=self.server,
             project=self.project,
             pipeline=self._pipeline(),
             commit=self._commit(),
             job=self._job(),
-            planned=self.planned,
+            plan=self.plan,
             user=self.user,
-            standing=standing,
+            roles=roles,
             subject=self.job.ci_id_token_sub_claim_components,
         )
 
@@ -283,7 +288,7 @@ class JobResponse:
         of_pipeline = pipeline_variables(
             self.server, self.project, self._pipeline(), self._commit(), self.user, self.merge_request
         )
-        of_job = job_variables(self.server, self.project, self._job(), self.planned, of_pipeline)
+        of_job = job_variables(self.server, self.project, self._job(), self.plan, of_pipeline)
         return (*of_pipeline, *of_job)
 
     def _git_info(self, depth: int) -> dict[str, Any]:
@@ -299,7 +304,10 @@ class JobResponse:
             "before_sha": self.job.before_sha,
             "ref_type": "tag" if self.job.tag else "branch",
             # the first one fetches the commit even if its branch has moved on or has been deleted
-            "refspecs": [f"+{self.job.sha}:refs/pipelines/{self.job.pipeline_id}", *self._branch_or_tag()],
+            "refspecs": [
+                f"+{self.job.sha}:refs/pipelines/{self.job.pipeline_id}",
+                *(self._branch_or_tag() if depth else _ALL_REFS),
+            ],
             "depth": depth,
         }
 
@@ -319,7 +327,7 @@ class JobResponse:
             token=self.token,
             started_at=self.job.started_at,
             timeout=self.seconds,
-            manual=self.planned.when == "manual",
+            manual=self.plan.when == "manual",
             runner_id=self.runner.id,
             runner_description=self.runner.description or "",
             runner_tags=tuple(self.runner.tag_list),
@@ -350,7 +358,7 @@ class JobResponse:
         )
 
 
-def _depth(said: str, default: int) -> int:
+def _depth(text: str, default: int) -> int:
     """Return the depth for a value of `GIT_DEPTH`; 0 means the whole history."""
-    digits = said.lstrip("0")[: len(str(INFINITE_DEPTH)) + 1]
-    return min(int(digits or "0"), INFINITE_DEPTH) if said.isdecimal() else default
+    digits = text.lstrip("0")[: len(str(INFINITE_DEPTH)) + 1]
+    return min(int(digits or "0"), INFINITE_DEPTH) if text.isdecimal() else default

@@ -145,8 +145,8 @@ class PendingJobs:
         async with listening_connection(database_url, CHANNEL) as connection:
             self.announce()  # jobs may have become pending while nobody listened
             while True:
-                heard = (await connection.notification()).payload
-                self.announce(int(heard) if heard.isdecimal() else None)
+                payload = (await connection.notification()).payload
+                self.announce(int(payload) if payload.isdecimal() else None)
 
     async def _call_again_and_again(self, able: Able) -> None:
         """Wake runners whenever there is news. Raise `Unavailable` if the database cannot be asked."""
@@ -176,12 +176,12 @@ class PendingJobs:
         except TimeoutError:
             pass
 
-    async def _call(self, runners: Sequence[int], most: int) -> bool:
+    async def _call(self, runners: Sequence[int], limit: int) -> bool:
         """Wake the runners and return whether all of them got jobs. Leave out runners that may have gone
         meanwhile."""
         called = [
             waiter for waiter in self._waiting if waiter.runner_id in runners and not waiter.turn.done()
-        ][:most]
+        ][:limit]
         outcomes = []
         for waiter in called:
             del self._waiting[waiter]

@@ -335,11 +335,11 @@ NOTED_MANAGER = Statement(f"""
 async def note_manager_contact(database: Database, runner_id: int, machine: Machine) -> int:
     """Record a contact with the runner and return the manager's id."""
     reported = attrs.asdict(machine)
-    noted = await database.value(NOTED_MANAGER, runner_id=runner_id, **reported)
-    if noted is None:
+    manager_id = await database.value(NOTED_MANAGER, runner_id=runner_id, **reported)
+    if manager_id is None:
         async with database.transaction() as transaction:
-            noted = await transaction.value(NOTE_CONTACT, runner_id=runner_id, **reported)
-    return int(noted)
+            manager_id = await transaction.value(NOTE_CONTACT, runner_id=runner_id, **reported)
+    return int(manager_id)
 
 
 @statement("""

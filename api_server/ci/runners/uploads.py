@@ -16,7 +16,7 @@ from aiohttp import hdrs, web
 from api_server.ci.config import checks
 from api_server.ci.config.execution import REPORTS
 from api_server.ci.jobs import artifact_queries
-from api_server.ci.runners.job_queries import HeldJob
+from api_server.ci.runners.job_queries import AssignedJob
 from api_server.services import Key, Services
 from api_server.state.database import Transaction
 from api_server.state.errors import Conflict, Unavailable
@@ -112,13 +112,13 @@ class _Parts:
         async for piece in self._until(self.delimiter):
             yield piece
 
-    async def short(self, end: bytes, most: int) -> bytes:
-        """Return the bytes before `end`, at most `most` bytes. Raise ValueError if there are more."""
+    async def short(self, end: bytes, limit: int) -> bytes:
+        """Return the bytes before `end`, at most `limit` bytes. Raise ValueError if there are more."""
         before = b""
         async for piece in self._until(end):
             before += piece
-            if len(before) > most:
-                raise ValueError(most)
+            if len(before) > limit:
+                raise ValueError(limit)
         return before
 
     async def _end(self) -> None:
@@ -131,13 +131,13 @@ class _Parts:
         raise ValueError("more data follows the last part")
 
     async def _until(self, end: bytes) -> AsyncIterator[bytes]:
-        while (at := self._buffer.find(end)) < 0:
+        while (position := self._buffer.find(end)) < 0:
             certain = len(self._buffer) - len(end) + 1
             if certain > 0:
                 piece, self._buffer = self._buffer[:certain], self._buffer[certain:]
                 yield piece
             await self._more()
-        piece, self._buffer = self._buffer[:at], self._buffer[at + len(end) :]
+        piece, self._buffer = self._buffer[:position], self._buffer[position + len(end) :]
         yield piece
 
     async def _more(self) -> None:
@@ -233,7 +233,7 @@ ARRIVING = Key[Counter[int]]("arriving_artifacts", Counter)
 
 
 @attrs.define
-class Room:
+class UploadQuota:
     """The size to which one upload may grow. During its `with` block it counts for all other uploads of this
     process.
 
@@ -242,29 +242,31 @@ class Room:
 
     project_id: int
     limit: int
-    kept: int
+    stored_bytes: int
     _arriving: Counter[int]
-    _mine: int = 0
+    _own_bytes: int = 0
 
     @property
-    def left(self) -> int | None:
+    def bytes_left(self) -> int | None:
         """The bytes that are left; None without a limit."""
-        return max(0, self.limit - self.kept - self._arriving[self.project_id]) if self.limit else None
+        return (
+            max(0, self.limit - self.stored_bytes - self._arriving[self.project_id]) if self.limit else None
+        )
 
     def grow(self, size: int) -> None:
         """Record that this upload has, or announces, `size` bytes. Raise 413 if that exceeds the limit."""
-        more = max(0, size - self._mine)
-        if self.left is not None and more > self.left:
+        more = max(0, size - self._own_bytes)
+        if self.bytes_left is not None and more > self.bytes_left:
             raise self._refusal()
-        self._mine += more
+        self._own_bytes += more
         self._arriving[self.project_id] += more
 
-    async def settled(self, transaction: Transaction) -> None:
+    async def check_again(self, transaction: Transaction) -> None:
         """Check the limit after the artifact has been added: other uploads wait until the transaction ends.
         Raise 413."""
         if (
             self.limit
-            and await artifact_queries.kept_bytes_for_certain(transaction, self.project_id) > self.limit
+            and await artifact_queries.stored_bytes_exactly(transaction, self.project_id) > self.limit
         ):
             raise self._refusal()
 
@@ -275,14 +277,14 @@ class Room:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._arriving -= Counter({self.project_id: self._mine})
+        self._arriving -= Counter({self.project_id: self._own_bytes})
 
 
-async def room_of(services: Services, project_id: int) -> Room:
+async def upload_quota(services: Services, project_id: int) -> UploadQuota:
     """Return the room that the project has left."""
     limit = services.settings.project_artifacts_limit
-    kept = await artifact_queries.kept_bytes(services.database, project_id) if limit else 0
-    return Room(project_id, limit, kept, services[ARRIVING])
+    stored_bytes = await artifact_queries.stored_bytes(services.database, project_id) if limit else 0
+    return UploadQuota(project_id, limit, stored_bytes, services[ARRIVING])
 
 
 Format = Literal["zip", "gzip", "raw"]
@@ -305,7 +307,7 @@ class Upload:
     expire_in: str | None = None
 
 
-async def store_artifact(request: web.Request, job: HeldJob) -> None:
+async def store_artifact(request: web.Request, job: AssignedJob) -> None:
     """Make the request's file an artifact of the job, unless it already has this very file.
 
     Raise 400, 403 and 413, and store nothing then.
@@ -314,16 +316,16 @@ async def store_artifact(request: web.Request, job: HeldJob) -> None:
     objects = services.objects
     folder = f"projects/{job.project_id}/jobs/{job.id}"
     limit = services.settings.artifact_limit
-    with await room_of(services, job.project_id) as room:
+    with await upload_quota(services, job.project_id) as quota:
 
         def grow(size: int) -> None:
             if size > limit:
                 raise too_large()
-            room.grow(size)
+            quota.grow(size)
 
         received = await receive_file(request, objects, folder, grow)
         try:
-            added = await _add(request, job, received, room)
+            added = await _add(request, job, received, quota)
         except Unavailable:  # its row may exist nevertheless; if not, the sweep deletes the object
             raise
         except Exception:
@@ -333,38 +335,38 @@ async def store_artifact(request: web.Request, job: HeldJob) -> None:
             await objects.discard(with_indices([received.key]))
 
 
-async def _add(request: web.Request, job: HeldJob, received: Received, room: Room) -> bool:
+async def _add(request: web.Request, job: AssignedJob, received: Received, quota: UploadQuota) -> bool:
     """Add the artifact. Return False if the job already has this very file. Raise 400, 403 and 413."""
     services = context.services(request)
-    said = structure({**received.fields, **request.query}, Upload)
-    if said.artifact_type not in FILE_TYPES:
-        raise bad_request(f"{said.artifact_type} is no type of artifact")
-    variables = await _report(services, received) if said.artifact_type == "dotenv" else {}
-    if said.artifact_type == "archive":
+    upload = structure({**received.fields, **request.query}, Upload)
+    if upload.artifact_type not in FILE_TYPES:
+        raise bad_request(f"{upload.artifact_type} is no type of artifact")
+    variables = await _report(services, received) if upload.artifact_type == "dotenv" else {}
+    if upload.artifact_type == "archive":
         await _index(services, received)
     try:
         async with services.database.transaction() as transaction:
             added = await artifact_queries.add_artifact(
                 transaction,
                 job.id,
-                file_type=said.artifact_type,
-                file_format=said.artifact_format or REPORTS.get(said.artifact_type, ("", "zip"))[1],
+                file_type=upload.artifact_type,
+                file_format=upload.artifact_format or REPORTS.get(upload.artifact_type, ("", "zip"))[1],
                 filename=received.filename,
                 size=received.size,
                 object_key=received.key,
                 sha256=received.sha256,
-                expire_at=_expire_at(services, said.expire_in),
+                expire_at=_expire_at(services, upload.expire_in),
             )
             if not added:
                 raise forbidden("Job is not running")
-            await room.settled(transaction)
+            await quota.check_again(transaction)
             if variables:
                 vault = services.vault
                 sealed = {key: vault.encrypt(value) for key, value in variables.items()}
                 await artifact_queries.set_report_variables(transaction, job.id, sealed)
     except Conflict:
-        known = await artifact_queries.find_artifact(services.database, job.id, said.artifact_type)
-        if known is None or known.sha256 != received.sha256:
+        existing = await artifact_queries.find_artifact(services.database, job.id, upload.artifact_type)
+        if existing is None or existing.sha256 != received.sha256:
             raise bad_request("another artifact of the same type already exists") from None
         return False
     return True

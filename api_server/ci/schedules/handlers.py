@@ -153,8 +153,8 @@ async def list_schedules(
 ) -> web.Response:
     page = requested_page(params, queries.LISTING)
     active = None if params.scope is None else params.scope == "active"
-    listed = await queries.list_schedules(services.database, page, project.id, active=active)
-    return await paginated(request, page, listed)
+    rows = await queries.list_schedules(services.database, page, project.id, active=active)
+    return await paginated(request, page, rows)
 
 
 @routes.get(ONE, access=READ, answers="200 PipelineScheduleDetail")
@@ -172,8 +172,8 @@ async def list_pipelines(
     """List the pipelines that a schedule has started, oldest first."""
     page = requested_page(params, queries.OF_SCHEDULE, default_sort="asc")
     schedule = await find_schedule(services, project, params.pipeline_schedule_id)
-    listed = await queries.list_pipelines(services.database, page, schedule.id)
-    return await paginated(request, page, listed)
+    rows = await queries.list_pipelines(services.database, page, schedule.id)
+    return await paginated(request, page, rows)
 
 
 @routes.post(PATH, access=CHANGE, answers="201 PipelineScheduleDetail")
@@ -183,13 +183,13 @@ async def create_schedule(
     """Create a schedule. Its pipelines run as the caller, with the rights that the caller has then."""
     ref = full_ref(services, project, params.ref)
     await check_may_save(services, project, ref, "create")
-    given = attrs.asdict(params, filter=lambda field, _: field.name not in ("id", "inputs"))
-    values = given | {"ref": ref, "project_id": project.id, "owner_id": actor.user_id}
-    most = services.settings.schedules_limit
+    fields = attrs.asdict(params, filter=lambda field, _: field.name not in ("id", "inputs"))
+    values = fields | {"ref": ref, "project_id": project.id, "owner_id": actor.user_id}
+    limit = services.settings.schedules_limit
     async with services.database.transaction() as transaction:
-        made = await schedules.create(transaction, actor.author, most, values)
-        await schedules.change_inputs(transaction, services.vault, actor.author, made, params.inputs)
-    return await _answer(services, actor, project, made, status=201)
+        schedule_id = await schedules.create(transaction, actor.author, limit, values)
+        await schedules.change_inputs(transaction, services.vault, actor.author, schedule_id, params.inputs)
+    return await _answer(services, actor, project, schedule_id, status=201)
 
 
 @routes.put(ONE, access=CHANGE, answers="200 PipelineScheduleDetail")
@@ -200,8 +200,8 @@ async def update_schedule(
     before = await owned_schedule(services, actor, project, params.pipeline_schedule_id)
     ref = before.ref if params.ref is None else full_ref(services, project, params.ref)
     await check_may_save(services, project, ref, "update")
-    sent = ("description", "cron", "cron_timezone", "active")
-    values = {"ref": ref} | {name: getattr(params, name) for name in sent}
+    names = ("description", "cron", "cron_timezone", "active")
+    values = {"ref": ref} | {name: getattr(params, name) for name in names}
     async with services.database.transaction() as transaction:
         await schedules.update(transaction, actor.author, before, values)
         await schedules.change_inputs(transaction, services.vault, actor.author, before.id, params.inputs)
@@ -304,9 +304,9 @@ async def create_variable(
     schedule = await owned_schedule(services, actor, project, params.pipeline_schedule_id)
     check_may_give(project, [params.key])
     new = StoredVariable(params.key, services.vault.encrypt(params.value), params.variable_type)
-    most = services.settings.variables_limit
+    limit = services.settings.variables_limit
     async with services.database.transaction() as transaction:
-        await schedules.add_variable(transaction, actor.author, most, schedule, new)
+        await schedules.add_variable(transaction, actor.author, limit, schedule, new)
     return _variable_answer(services, new, status=201)
 
 

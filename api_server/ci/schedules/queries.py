@@ -103,9 +103,9 @@ async def lock(transaction: Transaction, schedule_id: int) -> Schedule:
 
 @statement(f"""
     {_FOUND} WHERE pipeline_schedules.active AND pipeline_schedules.next_run_at <= %(now)s
-    ORDER BY pipeline_schedules.next_run_at LIMIT %(most)s FOR UPDATE OF pipeline_schedules SKIP LOCKED
+    ORDER BY pipeline_schedules.next_run_at LIMIT %(limit)s FOR UPDATE OF pipeline_schedules SKIP LOCKED
     """)
-async def lock_due(transaction: Transaction, most: int) -> list[Schedule]:
+async def lock_due(transaction: Transaction, limit: int) -> list[Schedule]:
     """Lock and return schedules that are due; concurrent transactions get others."""
 
 

@@ -245,17 +245,17 @@ def _zone(name: str) -> zoneinfo.ZoneInfo | None:
 _AUDITED = ("owner_id", "description", "ref", "cron", "cron_timezone", "active")
 
 
-async def create(transaction: Transaction, author: Author, most: int, values: dict[str, Any]) -> int:
-    """Create a schedule and return its id; the project may have up to `most` (0: no limit). Raise 400 in
+async def create(transaction: Transaction, author: Author, limit: int, values: dict[str, Any]) -> int:
+    """Create a schedule and return its id; the project may have up to `limit` (0: no limit). Raise 400 in
     GitLab's words."""
     _refuse_problems(values["cron"], values["cron_timezone"])
     runs = next_run(values["cron"], values["cron_timezone"], transaction.now)
-    made = await queries.create(transaction, **values, next_run_at=runs)
-    if await queries.QUOTA.is_exceeded(transaction, values["project_id"], most):
-        raise invalid({"base": [f"Maximum number of pipeline schedules ({most}) exceeded"]})
-    schedule = await queries.lock(transaction, made)
+    schedule_id = await queries.create(transaction, **values, next_run_at=runs)
+    if await queries.QUOTA.is_exceeded(transaction, values["project_id"], limit):
+        raise invalid({"base": [f"Maximum number of pipeline schedules ({limit}) exceeded"]})
+    schedule = await queries.lock(transaction, schedule_id)
     await audit_trail.record(transaction, "pipeline_schedule_created", author, schedule.audit_target)
-    return made
+    return schedule_id
 
 
 async def update(transaction: Transaction, author: Author, before: Schedule, changes: dict[str, Any]) -> None:
@@ -289,7 +289,7 @@ async def delete(transaction: Transaction, author: Author, before: Schedule) -> 
 
 
 async def add_variable(
-    transaction: Transaction, author: Author, most: int, schedule: Schedule, new: StoredVariable
+    transaction: Transaction, author: Author, limit: int, schedule: Schedule, new: StoredVariable
 ) -> None:
     """Add a variable. Raise 400 if its key is invalid or taken, or if there are too many variables."""
     check_keys([new.key])
@@ -297,8 +297,8 @@ async def add_variable(
         await queries.add_variable(transaction, schedule.id, new)
     except Conflict:
         raise invalid({"key": ["has already been taken"]}) from None
-    if await queries.VARIABLES_QUOTA.is_exceeded(transaction, schedule.id, most):
-        raise invalid({"base": [f"Maximum number of pipeline schedule variables ({most}) exceeded"]})
+    if await queries.VARIABLES_QUOTA.is_exceeded(transaction, schedule.id, limit):
+        raise invalid({"base": [f"Maximum number of pipeline schedule variables ({limit}) exceeded"]})
     await record_variable(transaction, author, schedule)
 
 
@@ -331,9 +331,9 @@ async def change_inputs(
     await queries.delete_inputs(
         transaction, schedule_id, [change.name for change in changes if change.destroy]
     )
-    given = {change.name: _written(change) for change in changes if not change.destroy}
-    sealed = [vault.encrypt(text) for text in given.values()]
-    await queries.set_inputs(transaction, schedule_id, list(given), sealed)
+    values = {change.name: _written(change) for change in changes if not change.destroy}
+    sealed = [vault.encrypt(text) for text in values.values()]
+    await queries.set_inputs(transaction, schedule_id, list(values), sealed)
     if await queries.INPUTS_QUOTA.is_exceeded(transaction, schedule_id, MAX_GIVEN):
         raise invalid({"inputs": [f"exceed the limit of {MAX_GIVEN}."]})
     schedule = await queries.lock(transaction, schedule_id)
@@ -391,13 +391,13 @@ async def follow_user(transaction: Transaction, event: UserEvent) -> None:
 
 async def queue_due_schedules(database: Database) -> None:
     """Queue the schedules that are due."""
-    taken = BATCH
-    while taken == BATCH:
+    batch_size = BATCH
+    while batch_size == BATCH:
         async with database.transaction() as transaction:
             due = await queries.lock_due(transaction, BATCH)
             for schedule in due:
                 await _queue_due(transaction, schedule)
-        taken = len(due)
+        batch_size = len(due)
 
 
 async def _queue_due(transaction: Transaction, schedule: Schedule) -> None:

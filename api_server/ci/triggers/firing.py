@@ -62,17 +62,17 @@ async def fired_by(request: web.Request, params: FireTrigger) -> TriggerUse:
 
 
 async def given_variables(
-    request: web.Request, project: Project, given: dict[str, str]
+    request: web.Request, project: Project, values: dict[str, str]
 ) -> tuple[Variable, ...]:
     """Return the given variables, and the whole request as a file. Raise 400 if the user may not give any."""
-    if given and not project.takes_variables:
+    if values and not project.takes_variables:
         raise PipelineForbidden(REFUSAL)
-    return (*(Variable(key, value) for key, value in given.items()), await _payload(request))
+    return (*(Variable(key, value) for key, value in values.items()), await _payload(request))
 
 
 async def _payload(request: web.Request) -> Variable:
-    sent: dict[str, Any] = await merged(request)
-    visible = {name: value for name, value in sent.items() if name not in _HIDDEN}
+    params: dict[str, Any] = await merged(request)
+    visible = {name: value for name, value in params.items() if name not in _HIDDEN}
     return Variable(PAYLOAD, orjson.dumps(visible).decode(), file=True)
 
 

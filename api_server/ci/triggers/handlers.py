@@ -64,9 +64,9 @@ async def list_triggers(
 ) -> web.Response:
     """List the triggers. Only owners see whole tokens."""
     page = requested_page(params, queries.LISTING)
-    listed = await queries.list_triggers(services.database, page, project.id)
-    entities = [_opened(services, actor, entity) for entity in orjson.loads(listed.body)]
-    return await paginated(request, page, attrs.evolve(listed, body=orjson.dumps(entities).decode()))
+    rows = await queries.list_triggers(services.database, page, project.id)
+    entities = [_opened(services, actor, entity) for entity in orjson.loads(rows.body)]
+    return await paginated(request, page, attrs.evolve(rows, body=orjson.dumps(entities).decode()))
 
 
 @routes.get("/projects/{id}/triggers/{trigger_id}", access=MAINTAINER, answers="200 Trigger")
@@ -86,7 +86,7 @@ async def create_trigger(
     seed = os.urandom(_SEED_BYTES)
     token = services.vault.derived_token(TRIGGER_TOKEN, seed)
     async with services.database.transaction() as transaction:
-        made = await queries.create(
+        trigger_id = await queries.create(
             transaction,
             project_id=project.id,
             owner_id=actor.user_id,
@@ -95,9 +95,9 @@ async def create_trigger(
             digest=digest(token),
         )
         await _refuse_too_many(services, transaction, project)
-        target = project.entity.target(made, params.description)
+        target = project.entity.target(trigger_id, params.description)
         await audit_trail.record(transaction, "pipeline_trigger_created", actor.author, target)
-        return await _answer(services, actor, transaction, made, status=201)
+        return await _answer(services, actor, transaction, trigger_id, status=201)
 
 
 @routes.put("/projects/{id}/triggers/{trigger_id}", access=CHANGE, answers="200 Trigger")
@@ -157,9 +157,9 @@ async def fire_trigger(request: web.Request, services: Services, params: FireTri
 
 
 async def _refuse_too_many(services: Services, transaction: Transaction, project: Project) -> None:
-    most = services.settings.triggers_limit
-    if await queries.QUOTA.is_exceeded(transaction, project.id, most):
-        raise invalid({"base": [f"Maximum number of pipeline triggers ({most}) exceeded"]})
+    limit = services.settings.triggers_limit
+    if await queries.QUOTA.is_exceeded(transaction, project.id, limit):
+        raise invalid({"base": [f"Maximum number of pipeline triggers ({limit}) exceeded"]})
 
 
 async def _change(

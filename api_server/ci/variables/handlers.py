@@ -36,16 +36,16 @@ def _only(variables: list[StoredVariable], kind: str = "Variable") -> StoredVari
     return variables[0]
 
 
-def _updated_values(before: StoredVariable, vault: Vault, sent: dict[str, Any]) -> Values:
+def _updated_values(before: StoredVariable, vault: Vault, fields: dict[str, Any]) -> Values:
     """Return the variable after the update: null leaves a value unchanged, except for the description."""
-    kept = {field.name: getattr(before, field.name) for field in attrs.fields(Values)}
-    kept["value"] = vault.decrypt(before.value)
-    given = {
+    values = {field.name: getattr(before, field.name) for field in attrs.fields(Values)}
+    values["value"] = vault.decrypt(before.value)
+    changes = {
         name: value
-        for name, value in sent.items()
+        for name, value in fields.items()
         if value is not UNSET and (value is not None or name == "description")
     }
-    return Values(**kept | given)
+    return Values(**values | changes)
 
 
 async def _answer(
@@ -57,10 +57,10 @@ async def _answer(
     return json_text(orjson.dumps(with_value).decode(), status=status)
 
 
-def _page_with_values(services: Services, listed: ListPage) -> ListPage:
+def _page_with_values(services: Services, rows: ListPage) -> ListPage:
     """Return a page of variables with their values decrypted."""
-    entities = [_with_value(services.vault, entity) for entity in orjson.loads(listed.body)]
-    return attrs.evolve(listed, body=orjson.dumps(entities).decode())
+    entities = [_with_value(services.vault, entity) for entity in orjson.loads(rows.body)]
+    return attrs.evolve(rows, body=orjson.dumps(entities).decode())
 
 
 def _with_value(vault: Vault, entity: dict[str, Any]) -> dict[str, Any]:
@@ -127,8 +127,8 @@ async def list_variables(
 ) -> web.Response:
     """List the variables with their values, except for those of hidden ones."""
     page = requested_page(params, queries.LISTING, default_sort="asc")
-    listed = await queries.list_variables(services.database, page, resource.entity)
-    return await paginated(request, page, _page_with_values(services, listed))
+    rows = await queries.list_variables(services.database, page, resource.entity)
+    return await paginated(request, page, _page_with_values(services, rows))
 
 
 @routes.get("/projects/{id}/variables/{key}", access=project(Role.MAINTAINER), answers="200 Variable")
@@ -145,12 +145,12 @@ async def create_variable(
     services: Services, actor: Actor, params: CreateVariable, resource: Project | Group
 ) -> web.Response:
     """Create a variable. With `masked_and_hidden`, nobody can read the value again."""
-    given = attrs.asdict(params, filter=lambda field, _: field.name not in ("id", "masked_and_hidden"))
+    fields = attrs.asdict(params, filter=lambda field, _: field.name not in ("id", "masked_and_hidden"))
     values = Values(
-        **given | {"masked": params.masked or params.masked_and_hidden, "hidden": params.masked_and_hidden}
+        **fields | {"masked": params.masked or params.masked_and_hidden, "hidden": params.masked_and_hidden}
     )
     async with services.database.transaction() as transaction:
-        made = await variables.create(
+        variable_id = await variables.create(
             transaction,
             services.vault,
             resource.entity,
@@ -158,7 +158,7 @@ async def create_variable(
             actor.author,
             services.settings.variables_limit,
         )
-        return await _answer(services, transaction, resource.entity, made, status=201)
+        return await _answer(services, transaction, resource.entity, variable_id, status=201)
 
 
 @routes.put("/projects/{id}/variables/{key}", access=project(Role.MAINTAINER), answers="200 Variable")
@@ -170,7 +170,7 @@ async def update_variable(
     vault = services.vault
     async with services.database.transaction() as transaction:
         before = _only(await queries.lock(transaction, resource.entity, params.key, params.scope))
-        values = _updated_values(before, vault, _sent(params))
+        values = _updated_values(before, vault, _fields(params))
         await variables.update(transaction, vault, resource.entity, before, values, actor.author)
         return await _answer(services, transaction, resource.entity, before.id)
 
@@ -186,7 +186,7 @@ async def delete_variable(
     return no_content()
 
 
-def _sent(params: UpdateVariable) -> dict[str, Any]:
+def _fields(params: UpdateVariable) -> dict[str, Any]:
     return attrs.asdict(params, filter=lambda field, _: field.name not in ("id", "key", "filter"))
 
 
@@ -222,8 +222,8 @@ async def list_instance_variables(
 ) -> web.Response:
     """List the instance's variables with their values."""
     page = requested_page(params, queries.INSTANCE_LISTING, default_sort="asc")
-    listed = await queries.list_variables(services.database, page, INSTANCE)
-    return await paginated(request, page, _page_with_values(services, listed))
+    rows = await queries.list_variables(services.database, page, INSTANCE)
+    return await paginated(request, page, _page_with_values(services, rows))
 
 
 @routes.get("/admin/ci/variables/{key}", access=ADMINISTRATOR, answers="200 InstanceVariable")
@@ -239,10 +239,10 @@ async def create_instance_variable(
 ) -> web.Response:
     """Create a variable for the jobs of all projects."""
     values = Values(**attrs.asdict(params))
-    vault, most = services.vault, services.settings.instance_variables_limit
+    vault, limit = services.vault, services.settings.instance_variables_limit
     async with services.database.transaction() as transaction:
-        made = await variables.create(transaction, vault, INSTANCE, values, actor.author, most)
-        return await _answer(services, transaction, INSTANCE, made, status=201)
+        variable_id = await variables.create(transaction, vault, INSTANCE, values, actor.author, limit)
+        return await _answer(services, transaction, INSTANCE, variable_id, status=201)
 
 
 @routes.put("/admin/ci/variables/{key}", access=ADMINISTRATOR, answers="200 InstanceVariable")

@@ -78,20 +78,20 @@ _AUDITED = ("variable_type", "protected", "masked", "raw", "environment_scope", 
 
 
 async def create(
-    transaction: Transaction, vault: Vault, owner: Entity, values: Values, author: Author, most: int
+    transaction: Transaction, vault: Vault, owner: Entity, values: Values, author: Author, limit: int
 ) -> int:
-    """Create a variable and return its id; the owner may have up to `most`. Raise 400 in GitLab's words."""
+    """Create a variable and return its id; the owner may have up to `limit`. Raise 400 in GitLab's words."""
     _refuse_problems(values)
     columns = attrs.asdict(values) | {"value": vault.encrypt(values.value)}
     try:
-        made = await queries.create(transaction, owner, **columns)
+        variable_id = await queries.create(transaction, owner, **columns)
     except Conflict:
-        raise _taken(values) from None
-    if await queries.QUOTAS[owner.type].is_exceeded(transaction, owner.id, most):
-        raise invalid({"base": [f"Maximum number of {_KINDS[owner.type]} ({most}) exceeded"]})
+        raise _already_taken(values) from None
+    if await queries.QUOTAS[owner.type].is_exceeded(transaction, owner.id, limit):
+        raise invalid({"base": [f"Maximum number of {_KINDS[owner.type]} ({limit}) exceeded"]})
     event_type = f"{_EVENTS[owner.type]}_created"
-    await audit_trail.record(transaction, event_type, author, owner.target(made, values.key))
-    return made
+    await audit_trail.record(transaction, event_type, author, owner.target(variable_id, values.key))
+    return variable_id
 
 
 async def update(
@@ -110,7 +110,7 @@ async def update(
     try:
         await queries.update(transaction, before.id, **columns | {"value": vault.encrypt(values.value)})
     except Conflict:
-        raise _taken(values) from None
+        raise _already_taken(values) from None
     event_type, target = f"{_EVENTS[owner.type]}_updated", owner.target(before.id, before.key)
     if vault.decrypt(before.value) != values.value:
         await audit_trail.record(transaction, event_type, author, target, "Changed value", change="value")
@@ -129,5 +129,5 @@ def _refuse_problems(values: Values) -> None:
         raise invalid(errors)
 
 
-def _taken(values: Values) -> ApiError:
+def _already_taken(values: Values) -> ApiError:
     return invalid({"key": [f"({values.key}) has already been taken"]})

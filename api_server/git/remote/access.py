@@ -54,10 +54,10 @@ _ERROR_KINDS: tuple[tuple[re.Pattern[str], type[RemoteError]], ...] = (
 )
 
 
-def remote_error(failure: str, said: str) -> RemoteError:
-    """Return the error for a git that printed `said` when it failed. Its sentence begins with `failure`."""
-    kind = next((kind for pattern, kind in _ERROR_KINDS if pattern.search(said)), RemoteError)
-    return kind(f"{failure}: {said or 'git gave no reason'}")
+def remote_error(failure: str, output: str) -> RemoteError:
+    """Return the error for a git that printed `output` when it failed. Its sentence begins with `failure`."""
+    kind = next((kind for pattern, kind in _ERROR_KINDS if pattern.search(output)), RemoteError)
+    return kind(f"{failure}: {output or 'git gave no reason'}")
 
 
 _SECRETS_PREFIX = "forgelet-secrets-"
@@ -70,13 +70,13 @@ def secret_folder(parent: Path | None = None) -> Iterator[Path]:
     """Yield a new folder of mode 700 below `parent` (default: the temporary folder). It is removed at the end of the
     block."""
     folder = Path(tempfile.mkdtemp(prefix=_SECRETS_PREFIX, dir=parent))
-    held = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(held, fcntl.LOCK_EX)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        os.close(held)
+        os.close(descriptor)
 
 
 def write_secret(path: Path, text: str, mode: int = 0o600) -> Path:
@@ -97,11 +97,11 @@ def remove_leftovers(parent: Path | None) -> None:
     for folder in Path(parent or tempfile.gettempdir()).glob(f"{_SECRETS_PREFIX}*"):
         with suppress(FileNotFoundError):  # another process has removed it
             status = folder.lstat()
-            if status.st_uid == os.getuid() and status.st_mtime < before and not _is_held(folder):
+            if status.st_uid == os.getuid() and status.st_mtime < before and not _is_locked(folder):
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _is_held(folder: Path) -> bool:
+def _is_locked(folder: Path) -> bool:
     handle = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -128,8 +128,8 @@ def mask_url(url: str) -> str | None:
         _ = parts.port
     except ValueError:
         return None
-    userinfo, at, host = parts.netloc.rpartition("@")
-    return parts._replace(netloc=f"{_masked(userinfo)}@{host}" if at else host).geturl()
+    userinfo, separator, host = parts.netloc.rpartition("@")
+    return parts._replace(netloc=f"{_masked(userinfo)}@{host}" if separator else host).geturl()
 
 
 def sanitize(text: str, *, user: str | None = None, password: str | None = None) -> str:

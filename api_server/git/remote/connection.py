@@ -133,12 +133,12 @@ async def _advertised(child: Child) -> dict[str, str]:
     return {name: sha for sha, name in pairs}
 
 
-def _before_push(change: Change, at: str | None) -> Result | None:
+def _before_push(change: Change, current: str | None) -> Result | None:
     """Return the result of a change that is not needed or, because somebody else has moved the ref, not allowed any
     more. Return None if the change has to be tried."""
-    if at == change.new:
+    if current == change.new:
         return Result(change.name, "done")
-    return None if at == change.old else Result(change.name, "stale")
+    return None if current == change.old else Result(change.name, "stale")
 
 
 class _SendPackPushes:
@@ -199,10 +199,10 @@ def parse_statuses(output: bytes, clean: Callable[[str], str] = str) -> dict[str
     These are lines `ok <ref>` or `error <ref> <reason>`, and `no match` for refs that were not to be pushed.
     """
     lines = output.decode(errors="surrogateescape").split("\n")
-    words = [line.split(" ", 2) for line in lines if " " in line and not line.endswith(" no match")]
+    fields = [line.split(" ", 2) for line in lines if " " in line and not line.endswith(" no match")]
     return {
-        name: Result(name, "done") if word == "ok" else _refusal(name, clean(_unquoted("".join(why))))
-        for word, name, *why in words
+        name: Result(name, "done") if word == "ok" else _refusal(name, clean(_unquoted("".join(reason))))
+        for word, name, *reason in fields
     }
 
 
@@ -345,11 +345,11 @@ async def descents_that_hold(repository: Path, questions: Iterable[tuple[str, st
 
     Both may be tags of commits. A pair with an old commit that the repository lacks is left out.
     """
-    asked = set(questions)
-    if not asked:
+    pairs = set(questions)
+    if not pairs:
         return set()
-    commits = await _commits(repository, sorted({sha for pair in asked for sha in pair}))
-    answerable = {pair for pair in asked if pair[0] in commits and pair[1] in commits}
+    commits = await _commits(repository, sorted({sha for pair in pairs for sha in pair}))
+    answerable = {pair for pair in pairs if pair[0] in commits and pair[1] in commits}
     ancestors_of: dict[str, set[str]] = defaultdict(set)
     for old, new in answerable:
         ancestors_of[commits[new]].add(commits[old])

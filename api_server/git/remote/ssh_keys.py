@@ -85,11 +85,11 @@ def _host_key(text: str, own_name: str) -> HostKey | None:
     return None
 
 
-def _parts(words: Sequence[str]) -> tuple[str, str, Sequence[str]]:
+def _parts(fields: Sequence[str]) -> tuple[str, str, Sequence[str]]:
     """Return the host names (empty if only the key is given), the key type, and the words of key and comment."""
-    if words and _KEY_TYPE.fullmatch(words[0]):
-        return "", words[0], words[1:]
-    return (words[0], words[1], words[2:]) if len(words) > 2 else ("", "", ())
+    if fields and _KEY_TYPE.fullmatch(fields[0]):
+        return "", fields[0], fields[1:]
+    return (fields[0], fields[1], fields[2:]) if len(fields) > 2 else ("", "", ())
 
 
 def _is_public_key(key_type: str, encoded: str) -> bool:

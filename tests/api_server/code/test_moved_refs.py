@@ -370,9 +370,9 @@ async def test_what_was_left_is_gone_when_a_server_has_started(new_forge: Any, n
         mine, other = _repository(forge, project["id"]), repository
         with _locked(mine, "refs/heads/main") as held, _locked(other, "refs/heads/main") as seen_by_nobody:
             async with at_work(mine, "moving"):
-                await housekeeping.look_after(forge.server.app[SERVICES])
+                await housekeeping.maintain_repositories(forge.server.app[SERVICES])
                 assert (held.exists(), written_mark(mine).exists()) == (True, True)
-            await housekeeping.look_after(forge.server.app[SERVICES])
+            await housekeeping.maintain_repositories(forge.server.app[SERVICES])
             assert (held.exists(), written_mark(mine).exists()) == (False, False)
             assert seen_by_nobody.exists()  # no task walks all repositories
 
@@ -460,7 +460,7 @@ async def _queued(forge: Forge) -> list[str]:
 async def test_what_wants_to_be_packed_is_packed_by_the_queue(new_forge: Any) -> None:
     async with new_forge(work=True, housekeeping_loose_objects=3) as forge:
         repository = await _new_repository(forge)
-        await housekeeping.look_after(forge.server.app[SERVICES])
+        await housekeeping.maintain_repositories(forge.server.app[SERVICES])
         await until(lambda: not list(repository.glob("objects/??/*")))
         assert len(list(repository.glob("objects/pack/*.pack"))) == 1
         assert (repository / "packed-refs").exists()
@@ -476,12 +476,12 @@ async def test_packing_waits_until_nobody_is_at_work_but_not_for_ever(
         clock.now = clock.now.now(clock.now.tzinfo)
         app, repository = forge.server.app, await _new_repository(forge)
         async with at_work(repository, "transferring"):
-            await housekeeping.look_after(app[SERVICES])
+            await housekeeping.maintain_repositories(app[SERVICES])
             assert (await _queued(forge), written_mark(repository).exists()) == ([], True)
             clock.move(minutes=11)
-            await housekeeping.look_after(app[SERVICES])
+            await housekeeping.maintain_repositories(app[SERVICES])
             assert await _queued(forge) == [repository.stem]
-        await housekeeping.look_after(app[SERVICES])  # the task is queued already
+        await housekeeping.maintain_repositories(app[SERVICES])  # the task is queued already
         assert (await _queued(forge), written_mark(repository).exists()) == ([repository.stem], False)
 
 
@@ -491,7 +491,7 @@ async def test_what_does_not_want_it_or_may_not_is_left_alone(
 ) -> None:
     async with new_forge(**{"housekeeping_loose_objects": 3} | settings) as forge:
         repository = await _new_repository(forge)
-        await housekeeping.look_after(forge.server.app[SERVICES])
+        await housekeeping.maintain_repositories(forge.server.app[SERVICES])
         assert (await _queued(forge), written_mark(repository).exists()) == ([], False)
 
 
@@ -502,7 +502,7 @@ async def test_one_that_cannot_be_looked_at_stops_no_other(new_forge: Any) -> No
             file.unlink()
         (broken / "at-work").rmdir()
         (broken / "at-work").touch()
-        await housekeeping.look_after(forge.server.app[SERVICES])
+        await housekeeping.maintain_repositories(forge.server.app[SERVICES])
         assert await _queued(forge) == [fine.stem]
 
 

@@ -314,7 +314,7 @@ async def test_a_branch_is_made_shown_listed_and_removed(
     shown = {
         "name": "topic/one",
         "commit": {key: commit[key] for key in made.body["commit"]},
-        "merged": False,
+        "merged": True,
         "protected": False,
         "developers_can_push": False,
         "developers_can_merge": False,
@@ -329,6 +329,10 @@ async def test_a_branch_is_made_shown_listed_and_removed(
     assert listed[2] | {"commit": shown["commit"]} == shown
     main = (await alice.api.get(f"{url}/main")).body
     assert (main["default"], main["protected"], main["developers_can_push"]) == (True, True, False)
+    change = {"branch": "topic/one", "content": "x", "commit_message": "Go on"}
+    await alice.api.post(f"{project['url']}/files/x", change, expect=201)
+    assert [each["merged"] for each in (await alice.api.get(url)).body] == [False, True, False]
+    assert (await alice.api.get(f"{url}/topic%2Fone")).body["merged"] is False
     assert (await alice.api.delete(f"{url}/topic%2Fone")).status == 204
     assert (await alice.api.get(f"{url}/topic%2Fone")).status == 404
 

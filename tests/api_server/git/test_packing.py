@@ -89,10 +89,10 @@ async def test_many_small_commits_become_one_pack(repositories: Repositories) ->
     head = await _commits(repositories, 12)
     repository = repositories.path(PROJECT)
     assert await _counted(repository) == Counted(loose=36, packs=0, loose_refs=13)
-    assert upkeep.look_after(repository, Thresholds(loose_objects=30), NOW).wants_packing
+    assert upkeep.maintain(repository, Thresholds(loose_objects=30), NOW).wants_packing
     assert await pack(repository, Style(), NOW)
     assert await _counted(repository) == Counted(loose=0, packs=1, loose_refs=0)
-    assert upkeep.look_after(repository, Thresholds(loose_objects=30), NOW).wants_packing is False
+    assert upkeep.maintain(repository, Thresholds(loose_objects=30), NOW).wants_packing is False
     opened = repositories.open(PROJECT)
     assert branch(opened, "main").commit == head
     assert f"refs/keep-around/{head}" in opened.references
@@ -231,7 +231,7 @@ async def test_no_repository_is_packed_by_two(repositories: Repositories) -> Non
     repository = repositories.path(PROJECT)
     with alone(repository, "packing"):
         assert not await pack(repository, Style(), NOW)
-        assert not upkeep.look_after(repository, AT_ONCE, NOW).is_quiet
+        assert not upkeep.maintain(repository, AT_ONCE, NOW).is_quiet
 
 
 async def test_a_killed_packing_leaves_nothing_harmful(repositories: Repositories) -> None:
@@ -252,9 +252,9 @@ async def test_a_killed_packing_leaves_nothing_harmful(repositories: Repositorie
         file.parent.mkdir(exist_ok=True)
         file.touch()
     with alone(repository, "packing"):
-        upkeep.look_after(repository, Thresholds(), NOW)
+        upkeep.maintain(repository, Thresholds(), NOW)
         assert all(file.exists() for file in left)
-    upkeep.look_after(repository, Thresholds(), NOW)
+    upkeep.maintain(repository, Thresholds(), NOW)
     assert [file for file in left if file.exists()] == []
     await pack(repository, Style(large=1), NOW)
     await _check(repository)
@@ -270,12 +270,12 @@ async def test_what_was_being_received_is_removed_when_nobody_receives(repositor
     ours.write_text("receive-pack 4711 on a-machine\n")  # as git writes it
     theirs.write_text("an operator's\n")
     async with at_work(repository, "transferring"):
-        found = upkeep.look_after(repository, AT_ONCE, NOW)
+        found = upkeep.maintain(repository, AT_ONCE, NOW)
         assert (found.is_quiet, found.wants_packing) == (False, True)
         assert arriving.exists()
         assert ours.exists()
         assert written_mark(repository).exists()
-    assert upkeep.look_after(repository, AT_ONCE, NOW).is_quiet
+    assert upkeep.maintain(repository, AT_ONCE, NOW).is_quiet
     assert not arriving.parent.parent.exists()
     assert (ours.exists(), theirs.exists()) == (False, True)
     assert not written_mark(repository).exists()
@@ -288,7 +288,7 @@ async def test_what_this_process_writes_itself_goes_when_it_is_old(repositories:
     for file, age in zip(files, (3700, 3500), strict=True):
         file.touch()
         os.utime(file, (NOW - age, NOW - age))
-    upkeep.look_after(repository, Thresholds(), NOW)
+    upkeep.maintain(repository, Thresholds(), NOW)
     assert [file.exists() for file in files] == [False, True]
 
 
@@ -297,5 +297,5 @@ async def test_the_mark_of_a_deleted_repository_goes(repositories: Repositories)
     repository = repositories.path(PROJECT)
     assert upkeep.written(repositories.root) == [repository]
     await repositories.delete(PROJECT)
-    upkeep.look_after(repository, Thresholds(), NOW)
+    upkeep.maintain(repository, Thresholds(), NOW)
     assert upkeep.written(repositories.root) == []

@@ -329,10 +329,42 @@ async def test_all_changes_are_shown_with_the_merge_request(
     one = f"/projects/{project['id']}/merge_requests/{made['iid']}"
     shown = (await alice.api.get(one)).body
     changes = (await alice.api.get(f"{one}/diffs")).body
-    answer = await alice.api.get(f"{one}/changes?unidiff=true")
+    answer = await alice.api.get(f"{one}/changes?access_raw_diffs=true")
     assert (answer.status, answer.body) == (200, shown | {"changes": changes, "overflow": False})
-    assert answer.headers["X-Ignored-Parameters"] == "unidiff"
+    assert answer.headers["X-Ignored-Parameters"] == "access_raw_diffs"
     assert len(changes) == 2
+
+
+async def test_a_unified_difference_begins_with_the_names_of_the_file(
+    alice: Person, project: dict[str, Any]
+) -> None:
+    made = await open_merge_request(alice, project)
+    where = f"/projects/{project['id']}"
+    one = f"{where}/merge_requests/{made['iid']}"
+    (added,) = [file["new_path"] for file in (await alice.api.get(f"{one}/diffs")).body]
+    actions = [{"action": "delete", "file_path": "README.md"}]
+    change = {"branch": "feature", "commit_message": "Clear", "actions": actions}
+    await alice.api.post(f"{where}/repository/commits", change, expect=201)
+    names = {
+        "README.md": "--- a/README.md\n+++ /dev/null\n",
+        added: f"--- /dev/null\n+++ b/{added}\n",
+    }
+    version = (await alice.api.get(f"{one}/versions")).body[0]["id"]
+    for path, key in (
+        (f"{one}/diffs?", None),
+        (f"{one}/changes?", "changes"),
+        (f"{one}/versions/{version}?", "diffs"),
+        (f"{where}/repository/compare?from=main&to=feature&", "diffs"),
+    ):
+        plain = (await alice.api.get(path)).body
+        unified = (await alice.api.get(f"{path}unidiff=true")).body
+        if key:
+            plain, unified = plain[key], unified[key]
+        assert unified == [file | {"diff": names[file["new_path"]] + file["diff"]} for file in plain], path
+    move = {"action": "move", "previous_path": added, "file_path": "moved.txt"}
+    moved = await alice.api.post(f"{where}/repository/commits", change | {"actions": [move]}, expect=201)
+    (file,) = (await alice.api.get(f"{where}/repository/commits/{moved.body['id']}/diff?unidiff=true")).body
+    assert (file["renamed_file"], file["diff"]) == (True, "")
 
 
 async def test_no_more_changes_are_shown_than_the_setting_says(forge: Forge) -> None:

@@ -175,7 +175,7 @@ async def test_a_squash_that_was_noted_ends_with_the_head_that_it_was_of(
     async with forge.database.transaction() as transaction:
         await merging_queries.note_squash(transaction, made["id"], made["sha"], "a" * 40)
     head = await commit(alice.api, project, "feature")
-    assert await merging_queries.squash_noted(forge.database, made["id"]) is None
+    assert await merging_queries.recorded_squash(forge.database, made["id"]) is None
     merged = (await alice.api.put(f"{made['path']}/merge", {"squash": False})).body
     assert (merged["sha"], merged["state"], merged["squash_commit_sha"]) == (head, "merged", None)
 

@@ -38,7 +38,9 @@ def context(predefined=None, given=None, files=None, changed=None) -> Context:
     return Context(
         predefined=tuple(Variable(*one) for one in (BRANCH if predefined is None else predefined).items()),
         given=tuple(Variable(*one) for one in (given or {}).items()),
-        repository=Repository(read=files.get, blob_id=files.get, paths=files.keys, changed=lambda: changed),
+        repository=Repository(
+            read=files.get, content_id=files.get, paths=files.keys, changed=lambda: changed
+        ),
     )
 
 

@@ -29,11 +29,6 @@ STOP = "stop: {script: x, when: manual, environment: {name: %s}}"
         ("test: {script: x, secrets: {}}", "jobs:test:secrets"),
         ("test: {run: [{name: a, script: x}]}", "jobs:test:run"),
         ("default: {identity: google_cloud}\ntest: {script: x}", "default:identity"),
-        ("pages: {script: x, pages: {publish: dist}}", "jobs:pages:pages"),
-        (
-            "test: {script: x, environment: {name: a, kubernetes: {agent: a}}}",
-            "jobs:test:environment:kubernetes",
-        ),
         ("test: {script: x, artifacts: {reports: {sarif: x}}}", "jobs:test:artifacts:reports:sarif"),
         (
             "test: {script: x, rules: [{exists: {paths: [a], project: b/c}}]}",
@@ -66,6 +61,7 @@ def test_workflow_says_when_a_pipeline_is_canceled_and_its_rules_say_it_again():
         ("1", "script_failure", 1, True),
         ("{max: 1, exit_codes: 137}", "script_failure", 137, True),
         ("{max: 1, exit_codes: [137]}", "script_failure", 1, False),
+        ("{max: 1, exit_codes: [-1, 3221225477]}", "script_failure", 3_221_225_477, True),
         ("{max: 1, exit_codes: [137]}", "runner_system_failure", None, False),
         ("{max: 1, exit_codes: [137], when: runner_system_failure}", "runner_system_failure", None, True),
         ("{max: 1, when: runner_system_failure}", "script_failure", 1, False),
@@ -74,6 +70,18 @@ def test_workflow_says_when_a_pipeline_is_canceled_and_its_rules_say_it_again():
 def test_retries_look_at_reasons_and_at_exit_codes(retry, failure, exit_code, wanted):
     found: Retry = job(f"a: {{script: x, retry: {retry}}}").retry
     assert found.wants(failure, exit_code) is wanted
+
+
+def test_a_rule_that_says_whether_the_job_may_fail_replaces_the_exit_codes():
+    text = (
+        "a: {script: x, allow_failure: {exit_codes: 464}, rules: [{if: $A, allow_failure: false}, {if: $B}]}"
+    )
+    assert job(text, given={"A": "1"}).allow_failure_exit_codes == ()
+    assert job(text, given={"B": "1"}).allow_failure_exit_codes == (464,)
+
+
+def test_unknown_names_in_tags_are_left_as_they_are():
+    assert job("a: {script: x, tags: [$A-$B]}", given={"A": "1"}).tags == ("1-$B",)
 
 
 def test_an_environment_says_what_stops_it():
@@ -184,6 +192,10 @@ def test_references_reach_what_extends_has_brought():
         ("1.5 hours", 5400),
         ("6 mos 1 day", 6 * 2_592_000 + 86_400),
         ("1 YEAR", 31_557_600),
+        ("day", 86_400),
+        ("two hours", 7200),
+        ("twenty min plus thirty-five s", 1235),
+        ("ninety nine days with 1 h", 8_557_200),
         ("never", 0),
     ],
 )
@@ -192,7 +204,18 @@ def test_durations_are_read_as_people_write_them(text, seconds):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "soon", "1 fortnight", "-1 day", "day", "1 day x", "1e9 days", "9999999999"]
+    "text",
+    [
+        "",
+        "soon",
+        "1 fortnight",
+        "-1 day",
+        "an hour",
+        "1 day x",
+        "twoday",
+        "1e9 days",
+        "9999999999",
+    ],
 )
 def test_other_texts_are_no_durations(text):
     with pytest.raises(ValueError, match="should be a duration"):

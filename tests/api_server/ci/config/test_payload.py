@@ -169,7 +169,7 @@ def test_variables_are_layered_and_expanded_for_the_runner():
     found = job_response.variable_shapes(
         job(FULL),
         predefined=[Variable("CI", "true"), Variable("NAME", "predefined")],
-        given=[Variable("NAME", "given"), Variable("SECRET", "s", public=False, masked=True)],
+        extra=[Variable("NAME", "given"), Variable("SECRET", "s", public=False, masked=True)],
     )
     assert {one["key"]: one["value"] for one in found} == {
         "CI": "true",

@@ -4,11 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api_server.ci.config.jobs import MAX_KEY_FILES
 from api_server.ci.config.pipeline import FILTERED, NO_JOBS, child_configuration
 from api_server.ci.config.plan import Need, Trigger, from_json, to_json
 from api_server.ci.config.variables import Variable
 
 from .planning import MERGE_REQUEST, TAG, errors, job, jobs, plan
+
+#: The advice of the error about a need that rules have removed.
+NOT_THERE = (
+    "This might be because of the only, except, or rules keywords. "
+    "To need a job that sometimes does not exist in the pipeline, use needs:optional."
+)
 
 
 def test_jobs_come_in_the_order_of_stages_and_then_of_the_file():
@@ -147,7 +154,12 @@ def test_rules_look_at_changed_and_existing_files(rule, changed, wanted):
         ("script: x, only: [main]", True, False, False),
         ("script: x, only: ['/^v\\d/']", False, True, False),
         ("script: x, only: [pushes]", True, True, False),
+        ("script: x, only: [push]", True, True, False),
+        ("script: x, only: [merge_request]", False, False, True),
+        ("script: x, except: [push]", False, False, False),
         ("script: x, only: [schedules, api]", False, False, False),
+        ("script: x, only: {kubernetes: active}", False, False, False),
+        ("script: x, except: {kubernetes: active}", True, True, False),
         ("script: x, except: [main]", False, True, False),
         ("script: x, except: [tags]", True, False, False),
         ("script: x, only: {refs: [branches], variables: [$CI_COMMIT_BRANCH]}", True, False, False),
@@ -263,6 +275,21 @@ def test_a_cache_key_of_files_changes_with_them():
     assert job(text).cache[0].key == "p-default"
 
 
+def test_the_files_of_a_cache_key_may_be_patterns_and_caches_of_the_same_files_have_different_keys():
+    text = "a: {script: x, cache: [{key: {files: ['**/lock']}, paths: [a]}, {key: {files: ['*/lock']}, paths: [b]}]}"
+    files = {"a/lock": "1", "b/c/lock": "2"}
+    first, second = [cache.key.split("-") for cache in job(text, files=files).cache]
+    assert (first[0], second[0]) == ("0", "1")
+    assert first[1] != second[1]
+    changed = [cache.key.split("-") for cache in job(text, files=files | {"b/c/lock": "3"}).cache]
+    assert (changed[0][1] == first[1], changed[1]) == (False, second)
+    assert [cache.key for cache in job(text).cache] == ["0-default", "1-default"]
+    many = {f"{number}/lock": "" for number in range(MAX_KEY_FILES + 1)}
+    assert errors(text, files=many) == (
+        f"cache:key:files `**/lock` stands for more than {MAX_KEY_FILES} files",
+    )
+
+
 def test_parallel_makes_numbered_jobs_and_needs_wait_for_all_of_them():
     found = jobs(
         """
@@ -331,7 +358,7 @@ def test_of_jobs_of_one_name_the_later_one_counts(parallel):
     gone = jobs(several + single % ", rules: [{if: $NONE}]" + "n: {script: x, needs: [t]}")
     assert list(gone) == [other, "n"]
     assert errors(several + single % ", rules: [{if: $NONE}]" + f"n: {{script: x, needs: ['{name}']}}") == (
-        f"'n' job needs '{name}' job, but '{name}' does not exist in the pipeline",
+        f"'n' job needs '{name}' job, but '{name}' does not exist in the pipeline. {NOT_THERE}",
     )
 
 
@@ -392,7 +419,9 @@ def test_needs_say_whose_artifacts_are_downloaded():
 
 def test_a_need_that_rules_removed_is_an_error_unless_it_is_optional():
     text = "a: {stage: build, script: x, rules: [{if: $NO}]}\nb: {script: x, needs: [%s]}"
-    assert errors(text % "a") == ("'b' job needs 'a' job, but 'a' does not exist in the pipeline",)
+    assert errors(text % "a") == (
+        f"'b' job needs 'a' job, but 'a' does not exist in the pipeline. {NOT_THERE}",
+    )
     assert job(text % "{job: a, optional: true}").needs == ()
     assert job(text % "{job: gone, optional: true}").needs == ()
 
@@ -405,7 +434,7 @@ def test_needs_of_rules_are_checked_like_others():
     )
     assert errors(text % "deploy") == ("a job: need b is not defined in current or prior stages",)
     assert errors("a: {script: x, rules: [{needs: [gone]}]}") == (
-        "'a' job needs 'gone' job, but 'gone' does not exist in the pipeline",
+        f"'a' job needs 'gone' job, but 'gone' does not exist in the pipeline. {NOT_THERE}",
     )
 
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api_server.ci.jobs import junit
-from api_server.ci.jobs.junit import BrokenReport, JobSuite, Room, Suite, TooManyCases, report, summary
+from api_server.ci.jobs.junit import BrokenReport, Budget, JobSuite, Suite, TooManyCases, report, summary
 from api_server.ci.jobs.report_handlers import READERS, Readers
 from api_server.web.context import SERVICES
 from tests.support.ci import CiProject, ci_project
@@ -29,7 +29,7 @@ MANY = 1000
 
 def read(*documents: str | bytes, most: int = MANY) -> dict[str, Any]:
     """Return the only suite of a job that has reported these documents."""
-    suite, room = Suite("rspec"), Room(most, 20 * MANY)
+    suite, room = Suite("rspec"), Budget(most, 20 * MANY)
     for document in documents:
         data = document.encode() if isinstance(document, str) else document
         junit.read_junit(iter([data[:7], data[7:]]), suite, room)
@@ -151,7 +151,7 @@ def test_what_cannot_be_read_says_why(document: str, told: str) -> None:
 def test_a_tag_or_comment_is_bounded_however_it_comes(token: str) -> None:
     def read_in_pieces(length: int) -> Suite:
         suite, data = Suite("s"), f"<testsuite>{token.format('x' * length)}</testsuite>".encode()
-        junit.read_junit((data[at : at + 2**16] for at in range(0, len(data), 2**16)), suite, Room(9, 9))
+        junit.read_junit((data[at : at + 2**16] for at in range(0, len(data), 2**16)), suite, Budget(9, 9))
         return suite
 
     began = time.thread_time()
@@ -189,8 +189,8 @@ def test_no_more_cases_than_are_wanted_are_read() -> None:
 
 def test_an_error_empties_its_suite_and_is_told_by_the_summary() -> None:
     good, bad = Suite("good"), Suite("bad")
-    junit.read_junit(iter([b'<testsuite><testcase time="2"/></testsuite>']), good, Room(9, 9))
-    junit.read_junit(iter([b"<testsuite><testcase><error/></testcase></testsuite>"]), bad, Room(9, 9))
+    junit.read_junit(iter([b'<testsuite><testcase time="2"/></testsuite>']), good, Budget(9, 9))
+    junit.read_junit(iter([b"<testsuite><testcase><error/></testcase></testsuite>"]), bad, Budget(9, 9))
     bad.error = "why"
     jobs = [JobSuite(1, good), JobSuite(2, bad), JobSuite(3, good)]
     shown = summary(jobs)
@@ -367,7 +367,7 @@ async def test_an_answer_is_kept_that_is_larger_than_what_may_be_kept(forge: For
 
 async def test_larger_reports_may_be_kept_where_larger_ones_are_read(shared_forge: SharedForges) -> None:
     forge = await shared_forge(test_report_limit=90 * 2**20)
-    assert forge.server.app[SERVICES][READERS].kept.maxsize == 90 * 2**20
+    assert forge.server.app[SERVICES][READERS].cache.maxsize == 90 * 2**20
 
 
 @pytest.fixture

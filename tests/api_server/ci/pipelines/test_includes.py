@@ -295,6 +295,17 @@ async def test_lint_says_what_is_wrong_and_what_a_text_would_give(forge):
     assert (await project.api.post(f"{project.url}/ci/lint", filtered)).body["valid"] is True
     dry = await project.api.post(f"{project.url}/ci/lint", filtered | {"dry_run": True})
     assert (dry.body["valid"], dry.body["errors"]) == (False, ["No stages / jobs for this pipeline."])
+    text = "a: {stage: build, script: x, rules: [{if: $NEVER}]}\nb: {script: x, when: manual, needs: [a]}"
+    static = (await project.api.post(f"{project.url}/ci/lint", {"content": text, "include_jobs": True})).body
+    assert (static["valid"], static["errors"]) == (True, [])
+    assert [(job["name"], job["when"], job["allow_failure"], job["needs"]) for job in static["jobs"]] == [
+        ("a", "on_success", False, None),
+        ("b", "manual", True, [{"name": "a"}]),
+    ]
+    dry = await project.api.post(f"{project.url}/ci/lint", {"content": text, "dry_run": True})
+    assert [error.partition(". ")[0] for error in dry.body["errors"]] == [
+        "'b' job needs 'a' job, but 'a' does not exist in the pipeline"
+    ]
 
 
 async def test_expressions_of_a_file_take_a_bounded_time(forge, monkeypatch):

@@ -127,8 +127,8 @@ async def test_caches_that_are_named_for_files_of_any_size_change_with_them(forg
             await project.commit(content, path="lock")
         job = await project.job(text)
         plan = await forge.database.value("SELECT plan FROM jobs WHERE id = %(id)s", id=job["id"])
-        keys.append(json.loads(plan)["cache"][0].get("key", "default"))
-    assert keys[0] == "default"
+        keys.append(json.loads(plan)["cache"][0]["key"])
+    assert keys[0] == "0-default"
     assert len(set(keys)) == 3
 
 

@@ -372,7 +372,7 @@ async def test_a_look_reads_what_it_finds_however_many_jobs_run(scene: Scene) ->
         await transaction.run("ANALYZE jobs")
         since = scene.clock.now
         found = await upkeep_queries.unacknowledged_jobs(transaction, since, 200)
-        plan = await scans(transaction, "jobs", upkeep_queries.UNACKNOWLEDGED_JOBS, since=since, most=200)
+        plan = await scans(transaction, "jobs", upkeep_queries.UNACKNOWLEDGED_JOBS, since=since, limit=200)
         await transaction.run("DELETE FROM jobs WHERE name LIKE 'many %%'")
     assert len(found) == 4
     assert [(node["Node Type"], node.get("Index Name"), node["Actual Rows"]) for node in plan] == [

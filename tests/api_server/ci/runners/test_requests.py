@@ -64,8 +64,15 @@ async def test_a_job_says_how_deep_it_is_fetched(
     forge: Forge, project: CiProject, said: str, depth: int
 ) -> None:
     runner = await a_runner(forge, project_id=project.id)
-    await project.pipeline(f"build: {{script: [make], variables: {{GIT_DEPTH: '{said}'}}}}")
-    assert (await runner.job()).payload["git_info"]["depth"] == depth
+    pipeline = await project.pipeline(f"build: {{script: [make], variables: {{GIT_DEPTH: '{said}'}}}}")
+    git = (await runner.job()).payload["git_info"]
+    assert git["depth"] == depth
+    refs = ["+refs/heads/topic:refs/remotes/origin/topic"]
+    everything = ["+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*"]
+    assert git["refspecs"] == [
+        f"+{pipeline['sha']}:refs/pipelines/{pipeline['id']}",
+        *(refs if depth else everything),
+    ]
 
 
 async def test_without_a_job_it_is_204_at_once(forge: Forge, project: CiProject) -> None:
