@@ -67,7 +67,7 @@ from api_server.web.auth import TOKENS
 from api_server.web.context import SERVICES
 from api_server.web.errors import api_errors, plain_errors
 from api_server.web.rate_limits import THROTTLE, RateLimiter, Throttle
-from api_server.web.request_data import HELD, HeldBodies, bounded_bodies
+from api_server.web.request_data import BODY_MEMORY, BodyMemory, bounded_bodies
 from api_server.web.request_log import REQUESTS, request_log
 from common import operations
 from common.client_address import behind_proxies, networks
@@ -143,7 +143,7 @@ def _services(settings: Settings, clock: Clock, registry: CollectorRegistry) -> 
         background=BackgroundTasks(registry),
         shutdown=Shutdown(),
     )
-    services[HELD] = HeldBodies(settings.bodies_limit, settings.bodies_limit_per_address)
+    services[BODY_MEMORY] = BodyMemory(settings.bodies_limit, settings.bodies_limit_per_address)
     services[REPOSITORIES] = Repositories(settings.data_dir / "repositories")
     services[QUOTAS] = Quotas(settings.repository_size_limit, services[REPOSITORIES])
     services[refs.UNSETTLED] = LRUCache(maxsize=10_000)

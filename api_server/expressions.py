@@ -79,12 +79,12 @@ def allowed(allowance: Allowance) -> Iterator[None]:
 @contextmanager
 def paid() -> Iterator[None]:
     """Charge the time of the block to the present allowance. Raise `TooCostly`."""
-    began = time.thread_time()
+    start = time.thread_time()
     try:
         yield
     finally:
         if (allowance := _allowance.get()) is not None:
-            allowance.spend(time.thread_time() - began)
+            allowance.spend(time.thread_time() - start)
 
 
 @frozen

@@ -94,9 +94,9 @@ class Services:
             database = database.showing()
         if database is self.database:
             return self
-        own = copy.copy(self)
-        own._shared, own.preconditions, own._database = self, preconditions, database
-        return own
+        copied = copy.copy(self)
+        copied._shared, copied.preconditions, copied._database = self, preconditions, database
+        return copied
 
     def require_unchanged(self, precondition: Precondition) -> None:
         """Make the request's first transaction check `precondition`. Requests that only read are judged only once."""

@@ -33,7 +33,7 @@ _METHODS = frozenset({STORED, DEFLATED})
 
 #: Maximum number of bytes of a name: file systems accept no longer paths. Names of 64 KiB would only make directories
 #: large.
-MOST_NAME_BYTES = 4096
+MAX_NAME_BYTES = 4096
 
 _ENTRY = struct.Struct("<4s4x2H4x3L3H8xL")
 _END = struct.Struct("<4s6xH2LH")
@@ -92,15 +92,15 @@ def entries(file: IO[bytes], limits: Limits) -> Iterator[tuple[bytes, Member]]:
     directory = _find(file)
     _check(directory.members, limits.members, "files")
     file.seek(directory.start)
-    left, count, unpacked = directory.size, 0, 0
-    while left > 0:
+    remaining, count, unpacked = directory.size, 0, 0
+    while remaining > 0:
         name, flags, member, length = _read_entry(file, directory)
-        left -= length
+        remaining -= length
         count += 1
         unpacked += member.size
         _check(count, limits.members, "files")
         _check(unpacked, limits.unpacked_bytes, "bytes of files")
-        _check(len(name), MOST_NAME_BYTES, "bytes in the name of a file")
+        _check(len(name), MAX_NAME_BYTES, "bytes in the name of a file")
         readable = not flags & _ENCRYPTED and member.method in _METHODS and not name.endswith(b"/")
         if (
             readable
@@ -110,9 +110,9 @@ def entries(file: IO[bytes], limits: Limits) -> Iterator[tuple[bytes, Member]]:
             yield text, member
 
 
-def _check(count: int, most: int, what: str) -> None:
-    if count > most:
-        raise TooMuchError(f"{most} {what}")
+def _check(count: int, limit: int, unit: str) -> None:
+    if count > limit:
+        raise TooMuchError(f"{limit} {unit}")
 
 
 def _find(file: IO[bytes]) -> _Directory:
@@ -166,16 +166,16 @@ def _read_entry(file: IO[bytes], directory: _Directory) -> tuple[bytes, int, Mem
 def _wide(extra: bytes, *numbers: int) -> tuple[int, ...]:
     """Return the numbers, with those that are stored elsewhere taken from the extra field of type 1 (section 4.5.3 of
     the ZIP specification)."""
-    at = 0
-    while at + 4 <= len(extra):
-        kind, length = struct.unpack_from("<2H", extra, at)
+    position = 0
+    while position + 4 <= len(extra):
+        kind, length = struct.unpack_from("<2H", extra, position)
         if kind == 1:
             try:
-                given = struct.iter_unpack("<Q", extra[at + 4 : at + 4 + length // 8 * 8])
-                return tuple(next(given)[0] if number == _ELSEWHERE else number for number in numbers)
+                wide_numbers = struct.iter_unpack("<Q", extra[position + 4 : position + 4 + length // 8 * 8])
+                return tuple(next(wide_numbers)[0] if number == _ELSEWHERE else number for number in numbers)
             except RuntimeError:  # there are fewer (StopIteration within a generator)
                 raise DamagedError from None
-        at += 4 + length
+        position += 4 + length
     raise DamagedError
 
 
@@ -193,7 +193,7 @@ _FAN = struct.Struct(">256L")
 HEAD_BYTES = len(_MAGIC) + _FAN.size
 #: Digest, position in the directory, offset of the local header, packed and unpacked sizes in bytes, CRC-32, method.
 _RECORD = struct.Struct(">16sL3QLH")
-_INDEX_PIECE = 2**20
+_INDEX_CHUNK = 2**20
 
 
 def packed_index(entries: Iterable[tuple[bytes, Member]], key: bytes) -> Iterator[bytes]:
@@ -205,14 +205,14 @@ def packed_index(entries: Iterable[tuple[bytes, Member]], key: bytes) -> Iterato
         groups[digest[0]] += _RECORD.pack(
             digest, position, member.offset, member.packed, member.size, member.crc, member.method
         )
-    piece = bytearray(_MAGIC + _FAN.pack(*accumulate(len(group) // _RECORD.size for group in groups)))
+    chunk = bytearray(_MAGIC + _FAN.pack(*accumulate(len(group) // _RECORD.size for group in groups)))
     for group in groups:
         starts = range(0, len(group), _RECORD.size)
-        piece += b"".join(sorted(bytes(group[start : start + _RECORD.size]) for start in starts))
-        if len(piece) > _INDEX_PIECE:
-            yield bytes(piece)
-            piece.clear()
-    yield bytes(piece)
+        chunk += b"".join(sorted(bytes(group[start : start + _RECORD.size]) for start in starts))
+        if len(chunk) > _INDEX_CHUNK:
+            yield bytes(chunk)
+            chunk.clear()
+    yield bytes(chunk)
 
 
 def record_span(head: bytes, name: bytes, key: bytes) -> tuple[int, int] | None:
@@ -222,7 +222,7 @@ def record_span(head: bytes, name: bytes, key: bytes) -> tuple[int, int] | None:
         return None
     counts = (0, *_FAN.unpack_from(head, len(_MAGIC)))
     first = _digest(name, key)[0]
-    return tuple(HEAD_BYTES + counts[first + more] * _RECORD.size for more in (0, 1))
+    return tuple(HEAD_BYTES + counts[first + offset] * _RECORD.size for offset in (0, 1))
 
 
 def find_member(records: bytes, name: bytes, key: bytes) -> Member | None:
@@ -230,10 +230,10 @@ def find_member(records: bytes, name: bytes, key: bytes) -> Member | None:
     unpackers."""
     digest = _digest(name, key)
     numbers = range(len(records) // _RECORD.size)
-    at = bisect_right(numbers, digest, key=lambda n: records[n * _RECORD.size :][:16])
-    if not at:
+    position = bisect_right(numbers, digest, key=lambda n: records[n * _RECORD.size :][:16])
+    if not position:
         return None
-    best_digest, _, *rest = _RECORD.unpack_from(records, (at - 1) * _RECORD.size)
+    best_digest, _, *rest = _RECORD.unpack_from(records, (position - 1) * _RECORD.size)
     return Member(*rest) if best_digest == digest else None
 
 
@@ -242,10 +242,10 @@ def _digest(name: bytes, key: bytes) -> bytes:
 
 
 #: Maximum number of bytes that are unpacked at a time, even if the packed bytes would yield more.
-_PIECE = 256 * 1024
+_CHUNK = 256 * 1024
 _LOCAL_HEADER = struct.Struct("<4s22x2H")
 #: Maximum number of directories that are read at a time, and the seconds that others wait for their turn.
-_AT_A_TIME = 2
+_CONCURRENT = 2
 _TIMEOUT = 60.0
 #: Bytes of the names that are cached so that folders need not be read again: of all archives, of one archive, and how
 #: much memory a name takes beyond its own bytes.
@@ -300,25 +300,25 @@ class Names:
             range(start, min(start + _SORTED_AT_ONCE, count)) for start in range(0, count, _SORTED_AT_ONCE)
         )
         order = list(heapq.merge(*(sorted(part, key=name_of) for part in parts), key=name_of))
-        self._names = [self._names[at] for at in order]
-        self._sizes = array("Q", (self._sizes[at] for at in order))
+        self._names = [self._names[index] for index in order]
+        self._sizes = array("Q", (self._sizes[index] for index in order))
 
-    def folder(self, path: bytes, most: int) -> Folder:
-        """Return the direct content of the folder at `path`, at most `most` entries. Of several files with the same
+    def folder(self, path: bytes, limit: int) -> Folder:
+        """Return the direct content of the folder at `path`, at most `limit` entries. Of several files with the same
         name, the last one counts, as in unpackers. Each entry takes one lookup, however much it contains."""
         folders: list[str] = []
         files: dict[str, int] = {}
-        at = bisect_left(self._names, path)
-        while at < len(self._names) and self._names[at].startswith(path):
-            if len(folders) + len(files) == most:
+        index = bisect_left(self._names, path)
+        while index < len(self._names) and self._names[index].startswith(path):
+            if len(folders) + len(files) == limit:
                 return Folder(sorted(folders), dict(sorted(files.items())), is_cut=True)
-            first, slash, _ = self._names[at][len(path) :].partition(b"/")
+            first, slash, _ = self._names[index][len(path) :].partition(b"/")
             if slash:
                 folders.append(first.decode())
-                at = bisect_left(self._names, path + first + b"0", at)  # the character after a slash
+                index = bisect_left(self._names, path + first + b"0", index)  # the character after a slash
             else:
-                at = bisect_right(self._names, path + first, at)
-                files[first.decode()] = self._sizes[at - 1]
+                index = bisect_right(self._names, path + first, index)
+                files[first.decode()] = self._sizes[index - 1]
         return Folder(sorted(folders), dict(sorted(files.items())), self._is_cut)
 
 
@@ -328,8 +328,8 @@ class ZipFiles:
     def __init__(self, objects: Objects, limits: Limits) -> None:
         self._objects = objects
         self._limits = limits
-        self._turns = ConcurrencyLimiter(_AT_A_TIME, _AT_A_TIME, timeout=_TIMEOUT)
-        self._looks = ConcurrencyLimiter(_AT_A_TIME, 1, timeout=_TIMEOUT)
+        self._reading_slots = ConcurrencyLimiter(_CONCURRENT, _CONCURRENT, timeout=_TIMEOUT)
+        self._index_slots = ConcurrencyLimiter(_CONCURRENT, 1, timeout=_TIMEOUT)
         self._names: LRUCache[str, Names] = LRUCache(_NAMES_KEPT, getsizeof=lambda names: names.memory)
 
     async def make_index(self, key: str) -> None:
@@ -337,7 +337,7 @@ class ZipFiles:
 
         Raise `TooMuchError` beyond the limits, and `TooBusy`. Nothing is stored then.
         """
-        async with self._turns.slot():
+        async with self._reading_slots.slot():
             await self._objects.put(_index_key(key), _async(await asyncio.to_thread(self._read, key)))
 
     def _read(self, key: str) -> Iterator[bytes]:
@@ -366,19 +366,19 @@ class ZipFiles:
             raise FileNotFoundError(key)
         return find_member(await self._bytes(_index_key(key), *span), name, _secret(key))
 
-    async def folder(self, key: str, path: str, most: int, *callers: Hashable) -> Folder:
+    async def folder(self, key: str, path: str, limit: int, *callers: Hashable) -> Folder:
         """Return the direct content of the folder at `path` ("" is the archive's root, other paths end with a slash),
-        at most `most` entries. It is empty or incomplete if the archive is damaged or contains more than the limits
+        at most `limit` entries. It is empty or incomplete if the archive is damaged or contains more than the limits
         allow.
 
         The names in an archive are cached for a while. For the same `callers`, one archive is read at a time. Raise
         `FileNotFoundError` if the archive no longer exists, and `TooBusy`.
         """
         if (names := self._names.get(key)) is None:
-            async with self._looks.slot(*callers):
+            async with self._index_slots.slot(*callers):
                 if (names := self._names.get(key)) is None:  # no other request has read them meanwhile
                     names = self._names[key] = await asyncio.to_thread(self._read_names, key)
-        return names.folder(path.encode(), most)
+        return names.folder(path.encode(), limit)
 
     def _read_names(self, key: str) -> Names:
         names = Names()
@@ -395,7 +395,7 @@ class ZipFiles:
         return record_span(head, name, _secret(key))
 
     async def _bytes(self, key: str, start: int, end: int) -> bytes:
-        return b"".join([piece async for piece in self._objects.read(key, start, end)])
+        return b"".join([chunk async for chunk in self._objects.read(key, start, end)])
 
     async def unpack(self, key: str, archive_bytes: int, member: Member) -> AsyncGenerator[bytes, None]:
         """Yield the file's bytes. The archive has `archive_bytes` bytes.
@@ -412,12 +412,12 @@ class ZipFiles:
             raise DamagedError
         size = crc = 0
         async with contextlib.aclosing(self._objects.read(key, start, start + member.packed)) as chunks:
-            async for piece in _unpacked(chunks, member.method):
-                size += len(piece)
+            async for chunk in _unpacked(chunks, member.method):
+                size += len(chunk)
                 if size > member.size:
                     raise DamagedError
-                crc = zlib.crc32(piece, crc)
-                yield piece
+                crc = zlib.crc32(chunk, crc)
+                yield chunk
         if (size, crc) != (member.size, member.crc):
             raise DamagedError
 
@@ -434,7 +434,7 @@ async def _unpacked(chunks: AsyncIterator[bytes], method: int) -> AsyncIterator[
         packed = chunk
         try:
             while not inflater.eof and (
-                piece := await asyncio.to_thread(inflater.decompress, packed, _PIECE)
+                piece := await asyncio.to_thread(inflater.decompress, packed, _CHUNK)
             ):
                 yield piece
                 packed = inflater.unconsumed_tail

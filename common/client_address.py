@@ -11,7 +11,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 #: Loopback, private and link-local addresses, which are not on the internet.
-NEAR = (
+PRIVATE_NETWORKS = (
     "127.0.0.0/8",
     "10.0.0.0/8",
     "172.16.0.0/12",
@@ -36,17 +36,17 @@ def address_behind(proxies: list[Network], peer: str, forwarded_for: list[str]) 
 
     Only addresses that a trusted proxy has added are believed. A proxy that adds no address is the client itself.
     """
-    return way_of(proxies, peer, forwarded_for)[0]
+    return hops_of(proxies, peer, forwarded_for)[0]
 
 
-def way_of(proxies: list[Network], peer: str, forwarded_for: list[str]) -> list[str]:
+def hops_of(proxies: list[Network], peer: str, forwarded_for: list[str]) -> list[str]:
     """Return the trusted part of the addresses on a request's way: the client, the trusted proxies, the peer."""
-    back = [peer]
-    for said in (text.strip() for line in reversed(forwarded_for) for text in reversed(line.split(","))):
-        if not is_in(proxies, back[-1]) or _parsed(said) is None:
+    hops = [peer]
+    for address in (text.strip() for line in reversed(forwarded_for) for text in reversed(line.split(","))):
+        if not is_in(proxies, hops[-1]) or _parsed(address) is None:
             break
-        back.append(said)
-    return back[::-1]
+        hops.append(address)
+    return hops[::-1]
 
 
 def client_of(proxies: list[Network], request: web.BaseRequest) -> str:

@@ -87,83 +87,83 @@ class _Waiting:
 
 
 class ConcurrencyLimiter:
-    """A limiter that allows at most `total` holders of a slot at once, and at most `each` of them with the same key.
+    """A limiter that allows at most `total` holders of a slot at once, and at most `per_key` of them with the same key.
 
     A caller without a free slot waits for up to `timeout` seconds, first come, first served, but never because of
     another's key. At most `queue` callers wait.
     """
 
-    def __init__(self, total: int, each: int, *, timeout: float = 0.0, queue: int = 1000) -> None:
+    def __init__(self, total: int, per_key: int, *, timeout: float = 0.0, queue: int = 1000) -> None:
         self._total = total
-        self._each = each
+        self._per_key = per_key
         self._timeout = timeout
         self._queue = queue
-        self._held = 0
-        self._held_by: Counter[Hashable] = Counter()
+        self._in_use = 0
+        self._in_use_by: Counter[Hashable] = Counter()
         self._waiting: list[_Waiting] = []
 
     @property
-    def held(self) -> int:
+    def in_use(self) -> int:
         """The number of slots in use."""
-        return self._held
+        return self._in_use
 
-    def resize(self, total: int, each: int, timeout: float) -> None:
+    def resize(self, total: int, per_key: int, timeout: float) -> None:
         """Set other limits from now on. Holders of a slot keep it."""
-        self._total, self._each, self._timeout = total, each, timeout
+        self._total, self._per_key, self._timeout = total, per_key, timeout
         self._admit()
 
     @asynccontextmanager
     async def slot(self, *keys: Hashable) -> AsyncIterator[None]:
         """Hold a slot for all of these keys during the block. Raise `TooBusy` or `ShareTaken`."""
-        await self.take(*keys)
+        await self.acquire(*keys)
         try:
             yield
         finally:
-            self.give_back(*keys)
+            self.release(*keys)
 
-    async def take(self, *keys: Hashable) -> None:
-        """Take a slot until `give_back` is called with the same keys, if no block can hold it. Raise `TooBusy` or
+    async def acquire(self, *keys: Hashable) -> None:
+        """Take a slot until `release` is called with the same keys, if no block can hold it. Raise `TooBusy` or
         `ShareTaken`."""
         if self._fits(keys):
-            self._hold(keys)
+            self._occupy(keys)
             return
         if not self._timeout or len(self._waiting) >= self._queue:
             raise self._refusal()
-        mine = _Waiting(keys, asyncio.get_running_loop().create_future())
-        self._waiting.append(mine)
+        waiter = _Waiting(keys, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiter)
         try:
-            await asyncio.wait({mine.admitted}, timeout=self._timeout)
+            await asyncio.wait({waiter.admitted}, timeout=self._timeout)
         except asyncio.CancelledError:
-            if mine.admitted.done():
-                self.give_back(*keys)
+            if waiter.admitted.done():
+                self.release(*keys)
             raise
         finally:
-            if not mine.admitted.done():
-                self._waiting.remove(mine)
-        if not mine.admitted.done():
+            if not waiter.admitted.done():
+                self._waiting.remove(waiter)
+        if not waiter.admitted.done():
             raise self._refusal()
 
     def _refusal(self) -> TooBusy:
-        return TooBusy() if self._held >= self._total else ShareTaken()
+        return TooBusy() if self._in_use >= self._total else ShareTaken()
 
     def _fits(self, keys: tuple[Hashable, ...]) -> bool:
-        return self._held < self._total and all(self._held_by[key] < self._each for key in keys)
+        return self._in_use < self._total and all(self._in_use_by[key] < self._per_key for key in keys)
 
-    def _hold(self, keys: tuple[Hashable, ...]) -> None:
-        self._held += 1
-        self._held_by.update(keys)
+    def _occupy(self, keys: tuple[Hashable, ...]) -> None:
+        self._in_use += 1
+        self._in_use_by.update(keys)
 
-    def give_back(self, *keys: Hashable) -> None:
-        """Release the slot that `take` has taken."""
-        self._held -= 1
-        self._held_by -= Counter(keys)
+    def release(self, *keys: Hashable) -> None:
+        """Release the slot that `acquire` has taken."""
+        self._in_use -= 1
+        self._in_use_by -= Counter(keys)
         self._admit()
 
     def _admit(self) -> None:
         for waiting in list(self._waiting):
             if self._fits(waiting.keys):
                 self._waiting.remove(waiting)
-                self._hold(waiting.keys)
+                self._occupy(waiting.keys)
                 waiting.admitted.set_result(None)
 
 

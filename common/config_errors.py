@@ -62,9 +62,9 @@ class _OneSentence(click.Command):
         """Run the command and end the program. Errors are one line, without the usage text."""
         try:
             status = super().main(*arguments, **(options | {"standalone_mode": False}))
-        except click.exceptions.NoArgsIsHelpError as wanted:
-            wanted.show()
-            sys.exit(wanted.exit_code)
+        except click.exceptions.NoArgsIsHelpError as help_request:
+            help_request.show()
+            sys.exit(help_request.exit_code)
         except click.UsageError as problem:
             ConfigError(problem.format_message()).show()
             sys.exit(ConfigError.exit_code)
@@ -90,8 +90,8 @@ def writable(title: str) -> Iterator[None]:
     try:
         yield
     except OSError as problem:
-        where = f": {problem.filename}" if problem.filename else ""
-        raise ConfigError(f"{title} cannot be written: {problem.strerror}{where}") from None
+        place = f": {problem.filename}" if problem.filename else ""
+        raise ConfigError(f"{title} cannot be written: {problem.strerror}{place}") from None
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ from common.client_settings import ClientSettings
 #: Seconds for which a refused connection stays open, so that its client can read the reason.
 REFUSED_SECONDS: Final = 1.0
 
-_WORDS: Final = {
+_REASONS: Final = {
     400: "Bad Request",
     414: "Request-URI Too Long",
     431: "Request Header Fields Too Large",
@@ -121,9 +121,9 @@ class _HeadRefusal(web.Response):
     at once would reset the connection if something is unread, and the answer would be lost."""
 
     def __init__(self, status: int) -> None:
-        words = _WORDS[status]
-        body = orjson.dumps({"message": f"{status} {words}"})
-        super().__init__(status=status, reason=words, body=body, content_type="application/json")
+        reason = _REASONS[status]
+        body = orjson.dumps({"message": f"{status} {reason}"})
+        super().__init__(status=status, reason=reason, body=body, content_type="application/json")
         self.force_close()
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
@@ -285,7 +285,7 @@ class Connection(asyncio.Protocol):
             # the client might never read the answer.
             self._http.content._exception = None
 
-    def look(self, now: float) -> None:
+    def end_overdue(self, now: float) -> None:
         """End the connection if it is past its deadline."""
         untaken = self.untaken()
         if untaken != self._untaken:
@@ -355,7 +355,7 @@ async def ask_for_body(http: web.BaseRequest) -> None:
 LOOKS: Final = 4
 LOOKED_AT_TOGETHER: Final = 100
 #: Refused connections that stay open for a moment, so that their clients can read the reason.
-MOST_REFUSED: Final = 128
+MAX_REFUSED: Final = 128
 #: Seconds between two examinations of the connections while they are being finished.
 FINISHING_LOOKS: Final = 0.1
 #: Seconds in which cancelled requests have to release their resources.
@@ -382,7 +382,7 @@ class Connections:
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
         #: The number that the system's limit of open files allows. `serving.allow_files` finds it out.
-        self.room = math.inf
+        self.capacity = math.inf
         self._proxies = networks(settings.trusted_proxies)
         self._open: dict[object, Connection] = {}
         self._open_by: Counter[str] = Counter()
@@ -404,17 +404,17 @@ class Connections:
     def refusal(self, connection: Connection) -> bytes | None:
         """Return the answer to a connection that is one too many: 503, or 429 if its client has too many. Otherwise
         return None."""
-        if len(self._open) >= min(self.room, self.settings.max_connections):
+        if len(self._open) >= min(self.capacity, self.settings.max_connections):
             return _TOO_MANY
-        counted = self._open_by[connection.client] >= self.settings.max_connections_per_address
-        if counted and not is_in(self._proxies, connection.address):
+        is_over_limit = self._open_by[connection.client] >= self.settings.max_connections_per_address
+        if is_over_limit and not is_in(self._proxies, connection.address):
             return _TOO_MANY_OF_ONE
         return None
 
     def refused(self, change: int) -> bool:
         """Count refused connections that are still open, and return whether they are too many."""
         self._refused += change
-        return self._refused > MOST_REFUSED
+        return self._refused > MAX_REFUSED
 
     def opened(self, connection: Connection) -> None:
         """Register a client that has connected."""
@@ -458,15 +458,15 @@ class Connections:
                 settings.send_timeout,
             )
             await asyncio.sleep(shortest / LOOKS)
-            await self.look(asyncio.get_running_loop().time())
+            await self.end_overdue(asyncio.get_running_loop().time())
 
-    async def look(self, now: float) -> None:
+    async def end_overdue(self, now: float) -> None:
         """Close connections that are past their deadline. `now` is the event loop's time. Other tasks get their turn
         meanwhile, because thousands of connections may be closed."""
         connections = list(self._open.values())
         for start in range(0, len(connections), LOOKED_AT_TOGETHER):
             for connection in connections[start : start + LOOKED_AT_TOGETHER]:
-                connection.look(now)
+                connection.end_overdue(now)
             await asyncio.sleep(0)
 
     async def finish(self, seconds: float) -> None:
@@ -478,8 +478,8 @@ class Connections:
         while self._open:
             for connection in list(self._open.values()):
                 connection.close_if_idle(loop.time())
-            left = deadline - loop.time()
-            if left <= 0 or await self._all_closed(min(left, FINISHING_LOOKS)):
+            remaining = deadline - loop.time()
+            if remaining <= 0 or await self._all_closed(min(remaining, FINISHING_LOOKS)):
                 break
         tasks = [task for connection in self._open.values() if (task := connection.cut_off())]
         if tasks:

@@ -53,7 +53,7 @@ CONTENT_FIELDS: Final = ("content-encoding", "content-length", "content-range", 
 
 #: The number of entity tags of a request that are compared. A request with more may get an object that it already
 #: has.
-MOST_TAGS: Final = 100
+MAX_TAGS: Final = 100
 
 _ENTITY_TAG = re.compile(r'(?:W/)?"[^"]*"')
 
@@ -77,7 +77,7 @@ def names_tag(lines: Sequence[str], tag: str) -> bool:
 
 
 def _tags(text: str) -> Iterator[str]:
-    return (_opaque(tag[0]) for tag in islice(_ENTITY_TAG.finditer(text), MOST_TAGS))
+    return (_opaque(tag[0]) for tag in islice(_ENTITY_TAG.finditer(text), MAX_TAGS))
 
 
 def _opaque(tag: str) -> str:
@@ -138,8 +138,8 @@ def requested_ranges(field: str | None, length: int) -> list[Span] | None:
     satisfiable = [span for span in spans if span.first <= span.last]
     if not satisfiable:
         raise UnsatisfiableError
-    joined = _joined(satisfiable)
-    return satisfiable if len(joined) == len(satisfiable) else joined
+    merged = _merged(satisfiable)
+    return satisfiable if len(merged) == len(satisfiable) else merged
 
 
 def _span(first: str | None, last: str | None, suffix: str | None, length: int) -> Span | None:
@@ -152,7 +152,7 @@ def _span(first: str | None, last: str | None, suffix: str | None, length: int) 
     return Span(int(first), min(int(last), length - 1) if last else length - 1)
 
 
-def _joined(spans: list[Span]) -> list[Span]:
+def _merged(spans: list[Span]) -> list[Span]:
     ordered = sorted(spans)
     result = ordered[:1]
     for span in ordered[1:]:
@@ -171,5 +171,5 @@ def content_range(span: Span | None, length: int) -> str:
 async def rejoined(head: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Yield a whole body whose `head` has already been read."""
     yield head
-    async for piece in rest:
-        yield piece
+    async for chunk in rest:
+        yield chunk

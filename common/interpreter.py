@@ -13,7 +13,7 @@ from typing import Final
 #: Number of bytes from which on an object (a body, a file, a diff) gets its memory directly from the system.
 LARGE_OBJECT: Final = 1024 * 1024
 #: Maximum number of free bytes at the end of the heap that are kept for further small objects.
-KEPT_FREE: Final = 8 * 1024 * 1024
+TRIM_THRESHOLD_BYTES: Final = 8 * 1024 * 1024
 #: Number of heaps for all threads together, instead of eight for each processor, because each keeps free memory.
 HEAPS: Final = 2
 #: mallopt(3).
@@ -30,7 +30,7 @@ def return_large_objects() -> None:
     if not any(name.startswith("MALLOC_") for name in os.environ):
         mallopt = getattr(ctypes.CDLL(None), "mallopt", lambda *_: 0)
         mallopt(_M_MMAP_THRESHOLD, LARGE_OBJECT)
-        mallopt(_M_TRIM_THRESHOLD, KEPT_FREE)
+        mallopt(_M_TRIM_THRESHOLD, TRIM_THRESHOLD_BYTES)
         mallopt(_M_ARENA_MAX, HEAPS)
 
 
@@ -39,7 +39,7 @@ LONGEST_UNCOLLECTED: Final = 60.0
 _NEVER: Final = 1_000_000_000
 
 _usual = gc.get_threshold()
-_at_work = 0
+_large_works = 0
 _since = 0.0
 
 
@@ -51,20 +51,20 @@ def large_work() -> Iterator[None]:
     Each full collection of a million objects in use takes 100 to 300 ms. Use this only in the event loop's thread,
     because blocks are counted without a lock.
     """
-    global _at_work, _since, _usual  # noqa: PLW0603 (as the collector is the process's)
+    global _large_works, _since, _usual  # noqa: PLW0603 (as the collector is the process's)
     now = time.monotonic()
-    if not _at_work:
+    if not _large_works:
         _usual, _since = gc.get_threshold(), now
         gc.set_threshold(*_usual[:2], _NEVER)
     elif now - _since > LONGEST_UNCOLLECTED:
         _since = now
         gc.collect()
-    _at_work += 1
+    _large_works += 1
     try:
         yield
     finally:
-        _at_work -= 1
-        if not _at_work:
+        _large_works -= 1
+        if not _large_works:
             gc.set_threshold(*_usual)
 
 

@@ -38,7 +38,7 @@ class Shutdown:
         return self._deadline is not None
 
     @property
-    def left(self) -> float:
+    def seconds_left(self) -> float:
         """Return the seconds until open work is cancelled; 0 if none may be open."""
         if self._deadline is None:
             return 0.0
@@ -171,14 +171,14 @@ class BackgroundTasks:
         was asked to end."""
         this, loop, pause = asyncio.current_task(), asyncio.get_running_loop(), FIRST_PAUSE
         while this is not None and not this.cancelling():
-            begun, problem = loop.time(), None
+            started_at, problem = loop.time(), None
             try:
                 await work()
             except (Exception, asyncio.CancelledError) as error:  # the work may be cancelled by others, too
                 problem = error
             if this.cancelling() or name in self._finishing:
                 return
-            if loop.time() - begun > longest_pause:
+            if loop.time() - started_at > longest_pause:
                 pause = FIRST_PAUSE
             self._restarts.labels(name).inc()
             self._log_end(name, problem, is_first=pause == FIRST_PAUSE)

@@ -159,7 +159,7 @@ class _Escaped:
 
 
 @attrs.frozen
-class Way:
+class Formatter:
     """A formatter of events as lines, for people with `console`, for programs without it."""
 
     processors: list[Processor]
@@ -191,7 +191,7 @@ def configure(
     renderer = console or _as_json
     processors = [_drop_below_level, *steps, renderer, _encode]
     lines = functools.partial(Lines, stream.buffer)
-    _ways[:] = [Way(processors, lines(), console)]
+    _formatters[:] = [Formatter(processors, lines(), console)]
     structlog.configure(
         processors=processors,
         logger_factory=lines,
@@ -211,13 +211,13 @@ def configure(
     logging.getLogger("aiohttp.server").addFilter(OwnFaults())
 
 
-def current_way() -> Way | None:
+def current_formatter() -> Formatter | None:
     """Return the formatter that `configure` has set, or None before that, and if a test has replaced it."""
-    is_ours = _ways and structlog.get_config()["processors"] is _ways[0].processors
-    return _ways[0] if is_ours else None
+    is_ours = _formatters and structlog.get_config()["processors"] is _formatters[0].processors
+    return _formatters[0] if is_ours else None
 
 
-_ways: list[Way] = []
+_formatters: list[Formatter] = []
 
 
 def set_level(level: LogLevel) -> None:
@@ -340,7 +340,7 @@ class AccessLines:
     def __call__(self, fields: Mapping[str, FieldValue]) -> None:
         """Write the line in the event loop's next turn, or at once without a loop. `fields` must not be changed
         afterwards."""
-        if current_way() is None:  # a test captures the events
+        if current_formatter() is None:  # a test captures the events
             self._log.info("request", **_redacted_fields(fields))
         elif logging.root.level <= logging.INFO:
             self._waiting.append((_now(), fields))
@@ -358,10 +358,10 @@ class AccessLines:
             loop.call_soon(self._write)
 
     def _write(self) -> None:
-        way = current_way()
-        if way is not None:
-            for piece in _joined_lines(self._lines(way.console)):
-                way.lines.msg(piece)
+        formatter = current_formatter()
+        if formatter is not None:
+            for chunk in _joined_lines(self._lines(formatter.console)):
+                formatter.lines.msg(chunk)
 
     def _lines(self, console: Console | None) -> Iterator[bytes]:
         while self._waiting:
@@ -375,8 +375,8 @@ class AccessLines:
     def _moment(self, when: int) -> str:
         """Return the time without the zone."""
         second, nanoseconds = divmod(when, 1_000_000_000)
-        known, text = self._second
-        if second != known:
+        cached_second, text = self._second
+        if second != cached_second:
             text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
             self._second = second, text
         return f"{text}.{nanoseconds // 1000:06}"
@@ -431,8 +431,8 @@ _REMEMBERED = 1024
 
 
 @attrs.define
-class _Said:
-    at: float
+class _LineState:
+    written_at: float
     left_out: int = 0
 
 
@@ -451,7 +451,7 @@ class ThrottledLog:
         self._log = log
         self._seconds = seconds
         self._clock = clock
-        self._said: cachetools.LRUCache[Hashable, _Said] = cachetools.LRUCache(_REMEMBERED)
+        self._states: cachetools.LRUCache[Hashable, _LineState] = cachetools.LRUCache(_REMEMBERED)
 
     def warning(self, event: str, about: Hashable = None, **fields: Any) -> None:
         """Log that something on which this process depends does not work."""
@@ -462,11 +462,11 @@ class ThrottledLog:
         self._write(self._log.error, event, about, fields)
 
     def _write(self, write: Callable[..., Any], event: str, about: Hashable, fields: dict[str, Any]) -> None:
-        now, said = self._clock(), self._said.get((event, about))
-        if said is not None and now - said.at < self._seconds:
-            said.left_out += 1
+        now, state = self._clock(), self._states.get((event, about))
+        if state is not None and now - state.written_at < self._seconds:
+            state.left_out += 1
             return
-        if said is not None and said.left_out:
-            fields["left_out"] = said.left_out
-        self._said[event, about] = _Said(now)
+        if state is not None and state.left_out:
+            fields["left_out"] = state.left_out
+        self._states[event, about] = _LineState(now)
         write(event, **fields)

@@ -30,8 +30,8 @@ from common.workers import Figures
 
 #: Seconds for which the loop may be blocked.
 ALLOWED_SECONDS: Final = 0.1
-#: Seconds between two measurements, and between two looks at the code that blocks the loop.
-_INTERVAL, _LOOK_INTERVAL = 0.05, 0.02
+#: Seconds between two measurements, and between two samples of the code that blocks the loop.
+_INTERVAL, _SAMPLE_INTERVAL = 0.05, 0.02
 #: Seconds between two lines about the same route.
 _LOG_SECONDS = 60.0
 #: Seconds for which the longest step is stored.
@@ -42,15 +42,15 @@ _BOUNDS = (0.2, 0.5, 1.0, 2.0, 5.0, 20.0)
 #: Characters of a project's path that are logged.
 _PROJECT_LENGTH = 255
 _ROOT = str(Path(__file__).parents[1]) + "/"
-_OURS = tuple(f"{_ROOT}{part}/" for part in ("api_server", "storage_edge", "common"))
+_OWN_FOLDERS = tuple(f"{_ROOT}{part}/" for part in ("api_server", "storage_edge", "common"))
 
 
 @attrs.frozen
-class Held:
-    """A time in which the loop was blocked: until `at` (seconds of the loop's clock), for `seconds`, in which the
+class LoopStall:
+    """A time in which the loop was blocked: until `end` (seconds of the loop's clock), for `seconds`, in which the
     process has computed for `cpu_seconds`. `route`, `project` and `code` are empty if it is not known what ran."""
 
-    at: float
+    end: float
     seconds: float
     cpu_seconds: float
     route: str = ""
@@ -70,7 +70,7 @@ class Held:
 
 
 @attrs.frozen
-class _Look:
+class _Sample:
     """The code that ran at one moment: a task or a callback, its request, and the place in our code."""
 
     work: object
@@ -90,15 +90,17 @@ class LoopWatch:
         registry.register(self._durations)
         self._log = ThrottledLog(structlog.get_logger(__name__), _LOG_SECONDS)
         self._due = float("inf")
-        self._looks: list[_Look] = []
+        self._samples: list[_Sample] = []
         #: The latest is at the end. Steps that are shorter than a later one are removed.
-        self._longest: deque[Held] = deque()
+        self._longest: deque[LoopStall] = deque()
 
     def longest(self) -> Figures:
         """Return the longest step of the last hour in the form in which workers exchange metrics."""
         remembered = time.monotonic() - REMEMBERED_SECONDS
-        held = next((each for each in list(self._longest) if each.at >= remembered), None)
-        samples = [] if held is None else [(LONGEST, {"at": str(held.at), "what": str(held)}, held.seconds)]
+        stall = next((step for step in list(self._longest) if step.end >= remembered), None)
+        samples = (
+            [] if stall is None else [(LONGEST, {"at": str(stall.end), "what": str(stall)}, stall.seconds)]
+        )
         return {LONGEST: ("gauge", "", samples)}
 
     @contextlib.asynccontextmanager
@@ -106,7 +108,7 @@ class LoopWatch:
         """Watch the event loop for the duration of the block."""
         ended, loop = threading.Event(), asyncio.get_running_loop()
         thread = threading.Thread(
-            target=self._look, args=(ended, loop, threading.get_ident()), name="loop watch", daemon=True
+            target=self._sample, args=(ended, loop, threading.get_ident()), name="loop watch", daemon=True
         )
         thread.start()
         measuring = asyncio.create_task(self._measure())
@@ -123,46 +125,46 @@ class LoopWatch:
             self._due = time.monotonic() + _INTERVAL
             await asyncio.sleep(_INTERVAL)
             now = time.monotonic()
-            late, looks, self._looks = now - self._due, self._looks, []
-            if late > ALLOWED_SECONDS:
-                self._record(Held(now, late, time.process_time() - computed, *_described(looks)))
+            delay, samples, self._samples = now - self._due, self._samples, []
+            if delay > ALLOWED_SECONDS:
+                self._record(LoopStall(now, delay, time.process_time() - computed, *_described(samples)))
 
-    def _record(self, held: Held) -> None:
-        self._durations.observe(held.seconds)
-        if not held.is_ours:
+    def _record(self, stall: LoopStall) -> None:
+        self._durations.observe(stall.seconds)
+        if not stall.is_ours:
             return
-        while self._longest and self._longest[-1].seconds <= held.seconds:
+        while self._longest and self._longest[-1].seconds <= stall.seconds:
             self._longest.pop()
-        while self._longest and held.at - self._longest[0].at > REMEMBERED_SECONDS:
+        while self._longest and stall.end - self._longest[0].end > REMEMBERED_SECONDS:
             self._longest.popleft()
-        self._longest.append(held)
+        self._longest.append(stall)
         self._log.warning(
             "the event loop was held",
-            about=held.route,
-            route=held.route or None,
-            project=held.project or None,
-            code=held.code or None,
-            ms=round(held.seconds * 1000),
-            cpu_ms=round(held.cpu_seconds * 1000),
+            about=stall.route,
+            route=stall.route or None,
+            project=stall.project or None,
+            code=stall.code or None,
+            ms=round(stall.seconds * 1000),
+            cpu_ms=round(stall.cpu_seconds * 1000),
         )
 
-    def _look(self, ended: threading.Event, loop: asyncio.AbstractEventLoop, thread: int) -> None:
+    def _sample(self, ended: threading.Event, loop: asyncio.AbstractEventLoop, thread: int) -> None:
         pause = _INTERVAL
         while not ended.wait(pause):
             pause = _INTERVAL
-            if time.monotonic() > self._due + _LOOK_INTERVAL:
-                pause = _LOOK_INTERVAL
-                self._looks.append(_look(asyncio.current_task(loop), sys._current_frames().get(thread)))
+            if time.monotonic() > self._due + _SAMPLE_INTERVAL:
+                pause = _SAMPLE_INTERVAL
+                self._samples.append(_sample(asyncio.current_task(loop), sys._current_frames().get(thread)))
 
 
-def _look(task: "asyncio.Task[object] | None", frame: FrameType | None) -> _Look:
+def _sample(task: "asyncio.Task[object] | None", frame: FrameType | None) -> _Sample:
     frames = list(_outwards(frame))
-    request = next((candidate for each in frames if (candidate := _request_in(each)) is not None), None)
-    ours = next((each for each in frames if each.f_code.co_filename.startswith(_OURS)), None)
+    request = next((candidate for outer in frames if (candidate := _request_in(outer)) is not None), None)
+    own_frame = next((outer for outer in frames if outer.f_code.co_filename.startswith(_OWN_FOLDERS)), None)
     code = ""
-    if ours is not None:
-        code = f"{ours.f_code.co_filename.removeprefix(_ROOT)}:{ours.f_lineno} ({ours.f_code.co_name})"
-    return _Look(task or (frames[-1].f_code if frames else None), request, code)
+    if own_frame is not None:
+        code = f"{own_frame.f_code.co_filename.removeprefix(_ROOT)}:{own_frame.f_lineno} ({own_frame.f_code.co_name})"
+    return _Sample(task or (frames[-1].f_code if frames else None), request, code)
 
 
 def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
@@ -179,16 +181,16 @@ def _request_in(frame: FrameType) -> web.BaseRequest | None:
     return request
 
 
-def _described(looks: list[_Look]) -> tuple[str, str, str]:
-    """Return route, project and code of the work that ran at more than half of the looks, otherwise empty texts: many
+def _described(samples: list[_Sample]) -> tuple[str, str, str]:
+    """Return route, project and code of the work that ran at more than half of the samples, otherwise empty texts: many
     short steps have no single cause."""
-    by_work: dict[int, list[_Look]] = {}
-    for look in looks:
-        by_work.setdefault(id(look.work), []).append(look)
+    by_work: dict[int, list[_Sample]] = {}
+    for sample in samples:
+        by_work.setdefault(id(sample.work), []).append(sample)
     longest = max(by_work.values(), key=len, default=[])
-    if 2 * len(longest) <= len(looks):
+    if 2 * len(longest) <= len(samples):
         return "", "", ""
-    request = next((look.request for look in longest if look.request is not None), None)
+    request = next((sample.request for sample in longest if sample.request is not None), None)
     route, project = ("", "") if request is None else (route_of(request), _project_of(request))
     return route, project, longest[-1].code
 
@@ -206,13 +208,13 @@ def _project_of(request: web.BaseRequest) -> str:
     match = getattr(request, "match_info", None) or {}
     if "/projects/{id}" in route_of(request):
         return str(match.get("id", ""))[:_PROJECT_LENGTH]
-    named = match.get("project") or match.get("path", "").partition("/-/")[0]
-    return str(named)[:_PROJECT_LENGTH]
+    project = match.get("project") or match.get("path", "").partition("/-/")[0]
+    return str(project)[:_PROJECT_LENGTH]
 
 
 def longest_step(figures: Iterable[Figures]) -> str | None:
     """Return the longest step of all workers in one sentence for readiness, or None."""
-    steps = [sample for each in figures if LONGEST in each for sample in each[LONGEST][2]]
+    steps = [sample for metrics in figures if LONGEST in metrics for sample in metrics[LONGEST][2]]
     if not steps:
         return None
     _, labels, _ = max(steps, key=operator.itemgetter(2))

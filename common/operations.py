@@ -17,7 +17,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from common import workers
-from common.client_address import NEAR, client_of, is_in, networks
+from common.client_address import PRIVATE_NETWORKS, client_of, is_in, networks
 from common.client_settings import ClientSettings
 from common.lifecycle import SHUTDOWN, Check, Degraded, Failed
 from common.loop_watch import LONGEST, LOOP_WATCH, LoopWatch, longest_step
@@ -33,7 +33,7 @@ OTHERS_SECONDS = 0.5
 #: Statuses of a check, from best to worst.
 _WORSE = ("ok", "degraded", "failed")
 #: A function that returns the process's metrics for its supervisor. It is called in a thread.
-COUNTED: web.AppKey[Callable[[], Figures]] = web.AppKey("counted", Callable[[], Figures])  # type: ignore[arg-type]
+METRICS: web.AppKey[Callable[[], Figures]] = web.AppKey("counted", Callable[[], Figures])  # type: ignore[arg-type]
 _ROUTES = web.AppKey("operations_routes", tuple[web.RouteDef, ...])
 #: Fields that proxies add. If the sender of one is not a trusted proxy, the request may come from anybody.
 _FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Real-IP")
@@ -60,9 +60,9 @@ def setup(
     async def readiness(_request: web.Request) -> web.Response:
         if app[SHUTDOWN].has_begun:
             return web.json_response({"status": "stopping"}, status=503)
-        each: dict[str, Check] = {**checks, "event_loop": functools.partial(_longest_step, app)}
-        outcomes = await asyncio.gather(*map(_outcome, each.values()))
-        results = dict(zip(each, outcomes, strict=True))
+        all_checks: dict[str, Check] = {**checks, "event_loop": functools.partial(_longest_step, app)}
+        outcomes = await asyncio.gather(*map(_outcome, all_checks.values()))
+        results = dict(zip(all_checks, outcomes, strict=True))
         status = max((result["status"] for result in results.values()), key=_WORSE.index, default="ok")
         return web.json_response({"status": status, **results}, status=503 if status == "failed" else 200)
 
@@ -77,23 +77,23 @@ def setup(
 
     watch = app[LOOP_WATCH] = LoopWatch(registry)
     all_summed = workers.SUMMED.union(summed)
-    app[COUNTED] = lambda: workers.addable_figures(registry.collect(), all_summed) | watch.longest()
+    app[METRICS] = lambda: workers.addable_figures(registry.collect(), all_summed) | watch.longest()
     ready = web.get("/-/readiness", _for_operators(settings, readiness))
-    counted = web.get("/-/metrics", _for_operators(settings, metrics))
-    app[_ROUTES] = (ready, counted)
+    metrics_route = web.get("/-/metrics", _for_operators(settings, metrics))
+    app[_ROUTES] = (ready, metrics_route)
     app.add_routes([web.get(LIVENESS, _liveness)])
     if not settings.operations_port:
-        app.add_routes([ready] if shares_port else [ready, counted])
+        app.add_routes([ready] if shares_port else [ready, metrics_route])
 
 
 async def _longest_step(app: web.Application) -> str | None:
     """Return the longest step of all workers' event loops in the last hour in one sentence."""
-    each, supervisor = [app[LOOP_WATCH].longest()], supervisor_line()
+    figures, supervisor = [app[LOOP_WATCH].longest()], supervisor_line()
     if supervisor is not None:
         with contextlib.suppress(TimeoutError):  # one of the workers may be blocked right now
             async with asyncio.timeout(OTHERS_SECONDS):
-                each += await supervisor.others(await asyncio.to_thread(app[COUNTED]))
-    return longest_step(each)
+                figures += await supervisor.others(await asyncio.to_thread(app[METRICS]))
+    return longest_step(figures)
 
 
 async def _metrics(registry: CollectorRegistry, summed: Collection[str]) -> bytes:
@@ -101,12 +101,12 @@ async def _metrics(registry: CollectorRegistry, summed: Collection[str]) -> byte
     supervisor = supervisor_line()
     if supervisor is None:
         return await asyncio.to_thread(generate_latest, registry)
-    own = await asyncio.to_thread(lambda: list(registry.collect()))
-    mine = workers.addable_figures(own, summed)
-    others = await supervisor.others(mine)
-    sums = workers.sum_figures([mine, *others])
+    families = await asyncio.to_thread(lambda: list(registry.collect()))
+    addable = workers.addable_figures(families, summed)
+    others = await supervisor.others(addable)
+    sums = workers.sum_figures([addable, *others])
     sums.pop(LONGEST, None)
-    return await asyncio.to_thread(generate_latest, _Added(own, sums))
+    return await asyncio.to_thread(generate_latest, _Added(families, sums))
 
 
 class _Added(Collector):
@@ -126,9 +126,9 @@ class _Added(Collector):
 
 def application(app: web.Application) -> web.Application:
     """Return the application for `operations_port`: these routes of `app`."""
-    own = web.Application()
-    own.add_routes([web.get(LIVENESS, _liveness), *app[_ROUTES]])
-    return own
+    app_of_operators = web.Application()
+    app_of_operators.add_routes([web.get(LIVENESS, _liveness), *app[_ROUTES]])
+    return app_of_operators
 
 
 async def starting(request: web.BaseRequest) -> web.Response:
@@ -150,7 +150,7 @@ def _for_operators(settings: ClientSettings, handler: Handler) -> Handler:
 
     async def answer(request: web.Request) -> web.StreamResponse:
         proxies = networks(settings.trusted_proxies)
-        allowed = networks(settings.operations_networks or NEAR)
+        allowed = networks(settings.operations_networks or PRIVATE_NETWORKS)
         speaks_for_others = any(name in request.headers for name in _FORWARDED)
         if speaks_for_others and not is_in(proxies, _peer(request)):
             raise web.HTTPNotFound

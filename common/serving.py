@@ -64,7 +64,7 @@ class Endpoint:
             connections=Connections(self.settings),
             context=None,
             reuse_port=False,
-            descriptor=mine.operators if (mine := worker_address()) else 0,
+            descriptor=address.operators if (address := worker_address()) else 0,
         )
 
 
@@ -203,29 +203,29 @@ def _forget_frames(problem: BaseException | None) -> None:
 
 async def _answered(request: web.BaseRequest, handle: Handle) -> web.StreamResponse:
     if hdrs.EXPECT in request.headers:
-        return await _expected(request, handle)
+        return await _with_expect(request, handle)
     if not request.body_exists:
         return await handle(request)
     return await _closing_on_unread(request, handle)
 
 
-async def _expected(request: web.BaseRequest, handle: Handle) -> web.StreamResponse:
+async def _with_expect(request: web.BaseRequest, handle: Handle) -> web.StreamResponse:
     """Answer a request whose client waits before it sends the body. aiohttp would ask for every such body, even if
     the request is refused."""
     if request.headers[hdrs.EXPECT].lower() != "100-continue":
         return web.json_response({"error": "417 Expectation Failed"}, status=417, reason="Expectation Failed")
     headers = request.headers.copy()
     del headers[hdrs.EXPECT]
-    asked = request.clone(headers=headers)
+    cloned = request.clone(headers=headers)
     if request.version >= HttpVersion11 and request.body_exists:
-        asked[WAITS] = True
+        cloned[WAITS] = True
     try:
-        response = await _closing_on_unread(asked, handle)
+        response = await _closing_on_unread(cloned, handle)
     except web.HTTPException as refusal:
-        await refusal.prepare(asked)
+        await refusal.prepare(cloned)
         raise
     # Prepare the answer with the request that the application knows, so that its fields are added.
-    await response.prepare(asked)
+    await response.prepare(cloned)
     return response
 
 
@@ -250,7 +250,7 @@ def _close_if_unread(request: web.BaseRequest, response: web.StreamResponse) -> 
 log = structlog.get_logger(__name__)
 
 #: Seconds that aiohttp waits for requests when it ends. No request is left at that time.
-_AT_ONCE = 0.1
+_SHUTDOWN_SECONDS = 0.1
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 #: Open files that are reserved for other purposes than clients' connections: at most so many, and at most half of
 #: all.
@@ -268,9 +268,9 @@ class Serving:
 
 def allow_files(connections: Connections) -> None:
     """Raise the limit of open files, since each connection is one, and leave some for other purposes."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    connections.room = max(most - OTHER_FILES, most // 2)
+    _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+    connections.capacity = max(limit - OTHER_FILES, limit // 2)
 
 
 @contextlib.asynccontextmanager
@@ -280,8 +280,8 @@ async def bound(endpoint: Endpoint) -> AsyncIterator["Ports"]:
     async with contextlib.AsyncExitStack() as stack:
         public = await stack.enter_async_context(opened(endpoint, operations.starting))
         operators = endpoint.for_operators()
-        own = await stack.enter_async_context(opened(operators, operations.starting)) if operators else None
-        yield Ports(endpoint, public, own)
+        port = await stack.enter_async_context(opened(operators, operations.starting)) if operators else None
+        yield Ports(endpoint, public, port)
 
 
 @contextlib.asynccontextmanager
@@ -289,9 +289,9 @@ async def working(endpoint: Endpoint, app: web.Application) -> AsyncIterator[Non
     """Run an application without clients, with only its background work and, if it is set, its operators' port."""
     async with contextlib.AsyncExitStack() as stack:
         operators = endpoint.for_operators()
-        own = await stack.enter_async_context(opened(operators, operations.starting)) if operators else None
+        port = await stack.enter_async_context(opened(operators, operations.starting)) if operators else None
         await stack.enter_async_context(
-            Ports(endpoint, None, own).running(Serving(app=app, endpoint=endpoint))
+            Ports(endpoint, None, port).running(Serving(app=app, endpoint=endpoint))
         )
         log.info("background work has begun")
         yield
@@ -311,13 +311,13 @@ class Ports:
         background work may together take `shutdown_timeout` seconds."""
         assert self._public is not None  # noqa: S101 - not called by `working`, which has none
         async with self.running(serve):
-            ours = supervisor_line()
-            if ours is not None and (worker := worker_address()):
-                ours.figures = serve.app[operations.COUNTED]
+            line = supervisor_line()
+            if line is not None and (worker := worker_address()):
+                line.figures = serve.app[operations.METRICS]
                 worker.report_ready()
             yield self._public.address
-        if ours is not None:
-            await ours.report_figures()  # nothing is counted after this
+        if line is not None:
+            await line.report_figures()  # nothing is counted after this
 
     @contextlib.asynccontextmanager
     async def running(self, serve: Serving) -> AsyncIterator[None]:
@@ -334,13 +334,13 @@ class Ports:
             yield
         finally:
             app[SHUTDOWN].begin(settings.shutdown_timeout)
-            await self._end(self._public, runner, app[SHUTDOWN].left)
+            await self._end(self._public, runner, app[SHUTDOWN].seconds_left)
             await self._end(self._operators, watchers, 0)
             await app[BACKGROUND].close()
 
     def _runner(self, app: web.Application, options: dict[str, Any]) -> web.AppRunner:
         return web.AppRunner(
-            app, shutdown_timeout=_AT_ONCE, **reader_options(self._endpoint.settings), **options
+            app, shutdown_timeout=_SHUTDOWN_SECONDS, **reader_options(self._endpoint.settings), **options
         )
 
     async def _serve(
@@ -376,8 +376,8 @@ async def stopping() -> AsyncIterator[asyncio.Event]:
         loop.add_signal_handler(number, stop.set)
     listening = (
         None
-        if (ours := supervisor_line()) is None
-        else asyncio.create_task(_stop_with_supervisor(ours, stop))
+        if (line := supervisor_line()) is None
+        else asyncio.create_task(_stop_with_supervisor(line, stop))
     )
     try:
         yield stop
@@ -425,7 +425,7 @@ def _try_port(host: str, port: int) -> None:
     """Raise `OSError` if the port is taken. Workers' sockets share their port, and would share it with another
     program's workers, too."""
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    with socket.socket(family, kind, protocol) as tried:
-        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        tried.bind(address)
-        tried.listen(1)
+    with socket.socket(family, kind, protocol) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(address)
+        probe.listen(1)

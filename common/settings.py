@@ -42,41 +42,41 @@ _DIFFERS = "differs"
 Metadata = dict[str, Any]
 
 
-def number(least: float, most: float) -> Metadata:
+def number(minimum: float, maximum: float) -> Metadata:
     """Return the metadata of a field with a number in this range. Whole bounds mean a whole number."""
-    if isinstance(least, int):
-        name = f"a whole number from {least} to {most}"
+    if isinstance(minimum, int):
+        name = f"a whole number from {minimum} to {maximum}"
     else:
-        name = f"a number from {least:g} to {most:g}"
-    return {_FORM: Form(name, lambda value: least <= value <= most)}
+        name = f"a number from {minimum:g} to {maximum:g}"
+    return {_FORM: Form(name, lambda value: minimum <= value <= maximum)}
 
 
 # Ranges that many settings have. Unreasonable values are refused: they have a digit too many, or another unit.
 
 
-def port(least: int = 1) -> Metadata:
-    """Return the metadata of a field with a port. `least` is 0 if the field's help says what 0 means."""
-    return number(least, 65535)
+def port(minimum: int = 1) -> Metadata:
+    """Return the metadata of a field with a port. `minimum` is 0 if the field's help says what 0 means."""
+    return number(minimum, 65535)
 
 
-def count(least: int = 1) -> Metadata:
+def count(minimum: int = 1) -> Metadata:
     """Return the metadata of a field with a number of things."""
-    return number(least, 10**9)
+    return number(minimum, 10**9)
 
 
-def size(least: int = 1) -> Metadata:
+def size(minimum: int = 1) -> Metadata:
     """Return the metadata of a field with a number of bytes."""
-    return number(least, 2**50)
+    return number(minimum, 2**50)
 
 
-def whole_seconds(least: int = 1) -> Metadata:
+def whole_seconds(minimum: int = 1) -> Metadata:
     """Return the metadata of a field with a lifetime in whole seconds."""
-    return number(least, 10**9)
+    return number(minimum, 10**9)
 
 
-def timeout(least: float = 0.1) -> Metadata:
+def timeout(minimum: float = 0.1) -> Metadata:
     """Return the metadata of a field with a timeout in seconds. A shorter one would only keep the process busy."""
-    return number(least, 86400.0)
+    return number(minimum, 86400.0)
 
 
 def url(*schemes: str, bare: bool = False, several: bool = False) -> Metadata:
@@ -318,13 +318,13 @@ class Sources(Generic[SettingsT]):
 
     def settings(self) -> SettingsT:
         """Return the settings without any flag, for commands that do not run the process."""
-        values, labels = self.given()
+        values, labels = self.configured()
         for field in self.fields.values():
             if field.default is attrs.NOTHING and field.name not in values:
                 raise self.missing(field.name)
         return checked(self.settings_class(**values), lambda name: labels.get(name, name))
 
-    def given(self) -> tuple[dict[str, Any], dict[str, str]]:
+    def configured(self) -> tuple[dict[str, Any], dict[str, str]]:
         """Return the values that are given, in their fields' types, and the name by which each was given. Warn on
         standard error of variables that name no setting: environments are shared, so that need not be an error."""
         values, labels = self.of_file()
@@ -344,11 +344,11 @@ class Sources(Generic[SettingsT]):
 
     def unknown(self) -> list[tuple[str, str]]:
         """Return the variables with our prefix that name no setting, each with a sentence."""
-        known = {self.variable(name) for name in self.fields}
+        variables = {self.variable(name) for name in self.fields}
         return [
-            (variable, f"{variable} names no setting{_meant(variable.upper(), known)}")
+            (variable, f"{variable} names no setting{_meant(variable.upper(), variables)}")
             for variable, _ in self._variables()
-            if variable not in known
+            if variable not in variables
         ]
 
     def variable(self, name: str) -> str:
@@ -368,11 +368,11 @@ class Sources(Generic[SettingsT]):
         return attrs.fields_dict(self.settings_class)  # type: ignore[arg-type]
 
     def _variables(self) -> list[tuple[str, str]]:
-        given = self.environment.items()
-        return sorted((name, text) for name, text in given if name.startswith(self.env_prefix))
+        variables = self.environment.items()
+        return sorted((name, text) for name, text in variables if name.startswith(self.env_prefix))
 
     def of_file(self) -> tuple[dict[str, Any], dict[str, str]]:
-        """Return the values in the file, in the same form as `given`."""
+        """Return the values in the file, in the same form as `configured`."""
         values: dict[str, Any] = {}
         labels: dict[str, str] = {}
         file = Path(self.environment.get(SETTINGS_FILE_VARIABLE, ""))
@@ -416,10 +416,10 @@ class _Process(Command):
         self._sources, self._run = sources, run
 
     def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> click.Context:
-        built, given = self._built(), tuple(args)
+        command, arguments = self._built(), tuple(args)
         try:
             # The context's object belongs to typed-settings, not to a group that this command is in.
-            context = built.make_context(info_name, args, *rest, **(extra | {"obj": {}}))
+            context = command.make_context(info_name, args, *rest, **(extra | {"obj": {}}))
         except click.BadParameter as problem:
             field = self._sources.fields.get((problem.param and problem.param.name) or "")
             if field is None:
@@ -427,14 +427,14 @@ class _Process(Command):
             if isinstance(problem, click.MissingParameter):
                 raise self._sources.missing(field.name) from None
             raise ConfigError(f"{flag(field.name)} {has_to_be(field)}") from None
-        context.meta[FLAGS] = given
+        context.meta[FLAGS] = arguments
         return context
 
     def invoke(self, ctx: click.Context) -> Any:
         return ctx.command.invoke(ctx)
 
     def _built(self) -> click.Command:
-        values, labels = self._sources.given()
+        values, labels = self._sources.configured()
 
         @click.command(
             help=self.help,
@@ -496,7 +496,7 @@ def checked(settings: SettingsT, label: Label) -> SettingsT:
     Raise `ConfigError` if a value does not have its form, or if two contradict each other. Values are not shown,
     because they may contain passwords.
     """
-    held: dict[str, Any] = {}
+    from_files: dict[str, Any] = {}
     fields = attrs.fields_dict(type(settings))  # type: ignore[arg-type]
     for field in fields.values():
         name, file = secret_in(field), getattr(settings, field.name)
@@ -506,13 +506,13 @@ def checked(settings: SettingsT, label: Label) -> SettingsT:
                 raise ConfigError(f"{label(field.name)} is empty: {file}")
             if not fits(fields[name], text):
                 raise ConfigError(f"What {label(field.name)} names {has_to_be(fields[name])}: {file}")
-            held[name] = type(getattr(settings, name))(text)
+            from_files[name] = type(getattr(settings, name))(text)
     for field in fields.values():
-        if field.name not in held and not fits(field, getattr(settings, field.name)):
+        if field.name not in from_files and not fits(field, getattr(settings, field.name)):
             raise ConfigError(f"{label(field.name)} {has_to_be(field)}")
     if problem := contradiction(settings, label):
         raise ConfigError(problem)
-    return attrs.evolve(settings, **held)  # type: ignore[misc]
+    return attrs.evolve(settings, **from_files)  # type: ignore[misc]
 
 
 def _read(label: str, file: Path) -> str:
@@ -536,13 +536,13 @@ def section_of(environment: Mapping[str, str], section: str) -> dict[str, Any]:
         raise ConfigError(f"{SETTINGS_FILE_VARIABLE} is not TOML: {problem}: {file}") from None
     for name, value in document.items():
         if name not in SECTIONS or not isinstance(value, dict):
-            known = " and ".join(f"[{section_name}]" for section_name in SECTIONS)
-            raise ConfigError(f"{name} in {file} is no section of settings; these are {known}")
+            sections = " and ".join(f"[{section_name}]" for section_name in SECTIONS)
+            raise ConfigError(f"{name} in {file} is no section of settings; these are {sections}")
     of_ours: dict[str, Any] = document.get(section, {})
     return of_ours
 
 
-def _meant(name: str, known: Iterable[str]) -> str:
+def _meant(name: str, names: Iterable[str]) -> str:
     """Return a hint at the setting that `name` may mean."""
-    near = difflib.get_close_matches(name, known, 1)
-    return f"; did you mean {near[0]}?" if near else ""
+    matches = difflib.get_close_matches(name, names, 1)
+    return f"; did you mean {matches[0]}?" if matches else ""

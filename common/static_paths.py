@@ -99,11 +99,11 @@ class StaticPath:
         """Return the possible meanings of an archive path, the more likely first: a file name after the last slash,
         or only a ref. Return nothing if the ending is not in `ARCHIVE_FORMATS`."""
         for ending, format_ in ARCHIVE_FORMATS.items():
-            whole = self.rest.removesuffix(ending)
-            if whole != self.rest:
-                ref, _, name = whole.rpartition("/")
-                named = [Archive(ref=ref, name=name, format=format_)] if ref and name else []
-                return named + ([Archive(ref=whole, name="", format=format_)] if name else [])
+            stem = self.rest.removesuffix(ending)
+            if stem != self.rest:
+                ref, _, name = stem.rpartition("/")
+                with_name = [Archive(ref=ref, name=name, format=format_)] if ref and name else []
+                return with_name + ([Archive(ref=stem, name="", format=format_)] if name else [])
         return []
 
 
@@ -126,9 +126,9 @@ def parse(target: str) -> StaticPath:
     if not project or not rest:
         raise StaticPathError("the path names no project or nothing in it")
     kind = Kind(segments[marker])
-    counted, token = _parameters(kind, query)
+    effective, token = _parameters(kind, query)
     return StaticPath(
-        kind=kind, project="/".join(project), rest="/".join(rest), dashed=dashed, query=counted, token=token
+        kind=kind, project="/".join(project), rest="/".join(rest), dashed=dashed, query=effective, token=token
     )
 
 
@@ -174,17 +174,17 @@ def _parameters(kind: Kind, query: str) -> tuple[tuple[tuple[str, str], ...], st
     token."""
     if not query:
         return (), None
-    given = _query_values(query)
+    values = _query_values(query)
     names = ("inline",) if kind is Kind.RAW else ("append_sha", "path")
-    counted = []
+    effective = []
     for name in names:
-        value = _directory(given[name]) if name == "path" and name in given else given.get(name, "")
+        value = _directory(values[name]) if name == "path" and name in values else values.get(name, "")
         if value and (name == "path" or value in _BOOLEANS):
-            counted.append((name, value))
-    token = given.get(TOKEN_PARAMETER) or None
+            effective.append((name, value))
+    token = values.get(TOKEN_PARAMETER) or None
     if token and not _TOKEN.fullmatch(token):
         raise StaticPathError("the token is invalid")
-    return tuple(counted), token
+    return tuple(effective), token
 
 
 def _query_values(query: str) -> dict[str, str]:

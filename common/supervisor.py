@@ -38,17 +38,17 @@ class Worker:
     def __init__(self, process: asyncio.subprocess.Process, line: Streams, section: int) -> None:
         self.process = process
         self.section = section
-        self.began = time.monotonic()
+        self.started_at = time.monotonic()
         #: The supervisor's end of the socket. If it is closed, the worker ends.
         self._reader, self.writer = line
         self.ready: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.ended = asyncio.ensure_future(process.wait())
         #: The metrics that the worker has sent last.
         self.figures: Figures = {}
-        self._said = asyncio.Event()
+        self._has_figures = asyncio.Event()
 
-    async def listen(self, asked: Callable[["Worker"], None]) -> None:
-        """Read the worker's messages until it ends. Call `asked` when it requests the metrics of others."""
+    async def listen(self, on_request: Callable[["Worker"], None]) -> None:
+        """Read the worker's messages until it ends. Call `on_request` when it requests the metrics of others."""
         with contextlib.suppress(asyncio.IncompleteReadError, OSError):
             while True:
                 letter, content = await received(self._reader)
@@ -56,19 +56,19 @@ class Worker:
                     self.ready.set_result(True)
                 elif letter in (FIGURES, ASKED):
                     self.figures = json.loads(content)
-                    self._said.set()
+                    self._has_figures.set()
                 if letter == ASKED:
-                    asked(self)
+                    on_request(self)
         if not self.ready.done():
             self.ready.set_result(False)
 
-    async def say_figures(self) -> None:
+    async def fetch_figures(self) -> None:
         """Request the worker's metrics and wait for them for a limited time."""
-        self._said.clear()
+        self._has_figures.clear()
         self.writer.write(message(WANTED))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIGURES_SECONDS):
-                await self._said.wait()
+                await self._has_figures.wait()
 
     @property
     def serves(self) -> bool:
@@ -105,7 +105,7 @@ class Slot:
         self.sockets: list[socket.socket] = []
         self.worker: Worker | None = None
         self.pause = 0.0
-        self.turn = asyncio.Lock()
+        self.lock = asyncio.Lock()
 
     def bind(self, host: str, ports: list[int]) -> None:
         """Bind the slot's sockets if they are not bound."""
@@ -114,8 +114,8 @@ class Slot:
 
     def close(self) -> None:
         """Close the slot's sockets, so that no client connects here any more."""
-        for each in self.sockets:
-            each.close()
+        for sock in self.sockets:
+            sock.close()
         self.sockets = []
 
 
@@ -172,21 +172,21 @@ class Supervisor:
         operations = self._plan["operations_port"]
         ports = [self._plan["port"], operations and operations + slot.number]
         slot.bind(self._plan["host"], ports)
-        ours, theirs = socket.socketpair()
+        own_end, worker_end = socket.socketpair()
         public, operators = [sock.fileno() for sock in slot.sockets] + [0] * (2 - len(slot.sockets))
         address = {
             "number": slot.number,
             "late": late,
             "public": public,
             "operators": operators,
-            "line": theirs.fileno(),
+            "line": worker_end.fileno(),
             "memory": self._memory,
             "section": (section := self._free_section()),
             "sections": self._sections,
         }
-        streams = await asyncio.open_connection(sock=ours)
-        descriptors = [number for number in (public, operators, theirs.fileno(), self._memory) if number]
-        with theirs:
+        streams = await asyncio.open_connection(sock=own_end)
+        descriptors = [number for number in (public, operators, worker_end.fileno(), self._memory) if number]
+        with worker_end:
             process = await asyncio.create_subprocess_exec(
                 *self._plan["command"],
                 env=os.environ | {WORKER_VARIABLE: json.dumps(address)},
@@ -208,7 +208,7 @@ class Supervisor:
         return min(set(range(self._sections)) - {worker.section for worker in self._all})
 
     async def _watch(self, slot: Slot, worker: Worker) -> None:
-        listening = asyncio.ensure_future(worker.listen(self._asked))
+        listening = asyncio.ensure_future(worker.listen(self._on_request))
         status = await worker.ended
         await asyncio.wait({listening}, timeout=FIGURES_SECONDS)  # read its last messages
         listening.cancel()
@@ -222,12 +222,12 @@ class Supervisor:
             self.status = status
             self._stop.set()
             return
-        async with slot.turn:
+        async with slot.lock:
             if slot.worker is worker:
                 await self._pause(slot, worker)
                 await self._begin(slot, late=True)
 
-    def _asked(self, worker: Worker) -> None:
+    def _on_request(self, worker: Worker) -> None:
         self._watch_over(self._send_others(worker))
 
     async def _send_others(self, worker: Worker) -> None:
@@ -238,10 +238,10 @@ class Supervisor:
             worker.writer.write(message(OTHERS, json.dumps(others).encode()))
             await worker.writer.drain()
 
-    async def _ask(self, asking: Worker | None = None) -> None:
+    async def _ask(self, asker: Worker | None = None) -> None:
         """Ask all workers but one for their metrics."""
-        asked = [worker.say_figures() for worker in self._all if worker.serves and worker is not asking]
-        await asyncio.gather(*asked, return_exceptions=True)
+        calls = [worker.fetch_figures() for worker in self._all if worker.serves and worker is not asker]
+        await asyncio.gather(*calls, return_exceptions=True)
 
     async def _ask_again_and_again(self) -> None:
         while True:
@@ -251,7 +251,7 @@ class Supervisor:
     async def _pause(self, slot: Slot, worker: Worker) -> None:
         """Wait before a worker is restarted, except after its first short life. No client connects to it during that
         time."""
-        lived = time.monotonic() - worker.began
+        lived = time.monotonic() - worker.started_at
         if lived >= SHORT_LIFE:
             slot.pause = 0.0
         if slot.pause:
@@ -262,7 +262,7 @@ class Supervisor:
     async def _replace_all(self) -> None:
         """Replace the workers one after the other. If a successor does not become ready, keep the others."""
         for slot in self._slots:
-            async with slot.turn:
+            async with slot.lock:
                 old = slot.worker
                 new = await self._begin_beside(slot, old)
                 if new is None:
@@ -298,11 +298,11 @@ class Supervisor:
 def _bound(host: str, port: int) -> socket.socket:
     """Return a bound socket. Its worker listens on it when it can answer, so no client connects earlier."""
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    made.bind(address)
-    return made
+    sock = socket.socket(family, kind, protocol)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    sock.bind(address)
+    return sock
 
 
 def main() -> None:

@@ -96,13 +96,13 @@ def without_gauges(figures: Figures) -> Figures:
     return {name: family for name, family in figures.items() if family[0] != "gauge"}
 
 
-def sum_figures(each: Iterable[Figures]) -> Figures:
+def sum_figures(several: Iterable[Figures]) -> Figures:
     """Return the sum of all metrics."""
     total: Figures = {}
-    for figures in each:
+    for figures in several:
         for name, (kind, documentation, samples) in figures.items():
-            ours = total.setdefault(name, (kind, documentation, []))[2]
-            ours[:] = _sum_samples([*ours, *samples])
+            sums = total.setdefault(name, (kind, documentation, []))[2]
+            sums[:] = _sum_samples([*sums, *samples])
     return total
 
 
@@ -185,8 +185,8 @@ class Line:
 @functools.cache
 def supervisor_line() -> Line | None:
     """Return this worker's connection to its supervisor, or None if the process serves alone."""
-    mine = worker_address()
-    return None if mine is None else Line(mine.line)
+    address = worker_address()
+    return None if address is None else Line(address.line)
 
 
 #: A worker can count 131,072 keys at once. If a bucket is full, the oldest window is replaced.
@@ -195,7 +195,7 @@ WAYS = 8
 #: Bits of the count in a word. The others hold the beginning of the window, in hundredths of a second of the
 #: machine's steady clock.
 COUNT_BITS = 26
-_MOST = (1 << COUNT_BITS) - 1
+_MAX_COUNT = (1 << COUNT_BITS) - 1
 _SECRET_BYTES = 32
 _WORD = 8
 
@@ -208,13 +208,13 @@ def shared_memory_size(sections: int) -> int:
 def make_shared_memory(sections: int) -> int:
     """Create the memory and return the descriptor of its file, which has no name."""
     if hasattr(os, "memfd_create"):
-        made = os.memfd_create("forgelet")
+        descriptor = os.memfd_create("forgelet")
     else:
         with tempfile.TemporaryFile() as file:
-            made = os.dup(file.fileno())
-    os.truncate(made, shared_memory_size(sections))
-    os.pwrite(made, os.urandom(_SECRET_BYTES), 0)
-    return made
+            descriptor = os.dup(file.fileno())
+    os.truncate(descriptor, shared_memory_size(sections))
+    os.pwrite(descriptor, os.urandom(_SECRET_BYTES), 0)
+    return descriptor
 
 
 class SharedWindows:
@@ -226,7 +226,7 @@ class SharedWindows:
         self._secret = self._memory[:_SECRET_BYTES]
         #: Bytes of a bucket's names, which its counts follow.
         self._names = sections * WAYS * _WORD
-        self._ours = section * WAYS * _WORD
+        self._own_offset = section * WAYS * _WORD
 
     def count(self, key: bytes, length: float) -> tuple[float, int]:
         """Count one more of `key`. Return for how many seconds its window has been open, and the count of all
@@ -237,54 +237,54 @@ class SharedWindows:
         name = hashlib.blake2b(self._secret + key, digest_size=_WORD).digest()
         first = _SECRET_BYTES + int.from_bytes(name) % BUCKETS * self._names * 2
         now, lasts = int(time.monotonic() * 100), int(length * 100)
-        named = int.from_bytes(name, sys.byteorder)
+        name_word = int.from_bytes(name, sys.byteorder)
         words, cell = self._words, self._cell(first, name)
-        known, counting = first // _WORD + cell, (first + self._names) // _WORD + cell
-        mine = words[counting]
-        if words[known] == named and mine and now - (mine >> COUNT_BITS) < lasts:
-            if mine & _MOST < _MOST:
-                words[counting] = mine + 1
+        name_index, count_index = first // _WORD + cell, (first + self._names) // _WORD + cell
+        own_word = words[count_index]
+        if words[name_index] == name_word and own_word and now - (own_word >> COUNT_BITS) < lasts:
+            if own_word & _MAX_COUNT < _MAX_COUNT:
+                words[count_index] = own_word + 1
         else:
-            began = self._seen(first, name, now, lasts)[0]
-            words[counting] = 0  # a reader now sees nothing instead of another key's count
-            words[known] = named
-            words[counting] = began << COUNT_BITS | 1
-        began, count = self._seen(first, name, now, lasts)
+            began = self._window(first, name, now, lasts)[0]
+            words[count_index] = 0  # a reader now sees nothing instead of another key's count
+            words[name_index] = name_word
+            words[count_index] = began << COUNT_BITS | 1
+        began, count = self._window(first, name, now, lasts)
         return (now - began) / 100, count
 
     def _cell(self, first: int, name: bytes) -> int:
         """Return the place in the bucket where we count `name`: the one that has it, otherwise the oldest of ours."""
-        start = first + self._ours
-        at = _offset_of(self._memory[start : start + WAYS * _WORD], name)
-        if at < 0:
+        start = first + self._own_offset
+        offset = _offset_of(self._memory[start : start + WAYS * _WORD], name)
+        if offset < 0:
             counts = (start + self._names) // _WORD
-            ours = self._words[counts : counts + WAYS].tolist()
-            at = ours.index(min(ours)) * _WORD
-        return (self._ours + at) // _WORD
+            own_words = self._words[counts : counts + WAYS].tolist()
+            offset = own_words.index(min(own_words)) * _WORD
+        return (self._own_offset + offset) // _WORD
 
-    def _seen(self, first: int, name: bytes, now: int, lasts: int) -> tuple[int, int]:
+    def _window(self, first: int, name: bytes, now: int, lasts: int) -> tuple[int, int]:
         """Return when the window began (now, if there is none), and the count of all workers in it."""
         began, count = now, 0
         names = self._memory[first : first + self._names]
-        at = _offset_of(names, name)
-        while at >= 0:
-            word = self._words[(first + self._names + at) // _WORD]
+        offset = _offset_of(names, name)
+        while offset >= 0:
+            word = self._words[(first + self._names + offset) // _WORD]
             if word and now - (word >> COUNT_BITS) < lasts:
-                began, count = min(began, word >> COUNT_BITS), count + (word & _MOST)
-            at = _offset_of(names, name, at + _WORD)
+                began, count = min(began, word >> COUNT_BITS), count + (word & _MAX_COUNT)
+            offset = _offset_of(names, name, offset + _WORD)
         return began, count
 
 
 def _offset_of(names: bytes, name: bytes, start: int = 0) -> int:
     """Return the offset of a word that is `name`, from `start` on, or -1."""
-    at = names.find(name, start)
-    while at % _WORD and at >= 0:  # parts of two words
-        at = names.find(name, at + 1)
-    return at
+    offset = names.find(name, start)
+    while offset % _WORD and offset >= 0:  # parts of two words
+        offset = names.find(name, offset + 1)
+    return offset
 
 
 @functools.cache
 def shared_windows() -> SharedWindows | None:
     """Return this worker's view, or None if the process serves alone and counts by itself."""
-    mine = worker_address()
-    return None if mine is None else SharedWindows(mine.memory, mine.section, mine.sections)
+    address = worker_address()
+    return None if address is None else SharedWindows(address.memory, address.section, address.sections)

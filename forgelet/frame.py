@@ -40,14 +40,14 @@ def table(
     columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, empty: str = "There are none."
 ) -> None:
     """Print `rows` as a table of `columns`, or as a JSON list of objects with all their keys."""
-    listed = list(rows)
+    all_rows = list(rows)
     if wants_json():
-        _print_json(listed)
-    elif not listed:
+        _print_json(all_rows)
+    elif not all_rows:
         click.echo(empty)
     else:
         heads = [column.replace("_", " ").upper() for column in columns]
-        lines = [heads, *([_cell(row.get(column)) for column in columns] for row in listed)]
+        lines = [heads, *([_cell(row.get(column)) for column in columns] for row in all_rows)]
         widths = [max(len(line[position]) for line in lines) for position in range(len(columns))]
         for line in lines:
             cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
@@ -154,12 +154,12 @@ def _shared() -> list[click.Parameter]:
 class _Shared(click.Command):
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the command's own parameters and the common ones that it does not define itself."""
-        own = super().get_params(ctx)
-        taken = {name for parameter in own for name in parameter.opts}
+        own_parameters = super().get_params(ctx)
+        own_options = {name for parameter in own_parameters for name in parameter.opts}
         return [
-            *own[:-1],
-            *(parameter for parameter in self._shared if not taken & set(parameter.opts)),
-            *own[-1:],
+            *own_parameters[:-1],
+            *(parameter for parameter in self._shared if not own_options & set(parameter.opts)),
+            *own_parameters[-1:],
         ]
 
     @functools.cached_property
@@ -228,5 +228,5 @@ class Group(_Shared, config_errors.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command's name, the command after importing it, and the remaining arguments."""
-        name, command, left = super().resolve_command(ctx, args)
-        return name, command.imported() if isinstance(command, _NotImported) else command, left
+        name, command, remaining = super().resolve_command(ctx, args)
+        return name, command.imported() if isinstance(command, _NotImported) else command, remaining

@@ -114,11 +114,11 @@ class Instance:
             return self.api_settings.database_url
         from forgelet.local import embedded_postgres
 
-        ending = contextlib.ExitStack()
-        click.get_current_context().find_root().call_on_close(ending.close)
-        ending.enter_context(self.data.opened())
+        cleanup = contextlib.ExitStack()
+        click.get_current_context().find_root().call_on_close(cleanup.close)
+        cleanup.enter_context(self.data.opened())
         cluster = embedded_postgres.cluster_of(self.data)
-        ending.callback(cluster.stop)
+        cleanup.callback(cluster.stop)
         cluster.start(self.data.log("postgres"))
         return cluster.url()
 

@@ -76,7 +76,7 @@ class Servers:
         """Return the server of that kind, and start it first if it does not run."""
         return self._once(kind, lambda: self._new(kind, folders))
 
-    def known(self, kind: Kind) -> Forgelet | None:
+    def running(self, kind: Kind) -> Forgelet | None:
         """Return the running server of that kind, or None if it has not been started."""
         if _by_hand(self._config):
             return self._once(kind, lambda: self._server_of(kind))
@@ -108,8 +108,8 @@ class Servers:
 
         if _by_hand(self._config):
             return self._server_of(kind)
-        said = [line.partition("=") for line in self._config.getini("forgelet_settings")]
-        settings = {name.strip(): text.strip() for name, _, text in said} | kind.settings
+        settings_lines = [line.partition("=") for line in self._config.getini("forgelet_settings")]
+        settings = {name.strip(): text.strip() for name, _, text in settings_lines} | kind.settings
         options = [*self._config.getini("forgelet_options"), *kind.options]
         if self.are_shared:
             folder = folders.getbasetemp().parent / f"forgelet-{kind}"
@@ -124,11 +124,11 @@ class Servers:
         from forgelet.testing import starting
         from forgelet.testing.server import Forgelet
 
-        option, named = _by_hand(self._config) or ("", "")
+        option, value = _by_hand(self._config) or ("", "")
         if option == _URL:
-            ready = starting.of_url(named, os.environ.get("FORGELET_ROOT_TOKEN"))
+            ready = starting.of_url(value, os.environ.get("FORGELET_ROOT_TOKEN"))
         else:
-            ready = starting.of_file(Path(named))
+            ready = starting.of_file(Path(value))
         forgelet = Forgelet(ready, is_shared=self.are_shared)
         self._ending.callback(forgelet.close)
         version = starting.version_of(forgelet)
@@ -185,7 +185,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     the test uses it only indirectly."""
     values = _marker_values(metafunc.definition)
     kinds = [Kind(tier, version) for tier in values["tier"] for version in values["version"]]
-    if any(said != [None] for said in values.values()) and "forgelet" not in metafunc.fixturenames:
+    if any(choices != [None] for choices in values.values()) and "forgelet" not in metafunc.fixturenames:
         metafunc.fixturenames.append("forgelet")
     if kinds != [Kind()]:
         metafunc.parametrize("forgelet", kinds, indirect=True, ids=str, scope="session")
@@ -204,7 +204,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         servers = item.config.stash[_SERVERS]
         if servers.are_shared:
             pytest.fail(SHARED_RESET, pytrace=False)
-        forgelet = servers.known(kind)
+        forgelet = servers.running(kind)
         if forgelet is not None:
             forgelet.reset()
 
@@ -269,23 +269,23 @@ def _marker_values(node: pytest.Item) -> dict[str, list[Any]]:
     one."""
     # From the module's marker to the test's own, so that the nearer one takes precedence.
     markers = [*node.iter_markers("gitlab")][::-1]
-    said = {name: value for marker in markers for name, value in marker.kwargs.items()}
-    values = {name: _listed(said.pop(name, None)) for name in ("tier", "version", "isolation")}
-    wrong = [f"{name}=" for name in said] + [repr(word) for marker in markers for word in marker.args]
-    wrong += [f"tier={tier!r}" for tier in values["tier"] if tier not in (None, *TIERS)]
-    wrong += [
+    kwargs = {name: value for marker in markers for name, value in marker.kwargs.items()}
+    values = {name: _as_list(kwargs.pop(name, None)) for name in ("tier", "version", "isolation")}
+    faults = [f"{name}=" for name in kwargs] + [repr(arg) for marker in markers for arg in marker.args]
+    faults += [f"tier={tier!r}" for tier in values["tier"] if tier not in (None, *TIERS)]
+    faults += [
         f"version={value!r}"
         for value in values["version"]
         if value and not re.fullmatch(r"\d+\.\d+(\.\d+)?(-\w+)?", value)
     ]
-    wrong += [f"isolation={value!r}" for value in values["isolation"] if value not in (None, *ISOLATIONS)]
-    if wrong:
-        pytest.fail(f"the marker gitlab cannot have {', '.join(wrong)}. It is {MARKER}", pytrace=False)
+    faults += [f"isolation={value!r}" for value in values["isolation"] if value not in (None, *ISOLATIONS)]
+    if faults:
+        pytest.fail(f"the marker gitlab cannot have {', '.join(faults)}. It is {MARKER}", pytrace=False)
     return values
 
 
-def _listed(said: Any) -> list[Any]:
-    return list(said) if isinstance(said, list | tuple) else [said]
+def _as_list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def _by_hand(config: pytest.Config) -> tuple[str, str] | None:
@@ -294,7 +294,7 @@ def _by_hand(config: pytest.Config) -> tuple[str, str] | None:
     options = {option: config.getoption(option) for option in (_READY_FILE, _URL)}
     if not any(options.values()):
         options = {option: os.environ.get(option[2:].upper().replace("-", "_")) for option in options}
-    return next(((option, said) for option, said in options.items() if said), None)
+    return next(((option, value) for option, value in options.items() if value), None)
 
 
 def _is_shared(config: pytest.Config) -> bool:

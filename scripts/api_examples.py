@@ -47,8 +47,8 @@ class Recorder:
     ) -> Any:
         """Return the answer to `method` of `path`, with `values` for the parameters in it. With `keep`, it becomes the
         operation's example. Exit if the request does not succeed."""
-        filled = re.sub(r"{(\w+)}", lambda name: quote(str(values[name[1]]), safe=""), path)
-        address = filled + (f"?{urlencode(query)}" if query else "")
+        path_with_values = re.sub(r"{(\w+)}", lambda name: quote(str(values[name[1]]), safe=""), path)
+        address = path_with_values + (f"?{urlencode(query)}" if query else "")
         status, answer = self._ask(method, address, token, body)
         if keep:
             example = {"status": status, "request": self._shown(body), "response": self._shown(answer)}
@@ -93,8 +93,8 @@ def play(service: Recorder, root_token: str) -> None:
     _jobs(service, ada, project)
     _checks(service, ada, project)
     _mirrors(service, ada, project)
-    for kind, place in (("groups", group), ("projects", project)):
-        _invitations(service, ada, kind, place)
+    for kind, entity_id in (("groups", group), ("projects", project)):
+        _invitations(service, ada, kind, entity_id)
     _audit(service, root, ada, group, project)
 
 
@@ -128,29 +128,29 @@ def _jobs(service: Recorder, ada: Token, project: int) -> None:
     agent = {"name": "example-agent"}
     ask(ada, "POST", f"{PROJECT}/cluster_agents", agent, id=project)
     pipeline = _pipeline(service, ada, project)
-    at_pipeline: dict[str, Any] = {"id": project, "pipeline_id": pipeline}
-    ask(ada, "GET", f"{PROJECT}/pipelines/{{pipeline_id}}", **at_pipeline)
+    pipeline_ids: dict[str, Any] = {"id": project, "pipeline_id": pipeline}
+    ask(ada, "GET", f"{PROJECT}/pipelines/{{pipeline_id}}", **pipeline_ids)
     ask(ada, "GET", f"{PROJECT}/jobs", id=project, query={"per_page": "2"})
-    jobs = ask(ada, "GET", f"{PROJECT}/pipelines/{{pipeline_id}}/jobs", **at_pipeline)
-    ask(ada, "GET", f"{PROJECT}/pipelines/{{pipeline_id}}/bridges", **at_pipeline)
-    done = _run(service, ada, project)
+    jobs = ask(ada, "GET", f"{PROJECT}/pipelines/{{pipeline_id}}/jobs", **pipeline_ids)
+    ask(ada, "GET", f"{PROJECT}/pipelines/{{pipeline_id}}/bridges", **pipeline_ids)
+    finished = _run(service, ada, project)
     manual = next(job["id"] for job in jobs if job["status"] == "manual")
-    one = f"{PROJECT}/jobs/{{job_id}}"
-    ask(ada, "GET", one, id=project, job_id=done)
-    ask(ada, "GET", f"{one}/trace", id=project, job_id=done)
-    ask(ada, "POST", f"{one}/erase", id=project, job_id=done)
-    again = ask(ada, "POST", f"{one}/retry", id=project, job_id=done)
-    ask(ada, "POST", f"{one}/cancel", id=project, job_id=again["id"])
+    job_path = f"{PROJECT}/jobs/{{job_id}}"
+    ask(ada, "GET", job_path, id=project, job_id=finished)
+    ask(ada, "GET", f"{job_path}/trace", id=project, job_id=finished)
+    ask(ada, "POST", f"{job_path}/erase", id=project, job_id=finished)
+    again = ask(ada, "POST", f"{job_path}/retry", id=project, job_id=finished)
+    ask(ada, "POST", f"{job_path}/cancel", id=project, job_id=again["id"])
     variables = {"job_variables_attributes": [{"key": "TARGET", "value": "staging"}]}
-    ask(ada, "POST", f"{one}/play", variables, id=project, job_id=manual)
+    ask(ada, "POST", f"{job_path}/play", variables, id=project, job_id=manual)
 
 
 def _pipeline(service: Recorder, ada: Token, project: int) -> int:
     """Return the id of the project's first pipeline once its child pipeline exists too."""
     for _ in range(600):
-        found = service.ask(ada, "GET", f"{PROJECT}/pipelines", id=project)
-        if found:
-            first = min(found, key=lambda one: int(one["id"]))["id"]
+        pipelines = service.ask(ada, "GET", f"{PROJECT}/pipelines", id=project)
+        if pipelines:
+            first = min(pipelines, key=lambda pipeline: int(pipeline["id"]))["id"]
             path = f"{PROJECT}/pipelines/{{pipeline_id}}/bridges"
             bridges = service.ask(ada, "GET", path, id=project, pipeline_id=first)
             if bridges and bridges[0]["downstream_pipeline"]:
@@ -163,13 +163,13 @@ def _run(service: Recorder, ada: Token, project: int) -> int:
     """Run a job as a runner does; return its id."""
     ask = service.ask
     runner = {"runner_type": "project_type", "project_id": project, "description": "example-runner"}
-    made = ask(ada, "POST", "/user/runners", runner)
-    job = ask({}, "POST", "/jobs/request", {"token": made["token"]}, keep=False)
-    own = {"JOB_TOKEN": job["token"]}
-    ask(own, "GET", "/job")
-    ask(own, "GET", "/job/allowed_agents")
+    runner_entity = ask(ada, "POST", "/user/runners", runner)
+    job = ask({}, "POST", "/jobs/request", {"token": runner_entity["token"]}, keep=False)
+    job_headers = {"JOB_TOKEN": job["token"]}
+    ask(job_headers, "GET", "/job")
+    ask(job_headers, "GET", "/job/allowed_agents")
     log = "$ make\ncc -o app app.c\n"
-    begins = own | {"Content_Range": f"0-{len(log) - 1}"}
+    begins = job_headers | {"Content_Range": f"0-{len(log) - 1}"}
     ask(begins, "PATCH", "/jobs/{id}/trace", log, id=job["id"], keep=False)
     ask({}, "PUT", "/jobs/{id}", {"token": job["token"], "state": "success"}, id=job["id"], keep=False)
     return int(job["id"])
@@ -179,56 +179,56 @@ def _checks(service: Recorder, ada: Token, project: int) -> None:
     ask = service.ask
     url = "https://checks.example/licences"
     check = {"name": "Licences", "external_url": url}
-    made = ask(ada, "POST", f"{PROJECT}/external_status_checks", check, id=project)
+    created = ask(ada, "POST", f"{PROJECT}/external_status_checks", check, id=project)
     ask(ada, "GET", f"{PROJECT}/external_status_checks", id=project)
     file = {"README.md": "# Hello\n"}
     change = commit_values("greeting", file, action="update", message="Greet", start_branch="main")
     ask(ada, "POST", f"{PROJECT}/repository/commits", change, id=project)
     body = {"source_branch": "greeting", "target_branch": "main", "title": "Greet"}
-    opened = ask(ada, "POST", f"{PROJECT}/merge_requests", body, id=project)
+    merge_request = ask(ada, "POST", f"{PROJECT}/merge_requests", body, id=project)
     request = f"{PROJECT}/merge_requests/{{merge_request_iid}}"
-    at_request: dict[str, Any] = {"id": project, "merge_request_iid": opened["iid"]}
-    result = {"sha": opened["sha"], "external_status_check_id": made["id"], "status": "failed"}
-    ask(ada, "POST", f"{request}/status_check_responses", result, **at_request)
-    ask(ada, "GET", f"{request}/status_checks", **at_request)
+    request_ids: dict[str, Any] = {"id": project, "merge_request_iid": merge_request["iid"]}
+    result = {"sha": merge_request["sha"], "external_status_check_id": created["id"], "status": "failed"}
+    ask(ada, "POST", f"{request}/status_check_responses", result, **request_ids)
+    ask(ada, "GET", f"{request}/status_checks", **request_ids)
     retry = f"{request}/status_checks/{{external_status_check_id}}/retry"
-    ask(ada, "POST", retry, external_status_check_id=made["id"], **at_request)
-    one = f"{PROJECT}/external_status_checks/{{check_id}}"
-    ask(ada, "PUT", one, {"name": "Licences of all files"}, id=project, check_id=made["id"])
-    ask(ada, "DELETE", one, id=project, check_id=made["id"])
+    ask(ada, "POST", retry, external_status_check_id=created["id"], **request_ids)
+    check_path = f"{PROJECT}/external_status_checks/{{check_id}}"
+    ask(ada, "PUT", check_path, {"name": "Licences of all files"}, id=project, check_id=created["id"])
+    ask(ada, "DELETE", check_path, id=project, check_id=created["id"])
 
 
 def _mirrors(service: Recorder, ada: Token, project: int) -> None:
     ask = service.ask
-    mirrors, one = f"{PROJECT}/remote_mirrors", f"{PROJECT}/remote_mirrors/{{mirror_id}}"
+    mirrors, mirror_path = f"{PROJECT}/remote_mirrors", f"{PROJECT}/remote_mirrors/{{mirror_id}}"
     body = {"url": "https://example-user:example-password@mirror.example/app.git", "enabled": True}
-    made = ask(ada, "POST", mirrors, body, id=project)
-    at_mirror: dict[str, Any] = {"id": project, "mirror_id": made["id"]}
+    created = ask(ada, "POST", mirrors, body, id=project)
+    mirror_ids: dict[str, Any] = {"id": project, "mirror_id": created["id"]}
     ask(ada, "GET", mirrors, id=project)
-    ask(ada, "GET", one, **at_mirror)
-    ask(ada, "PUT", one, {"only_protected_branches": True}, **at_mirror)
-    ask(ada, "POST", f"{one}/sync", **at_mirror)
-    ask(ada, "DELETE", one, **at_mirror)
+    ask(ada, "GET", mirror_path, **mirror_ids)
+    ask(ada, "PUT", mirror_path, {"only_protected_branches": True}, **mirror_ids)
+    ask(ada, "POST", f"{mirror_path}/sync", **mirror_ids)
+    ask(ada, "DELETE", mirror_path, **mirror_ids)
 
 
-def _invitations(service: Recorder, ada: Token, kind: str, place: int) -> None:
+def _invitations(service: Recorder, ada: Token, kind: str, entity_id: int) -> None:
     ask = service.ask
-    everything, one = f"/{kind}/{{id}}/invitations", f"/{kind}/{{id}}/invitations/{{email}}"
+    list_path, item_path = f"/{kind}/{{id}}/invitations", f"/{kind}/{{id}}/invitations/{{email}}"
     email = "grace@people.example"
-    ask(ada, "POST", everything, {"email": email, "access_level": 30}, id=place)
-    ask(ada, "GET", everything, id=place)
-    ask(ada, "PUT", one, {"access_level": 40}, id=place, email=email)
-    ask(ada, "DELETE", one, id=place, email=email)
+    ask(ada, "POST", list_path, {"email": email, "access_level": 30}, id=entity_id)
+    ask(ada, "GET", list_path, id=entity_id)
+    ask(ada, "PUT", item_path, {"access_level": 40}, id=entity_id, email=email)
+    ask(ada, "DELETE", item_path, id=entity_id, email=email)
 
 
 def _audit(service: Recorder, root: Token, ada: Token, group: int, project: int) -> None:
-    ask, few = service.ask, {"per_page": "2"}
-    events = ask(root, "GET", "/audit_events", query=few)
+    ask, two_rows = service.ask, {"per_page": "2"}
+    events = ask(root, "GET", "/audit_events", query=two_rows)
     ask(root, "GET", "/audit_events/{id}", id=events[0]["id"])
-    for kind, place in (("groups", group), ("projects", project)):
+    for kind, entity_id in (("groups", group), ("projects", project)):
         path = f"/{kind}/{{id}}/audit_events"
-        found = ask(ada, "GET", path, id=place, query=few)
-        ask(ada, "GET", f"{path}/{{audit_event_id}}", id=place, audit_event_id=found[0]["id"])
+        page = ask(ada, "GET", path, id=entity_id, query=two_rows)
+        ask(ada, "GET", f"{path}/{{audit_event_id}}", id=entity_id, audit_event_id=page[0]["id"])
 
 
 def main() -> None:

@@ -190,9 +190,9 @@ def untested(notes: Mapping[str, Any]) -> Iterator[str]:
     """Yield a sentence for each line without a test, and for each test that does not exist or whose file does not name
     the endpoint."""
     for name in (name for lines in notes["endpoints"].values() for name in lines):
-        if not (named := notes["tests"].get(name)):
+        if not (tests := notes["tests"].get(name)):
             yield f"{name}: name a test of it below [tests] in docs/compatibility.toml"
-        for test in named or ():
+        for test in tests or ():
             file, _, function = test.partition("::")
             if f"def {function}(" not in _text(_TESTS / file):
                 yield f"{name}: there is no test {test}"
@@ -218,7 +218,7 @@ def _shared_text(folder: Path) -> str:
 
 def _who(route: Route) -> str:
     access = route.access
-    caller = "everybody" if access.strangers else _WHO.get(access.who, "")
+    caller = "everybody" if access.anonymous else _WHO.get(access.kind, "")
     if isinstance(access, ResourceAccess):
         opened = _OPENED[access.feature if isinstance(access, ProjectAccess) else None]
         caller = access.role.title if access.role > Role.NO_ACCESS else opened
@@ -231,7 +231,7 @@ def ignored() -> str:
     names = {name: _parameters(route.ignores) for name, route in routes().items() if route.ignores}
     rows = []
     for parameters in dict.fromkeys(names.values()):
-        alike = ", ".join(f"`{name}`" for name, listed in names.items() if listed == parameters)
+        alike = ", ".join(f"`{name}`" for name, others in names.items() if others == parameters)
         rows.append((alike, parameters))
     return markdown_table("Endpoint", "Parameters", rows=rows)
 
@@ -244,7 +244,7 @@ def _parameters(ignores: Iterable[Ignored]) -> str:
 
 
 def absent() -> str:
-    rows = [(what, f"`{path}`") for what, path in comparison()["absent"].items()]
+    rows = [(subject, f"`{path}`") for subject, path in comparison()["absent"].items()]
     return markdown_table("What", "For example", rows=rows)
 
 

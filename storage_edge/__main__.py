@@ -66,8 +66,8 @@ def _become_supervisor(settings: Settings) -> NoReturn:
 async def _serve(app: web.Application, settings: Settings, certificate: Certificate) -> None:
     serve = served(app, settings, certificate.context)
     if worker := worker_address():
-        where = attrs.evolve(serve.endpoint, descriptor=worker.public, late=worker.late)
-        serve = attrs.evolve(serve, endpoint=where)
+        endpoint = attrs.evolve(serve.endpoint, descriptor=worker.public, late=worker.late)
+        serve = attrs.evolve(serve, endpoint=endpoint)
     read = reader(Settings, section=SECTION, env_prefix=PREFIX)
     reload = Reload(settings, read, functools.partial(reconfigured, app), certificate.renewed)
     async with bound(serve.endpoint) as ports:  # first, so that a second process on the port changes nothing

@@ -175,30 +175,30 @@ def create_app(
     proxies = app[handlers.PROXIES] = Proxies(settings.trusted_proxies, random_bytes)
     rates = app[handlers.RATES] = Rates()
     rates.limit(settings.client_rate, settings.client_burst)
-    plain = PlainHits(rules, metrics, clock, proxies, rates, settings, logged=settings.access_log)
-    connections = app[handlers.CONNECTIONS] = Connections(plain, settings)
+    plain_hits = PlainHits(rules, metrics, clock, proxies, rates, settings, logged=settings.access_log)
+    connections = app[handlers.CONNECTIONS] = Connections(plain_hits, settings)
     app[handlers.SENDER] = Sender(clock, random_bytes, Streams(connections))
     app[SHUTDOWN] = Shutdown()
     background = app[BACKGROUND] = BackgroundTasks(metrics.registry)
 
     async def parts(app: web.Application) -> AsyncIterator[None]:
-        async with contextlib.AsyncExitStack() as opened:
-            origin = await opened.enter_async_context(
+        async with contextlib.AsyncExitStack() as stack:
+            origin = await stack.enter_async_context(
                 contextlib.aclosing(Origin(settings, metrics, proxies.name))
             )
-            directory = opened.enter_context(_directory(settings))
-            store = await opened.enter_async_context(contextlib.aclosing(_store(settings, directory, clock)))
+            directory = stack.enter_context(_directory(settings))
+            store = await stack.enter_async_context(contextlib.aclosing(_store(settings, directory, clock)))
             shared = _shared(settings, metrics)
             cache = Cache(origin, store, settings, clock, metrics, shared)
-            await opened.enter_async_context(contextlib.aclosing(cache))
+            await stack.enter_async_context(contextlib.aclosing(cache))
             app[operators.ORIGIN], app[handlers.STORE], app[handlers.CACHE] = origin, store, cache
-            plain.cache = cache
+            plain_hits.cache = cache
             watch(metrics, connections, origin, store, shared)
             if shared is not None:
                 checks["shared_store"] = shared.health.check
             for name, work in _background(settings, origin, store, shared).items():
                 background.start(name, work)
-                opened.push_async_callback(background.finish, name, 0)
+                stack.push_async_callback(background.finish, name, 0)
             yield
 
     app.cleanup_ctx.append(parts)

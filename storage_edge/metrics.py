@@ -124,11 +124,11 @@ class Metrics:
     @contextmanager
     def timed(self, phase: Phase) -> Iterator[None]:
         """Record the duration of the block as `origin_took`, however it ends."""
-        begun = time.perf_counter()
+        start = time.perf_counter()
         try:
             yield
         finally:
-            self.origin_took(phase, time.perf_counter() - begun)
+            self.origin_took(phase, time.perf_counter() - start)
 
     def origin_failed(self, reason: Failure) -> None:
         """Count a request without a usable answer of the origin."""

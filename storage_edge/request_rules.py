@@ -65,7 +65,7 @@ class EdgeRequest:
     kind: static_paths.Kind
     token: str | None = attrs.field(default=None, repr=False)
     forwarded: Mapping[str, str] = attrs.field(factory=dict, repr=False)
-    directives: RequestDirectives = freshness.NOTHING_ASKED
+    directives: RequestDirectives = freshness.NO_DIRECTIVES
     client: str = attrs.field(default="", eq=False, repr=False)
     caller_fields: Callable[[], Mapping[str, str]] = attrs.field(default=dict, eq=False, repr=False)
     has: tuple[str, ...] = attrs.field(default=(), eq=False, repr=False)
@@ -163,12 +163,12 @@ def _parsed(origin: str, target: str) -> tuple[static_paths.StaticPath, str, str
 
 
 def _end_to_end(headers: CIMultiDictProxy[str]) -> dict[str, str]:
-    joined = selection.combined(headers)
-    listed = {name.strip().lower() for name in joined.get("connection", "").split(",")}
+    combined = selection.combined(headers)
+    connection_options = {name.strip().lower() for name in combined.get("connection", "").split(",")}
     return {
         name: value
-        for name, value in joined.items()
+        for name, value in combined.items()
         if name not in _OWN_FIELDS
-        and name not in listed
+        and name not in connection_options
         and not name.endswith(("storage-token", "object-token"))
     }

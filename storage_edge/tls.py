@@ -12,13 +12,13 @@ def origin_context(settings: Settings) -> ssl.SSLContext | None:
     if settings.origin_url.scheme != "https":
         return None
     files = {"CA": settings.origin_ca, "certificate": settings.origin_cert, "key": settings.origin_key}
-    for what, file in files.items():
+    for purpose, file in files.items():
         try:
             if file is not None:
                 file.open("rb").close()
         except OSError as problem:
             raise ConfigError(
-                f"TLS to the origin cannot be used: its {what}: {problem.strerror}: {file}"
+                f"TLS to the origin cannot be used: its {purpose}: {problem.strerror}: {file}"
             ) from None
     try:
         context = ssl.create_default_context(cafile=settings.origin_ca)
@@ -31,12 +31,12 @@ def origin_context(settings: Settings) -> ssl.SSLContext | None:
             # Without a password callback, OpenSSL would ask for the password of an encrypted key at the terminal.
             context.load_cert_chain(settings.origin_cert, settings.origin_key, password="")
         except ssl.SSLError as problem:
-            why = (
+            reason = (
                 "its key is not that of"
                 if problem.reason == "KEY_VALUES_MISMATCH"
                 else "there is no PEM with a certificate and its unencrypted key in"
             )
-            raise ConfigError(f"TLS to the origin cannot be used: {why} {settings.origin_cert}") from None
+            raise ConfigError(f"TLS to the origin cannot be used: {reason} {settings.origin_cert}") from None
     return context
 
 
@@ -56,12 +56,12 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
         context.load_cert_chain(settings.tls_cert, settings.tls_key, password="")
     except ssl.SSLError as problem:
         match = problem.reason != "KEY_VALUES_MISMATCH"
-        why = (
+        reason = (
             "there is no PEM with a certificate and its unencrypted key in"
             if match
             else "its key is not that of"
         )
-        raise ConfigError(f"TLS cannot be used: {why} {settings.tls_cert}") from None
+        raise ConfigError(f"TLS cannot be used: {reason} {settings.tls_cert}") from None
     return context
 
 

@@ -20,7 +20,7 @@ from api_server.pages.ci import logs as log_pages
 from api_server.web import request_data
 from api_server.web.errors import ApiError
 from common import http_fields, logs, static_paths
-from common.client_address import networks, way_of
+from common.client_address import hops_of, networks
 from storage_edge.rules import fields, selection
 
 
@@ -76,7 +76,7 @@ PARSERS: list[tuple[str, Callable[[str], Any], Callable[[int], str]]] = [
     ("full paths of one name", namespaces._leads_somewhere, lambda n: "a." * (n // 2) + "/"),
     (
         "proxies",
-        lambda text: way_of(networks(["127.0.0.1"]), "127.0.0.1", [text]),
+        lambda text: hops_of(networks(["127.0.0.1"]), "127.0.0.1", [text]),
         lambda n: "127.0.0.1," * (n // 10),
     ),
     (

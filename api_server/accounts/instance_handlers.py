@@ -55,16 +55,16 @@ async def update_settings(services: Services, actor: Actor, params: UpdateSettin
     unset = instance_settings.defaults(services.settings)
     async with services.database.transaction() as transaction:
         if problems := await instance_settings.update(
-            transaction, services.vault, unset, _sent(params), actor.author
+            transaction, services.vault, unset, _submitted(params), actor.author
         ):
             raise invalid(problems)
         entity = await _entity(services, transaction)
     return json_value(entity)
 
 
-def _sent(params: UpdateSettings) -> dict[str, Any]:
-    sent = attrs.asdict(params, filter=lambda _, value: value is not UNSET)
-    return {name: value or None if isinstance(value, str) else value for name, value in sent.items()}
+def _submitted(params: UpdateSettings) -> dict[str, Any]:
+    values = attrs.asdict(params, filter=lambda _, value: value is not UNSET)
+    return {name: value or None if isinstance(value, str) else value for name, value in values.items()}
 
 
 async def _entity(services: Services, database: Executor) -> dict[str, Any]:

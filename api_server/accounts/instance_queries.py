@@ -8,7 +8,7 @@ from api_server.state.declarations import statement
 
 
 @attrs.frozen
-class Stored:
+class StoredSettings:
     """The settings that differ from the defaults, as JSON text, and the encrypted token; times are in the
     format of answers."""
 
@@ -23,7 +23,7 @@ class Stored:
         iso8601(settings.created_at) AS created_at, iso8601(settings.updated_at) AS updated_at
     FROM application_settings settings
     """)
-async def read_settings(database: Executor) -> Stored: ...
+async def read_settings(database: Executor) -> StoredSettings: ...
 
 
 @statement("""

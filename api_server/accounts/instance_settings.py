@@ -8,7 +8,7 @@ import attrs
 import orjson
 
 from api_server.accounts import instance_queries
-from api_server.accounts.instance_queries import Stored
+from api_server.accounts.instance_queries import StoredSettings
 from api_server.outbound.client import PolicySource
 from api_server.outbound.destinations import MIRROR_SCHEMES, parse_destination
 from api_server.outbound.policy import AllowList, Policy
@@ -18,7 +18,7 @@ from api_server.state import audit_trail
 from api_server.state.audit_trail import INSTANCE, Author
 from api_server.state.database import Executor, LookupCache, Transaction
 from api_server.state.secrets import Vault
-from api_server.web.rate_limits import MOST_REQUESTS, PERIOD_SECONDS
+from api_server.web.rate_limits import MAX_REQUESTS, PERIOD_SECONDS
 
 
 @attrs.frozen(kw_only=True)
@@ -35,7 +35,7 @@ class InstanceSettings:
     default_projects_limit: int = 100_000
     #: The limit of requests of a user to the API.
     throttle_authenticated_api_enabled: bool = False
-    throttle_authenticated_api_requests_per_period: int = MOST_REQUESTS
+    throttle_authenticated_api_requests_per_period: int = MAX_REQUESTS
     throttle_authenticated_api_period_in_seconds: int = PERIOD_SECONDS
 
 
@@ -55,7 +55,7 @@ async def read(database: Executor, vault: Vault, unset: InstanceSettings) -> Ins
     return opened(await instance_queries.read_settings(database), vault, unset)
 
 
-def opened(stored: Stored, vault: Vault, unset: InstanceSettings) -> InstanceSettings:
+def opened(stored: StoredSettings, vault: Vault, unset: InstanceSettings) -> InstanceSettings:
     """Return stored settings with their secret decrypted, with the defaults in `unset`."""
     values: dict[str, Any] = orjson.loads(stored.values)
     if stored.sealed_token is not None:
@@ -89,12 +89,12 @@ def outbound_policy(services: Services) -> PolicySource:
 
 
 MAX_LENGTH = 255
-MOST_ENTRIES = 1000
+MAX_ENTRIES = 1000
 
 _URL = "static_objects_external_storage_url"
 _ALLOW_LIST = "outbound_local_requests_whitelist"
 #: Minimum values of numbers, 0 or 1.
-_LEAST = {
+_MINIMUMS = {
     "default_projects_limit": 0,
     "throttle_authenticated_api_requests_per_period": 1,
     "throttle_authenticated_api_period_in_seconds": 1,
@@ -112,10 +112,10 @@ async def update(
     after = attrs.evolve(before, **values)
     if problems := _problems(after):
         return problems
-    kept = attrs.asdict(after, filter=lambda field, value: value != getattr(unset, field.name))
-    token = kept.pop(SECRET, None)
+    changed_values = attrs.asdict(after, filter=lambda field, value: value != getattr(unset, field.name))
+    token = changed_values.pop(SECRET, None)
     await instance_queries.write_settings(
-        transaction, orjson.dumps(kept).decode(), vault.encrypt(token) if token else None
+        transaction, orjson.dumps(changed_values).decode(), vault.encrypt(token) if token else None
     )
     for change in audit_trail.changes(
         before, after, [field.name for field in attrs.fields(InstanceSettings)]
@@ -144,10 +144,10 @@ def _problems(settings: InstanceSettings) -> dict[str, list[str]]:
 
 def _problems_with_numbers(settings: InstanceSettings) -> dict[str, list[str]]:
     problems = {}
-    for name, least in _LEAST.items():
+    for name, minimum in _MINIMUMS.items():
         value = getattr(settings, name)
-        if value < least:
-            problems[name] = [f"must be greater than {'or equal to ' if least == 0 else ''}0"]
+        if value < minimum:
+            problems[name] = [f"must be greater than {'or equal to ' if minimum == 0 else ''}0"]
         if value > MAX_INTEGER:
             problems[name] = [f"must be less than or equal to {MAX_INTEGER}"]
     return problems
@@ -169,8 +169,8 @@ def _problem_with_url(url: str) -> str | None:
 
 
 def _problem_with_list(entries: list[str]) -> str | None:
-    if len(entries) > MOST_ENTRIES:
-        return f"is too long (maximum is {MOST_ENTRIES} entries)"
+    if len(entries) > MAX_ENTRIES:
+        return f"is too long (maximum is {MAX_ENTRIES} entries)"
     if any(len(entry) > MAX_LENGTH for entry in entries):
         return f"is too long (maximum is {MAX_LENGTH} characters per entry)"
     try:
@@ -183,7 +183,7 @@ def _problem_with_list(entries: list[str]) -> str | None:
 async def _record(transaction: Transaction, author: Author, change: str, **values: Any) -> None:
     """Record the change of a setting; no event contains the token."""
     message = f"Changed {change}" if change == SECRET else None
-    details = {} if change == SECRET else {name: audit_trail.words(value) for name, value in values.items()}
+    details = {} if change == SECRET else {name: audit_trail.as_text(value) for name, value in values.items()}
     target = INSTANCE.target(1, change)
     await audit_trail.record(
         transaction, "application_setting_updated", author, target, message, change=change, **details

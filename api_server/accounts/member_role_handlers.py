@@ -40,10 +40,10 @@ async def list_roles(request: web.Request, services: Services, params: Paginated
 @routes.post("/member_roles", access=ADMINISTRATOR, license=CUSTOM_ROLES, answers="201 MemberRole")
 async def create_role(services: Services, actor: Actor, params: CreateRole) -> web.Response:
     async with services.database.transaction() as transaction:
-        made = await member_roles.create(
+        entity = await member_roles.create(
             transaction, params.name, params.base_access_level, params.description, actor.author
         )
-    return json_text(made, status=201)
+    return json_text(entity, status=201)
 
 
 @routes.delete("/member_roles/{id}", access=ADMINISTRATOR, license=CUSTOM_ROLES, answers="204")

@@ -25,11 +25,11 @@ async def check(transaction: Transaction, member_role_id: int | None, level: Rol
 async def create(transaction: Transaction, name: str, level: Role, description: str, author: Author) -> str:
     """Create a custom role and return its JSON. Raise 400."""
     try:
-        made = await member_role_queries.create(transaction, name, description, level)
+        role = await member_role_queries.create(transaction, name, description, level)
     except Conflict:
         raise invalid({"name": ["has already been taken"]}) from None
-    await audit_trail.record(transaction, "member_role_created", author, INSTANCE.target(made.id, name))
-    return made.entity
+    await audit_trail.record(transaction, "member_role_created", author, INSTANCE.target(role.id, name))
+    return role.entity
 
 
 async def delete(transaction: Transaction, role_id: int, author: Author) -> None:

@@ -33,7 +33,7 @@ def problem_with(password: str) -> str | None:
 
 LIFETIME = datetime.timedelta(days=2)
 
-ASKED = "password_reset_asked_for"
+RESET_REQUESTED = "password_reset_asked_for"
 MAIL = "mail_password_reset"
 
 
@@ -43,7 +43,7 @@ async def ask_for_link(
     """Queue a mail with a link, unless the address gets too many mails. Whether it belongs to an account is
     determined later."""
     if is_address(email) and not await wait_if_anybody_asks(transaction, settings, email):
-        await enqueue(transaction, ASKED, email=email, ip_address=ip_address)
+        await enqueue(transaction, RESET_REQUESTED, email=email, ip_address=ip_address)
 
 
 async def queue_mail(transaction: Transaction, user_id: int, *, is_new: bool) -> None:
@@ -105,7 +105,7 @@ def setup(services: Services) -> None:
         async with services.database.transaction() as transaction:
             await password_queries.delete_expired(transaction)
 
-    services.queue.add(ASKED, look_up, attempts=ATTEMPTS)
+    services.queue.add(RESET_REQUESTED, look_up, attempts=ATTEMPTS)
     services.queue.add(MAIL, mail, attempts=ATTEMPTS)
     services.queue.add_periodic(
         "delete_expired_password_resets", "43 4 * * *", delete_expired_password_resets
@@ -113,18 +113,18 @@ def setup(services: Services) -> None:
 
 
 def password_mail(account: Account, url: str, name: str, *, is_new: bool) -> Mail:
-    began = (
+    first = (
         f"The account @{account.username} has been created for you."
         if is_new
         else f"Someone, hopefully you, has requested a password reset for the account @{account.username}."
     )
-    rest = "The link can be used once and expires after two days."
+    last = "The link can be used once and expires after two days."
     if not is_new:
-        rest += " If you did not request this, you can ignore this email: your password is not changed."
+        last += " If you did not request this, you can ignore this email: your password is not changed."
     return Mail(
         id=f"password-{name[:32]}",
         to=account.email,
         subject="Set your password" if is_new else "Reset your password",
-        paragraphs=[f"Hi {account.name}!", began, rest],
+        paragraphs=[f"Hi {account.name}!", first, last],
         links=[("Set password" if is_new else "Reset password", url)],
     )

@@ -89,8 +89,8 @@ async def create_token(services: Services, actor: Actor, params: CreateToken) ->
     async with services.database.transaction() as transaction:
         user = await existing_user(transaction, params.user_id)
         new = tokens.NewToken(**attrs.asdict(params) | {"scopes": list(dict.fromkeys(params.scopes))})
-        made = await tokens.create(transaction, new, user.username, user.name, actor.author)
-    return json_text(made, status=201)
+        entity = await tokens.create(transaction, new, user.username, user.name, actor.author)
+    return json_text(entity, status=201)
 
 
 @routes.post("/user/personal_access_tokens", access=SIGNED_IN, answers="201 PersonalAccessTokenWithToken")
@@ -105,8 +105,8 @@ async def create_own_token(services: Services, actor: Actor, params: CreateOwnTo
         expires_at=params.expires_at or services.now.date() + datetime.timedelta(days=1),
     )
     async with services.database.transaction() as transaction:
-        made = await tokens.create(transaction, new, actor.username, actor.name, actor.author)
-    return json_text(made, status=201)
+        entity = await tokens.create(transaction, new, actor.username, actor.name, actor.author)
+    return json_text(entity, status=201)
 
 
 @routes.get("/personal_access_tokens", access=SIGNED_IN, answers="200 [PersonalAccessToken]")
@@ -117,13 +117,13 @@ async def list_tokens(
     page = requested_page(params, token_queries.LISTING)
     if not actor.admin and params.user_id not in (None, actor.user_id):
         raise forbidden()
-    listed = await token_queries.list_tokens(
+    list_page = await token_queries.list_tokens(
         services.database,
         page,
         user_id=params.user_id if actor.admin else actor.user_id,
         **params.filters,
     )
-    return await paginated(request, page, listed)
+    return await paginated(request, page, list_page)
 
 
 @routes.get(
@@ -203,5 +203,5 @@ async def _rotated(
     services: Services, actor: Actor, token: Token, expires_at: datetime.date | None
 ) -> web.Response:
     async with services.database.transaction() as transaction:
-        made = await tokens.rotate(transaction, token, expires_at, actor.author)
-    return json_text(made)
+        entity = await tokens.rotate(transaction, token, expires_at, actor.author)
+    return json_text(entity)

@@ -91,7 +91,7 @@ async def list_users(
 ) -> web.Response:
     """List all users, including bots. Only administrators see more than their names."""
     page = requested_page(params, user_queries.LISTING)
-    listed = await user_queries.list_users(
+    list_page = await user_queries.list_users(
         services.database,
         page,
         for_administrator=actor.admin,
@@ -101,7 +101,7 @@ async def list_users(
         blocked=params.blocked,
         bots=False if params.humans or params.without_project_bots else params.exclude_humans or None,
     )
-    return await paginated(request, page, listed)
+    return await paginated(request, page, list_page)
 
 
 @routes.get(

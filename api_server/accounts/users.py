@@ -100,7 +100,7 @@ UserListener = Callable[[Transaction, UserEvent], Awaitable[None]]
 USER_LISTENERS = Key[list[UserListener]]("user_listeners", list)
 
 
-async def _tell(services: Services, transaction: Transaction, event: UserEvent) -> None:
+async def _notify(services: Services, transaction: Transaction, event: UserEvent) -> None:
     for listener in services[USER_LISTENERS]:
         await listener(transaction, event)
 
@@ -128,9 +128,9 @@ async def create(services: Services, transaction: Transaction, user: NewUser, au
             created_by_id=author.id if author.id > 0 else None,
         )
         account = User(user_id, user.username, user.name, user.email, user.admin, user.bot)
-        await _tell(services, transaction, _event("created", account, author))
-    except Conflict as taken:
-        raise _conflict(taken) from None
+        await _notify(services, transaction, _event("created", account, author))
+    except Conflict as error:
+        raise _conflict(error) from None
     await audit_trail.record(transaction, "user_created", author, account.entity)
     return user_id
 
@@ -153,11 +153,11 @@ async def update(
             before, username=values["username"] or before.username, name=values["name"] or before.name
         )
         if after != before:
-            await _tell(services, transaction, _event("renamed", after, author))
-    except Conflict as taken:
-        raise _conflict(taken) from None
+            await _notify(services, transaction, _event("renamed", after, author))
+    except Conflict as error:
+        raise _conflict(error) from None
     if before.admin and values["admin"] is False:
-        await _tell(services, transaction, _event("restricted", before, author))
+        await _notify(services, transaction, _event("restricted", before, author))
     await _record_changes(transaction, author, before, values)
 
 
@@ -191,7 +191,7 @@ async def delete(
     """Remove the account and the data that listeners keep for it; with `hard`, also the groups that nobody
     else owns. Raise 404, and 409 if there are such groups."""
     user = await existing_user(transaction, user_id)
-    await _tell(services, transaction, attrs.evolve(_event("removed", user, author), hard=hard))
+    await _notify(services, transaction, attrs.evolve(_event("removed", user, author), hard=hard))
     if user.bot:
         await retire_bots(transaction, author, user_id=user_id)
         return
@@ -211,7 +211,7 @@ async def set_state(
     changed = await user_queries.set_state(transaction, user_id, state)
     if changed:
         if state == "blocked":
-            await _tell(services, transaction, _event("restricted", user, author))
+            await _notify(services, transaction, _event("restricted", user, author))
         event_type = "user_blocked" if state == "blocked" else "user_unblocked"
         await audit_trail.record(transaction, event_type, author, user.entity)
     return changed
@@ -244,8 +244,8 @@ def _problems(*, username: str | None, email: str | None, projects_limit: int | 
     return problems
 
 
-def _conflict(taken: Conflict) -> ApiError:
-    return conflict(_EMAIL_TAKEN if taken.constraint == "users_email" else _USERNAME_TAKEN)
+def _conflict(error: Conflict) -> ApiError:
+    return conflict(_EMAIL_TAKEN if error.constraint == "users_email" else _USERNAME_TAKEN)
 
 
 #: The preset token may do everything, also with another user's rights (`Sudo`).

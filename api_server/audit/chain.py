@@ -90,8 +90,8 @@ def _problem(
     if not expected.get(link.position, set()) <= {link.hash}:
         return f"{event} is not the head that was expected there: the chain was written anew"
     if link.digest_now is None:
-        kept = removed_before is None or link.created_at >= removed_before
-        return f"{event} is missing" if kept else None
+        is_expected = removed_before is None or link.created_at >= removed_before
+        return f"{event} is missing" if is_expected else None
     return f"{event} was changed" if link.digest_now != link.digest else None
 
 
@@ -133,22 +133,22 @@ async def kept_heads(objects: Objects) -> list[Head]:
     return [Head.parse(name.replace("-", ":")) for name in sorted(names) if _NAME.fullmatch(name)]
 
 
-def agreement(kept: Sequence[Head]) -> str:
-    """Return in words that a verified chain contains the heads `kept`."""
-    if not kept:
+def agreement(heads: Sequence[Head]) -> str:
+    """Return in words that a verified chain contains `heads`."""
+    if not heads:
         return "no head is stored"
-    return "1 stored head agrees" if len(kept) == 1 else f"{len(kept)} stored heads agree"
+    return "1 stored head agrees" if len(heads) == 1 else f"{len(heads)} stored heads agree"
 
 
 async def keep_present_head(database: Database, objects: Objects) -> None:
     """Store the present head in the object store and the log, unless it is stored already. Log an error if the chain no
     longer contains the last stored head."""
-    known = await kept_heads(objects)
-    for head in known[-1:]:
+    heads = await kept_heads(objects)
+    for head in heads[-1:]:
         if await queries.hash_at(database, head.position) != head.hash:
             log.error("the audit trail was cut or written anew: run `audit verify`", kept_head=str(head))
     link = await queries.last_link(database)
-    if link is None or (head := Head(link.position, link.hash)) in known:
+    if link is None or (head := Head(link.position, link.hash)) in heads:
         return
     log.info("head of the audit trail", head=str(head))
     await objects.put(key_of(head), _content(head, database))
@@ -162,23 +162,23 @@ MONTHS_AHEAD = 3
 
 
 @attrs.define
-class HeadKept:
+class HeadState:
     """The time at which this process last stored the head of the trail."""
 
-    at: datetime.datetime | None = None
+    stored_at: datetime.datetime | None = None
 
     def forget(self) -> None:
-        self.at = None
+        self.stored_at = None
 
 
-HEAD_KEPT = Key[HeadKept]("head_kept")
+HEAD_KEPT = Key[HeadState]("head_kept")
 
 
 def setup(services: Services) -> None:
     async def make_partitions() -> None:
         async with services.database.transaction() as transaction:
-            if made := await queries.make_partitions(transaction, MONTHS_AHEAD):
-                log.info("partitions of the audit trail made", partitions=made)
+            if partitions := await queries.make_partitions(transaction, MONTHS_AHEAD):
+                log.info("partitions of the audit trail made", partitions=partitions)
 
     async def make_at_start(_: Services) -> AsyncIterator[None]:
         try:
@@ -188,12 +188,12 @@ def setup(services: Services) -> None:
         yield
 
     every = datetime.timedelta(minutes=services.settings.audit_head_minutes)
-    kept = services[HEAD_KEPT] = HeadKept()
+    state = services[HEAD_KEPT] = HeadState()
 
     async def keep_head() -> None:
-        if every and (kept.at is None or services.clock() >= kept.at + every):
+        if every and (state.stored_at is None or services.clock() >= state.stored_at + every):
             await keep_present_head(services.database, services.objects)
-            kept.at = services.clock()
+            state.stored_at = services.clock()
 
     services.while_running(make_at_start)
     services.queue.add_periodic("keep_audit_head", "* * * * *", keep_head)

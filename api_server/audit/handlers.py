@@ -148,8 +148,8 @@ def scope_of(actor: Actor, resource: Project | Group) -> dict[str, Any]:
 async def _listed(request: web.Request, params: ListEvents, scope: dict[str, Any]) -> web.Response:
     page = requested_page(params, queries.listing())
     filters = attrs.asdict(params, filter=lambda field, _: field.name not in _NO_FILTERS)
-    listed = await queries.list_events(context.services(request).database, page, filters | scope)
-    return await paginated(request, page, listed)
+    list_page = await queries.list_events(context.services(request).database, page, filters | scope)
+    return await paginated(request, page, list_page)
 
 
 _NO_FILTERS = {field.name for field in attrs.fields(Paginated)} | {"id"}

@@ -34,7 +34,7 @@ from api_server.git.repositories import Repository
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.services import Services
-from api_server.state.listing import MOST_COUNTED, ListPage
+from api_server.state.listing import MAX_COUNTED, ListPage
 from api_server.web.answers import json_value
 from api_server.web.auth import Actor, Anonymous
 from api_server.web.errors import ApiError, invalid, not_found
@@ -215,7 +215,7 @@ async def list_tree(
 
 async def _tree_by_page(request: web.Request, params: ListTree, folder: trees.Folder) -> web.Response:
     page = bounded_offset_page(params)
-    nodes, more, total = await folder.page(page.offset, page.size, MOST_COUNTED)
+    nodes, more, total = await folder.page(page.offset, page.size, MAX_COUNTED)
     return await paginated(request, page, ListPage(_json(nodes), more, None, total))
 
 

@@ -23,7 +23,7 @@ Schema = dict[str, Any]
 #: The location of schemas in an OpenAPI document.
 COMPONENTS = "#/components/schemas/"
 _STRINGS = ("date-time", "date", "uri", "uuid", "email")
-_NAMED: dict[str, Schema] = {
+_DEFINED: dict[str, Schema] = {
     **{name: {"type": name} for name in ("string", "integer", "number", "boolean", "null", "object")},
     **{name: {"type": "string", "format": name} for name in _STRINGS},
     "any": {},
@@ -129,8 +129,8 @@ def _nullable(schema: Schema) -> Schema:
 def names_in(schema: Any) -> Iterator[str]:
     """Yield the names of the components that a schema refers to."""
     if isinstance(schema, dict):
-        if isinstance(named := schema.get("$ref"), str):
-            yield named.removeprefix(COMPONENTS)
+        if isinstance(reference := schema.get("$ref"), str):
+            yield reference.removeprefix(COMPONENTS)
         schema = list(schema.values())
     if isinstance(schema, list):
         for part in schema:
@@ -148,14 +148,14 @@ def _tokens(text: str) -> Iterator[str]:
 
 
 def _union(tokens: list[str]) -> Schema:
-    arms = [_one(tokens)]
+    arms = [_next_schema(tokens)]
     while tokens[:1] == ["|"]:
         tokens.pop(0)
-        arms.append(_one(tokens))
+        arms.append(_next_schema(tokens))
     return any_of(arms)
 
 
-def _one(tokens: list[str]) -> Schema:
+def _next_schema(tokens: list[str]) -> Schema:
     if not tokens:
         raise ValueError("a type is missing")
     token = tokens.pop(0)
@@ -164,14 +164,14 @@ def _one(tokens: list[str]) -> Schema:
         if tokens[:1] != ["]" if token == "[" else "}"]:
             raise ValueError(f"{token} is not closed")
         tokens.pop(0)
-        of = {"type": "array", "items": inner}
-        return of if token == "[" else {"type": "object", "additionalProperties": inner}
+        collection = {"type": "array", "items": inner}
+        return collection if token == "[" else {"type": "object", "additionalProperties": inner}
     if token.startswith("<"):
         return {"type": "string", "enum": list(typing.get_args(_imported(token)))}
     if token.startswith("'"):
         return {"type": "string", "enum": [token.strip("'")]}
-    if token in _NAMED:
-        return dict(_NAMED[token])
+    if token in _DEFINED:
+        return dict(_DEFINED[token])
     if not token[0].isupper():
         raise ValueError(f"{token} is no type")
     return reference(token)
@@ -211,12 +211,12 @@ def components() -> dict[str, Schema]:
 def with_components(schema: Schema) -> Schema:
     """Return the schema with all entities that it refers to, directly or indirectly."""
     schemas: dict[str, Schema] = {}
-    left = list(names_in(schema))
-    while left:
-        name = left.pop()
+    remaining = list(names_in(schema))
+    while remaining:
+        name = remaining.pop()
         if name not in schemas:
             schemas[name] = components()[name]
-            left += names_in(schemas[name])
+            remaining += names_in(schemas[name])
     return schema | {"components": {"schemas": schemas}}
 
 

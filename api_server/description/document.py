@@ -178,9 +178,9 @@ def shared_responses() -> dict[str, Schema]:
 
 
 def shared_headers() -> dict[str, Schema]:
-    whole = ("X-Per-Page", "X-Page", "X-Total", "X-Total-Pages", "Retry-After")
+    integers = ("X-Per-Page", "X-Page", "X-Total", "X-Total-Pages", "Retry-After")
     return {
-        name: {"description": text, "schema": {"type": "integer" if name in whole else "string"}}
+        name: {"description": text, "schema": {"type": "integer" if name in integers else "string"}}
         for name, text in _HEADERS.items()
     }
 
@@ -259,7 +259,7 @@ def _headers(*names: str) -> Schema:
 
 #: The beginning of the docstrings of numbered endpoints: `Endpoint 7. Show the log ...`
 _ENDPOINT = re.compile(r"Endpoint (\d+)[.:;]\s*")
-_WHO = {
+_CALLERS = {
     "anyone": "No personal access token is needed.",
     "signed_in": "For everybody who is signed in.",
     "administrator": "For administrators.",
@@ -276,7 +276,7 @@ def operation_of(route: Route) -> tuple[Schema, dict[str, Schema]]:
         "operationId": name,
         "tags": [tag_of(route)],
         "summary": name.replace("_", " ").capitalize(),
-        "description": "\n\n".join(filter(None, [text, _who_may(route), _where(route), _ignored(route)])),
+        "description": "\n\n".join(filter(None, [text, _who_may(route), _tier_of(route), _ignored(route)])),
         "parameters": parameters_of(route),
         "requestBody": body,
         "responses": responses_of(route),
@@ -284,7 +284,7 @@ def operation_of(route: Route) -> tuple[Schema, dict[str, Schema]]:
         "x-role": route.access.role.title
         if isinstance(route.access, ResourceAccess) and route.access.role
         else None,
-        "x-scopes": list(route.scopes) if route.access.who not in ("anyone", "job") else None,
+        "x-scopes": list(route.scopes) if route.access.kind not in ("anyone", "job") else None,
         "x-tier": route.license.tier if route.license else None,
         "x-ignored-parameters": _ignored_names(route) or None,
     }
@@ -303,16 +303,16 @@ def _title_and_text(route: Route) -> tuple[int | None, str]:
 
 def _who_may(route: Route) -> str:
     access = route.access
-    if access.strangers:
+    if access.anonymous:
         return "For everybody, signed in or not."
     if not isinstance(access, ResourceAccess):
-        return _WHO[access.who]
+        return _CALLERS[access.kind]
     if access.role == Role.NO_ACCESS:
-        return f"For everybody who can see the {access.who}."
-    return f"For members of the {access.who} from {access.role.title} on."
+        return f"For everybody who can see the {access.kind}."
+    return f"For members of the {access.kind} from {access.role.title} on."
 
 
-def _where(route: Route) -> str:
+def _tier_of(route: Route) -> str:
     if route.license is None:
         return ""
     only = f"From tier {route.license.tier} on."
@@ -333,14 +333,14 @@ def _ignored_names(route: Route) -> list[str]:
 
 def _security(route: Route) -> list[dict[str, list[str]]]:
     """Return alternative security requirements, of which one is enough."""
-    if route.access.who == "anyone":
+    if route.access.kind == "anyone":
         return _of_anyone(route)
-    if route.access.who == "job":
+    if route.access.kind == "job":
         return [{"job_token": []}, {"bearer": []}, {"job_token_in_query": []}]
     schemes: list[dict[str, list[str]]] = [{"private_token": []}, {"bearer": []}]
     if route.takes_job_token:
         schemes.append({"job_token": []})
-    return [*schemes, {}] if route.access.strangers else schemes
+    return [*schemes, {}] if route.access.anonymous else schemes
 
 
 def _of_anyone(route: Route) -> list[dict[str, list[str]]]:
@@ -437,7 +437,7 @@ def document(routes: Iterable[Route], base_path: str = "") -> Schema:
         show_example(operation, recorded.get(operation["operationId"]))
         paths.setdefault(path_of(route), {})[route.method.lower()] = operation
         bodies |= schemas
-    used = {tag for path in paths.values() for described in path.values() for tag in described["tags"]}
+    used_tags = {tag for path in paths.values() for described in path.values() for tag in described["tags"]}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -448,7 +448,7 @@ def document(routes: Iterable[Route], base_path: str = "") -> Schema:
             "license": {"name": "MIT", "identifier": "MIT"},
         },
         "servers": [{"url": f"{base_path}/api/v4"}],
-        "tags": [{"name": tag, "description": RESOURCE_DESCRIPTIONS[tag]} for tag in sorted(used)],
+        "tags": [{"name": tag, "description": RESOURCE_DESCRIPTIONS[tag]} for tag in sorted(used_tags)],
         "paths": paths,
         "components": {
             "schemas": _open(components()) | bodies | {"Error": error_schema()},

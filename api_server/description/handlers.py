@@ -31,7 +31,7 @@ class Resource:
 
 
 @attrs.frozen
-class Written:
+class RenderedDescription:
     """The description as text, compressed to a tenth of its size."""
 
     compressed: bytes
@@ -46,14 +46,14 @@ class Description:
     def __init__(self, described: Iterable[Routes], base_path: str) -> None:
         self._base_path = base_path
         self._routes = [route for of_resource in described for route in of_resource.routes]
-        self._written: Written | None = None
+        self._rendered: RenderedDescription | None = None
         self._lock = asyncio.Lock()
 
-    async def written(self) -> Written:
+    async def rendered(self) -> RenderedDescription:
         async with self._lock:
-            if self._written is None:
-                self._written = await asyncio.to_thread(_write, self._routes, self._base_path)
-            return self._written
+            if self._rendered is None:
+                self._rendered = await asyncio.to_thread(_render, self._routes, self._base_path)
+            return self._rendered
 
 
 DESCRIPTION = Key[Description]("description")
@@ -67,34 +67,34 @@ def setup(services: Services, described: Iterable[Routes], base_path: str) -> No
 @routes.get("/openapi.json", access=ANYONE, answers="200 object")
 async def show_description(request: web.Request, services: Services) -> web.Response:
     """Return this description, in OpenAPI 3.1."""
-    written = await services[DESCRIPTION].written()
+    rendered = await services[DESCRIPTION].rendered()
     headers = {
-        hdrs.ETAG: written.etag,
+        hdrs.ETAG: rendered.etag,
         hdrs.VARY: hdrs.ACCEPT_ENCODING,
         hdrs.CACHE_CONTROL: "max-age=0, public, must-revalidate",
     }
     if "gzip" not in request.headers.get(hdrs.ACCEPT_ENCODING, ""):
-        body = await asyncio.to_thread(gzip.decompress, written.compressed)
+        body = await asyncio.to_thread(gzip.decompress, rendered.compressed)
         return web.Response(body=body, content_type="application/json", headers=headers)
     headers[hdrs.CONTENT_ENCODING] = "gzip"
-    return web.Response(body=written.compressed, content_type="application/json", headers=headers)
+    return web.Response(body=rendered.compressed, content_type="application/json", headers=headers)
 
 
-def _write(described: list[Route], base_path: str) -> Written:
+def _render(described: list[Route], base_path: str) -> RenderedDescription:
     # imported on the first call: no other request needs it
     from api_server.description.document import document
 
-    made = document(described, base_path)
-    text = orjson.dumps(made)
+    description = document(described, base_path)
+    text = orjson.dumps(description)
     etag = f'W/"{hashlib.sha256(text).hexdigest()[:32]}"'
-    return Written(gzip.compress(text, 6, mtime=0), etag, tuple(_outline(made)))
+    return RenderedDescription(gzip.compress(text, 6, mtime=0), etag, tuple(_outline(description)))
 
 
-def _outline(made: dict[str, Any]) -> Iterator[Resource]:
-    for tag in made["tags"]:
+def _outline(description: dict[str, Any]) -> Iterator[Resource]:
+    for tag in description["tags"]:
         operations = [
             Operation(method.upper(), path, operation["summary"])
-            for path, item in made["paths"].items()
+            for path, item in description["paths"].items()
             for method, operation in item.items()
             if tag["name"] in operation["tags"]
         ]

@@ -22,7 +22,7 @@ from api_server.web.routes import ById, Route
 _PATTERN = re.compile(r"{(\w+)(?::(?:[^{}]|{[^{}]*})*)?}")
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "update", "DELETE": "delete"}
 #: Segments of paths that are a single verb of two words.
-_WHOLE = frozenset({"cherry_pick"})
+_TWO_WORD_VERBS = frozenset({"cherry_pick"})
 
 
 def path_of(route: Route) -> str:
@@ -60,8 +60,8 @@ def _action(route: Route) -> str:
     last, name = _segments(route)[-1], route.handler.__name__
     if last.startswith("{") or route.method == "GET":
         return ""
-    if last in _WHOLE or name == last or name.startswith(f"{last}_"):
-        return last if last in _WHOLE else last.partition("_")[0]
+    if last in _TWO_WORD_VERBS or name == last or name.startswith(f"{last}_"):
+        return last if last in _TWO_WORD_VERBS else last.partition("_")[0]
     verb, _, rest = last.partition("_")
     return verb if rest and name.startswith(f"{verb}_") else ""
 
@@ -91,9 +91,9 @@ def _nouns(route: Route) -> list[str]:
 
 
 def singular(noun: str) -> str:
-    for ending, less in (("ies", "y"), ("ches", "ch"), ("sses", "ss"), ("uses", "us")):
+    for ending, suffix in (("ies", "y"), ("ches", "ch"), ("sses", "ss"), ("uses", "us")):
         if noun.endswith(ending):
-            return noun.removesuffix(ending) + less
+            return noun.removesuffix(ending) + suffix
     return noun.removesuffix("s") if not noun.endswith(("ss", "us")) else noun
 
 
@@ -110,7 +110,7 @@ _SIMPLE: Mapping[Any, Schema] = {
 
 
 #: The JSON Schema keywords for restrictions in a field's metadata that a validator enforces.
-_TOLD = {"pattern": "pattern", "most": "maxItems", "least": "minimum", "greatest": "maximum"}
+_KEYWORDS = {"pattern": "pattern", "most": "maxItems", "least": "minimum", "greatest": "maximum"}
 
 
 def accepted_type(field: "attrs.Attribute[Any]") -> Any:
@@ -173,7 +173,7 @@ def field_schema(field: "attrs.Attribute[Any]", describe: Callable[[Any], Schema
     schema = dict(describe(accepted_type(field)))
     if "minimum" in field.metadata:
         schema["minimum"] = field.metadata["minimum"]
-    for name_in_metadata, keyword in _TOLD.items():
+    for name_in_metadata, keyword in _KEYWORDS.items():
         if name_in_metadata in field.metadata:
             schema[keyword] = field.metadata[name_in_metadata]
     if field.metadata.get("present"):
@@ -287,8 +287,8 @@ _MEANINGS: Mapping[str, str] = {
 
 def meaning(name: str, route: Route | None) -> str:
     """Return the meaning of the parameter `name` of `route`, or an empty text if the name says it."""
-    if name == "id" and route is not None and route.access.who in ("project", "group"):
-        return f"ID of the {route.access.who}, or its full path, percent-encoded: `group%2Fapp`."
+    if name == "id" and route is not None and route.access.kind in ("project", "group"):
+        return f"ID of the {route.access.kind}, or its full path, percent-encoded: `group%2Fapp`."
     return _MEANINGS.get(name, "")
 
 

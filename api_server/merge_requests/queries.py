@@ -18,7 +18,7 @@ from api_server.state.statements import Query
 
 def entities(note_body: str) -> dict[str, str]:
     """Return the parts of entities.sql with this text of a note."""
-    return read_sql("api_server.merge_requests", known={**PIPELINES, "note_body": note_body})
+    return read_sql("api_server.merge_requests", extra={**PIPELINES, "note_body": note_body})
 
 
 ENTITIES = entities("page.body")

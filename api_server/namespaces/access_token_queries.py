@@ -14,7 +14,7 @@ from api_server.state.declarations import statement
 from api_server.state.listing import ListPage, ListQuery, Page, Quota, entity_statement, read_sql
 from api_server.state.statements import Query
 
-_ENTITIES = read_sql("api_server.namespaces", "access_token_entities.sql", known=TOKENS)
+_ENTITIES = read_sql("api_server.namespaces", "access_token_entities.sql", extra=TOKENS)
 _HERE = """
     users.bot_project_id = %(project_id)s::bigint OR users.bot_namespace_id = %(namespace_id)s::bigint
 """

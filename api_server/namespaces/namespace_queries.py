@@ -111,9 +111,9 @@ async def lock(transaction: Transaction, namespace_id: int) -> None:
 #: Maximum number of characters of a description in lists, which is GitLab's limit for projects. It keeps a page within
 #: its own limit, so that descriptions of other users cannot make a list too large to be read.
 LISTED_DESCRIPTION = 2000
-ENTITIES = read_sql("api_server.namespaces", known={"description": "page.description"})
+ENTITIES = read_sql("api_server.namespaces", extra={"description": "page.description"})
 IN_LISTS = read_sql(
-    "api_server.namespaces", known={"description": f"left(page.description, {LISTED_DESCRIPTION})"}
+    "api_server.namespaces", extra={"description": f"left(page.description, {LISTED_DESCRIPTION})"}
 )
 
 #: Groups in which the user has at least `min_level`: those of the user's memberships, and those below them.

@@ -8,16 +8,16 @@ import attrs
 from api_server.operations import queries
 from api_server.state import failures
 from api_server.state.database import Executor
-from api_server.state.failures import Noted
+from api_server.state.failures import RecordedFailure
 
 Kind = Literal["store", "disk", "background", "edge", "mail", "runner", "mirror", "delivery", "task"]
 #: The kinds in the order of their severity.
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 #: Maximum number of failures shown of one kind.
-MOST = 100
+MAX_OF_KIND = 100
 #: Maximum number of failed tasks of one name that are counted.
-_COUNTED = 1000
+_MAX_COUNTED = 1000
 #: Maximum number of waiting jobs for which runners are looked up.
 _LOOKED_AT = 1000
 #: A runner that has been silent this long is absent: it asks at least once in 50 seconds, and its contacts
@@ -25,8 +25,6 @@ _LOOKED_AT = 1000
 RUNNER_SILENCE = datetime.timedelta(seconds=120)
 #: The same for a runner that has a job: it writes at least every four minutes, even if the job is silent.
 JOB_SILENCE = datetime.timedelta(seconds=300)
-#: How long a process's report about itself is valid; each process reports twice in this time.
-HEARD_OF = datetime.timedelta(seconds=60)
 
 #: An edge that could not be notified is notified again after 5 seconds, which is long enough for edges that
 #: start together with the service.
@@ -74,29 +72,29 @@ async def failing(database: Executor, now: datetime.datetime) -> list[Failure]:
     `Unavailable` if the database is down, which is then the failure."""
     result: list[Failure] = []
     for part in ("store", "disk", "background"):
-        result += [_noted(row) for row in await _of(database, part, now)]
+        result += [_from_record(row) for row in await _of(database, part, now)]
     result += await _edges(database, now)
-    result += [_noted(row) for row in await _of(database, "mail", now)]
+    result += [_from_record(row) for row in await _of(database, "mail", now)]
     result += await _runners(database, now)
-    result += [_silent(row) for row in await queries.silent(database, now - JOB_SILENCE, MOST)]
-    result += [_mirror(row) for row in await queries.mirrors(database, MOST)]
-    result += [_check(row) for row in await queries.checks(database, MOST)]
-    result += [_tasks(row) for row in await queries.failed_tasks(database, MOST, _COUNTED)]
+    result += [_silent(row) for row in await queries.silent(database, now - JOB_SILENCE, MAX_OF_KIND)]
+    result += [_mirror(row) for row in await queries.mirrors(database, MAX_OF_KIND)]
+    result += [_check(row) for row in await queries.checks(database, MAX_OF_KIND)]
+    result += [_tasks(row) for row in await queries.failed_tasks(database, MAX_OF_KIND, _MAX_COUNTED)]
     return result
 
 
-async def _of(database: Executor, part: str, now: datetime.datetime) -> list[Noted]:
-    return await failures.noted(database, part, heard_since=now - HEARD_OF, most=MOST)
+async def _of(database: Executor, part: str, now: datetime.datetime) -> list[RecordedFailure]:
+    return await failures.recorded(database, part, heard_since=now - failures.HEARD_OF, limit=MAX_OF_KIND)
 
 
-def _noted(noted: Noted) -> Failure:
-    kind = cast("Kind", noted.part)
-    of_edge = (remedy for begins, remedy in _REMEDIES_OF_EDGES.items() if noted.reason.startswith(begins))
+def _from_record(record: RecordedFailure) -> Failure:
+    kind = cast("Kind", record.part)
+    of_edge = (remedy for begins, remedy in _REMEDIES_OF_EDGES.items() if record.reason.startswith(begins))
     return Failure(
         kind=kind,
-        name=f"{noted.subject} ({noted.source})" if noted.source else noted.subject,
-        since=noted.first_at,
-        reason=_sentence(noted.reason),
+        name=f"{record.subject} ({record.source})" if record.source else record.subject,
+        since=record.first_at,
+        reason=_sentence(record.reason),
         remedy=next(of_edge, _REMEDIES[kind]),
         page=_PAGES.get(kind),
     )
@@ -116,10 +114,10 @@ async def _edges(database: Executor, now: datetime.datetime) -> list[Failure]:
             remedy=_REMEDIES["edge"],
             page=_PAGES["edge"],
         )
-        for edge in await queries.edges(database, now - SECOND_TRY, MOST)
+        for edge in await queries.edges(database, now - SECOND_TRY, MAX_OF_KIND)
     }
-    for noted in await _of(database, "edge", now):
-        by_url.setdefault(noted.subject, attrs.evolve(_noted(noted), name=noted.subject))
+    for record in await _of(database, "edge", now):
+        by_url.setdefault(record.subject, attrs.evolve(_from_record(record), name=record.subject))
     return list(by_url.values())
 
 
@@ -135,7 +133,7 @@ async def _runners(database: Executor, now: datetime.datetime) -> list[Failure]:
             else "Restart the runner and check its log.",
             page=_PAGES["runner"],
         )
-        for row in await queries.unserved(database, now - RUNNER_SILENCE, MOST, _LOOKED_AT)
+        for row in await queries.unserved(database, now - RUNNER_SILENCE, MAX_OF_KIND, _LOOKED_AT)
     ]
 
 
@@ -157,15 +155,15 @@ def _why_unserved(unserved: queries.Unserved) -> str:
     if not unserved.runners:
         return failures.shortened(f"{jobs}{tagged}, but no runner that may run them.")
     runners = "the only runner" if unserved.runners == 1 else f"none of the {unserved.runners} runners"
-    heard = "has ever contacted the service" if unserved.runners > 1 else "has never contacted the service"
+    contact = "has ever contacted the service" if unserved.runners > 1 else "has never contacted the service"
     if unserved.last_heard is not None:
-        when = f"{unserved.last_heard:%Y-%m-%d %H:%M:%S} UTC"
-        heard = (
-            f"has contacted the service since {when}"
+        moment = f"{unserved.last_heard:%Y-%m-%d %H:%M:%S} UTC"
+        contact = (
+            f"has contacted the service since {moment}"
             if unserved.runners > 1
-            else f"last contacted the service at {when}"
+            else f"last contacted the service at {moment}"
         )
-    return failures.shortened(f"{jobs}{tagged}; {runners} that may run them {heard}.")
+    return failures.shortened(f"{jobs}{tagged}; {runners} that may run them {contact}.")
 
 
 def _mirror(mirror: queries.FailingMirror) -> Failure:
@@ -180,28 +178,28 @@ def _mirror(mirror: queries.FailingMirror) -> Failure:
 
 
 def _check(check: queries.FailingCheck) -> Failure:
-    paused = check.pause_reason is not None
+    is_paused = check.pause_reason is not None
     reason = check.pause_reason or check.problem or "The last delivery attempt failed"
     return Failure(
         kind="delivery",
         name=f"{check.full_path}: {check.name}",
         since=check.since,
-        reason=_sentence(failures.shortened(f"Paused: {reason}" if paused else reason)),
+        reason=_sentence(failures.shortened(f"Paused: {reason}" if is_paused else reason)),
         remedy="Fix the external service, then resume the status check and redeliver failed deliveries."
-        if paused
+        if is_paused
         else "Fix the external service. Queued deliveries are retried automatically.",
         page=_PAGES["delivery"],
     )
 
 
 def _tasks(failed: queries.FailedTasks) -> Failure:
-    count = f"{_COUNTED} or more" if failed.count >= _COUNTED else str(failed.count)
-    why = "" if failed.reason is None else f"; the last: {failed.reason}"
+    count = f"{_MAX_COUNTED} or more" if failed.count >= _MAX_COUNTED else str(failed.count)
+    reason = "" if failed.reason is None else f"; the last: {failed.reason}"
     return Failure(
         kind="task",
         name=failed.task,
         since=failed.since,
-        reason=_sentence(f"{count} failed permanently{why}"),
+        reason=_sentence(f"{count} failed permanently{reason}"),
         remedy="Fix the cause, then run `forgelet task retry`, or remove the task.",
         page=_PAGES["task"],
     )

@@ -11,7 +11,7 @@ from api_server.state.declarations import statement
 
 
 @attrs.frozen
-class Counted:
+class KindCount:
     """The number of rows with a status."""
 
     status: str
@@ -22,7 +22,7 @@ class Counted:
     SELECT status, count(*) AS count FROM jobs
     WHERE kind = 'build' AND status NOT IN ('success', 'failed', 'canceled', 'skipped', 'manual') GROUP BY status
     """)
-async def jobs(database: Executor) -> list[Counted]:
+async def jobs(database: Executor) -> list[KindCount]:
     """Return the numbers of unfinished builds by status."""
 
 
@@ -30,7 +30,7 @@ async def jobs(database: Executor) -> list[Counted]:
     SELECT status, count(*) AS count FROM jobs
     WHERE kind = 'build' AND finished_at > %(since)s::timestamptz GROUP BY status
     """)
-async def finished(database: Executor, since: datetime.datetime) -> list[Counted]:
+async def finished(database: Executor, since: datetime.datetime) -> list[KindCount]:
     """Return the numbers of builds that have finished since a moment, by status."""
 
 

@@ -52,7 +52,7 @@ async def read_figures(database: Database, tasks: list[str], worker_timeout: flo
     """Read all figures; `tasks` are the names of all existing tasks. Processes that have been silent for
     `worker_timeout` seconds do not count as doing background work. Raise `Unavailable`."""
     now = database.now
-    counted = Counter(row.kind for row in await failing(database, now))
+    counts = Counter(row.kind for row in await failing(database, now))
     return Figures(
         at=now,
         jobs={row.status: row.count for row in await figure_queries.jobs(database)},
@@ -63,7 +63,7 @@ async def read_figures(database: Database, tasks: list[str], worker_timeout: flo
         workers_alive=await figure_queries.alive_workers(
             database, now - datetime.timedelta(seconds=worker_timeout)
         ),
-        failing={kind: counted[kind] for kind in KINDS},
+        failing={kind: counts[kind] for kind in KINDS},
     )
 
 
@@ -73,25 +73,25 @@ class FreshFigures:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._read_at = -FRESH_SECONDS
-        self._known: Figures | None = None
+        self._cached: Figures | None = None
         self._reading = asyncio.Lock()
 
     def forget(self) -> None:
         """Read the figures again on the next call."""
-        self._known = None
+        self._cached = None
 
     async def get(self) -> Figures:
         """Return the figures. Raise `Unavailable`, and TimeoutError if the database is slow."""
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(TIMEOUT_SECONDS), self._reading:
-            if self._known is None or loop.time() - self._read_at >= FRESH_SECONDS:
-                self._known = await read_figures(
+            if self._cached is None or loop.time() - self._read_at >= FRESH_SECONDS:
+                self._cached = await read_figures(
                     self._services.database,
                     self._services.queue.names,
                     self._services.settings.worker_timeout,
                 )
                 self._read_at = loop.time()
-            return self._known
+            return self._cached
 
 
 FIGURES = Key[FreshFigures]("figures")
@@ -194,23 +194,23 @@ async def _sampled_edges(database: Database, edges: Iterable[Mapping[str, Any]])
     if not now:
         return {}
     before = await history(database, list(now), database.now - _BEFORE)
-    grown = {name: _growth(before[name], value) for name, value in now.items()}
+    increases = {name: _growth(before[name], value) for name, value in now.items()}
     values = dict(now)
-    if grown["edge_requests"]:
-        values["edge_hit_ratio"] = min(grown["edge_hits"] / grown["edge_requests"], 1.0)
-    values["edge_bytes_saved"] = max(grown["edge_bytes_sent"] - grown["edge_bytes_from_origin"], 0)
+    if increases["edge_requests"]:
+        values["edge_hit_ratio"] = min(increases["edge_hits"] / increases["edge_requests"], 1.0)
+    values["edge_bytes_saved"] = max(increases["edge_bytes_sent"] - increases["edge_bytes_from_origin"], 0)
     return values
 
 
 def _counters(edges: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     total: dict[str, float] = {}
     for edge in edges:
-        requests, sent = edge.get("requests") or {}, edge.get("bytes") or {}
+        requests, traffic = edge.get("requests") or {}, edge.get("bytes") or {}
         for name, value in {
             "edge_requests": sum(requests.values()),
             "edge_hits": sum(requests.get(hit, 0) for hit in _HITS),
-            "edge_bytes_sent": sent.get("sent", 0),
-            "edge_bytes_from_origin": sent.get("from_origin", 0),
+            "edge_bytes_sent": traffic.get("sent", 0),
+            "edge_bytes_from_origin": traffic.get("from_origin", 0),
         }.items():
             total[name] = total.get(name, 0) + value
     return total
@@ -267,18 +267,18 @@ class _Values(Collector):
 def setup_metrics(services: Services, registry: CollectorRegistry) -> Callable[[], Awaitable[None]]:
     """Register all metrics except those of requests; return the function to await before metrics are
     shown."""
-    known: list[Figures] = []
+    latest: list[Figures] = []
 
     async def read() -> None:
-        known.clear()
+        latest.clear()
         try:
-            known.append(await services[FIGURES].get())
+            latest.append(await services[FIGURES].get())
         except (Unavailable, TimeoutError) as problem:
             log.warning("metrics of the database are left out", about=type(problem).__name__)
 
     def of_database() -> Iterable[Metric]:
-        yield gauge("database_up", "1 while the database answers, else 0.", float(bool(known)))
-        for figures in known:
+        yield gauge("database_up", "1 while the database answers, else 0.", float(bool(latest)))
+        for figures in latest:
             yield from _of_figures(figures)
 
     ProcessCollector(registry=registry)
@@ -326,13 +326,13 @@ def _of_process(services: Services) -> Iterable[Metric]:
         "forgelet_database_pool_wait_seconds", "Seconds waited for connections.", value=pool.waited_seconds
     )
     if database.replicas is not None:
-        each = database.replicas.each
-        ready = sum(replica.is_ready for replica in each)
+        replicas = database.replicas.all
+        ready = sum(replica.is_ready for replica in replicas)
         yield gauge("database_replicas_ready", "Replicas that take reads now.", ready)
         yield CounterMetricFamily(
             "forgelet_database_replica_reads",
             "Statements that replicas have answered.",
-            value=sum(replica.reads for replica in each),
+            value=sum(replica.reads for replica in replicas),
         )
 
 

@@ -27,11 +27,11 @@ class FailingMirror:
         remote_mirrors.last_error
     FROM (
         SELECT * FROM remote_mirrors WHERE last_error IS NOT NULL AND enabled
-        ORDER BY id DESC LIMIT %(most)s::integer
+        ORDER BY id DESC LIMIT %(limit)s::integer
     ) remote_mirrors JOIN projects ON projects.id = remote_mirrors.project_id
     ORDER BY remote_mirrors.id DESC
     """)
-async def mirrors(database: Executor, most: int) -> list[FailingMirror]:
+async def mirrors(database: Executor, limit: int) -> list[FailingMirror]:
     """Return enabled mirrors whose last run has failed, the newest mirrors first; `since` is their last
     success."""
 
@@ -52,11 +52,11 @@ class FailingCheck:
         checks.problem, checks.pause_reason
     FROM (
         SELECT * FROM external_status_checks WHERE failing_since IS NOT NULL OR paused_at IS NOT NULL
-        ORDER BY id DESC LIMIT %(most)s::integer
+        ORDER BY id DESC LIMIT %(limit)s::integer
     ) checks JOIN projects ON projects.id = checks.project_id
     ORDER BY checks.id DESC
     """)
-async def checks(database: Executor, most: int) -> list[FailingCheck]:
+async def checks(database: Executor, limit: int) -> list[FailingCheck]:
     """Return status checks to which deliveries fail or are paused, the newest checks first."""
 
 
@@ -71,9 +71,9 @@ class FailingEdge:
 
 @statement("""
     SELECT url, failing_since AS since, problem FROM edges
-    WHERE failing_since < %(since)s ORDER BY id LIMIT %(most)s::integer
+    WHERE failing_since < %(since)s ORDER BY id LIMIT %(limit)s::integer
     """)
-async def edges(database: Executor, since: datetime.datetime, most: int) -> list[FailingEdge]:
+async def edges(database: Executor, since: datetime.datetime, limit: int) -> list[FailingEdge]:
     """Return the edges that could not be notified before `since`."""
 
 
@@ -110,9 +110,9 @@ class FailedTasks:
     ) counted
     LEFT JOIN operations_failures known
         ON known.part = 'task' AND known.subject = counted.newest::text AND known.source = ''
-    WHERE names.task IS NOT NULL ORDER BY names.task LIMIT %(most)s::integer
+    WHERE names.task IS NOT NULL ORDER BY names.task LIMIT %(limit)s::integer
     """)
-async def failed_tasks(database: Executor, most: int, counted: int) -> list[FailedTasks]:
+async def failed_tasks(database: Executor, limit: int, counted: int) -> list[FailedTasks]:
     """Return the failed tasks by name; counting stops at `counted`."""
 
 
@@ -160,10 +160,10 @@ class Unserved:
     ) able
     WHERE projects.builds_access_level <> 'disabled' AND NOT projects.archived
         AND (able.last_heard IS NULL OR able.last_heard < %(silent_since)s::timestamptz)
-    ORDER BY wanted.waits_since LIMIT %(most)s::integer
+    ORDER BY wanted.waits_since LIMIT %(limit)s::integer
     """)
 async def unserved(
-    database: Executor, silent_since: datetime.datetime, most: int, looked_at: int
+    database: Executor, silent_since: datetime.datetime, limit: int, looked_at: int
 ) -> list[Unserved]:
     """Return projects whose jobs nobody takes: there has been no contact with a suitable runner since a
     moment."""
@@ -191,13 +191,13 @@ class Silent:
         WHERE jobs.status IN ('running', 'canceling') AND jobs.kind = 'build'
             AND jobs.contacted_at < %(silent_since)s::timestamptz
             AND EXISTS (SELECT FROM runner_watch WHERE one AND listening_since <= %(silent_since)s::timestamptz)
-        GROUP BY jobs.runner_id ORDER BY jobs.runner_id LIMIT %(most)s::integer
+        GROUP BY jobs.runner_id ORDER BY jobs.runner_id LIMIT %(limit)s::integer
     ) found
     JOIN runners ON runners.id = found.runner_id
     JOIN jobs ON jobs.id = found.job_id JOIN projects ON projects.id = jobs.project_id
     ORDER BY runners.id
     """)
-async def silent(database: Executor, silent_since: datetime.datetime, most: int) -> list[Silent]:
+async def silent(database: Executor, silent_since: datetime.datetime, limit: int) -> list[Silent]:
     """Return runners that have been silent since a moment about jobs that they have."""
 
 
@@ -293,14 +293,14 @@ FORGET = """
         WHERE jobs.status = 'failed' AND coalesce(known.last_at, (
             SELECT max(events.at) FROM procrastinate_events events WHERE events.job_id = jobs.id
         ), '-infinity') < %(before)s::timestamptz
-        ORDER BY jobs.id LIMIT %(most)s::integer
+        ORDER BY jobs.id LIMIT %(limit)s::integer
     )
 """
 
 
-async def forget_tasks(transaction: Transaction, before: datetime.datetime, most: int) -> int:
-    """Remove at most `most` tasks that have failed permanently before a moment, and return their number."""
-    return await transaction.run(FORGET, before=before, most=most)
+async def forget_tasks(transaction: Transaction, before: datetime.datetime, limit: int) -> int:
+    """Remove at most `limit` tasks that have failed permanently before a moment, and return their number."""
+    return await transaction.run(FORGET, before=before, limit=limit)
 
 
 @statement("""

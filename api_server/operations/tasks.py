@@ -14,7 +14,7 @@ from api_server.state.failures import TASK_FAILURES
 log = structlog.get_logger(__name__)
 
 #: Maximum number of tasks removed in one statement.
-_AT_A_TIME = 1000
+_BATCH = 1000
 
 
 class TaskRefused(Exception):
@@ -39,33 +39,33 @@ async def retry(database: Database, task_id: int) -> str:
     """Make a task that has failed, or that waits for its next attempt, due at once, as if it had never been
     tried. Return its name. Raise `TaskRefused`."""
     async with database.transaction() as transaction:
-        held = await _held(transaction, task_id)
+        task = await _locked(transaction, task_id)
         await failures.settle(transaction, TASK_FAILURES, str(task_id))
-        if held.status == "failed" and not await queries.retry_task(transaction, task_id):
+        if task.status == "failed" and not await queries.retry_task(transaction, task_id):
             await queries.remove_task(transaction, task_id)  # the same work is already waiting
-        elif held.status == "todo":
+        elif task.status == "todo":
             await queries.make_due(transaction, task_id)
-    log.info("a task is tried again", task=held.name, id=task_id)
-    return held.name
+    log.info("a task is tried again", task=task.name, id=task_id)
+    return task.name
 
 
 async def cancel(database: Database, task_id: int) -> str:
     """Remove a task that waits or has failed permanently, and return its name. Raise `TaskRefused`."""
     async with database.transaction() as transaction:
-        held = await _held(transaction, task_id)
+        task = await _locked(transaction, task_id)
         await queries.remove_task(transaction, task_id)
         await failures.settle(transaction, TASK_FAILURES, str(task_id))
-    log.info("a task was removed", task=held.name, id=task_id)
-    return held.name
+    log.info("a task was removed", task=task.name, id=task_id)
+    return task.name
 
 
-async def _held(transaction: Transaction, task_id: int) -> queries.LockedTask:
-    held = await queries.lock_task(transaction, task_id)
-    if held is None:
+async def _locked(transaction: Transaction, task_id: int) -> queries.LockedTask:
+    task = await queries.lock_task(transaction, task_id)
+    if task is None:
         raise TaskRefused(f"There is no task {task_id}: it has been done, or was removed.")
-    if held.status == "doing":
-        raise TaskRefused(f"Task {task_id} ({held.name}) is running: wait until it has ended.")
-    return held
+    if task.status == "doing":
+        raise TaskRefused(f"Task {task_id} ({task.name}) is running: wait until it has ended.")
+    return task
 
 
 def setup(services: Services) -> None:
@@ -74,10 +74,10 @@ def setup(services: Services) -> None:
     async def forget_failed_tasks() -> None:
         database, days = services.database, services.settings.failed_tasks_days
         before = database.now - datetime.timedelta(days=days)
-        removed = _AT_A_TIME
-        while removed == _AT_A_TIME:
+        removed = _BATCH
+        while removed == _BATCH:
             async with database.transaction() as transaction:
-                removed = await queries.forget_tasks(transaction, before, _AT_A_TIME)
+                removed = await queries.forget_tasks(transaction, before, _BATCH)
         async with database.transaction() as transaction:
             await queries.forget_reasons(transaction)
             await failures.forget(transaction, before)

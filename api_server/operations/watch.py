@@ -18,7 +18,7 @@ import structlog
 
 from api_server.ci.runners.pending_jobs import LISTENER
 from api_server.operations import figure_queries, figures
-from api_server.operations.failing import HEARD_OF, NO_ORIGIN, WRONG_STORAGE_TOKEN
+from api_server.operations.failing import NO_ORIGIN, WRONG_STORAGE_TOKEN
 from api_server.outbound.edges import EDGES
 from api_server.services import Key, Services
 from api_server.state import disk, failures
@@ -34,7 +34,7 @@ EVERY_SECONDS = 5.0
 NAME = "watch of parts"
 
 #: The subject of a failure: a kind of part and which one of that kind.
-What = tuple[str, str]
+Subject = tuple[str, str]
 
 
 @attrs.define
@@ -44,29 +44,29 @@ class Watch:
     _services: Services
     source: str
     #: Recorded failures, with their reason and the time of recording, in seconds of the loop's clock.
-    _written: dict[What, tuple[str, float]] = attrs.field(init=False, factory=dict)
+    _recorded: dict[Subject, tuple[str, float]] = attrs.field(init=False, factory=dict)
     #: Requests answered until the last check.
-    _counted: dict[str, int] = attrs.field(init=False, factory=dict)
-    _looking: asyncio.Lock = attrs.field(init=False, factory=asyncio.Lock)
+    _request_counts: dict[str, int] = attrs.field(init=False, factory=dict)
+    _checking: asyncio.Lock = attrs.field(init=False, factory=asyncio.Lock)
 
     async def run(self) -> None:
         """Check periodically as long as the process lives. Wait first, so that parts that start at the same
         time, such as edges, can do so."""
         while True:
             await asyncio.sleep(EVERY_SECONDS)
-            await self.look()
+            await self.check_now()
 
     def forget(self) -> None:
         """Forget which failures have been recorded."""
-        self._written.clear()
+        self._recorded.clear()
 
-    async def look(self) -> None:
+    async def check_now(self) -> None:
         """Check everything once and record changes. If the database is down, record them after the next
         check."""
-        async with self._looking:
-            await self._look()
+        async with self._checking:
+            await self._check()
 
-    async def _look(self) -> None:
+    async def _check(self) -> None:
         problems = await self._disks()
         problems |= await self._store(problems)
         problems |= {("background", name): reason for name, reason in self._services.background.down.items()}
@@ -81,29 +81,29 @@ class Watch:
         """Add the requests answered since the last check, if there are any, to the present minute."""
         requests = self._services[REQUESTS]
         now = {"requests": requests.count(), "slow_requests": requests.count(over=SLOW_SECONDS)}
-        grown = {name: float(count - self._counted.get(name, 0)) for name, count in now.items()}
-        if any(grown.values()):
-            await figures.keep_sample(self._services.database, grown, sums=True)
-        self._counted = now
+        increases = {name: float(count - self._request_counts.get(name, 0)) for name, count in now.items()}
+        if any(increases.values()):
+            await figures.keep_sample(self._services.database, increases, sums=True)
+        self._request_counts = now
 
-    async def _write(self, problems: dict[What, str]) -> None:
+    async def _write(self, problems: dict[Subject, str]) -> None:
         database, now = self._services.database, asyncio.get_running_loop().time()
         for (part, subject), reason in problems.items():
-            before, at = self._written.get((part, subject), (None, 0.0))
-            if reason == before and now - at < HEARD_OF.total_seconds() / 2:
+            before, recorded_at = self._recorded.get((part, subject), (None, 0.0))
+            if reason == before and now - recorded_at < failures.HEARD_OF.total_seconds() / 2:
                 continue
             async with database.transaction() as transaction:
                 await failures.note(transaction, part, subject, reason, self.source)
             if reason != before:
                 log.warning("a part fails", part=part, subject=subject, reason=failures.shortened(reason))
-            self._written[part, subject] = reason, now
-        for part, subject in self._written.keys() - problems.keys():
+            self._recorded[part, subject] = reason, now
+        for part, subject in self._recorded.keys() - problems.keys():
             async with database.transaction() as transaction:
                 await failures.settle(transaction, part, subject, self.source)
             log.info("a part works again", part=part, subject=subject)
-            del self._written[part, subject]
+            del self._recorded[part, subject]
 
-    async def _disks(self) -> dict[What, str]:
+    async def _disks(self) -> dict[Subject, str]:
         """Check the disks of the data and of a store in local files. `_store` reports it if the latter's
         folder is missing."""
         data, store, reserve = (
@@ -116,7 +116,7 @@ class Watch:
             problems[store] = await asyncio.to_thread(problem_of_disk, store, reserve)
         return {("disk", str(folder)): problem for folder, problem in problems.items() if problem is not None}
 
-    async def _store(self, disks: dict[What, str]) -> dict[What, str]:
+    async def _store(self, disks: dict[Subject, str]) -> dict[Subject, str]:
         objects = self._services.objects
         if ("disk", objects.location) in disks:
             return {}
@@ -126,11 +126,11 @@ class Watch:
             return {("store", objects.location): str(problem)}
         return {}
 
-    async def _edges(self) -> dict[What, str]:
+    async def _edges(self) -> dict[Subject, str]:
         """Check the edges of all servers, after recording this server's own."""
         await self._services[EDGES].list_own()
-        said = await self._services[EDGES].statuses()
-        problems = {url: problem_of_edge(status) for url, status in said.items()}
+        statuses = await self._services[EDGES].statuses()
+        problems = {url: problem_of_edge(status) for url, status in statuses.items()}
         return {("edge", url): problem for url, problem in problems.items() if problem is not None}
 
 
@@ -149,10 +149,10 @@ async def watching(services: Services) -> AsyncIterator[None]:
 def problem_of_disk(folder: Path, reserve: int) -> str | None:
     """Return the problem of the disk below a folder, if fewer than `reserve` bytes are free or it cannot be
     read, or None."""
-    least = max(reserve, 1)
+    floor = max(reserve, 1)
     try:
         return (
-            None if disk.leaves_free(folder, 0, least) else f"Less than {least:,} bytes are free on this disk"
+            None if disk.leaves_free(folder, 0, floor) else f"Less than {floor:,} bytes are free on this disk"
         )
     except OSError as problem:
         return failures.reason_of(problem)
@@ -175,7 +175,7 @@ def problem_of_edge(status: dict[str, Any] | str) -> str | None:
 
 def readiness_checks(services: Services) -> dict[str, Check]:
     """Return the readiness checks by the names under which they are shown."""
-    own = {
+    own_checks = {
         "database": _database_check,
         "disk": _disk_check,
         "key": _key_check,
@@ -184,7 +184,7 @@ def readiness_checks(services: Services) -> dict[str, Check]:
         "edges": _edges_check,
     }
     return {
-        **{name: functools.partial(check, services) for name, check in own.items()},
+        **{name: functools.partial(check, services) for name, check in own_checks.items()},
         "background": services.background.check,
         "object_store": services.objects.check,
     }
@@ -205,10 +205,10 @@ async def _key_check(services: Services) -> None:
     """Raise `Degraded` if the key file is unusable: the process has the key in memory, but the next start
     needs the file."""
     try:
-        kept = await asyncio.to_thread(open_vault, services.settings.data_dir)
+        vault = await asyncio.to_thread(open_vault, services.settings.data_dir)
     except UnusableKey as problem:
         raise Degraded(str(problem)) from None
-    if kept.check_value() != services.vault.check_value():
+    if vault.check_value() != services.vault.check_value():
         raise Degraded("The secret key differs from the one with which this process was started")
 
 
@@ -218,10 +218,10 @@ async def _queue_check(services: Services) -> None:
         datetime.timedelta(seconds=services.settings.worker_timeout),
     )
     try:
-        alive = await figure_queries.alive_workers(services.database, now - heartbeat_timeout)
+        workers = await figure_queries.alive_workers(services.database, now - heartbeat_timeout)
     except Unavailable:
         return  # reported by the check of the database
-    if not alive:
+    if not workers:
         raise Degraded("No process does background work")
 
 

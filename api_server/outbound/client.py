@@ -93,9 +93,9 @@ def create_session(
 def _own_or_other(policy: Policy, host: str, port: int) -> Destination:
     """Return the destination. The connector does not tell the scheme, so host and port of the instance mean
     the instance."""
-    own = policy.instance
-    if own is not None and (own.host, own.port) == (host, port):
-        return own
+    instance = policy.instance
+    if instance is not None and (instance.host, instance.port) == (host, port):
+        return instance
     return Destination("", host, port)
 
 

@@ -47,7 +47,7 @@ def refusal(address: Address, is_own: Callable[[Address], bool]) -> str | None:
     An IPv6 address that merely contains an IPv4 address (mapped, compatible, translated, 6to4, Teredo, NAT64)
     is refused if either of the two is. `is_own` says whether an interface of this machine has an address.
     """
-    return next((text for each in _with_embedded(address) if (text := _refusal(each, is_own))), None)
+    return next((text for inner in _with_embedded(address) if (text := _refusal(inner, is_own))), None)
 
 
 def _refusal(address: Address, is_own: Callable[[Address], bool]) -> str | None:

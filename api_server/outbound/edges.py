@@ -26,7 +26,7 @@ from aiohttp.typedefs import Handler
 
 from api_server.outbound import queries
 from api_server.outbound.destinations import written_url
-from api_server.outbound.queries import Debt, Edge, Owed
+from api_server.outbound.queries import Edge, Notice, Pending
 from api_server.services import Key, Services
 from api_server.settings import Settings
 from api_server.state.database import Database, Transaction
@@ -37,7 +37,7 @@ from common.lifecycle import Degraded
 from common.logs import ThrottledLog
 
 #: Maximum bytes of an answer: a page of stored responses has a thousand URLs.
-MOST_ANSWER_BYTES = 16 * 2**20
+MAX_ANSWER_BYTES = 16 * 2**20
 
 
 class EdgeRefuses(Exception):
@@ -102,10 +102,10 @@ class EdgeApi:
             if answer.status == 204:
                 return {}
             body = bytearray()
-            async for piece in answer.content.iter_any():
-                body += piece
-                if len(body) > MOST_ANSWER_BYTES:
-                    raise aiohttp.ClientPayloadError(f"more than {MOST_ANSWER_BYTES} bytes")
+            async for chunk in answer.content.iter_any():
+                body += chunk
+                if len(body) > MAX_ANSWER_BYTES:
+                    raise aiohttp.ClientPayloadError(f"more than {MAX_ANSWER_BYTES} bytes")
             document = orjson.loads(body)
             return document if isinstance(document, dict) else {}
 
@@ -118,7 +118,7 @@ EVERY_SECONDS = 5
 #: The request that has made a younger change is still notifying the edges.
 UNDER_WAY = datetime.timedelta(seconds=5)
 #: An edge that has missed more changes than this is purged of everything.
-MOST_OWED = 1000
+MAX_PENDING = 1000
 #: Operators are warned of an edge that could not be notified for this long.
 TIMEOUT = datetime.timedelta(seconds=15)
 #: The interval at which a server renews the records of its edges, and the age after which a record that no
@@ -129,14 +129,14 @@ _EVERYTHING = {"prefixes": ["/"]}
 
 
 @attrs.define
-class _Noted:
+class _Changes:
     """The changes of a request: surrogate keys, and the rows of pending notifications."""
 
     keys: set[str] = attrs.field(factory=set)
-    owed: list[Owed] = attrs.field(factory=list)
+    notices: list[Notice] = attrs.field(factory=list)
 
 
-_noted: ContextVar[_Noted | None] = ContextVar("noted", default=None)
+_changes: ContextVar[_Changes | None] = ContextVar("noted", default=None)
 
 
 def project_key(project_id: int) -> str:
@@ -149,12 +149,12 @@ async def changed(transaction: Transaction, *keys: str) -> None:
     committed."""
     if not keys:
         return
-    owed = await queries.owe(transaction, sorted(keys))
-    noted = _noted.get()
-    if noted is not None:
-        noted.keys.update(keys)
-        noted.owed += owed
-    elif owed:  # background work does not notify edges at its end
+    notices = await queries.add_notices(transaction, sorted(keys))
+    changes = _changes.get()
+    if changes is not None:
+        changes.keys.update(keys)
+        changes.notices += notices
+    elif notices:  # background work does not notify edges at its end
         await enqueue(transaction, TASK, queueing_lock=TASK)
 
 
@@ -182,21 +182,21 @@ class Edges:
 
     async def apis(self) -> list[EdgeApi]:
         """Return the APIs of all edges, whichever servers list them."""
-        return [self._api(edge.url) for edge in await queries.known(self._database)]
+        return [self._api(edge.url) for edge in await queries.all_edges(self._database)]
 
-    async def tell(self, keys: Sequence[str], owed: Sequence[Owed]) -> None:
-        """Notify all edges of `owed` at the same time, and wait for each of them as long as the setting says.
+    async def notify(self, keys: Sequence[str], notices: Sequence[Notice]) -> None:
+        """Notify all edges of `notices` at the same time, and wait for each of them as long as the setting says.
         Notifications that fail remain recorded for `catch_up`."""
         document = {"keys": sorted(keys)}
-        each = {notice.edge_id: notice.url for notice in owed}
-        outcomes = await asyncio.gather(*(self._tell(*edge, document) for edge in each.items()))
-        problems = {edge_id: problem for edge_id, problem in zip(each, outcomes, strict=True) if problem}
-        settled = [notice.id for notice in owed if notice.edge_id not in problems]
-        if not (settled or problems):
+        urls = {notice.edge_id: notice.url for notice in notices}
+        outcomes = await asyncio.gather(*(self._notify(*edge, document) for edge in urls.items()))
+        problems = {edge_id: problem for edge_id, problem in zip(urls, outcomes, strict=True) if problem}
+        delivered = [notice.id for notice in notices if notice.edge_id not in problems]
+        if not (delivered or problems):
             return
         async with self._database.transaction() as transaction:
-            if settled:
-                await queries.settle(transaction, settled)
+            if delivered:
+                await queries.settle(transaction, delivered)
             for edge_id, problem in problems.items():
                 await queries.set_failing_while_owed(transaction, edge_id, problem)
 
@@ -204,8 +204,8 @@ class Edges:
         """Notify each edge of what it has missed, except for the last `age`."""
         async with self._catching_up:
             until = self._database.now - age
-            known = await queries.known(self._database)
-            await asyncio.gather(*(self._catch_up(edge, until) for edge in known))
+            edges = await queries.all_edges(self._database)
+            await asyncio.gather(*(self._catch_up(edge, until) for edge in edges))
 
     async def statuses(self) -> dict[str, dict[str, Any] | str]:
         """Return the status of each edge (`GET /-/status`) by its URL, or one sentence that says why it
@@ -229,42 +229,42 @@ class Edges:
 
     async def _have_all(self, act: Callable[[EdgeApi], Awaitable[None]]) -> list[str]:
         apis = await self.apis()
-        done = await asyncio.gather(*(_problem_of(act(api)) for api in apis))
-        return [f"{api.url}: {problem}" for api, problem in zip(apis, done, strict=True) if problem]
+        problems = await asyncio.gather(*(_problem_of(act(api)) for api in apis))
+        return [f"{api.url}: {problem}" for api, problem in zip(apis, problems, strict=True) if problem]
 
     async def check(self) -> None:
         """Raise `Degraded` if edges cannot be notified."""
-        known, since = await queries.known(self._database), self._database.now - TIMEOUT
-        failing = [edge for edge in known if edge.failing_since is not None and edge.failing_since < since]
+        edges, since = await queries.all_edges(self._database), self._database.now - TIMEOUT
+        failing = [edge for edge in edges if edge.failing_since is not None and edge.failing_since < since]
         if failing:
-            raise Degraded(f"{len(failing)} of {len(known)} storage edges cannot be told of changes")
+            raise Degraded(f"{len(failing)} of {len(edges)} storage edges cannot be told of changes")
 
     async def _catch_up(self, edge: Edge, until: datetime.datetime) -> None:
-        while (debt := await queries.debt(self._database, edge.id, until, MOST_OWED)) is not None:
-            if not (debt.ids or debt.everything):
+        while (pending := await queries.pending(self._database, edge.id, until, MAX_PENDING)) is not None:
+            if not (pending.ids or pending.everything):
                 async with self._database.transaction() as transaction:  # others have notified it
                     await queries.set_notified(transaction, edge.id, everything=False)
                 return
-            everything = debt.everything or len(debt.ids) == MOST_OWED
-            problem = await self._tell(
-                edge.id, edge.url, _EVERYTHING if everything else {"keys": sorted(debt.keys)}
+            everything = pending.everything or len(pending.ids) == MAX_PENDING
+            problem = await self._notify(
+                edge.id, edge.url, _EVERYTHING if everything else {"keys": sorted(pending.keys)}
             )
-            await self._record(edge, debt, everything=everything, problem=problem)
-            if problem or len(debt.ids) < MOST_OWED:
+            await self._record(edge, pending, everything=everything, problem=problem)
+            if problem or len(pending.ids) < MAX_PENDING:
                 return
 
-    async def _record(self, edge: Edge, debt: Debt, *, everything: bool, problem: str | None) -> None:
+    async def _record(self, edge: Edge, pending: Pending, *, everything: bool, problem: str | None) -> None:
         """Record the result, and delete the notifications that a purge of everything, past or pending,
         includes."""
         async with self._database.transaction() as transaction:
             if problem is None or everything:
-                await queries.settle(transaction, debt.ids)
+                await queries.settle(transaction, pending.ids)
             if problem is None:
                 await queries.set_notified(transaction, edge.id, everything=everything)
             else:
                 await queries.set_failing(transaction, edge.id, problem, purge_everything=everything)
 
-    async def _tell(self, edge_id: int, url: str, document: Mapping[str, Any]) -> str | None:
+    async def _notify(self, edge_id: int, url: str, document: Mapping[str, Any]) -> str | None:
         """Notify an edge. Return the reason of a failure in one sentence, or None."""
         reason = await _problem_of(self._api(url).purge(document))
         if reason is not None:
@@ -329,23 +329,23 @@ async def notify_edges(request: web.Request, handler: Handler) -> web.StreamResp
     """Notify the edges of the request's changes before it is answered."""
     if request.method in ("GET", "HEAD", "OPTIONS"):
         return await handler(request)
-    token = _noted.set(_Noted())
+    token = _changes.set(_Changes())
     try:
         return await handler(request)
     finally:
         await notify_now(context.services(request))
-        _noted.reset(token)
+        _changes.reset(token)
 
 
 async def notify_now(services: Services) -> None:
     """Notify the edges like `notify_edges`, for handlers that stream their answer and are nearly done."""
-    noted = _noted.get()
-    if noted is None or not noted.keys:
+    changes = _changes.get()
+    if changes is None or not changes.keys:
         return
-    keys, owed = sorted(noted.keys), list(noted.owed)
-    noted.keys.clear()
-    noted.owed.clear()
+    keys, notices = sorted(changes.keys), list(changes.notices)
+    changes.keys.clear()
+    changes.notices.clear()
     try:
-        await services[EDGES].tell(keys, owed)
+        await services[EDGES].notify(keys, notices)
     except (Unavailable, LockNotAvailable):  # from the database: edges are only notified again
         log.warning("the notifications of edges could not be recorded")

@@ -86,12 +86,12 @@ async def forget(transaction: Transaction, before: datetime.datetime) -> None:
 
 
 @statement("SELECT id, url, failing_since FROM edges ORDER BY id")
-async def known(database: Executor) -> list[Edge]:
+async def all_edges(database: Executor) -> list[Edge]:
     """Return all edges, whichever servers list them."""
 
 
 @attrs.frozen
-class Owed:
+class Notice:
     """A row that records that an edge has not been notified of a change."""
 
     id: int
@@ -106,7 +106,7 @@ class Owed:
     )
     SELECT owed.id, owed.edge_id, edges.url FROM owed JOIN edges ON edges.id = owed.edge_id
     """)
-async def owe(transaction: Transaction, keys: Sequence[str]) -> list[Owed]:
+async def add_notices(transaction: Transaction, keys: Sequence[str]) -> list[Notice]:
     """Record, for every edge, that it has to be notified of a change, and return the rows."""
 
 
@@ -116,7 +116,7 @@ async def settle(transaction: Transaction, ids: Sequence[int]) -> None:
 
 
 @attrs.frozen
-class Debt:
+class Pending:
     """The pending notifications of an edge: rows, and the union of the surrogate keys in them."""
 
     everything: bool
@@ -129,7 +129,7 @@ class Debt:
     WITH owed AS MATERIALIZED (
         SELECT edge_purges.id, edge_purges.keys FROM edge_purges
         WHERE edge_purges.edge_id = %(edge_id)s AND edge_purges.created_at <= %(until)s
-        ORDER BY edge_purges.id LIMIT %(most)s::integer
+        ORDER BY edge_purges.id LIMIT %(limit)s::integer
     )
     SELECT edges.purge_everything AS everything, ARRAY(SELECT owed.id FROM owed) AS ids,
         ARRAY(SELECT DISTINCT unnest(owed.keys) FROM owed) AS keys
@@ -137,8 +137,8 @@ class Debt:
     """,
     prepared=True,
 )
-async def debt(database: Executor, edge_id: int, until: datetime.datetime, most: int) -> Debt | None:
-    """Return the `most` oldest rows from before a moment, or None if no server lists the edge any more."""
+async def pending(database: Executor, edge_id: int, until: datetime.datetime, limit: int) -> Pending | None:
+    """Return the `limit` oldest rows from before a moment, or None if no server lists the edge any more."""
 
 
 @statement("""

@@ -23,7 +23,7 @@ _FILES = ("swagger-ui.css", "swagger-ui-bundle.js")
 
 @pages.get("/api/docs")
 async def show_api_docs(request: web.Request, visitor: Visitor) -> web.Response:
-    description = await context.services(request)[DESCRIPTION].written()
+    description = await context.services(request)[DESCRIPTION].rendered()
     return page.answer(request, visitor, "api_docs.html", resources=description.outline, files=_addresses())
 
 

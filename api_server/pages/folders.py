@@ -25,7 +25,7 @@ from api_server.pages.page import pager, url_path
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Visitor
 from api_server.services import Key, Services
-from api_server.state.listing import MOST_COUNTED, ListPage, Page
+from api_server.state.listing import MAX_COUNTED, ListPage, Page
 from api_server.web import context
 from api_server.web.errors import ApiError, not_found
 from api_server.web.pagination import Paginated, bounded_offset_page
@@ -74,7 +74,7 @@ async def read_folder(request: web.Request, project: Project, tree_path: TreePat
     except NotFoundError:
         raise not_found("Tree") from None
     async with reading(services, caller_or_anonymous(request)):
-        nodes, more, total = await folder.page(part.offset, part.size, MOST_COUNTED)
+        nodes, more, total = await folder.page(part.offset, part.size, MAX_COUNTED)
     last_commits = await _last_commits(request, tree_path, nodes)
     latest = last_commits.get("") if tree_path.path else tree_path.commit
     shas = [*{*last_commits.values(), *([latest] if latest else [])}]

@@ -32,7 +32,7 @@ from api_server.git.remote.access import mask_url
 from api_server.pages import forms, sessions
 from api_server.pages.sessions import Form, Visitor, is_secure
 from api_server.services import Key
-from api_server.state.listing import MOST_COUNTED, ListPage, Page
+from api_server.state.listing import MAX_COUNTED, ListPage, Page
 from api_server.web import context
 from api_server.web.context import SERVICES
 from api_server.web.errors import ApiError
@@ -382,7 +382,7 @@ class Pager:
 
 def pager(request: web.Request, page: Page, rows: ListPage) -> Pager:
     """Return the pager for a list that was read by offset. Other parameters of the address stay."""
-    counted = rows.total is not None and rows.total <= MOST_COUNTED
+    counted = rows.total is not None and rows.total <= MAX_COUNTED
     number = page.offset // page.size + 1
     return _pager(request, number, page.size, more=rows.more, total=rows.total if counted else None)
 

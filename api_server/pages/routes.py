@@ -283,8 +283,8 @@ async def _let_in(request: web.Request, visitor: Visitor, access: Access) -> Any
             return await project_in_path(request, visitor, request.match_info["project"], access)
         case GroupAccess():
             return await group_in_path(request, visitor, request.match_info["group"], access)
-    if access.who != "anyone" and visitor.user is None:
+    if access.kind != "anyone" and visitor.user is None:
         raise SignInFirst
-    if access.who == "administrator" and not (visitor.user and visitor.user.admin):
+    if access.kind == "administrator" and not (visitor.user and visitor.user.admin):
         raise forbidden()
     return None

@@ -44,19 +44,19 @@ class EventType:
         return self.details | _names_in(self.messages[0]) - {"id", "target", "entity"}
 
 
-_Says = tuple[tuple[str, ...], frozenset[str], dict[str, str]]
+_Texts = tuple[tuple[str, ...], frozenset[str], dict[str, str]]
 
 
-def says(messages: str | tuple[str, ...], *details: str, **always: str) -> _Says:
+def says(messages: str | tuple[str, ...], *details: str, **always: str) -> _Texts:
     return (messages,) if isinstance(messages, str) else messages, frozenset(details), always
 
 
 def types(
-    scopes: tuple[EntityType, ...] | EntityType, target: str, **names: _Says
+    scopes: tuple[EntityType, ...] | EntityType, target: str, **names: _Texts
 ) -> Iterator[tuple[str, EventType]]:
-    where = frozenset((scopes,) if isinstance(scopes, str) else scopes)
-    for name, said in names.items():
-        yield name, EventType(where, target, *said)
+    scope_set = frozenset((scopes,) if isinstance(scopes, str) else scopes)
+    for name, parts in names.items():
+        yield name, EventType(scope_set, target, *parts)
 
 
 INSTANCE: EntityType = "Service::Audit::InstanceScope"

@@ -21,7 +21,7 @@ RECORD_EVENT = Statement("""
 """)
 
 #: Longer paths and target details are cut, as GitLab cuts them.
-MOST_CHARACTERS = 5500
+MAX_CHARACTERS = 5500
 
 
 @attrs.frozen(kw_only=True)
@@ -105,11 +105,11 @@ async def record(
         author_name=author.name,
         entity_type=entity.type,
         entity_id=entity.id,
-        entity_path=entity.path[:MOST_CHARACTERS],
+        entity_path=entity.path[:MAX_CHARACTERS],
         event_type=event_type,
         target_type=declaration.target,
         target_id=target.id,
-        target_details=target.details[:MOST_CHARACTERS],
+        target_details=target.details[:MAX_CHARACTERS],
         ip_address=author.ip_address,
         details=orjson.dumps({"custom_message": message, **declaration.always, **texts}).decode(),
     )
@@ -123,7 +123,7 @@ def changes(before: object, after: object, names: Iterable[str]) -> Iterator[dic
             yield {"change": name, "from": old, "to": new}
 
 
-def words(value: object) -> str:
+def as_text(value: object) -> str:
     """Return a value as messages show it: `true`, `a, b`, `nothing`."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -132,9 +132,9 @@ def words(value: object) -> str:
 
 
 def _message(event_type: str, template: str, target: Target, values: Mapping[str, object]) -> str:
-    named = {"id": target.id, "target": target.details, "entity": target.entity.path, **values}
+    details = {"id": target.id, "target": target.details, "entity": target.entity.path, **values}
     try:
-        return template.format_map({name: words(value) for name, value in named.items()})
+        return template.format_map({name: as_text(value) for name, value in details.items()})
     except KeyError as missing:
         raise ValueError(f"{event_type} has no value for {missing.args[0]}") from None
 

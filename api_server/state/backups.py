@@ -62,12 +62,12 @@ def not_during(repositories: Path) -> None:
 
 
 def _take(descriptor: int) -> None:
-    given_up = time.monotonic() + _TIMEOUT_SECONDS
+    deadline = time.monotonic() + _TIMEOUT_SECONDS
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if time.monotonic() > given_up:
+            if time.monotonic() > deadline:
                 raise ConfigError(
                     "Another backup of this instance is under way: wait until it has ended"
                 ) from None

@@ -34,7 +34,7 @@ class Connections:
     ) -> None:
         self._open_connection = open_connection
         self._timeout = timeout
-        self._room = asyncio.Semaphore(size)
+        self._capacity = asyncio.Semaphore(size)
         self.size = size
         #: Callers that wait for a connection now, how many have ever waited, and for how many seconds in all.
         self.waiting = 0
@@ -47,17 +47,17 @@ class Connections:
         """Return a connection for the caller's exclusive use until `release`. Raise `Unavailable` if none
         becomes free within `timeout` seconds."""
         try:
-            if self._room.locked():
+            if self._capacity.locked():
                 await self._wait()
             else:
-                await self._room.acquire()
+                await self._capacity.acquire()
         except TimeoutError:
-            busy = TimeoutError(f"all {len(self._used)} connections were in use for {self._timeout:g} s")
-            raise Unavailable("the database") from busy
+            timeout = TimeoutError(f"all {len(self._used)} connections were in use for {self._timeout:g} s")
+            raise Unavailable("the database") from timeout
         try:
             connection = self._free_one() or await self._open_connection()
         except BaseException:
-            self._room.release()
+            self._capacity.release()
             raise
         self._used.add(connection)
         return connection
@@ -72,15 +72,15 @@ class Connections:
 
     async def _wait(self) -> None:
         """Wait for a free connection. Raise TimeoutError."""
-        began = time.perf_counter()
+        start = time.perf_counter()
         self.waiting += 1
         self.waits += 1
         try:
             async with asyncio.timeout(self._timeout):
-                await self._room.acquire()
+                await self._capacity.acquire()
         finally:
             self.waiting -= 1
-            self.waited_seconds += time.perf_counter() - began
+            self.waited_seconds += time.perf_counter() - start
 
     @property
     def used(self) -> int:
@@ -95,7 +95,7 @@ class Connections:
         self._used.discard(connection)
         if not connection.closed:
             self._free.append(connection)
-        self._room.release()
+        self._capacity.release()
 
     def close_free(self) -> None:
         """Close the connections that are not in use."""
@@ -153,13 +153,13 @@ class Replica:
 
     name: str
     connections: Connections
-    _looking: Connections
+    _checking: Connections
     #: Whether it takes reads, and how many it has answered.
     is_ready: bool = False
     reads: int = 0
     _replayed: int = 0
     _rests_until: float = 0.0
-    _known_as: str = ""
+    _logged_reason: str = ""
 
     def may_be_read(self) -> bool:
         return self.is_ready and asyncio.get_running_loop().time() >= self._rests_until
@@ -187,9 +187,9 @@ class Replica:
                 pause = min(2 * pause, 0.01)
         return True
 
-    async def look(self, identity: str) -> None:
+    async def check(self, identity: str) -> None:
         """Check the replica. Raise an error if it must not be read or does not answer."""
-        async with asyncio.timeout(LOOK_INTERVAL), _one_of(self._looking) as connection:
+        async with asyncio.timeout(LOOK_INTERVAL), _one_of(self._checking) as connection:
             if (await connection.run(_IDENTITY, {})).rows[0][0] != identity:
                 raise _NotOurs("it has another database than the primary")
             if not (await connection.run(_FOLLOWS, {})).rows[0][0]:
@@ -200,30 +200,30 @@ class Replica:
             log.info("a replica takes reads", replica=self.name)
         self.is_ready = True
 
-    def leave_out(self, why: str) -> None:
+    def leave_out(self, reason: str) -> None:
         """Take the replica out of use. Running reads fall back to the primary."""
-        if self.is_ready or why != self._known_as:
-            log.warning("a replica is left out", replica=self.name, cause=why)
-        self.is_ready, self._known_as, self._replayed = False, why, 0
+        if self.is_ready or reason != self._logged_reason:
+            log.warning("a replica is left out", replica=self.name, cause=reason)
+        self.is_ready, self._logged_reason, self._replayed = False, reason, 0
         self.connections.close()
 
     def close(self) -> None:
         self.connections.close()
-        self._looking.close()
+        self._checking.close()
 
 
 class Replicas:
     """The replicas of one database; `ask` runs a statement on the primary and returns its value."""
 
     def __init__(self, replicas: list[Replica], ask: Callable[[str], Awaitable[Any]]) -> None:
-        self.each = replicas
+        self.all = replicas
         self._ask = ask
         self._identity: str | None = None
 
     async def run(self, statement: str, parameters: Mapping[str, Any]) -> Result | None:
         """Return a replica's result, or None if the primary has to run the statement. Raise `Unavailable` if
         the primary cannot report its log position."""
-        ready = [replica for replica in self.each if replica.may_be_read()]
+        ready = [replica for replica in self.all if replica.may_be_read()]
         if not ready:
             return None
         position = await self._ask(_POSITION)
@@ -238,21 +238,21 @@ class Replicas:
 
     def doubt(self) -> None:
         """Take all replicas out of use after the primary was lost: they may not follow the new primary."""
-        for replica in self.each:
+        for replica in self.all:
             if replica.is_ready:
                 replica.leave_out("the primary was lost")
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
         """Check each replica periodically while the block runs, and put those into use that can be read."""
-        tasks = [asyncio.ensure_future(self._watch(replica)) for replica in self.each]
+        tasks = [asyncio.ensure_future(self._watch(replica)) for replica in self.all]
         try:
             yield
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            for replica in self.each:
+            for replica in self.all:
                 replica.close()
 
     async def _watch(self, replica: Replica) -> None:
@@ -260,12 +260,12 @@ class Replicas:
             with contextlib.suppress(Unavailable):  # the primary does not answer
                 if self._identity is None:
                     self._identity = await self._ask(_IDENTITY)
-                await self._look(replica, self._identity)
+                await self._check(replica, self._identity)
             await asyncio.sleep(LOOK_INTERVAL)
 
-    async def _look(self, replica: Replica, identity: str) -> None:
+    async def _check(self, replica: Replica, identity: str) -> None:
         try:
-            await replica.look(identity)
+            await replica.check(identity)
         except Unavailable as problem:
             replica.leave_out(problem.cause)
         except TimeoutError:
@@ -289,8 +289,8 @@ def _replica(url: str, open_connection: Opener, size: int, timeout: float) -> Re
     async def opened() -> Connection:
         return await open_connection(url)
 
-    known = parse_dsn(url)
-    name = f"{known.get('host', 'localhost')}:{known.get('port', 5432)}"
+    parsed = parse_dsn(url)
+    name = f"{parsed.get('host', 'localhost')}:{parsed.get('port', 5432)}"
     return Replica(name, Connections(opened, size, timeout), Connections(opened, 1, timeout))
 
 

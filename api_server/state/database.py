@@ -36,8 +36,8 @@ class Counts:
     def get(self, key: Hashable, generation: int) -> int | None:
         """Return the cached count, or None if something has been committed since `generation` of the
         database."""
-        known = self._counts.get(key)
-        return known[1] if known is not None and known[0] == generation else None
+        entry = self._counts.get(key)
+        return entry[1] if entry is not None and entry[0] == generation else None
 
     def keep(self, key: Hashable, generation: int, count: int) -> None:
         """Cache a count that was taken at `generation` of the database, unless it is small."""
@@ -366,9 +366,9 @@ class LookupCache(Generic[ValueT]):
 
     async def get(self, key: Hashable, load: Callable[[], Awaitable[ValueT | None]]) -> ValueT | None:
         """Return the cached value for `key`, or load it. A missing value is not cached."""
-        known = self._values.get(key)
-        if known is not None and known[0] == self._database.generation:
-            return known[1]
+        entry = self._values.get(key)
+        if entry is not None and entry[0] == self._database.generation:
+            return entry[1]
         generation = self._database.generation
         value = await load()
         if value is not None:

@@ -49,13 +49,13 @@ def statement(
         names = list(signature.parameters)[1:]
 
         @functools.wraps(function)
-        def call(executor: Executor, *values: Any, **named: Any) -> Awaitable[Any]:
-            given = dict(zip(names, values, strict=False)) | named
-            if len(given) != len(names) or len(values) > len(names):
-                bound = signature.bind(executor, *values, **named)  # raises TypeError, or fills in defaults
+        def call(executor: Executor, *values: Any, **kwargs: Any) -> Awaitable[Any]:
+            arguments = dict(zip(names, values, strict=False)) | kwargs
+            if len(arguments) != len(names) or len(values) > len(names):
+                bound = signature.bind(executor, *values, **kwargs)  # raises TypeError, or fills in defaults
                 bound.apply_defaults()
-                given = dict(list(bound.arguments.items())[1:])
-            result: Awaitable[Any] = getattr(executor, method)(query, **parameters_of(given))
+                arguments = dict(list(bound.arguments.items())[1:])
+            result: Awaitable[Any] = getattr(executor, method)(query, **parameters_of(arguments))
             return result if convert is None else _converted(result, convert)
 
         call.statement = query  # type: ignore[attr-defined]
@@ -89,19 +89,19 @@ def _parameters(
             f" {[argument.name for argument in arguments]}"
         )
     if not (objects or arrays or rest):
-        return lambda given: given
+        return lambda values: values
 
-    def parameters_of(given: dict[str, Any]) -> dict[str, Any]:
+    def parameters_of(values: dict[str, Any]) -> dict[str, Any]:
         parameters = {
             name: list(value) if name in arrays and value is not None else value
-            for name, value in given.items()
+            for name, value in values.items()
             if name in plain
         }
         for name, fields in objects.items():
-            parameters |= {field: getattr(given[name], field) for field in fields}
+            parameters |= {field: getattr(values[name], field) for field in fields}
         if rest is not None:
-            parameters |= {name: given[name] for name in given.keys() - plain - objects.keys() - {rest}}
-            parameters |= given.get(rest, {})
+            parameters |= {name: values[name] for name in values.keys() - plain - objects.keys() - {rest}}
+            parameters |= values.get(rest, {})
         return parameters
 
     return parameters_of

@@ -6,10 +6,10 @@ import shutil
 from pathlib import Path
 
 
-def leaves_free(folder: Path, more: int, reserve: int) -> bool:
-    """Return whether `more` bytes fit below `folder` so that `reserve` bytes stay free. A reserve of 0 turns
+def leaves_free(folder: Path, size: int, reserve: int) -> bool:
+    """Return whether `size` bytes fit below `folder` so that `reserve` bytes stay free. A reserve of 0 turns
     the check off."""
-    return not reserve or shutil.disk_usage(folder).free - more >= reserve
+    return not reserve or shutil.disk_usage(folder).free - size >= reserve
 
 
 def make_folder(folder: Path) -> None:

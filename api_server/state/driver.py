@@ -32,7 +32,7 @@ from api_server.state.statements import Statement
 from common.measures import Durations
 
 #: Parameters that are lists if there are several hosts.
-_EACH = ("host", "hostaddr", "port")
+_HOST_LISTS = ("host", "hostaddr", "port")
 
 
 def each_host(url: str) -> list[str]:
@@ -44,16 +44,16 @@ def each_host(url: str) -> list[str]:
     that does not answer would use up all the time. Raise psycopg2's ProgrammingError for an invalid
     connection string, and ValueError if the numbers of hosts and ports differ.
     """
-    known = parse_dsn(url)
-    lists = {name: known[name].split(",") for name in _EACH if name in known}
+    parsed = parse_dsn(url)
+    lists = {name: parsed[name].split(",") for name in _HOST_LISTS if name in parsed}
     number = max((len(values) for values in lists.values()), default=1)
-    if number == 1 or known.get("target_session_attrs") == "prefer-standby":
+    if number == 1 or parsed.get("target_session_attrs") == "prefer-standby":
         return [url]
-    shared = {name: value for name, value in known.items() if name not in lists}
-    each = zip(*(_repeated(values, number) for values in lists.values()), strict=True)
+    shared = {name: value for name, value in parsed.items() if name not in lists}
+    hosts = zip(*(_repeated(values, number) for values in lists.values()), strict=True)
     return [
         make_dsn(**shared, **{name: value for name, value in zip(lists, values, strict=True) if value})
-        for values in each
+        for values in hosts
     ]
 
 
@@ -119,15 +119,15 @@ class WatchedConnection(aiopg.Connection):
     def _ready(weak_self: Any) -> None:
         connection = weak_self()
         if connection is not None:
-            connection._turn()
+            connection._continue()
 
-    def _turn(self) -> None:
+    def _continue(self) -> None:
         """Let libpq continue, now that its socket can be read or written."""
         try:
             state = self._conn.poll()
             self._watch(state)
         except Exception as problem:
-            self._tell(problem)
+            self._settle(problem)
             if self._is_dead():
                 self._close()
             return
@@ -135,7 +135,7 @@ class WatchedConnection(aiopg.Connection):
             self._notifies.put_nowait(self._conn.notifies.pop(0))
         if state == POLL_OK:
             self._connected = True
-            self._tell(None)
+            self._settle(None)
 
     def _watch(self, state: int) -> None:
         descriptor = self._conn.fileno()
@@ -151,7 +151,7 @@ class WatchedConnection(aiopg.Connection):
             self._loop.remove_writer(descriptor)
         self._writing = state == POLL_WRITE
 
-    def _tell(self, problem: Exception | None) -> None:
+    def _settle(self, problem: Exception | None) -> None:
         waiter = self._waiter
         if waiter is None or waiter.done():
             return
@@ -164,8 +164,8 @@ class WatchedConnection(aiopg.Connection):
         return bool(self._conn.closed) or (self._conn.get_transaction_status() == TRANSACTION_STATUS_UNKNOWN)
 
     async def _poll(self, waiter: "asyncio.Future[None]", timeout: float) -> None:  # noqa: ASYNC109 - as in aiopg
-        self._turn()
-        limit = self._loop.call_later(timeout, self._tell, TimeoutError())
+        self._continue()
+        limit = self._loop.call_later(timeout, self._settle, TimeoutError())
         try:
             await waiter
         except (asyncio.CancelledError, TimeoutError):
@@ -199,11 +199,11 @@ class WatchedConnection(aiopg.Connection):
 
     async def notification(self) -> Notify:
         """Wait for the next notification. Raise psycopg2's InterfaceError when the connection is closed."""
-        heard: Notify | None = await self._notifies.get()
-        if heard is None:
+        notification: Notify | None = await self._notifies.get()
+        if notification is None:
             self._notifies.put_nowait(None)
             raise psycopg2.InterfaceError("the connection was closed")
-        return heard
+        return notification
 
 
 #: SQLSTATEs, or their classes, of failures that no statement is to blame for: connections, resources (a full
@@ -301,7 +301,7 @@ class Connection:
             self.close()
 
     async def _execute(self, sql: str, parameters: Mapping[str, Any] | None) -> Result:
-        began = time.perf_counter()
+        start = time.perf_counter()
         try:
             cursor = self._driver.raw.cursor()  # aiopg's cursor adds a transaction object that is not needed
             await self._driver.execute(cursor, sql, parameters, self._timeout)
@@ -316,7 +316,7 @@ class Connection:
         except Exception as problem:
             self._raise_as_ours(problem)
         finally:
-            STATEMENTS.observe(time.perf_counter() - began)
+            STATEMENTS.observe(time.perf_counter() - start)
 
     async def _sql(self, statement: str) -> str:
         """Return the SQL to execute for a statement; prepare the statement first if possible."""
@@ -332,8 +332,8 @@ class Connection:
     @property
     def notices(self) -> list[str]:
         """The last 50 notices that PostgreSQL has sent beside its answers."""
-        said: list[str] = self._driver.raw.notices
-        return said
+        notices: list[str] = self._driver.raw.notices
+        return notices
 
     @property
     def closed(self) -> bool:
@@ -376,14 +376,14 @@ async def open_connection(
     connection = Connection(driver, answer_timeout, None)
     try:
         _read_as_they_are(driver)
-        ((backend, quiet),) = (await connection.run(_SESSION, {})).rows
+        ((backend, log_level),) = (await connection.run(_SESSION, {})).rows
     except BaseException:
         connection.close()
         raise
     if backend == driver.raw.info.backend_pid:
         return Connection(driver, answer_timeout, set() if prepares else None)
-    if quiet is not None:
-        session = {**session, "log_min_error_statement": quiet}
+    if log_level is not None:
+        session = {**session, "log_min_error_statement": log_level}
     return Connection(driver, answer_timeout, None, _set_local(session))
 
 
@@ -400,8 +400,8 @@ async def _connected(url: str, session: Mapping[str, object], seconds: float) ->
                 refusals.append(problem)
         if len(hosts) == 1:
             raise refusals[0]
-        said = (str(problem).strip().partition("\n")[0] or type(problem).__name__ for problem in refusals)
-        raise psycopg2.OperationalError(f"no host takes the connection: {'; '.join(said)}")
+        reasons = (str(problem).strip().partition("\n")[0] or type(problem).__name__ for problem in refusals)
+        raise psycopg2.OperationalError(f"no host takes the connection: {'; '.join(reasons)}")
     except Exception as problem:
         raise Unavailable("the database") from problem
 
@@ -476,8 +476,8 @@ register_adapter(int, _integer)
 
 
 def _bytes(value: Any, cursor: Any) -> bytes | None:
-    seen = psycopg2.BINARY(value, cursor)
-    return None if seen is None else bytes(seen)
+    data = psycopg2.BINARY(value, cursor)
+    return None if data is None else bytes(data)
 
 
 def _is_the_databases(problem: Exception) -> bool:

@@ -21,7 +21,9 @@ log = structlog.get_logger(__name__)
 #: The part under which failed tasks are recorded, by id.
 TASK_FAILURES = "task"
 #: Maximum length of a stored reason in characters.
-MOST_OF_A_REASON = 500
+MAX_REASON = 500
+#: How long a process's report about itself is valid; each process reports twice in this time.
+HEARD_OF = datetime.timedelta(seconds=60)
 
 
 def reason_of(problem: BaseException) -> str:
@@ -33,11 +35,11 @@ def reason_of(problem: BaseException) -> str:
 def shortened(reason: str) -> str:
     """Return a reason as it is stored: one line, shortened, without secrets."""
     line = " ".join(redact(reason.replace("\0", "")).split())
-    return line if len(line) <= MOST_OF_A_REASON else f"{line[: MOST_OF_A_REASON - 1]}\N{HORIZONTAL ELLIPSIS}"
+    return line if len(line) <= MAX_REASON else f"{line[: MAX_REASON - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
 @attrs.frozen
-class Noted:
+class RecordedFailure:
     """A failure that has occurred `times` times since `first_at`, most recently at `last_at` for `reason`.
     `source` is the process in which it fails, or empty if it fails for all processes."""
 
@@ -54,13 +56,19 @@ NOTE = """
     INSERT INTO operations_failures AS known (part, subject, source, first_at, last_at, times, reason)
     VALUES (%(part)s, %(subject)s, %(source)s, %(now)s, %(now)s, 1, %(reason)s)
     ON CONFLICT (part, subject, source) DO UPDATE
-        SET last_at = excluded.last_at, times = known.times + 1, reason = excluded.reason
+        SET first_at = CASE
+                WHEN known.source <> '' AND known.last_at < excluded.last_at - %(heard_of)s::interval
+                    THEN excluded.first_at -- the process had ended meanwhile, and the failure too
+                ELSE known.first_at END,
+            last_at = excluded.last_at, times = known.times + 1, reason = excluded.reason
 """
 
 
 async def note(transaction: Transaction, part: str, subject: str, reason: str, source: str = "") -> None:
     """Record a failure."""
-    await transaction.run(NOTE, part=part, subject=subject, source=source, reason=shortened(reason))
+    await transaction.run(
+        NOTE, part=part, subject=subject, source=source, reason=shortened(reason), heard_of=HEARD_OF
+    )
 
 
 SETTLE = """
@@ -78,22 +86,22 @@ async def settle(transaction: Transaction, part: str, subject: str | None, sourc
 SETTLE_TASKS = "DELETE FROM procrastinate_jobs WHERE status = 'failed' AND task_name = %(task)s"
 
 
-NOTED = Query(
+RECORDED = Query(
     """
     SELECT part, subject, source, first_at, last_at, times, reason FROM operations_failures
     WHERE part = %(part)s AND (source = '' OR last_at >= %(heard_since)s::timestamptz)
-    ORDER BY last_at DESC, subject, source LIMIT %(most)s::integer
+    ORDER BY last_at DESC, subject, source LIMIT %(limit)s::integer
     """,
-    Noted,
+    RecordedFailure,
 )
 
 
-async def noted(
-    database: Executor, part: str, *, heard_since: datetime.datetime, most: int = 100
-) -> list[Noted]:
+async def recorded(
+    database: Executor, part: str, *, heard_since: datetime.datetime, limit: int = 100
+) -> list[RecordedFailure]:
     """Return the failures of a part, the latest first. Leave out those of processes that have not been heard
     of since `heard_since`."""
-    return await database.rows(NOTED, part=part, heard_since=heard_since, most=most)
+    return await database.rows(RECORDED, part=part, heard_since=heard_since, limit=limit)
 
 
 FORGET = "DELETE FROM operations_failures WHERE source <> '' AND last_at < %(before)s::timestamptz"

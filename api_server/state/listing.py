@@ -22,11 +22,11 @@ from api_server.state.statements import Statement
 from common.concurrency import ConcurrencyLimiter
 
 #: Counting stops at this number; a longer list has no X-Total header.
-MOST_COUNTED = 10_000
+MAX_COUNTED = 10_000
 #: Maximum bytes of a page, since it is in memory several times. On a larger page, each row above its share is shortened
 #: (`shortened` of functions.sql).
-MOST_BYTES = 10 * 1024 * 1024
-#: Maximum characters of a text on a page whose texts are above MOST_BYTES.
+MAX_BYTES = 10 * 1024 * 1024
+#: Maximum characters of a text on a page whose texts are above MAX_BYTES.
 LISTED_TEXT = 2000
 _INCLUDE = re.compile(r"^ *-- include: (\w+)$", re.MULTILINE)
 
@@ -35,16 +35,16 @@ def listed_text(column: str, size: str = "SELECT sum(octet_length(listed.{0})) F
     """Return the SQL of a text of any length: the column of `page`, cut if the texts of the page (or `size`, a
     SELECT) have more bytes than a page may have. So PostgreSQL does not build what it would shorten."""
     size = size.format(column)
-    return f"CASE WHEN ({size}) > {MOST_BYTES} THEN left(page.{column}, {LISTED_TEXT}) ELSE page.{column} END"
+    return f"CASE WHEN ({size}) > {MAX_BYTES} THEN left(page.{column}, {LISTED_TEXT}) ELSE page.{column} END"
 
 
 def read_sql(
-    package: ModuleType | str, name: str = "entities.sql", known: Mapping[str, str] | None = None
+    package: ModuleType | str, name: str = "entities.sql", extra: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     """Return the named parts of an .sql file. Each begins with a line `-- name: <name>`; a line `-- include:
-    <name>` is replaced by an earlier part or by one of `known`; `long_description` is a description of any length."""
+    <name>` is replaced by an earlier part or by one of `extra`; `long_description` is a description of any length."""
     text = resources.files(package).joinpath(name).read_text()
-    parts = {"long_description": listed_text("description"), **(known or {})}
+    parts = {"long_description": listed_text("description"), **(extra or {})}
     for part in text.split("-- name: ")[1:]:
         title, body = part.split("\n", 1)
         included = _INCLUDE.sub(lambda match: parts[match[1]], body)
@@ -85,7 +85,7 @@ class Page:
 @attrs.frozen
 class ListPage:
     """A page as read, which is the one row of a list's statement: the JSON array as text, whether more rows
-    follow, the last id on the page, and the total number of rows (None if not counted, MOST_COUNTED + 1 if
+    follow, the last id on the page, and the total number of rows (None if not counted, MAX_COUNTED + 1 if
     counting stopped)."""
 
     body: str
@@ -95,7 +95,7 @@ class ListPage:
 
 
 #: The bytes of a row's share of a page, beside commas and brackets.
-_SHARE = f"({MOST_BYTES} / %(page_size)s::bigint - 2)"
+_SHARE = f"({MAX_BYTES} / %(page_size)s::bigint - 2)"
 #: The JSON array of a page whose rows are all within their share, as those of nearly every page are; otherwise an empty
 #: text. PostgreSQL stops building rows soon after the second that is above its share, because the number of such rows
 #: can only grow. No more than a page is in memory. OFFSET 0 keeps the planner from building each entity twice.
@@ -115,7 +115,7 @@ _BODY = f"""
 _LARGE_BODY = f"""
     WITH listed AS MATERIALIZED (SELECT position, entity::text AS entity FROM entities)
     SELECT concat('[', string_agg(
-        CASE WHEN whole.bytes <= {MOST_BYTES} THEN entity ELSE shortened(entity, {_SHARE}) END,
+        CASE WHEN whole.bytes <= {MAX_BYTES} THEN entity ELSE shortened(entity, {_SHARE}) END,
         ',' ORDER BY position), ']')
     FROM listed CROSS JOIN (SELECT sum(octet_length(entity) + 1) + 1 AS bytes FROM listed) whole
 """
@@ -181,18 +181,18 @@ class ListQuery:
             return await self._read(database, page, parameters)
         key = (self, repr(parameters))
         generation = database.generation
-        known = database.counts.get(key, generation)
-        listed = await self._read(database, attrs.evolve(page, counted=known is None), parameters)
-        if known is not None:
-            return attrs.evolve(listed, total=known)
-        database.counts.keep(key, generation, listed.total or 0)
-        return listed
+        total = database.counts.get(key, generation)
+        result = await self._read(database, attrs.evolve(page, counted=total is None), parameters)
+        if total is not None:
+            return attrs.evolve(result, total=total)
+        database.counts.keep(key, generation, result.total or 0)
+        return result
 
     async def _read(self, database: Executor, page: Page, parameters: Mapping[str, object]) -> ListPage:
         values = {**parameters, **page.values}
-        listed = await database.shown(self.statement(page), **values)
-        if listed.body:
-            return listed
+        result = await database.shown(self.statement(page), **values)
+        if result.body:
+            return result
         async with _LARGE_PAGES.slot():
             return await database.shown(self.statement(page, _LARGE_BODY), **values)
 
@@ -233,13 +233,13 @@ def _listing(
     """
 
 
-def _total(counted: str) -> str:
+def _total(rows: str) -> str:
     """Return the SQL of the total number of rows. A page at the end of the list determines it without
     counting."""
     return f"""
         CASE WHEN read.number BETWEEN least(%(page_offset)s::bigint, 1) AND %(page_size)s::bigint
-            THEN least(%(page_offset)s::bigint + read.number, {MOST_COUNTED + 1})
-            ELSE (SELECT count(*) FROM ({counted} LIMIT {MOST_COUNTED + 1}) counted) END"""
+            THEN least(%(page_offset)s::bigint + read.number, {MAX_COUNTED + 1})
+            ELSE (SELECT count(*) FROM ({rows} LIMIT {MAX_COUNTED + 1}) counted) END"""
 
 
 def _after(moment: str | None, *, descending: bool) -> str:
@@ -260,9 +260,9 @@ def _after(moment: str | None, *, descending: bool) -> str:
 
 
 #: A search with more results than this reads the list in its own order.
-MOST_FOUND = 2_000
+MAX_FOUND = 2_000
 #: Maximum characters of a search term that are looked up in the index: splitting a text takes quadratic time.
-MOST_LOOKED_UP = 64
+MAX_LOOKED_UP = 64
 
 
 class Search:
@@ -276,7 +276,7 @@ class Search:
         by_others = [f"SELECT {table}.id FROM {table} WHERE {other}" for other in others]
         by_index = f"""
             (SELECT {table}.id FROM {table}
-            WHERE {matches} AND trigrams({text}) @> trigrams(left({pattern}, {MOST_LOOKED_UP})) LIMIT {MOST_FOUND + 1})
+            WHERE {matches} AND trigrams({text}) @> trigrams(left({pattern}, {MAX_LOOKED_UP})) LIMIT {MAX_FOUND + 1})
         """
         self._statement = f"SELECT ARRAY({' UNION ALL '.join([by_index, *by_others])}) AS ids"
         #: The condition for rows of a list; its parameters are those of `find`, and `found`.
@@ -291,7 +291,7 @@ class Search:
         if not search:
             return None
         ids: list[int] = await database.value(self._statement, search=search, **parameters)
-        return ids if len(ids) <= MOST_FOUND else None
+        return ids if len(ids) <= MAX_FOUND else None
 
 
 HOLD_QUOTA = "SELECT pg_advisory_xact_lock(hashtextextended(%(quota)s, 0))"
@@ -309,11 +309,11 @@ class Quota:
     def _composed(self) -> str:
         return f"SELECT count(*) FROM {self.table} WHERE {self.table}.{self.column} = %(owner_id)s"
 
-    async def is_exceeded(self, transaction: Transaction, owner_id: int, most: int) -> bool:
-        """Return whether the owner has more than `most` rows (0: no limit). Call it after adding a row, in
+    async def is_exceeded(self, transaction: Transaction, owner_id: int, limit: int) -> bool:
+        """Return whether the owner has more than `limit` rows (0: no limit). Call it after adding a row, in
         the same transaction: it makes other transactions that add rows for this owner wait, so two of them
         cannot exceed the limit together."""
-        if not most:
+        if not limit:
             return False
         await transaction.run(HOLD_QUOTA, quota=f"{self.table} {self.column} {owner_id}")
-        return int(await transaction.value(self._count, owner_id=owner_id)) > most
+        return int(await transaction.value(self._count, owner_id=owner_id)) > limit

@@ -12,6 +12,7 @@ from typing import Any
 
 import attrs
 import psycopg2
+from psycopg2.extensions import parse_dsn
 
 from api_server.state import secrets
 from api_server.state.database import system_clock
@@ -104,8 +105,8 @@ def unsuitable_database() -> Iterator[None]:
 def _of_all_hosts(problem: Exception) -> str:
     """Return libpq's message for each host that it has tried, if it gives one line for each."""
     lines = [line.strip() for line in str(problem).splitlines()]
-    tried = [line for line in lines if line.startswith("connection to server")]
-    return "; ".join(tried) if len(tried) > 1 else first_line(problem)
+    attempts = [line for line in lines if line.startswith("connection to server")]
+    return "; ".join(attempts) if len(attempts) > 1 else first_line(problem)
 
 
 def migrate(url: str, serving_role: str | None = None) -> None:
@@ -228,7 +229,7 @@ def _check_server(version: int, cursor: Any) -> None:
 def _is_up_to_date(cursor: Any) -> bool:
     if not _has_migrations(cursor):
         return False
-    known = known_migrations()
+    known_ids = known_migrations()
     applied = set(_value(cursor, _APPLIED))
     if BEFORE_BASELINE in applied:
         if _value(cursor, _NAMES_AND_COLUMNS) == _ALL_BEFORE_BASELINE:
@@ -237,13 +238,13 @@ def _is_up_to_date(cursor: Any) -> bool:
             "The database is of a commit before version 1.0.0, and not of the last one, which this version takes over:"
             f" run the commit whose migrations end with {_LAST_BEFORE_BASELINE} on it first, or use an empty database"
         )
-    if not applied & known:
+    if not applied & known_ids:
         raise _of_another_application("_yoyo_migration")
-    if newer := sorted(applied - known):
+    if newer := sorted(applied - known_ids):
         raise UnsuitableDatabase(
             f"The database is newer than this program, it has {newer[-1]}: run the version that it is of"
         )
-    return known <= applied and _value(cursor, _FUNCTIONS) == _functions_digest()
+    return known_ids <= applied and _value(cursor, _FUNCTIONS) == _functions_digest()
 
 
 def _bring_up_to_date(url: str, cursor: Any) -> None:
@@ -270,9 +271,15 @@ def _make_queue(cursor: Any) -> None:
 
 def _apply_migrations(url: str, ids: Collection[str]) -> None:
     import yoyo  # not needed for a database that is up to date
+    from yoyo.backends.core.postgresql import PostgresqlBackend
+    from yoyo.connections import DatabaseURI
+    from yoyo.migrations import default_migration_table
 
     logging.getLogger("yoyo.migrations").addFilter(_is_a_migration)
-    backend = yoyo.get_backend(url)
+    known = parse_dsn(url)  # yoyo itself would not decode the database's name, nor understand several hosts
+    uri = DatabaseURI("postgresql", None, None, None, None, known.pop("dbname", None), known)
+    backend = PostgresqlBackend(uri, default_migration_table)
+    backend.init_database()
     with resources.as_file(_file("migrations")) as folder:
         migrations = yoyo.read_migrations(str(folder)).filter(lambda migration: migration.id in ids)
         try:
@@ -404,7 +411,7 @@ def inspect(url: str, data_dir: Path, *, connect_timeout: int) -> Inspected:
 
 def _inspect_server(cursor: Any) -> Inspected:
     cursor.execute(_INSPECTED_FACTS)
-    database, role, encoding, version, text, read_only, most, limit = cursor.fetchone()
+    database, role, encoding, version, text, read_only, max_connections, limit = cursor.fetchone()
     before = system_clock()
     cursor.execute(CLOCK)
     (clock,) = cursor.fetchone()
@@ -416,7 +423,7 @@ def _inspect_server(cursor: Any) -> Inspected:
         version=version,
         version_text=text,
         read_only=read_only,
-        connections=most if limit is None else min(most, limit),
+        connections=max_connections if limit is None else min(max_connections, limit),
         clock_ahead=(clock - middle).total_seconds(),
     )
 

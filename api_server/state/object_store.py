@@ -16,12 +16,12 @@ from urllib.parse import unquote, urlsplit
 
 from api_server.state import disk
 from api_server.state.errors import Unavailable
-from api_server.state.objects import LISTED_TOGETHER, Listed, Objects, OpenedObject, store_failures
+from api_server.state.objects import LISTED_TOGETHER, Entry, Objects, OpenedObject, store_failures
 from common.concurrency import ended
 from common.config_errors import require_obstore
 
 #: Bytes that are read at a time.
-_PIECE = 256 * 1024
+_CHUNK = 256 * 1024
 #: Attempts to create a file whose folder another task removes because it was empty.
 _TRIES = 100
 
@@ -63,18 +63,18 @@ class ObjectsInFolder(Objects):
             file = await self._descriptor(key)
             try:
                 while position < end:
-                    piece = await _in_thread(os.pread, file, min(_PIECE, end - position), position)
-                    if not piece:
+                    chunk = await _in_thread(os.pread, file, min(_CHUNK, end - position), position)
+                    if not chunk:
                         raise EOFError(f"{key} is too short")
-                    position += len(piece)
-                    yield piece
+                    position += len(chunk)
+                    yield chunk
             except EOFError as problem:
                 raise Unavailable("the object store") from problem
             finally:
                 os.close(file)
 
     async def _descriptor(self, key: str) -> int:
-        opening = asyncio.ensure_future(asyncio.to_thread(self._opened, key))
+        opening = asyncio.ensure_future(asyncio.to_thread(self._open_file, key))
         try:
             return await ended(opening)
         except asyncio.CancelledError:
@@ -84,7 +84,7 @@ class ObjectsInFolder(Objects):
 
     def open(self, key: str) -> IO[bytes]:
         with store_failures():
-            return io.BufferedReader(OpenedObject(os.fdopen(self._opened(key), "rb")))
+            return io.BufferedReader(OpenedObject(os.fdopen(self._open_file(key), "rb")))
 
     async def size(self, key: str) -> int:
         with store_failures():
@@ -94,21 +94,21 @@ class ObjectsInFolder(Objects):
         with store_failures():
             await _in_thread(self._delete, list(keys))
 
-    async def listed(self, prefix: str) -> AsyncIterator[list[Listed]]:
+    async def batches(self, prefix: str) -> AsyncIterator[list[Entry]]:
         with closing(self._entries(prefix)) as entries, store_failures():
             await asyncio.to_thread(self.check_folder)
             while batch := await _in_thread(lambda: list(islice(entries, LISTED_TOGETHER))):
                 yield batch
 
-    async def _look(self) -> None:
-        await asyncio.to_thread(self._look_at_folder)
+    async def _try(self) -> None:
+        await asyncio.to_thread(self._try_folder)
 
     def _path(self, key: str) -> Path:
         if any(part in ("", ".", "..") or is_unfinished(part) for part in key.split("/")):
             raise OSError(errno.EINVAL, "not the key of an object", key)
         return self.folder / key
 
-    def _opened(self, key: str) -> int:
+    def _open_file(self, key: str) -> int:
         try:
             return os.open(self._path(key), os.O_RDONLY)
         except FileNotFoundError:
@@ -133,7 +133,7 @@ class ObjectsInFolder(Objects):
                         break
                     folder.rmdir()
 
-    def _entries(self, prefix: str) -> Generator[Listed, None, None]:
+    def _entries(self, prefix: str) -> Generator[Entry, None, None]:
         """Yield the objects below `prefix`; those deleted meanwhile may be included. Folders are read lazily:
         one may hold a million objects."""
         with suppress(FileNotFoundError), os.scandir(self._path(prefix)) as entries:
@@ -143,9 +143,9 @@ class ObjectsInFolder(Objects):
                     yield from self._entries(key)
                 elif not is_unfinished(entry.name):
                     with suppress(FileNotFoundError):
-                        yield _listed(key, entry.stat())
+                        yield _entry(key, entry.stat())
 
-    def _look_at_folder(self) -> None:
+    def _try_folder(self) -> None:
         self.check_folder()
         if not os.access(self.folder, os.W_OK | os.X_OK):
             raise Unavailable("the object store") from PermissionError(
@@ -162,8 +162,8 @@ class ObjectsInFolder(Objects):
             raise Unavailable("the object store") from NotADirectoryError(errno.ENOENT, "its folder is gone")
 
 
-def _listed(key: str, status: os.stat_result) -> Listed:
-    return Listed(key, status.st_size, datetime.datetime.fromtimestamp(status.st_mtime, datetime.UTC))
+def _entry(key: str, status: os.stat_result) -> Entry:
+    return Entry(key, status.st_size, datetime.datetime.fromtimestamp(status.st_mtime, datetime.UTC))
 
 
 def is_unfinished(name: str) -> bool:
@@ -172,9 +172,9 @@ def is_unfinished(name: str) -> bool:
     return bool(key and sign) and number.isascii() and number.isdigit()
 
 
-async def _in_thread(work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+async def _in_thread(work: Callable[P, T], *arguments: P.args, **kwargs: P.kwargs) -> T:
     """Run `work` in a thread to its end, even if the caller is cancelled: it works with open files."""
-    return await ended(asyncio.ensure_future(asyncio.to_thread(work, *arguments, **named)))
+    return await ended(asyncio.ensure_future(asyncio.to_thread(work, *arguments, **kwargs)))
 
 
 @contextmanager

@@ -54,7 +54,7 @@ CHECK_SECONDS = 2.0
 
 
 @attrs.frozen
-class Listed:
+class Entry:
     """A stored object: its size in bytes, and the time at which the store says that it was written."""
 
     key: str
@@ -104,12 +104,12 @@ class Objects(abc.ABC):
         """Delete the objects, ignoring those that do not exist. Raise `Unavailable`."""
 
     @abc.abstractmethod
-    def listed(self, prefix: str) -> AsyncIterator[list[Listed]]:
+    def batches(self, prefix: str) -> AsyncIterator[list[Entry]]:
         """Yield the objects whose keys begin with `prefix` and a slash, in no order, at most LISTED_TOGETHER
         at a time. Raise `Unavailable`."""
 
     @abc.abstractmethod
-    async def _look(self) -> None:
+    async def _try(self) -> None:
         """Raise `Unavailable` if the store cannot be used."""
 
     async def exists(self, key: str) -> bool:
@@ -130,12 +130,12 @@ class Objects(abc.ABC):
 
     async def delete_below(self, prefix: str) -> None:
         """Delete every object whose key begins with `prefix` and a slash. Raise `Unavailable`."""
-        async for batch in self.listed(prefix):
+        async for batch in self.batches(prefix):
             await self.delete(entry.key for entry in batch)
 
     async def keys(self, prefix: str) -> AsyncIterator[str]:
         """Yield the keys that begin with `prefix` and a slash, in no order. Raise `Unavailable`."""
-        async for batch in self.listed(prefix):
+        async for batch in self.batches(prefix):
             for entry in batch:
                 yield entry.key
 
@@ -144,13 +144,13 @@ class Objects(abc.ABC):
         are still served. Only one check runs at a time, and no caller waits for it longer than
         CHECK_SECONDS."""
         if self._check is None:
-            self._check = asyncio.create_task(self._look())
-        look = self._check
-        if not (await asyncio.wait({look}, timeout=CHECK_SECONDS))[0]:
+            self._check = asyncio.create_task(self._try())
+        trial = self._check
+        if not (await asyncio.wait({trial}, timeout=CHECK_SECONDS))[0]:
             raise Degraded(f"the object store does not answer within {CHECK_SECONDS:.0f} seconds")
         self._check = None
         try:
-            look.result()
+            trial.result()
         except Unavailable as problem:
             raise Degraded(f"{problem}: {problem.cause}") from None
 
@@ -179,9 +179,9 @@ class OpenedObject(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         with store_failures(*self._failures):
-            piece = self._reader.read(len(buffer))
-        buffer[: len(piece)] = bytes(piece)
-        return len(piece)
+            data = self._reader.read(len(buffer))
+        buffer[: len(data)] = bytes(data)
+        return len(data)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         with store_failures(*self._failures):

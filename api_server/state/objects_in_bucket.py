@@ -14,7 +14,7 @@ from obstore.exceptions import BaseError
 from obstore.store import ObjectStore, from_url
 
 from api_server.state.errors import Unavailable
-from api_server.state.objects import CHUNK, LISTED_TOGETHER, Listed, Objects, OpenedObject, store_failures
+from api_server.state.objects import CHUNK, LISTED_TOGETHER, Entry, Objects, OpenedObject, store_failures
 from common.concurrency import ended
 
 #: Parts of one object that are uploaded at a time; S3 requires parts of at least 5 MiB.
@@ -22,7 +22,7 @@ _PART = 5 * CHUNK
 _PARTS_AT_A_TIME = 2
 #: A key at which nothing is ever stored. Reading it costs a twelfth of a listing; unlike HEAD, it says what
 #: is wrong.
-_NOTHING = "readiness"
+_ABSENT_KEY = "readiness"
 _failures = functools.partial(store_failures, BaseError)
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 
@@ -67,7 +67,7 @@ class ObjectsInBucket(Objects):
     async def read(self, key: str, start: int, end: int) -> AsyncGenerator[bytes, None]:
         position = start
         while position < end:
-            began = position
+            start_position = position
             try:
                 with _failures():
                     answer = await obstore.get_async(self._store, key, options={"range": (position, end)})
@@ -75,14 +75,14 @@ class ObjectsInBucket(Objects):
                         position += len(chunk)
                         yield bytes(chunk)
             except FileNotFoundError as problem:
-                if began == start:
+                if start_position == start:
                     raise
                 raise Unavailable("the object store") from problem
             except Unavailable:
-                if position == began:
+                if position == start_position:
                     raise
             else:
-                if position == began:
+                if position == start_position:
                     raise Unavailable("the object store") from EOFError(f"{key} is too short")
 
     def open(self, key: str) -> IO[bytes]:
@@ -107,14 +107,14 @@ class ObjectsInBucket(Objects):
             with suppress(FileNotFoundError), _failures():
                 await obstore.delete_async(self._store, key)
 
-    async def listed(self, prefix: str) -> AsyncIterator[list[Listed]]:
+    async def batches(self, prefix: str) -> AsyncIterator[list[Entry]]:
         with _failures():
             async for batch in obstore.list(self._store, prefix=prefix, chunk_size=LISTED_TOGETHER):
-                yield [Listed(meta["path"], meta["size"], meta["last_modified"]) for meta in batch]
+                yield [Entry(meta["path"], meta["size"], meta["last_modified"]) for meta in batch]
 
-    async def _look(self) -> None:
+    async def _try(self) -> None:
         with suppress(FileNotFoundError), _failures():
-            await obstore.get_async(self._store, _NOTHING)
+            await obstore.get_async(self._store, _ABSENT_KEY)
 
 
 class _Source:
@@ -124,25 +124,25 @@ class _Source:
     def __init__(self, chunks: AsyncIterator[bytes]) -> None:
         self._chunks = chunks
         self._next: asyncio.Future[bytes | None] | None = None
-        self._given_up = False
+        self._is_given_up = False
         self.problem: Exception | None = None
 
     def give_up(self) -> None:
         """Fail instead of waiting for the next chunk."""
-        self._given_up = True
+        self._is_given_up = True
         if self._next is not None:
             self._next.cancel()
 
     async def chunks(self) -> AsyncIterator[bytes]:
         try:
-            while (chunk := await self._one()) is not None:
+            while (chunk := await self._next_chunk()) is not None:
                 yield chunk
         except Exception as problem:
             self.problem = problem
             raise
 
-    async def _one(self) -> bytes | None:
-        if not self._given_up:
+    async def _next_chunk(self) -> bytes | None:
+        if not self._is_given_up:
             self._next = asyncio.ensure_future(_next(self._chunks))
             try:
                 await asyncio.wait({self._next})
@@ -161,15 +161,15 @@ def open_bucket(url: str, timeout: float) -> Objects:
     """Open the store at `s3://bucket/prefix`. A request takes at most `timeout` seconds, including
     repetitions."""
     endpoint = next(filter(None, map(os.environ.get, _ENDPOINTS)), "")
-    each = datetime.timedelta(seconds=timeout / 2)
+    half = datetime.timedelta(seconds=timeout / 2)
     store = from_url(
         url,
         # only an endpoint that begins with http:// is used without TLS
         client_options={
             "allow_http": endpoint.startswith("http://"),
-            "timeout": each,
-            "connect_timeout": each,
+            "timeout": half,
+            "connect_timeout": half,
         },
-        retry_config={"max_retries": 5, "retry_timeout": each},
+        retry_config={"max_retries": 5, "retry_timeout": half},
     )
     return ObjectsInBucket(store)

@@ -44,7 +44,7 @@ class Preconditions:
     _revoked: set[str] = attrs.field(factory=set)
     #: Whether a transaction of the request has checked the preconditions. Later transactions of it do not
     #: check again.
-    _held: bool = False
+    _is_verified: bool = False
 
     def add(self, precondition: Precondition) -> None:
         self._all.append(precondition)
@@ -55,7 +55,7 @@ class Preconditions:
 
     async def hold(self, transaction: Transaction) -> None:
         """Check the preconditions and lock them until the transaction ends. Raise `ChangedMeanwhile`."""
-        if self._held or not self._all:
+        if self._is_verified or not self._all:
             return
         names = {name for precondition in self._all for name in precondition.names}
         await lock_names(transaction, shared=names - self._revoked, alone=self._revoked)
@@ -66,7 +66,7 @@ class Preconditions:
                 holds = False
             if not holds:
                 raise ChangedMeanwhile
-        self._held = True
+        self._is_verified = True
 
 
 async def share(transaction: Transaction, names: Set[str]) -> None:

@@ -193,7 +193,7 @@ class Queue:
             self._is_stopping = True
             background.let_end(WORKER)
             if self._worker is not None:
-                self._worker.shutdown_graceful_timeout = shutdown.left
+                self._worker.shutdown_graceful_timeout = shutdown.seconds_left
                 self._worker.stop()  # type: ignore[no-untyped-call]
 
         self._is_stopping = False
@@ -206,7 +206,7 @@ class Queue:
                 yield
             finally:
                 stop()
-                await background.finish(WORKER, shutdown.left + GIVING_BACK_SECONDS)
+                await background.finish(WORKER, shutdown.seconds_left + GIVING_BACK_SECONDS)
                 await background.finish(WATCH, 0)
 
     @asynccontextmanager
@@ -277,9 +277,9 @@ class Queue:
 
         with without_procrastinates_errors():
             stalled = await self._app.job_manager.get_stalled_jobs(seconds_since_heartbeat=self._dead_after)
-            at_work = self._at_work()
+            running = self._running()
             for job in [
-                *(each for each in stalled if each.id not in at_work),
+                *(each for each in stalled if each.id not in running),
                 *await self._left_undone(),
             ]:
                 await self._free(job)
@@ -294,7 +294,7 @@ class Queue:
         except UniqueViolation:  # the same work is already waiting under the same queueing lock
             await self._app.job_manager.finish_job(job, status=Status.FAILED, delete_job=True)
 
-    def _at_work(self) -> set[int | None]:
+    def _running(self) -> set[int | None]:
         """Return the jobs that this process is running. It may be alive although it could not send
         heartbeats."""
         if self._worker is None:
@@ -305,10 +305,10 @@ class Queue:
         """Return jobs that the database assigns to this worker although it does not run them, because an
         answer or a report was lost. Jobs seen for the first time are left out: the worker may just have
         received them."""
-        mine = self._worker.worker_id if self._worker is not None else None
-        doing = await self._app.job_manager.list_jobs_async(status="doing") if mine is not None else []
+        owner = self._worker.worker_id if self._worker is not None else None
+        jobs = await self._app.job_manager.list_jobs_async(status="doing") if owner is not None else []
         undone = {
-            job.id: job for job in doing if job.id and job.worker_id == mine and job.id not in self._at_work()
+            job.id: job for job in jobs if job.id and job.worker_id == owner and job.id not in self._running()
         }
         before, self._forgotten = self._forgotten, set(undone)
         return [job for id_, job in undone.items() if id_ in before]

@@ -31,7 +31,7 @@ from common.logs import ThrottledLog
 
 often = ThrottledLog(structlog.get_logger(__name__))
 
-MOST_CONNECTIONS = 4
+MAX_CONNECTIONS = 4
 STATEMENT_SECONDS = 15.0
 CONNECT_SECONDS = 5.0
 
@@ -53,7 +53,7 @@ class QueueConnector(BaseAsyncConnector):
             self._session["search_path"] = search_path
         #: Every statement passes this gate.
         self.gate = Gate()
-        self._connections = Connections(self._connect, MOST_CONNECTIONS, STATEMENT_SECONDS)
+        self._connections = Connections(self._connect, MAX_CONNECTIONS, STATEMENT_SECONDS)
         for name in ("procrastinate.worker", "procrastinate.worker.worker", "procrastinate.utils"):
             logging.getLogger(name).addFilter(_log_briefly)
 
@@ -84,23 +84,23 @@ class QueueConnector(BaseAsyncConnector):
         with _as_procrastinates_errors():
             async with listening_connection(self._listening_url, *channels) as connection:
                 while True:
-                    heard = await connection.notification()
-                    await on_notification(channel=heard.channel, payload=heard.payload)
+                    notification = await connection.notification()
+                    await on_notification(channel=notification.channel, payload=notification.payload)
 
     async def _run(self, query: str, arguments: dict[str, Any]) -> Result:
-        written = {name: _written(value) for name, value in arguments.items()}
+        parameters = {name: _adapted(value) for name, value in arguments.items()}
         async with self.gate.passing():
-            return await self._run_now(query, written)
+            return await self._run_now(query, parameters)
 
-    async def _run_now(self, query: str, written: dict[str, Any]) -> Result:
+    async def _run_now(self, query: str, parameters: dict[str, Any]) -> Result:
         with _as_procrastinates_errors():
             try:
                 async with self._connection() as connection:
-                    return await connection.run(query, written)
+                    return await connection.run(query, parameters)
             except ConnectionLost:
                 self._connections.close_free()
             async with self._connection() as connection:
-                return await connection.run(query, written)
+                return await connection.run(query, parameters)
 
     @contextlib.asynccontextmanager
     async def _connection(self) -> AsyncIterator[Connection]:
@@ -120,12 +120,12 @@ class QueueConnector(BaseAsyncConnector):
         )
 
 
-def _written(value: Any) -> Any:
+def _adapted(value: Any) -> Any:
     if isinstance(value, dict):
         return Json(value, dumps=lambda values: orjson.dumps(values).decode())
     if isinstance(value, list):
-        return [_written(each) for each in value]
-    return tuple(map(_written, value)) if isinstance(value, tuple) else value
+        return [_adapted(item) for item in value]
+    return tuple(map(_adapted, value)) if isinstance(value, tuple) else value
 
 
 def _read(column: str, value: Any) -> Any:

@@ -89,8 +89,8 @@ class Vault:
         password."""
         kind, salt, expected = (hashed or f"keyed${'00' * 16}${'00' * 32}").split("$")
         # Hashes from before the key was included have the kind `scrypt`.
-        known = password.encode() if kind == "scrypt" else self._keyed(password)
-        return hmac.compare_digest(_scrypt(known, bytes.fromhex(salt)).hex(), expected)
+        secret = password.encode() if kind == "scrypt" else self._keyed(password)
+        return hmac.compare_digest(_scrypt(secret, bytes.fromhex(salt)).hex(), expected)
 
     def check_value(self) -> bytes:
         """Return a value that identifies the key without revealing anything about it."""
@@ -185,9 +185,9 @@ def _has_secrets(cursor: Any) -> bool:
 
 def _key_fits(vault: Vault, cursor: Any) -> bool:
     """Return whether the key belongs to the database. A database without secrets matches every key."""
-    kept = _row(cursor, _CHECK)
-    if kept is not None:
-        return hmac.compare_digest(bytes(kept[0]), vault.check_value())
+    row = _row(cursor, _CHECK)
+    if row is not None:
+        return hmac.compare_digest(bytes(row[0]), vault.check_value())
     derived = _row(cursor, _DERIVED)
     if derived is None:
         return True

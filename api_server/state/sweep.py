@@ -20,7 +20,7 @@ from api_server.state import sweep_queries as queries
 from api_server.state.database import Database
 from api_server.state.errors import Unavailable
 from api_server.state.object_store import is_unfinished
-from api_server.state.objects import INDEX, Listed, Objects
+from api_server.state.objects import INDEX, Entry, Objects
 
 log = structlog.get_logger(__name__)
 
@@ -33,7 +33,7 @@ SECOND_LOOK_AFTER = 60.0
 #: Objects that are looked up together.
 BATCH = 1000
 #: Concurrent requests to the store.
-_AT_ONCE = 20
+_CONCURRENT = 20
 #: The schedule of the daily task in cron notation.
 DAILY = "41 2 * * *"
 _KEY = re.compile(r"projects/\d+/(?:jobs/(?P<job>\d{1,18})|lfs)/[^/]+")
@@ -43,7 +43,7 @@ _KEY = re.compile(r"projects/\d+/(?:jobs/(?P<job>\d{1,18})|lfs)/[^/]+")
 class Swept:
     """The result of one batch: objects without rows, and files of uploads that were cut off."""
 
-    objects: Sequence[Listed] = ()
+    objects: Sequence[Entry] = ()
     unfinished: Sequence[Path] = ()
 
 
@@ -59,7 +59,7 @@ async def sweep(
     run only yields them. Raise `Unavailable`, also while a backup is running that may still refer to them.
     The sweep can be repeated at any time."""
     before = await _time_of(objects) - age
-    async for batch in objects.listed("projects"):
+    async for batch in objects.batches("projects"):
         unnamed = await _unnamed(database, [stored for stored in batch if stored.modified < before])
         if unnamed and objects.folder is None and not dry_run:
             await _rows_that_arrive()
@@ -78,7 +78,7 @@ async def sweep(
 async def missing(database: Database, objects: Objects) -> AsyncIterator[tuple[str, str]]:
     """Yield the kind (artifacts, logs, LFS objects) and key of every object that a row names and that does
     not exist. Ask the store once for each object. Raise `Unavailable`."""
-    turns = asyncio.Semaphore(_AT_ONCE)
+    turns = asyncio.Semaphore(_CONCURRENT)
 
     async def is_missing(key: str) -> bool:
         async with turns:
@@ -88,11 +88,11 @@ async def missing(database: Database, objects: Objects) -> AsyncIterator[tuple[s
         last: queries.Named | None = None
         while rows := await queries.named(database, kind, last, BATCH):
             last = rows[-1]
-            gone = await asyncio.gather(*(is_missing(row.key) for row in rows))
-            lost = [row.key for row, is_gone in zip(rows, gone, strict=True) if is_gone]
-            if lost:  # some may have been deleted with their rows meanwhile
-                unnamed = await queries.unnamed(database, lost, [_job_of(key) for key in lost])
-                for key in lost:
+            absent = await asyncio.gather(*(is_missing(row.key) for row in rows))
+            keys = [row.key for row, is_gone in zip(rows, absent, strict=True) if is_gone]
+            if keys:  # some may have been deleted with their rows meanwhile
+                unnamed = await queries.unnamed(database, keys, [_job_of(key) for key in keys])
+                for key in keys:
                     if key not in unnamed:
                         yield kind, key
 
@@ -121,11 +121,11 @@ async def _time_of(objects: Objects) -> datetime.datetime:
     """Return the present time by the clock of the store, which dates the objects and may differ from the
     application's."""
     marker = f"sweep/{os.urandom(8).hex()}"
-    await objects.put(marker, _nothing())
-    markers = [marked async for batch in objects.listed("sweep") for marked in batch]
-    (now,) = [marked.modified for marked in markers if marked.key == marker]
+    await objects.put(marker, _no_chunks())
+    markers = [entry async for batch in objects.batches("sweep") for entry in batch]
+    (now,) = [entry.modified for entry in markers if entry.key == marker]
     old = now - datetime.timedelta(seconds=LEAST_AGE)
-    await objects.discard(marked.key for marked in markers if marked.key == marker or marked.modified < old)
+    await objects.discard(entry.key for entry in markers if entry.key == marker or entry.modified < old)
     return now
 
 
@@ -133,11 +133,11 @@ async def _rows_that_arrive() -> None:
     await asyncio.sleep(SECOND_LOOK_AFTER)
 
 
-async def _nothing() -> AsyncIterator[bytes]:
+async def _no_chunks() -> AsyncIterator[bytes]:
     yield b"."
 
 
-async def _unnamed(database: Database, batch: Sequence[Listed]) -> list[Listed]:
+async def _unnamed(database: Database, batch: Sequence[Entry]) -> list[Entry]:
     """Return the objects that no row names. An index belongs to its archive; keys of another form are left
     alone."""
     owners = {stored.key: stored.key.removesuffix(INDEX) for stored in batch if _KEY.fullmatch(stored.key)}
@@ -156,16 +156,16 @@ def _job_of(key: str) -> int | None:
 def _unfinished(folder: Path, before: float, *, dry_run: bool) -> Iterator[list[Path]]:
     """Yield the files of uploads that were cut off before a moment, folder by folder, and remove them and
     empty folders."""
-    for at, _, names in os.walk(folder, topdown=False):
-        here, old = Path(at), []
+    for root, _, names in os.walk(folder, topdown=False):
+        folder_path, old = Path(root), []
         for name in filter(is_unfinished, names):
             with suppress(FileNotFoundError):
-                if (here / name).stat().st_mtime < before:
-                    old.append(here / name)
+                if (folder_path / name).stat().st_mtime < before:
+                    old.append(folder_path / name)
         if not dry_run:
             for file in old:
                 file.unlink(missing_ok=True)
-            _remove_if_empty(here, folder, before)
+            _remove_if_empty(folder_path, folder, before)
         if old:
             yield old
 

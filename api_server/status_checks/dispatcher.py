@@ -85,7 +85,7 @@ class Dispatcher:
             stop()
             await background.finish(DELIVERIES, GIVING_BACK_SECONDS)
             try:
-                await self._finish(shutdown.left)
+                await self._finish(shutdown.seconds_left)
             except Unavailable:
                 log.warning("deliveries could not be released, they become due again by themselves")
 

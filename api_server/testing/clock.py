@@ -19,7 +19,7 @@ class MovableClock:
         return self._machine() + self.ahead
 
 
-def written(moment: datetime.datetime) -> str:
+def formatted(moment: datetime.datetime) -> str:
     """Return a moment in the format of the controls: `2027-01-01T00:00:00.000Z`."""
     return moment.astimezone(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 

@@ -29,8 +29,8 @@ from api_server.web.request_data import chunks
 from common.connections import BodyTooSlow
 
 LONGEST_DELAY = 300
-MOST_TIMES = 1_000_000
-MOST_CUT = 2**40
+MAX_TIMES = 1_000_000
+MAX_CUT = 2**40
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _METHOD = re.compile(r"[A-Z]{1,20}")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
@@ -38,14 +38,14 @@ _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _FRAMING = {"content-length", "transfer-encoding", "connection"}
 
 
-def ordered(sent: Mapping[str, Any]) -> dict[str, Any]:
+def ordered(items: Mapping[str, Any]) -> dict[str, Any]:
     """Return all fields of a failure except `id` and `left`. Raise 400."""
-    for name in sent:
+    for name in items:
         if name not in _FIELDS:
-            near = difflib.get_close_matches(name, _FIELDS, n=1) or [", ".join(_FIELDS)]
-            raise refused(f"A failure has no {name[:50]!r}; did you mean {near[0]}?")
+            matches = difflib.get_close_matches(name, _FIELDS, n=1) or [", ".join(_FIELDS)]
+            raise refused(f"A failure has no {name[:50]!r}; did you mean {matches[0]}?")
     values = {name: default for name, (default, _) in _FIELDS.items()}
-    for name, value in sent.items():
+    for name, value in items.items():
         if value is not None:
             values[name] = _FIELDS[name][1](name, value)
     if values["path"] is None:
@@ -78,10 +78,10 @@ def _checked_path(name: str, value: Any) -> str:
     return check_pattern(name, _text(name, value))
 
 
-def _integer(least: int, most: int) -> Callable[[str, Any], int]:
+def _integer(minimum: int, maximum: int) -> Callable[[str, Any], int]:
     def check(name: str, value: Any) -> int:
-        if type(value) is not int or not least <= value <= most:
-            raise refused(f"{name} has to be a whole number from {least} to {most}.")
+        if type(value) is not int or not minimum <= value <= maximum:
+            raise refused(f"{name} has to be a whole number from {minimum} to {maximum}.")
         return value
 
     return check
@@ -96,7 +96,7 @@ def _delay(name: str, value: Any) -> float:
 def _cut(name: str, value: Any) -> bool | int:
     if type(value) is bool:
         return value
-    if type(value) is not int or not 0 <= value <= MOST_CUT:
+    if type(value) is not int or not 0 <= value <= MAX_CUT:
         raise refused(f"{name} has to be true, or the number of bytes of the answer's body that are sent.")
     return value
 
@@ -126,12 +126,12 @@ _FIELDS: dict[str, tuple[Any, Callable[[str, Any], Any]]] = {
     "body": (None, _checked_body),
     "delay": (0.0, _delay),
     "cut": (False, _cut),
-    "times": (1, _integer(1, MOST_TIMES)),
+    "times": (1, _integer(1, MAX_TIMES)),
 }
 
 
 #: Maximum number of failures; a test needs a handful. Those that are used up are removed first.
-MOST_FAILURES = 1_000
+MAX_FAILURES = 1_000
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -169,25 +169,23 @@ class Failures:
 
     def order(self, values: Mapping[str, Any]) -> Failure:
         """Add a failure. Raise 400 if too many are waiting for their requests."""
-        if len(self._ordered) >= MOST_FAILURES:
+        if len(self._ordered) >= MAX_FAILURES:
             self._ordered = {pending.id: pending for pending in self.all() if pending.left}
-        if len(self._ordered) >= MOST_FAILURES:
-            raise refused(
-                f"There are {MOST_FAILURES} failures already: delete those that no request has met."
-            )
+        if len(self._ordered) >= MAX_FAILURES:
+            raise refused(f"There are {MAX_FAILURES} failures already: delete those that no request has met.")
         failure = Failure(id=next(self._ids), left=values["times"], **values)
         self._ordered[failure.id] = failure
         return failure
 
     async def take(
-        self, method: str, path: str, whose: Callable[[], Awaitable[str | None]]
+        self, method: str, path: str, read_username: Callable[[], Awaitable[str | None]]
     ) -> Failure | None:
-        """Return the first failure that matches the request and decrease its count, or return None. `whose`
+        """Return the first failure that matches the request and decrease its count, or return None. `read_username`
         returns the name of the user, and is called only if needed."""
         for failure in self.all():
             if not failure.left or failure.method not in (None, method) or not fits(failure.path, path):
                 continue
-            if failure.user is None or (failure.user == await whose() and failure.left):
+            if failure.user is None or (failure.user == await read_username() and failure.left):
                 failure.left -= 1
                 return failure
         return None
@@ -209,14 +207,14 @@ FAILURES_TO_COME = Key[Failures]("failures_to_come")
 
 
 #: `SO_LINGER`: closing resets the connection.
-_AT_ONCE = struct.pack("ii", 1, 0)
+_RESET = struct.pack("ii", 1, 0)
 
 
 def reset(request: web.Request) -> NoReturn:
     """Reset the connection before an answer."""
     if request.transport is not None:
         connection = request.transport.get_extra_info("socket")
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         request.transport.abort()
     raise ConnectionResetError
 
@@ -225,10 +223,10 @@ class CutWriter(AbstractStreamWriter):
     """A writer that ends the connection after a number of bytes of an answer's body; a shorter answer is
     complete."""
 
-    def __init__(self, request: web.Request, most: int) -> None:
+    def __init__(self, request: web.Request, limit: int) -> None:
         self._request = request
         self._writer = request.writer
-        self._left = most
+        self._remaining = limit
 
     @property
     def output_size(self) -> int:  # type: ignore[override]
@@ -236,14 +234,14 @@ class CutWriter(AbstractStreamWriter):
         return self._writer.output_size
 
     async def write(self, chunk: bytes | bytearray | memoryview) -> None:
-        sent = chunk[: self._left]
-        self._left -= len(sent)
-        await self._writer.write(sent)
-        if len(sent) < len(chunk):
+        part = chunk[: self._remaining]
+        self._remaining -= len(part)
+        await self._writer.write(part)
+        if len(part) < len(chunk):
             await self._end()
 
     async def write_eof(self, chunk: bytes = b"") -> None:
-        if len(chunk) > self._left:
+        if len(chunk) > self._remaining:
             await self.write(chunk)
         await self._writer.write_eof(chunk)
 
@@ -271,7 +269,7 @@ class CutWriter(AbstractStreamWriter):
         self._writer.enable_chunking()
 
 
-_MET = web.RequestKey("failure_met", Failure)
+_FAILURE = web.RequestKey("failure_met", Failure)
 
 
 @web.middleware
@@ -281,30 +279,30 @@ async def failing(request: web.Request, handler: Handler) -> web.StreamResponse:
         return await handler(request)
 
     async def whose() -> str | None:
-        return await _whose(request)
+        return await _username_of(request)
 
     path = sent_path(request.raw_path)
     failure = await context.services(request)[FAILURES_TO_COME].take(request.method, path, whose)
     if failure is None:
         return await handler(request)
-    request[_MET] = failure
+    request[_FAILURE] = failure
     request[ENTRY].failure = failure.id
     await asyncio.sleep(failure.delay)
     if failure.cut is True:
-        await _whose(request)
+        await _username_of(request)
         reset(request)
     if failure.cut is not False:
         request._payload_writer = CutWriter(request, failure.cut)
     if failure.status is None:
         return await handler(request)
-    await _whose(request)
+    await _username_of(request)
     await _read_body(request)
     return _failure_answer(failure, failure.status)
 
 
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
     """Add the headers of the failure that the request has met; a signal handler of the application."""
-    if (failure := request.get(_MET)) is not None:
+    if (failure := request.get(_FAILURE)) is not None:
         response.headers.update(failure.headers)
 
 
@@ -325,7 +323,7 @@ async def _read_body(request: web.Request) -> None:
             pass
 
 
-async def _whose(request: web.Request) -> str | None:
+async def _username_of(request: web.Request) -> str | None:
     """Return the name of the user whose token the request has, in any form, or None."""
     with contextlib.suppress(ApiError, web.HTTPException, Unavailable):
         services = context.services(request)

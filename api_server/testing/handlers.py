@@ -8,7 +8,7 @@ from aiohttp import web
 
 from api_server.services import Key
 from api_server.testing import CONTROLS, snapshots
-from api_server.testing.clock import written
+from api_server.testing.clock import formatted
 from api_server.testing.failures import FAILURES_TO_COME, ordered
 from api_server.testing.journal import JOURNAL, Filter
 from api_server.testing.snapshots import SNAPSHOTS, START, Snapshot
@@ -22,17 +22,17 @@ _FILTERS = ("method", "path", "status", "user")
 def entry_filter(request: web.Request) -> Filter:
     """Return the filter in the query's `method`, `path`, `status` and `user`; without these it matches every
     entry. Raise 400."""
-    sent = request.query
-    _check_names(sent, _FILTERS)
-    status = sent.get("status")
+    query = request.query
+    _check_names(query, _FILTERS)
+    status = query.get("status")
     if status is not None and not (status.isascii() and status.isdigit() and len(status) == 3):
         raise refused("status has to be a number such as 404.")
-    path = sent.get("path")
+    path = query.get("path")
     return Filter(
-        method=sent["method"].upper() if "method" in sent else None,
+        method=query["method"].upper() if "method" in query else None,
         path=None if path is None else check_pattern("path", path),
         status=None if status is None else int(status),
-        user=sent.get("user"),
+        user=query.get("user"),
     )
 
 
@@ -49,18 +49,18 @@ def number_in_path(request: web.Request, name: str) -> int:
     return int(text)
 
 
-def _check_names(sent: Mapping[str, str], known: tuple[str, ...]) -> None:
-    for name in sent:
-        if name not in known:
-            what = f"there are {', '.join(known)}" if known else "name one failure in the path instead"
-            raise refused(f"There is no filter {name[:50]!r}; {what}.")
+def _check_names(query: Mapping[str, str], names: tuple[str, ...]) -> None:
+    for name in query:
+        if name not in names:
+            hint = f"there are {', '.join(names)}" if names else "name one failure in the path instead"
+            raise refused(f"There is no filter {name[:50]!r}; {hint}.")
 
 
 async def list_requests(request: web.Request) -> web.Response:
     """List the requests, the oldest first; `X-Dropped` is the number of older ones that have been dropped."""
     journal = context.services(request)[JOURNAL]
-    listed = [entry.shown() for entry in journal.matching(entry_filter(request))]
-    return json_value(listed, headers={"X-Dropped": str(journal.dropped)})
+    entities = [entry.shown() for entry in journal.matching(entry_filter(request))]
+    return json_value(entities, headers={"X-Dropped": str(journal.dropped)})
 
 
 async def forget_requests(request: web.Request) -> web.Response:
@@ -105,13 +105,13 @@ async def take_snapshot(request: web.Request) -> web.Response:
     name = (await sent_object(request)).get("as") if request.body_exists else None
     if name not in (None, START):
         raise refused('"as" can be "start" only.')
-    taken = await context.services(request)[SNAPSHOTS].take(as_start=name == START)
-    return json_value(_entity(taken), status=201)
+    snapshot = await context.services(request)[SNAPSHOTS].take(as_start=name == START)
+    return json_value(_entity(snapshot), status=201)
 
 
 async def list_snapshots(request: web.Request) -> web.Response:
     """Answer 200 with `{"id", "time"}` of each snapshot, the oldest first."""
-    return json_value([_entity(snapshot) for snapshot in context.services(request)[SNAPSHOTS].kept])
+    return json_value([_entity(snapshot) for snapshot in context.services(request)[SNAPSHOTS].all])
 
 
 async def delete_snapshot(request: web.Request) -> web.Response:
@@ -131,16 +131,16 @@ async def restore(request: web.Request) -> web.Response:
 
 async def show_clock(request: web.Request) -> web.Response:
     """Answer 200 with `{"now"}`."""
-    return json_value({"now": written(context.services(request).now)})
+    return json_value({"now": formatted(context.services(request).now)})
 
 
 async def move_clock(request: web.Request) -> web.Response:
     """Move the clock by `{"advance": seconds}` or to `{"now": moment}`, and answer 200 `{"now", "left"}` when
     the work that became due is done; `left` names unfinished work."""
     services = context.services(request)
-    by = _move(await sent_object(request), services.now)
-    left = await snapshots.move_clock(services, by)
-    return json_value({"now": written(services.now), "left": left})
+    step = _move(await sent_object(request), services.now)
+    pending = await snapshots.move_clock(services, step)
+    return json_value({"now": formatted(services.now), "left": pending})
 
 
 async def settle(request: web.Request) -> web.Response:
@@ -168,7 +168,7 @@ def _moment(text: str) -> datetime.datetime | None:
 
 
 def _entity(snapshot: Snapshot) -> dict[str, str]:
-    return {"id": snapshot.id, "time": written(snapshot.at)}
+    return {"id": snapshot.id, "time": formatted(snapshot.taken_at)}
 
 
 ROUTES = [

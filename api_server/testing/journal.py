@@ -16,12 +16,12 @@ from aiohttp.typedefs import Handler
 from multidict import CIMultiDictProxy
 
 from api_server.services import Key
-from api_server.testing.clock import written
+from api_server.testing.clock import formatted
 from api_server.testing.steering import fits, is_about_us, sent_path
 from api_server.web import context, request_data
 from api_server.web.auth import TOKEN_OWNER, Actor
 from api_server.web.errors import ApiError
-from api_server.web.request_data import HEARD, fields_of
+from api_server.web.request_data import BODY_LISTENER, fields_of
 from api_server.web.routes import CALLER
 from common import logs
 from common.logs import REDACTED, SECRET_NAME, redact
@@ -38,11 +38,11 @@ _OF_A_VARIABLE = re.compile(r"/variables/[^/]+$")
 def masked_headers(all_: CIMultiDictProxy[str]) -> dict[str, str]:
     """Return the headers by their names in lower case, with secrets masked; repeated headers are joined by
     commas."""
-    named: dict[str, str] = {}
+    result: dict[str, str] = {}
     for name, value in all_.items():
         key, masked_value = name.lower(), REDACTED if SECRET_NAME.search(name) else redact(value)
-        named[key] = f"{named[key]}, {masked_value}" if key in named else masked_value
-    return named
+        result[key] = f"{result[key]}, {masked_value}" if key in result else masked_value
+    return result
 
 
 def masked_query(encoded: str) -> Any:
@@ -87,17 +87,17 @@ def masked(value: Any) -> Any:
         case list():
             return [masked(item) for item in value]
         case dict():
-            hidden = _secret_names(value)
-            return {name: _hidden(item) if name in hidden else masked(item) for name, item in value.items()}
+            secret = _secret_names(value)
+            return {name: _hidden(item) if name in secret else masked(item) for name, item in value.items()}
     return value
 
 
-def _secret_names(named: Mapping[str, Any]) -> set[str]:
+def _secret_names(data: Mapping[str, Any]) -> set[str]:
     """Return the names whose values are secret; the value of a CI/CD variable is if its key looks like that
     of a secret or it is masked in logs."""
-    names = {name for name in named if SECRET_NAME.search(name) and not name.endswith(("_at", "_components"))}
-    is_masked = any(named.get(name) not in _NO for name in ("masked", "masked_and_hidden", "hidden"))
-    if "value" in named and (is_masked or SECRET_NAME.search(str(named.get("key", "")))):
+    names = {name for name in data if SECRET_NAME.search(name) and not name.endswith(("_at", "_components"))}
+    is_masked = any(data.get(name) not in _NO for name in ("masked", "masked_and_hidden", "hidden"))
+    if "value" in data and (is_masked or SECRET_NAME.search(str(data.get("key", "")))):
         names.add("value")
     return names
 
@@ -110,38 +110,38 @@ def _hidden(value: Any) -> Any:
 
 #: Maximum number of entries. A test makes a few dozen requests; after a whole suite that never clears the
 #: journal, those of its last tests are left.
-MOST_REQUESTS = 5_000
+MAX_REQUESTS = 5_000
 #: Maximum bytes stored of one body; of longer ones only the size is stored.
-MOST_OF_BODY = 64 * 1024
+MAX_BODY_BYTES = 64 * 1024
 #: Maximum bytes of the journal, since the server shares a laptop's memory with the tests.
-MOST_BYTES = 16 * 2**20
+MAX_BYTES = 16 * 2**20
 #: Bytes of an entry in addition to its texts.
 _ENTRY = 1_000
 
 
 @attrs.define
-class Heard:
+class RecordedBody:
     """A recorded body: its beginning and its size."""
 
     content_type: str
     size: int = 0
-    _kept: bytearray = attrs.field(factory=bytearray)
+    _content: bytearray = attrs.field(factory=bytearray)
 
-    def __call__(self, piece: bytes) -> None:
-        self.size += len(piece)
-        if self.size <= MOST_OF_BODY:
-            self._kept += piece
+    def __call__(self, chunk: bytes) -> None:
+        self.size += len(chunk)
+        if self.size <= MAX_BODY_BYTES:
+            self._content += chunk
         else:
-            self._kept.clear()
+            self._content.clear()
 
     def note(self, size: int, _sent: int) -> None:
         """Count more bytes without storing them."""
         self.size += size
 
     @property
-    def kept(self) -> bytes | None:
+    def content(self) -> bytes | None:
         """The whole body, or None if it is too long."""
-        return bytes(self._kept) if self.size <= MOST_OF_BODY else None
+        return bytes(self._content) if self.size <= MAX_BODY_BYTES else None
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -155,39 +155,39 @@ class Entry:
     path: str
     query: str
     headers: Any
-    body: Heard
+    body: RecordedBody
     #: The length announced by the request, if nobody has read the body.
     content_length: int | None
     user: str | None = None
     failure: int | None = None
     status: int | None = None
-    response: Heard = attrs.field(factory=lambda: Heard(""))
+    response: RecordedBody = attrs.field(factory=lambda: RecordedBody(""))
     duration: float | None = None
     #: Bytes, known after the answer has been sent.
-    weight: int = 0
+    stored_bytes: int = 0
     #: False when it has been dropped.
-    listed: bool = True
+    is_listed: bool = True
 
     def bytes(self) -> int:
         """Return the number of bytes that are stored for it now."""
         texts = sum(len(name) + len(text) for name, text in self.headers.items())
-        bodies = len(self.body.kept or b"") + len(self.response.kept or b"")
+        bodies = len(self.body.content or b"") + len(self.response.content or b"")
         return _ENTRY + len(self.path) + len(self.query) + texts + bodies
 
     def shown(self) -> dict[str, Any]:
         """Return the entry as the API shows it, without credentials."""
         return {
             "id": self.id,
-            "time": written(self.time),
+            "time": formatted(self.time),
             "method": self.method,
             "path": masked(self.path),
             "query": sent(self.path, masked_query(self.query)),
             "headers": masked_headers(self.headers),
             "user": self.user,
-            "body": sent(self.path, masked_content(self.body.content_type, self.body.kept)),
+            "body": sent(self.path, masked_content(self.body.content_type, self.body.content)),
             "body_size": self.body.size or self.content_length or 0,
             "status": self.status,
-            "response": masked_content(self.response.content_type, self.response.kept),
+            "response": masked_content(self.response.content_type, self.response.content),
             "response_size": self.response.size,
             "duration": self.duration,
             "failure": self.failure,
@@ -229,9 +229,9 @@ class Journal:
     def end(self, entry: Entry, duration: float) -> None:
         """Record that the whole answer has been sent."""
         entry.duration = duration
-        entry.weight = entry.bytes()
-        if entry.listed:
-            self._bytes += entry.weight
+        entry.stored_bytes = entry.bytes()
+        if entry.is_listed:
+            self._bytes += entry.stored_bytes
             self._make_room()
 
     def matching(self, entry_filter: Filter) -> list[Entry]:
@@ -241,18 +241,18 @@ class Journal:
         """Drop the entries that match."""
         for entry in self.matching(entry_filter):
             self._drop(entry)
-        self._entries = deque(entry for entry in self._entries if entry.listed)
+        self._entries = deque(entry for entry in self._entries if entry.is_listed)
         if not self._entries:
             self.dropped = 0
 
     def _make_room(self) -> None:
-        while len(self._entries) > MOST_REQUESTS or self._bytes > MOST_BYTES:
+        while len(self._entries) > MAX_REQUESTS or self._bytes > MAX_BYTES:
             self._drop(self._entries.popleft())
             self.dropped += 1
 
     def _drop(self, entry: Entry) -> None:
-        entry.listed = False
-        self._bytes -= entry.weight
+        entry.is_listed = False
+        self._bytes -= entry.stored_bytes
 
 
 JOURNAL = Key[Journal]("journal")
@@ -271,10 +271,10 @@ async def recorded(request: web.Request, handler: Handler) -> web.StreamResponse
     request[ENTRY] = entry
     journal.begin(entry)
     hear: Callable[[bytes], None] = entry.body
-    request[HEARD] = hear
+    request[BODY_LISTENER] = hear
     writer = request.writer
     writer.on_body_write = entry.response.note
-    began = time.perf_counter()
+    start = time.perf_counter()
     try:
         response = await handler(request)
         _note_answer(request, entry, response, writer)
@@ -284,7 +284,7 @@ async def recorded(request: web.Request, handler: Handler) -> web.StreamResponse
         raise
     finally:
         _note_user(request, entry)
-        journal.end(entry, time.perf_counter() - began)
+        journal.end(entry, time.perf_counter() - start)
 
 
 async def note_begun_answer(request: web.Request, response: web.StreamResponse) -> None:
@@ -303,7 +303,7 @@ def _entry_of(request: web.Request) -> Entry:
         path=sent_path(request.raw_path),
         query=request.rel_url.raw_query_string,
         headers=request.headers,
-        body=Heard(request_data.media_type(request)),
+        body=RecordedBody(request_data.media_type(request)),
         content_length=request.content_length,
     )
 

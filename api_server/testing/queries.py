@@ -24,7 +24,7 @@ ALONE = "SELECT pg_try_advisory_lock(hashtext('forgelet_testing'))"
 MAKE_SCHEMA = f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"
 
 #: Copies left by an earlier process.
-LEFT_COPIES = f"""
+STALE_COPIES = f"""
     SELECT relname::text FROM pg_class WHERE relnamespace = '{SCHEMA}'::regnamespace AND relname ~ '^copy_'
 """
 
@@ -98,7 +98,7 @@ def set_sequences(values: Mapping[str, tuple[int, bool]]) -> str:
     """Return SQL that sets sequences: each next yields the number after its value, or the value itself if
     that has not been used yet."""
     return "SELECT " + ", ".join(
-        f"setval('{sequence}', {value}, {str(given).lower()})" for sequence, (value, given) in values.items()
+        f"setval('{sequence}', {value}, {str(used).lower()})" for sequence, (value, used) in values.items()
     )
 
 

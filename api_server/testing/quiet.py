@@ -114,22 +114,22 @@ async def settled(services: Services, seconds: float = TIMEOUT) -> list[str]:
     caller must hold the turn of `Snapshots`."""
     if not services.settings.work:
         return await queries.due(services.database)
-    left: list[str] = []
+    pending: list[str] = []
     dispatcher = services[DISPATCHER]
     async with dispatcher.paused():
         try:
             async with asyncio.timeout(seconds):
                 while True:
                     before = await queries.due(services.database)
-                    left = [*before, DELIVERIES]
+                    pending = [*before, DELIVERIES]
                     await dispatcher.deliver_due()
                     services.queue.look_now()
-                    left = await queries.due(services.database)
-                    if not (before or left):  # so neither has created work for the other
+                    pending = await queries.due(services.database)
+                    if not (before or pending):  # so neither has created work for the other
                         return []
                     await asyncio.sleep(_PAUSE)
         except TimeoutError:
-            return left
+            return pending
 
 
 #: Seconds until requests are cancelled, and until tasks are, for which no client waits.

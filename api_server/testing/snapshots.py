@@ -75,8 +75,8 @@ class Tree:
         self._store = store
         self._discarded = discarded
         #: The attributes of files whose present content is stored.
-        self._known: dict[str, tuple[Marks, int]] = {}
-        self._made = 0
+        self._stored: dict[str, tuple[Marks, int]] = {}
+        self._count = 0
 
     def take(self) -> Content:
         """Return the present contents. Nobody may be writing there."""
@@ -89,26 +89,26 @@ class Tree:
         if content is None:
             if self.root.exists():
                 self._discard(self.root)
-            self._known.clear()
+            self._stored.clear()
             return
         self.root.mkdir(parents=True, exist_ok=True)
-        there: dict[str, os.stat_result] = {}
+        present: dict[str, os.stat_result] = {}
         for path, status in self._walk("", within=content):
             if path in content and self._is(content[path], path, status):
-                there[path] = status
+                present[path] = status
             else:
                 self._discard(self.root / path)
         for path, entry in content.items():
-            if path not in there:
+            if path not in present:
                 self._make(path, entry)
-            elif _is_folder(entry) and there[path].st_mode != entry.mode:
+            elif _is_folder(entry) and present[path].st_mode != entry.mode:
                 (self.root / path).chmod(stat.S_IMODE(entry.mode))
-        self._known = {path: self._known[path] for path, entry in content.items() if entry.is_file}
+        self._stored = {path: self._stored[path] for path, entry in content.items() if entry.is_file}
 
     def drop_others(self, contents: Iterable[Content]) -> None:
         """Delete all stored files except those of these contents and of the present one."""
         used = {entry.content for content in contents for entry in (content or {}).values()}
-        used.update(content for _, content in self._known.values())
+        used.update(content for _, content in self._stored.values())
         for file in self._store.iterdir():
             if int(file.name) not in used:
                 file.unlink()
@@ -129,12 +129,12 @@ class Tree:
             return Entry(status.st_mode, target=str((self.root / path).readlink()))
         if not stat.S_ISREG(status.st_mode):
             return Entry(status.st_mode)
-        known = self._known.get(path)
-        if known is None or known[0] != _marks(status):
-            self._made += 1
-            shutil.copy2(self.root / path, self._store / str(self._made))
-            known = self._known[path] = (_marks(status), self._made)
-        return Entry(status.st_mode, content=known[1])
+        stored = self._stored.get(path)
+        if stored is None or stored[0] != _marks(status):
+            self._count += 1
+            shutil.copy2(self.root / path, self._store / str(self._count))
+            stored = self._stored[path] = (_marks(status), self._count)
+        return Entry(status.st_mode, content=stored[1])
 
     def _is(self, entry: Entry, path: str, status: os.stat_result) -> bool:
         """Return whether the existing file is already this entry; the permissions of folders are set
@@ -142,7 +142,7 @@ class Tree:
         if stat.S_IFMT(entry.mode) != stat.S_IFMT(status.st_mode):
             return False
         if entry.is_file:
-            return self._known.get(path) == (_marks(status), entry.content)
+            return self._stored.get(path) == (_marks(status), entry.content)
         return entry.target is None or str((self.root / path).readlink()) == entry.target
 
     def _make(self, path: str, entry: Entry) -> None:
@@ -154,15 +154,15 @@ class Tree:
             target.chmod(stat.S_IMODE(entry.mode))
         else:
             shutil.copy2(self._store / str(entry.content), target)
-            self._known[path] = (_marks(target.lstat()), entry.content)
+            self._stored[path] = (_marks(target.lstat()), entry.content)
 
     def _discard(self, path: Path) -> None:
         if not path.is_dir() or path.is_symlink():
             path.unlink()
             return
-        self._made += 1
+        self._count += 1
         try:
-            path.rename(self._discarded / f"{self.root.name}-{self._made}")
+            path.rename(self._discarded / f"{self.root.name}-{self._count}")
         except OSError as problem:
             if problem.errno != errno.EXDEV:
                 raise
@@ -213,9 +213,9 @@ async def forget_memory(services: Services) -> None:
     """Forget all data in memory that belongs to the previous state."""
     services.database.note_change()
     for key, forget_it in REMEMBERED.items():
-        done = forget_it(services[key])
-        if inspect.isawaitable(done):
-            await done
+        result = forget_it(services[key])
+        if inspect.isawaitable(result):
+            await result
 
 
 def forget_who_asked(services: Services) -> None:
@@ -236,7 +236,7 @@ class Snapshot:
     """The state at a moment; `ahead` is how far the clock had been moved."""
 
     id: str
-    at: datetime.datetime
+    taken_at: datetime.datetime
     ahead: datetime.timedelta
     tables: tables.Content
     trees: list[Content]
@@ -252,8 +252,8 @@ class Snapshots:
         self._discarded = self._folder / "discarded"
         self._trees: list[Tree] = []
         self._numbers = itertools.count(1)
-        self._kept: dict[str, Snapshot] = {}
-        self._turn = asyncio.Lock()
+        self._snapshots: dict[str, Snapshot] = {}
+        self._lock = asyncio.Lock()
         self._cleaning: asyncio.Task[None] | None = None
 
     @contextlib.asynccontextmanager
@@ -263,7 +263,7 @@ class Snapshots:
             await self.tables.open()
             await self.tables.run(queries.MAKE_CLOCK)
             await asyncio.to_thread(self._make_folders)
-            self._kept[START] = await self._taken(START)
+            self._snapshots[START] = await self._create(START)
             try:
                 yield
             finally:
@@ -275,7 +275,7 @@ class Snapshots:
     async def alone(self, *, cut: bool) -> AsyncIterator[None]:
         """Stop all other activity, and other callers of this method, for the duration of the block. Raise the
         errors of `quiet`."""
-        async with self._turn, quiet(self._services, cut=cut):
+        async with self._lock, quiet(self._services, cut=cut):
             yield
 
     def is_clean(self) -> bool:
@@ -284,38 +284,38 @@ class Snapshots:
 
     async def settle(self) -> list[str]:
         """Wait until no work is due or running; return the names of unfinished work."""
-        async with self._turn:
+        async with self._lock:
             return await settled(self._services)
 
     @property
-    def kept(self) -> list[Snapshot]:
+    def all(self) -> list[Snapshot]:
         """All snapshots, the oldest first."""
-        return list(self._kept.values())
+        return list(self._snapshots.values())
 
     async def take(self, *, as_start: bool = False) -> Snapshot:
         """Take a snapshot of the present state; `as_start` makes it that for `reset`. Raise 409 if there are
         too many or too large snapshots, or if some activity does not end."""
-        if not as_start and len(self._kept) > MOST_SNAPSHOTS:
+        if not as_start and len(self._snapshots) > MOST_SNAPSHOTS:
             raise refused(
                 f"There are {MOST_SNAPSHOTS} snapshots already: delete some, or reuse them.", web.HTTPConflict
             )
         async with self.alone(cut=False):
-            taken = await self._taken(START if as_start else str(next(self._numbers)))
-            self._kept[taken.id] = taken
+            snapshot = await self._create(START if as_start else str(next(self._numbers)))
+            self._snapshots[snapshot.id] = snapshot
             if not as_start and await asyncio.to_thread(self._bytes) > MOST_BYTES:
-                await self._forget(taken.id)
+                await self._forget(snapshot.id)
                 raise refused(
                     f"The files of all snapshots would be more than {MOST_BYTES} bytes.", web.HTTPConflict
                 )
             await self._drop_unused()
-            return taken
+            return snapshot
 
     async def bring_back(self, id_: str, *, also: Iterable[Callable[[], object]] = ()) -> None:
         """Restore a snapshot; call `also` at the same moment. Raise 404 for an unknown id, 503 if an edge
         cannot be reset."""
-        self._kept_snapshot(id_)
+        self._find(id_)
         async with self.alone(cut=True):
-            snapshot = self._kept_snapshot(id_)
+            snapshot = self._find(id_)
             problems, _, _ = await asyncio.gather(
                 self._services[EDGES].set_back(snapshot.ahead.total_seconds()),
                 self._bring_back_tables(snapshot),
@@ -336,22 +336,22 @@ class Snapshots:
         """Delete a snapshot. Raise 400 and 404."""
         if id_ == START:
             raise refused("The snapshot of the start cannot be deleted, because a reset restores it.")
-        async with self._turn:
-            self._kept_snapshot(id_)
+        async with self._lock:
+            self._find(id_)
             await self._forget(id_)
 
-    def _kept_snapshot(self, id_: str) -> Snapshot:
-        if id_ not in self._kept:
+    def _find(self, id_: str) -> Snapshot:
+        if id_ not in self._snapshots:
             raise refused(
                 "There is no snapshot with this id; GET /-/testing/snapshots lists those there are.",
                 web.HTTPNotFound,
             )
-        return self._kept[id_]
+        return self._snapshots[id_]
 
-    async def _taken(self, id_: str) -> Snapshot:
-        held = await self.tables.take()
+    async def _create(self, id_: str) -> Snapshot:
+        tables = await self.tables.take()
         contents = await asyncio.to_thread(lambda: [tree.take() for tree in self._trees])
-        return Snapshot(id_, self._services.clock(), self._services[MOVABLE_CLOCK].ahead, held, contents)
+        return Snapshot(id_, self._services.clock(), self._services[MOVABLE_CLOCK].ahead, tables, contents)
 
     async def _bring_back_tables(self, snapshot: Snapshot) -> None:
         await self.tables.bring_back(snapshot.tables)
@@ -363,20 +363,20 @@ class Snapshots:
             tree.bring_back(content)
 
     async def _forget(self, id_: str) -> None:
-        del self._kept[id_]
+        del self._snapshots[id_]
         await self._drop_unused()
 
     async def _drop_unused(self) -> None:
         """Delete copies and files that no remaining snapshot needs."""
         copies = {
             copy
-            for snapshot in self._kept.values()
+            for snapshot in self._snapshots.values()
             for copy in snapshot.tables.copies.values()
             if copy is not None
         }
         await self.tables.drop_others(copies)
         for position, tree in enumerate(self._trees):
-            contents = [snapshot.trees[position] for snapshot in self._kept.values()]
+            contents = [snapshot.trees[position] for snapshot in self._snapshots.values()]
             await asyncio.to_thread(tree.drop_others, contents)
 
     async def _clean_up(self) -> None:
@@ -421,24 +421,24 @@ SNAPSHOTS = Key[Snapshots]("snapshots")
 FURTHEST_AHEAD = datetime.timedelta(days=365 * 100)
 
 
-async def move_clock(services: Services, by: datetime.timedelta) -> list[str]:
+async def move_clock(services: Services, step: datetime.timedelta) -> list[str]:
     """Move the clock forward, do the work that is due by then, and return the names of unfinished work. Raise
     400, 409 and 503."""
-    if by < datetime.timedelta():
+    if step < datetime.timedelta():
         raise refused("The clock moves forward only; POST /-/testing/reset sets it back.")
     clock = services[MOVABLE_CLOCK]
-    if clock.ahead + by > FURTHEST_AHEAD:
+    if clock.ahead + step > FURTHEST_AHEAD:
         raise refused(f"The clock may be ahead by {FURTHEST_AHEAD.days} days at most.")
     async with services[SNAPSHOTS].alone(cut=False):
         since = services.clock()
-        ahead = clock.ahead + by
+        ahead = clock.ahead + step
         if problems := await services[EDGES].set_clock(ahead.total_seconds()):
             raise refused(
                 f"The clock of an edge cannot be moved: {'; '.join(problems)}", web.HTTPServiceUnavailable
             )
         clock.ahead = ahead
         await services[SNAPSHOTS].tables.run(queries.MOVE_CLOCK, ahead=ahead)
-        if by.total_seconds() >= WINDOW:  # their windows run by a clock that cannot be moved
+        if step.total_seconds() >= WINDOW:  # their windows run by a clock that cannot be moved
             forget_who_asked(services)
         services.database.note_change()
         services[FIGURES].forget()

@@ -48,30 +48,30 @@ async def steering(request: web.Request, handler: Handler) -> web.StreamResponse
 def _in_json(answer: web.StreamResponse) -> web.StreamResponse:
     if answer.status < 400 or not isinstance(answer, web.Response):
         return answer
-    said = answer.text if answer.content_type == "text/plain" else None
-    return json_value({"message": said or f"{answer.status} {answer.reason}"}, status=answer.status)
+    text = answer.text if answer.content_type == "text/plain" else None
+    return json_value({"message": text or f"{answer.status} {answer.reason}"}, status=answer.status)
 
 
 def _refuse_others(request: web.Request) -> None:
     origin, host = request.headers.get("Origin"), request.headers.get("Host")
-    ours = URL(context.services(request).settings.base_url)
-    if origin is not None and origin != str(ours.origin()):
+    base_url = URL(context.services(request).settings.base_url)
+    if origin is not None and origin != str(base_url.origin()):
         raise refused("Pages of other origins cannot steer this server.", web.HTTPForbidden)
-    if host is not None and not _is_ours(host, ours):
+    if host is not None and not _is_ours(host, base_url):
         raise refused(
-            f"This server cannot be steered by that name: use its address, localhost or {ours.host}.",
+            f"This server cannot be steered by that name: use its address, localhost or {base_url.host}.",
             web.HTTPForbidden,
         )
 
 
-def _is_ours(host: str, ours: URL) -> bool:
+def _is_ours(host: str, base_url: URL) -> bool:
     """Return whether a page of another site cannot have that host: the owner of a domain can let its names
     lead to this machine. Names without a dot (`localhost`, a container's service) belong to this network."""
     try:
         name = URL(f"http://{host}").host or ""
     except ValueError:
         return False
-    if "." not in name or name == ours.host:
+    if "." not in name or name == base_url.host:
         return True
     try:
         ipaddress.ip_address(name)
@@ -84,12 +84,12 @@ async def sent_object(request: web.Request) -> dict[str, object]:
     """Return the JSON object that was sent. Raise 400 for anything else."""
     body = await read(request, context.services(request).settings.body_limit)
     try:
-        sent = orjson.loads(body)
+        document = orjson.loads(body)
     except orjson.JSONDecodeError:
         raise refused("The body is not valid JSON.") from None
-    if not isinstance(sent, dict):
+    if not isinstance(document, dict):
         raise refused("The body is not a JSON object.")
-    return sent
+    return document
 
 
 #: Maximum characters of a pattern.
@@ -116,12 +116,12 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     if not after:
         return re.compile(_step(first, is_last=True), re.DOTALL)
     *between, last = after
-    whole = [
+    parts = [
         _step(first),
         *(_once(f".*?{_step(part)}") for part in between),
         f".*?{_step(last, is_last=True)}",
     ]
-    return re.compile("".join(whole), re.DOTALL)
+    return re.compile("".join(parts), re.DOTALL)
 
 
 def _step(part: str, *, is_last: bool = False) -> str:

@@ -21,7 +21,7 @@ TIMEOUT = 60.0
 CONNECT_SECONDS = 5.0
 #: A table whose file has grown this many times, and to at least this many bytes, is full of dead rows.
 LITTERED_TIMES, LITTERED_BYTES = 4, 256 * 1024
-_LOOK = "forgelet_testing_look"
+_MEASURE = "forgelet_testing_look"
 
 
 @attrs.frozen
@@ -34,7 +34,7 @@ class Content:
 
 
 @attrs.frozen
-class _Look:
+class _Measured:
     counts: Sequence[int]
     newest: Sequence[int | None]
     sizes: Sequence[int]
@@ -42,7 +42,7 @@ class _Look:
 
 
 @attrs.frozen
-class _Known:
+class _Copy:
     """The copy that a table is equal to, as long as it has this number of rows and this newest
     transaction."""
 
@@ -57,14 +57,14 @@ class Tables:
     def __init__(self, url: str) -> None:
         self._url = url
         self._connection: Connection | None = None
-        self._can_look = False
+        self._is_prepared = False
         self._tables: list[Table] = []
         #: The sequences with their first values.
         self._sequences: dict[str, int] = {}
-        self._known: dict[str, _Known] = {}
+        self._current: dict[str, _Copy] = {}
         #: The number of rows of each copy.
         self._copies: dict[str, int] = {}
-        self._made = 0
+        self._count = 0
         #: The sizes of the tables' files when they were copied.
         self._sizes: dict[str, int] = {}
         self._littered: set[str] = set()
@@ -78,9 +78,9 @@ class Tables:
                 " give each a database of its own"
             )
         await self.run(queries.MAKE_SCHEMA)
-        left = [queries.drop(name) for (name,) in (await self.run(queries.LEFT_COPIES)).rows]
-        if left:
-            await self.run("; ".join(left))
+        stale = [queries.drop(name) for (name,) in (await self.run(queries.STALE_COPIES)).rows]
+        if stale:
+            await self.run("; ".join(stale))
         self._tables = [Table(*row) for row in (await self.run(queries.TABLES)).rows]
         self._sequences = dict((await self.run(queries.SEQUENCES)).rows)
 
@@ -92,41 +92,41 @@ class Tables:
     async def run(self, statements: str, **parameters: Any) -> Result:
         """Run the statements and return the result of the last one. Raise `Unavailable`."""
         if self._connection is None or self._connection.closed:
-            self._connection, self._can_look = await self._connected(), False
+            self._connection, self._is_prepared = await self._connected(), False
             await self._connection.command(queries.WITHOUT_TRIGGERS)
             await self._connection.command(queries.ALONE)
         return await self._connection.run(statements, parameters)
 
     async def take(self) -> Content:
         """Return the present contents, copying those that have no copy yet."""
-        seen = await self._look()
+        measured = await self._measure()
         copying: list[str] = []
         for position, table in enumerate(self._tables):
-            if self._is_known(table, seen, position):
+            if self._is_copied(table, measured, position):
                 continue
             name = None
-            if seen.counts[position]:
-                self._made += 1
-                name = f"copy_{self._made}"
+            if measured.counts[position]:
+                self._count += 1
+                name = f"copy_{self._count}"
                 copying.append(queries.copy(table, name))
-                self._copies[name] = seen.counts[position]
-            self._known[table.name] = _Known(name, seen.counts[position], seen.newest[position])
-            self._sizes[table.name] = seen.sizes[position]
+                self._copies[name] = measured.counts[position]
+            self._current[table.name] = _Copy(name, measured.counts[position], measured.newest[position])
+            self._sizes[table.name] = measured.sizes[position]
         if copying:
             await self.run("; ".join(copying))
-        return Content({name: known.copy for name, known in self._known.items()}, seen.values)
+        return Content({name: copy.copy for name, copy in self._current.items()}, measured.values)
 
     async def bring_back(self, content: Content) -> None:
         """Restore the contents in one transaction."""
-        seen = await self._look()
+        measured = await self._measure()
         changed = [
             (table, content.copies[table.name])
             for position, table in enumerate(self._tables)
-            if not self._is_known(table, seen, position)
-            or self._known[table.name].copy != content.copies[table.name]
+            if not self._is_copied(table, measured, position)
+            or self._current[table.name].copy != content.copies[table.name]
         ]
         statements = [queries.bring_back(table, copy) for table, copy in changed]
-        moved = {name: value for name, value in content.values.items() if seen.values[name] != value}
+        moved = {name: value for name, value in content.values.items() if measured.values[name] != value}
         if moved:
             statements.append(
                 queries.set_sequences(
@@ -140,21 +140,21 @@ class Tables:
             transaction = await self._in_a_transaction(statements)
             for table, copy in changed:
                 rows = 0 if copy is None else self._copies[copy]
-                self._known[table.name] = _Known(copy, rows, transaction if rows else None)
+                self._current[table.name] = _Copy(copy, rows, transaction if rows else None)
 
     async def _in_a_transaction(self, statements: Iterable[str]) -> int:
         """Run and commit the statements in a transaction, and return its number."""
         try:
-            begun = await self.run("; ".join(["BEGIN", *statements, queries.THIS_TRANSACTION]))
+            result = await self.run("; ".join(["BEGIN", *statements, queries.THIS_TRANSACTION]))
             await self.run("COMMIT")
         except BaseException:
             self.close()  # this rolls back
             raise
-        return int(begun.rows[0][0])
+        return int(result.rows[0][0])
 
-    async def drop_others(self, named: Collection[str]) -> None:
+    async def drop_others(self, names: Collection[str]) -> None:
         """Delete all copies except these and those that tables are equal to."""
-        used = {*named, *(known.copy for known in self._known.values())}
+        used = {*names, *(current.copy for current in self._current.values())}
         unused = [name for name in self._copies if name not in used]
         if unused:
             await self.run("; ".join(map(queries.drop, unused)))
@@ -188,19 +188,19 @@ class Tables:
             )
         return connection
 
-    async def _look(self) -> _Look:
-        if not self._can_look or self._connection is None or self._connection.closed:
-            await self.run(queries.prepare_look(_LOOK, self._tables, self._sequences))
-            self._can_look = True
-        counts, newest, sizes, values = (await self.run(f"EXECUTE {_LOOK}")).rows[0]
+    async def _measure(self) -> _Measured:
+        if not self._is_prepared or self._connection is None or self._connection.closed:
+            await self.run(queries.prepare_look(_MEASURE, self._tables, self._sequences))
+            self._is_prepared = True
+        counts, newest, sizes, values = (await self.run(f"EXECUTE {_MEASURE}")).rows[0]
         for table, size in zip(self._tables, sizes, strict=True):
             if size > max(LITTERED_BYTES, LITTERED_TIMES * self._sizes.get(table.name, 0)):
                 self._littered.add(table.name)
-        return _Look(counts, newest, sizes, dict(zip(self._sequences, values, strict=True)))
+        return _Measured(counts, newest, sizes, dict(zip(self._sequences, values, strict=True)))
 
-    def _is_known(self, table: Table, seen: _Look, position: int) -> bool:
-        known = self._known.get(table.name)
-        return known is not None and (known.count, known.newest) == (
-            seen.counts[position],
-            seen.newest[position],
+    def _is_copied(self, table: Table, measured: _Measured, position: int) -> bool:
+        current = self._current.get(table.name)
+        return current is not None and (current.count, current.newest) == (
+            measured.counts[position],
+            measured.newest[position],
         )

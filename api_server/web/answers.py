@@ -74,8 +74,8 @@ async def entity_tags(request: web.Request, handler: Handler) -> web.StreamRespo
 def not_modified(headers: Mapping[str, str]) -> web.Response:
     """Return a 304 instead of an answer with these headers, without those that describe its content (RFC
     9110, 15.4.5)."""
-    kept = {name: value for name, value in headers.items() if name.lower() not in CONTENT_FIELDS}
-    return web.Response(status=304, headers=kept)
+    remaining = {name: value for name, value in headers.items() if name.lower() not in CONTENT_FIELDS}
+    return web.Response(status=304, headers=remaining)
 
 
 def _digest(body: bytes) -> str:
@@ -126,15 +126,15 @@ def requested_part(request: web.Request, size: int, etag: str | None = None) -> 
     """Return the part of `size` bytes that the request asks for: all of them, too, if it asks for several
     ranges or its `If-Range` does not match `etag` (a quoted strong tag). Raise 416 if the range begins behind
     the end."""
-    whole = Part(0, size, size)
+    complete = Part(0, size, size)
     if request.method != "GET" or not http_fields.range_applies(request.headers.get(hdrs.IF_RANGE), etag):
-        return whole
+        return complete
     try:
         spans = http_fields.requested_ranges(request.headers.get(hdrs.RANGE), size)
     except http_fields.UnsatisfiableError:
         headers = {hdrs.CONTENT_RANGE: http_fields.content_range(None, size)}
         raise web.HTTPRequestRangeNotSatisfiable(text=f"416: {REASONS[416]}", headers=headers) from None
-    return Part(spans[0].first, spans[0].last + 1, size) if spans and len(spans) == 1 else whole
+    return Part(spans[0].first, spans[0].last + 1, size) if spans and len(spans) == 1 else complete
 
 
 async def send_part(
@@ -155,10 +155,10 @@ async def cut_to(chunks: AsyncIterator[bytes], part: Part) -> AsyncIterator[byte
     """Yield the bytes of `chunks` that belong to the part; stop reading at its end."""
     position = 0
     async for chunk in chunks:
-        cut = chunk[max(0, part.start - position) : max(0, part.end - position)]
+        part_of_chunk = chunk[max(0, part.start - position) : max(0, part.end - position)]
         position += len(chunk)
-        if cut:
-            yield cut
+        if part_of_chunk:
+            yield part_of_chunk
         if position >= part.end:
             break
 
@@ -180,10 +180,10 @@ async def send_stored(
     Raise FileNotFoundError if the object has been deleted, and 416.
     """
     etag = f'"{sha256}"'
-    whole = STORED_HEADERS | {hdrs.ETAG: etag} | dict(headers)
+    all_headers = STORED_HEADERS | {hdrs.ETAG: etag} | dict(headers)
     if matches_etag(request, etag):
-        return not_modified(whole)
+        return not_modified(all_headers)
     part = requested_part(request, size, etag)
     async with aclosing(objects.read(key, part.start, part.end)) as chunks:
         first = await anext(chunks, b"")
-        return await send_part(request, rejoined(first, chunks), part, whole)
+        return await send_part(request, rejoined(first, chunks), part, all_headers)

@@ -117,8 +117,8 @@ async def authenticate(
 ) -> Actor | None:
     """Return the caller, or None without credentials. Raise 401 for invalid credentials and 403 for blocked
     users."""
-    sent: dict[str, Any] = await with_credentials(request) if reads_body else dict(request.query)
-    token = _text(sent.get("private_token")) or request.headers.get("PRIVATE-TOKEN")
+    data: dict[str, Any] = await with_credentials(request) if reads_body else dict(request.query)
+    token = _text(data.get("private_token")) or request.headers.get("PRIVATE-TOKEN")
     if token and not token.startswith(JOB_TOKEN):
         return await caller_of_personal_access_token(request, services, token)
     bearer = _bearer(request)
@@ -127,7 +127,7 @@ async def authenticate(
     if not takes_job_token:
         return None
     token = (
-        bearer or _text(sent.get("job_token")) or _text(sent.get("token")) or request.headers.get("JOB-TOKEN")
+        bearer or _text(data.get("job_token")) or _text(data.get("token")) or request.headers.get("JOB-TOKEN")
     )
     return await caller_of_job_token(request, services, token) if token else None
 
@@ -187,8 +187,8 @@ def rely_on_caller(services: Services, caller: Actor) -> None:
     """Let the request write only if `still_valid` still returns the same caller."""
     if services.preconditions is None:
         return
-    people = (caller, caller.impersonator) if caller.impersonator is not None else (caller,)
-    names = {f"user:{person.user_id}" for person in people} | {f"token:{caller.token_id}"}
+    persons = (caller, caller.impersonator) if caller.impersonator is not None else (caller,)
+    names = {f"user:{person.user_id}" for person in persons} | {f"token:{caller.token_id}"}
     services.require_unchanged(
         Precondition(tuple(names), caller, functools.partial(still_valid, caller=caller))
     )
@@ -319,8 +319,8 @@ def needs_personal_access_token() -> ApiError:
 
 async def _named_user(request: web.Request, *, reads_body: bool) -> str | None:
     """Return the user named by the parameter, or else by the header, or None."""
-    sent: dict[str, Any] = await merged(request) if reads_body else in_url(request)
-    value = sent.get(SUDO_PARAMETER)
+    data: dict[str, Any] = await merged(request) if reads_body else in_url(request)
+    value = data.get(SUDO_PARAMETER)
     if value is None:
         lines = request.headers.getall(SUDO_HEADER, None)
         return None if lines is None else ", ".join(lines).encode("utf-8", "replace").decode()

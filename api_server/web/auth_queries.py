@@ -7,7 +7,7 @@ import attrs
 
 from api_server.state.database import Executor, Transaction
 from api_server.state.declarations import statement
-from api_server.web.rate_limits import MOST_REQUESTS, PERIOD_SECONDS
+from api_server.web.rate_limits import MAX_REQUESTS, PERIOD_SECONDS
 
 
 @attrs.frozen
@@ -34,7 +34,7 @@ _TOKENS = f"""
     SELECT tokens.id, tokens.user_id, tokens.scopes, tokens.revoked, tokens.expires_at, tokens.last_used_at,
         users.last_activity_on, users.username, users.name, users.email, users.admin, users.state,
         CASE WHEN settings.values @> '{{"throttle_authenticated_api_enabled": true}}' THEN ARRAY[
-            coalesce((settings.values ->> 'throttle_authenticated_api_requests_per_period')::integer, {MOST_REQUESTS}),
+            coalesce((settings.values ->> 'throttle_authenticated_api_requests_per_period')::integer, {MAX_REQUESTS}),
             coalesce((settings.values ->> 'throttle_authenticated_api_period_in_seconds')::integer, {PERIOD_SECONDS})
         ] END AS throttle
     FROM personal_access_tokens tokens JOIN users ON users.id = tokens.user_id CROSS JOIN application_settings settings

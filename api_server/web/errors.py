@@ -58,14 +58,14 @@ REASONS: Mapping[int, str] = {
 
 def reword(response: web.StreamResponse) -> None:
     """Replace aiohttp's reason phrase and text by ours, unless a handler has chosen its own."""
-    ours = REASONS.get(response.status)
-    if ours is None or response.prepared:
+    reason = REASONS.get(response.status)
+    if reason is None or response.prepared:
         return
     usual = web.Response(status=response.status).reason
     if isinstance(response, web.Response) and response.text == f"{response.status}: {usual}":
-        response.text = f"{response.status}: {ours}"
+        response.text = f"{response.status}: {reason}"
     if response.reason == usual:
-        response.set_status(response.status, ours)
+        response.set_status(response.status, reason)
 
 
 log = structlog.get_logger(__name__)
@@ -73,7 +73,7 @@ often = ThrottledLog(log)
 
 #: Seconds after which a retry makes sense; GitLab's clients honour the header.
 _SOON = 5
-_LATER = {"Retry-After": str(_SOON)}
+_RETRY_LATER = {"Retry-After": str(_SOON)}
 #: Maximum characters of one text of an error.
 MAX_TEXT = 2000
 
@@ -87,16 +87,16 @@ class ApiError(Exception):
         super().__init__(status, body)
         self.status = status
         #: Texts that quote what was sent are shortened.
-        self.body: Mapping[str, Any] = _cut(body)
+        self.body: Mapping[str, Any] = _truncated(body)
         self.headers = headers or {}
 
 
-def _cut(part: Any) -> Any:
+def _truncated(part: Any) -> Any:
     if isinstance(part, str):
         return part if len(part) <= MAX_TEXT else f"{part[:MAX_TEXT]}…"
     if isinstance(part, Mapping):
-        return {_cut(name): _cut(inner) for name, inner in part.items()}
-    return list(map(_cut, part)) if isinstance(part, list) else part
+        return {_truncated(name): _truncated(inner) for name, inner in part.items()}
+    return list(map(_truncated, part)) if isinstance(part, list) else part
 
 
 class BodyRefused(Exception):
@@ -105,7 +105,7 @@ class BodyRefused(Exception):
     def __init__(self, status: int, sentence: str, *, retry: bool = False) -> None:
         super().__init__(sentence)
         self.status = status
-        self.headers = _LATER if retry else {}
+        self.headers = _RETRY_LATER if retry else {}
 
 
 def bad_parameters(*texts: str) -> ApiError:
@@ -137,15 +137,15 @@ def forbidden(reason: str | None = None) -> ApiError:
     return ApiError(403, {"message": f"403 Forbidden - {reason}" if reason else "403 Forbidden"})
 
 
-def insufficient_scope(accepted: str) -> ApiError:
-    """Return 403 for a token without a sufficient scope; `accepted` lists those that would suffice, separated
+def insufficient_scope(scopes: str) -> ApiError:
+    """Return 403 for a token without a sufficient scope; `scopes` lists those that would suffice, separated
     by spaces."""
     return ApiError(
         403,
         {
             "error": "insufficient_scope",
             "error_description": "The request requires higher privileges than provided by the access token.",
-            "scope": accepted,
+            "scope": scopes,
         },
     )
 
@@ -158,9 +158,9 @@ def invalid_token(description: str) -> ApiError:
     )
 
 
-def not_found(thing: str) -> ApiError:
+def not_found(subject: str) -> ApiError:
     """Return 404 for a named thing: `404 Project Not Found`."""
-    return ApiError(404, {"message": f"404 {thing} Not Found"})
+    return ApiError(404, {"message": f"404 {subject} Not Found"})
 
 
 def record_not_found() -> ApiError:
@@ -257,7 +257,7 @@ def _plain_answer_to(problem: Exception, request: web.Request) -> web.Response:
             return web.Response(status=408, text=f"{problem}\n")
         case ShareTaken():
             text = "Too many of your requests are under way at once. Try again later.\n"
-            return web.Response(status=429, text=text, headers=_LATER)
+            return web.Response(status=429, text=text, headers=_RETRY_LATER)
         case Unavailable() | TooBusy():
             return web.Response(status=503, text=f"503: {REASONS[503]}", headers=retry_later_headers(problem))
         case _:
@@ -270,7 +270,7 @@ def retry_later_headers(problem: Unavailable | TooBusy) -> dict[str, str]:
     a second: it is not a fault of this program. Overload is not logged: the answer's status shows it."""
     if isinstance(problem, Unavailable):
         log_unavailable(problem)
-    return dict(_LATER)
+    return dict(_RETRY_LATER)
 
 
 def log_unavailable(problem: Unavailable, event: str = "", **fields: Any) -> None:
@@ -294,8 +294,8 @@ def _answer_http_exception(error: web.HTTPException) -> web.StreamResponse:
     if error.status < 400:  # a redirect, which aiohttp wants raised instead of returned
         location = {"Location": error.headers["Location"]}
         return web.Response(status=error.status, text=error.text, headers=location)
-    kept_headers = {name: error.headers[name] for name in ("Content-Range",) if name in error.headers}
-    return _answer(error.status, {"error": f"{error.status} {REASONS[error.status]}"}, kept_headers)
+    headers = {name: error.headers[name] for name in ("Content-Range",) if name in error.headers}
+    return _answer(error.status, {"error": f"{error.status} {REASONS[error.status]}"}, headers)
 
 
 def _answer(

@@ -9,7 +9,7 @@ import attrs
 import orjson
 from aiohttp import web
 
-from api_server.state.listing import MOST_COUNTED, ListPage, ListQuery, Page
+from api_server.state.listing import MAX_COUNTED, ListPage, ListQuery, Page
 from api_server.web import context
 from api_server.web.answers import json_text
 from api_server.web.errors import ApiError, bad_parameters
@@ -37,17 +37,17 @@ class Paginated:
     sort: str | None = attrs.field(default=None, metadata={"takes": _DIRECTION})
 
     def __attrs_post_init__(self) -> None:
-        wrong = [name for name, minimum in _LEAST.items() if getattr(self, name) < minimum]
+        invalid = [name for name, minimum in _MINIMUMS.items() if getattr(self, name) < minimum]
         # branches and tags have orders of their own, declared by their types
         is_direction = "takes" in attrs.fields_dict(type(self))["sort"].metadata
         if is_direction and self.sort and self.sort.lower() not in ("asc", "desc"):
-            wrong.append("sort")
-        if wrong:
-            raise ValueError(", ".join(f"{name} does not have a valid value" for name in wrong))
+            invalid.append("sort")
+        if invalid:
+            raise ValueError(", ".join(f"{name} does not have a valid value" for name in invalid))
 
 
 #: The minimum values of its numbers.
-_LEAST = {
+_MINIMUMS = {
     field.name: field.metadata["minimum"] for field in attrs.fields(Paginated) if "minimum" in field.metadata
 }
 
@@ -101,27 +101,27 @@ async def paginated_by_token(request: web.Request, size: int, body: str, token: 
     return json_text(body, headers=links)
 
 
-async def paginated(request: web.Request, page: Page, listed: ListPage) -> web.Response:
+async def paginated(request: web.Request, page: Page, list_page: ListPage) -> web.Response:
     """Return the list's JSON with the headers of its kind of pagination."""
-    headers = await (_offset_headers if page.counted else _keyset_headers)(request, page, listed)
-    return json_text(listed.body, headers=headers)
+    headers = await (_offset_headers if page.counted else _keyset_headers)(request, page, list_page)
+    return json_text(list_page.body, headers=headers)
 
 
-async def _keyset_headers(request: web.Request, page: Page, listed: ListPage) -> dict[str, str]:
-    if not listed.more:
+async def _keyset_headers(request: web.Request, page: Page, list_page: ListPage) -> dict[str, str]:
+    if not list_page.more:
         return {}
-    cursor = _cursor(listed.last_id or 0)
+    cursor = _cursor(list_page.last_id or 0)
     return {"Link": await _links(request, page, "cursor", {"next": cursor})}
 
 
-async def _offset_headers(request: web.Request, page: Page, listed: ListPage) -> dict[str, str]:
+async def _offset_headers(request: web.Request, page: Page, list_page: ListPage) -> dict[str, str]:
     number = page.offset // page.size + 1
-    counted = listed.total is not None and listed.total <= MOST_COUNTED
-    pages = max(1, -(-(listed.total or 0) // page.size))
-    following = str(number + 1) if listed.more else ""
+    has_total = list_page.total is not None and list_page.total <= MAX_COUNTED
+    pages = max(1, -(-(list_page.total or 0) // page.size))
+    following = str(number + 1) if list_page.more else ""
     # Nothing precedes a page past the end.
-    previous = str(number - 1) if number > 1 and listed.body != "[]" else ""
-    links = {"prev": previous, "next": following, "first": "1", "last": str(pages) if counted else ""}
+    previous = str(number - 1) if number > 1 and list_page.body != "[]" else ""
+    links = {"prev": previous, "next": following, "first": "1", "last": str(pages) if has_total else ""}
     headers = {
         "Link": await _links(request, page, "page", {rel: n for rel, n in links.items() if n}),
         "X-Next-Page": following,
@@ -129,8 +129,8 @@ async def _offset_headers(request: web.Request, page: Page, listed: ListPage) ->
         "X-Per-Page": str(page.size),
         "X-Prev-Page": previous,
     }
-    if counted:
-        headers |= {"X-Total": str(listed.total), "X-Total-Pages": str(pages)}
+    if has_total:
+        headers |= {"X-Total": str(list_page.total), "X-Total-Pages": str(pages)}
     return headers
 
 
@@ -141,8 +141,8 @@ async def _links(request: web.Request, page: Page, varied: str, relations: dict[
     If the links are too long for one header field, leave out the dispensable ones; raise 400 if the rest is
     still too long.
     """
-    sent = {"page": "1"} | await merged(request) | {"per_page": str(page.size)}
-    pairs = sorted(_short(_flat({name: value for name, value in sent.items() if name not in _CREDENTIALS})))
+    data = {"page": "1"} | await merged(request) | {"per_page": str(page.size)}
+    pairs = sorted(_limit(_flat({name: value for name, value in data.items() if name not in _CREDENTIALS})))
     before = urlencode([pair for pair in pairs if pair[0] < varied] + [(varied, "")])
     after = "".join(f"&{urlencode([pair])}" for pair in pairs if pair[0] > varied)
     start = f"<{context.services(request).settings.base_url}{request.rel_url.raw_path}?{before}"
@@ -154,10 +154,10 @@ async def _links(request: web.Request, page: Page, varied: str, relations: dict[
         if len(", ".join(links.values())) <= MAX_LINK:
             break
         links.pop(dispensable, None)
-    joined = ", ".join(links.values())
-    if len(joined) > MAX_LINK:
+    field = ", ".join(links.values())
+    if len(field) > MAX_LINK:
         raise _too_long()
-    return joined
+    return field
 
 
 def _too_long() -> ApiError:
@@ -167,7 +167,7 @@ def _too_long() -> ApiError:
 _CREDENTIALS = frozenset({"private_token", "job_token", "access_token", "token"})
 
 
-def _short(pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+def _limit(pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """Yield the pairs, not yet encoded. Raise the 400 of links that are too long as soon as that is
     certain."""
     length = 0

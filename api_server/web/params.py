@@ -91,8 +91,8 @@ def read_moment(text: str) -> datetime.datetime:
 
 def _other_form(text: str) -> datetime.datetime:
     time = _TIME.search(text)
-    rest = text if time is None else text[: time.start()] + text[time.end() :]
-    date = next((match for form in _DATES if (match := form.fullmatch(rest))), None)
+    date_text = text if time is None else text[: time.start()] + text[time.end() :]
+    date = next((match for form in _DATES if (match := form.fullmatch(date_text))), None)
     if date is None:
         raise ValueError("no date")
     month = date["month"]
@@ -145,7 +145,7 @@ def read_json(text: str | bytearray) -> Any:
         outer = [item for item in level if isinstance(item, dict | list)]
         if not outer:
             return json.loads(text, parse_int=_whole) if rounded else value
-        level = [inner for each in outer for inner in (each.values() if isinstance(each, dict) else each)]
+        level = [inner for node in outer for inner in (node.values() if isinstance(node, dict) else node)]
     raise TooDeep
 
 
@@ -301,10 +301,10 @@ class _ItemRefused(Exception):
         self.problem = problem
 
 
-def structure(sent: Mapping[str, Any], parameters: type[ParametersT]) -> ParametersT:
+def structure(data: Mapping[str, Any], parameters: type[ParametersT]) -> ParametersT:
     """Return an instance of `parameters` from untyped values. Raise 400 for invalid values."""
     try:
-        return _CONVERTER.structure(sent, parameters)
+        return _CONVERTER.structure(data, parameters)
     except cattrs.ClassValidationError as problem:
         raise bad_parameters(*_texts(problem)) from None
 
@@ -322,17 +322,17 @@ class Field(Protocol):
     def default(self) -> Any: ...
 
 
-def check(sent: Mapping[str, Any], fields: Iterable[Field]) -> None:
-    """Raise 400 for values in `sent` that are invalid for their `fields`. Do not generate code for the whole
+def check(values: Mapping[str, Any], fields: Iterable[Field]) -> None:
+    """Raise 400 for `values` that are invalid for their `fields`. Do not generate code for the whole
     class: that is slow for hundreds of fields, of which few are ever sent."""
-    wrong: list[str] = []
+    problems: list[str] = []
     for field in fields:
         try:
-            _field_hook(field, _CONVERTER)(sent[public_name(field)], field.type)
+            _field_hook(field, _CONVERTER)(values[public_name(field)], field.type)
         except Exception as problem:  # like cattrs, take any exception for the refusal of the value
-            wrong.extend(_texts(problem, public_name(field)))
-    if wrong:
-        raise bad_parameters(*wrong)
+            problems.extend(_texts(problem, public_name(field)))
+    if problems:
+        raise bad_parameters(*problems)
 
 
 def public_name(field: "attrs.Attribute[Any] | Field") -> str:
@@ -340,7 +340,7 @@ def public_name(field: "attrs.Attribute[Any] | Field") -> str:
     return str(field.metadata.get("name", field.name))
 
 
-def _texts(problem: Exception, where: str = "") -> Iterator[str]:
+def _texts(problem: Exception, path: str = "") -> Iterator[str]:
     """Yield the errors with the names that were sent: `name is missing`, `actions[0][file_path] is empty`."""
     # cattrs' frames hold these errors, whose tracebacks hold the frames and with them everything that was
     # sent
@@ -348,19 +348,17 @@ def _texts(problem: Exception, where: str = "") -> Iterator[str]:
     match problem:
         case cattrs.ClassValidationError():
             fields = attrs.fields_dict(problem.cl)
-            noted, others = problem.group_exceptions()
-            for inner, note in noted:
+            with_notes, others = problem.group_exceptions()
+            for inner, note in with_notes:
                 name = public_name(fields[note.name])
-                yield from _texts(inner, f"{where}[{name}]" if where else name)
+                yield from _texts(inner, f"{path}[{name}]" if path else name)
             yield from map(str, others)  # from attrs validators or converters, which name their parameters
         case _ItemRefused():
-            yield from _texts(
-                problem.problem, where if problem.index is None else f"{where}[{problem.index}]"
-            )
+            yield from _texts(problem.problem, path if problem.index is None else f"{path}[{problem.index}]")
         case KeyError():
-            yield f"{where} is missing"
+            yield f"{path} is missing"
         case _:
-            yield f"{where} {problem}"
+            yield f"{path} {problem}"
 
 
 def _class_hook(parameters: Any, converter: Any) -> Hook:
@@ -459,11 +457,11 @@ def _list_hook(kind: Any, converter: Any) -> Hook:
             raise Refused("is invalid")
         _check_number(len(value))
         items = []
-        for index, sent in enumerate(value):
-            if sent in blanks:
+        for index, item_value in enumerate(value):
+            if item_value in blanks:
                 continue
             try:
-                items.append(fill(sent, item))
+                items.append(fill(item_value, item))
             except Exception as problem:
                 raise _ItemRefused(index if has_names else None, problem) from None
         return items

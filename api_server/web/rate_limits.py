@@ -15,7 +15,7 @@ from common.workers import shared_windows
 #: The length of the window of `RateLimiter` in seconds.
 WINDOW = 60.0
 #: Maximum number of keys of one kind that are remembered.
-_MOST_KEYS = 100_000
+_MAX_KEYS = 100_000
 
 
 class Windows:
@@ -24,7 +24,7 @@ class Windows:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._windows: TLRUCache[Hashable, _Window] = TLRUCache(_MOST_KEYS, lambda _, window, __: window.end)
+        self._windows: TLRUCache[Hashable, _Window] = TLRUCache(_MAX_KEYS, lambda _, window, __: window.end)
 
     def forget(self) -> None:
         """Forget all counts of this process."""
@@ -41,12 +41,12 @@ class Windows:
         if window is None:
             window = self._windows[key] = _Window(now, now + seconds)
         window.count += 1
-        return now - window.began, window.count
+        return now - window.start, window.count
 
 
 @attrs.define
 class _Window:
-    began: float
+    start: float
     end: float
     count: int = 0
 
@@ -73,7 +73,7 @@ class RateLimiter:
 
 
 #: The defaults if the limit is merely switched on, as in GitLab.
-MOST_REQUESTS = 7_200
+MAX_REQUESTS = 7_200
 PERIOD_SECONDS = 3_600
 
 _NAME = "throttle_authenticated_api"

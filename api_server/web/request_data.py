@@ -34,51 +34,51 @@ _CODINGS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 _STEP = 256 * 1024
 
 
-class HeldBodies:
+class BodyMemory:
     """The number of bytes of bodies in memory: in total, and by client address."""
 
-    def __init__(self, most: int, most_of_one: int) -> None:
-        self._most = most
-        self._most_of_one = most_of_one
-        self.held = 0
-        self._held_by: Counter[str] = Counter()
+    def __init__(self, limit: int, limit_of_one: int) -> None:
+        self._limit = limit
+        self._limit_of_one = limit_of_one
+        self.bytes = 0
+        self._bytes_by: Counter[str] = Counter()
 
-    def take(self, client: str, size: int) -> None:
+    def add(self, client: str, size: int) -> None:
         """Count `size` more bytes. Raise 503 if the total is too large, and 429 if the client's share is."""
-        if self.held + size > self._most:
+        if self.bytes + size > self._limit:
             raise BodyRefused(503, "The server holds too many request bodies; try again later.", retry=True)
-        if self._held_by[client] + size > self._most_of_one:
+        if self._bytes_by[client] + size > self._limit_of_one:
             raise BodyRefused(429, "Too many request bodies at once; try again later.", retry=True)
-        self.held += size
-        self._held_by[client] += size
+        self.bytes += size
+        self._bytes_by[client] += size
 
-    def give_back(self, client: str, size: int) -> None:
-        self.held -= size
-        self._held_by[client] -= size
-        if not self._held_by[client]:
-            del self._held_by[client]
+    def subtract(self, client: str, size: int) -> None:
+        self.bytes -= size
+        self._bytes_by[client] -= size
+        if not self._bytes_by[client]:
+            del self._bytes_by[client]
 
 
 class _Share:
-    """The share of one request in `HeldBodies`."""
+    """The share of one request in `BodyMemory`."""
 
-    def __init__(self, held: HeldBodies, client: str) -> None:
-        self._held = held
+    def __init__(self, memory: BodyMemory, client: str) -> None:
+        self._memory = memory
         self._client = client
         self._size = 0
 
-    def take(self, size: int) -> None:
-        self._held.take(self._client, size)
+    def add(self, size: int) -> None:
+        self._memory.add(self._client, size)
         self._size += size
 
     def close(self) -> None:
         if self._size:
-            self._held.give_back(self._client, self._size)
+            self._memory.subtract(self._client, self._size)
 
 
-HELD = Key[HeldBodies]("held_bodies")
+BODY_MEMORY = Key[BodyMemory]("held_bodies")
 #: A function that receives the body of the request piece by piece, as it is read.
-HEARD: web.RequestKey[Callable[[bytes], None]] = web.RequestKey("heard", Callable[[bytes], None])  # type: ignore[arg-type]
+BODY_LISTENER: web.RequestKey[Callable[[bytes], None]] = web.RequestKey("heard", Callable[[bytes], None])  # type: ignore[arg-type]
 _SHARE = web.RequestKey("share", _Share)
 _READ = web.RequestKey("read", bytearray)
 
@@ -89,7 +89,7 @@ async def bounded_bodies(request: web.Request, handler: Handler) -> web.StreamRe
     if not request.body_exists:
         return await handler(request)
     share = request[_SHARE] = _Share(
-        request.match_info.apps[0][SERVICES][HELD], one_client(request.remote or "")
+        request.match_info.apps[0][SERVICES][BODY_MEMORY], one_client(request.remote or "")
     )
     try:
         return await handler(request)
@@ -101,16 +101,16 @@ async def bounded_bodies(request: web.Request, handler: Handler) -> web.StreamRe
 
 async def read(request: web.Request, limit: int) -> bytearray:
     """Return the whole body, decoded, as a bytearray: copying it would take a millisecond for each megabyte.
-    Raise 413 above `limit` bytes, and the errors of `chunks` and `HeldBodies`."""
+    Raise 413 above `limit` bytes, and the errors of `chunks` and `BodyMemory`."""
     if _READ in request:
         return request[_READ]
     _check_length(request, limit)
     body = bytearray()
-    async for piece in chunks(request):
-        if len(body) + len(piece) > limit:
+    async for chunk in chunks(request):
+        if len(body) + len(chunk) > limit:
             raise web.HTTPRequestEntityTooLarge(limit)
-        request[_SHARE].take(len(piece))
-        body += piece
+        request[_SHARE].add(len(chunk))
+        body += chunk
     request[_READ] = body
     return body
 
@@ -134,14 +134,14 @@ def chunks(request: web.Request) -> AsyncIterator[bytes]:
     Raise 415 for an unknown Content-Encoding, 400 for a body that does not match it, and 408 if the client
     stops sending.
     """
-    hear = request.get(HEARD)
-    return _decoded(request) if hear is None else _heard(_decoded(request), hear)
+    listener = request.get(BODY_LISTENER)
+    return _decoded(request) if listener is None else _observed(_decoded(request), listener)
 
 
-async def _heard(coming: AsyncIterator[bytes], hear: Callable[[bytes], None]) -> AsyncIterator[bytes]:
-    async for piece in coming:
-        hear(piece)
-        yield piece
+async def _observed(body: AsyncIterator[bytes], listener: Callable[[bytes], None]) -> AsyncIterator[bytes]:
+    async for chunk in body:
+        listener(chunk)
+        yield chunk
 
 
 async def _decoded(request: web.Request) -> AsyncIterator[bytes]:
@@ -150,12 +150,12 @@ async def _decoded(request: web.Request) -> AsyncIterator[bytes]:
         raise BodyRefused(415, "The Content-Encoding is not supported; gzip and deflate are.")
     await ask_for_body(request)
     if coding == "identity":
-        while piece := await request.content.readany():
-            yield piece
+        while chunk := await request.content.readany():
+            yield chunk
         return
     decoder = _Decoder(coding)
-    while piece := await request.content.readany():
-        for decoded in decoder.decode(piece):
+    while chunk := await request.content.readany():
+        for decoded in decoder.decode(chunk):
             yield decoded
             await asyncio.sleep(0)  # few bytes can decode to many
     decoder.end()
@@ -168,29 +168,29 @@ class _Decoder:
     def __init__(self, coding: str) -> None:
         self._coding = coding
         self._undo = zlib.decompressobj(_CODINGS[coding])
-        self._begun = False
+        self._has_begun = False
 
-    def decode(self, piece: bytes) -> Iterator[bytes]:
-        while piece:
+    def decode(self, chunk: bytes) -> Iterator[bytes]:
+        while chunk:
             if self._undo.eof:
-                raise self._broken()
-            if not self._begun and self._coding == "deflate" and piece[0] & 0x0F != 8:
+                raise self._cannot_be_decoded()
+            if not self._has_begun and self._coding == "deflate" and chunk[0] & 0x0F != 8:
                 self._undo = zlib.decompressobj(-15)  # without zlib's header, as many clients send it
-            self._begun = True
+            self._has_begun = True
             try:
-                decoded = self._undo.decompress(piece, _STEP)
+                decoded = self._undo.decompress(chunk, _STEP)
             except zlib.error:
-                raise self._broken() from None
-            piece = self._undo.unconsumed_tail or self._undo.unused_data
+                raise self._cannot_be_decoded() from None
+            chunk = self._undo.unconsumed_tail or self._undo.unused_data
             if decoded:
                 yield decoded
 
     def end(self) -> None:
         """Raise 400 if the data is truncated. An empty body is valid."""
-        if self._begun and not self._undo.eof:
-            raise self._broken()
+        if self._has_begun and not self._undo.eof:
+            raise self._cannot_be_decoded()
 
-    def _broken(self) -> BodyRefused:
+    def _cannot_be_decoded(self) -> BodyRefused:
         return BodyRefused(400, f"The body is not valid {self._coding}.")
 
 
@@ -221,8 +221,8 @@ async def merged(request: web.Request) -> dict[str, Any]:
     """
     if _MERGED not in request:
         limit = request.get(_LIMIT) or context.services(request).settings.body_limit
-        sent = _query(request) | await _body(request, limit) | _path(request)
-        request[_MERGED] = sent
+        parameters = _query(request) | await _body(request, limit) | _path(request)
+        request[_MERGED] = parameters
     return request[_MERGED]
 
 
@@ -278,11 +278,11 @@ def fields_of(encoded: str) -> dict[str, Any]:
     return _nested(_pairs(encoded, MAX_FIELDS))
 
 
-def _pairs(encoded: str, most: int) -> list[tuple[str, Any]]:
+def _pairs(encoded: str, max_pairs: int) -> list[tuple[str, Any]]:
     if not encoded:
         return []
-    if encoded.count("&") >= most:
-        raise bad_parameters(f"more than {most} parameters")
+    if encoded.count("&") >= max_pairs:
+        raise bad_parameters(f"more than {max_pairs} parameters")
     # urllib creates an object for each escape, which takes sixty times as long and a hundred bytes
     pairs = list(URL.build(query_string=encoded, encoded=True).query.items())
     # yarl replaces invalid UTF-8 by U+FFFD
@@ -359,10 +359,10 @@ async def read_form(request: web.Request, limit: int, *, files: bool = False) ->
 
 
 def _pairs_of_parts(
-    body: bytearray, content_type: str, most: int, keep: Callable[[str, bytes], Any]
+    body: bytearray, content_type: str, max_pairs: int, keep: Callable[[str, bytes], Any]
 ) -> list[tuple[str, Any]]:
     try:
-        return list(_parts(body, boundary_of(content_type), most, keep))
+        return list(_parts(body, boundary_of(content_type), max_pairs, keep))
     except ValueError:
         raise bad_parameters("the form cannot be read") from None
 
@@ -371,9 +371,9 @@ def _form(body: bytearray) -> dict[str, Any]:
     return _nested(_form_pairs(body, MAX_FIELDS))
 
 
-def _form_pairs(body: bytearray, most: int) -> list[tuple[str, Any]]:
+def _form_pairs(body: bytearray, max_pairs: int) -> list[tuple[str, Any]]:
     try:
-        return _pairs(body.decode(), most)
+        return _pairs(body.decode(), max_pairs)
     except UnicodeDecodeError:
         raise bad_parameters("parameters are not valid UTF-8") from None
 
@@ -409,27 +409,27 @@ def part_named(head: bytes) -> tuple[str, str | None]:
     disposition = _DISPOSITION.search(head) if len(head) <= MAX_PART_HEAD else None
     if disposition is None or not head.lstrip(b" \t").startswith(b"\r\n") or _ENCODED_PART.search(head):
         raise ValueError(head)
-    named = {
-        name.lower(): re.sub(rb"\\(.)", rb"\1", quoted) or plain
-        for name, quoted, plain in _PART_PARAMETER.findall(disposition[1])
+    disposition_parameters = {
+        name.lower(): re.sub(rb"\\(.)", rb"\1", quoted) or unquoted
+        for name, quoted, unquoted in _PART_PARAMETER.findall(disposition[1])
     }
-    if b"name" not in named:
+    if b"name" not in disposition_parameters:
         raise ValueError(head)
-    encoded = named.get(b"filename*", b"").rpartition(b"'")[2]
-    file = named.get(b"filename") or unquote_to_bytes(encoded)
-    return named[b"name"].decode(), file.decode(errors="replace") or None
+    encoded = disposition_parameters.get(b"filename*", b"").rpartition(b"'")[2]
+    file = disposition_parameters.get(b"filename") or unquote_to_bytes(encoded)
+    return disposition_parameters[b"name"].decode(), file.decode(errors="replace") or None
 
 
 def _parts(
-    body: bytearray, delimiter: bytes, most: int, keep: Callable[[str, bytes], Any]
+    body: bytearray, delimiter: bytes, max_pairs: int, keep: Callable[[str, bytes], Any]
 ) -> Iterator[tuple[str, Any]]:
     """Yield names and values of a multipart form (RFC 7578); `keep` makes the value of a file from its name
     and bytes. aiohttp would take a tenth of a millisecond for each part, and would decode it with any codec
     that its sender names. Raise ValueError."""
-    preamble, _, rest = body.partition(delimiter)
-    *parts, end = rest.split(b"\r\n" + delimiter, most + 1)
-    if len(parts) > most:
-        raise bad_parameters(f"more than {most} parameters")
+    preamble, _, remainder = body.partition(delimiter)
+    *parts, end = remainder.split(b"\r\n" + delimiter, max_pairs + 1)
+    if len(parts) > max_pairs:
+        raise bad_parameters(f"more than {max_pairs} parameters")
     if not end.startswith(b"--") or (preamble and not preamble.endswith(b"\r\n")):
         raise ValueError(end)
     for part in parts:
@@ -442,8 +442,8 @@ def _json(text: bytearray) -> dict[str, Any]:
     # Each element stands behind one of these characters; those inside of strings do not count. Counting holds
     # the interpreter's lock, so it is done in steps.
     steps = range(0, len(text), _STEP)
-    most = sum(text.count(mark, at, at + _STEP) for at in steps for mark in _BEFORE_ELEMENTS)
-    if most > MAX_ELEMENTS and _elements(text) > MAX_ELEMENTS:
+    upper_bound = sum(text.count(mark, start, start + _STEP) for start in steps for mark in _BEFORE_ELEMENTS)
+    if upper_bound > MAX_ELEMENTS and _elements(text) > MAX_ELEMENTS:
         raise bad_parameters("Too many total parameters")
     # Like Grape, which takes parameters only from objects: clients send `null` for none.
     try:
@@ -462,11 +462,11 @@ _BEFORE_ELEMENTS = (b",", b"[", b"{")
 
 def _elements(text: bytearray) -> int:
     """Return an upper bound of the number of items and members in valid JSON, or a number above the limit."""
-    plain = text.replace(rb"\\", b"").replace(rb"\"", b"")
-    quotes = plain.count(b'"')
+    unescaped = text.replace(rb"\\", b"").replace(rb"\"", b"")
+    quotes = unescaped.count(b'"')
     if quotes > 4 * MAX_ELEMENTS:  # at most two strings for each member
         return quotes
-    outside = b"".join(plain.split(b'"')[::2])
+    outside = b"".join(unescaped.split(b'"')[::2])
     return sum(map(outside.count, _BEFORE_ELEMENTS))
 
 
@@ -484,10 +484,10 @@ def _nested(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _keys(name: str) -> list[str]:
     """Return the keys in a name, more than `MAX_DEPTH` if it has more."""
-    first, bracket, rest = name.partition("[")
-    if not (bracket and rest.endswith("]") and first):
+    first, bracket, nested = name.partition("[")
+    if not (bracket and nested.endswith("]") and first):
         return [name]
-    return [first, *rest.removesuffix("]").split("][", MAX_DEPTH)]
+    return [first, *nested.removesuffix("]").split("][", MAX_DEPTH)]
 
 
 def _put(target: dict[str, Any], keys: list[str], value: Any) -> None:

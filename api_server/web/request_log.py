@@ -16,7 +16,7 @@ from common.logs import AccessLines, FieldValue
 from common.measures import Durations
 from common.static_paths import NO_FILE
 
-_SENT_ID = re.compile(r"[\w.-]{8,64}", re.ASCII)
+_REQUEST_ID_FORM = re.compile(r"[\w.-]{8,64}", re.ASCII)
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 _CLASSES = {status: f"{status // 100}xx" for status in range(100, 600)}
 #: The statuses of successful health checks, which are not logged. 404 tells an edge that its token is right.
@@ -40,8 +40,8 @@ def request_log(registry: CollectorRegistry) -> tuple[Middleware, Durations]:
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-        sent = request.headers.get("X-Request-Id", "")
-        request_id = sent if _SENT_ID.fullmatch(sent) else secrets.token_hex(16)
+        client_id = request.headers.get("X-Request-Id", "")
+        request_id = client_id if _REQUEST_ID_FORM.fullmatch(client_id) else secrets.token_hex(16)
         started = time.perf_counter()
         status = 499  # the client went away
         token = logs.REQUEST_ID.set(request_id)
@@ -55,8 +55,8 @@ def request_log(registry: CollectorRegistry) -> tuple[Middleware, Durations]:
             status = error.status
             error.headers["X-Request-Id"] = request_id
             raise
-        except ConnectionResetError as cut:
-            if cut.__cause__ is not None:  # we have cut the answer off, not the client
+        except ConnectionResetError as problem:
+            if problem.__cause__ is not None:  # we have cut the answer off, not the client
                 status = 500
             raise
         finally:
@@ -64,7 +64,7 @@ def request_log(registry: CollectorRegistry) -> tuple[Middleware, Durations]:
             took = time.perf_counter() - started
             durations.observe(took, _labels(request, status))
             if status != _HEALTHY.get(request.path):
-                _tell(request, request_id, status, took)
+                _write_line(request, request_id, status, took)
 
     return middleware, durations
 
@@ -76,7 +76,7 @@ def _labels(request: web.Request, status: int) -> tuple[str, str, str]:
     return method, "none" if resource is None else resource.canonical, _CLASSES.get(status, "other")
 
 
-def _tell(request: web.Request, request_id: str, status: int, took: float) -> None:
+def _write_line(request: web.Request, request_id: str, status: int, took: float) -> None:
     """Write the line. It names the user, and in a `Sudo` request also the user acted for; it names nobody if
     the route needed no credentials."""
     fields: dict[str, FieldValue] = {

@@ -13,7 +13,7 @@ _SEGMENT = re.compile(r"/(?:\(\?P<\w+>\[\^\{\}/\]\+\)|((?:\w|\\-)+))(?=/|$)", re
 _PARAMETER = re.compile(r"\{\w+\}", re.ASCII)
 _SLASHES = re.compile("/{2,}")
 #: More segments than any resource with a fixed number of segments has.
-_MANY = 32
+_MAX_SEGMENTS = 32
 
 
 def setup(app: web.Application) -> None:
@@ -35,17 +35,17 @@ class RouteIndex:
         self._router = router
         self._beginnings: dict[str, _Continued] = {}
         #: The number of slashes in the longest beginning.
-        self._most = 0
+        self._depth = 0
 
     async def resolve(self, request: web.Request) -> UrlMappingMatchInfo:
         """Return the route for the request. Call it only after the application is complete: its prefix is
         part of the paths."""
         beginnings = self._beginnings or self._filled()
         path = request.rel_url.path_safe
-        beginning = "/".join(path.split("/", self._most + 1)[: self._most + 1])
+        beginning = "/".join(path.split("/", self._depth + 1)[: self._depth + 1])
         methods: set[str] = set()
-        more = True
-        while more:
+        has_more = True
+        while has_more:
             continued = beginnings.get(beginning)
             if continued is not None:
                 rest = path[len(beginning) :]
@@ -56,7 +56,7 @@ class RouteIndex:
                     if match_info is not None:
                         return match_info
                     methods |= allowed
-            more = bool(beginning)
+            has_more = bool(beginning)
             beginning = beginning.rpartition("/")[0]
         if methods:
             return MatchInfoError(web.HTTPMethodNotAllowed(request.method, methods))
@@ -67,7 +67,7 @@ class RouteIndex:
             path = resource.canonical
             beginning = (path.partition("{")[0].rpartition("/")[0] if "{" in path else path).rstrip("/")
             self._beginnings.setdefault(beginning, _Continued()).add(resource, beginning)
-        self._most = max(beginning.count("/") for beginning in self._beginnings)
+        self._depth = max(beginning.count("/") for beginning in self._beginnings)
         return self._beginnings
 
 
@@ -77,7 +77,7 @@ _Candidate = tuple[AbstractResource, str]
 
 
 @attrs.frozen
-class _Look:
+class _Shape:
     """The shape of a path behind its beginning: the number of segments, and the texts of the second and the
     fourth, which usually follow parameters. None means, for a resource, that any value fits; for a path, that
     no resource has such a text there."""
@@ -86,7 +86,7 @@ class _Look:
     second: str | None
     fourth: str | None
 
-    def fits(self, path: "_Look") -> bool:
+    def fits(self, path: "_Shape") -> bool:
         return (
             self.segments in (None, path.segments)
             and self.second in (None, path.second)
@@ -98,7 +98,7 @@ class _Continued:
     """The resources whose paths have the same beginning, in the order of their registration."""
 
     def __init__(self) -> None:
-        self._resources: list[tuple[_Candidate, _Look]] = []
+        self._resources: list[tuple[_Candidate, _Shape]] = []
         #: The texts of second segments (None: the second segment is not a plain text), with those of fourth
         #: segments.
         self._texts: dict[str | None, set[str]] = {None: set()}
@@ -107,33 +107,33 @@ class _Continued:
 
     def add(self, resource: AbstractResource, beginning: str) -> None:
         """Add a resource with this beginning."""
-        look = _look(resource, beginning.count("/"))
+        shape = _shape_of(resource, beginning.count("/"))
         text = max(_PARAMETER.split(resource.canonical.removeprefix(beginning)), key=len)
-        self._resources.append(((resource, text), look))
-        self._texts.setdefault(look.second, set()).update([look.fourth] if look.fourth else [])
+        self._resources.append(((resource, text), shape))
+        self._texts.setdefault(shape.second, set()).update([shape.fourth] if shape.fourth else [])
 
     def candidates(self, rest: str) -> tuple[_Candidate, ...]:
         """Return the resources that may match a path that continues with `rest`, provided that it contains
         their texts."""
-        segments = rest.split("/", _MANY)
+        segments = rest.split("/", _MAX_SEGMENTS)
         second = segments[2] if len(segments) > 2 and segments[2] in self._texts else None
         fourth = segments[4] if len(segments) > 4 else None
         if fourth not in self._texts[second] and fourth not in self._texts[None]:
             fourth = None
-        look = len(segments) - 1, second, fourth
-        known = self._candidates.get(look)
-        if known is None:
-            path = _Look(*look)
-            known = tuple(candidate for candidate, look in self._resources if look.fits(path))
-            self._candidates[path.segments or 0, second, fourth] = known
-        return known
+        shape = len(segments) - 1, second, fourth
+        cached = self._candidates.get(shape)
+        if cached is None:
+            path = _Shape(*shape)
+            cached = tuple(candidate for candidate, shape in self._resources if shape.fits(path))
+            self._candidates[path.segments or 0, second, fourth] = cached
+        return cached
 
 
-def _look(resource: AbstractResource, skipped: int) -> _Look:
+def _shape_of(resource: AbstractResource, skipped: int) -> _Shape:
     pattern = resource.get_info().get("pattern")
     if pattern is None:
         is_whole = isinstance(resource, web.PlainResource)  # it matches whole paths, not beginnings
-        return _Look(resource.canonical.count("/") - skipped if is_whole else None, None, None)
+        return _Shape(resource.canonical.count("/") - skipped if is_whole else None, None, None)
     texts: list[str | None] = []
     end = 0
     while (segment := _SEGMENT.match(pattern.pattern, end)) is not None:
@@ -141,7 +141,7 @@ def _look(resource: AbstractResource, skipped: int) -> _Look:
         end = segment.end()
     is_whole = end == len(pattern.pattern)
     texts = [*texts[skipped:], None, None, None, None]
-    return _Look(len(texts) - 4 if is_whole else None, texts[1], texts[3])
+    return _Shape(len(texts) - 4 if is_whole else None, texts[1], texts[3])
 
 
 def setup_with_extra_slashes(app: web.Application, prefix: str) -> None:

@@ -52,9 +52,9 @@ class Role(enum.IntEnum):
 class Access:
     """A route's rule about its caller."""
 
-    who: Literal["anyone", "signed_in", "administrator", "job", "project", "group"]
+    kind: Literal["anyone", "signed_in", "administrator", "job", "project", "group"]
     #: Whether callers without credentials are allowed; credentials that are sent have to be valid.
-    strangers: bool = attrs.field(default=False, kw_only=True)
+    anonymous: bool = attrs.field(default=False, kw_only=True)
 
 
 @attrs.frozen
@@ -75,7 +75,7 @@ class ResourceAccess(Access, abc.ABC):
 #: The route needs no credentials, or checks credentials of its own kind (runner tokens).
 ANYONE = Access("anyone")
 SIGNED_IN = Access("signed_in")
-SIGNED_IN_OR_NOT = Access("signed_in", strangers=True)
+SIGNED_IN_OR_NOT = Access("signed_in", anonymous=True)
 ADMINISTRATOR = Access("administrator")
 #: The token of a running job.
 JOB = Access("job")
@@ -105,12 +105,12 @@ def require_license(required: License, settings: Settings) -> None:
 Handler = Callable[..., Awaitable[web.StreamResponse]]
 HandlerT = TypeVar("HandlerT", bound=Handler)
 #: Returns the parameters of a request by name.
-Sent = Callable[[], Awaitable[dict[str, Any]]]
+ReadValues = Callable[[], Awaitable[dict[str, Any]]]
 ParametersT = TypeVar("ParametersT")
 
 CALLER = web.RequestKey("caller", Actor)
 #: A handler's argument names for the resource that the path's `{id}` names.
-_FOUND = ("project", "group", "resource")
+_RESOURCES = ("project", "group", "resource")
 _IN_PATH = re.compile(r"{(\w+)")
 
 
@@ -197,11 +197,11 @@ class Routes:
         scopes = auth.READ_SCOPES if method == "GET" else auth.WRITE_SCOPES
 
         def declare(handler: HandlerT) -> HandlerT:
-            taken = _taken(handler, path, declared["access"])
-            if declared.get("takes_job_token") and declared["access"].who != "project":
+            signature = _signature_of(handler, path, declared["access"])
+            if declared.get("takes_job_token") and declared["access"].kind != "project":
                 raise TypeError(f"{path}: only projects limit access by jobs")
             ignored = unsupported.ignored_parameters().get(f"{method} {path}", ())
-            declaration: dict[str, Any] = {"scopes": scopes, "ignores": ignored, **declared, **taken}
+            declaration: dict[str, Any] = {"scopes": scopes, "ignores": ignored, **declared, **signature}
             route = Route(method=method, path=path, handler=handler, **declaration)
             _ROUTES.setdefault(handler, []).append(route)
             self.routes.append(route)
@@ -219,23 +219,23 @@ class Routes:
                 app.router.add_route("HEAD", route.path, answer)
 
 
-def _taken(handler: Handler, path: str, access: Access) -> dict[str, Any]:
+def _signature_of(handler: Handler, path: str, access: Access) -> dict[str, Any]:
     """Return the `takes` and `parameters` of a handler. Raise TypeError if they do not match the path and the
     rule."""
     names = frozenset(inspect.signature(handler).parameters)
-    if unknown := names - {"request", "services", "actor", "params", *_FOUND}:
+    if unknown := names - {"request", "services", "actor", "params", *_RESOURCES}:
         raise TypeError(
-            f"{path}: a handler takes request, services, actor, params and one of {_FOUND}, not {unknown}"
+            f"{path}: a handler takes request, services, actor, params and one of {_RESOURCES}, not {unknown}"
         )
     types_of = typing.get_type_hints(handler)
-    if types_of.get("actor") is Actor and (access.strangers or access.who == "anyone"):
+    if types_of.get("actor") is Actor and (access.anonymous or access.kind == "anyone"):
         raise TypeError(f"{path}: who asks may be Anonymous")
     parameters = types_of.get("params")
     if parameters is not None:
-        known = {public_name(field) for field in attrs.fields(parameters)}
-        if missing := set(_IN_PATH.findall(path)) - known:
+        field_names = {public_name(field) for field in attrs.fields(parameters)}
+        if missing := set(_IN_PATH.findall(path)) - field_names:
             raise TypeError(f"{path}: {parameters.__name__} has no {', '.join(sorted(missing))}")
-    for name in names.intersection(_FOUND):
+    for name in names.intersection(_RESOURCES):
         if not (isinstance(access, ResourceAccess) and access.finds in _arms(types_of[name])):
             raise TypeError(f"{path}: its rule does not find a {types_of[name]}")
     return {"parameters": parameters, "takes": names}
@@ -250,104 +250,104 @@ def endpoint(route: Route) -> Callable[[web.Request], Awaitable[web.StreamRespon
     authentication, scopes, tier, parameters, the resource in the path and the caller's role there."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        if route.access.who == "anyone":
+        if route.access.kind == "anyone":
             limit_body(request, context.services(request).settings.runner_body_limit)
             await auth.refuse_sudo(request, reads_body=not route.streams_body)
         elif (actor := await _caller(request, route)) is not None:
             request[CALLER] = actor
 
-        async def sent() -> dict[str, Any]:
+        async def read_values() -> dict[str, Any]:
             return in_url(request) if route.streams_body else await merged(request)
 
-        response = await _handled(request, route, sent)
-        unsupported.tell(request, response)
+        response = await _handled(request, route, read_values)
+        unsupported.add_headers(request, response)
         return response
 
     return answer
 
 
 async def ask(
-    request: web.Request, handler: Handler, resource: Any = None, /, **sent: Any
+    request: web.Request, handler: Handler, resource: Any = None, /, **values: Any
 ) -> web.StreamResponse:
-    """Return the answer of the API route of `handler` to the caller of `request` with the parameters `sent`.
+    """Return the answer of the API route of `handler` to the caller of `request` with the parameters `values`.
     Pages use it to show and do what the API does, by the same rules. `resource` is the project or group that
     the route's `{id}` names, for handlers with routes for both. Callers without credentials may read what the
     route's rule shows to everybody. Raise the route's errors."""
     route = _route_of(handler, resource)
     if resource is not None and isinstance(route.access, ResourceAccess):
-        sent["id"] = str(resource.id)
-    is_stranger = CALLER not in request
-    if is_stranger:
-        if route.method != "GET" or not (route.access.strangers or isinstance(route.access, ResourceAccess)):
+        values["id"] = str(resource.id)
+    is_anonymous = CALLER not in request
+    if is_anonymous:
+        if route.method != "GET" or not (route.access.anonymous or isinstance(route.access, ResourceAccess)):
             raise unauthorized()
         request[CALLER] = typing.cast("Actor", auth.Anonymous(address=request.remote))
-    if route.access.who == "administrator" and not caller(request).admin:
+    if route.access.kind == "administrator" and not caller(request).admin:
         raise forbidden()
 
-    async def given() -> dict[str, Any]:
-        return sent
+    async def read_values() -> dict[str, Any]:
+        return values
 
     try:
-        return await _handled(request, route, given)
+        return await _handled(request, route, read_values)
     finally:
-        if is_stranger:  # it was set for this call only
+        if is_anonymous:  # it was set for this call only
             del request[CALLER]
 
 
 def _route_of(handler: Handler, resource: Any) -> Route:
     """Return the handler's route; of several, the one whose rule finds the class of `resource`."""
-    fitting = (
+    routes = (
         route
         for route in _ROUTES[handler]
         if isinstance(route.access, ResourceAccess) and route.access.finds is type(resource)
     )
-    return next(fitting, _ROUTES[handler][-1])
+    return next(routes, _ROUTES[handler][-1])
 
 
-async def _handled(request: web.Request, route: Route, sent: Sent) -> web.StreamResponse:
+async def _handled(request: web.Request, route: Route, read_values: ReadValues) -> web.StreamResponse:
     """Answer a known caller: check the remaining declarations of the route, then call its handler."""
     if route.license:
         require_license(route.license, context.services(request).settings)
-    given = await _given(request, route, sent)
+    arguments = await _arguments(request, route, read_values)
     if route.revokes is not None:
-        context.services(request).revoke(_named(route.revokes, request, given))
-    return await route.handler(**{name: given[name] for name in route.takes})
+        context.services(request).revoke(_revoked_name(route.revokes, request, arguments))
+    return await route.handler(**{name: arguments[name] for name in route.takes})
 
 
-def _named(pattern: str, request: web.Request, given: dict[str, Any]) -> str:
+def _revoked_name(pattern: str, request: web.Request, arguments: dict[str, Any]) -> str:
     """Return the name that `pattern` stands for in this request: `{id}` of a project or group is that of the
     resource found, `{token_id}` that of the caller's token."""
     values = {"token_id": caller(request).token_id}
-    if "params" in given:
-        values |= attrs.asdict(given["params"], recurse=False)
-    if "project" in given:
-        values["id"] = given["project"].id
+    if "params" in arguments:
+        values |= attrs.asdict(arguments["params"], recurse=False)
+    if "project" in arguments:
+        values["id"] = arguments["project"].id
     return pattern.format(**values)
 
 
-async def _given(request: web.Request, route: Route, sent: Sent) -> dict[str, Any]:
+async def _arguments(request: web.Request, route: Route, read_values: ReadValues) -> dict[str, Any]:
     """Return everything that a handler may take, by name. Raise 400, and the errors of the route's rule."""
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "request": request,
         "services": context.services(request),
         "actor": caller_or_anonymous(request),
     }
     if route.parameters is not None:
-        given["params"] = await _parsed(request, route, route.parameters, sent)
+        arguments["params"] = await _parsed(request, route, route.parameters, read_values)
     if isinstance(route.access, ResourceAccess):
-        named: Any = given.get("params") or await _parsed(request, route, ById, sent)
-        resource = await route.access.find(request, named.id)
-        given |= dict.fromkeys(_FOUND, resource)
-    return given
+        params: Any = arguments.get("params") or await _parsed(request, route, ById, read_values)
+        resource = await route.access.find(request, params.id)
+        arguments |= dict.fromkeys(_RESOURCES, resource)
+    return arguments
 
 
 async def _parsed(
-    request: web.Request, route: Route, parameters: type[ParametersT], sent: Sent
+    request: web.Request, route: Route, parameters: type[ParametersT], read_values: ReadValues
 ) -> ParametersT:
-    values = await sent()
+    values = await read_values()
     params = structure(values, parameters)
     if route.ignores:
-        unsupported.look_at(request, values, route.ignores)
+        unsupported.check_ignored(request, values, route.ignores)
     return params
 
 
@@ -366,11 +366,11 @@ def caller_or_anonymous(request: web.Request) -> Actor | auth.Anonymous:
 async def _caller(request: web.Request, route: Route) -> Actor | None:
     """Return the caller, or None without credentials if the route allows that."""
     services = context.services(request)
-    of_job, reads_body = route.access.who == "job", not route.streams_body
+    of_job, reads_body = route.access.kind == "job", not route.streams_body
     actor = await auth.authenticate(
         request, services, takes_job_token=of_job or route.takes_job_token, reads_body=reads_body
     )
-    if actor is None and route.access.strangers:
+    if actor is None and route.access.anonymous:
         await auth.refuse_sudo(request, reads_body=reads_body)
         return None
     if actor is None:
@@ -383,7 +383,7 @@ async def _caller(request: web.Request, route: Route) -> Actor | None:
     if actor.job_id is None and not actor.scopes.intersection(route.scopes):
         raise insufficient_scope(" ".join(route.scopes))
     acting = await auth.acting_caller(request, services, actor, reads_body=reads_body)
-    if route.access.who == "administrator" and not acting.admin:
+    if route.access.kind == "administrator" and not acting.admin:
         raise forbidden()
     auth.rely_on_caller(services, acting)
     return acting

@@ -34,7 +34,7 @@ _TYPES: Mapping[str, Any] = {
     "file": Upload,
 }
 
-_SENT = web.RequestKey("unsupported_parameters", list[str])
+_IGNORED = web.RequestKey("unsupported_parameters", list[str])
 
 
 @attrs.frozen
@@ -70,28 +70,28 @@ def _read(line: str) -> Iterator[Ignored]:
     """Yield the parameters of a line `type: names`."""
     about, _, names = line.strip().partition(": ")
     kind, _, refused = about.partition(", ")
-    accepted = _TYPES[kind] if kind in _TYPES else Literal[tuple(kind.split("|"))]
+    type_ = _TYPES[kind] if kind in _TYPES else Literal[tuple(kind.split("|"))]
     metadata = {"refused": True} if refused else {"cleared_by_empty": True} if kind == "file" else {}
     for name in names.split():
-        yield Ignored(name, accepted, metadata)
+        yield Ignored(name, type_, metadata)
 
 
-def look_at(request: web.Request, sent: dict[str, Any], known: tuple[Ignored, ...]) -> None:
-    """Remember which of the `known` parameters were sent. Raise 400 for values that GitLab would refuse, and
+def check_ignored(request: web.Request, data: dict[str, Any], ignored: tuple[Ignored, ...]) -> None:
+    """Remember which of the `ignored` parameters were sent. Raise 400 for values that GitLab would refuse, and
     for parameters that must not be sent."""
-    parameters = [parameter for parameter in known if parameter.name in sent]
+    parameters = [parameter for parameter in ignored if parameter.name in data]
     if not parameters:
         return
     refuses_all = context.services(request).settings.unsupported_parameters == "refuse"
     refused = [
         parameter.name
         for parameter in parameters
-        if refuses_all or _is_refused(parameter, sent[parameter.name])
+        if refuses_all or _is_refused(parameter, data[parameter.name])
     ]
-    check(sent, parameters)
+    check(data, parameters)
     if refused:
         raise bad_parameters(*(f"{name} is not supported by this service" for name in refused))
-    request[_SENT] = [parameter.name for parameter in parameters]
+    request[_IGNORED] = [parameter.name for parameter in parameters]
 
 
 def _is_refused(parameter: Ignored, value: Any) -> bool:
@@ -103,11 +103,11 @@ def ignore(request: web.Request, name: str) -> None:
     unsupported parameters are refused."""
     if context.services(request).settings.unsupported_parameters == "refuse":
         raise bad_parameters(f"{name} is not supported by this service")
-    request[_SENT] = [*request.get(_SENT, []), name]
+    request[_IGNORED] = [*request.get(_IGNORED, []), name]
 
 
-def tell(request: web.Request, response: web.StreamResponse) -> None:
+def add_headers(request: web.Request, response: web.StreamResponse) -> None:
     """List the ignored parameters in a response header."""
-    if _SENT in request and not response.prepared:
-        names = request[_SENT]
+    if _IGNORED in request and not response.prepared:
+        names = request[_IGNORED]
         response.headers[HEADER] = ", ".join(names)

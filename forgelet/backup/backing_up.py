@@ -91,12 +91,12 @@ def back_up(
         keys.add(table_queries.keys(snapshot))
         chain_end = table_queries.chain_end(snapshot)
         snapshot.execute("COMMIT")  # the rest may take long and does not need the snapshot
-        for done, (project_id, files) in enumerate(refs.each(moment.ids)):
-            progress("repositories", done, len(moment.ids))
+        for count, (project_id, files) in enumerate(refs.each(moment.ids)):
+            progress("repositories", count, len(moment.ids))
             contents.copy_repository(writer, places.repositories, project_id, files)
         tally = _copy_objects(writer, places, keys, chain_end, progress)
         missing = sorted(refs.missing.intersection(moment.pushed_to))
-        made = BackedUp(
+        result = BackedUp(
             projects=len(moment.ids) - len(missing),
             objects=tally.count,
             rows=sum(rows.values()),
@@ -104,8 +104,8 @@ def back_up(
             pushes_waited=moment.pushes_waited,
             missing=[*(f"repository of project {missing_id}" for missing_id in missing), *tally.missing],
         )
-        _close(writer, seal, header, made, rows)
-    return made
+        _close(writer, seal, header, result, rows)
+    return result
 
 
 def _check_place(places: Places) -> None:
@@ -127,25 +127,25 @@ def _take_moment(places: Places, snapshot: Any, barrier: Any, refs: Refs, progre
     snapshot.execute("SELECT 1")
     for project_id in contents.wait_for_packing(places.repositories, list(table_queries.projects(snapshot))):
         progress(f"waiting until the repository of project {project_id} is packed", 0, 0)
-    known: dict[int, table_queries.Project] = {}
+    latest: dict[int, table_queries.Project] = {}
     for _ in range(_READINGS):
-        before, known = known, table_queries.projects(snapshot)
-        moved = sorted(dict(known.items() - before.items()))
-        for done, project_id in enumerate(moved):
-            progress("refs", done, len(moved))
+        before, latest = latest, table_queries.projects(snapshot)
+        changed_ids = sorted(dict(latest.items() - before.items()))
+        for count, project_id in enumerate(changed_ids):
+            progress("refs", count, len(changed_ids))
             refs.read(places.repositories, project_id)
     _hold_pushes(barrier)
-    begun = time.monotonic()
+    held_at = time.monotonic()
     try:
         table_queries.begin_snapshot(snapshot)
         now, moving = table_queries.projects(snapshot), table_queries.pushed(snapshot)
-        for project_id in {*dict(now.items() - known.items()), *moving, *refs.missing}.intersection(now):
-            timeout = begun + _HOLD_SECONDS if project_id in moving else None
+        for project_id in {*dict(now.items() - latest.items()), *moving, *refs.missing}.intersection(now):
+            timeout = held_at + _HOLD_SECONDS if project_id in moving else None
             refs.read(places.repositories, project_id, moving_until=timeout)
     finally:
         barrier.execute("ROLLBACK")
     pushed_to = {project_id for project_id, project in now.items() if not project.is_empty}
-    return _Moment(sorted(now), pushed_to, time.monotonic() - begun)
+    return _Moment(sorted(now), pushed_to, time.monotonic() - held_at)
 
 
 def _hold_pushes(barrier: Any) -> None:
@@ -184,8 +184,8 @@ def _copy_tables(writer: Writer, snapshot: Any, progress: Progress) -> dict[str,
     }
     writer.add(f"{DATABASE}/schema.json", orjson.dumps(schema))
     rows = {}
-    for done, table in enumerate(tables):
-        progress("tables", done, len(tables))
+    for count, table in enumerate(tables):
+        progress("tables", count, len(tables))
         target = _Parts(writer, table.name)
         rows[table.name] = table_queries.dump(snapshot, table, target)
         target.flush()
@@ -196,16 +196,16 @@ def _copy_tables(writer: Writer, snapshot: Any, progress: Progress) -> dict[str,
 def _copy_objects(writer: Writer, places: Places, keys: Keys, chain_end: int, progress: Progress) -> Tally:
     with asyncio.Runner() as runner:
         copier = Copier(places.objects(), writer, runner)
-        for done, _ in enumerate(copier.copy(keys.each())):
-            progress("stored objects", done, keys.count)
+        for count, _ in enumerate(copier.copy(keys.each())):
+            progress("stored objects", count, keys.count)
         for _ in copier.copy(copier.heads(chain_end)):
             continue
         return copier.tally
 
 
-def _close(writer: Writer, seal: Seal, header: bytes, made: BackedUp, rows: dict[str, int]) -> None:
+def _close(writer: Writer, seal: Seal, header: bytes, result: BackedUp, rows: dict[str, int]) -> None:
     parts = {name: part.as_manifest() for name, part in writer.parts.items()}
-    counts = {"projects": made.projects, "objects": made.objects, "rows": rows, "missing": made.missing}
+    counts = {"projects": result.projects, "objects": result.objects, "rows": rows, "missing": result.missing}
     text = orjson.dumps({**counts, "parts": parts})
     signed = {"manifest": text.decode(), "signature": seal.signature(header, text)}
     writer.add(MANIFEST, orjson.dumps(signed))

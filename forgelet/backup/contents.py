@@ -95,7 +95,7 @@ def small_files_of_up(files: Mapping[str, str]) -> dict[str, str]:
 async def is_without_objects(objects: Objects) -> bool:
     """Return whether the folders that forgelet uses in an object store are empty."""
     for folder in ("projects", "audit"):
-        async for batch in objects.listed(folder):
+        async for batch in objects.batches(folder):
             if batch:
                 return False
     return True
@@ -103,7 +103,7 @@ async def is_without_objects(objects: Objects) -> bool:
 
 _PACK = (".pack", ".idx")
 #: The files that are copied in addition to refs and objects. All others belong to running processes.
-_KEPT = ("config", "description", "info", "shallow")
+_COPIED = ("config", "description", "info", "shallow")
 _PAUSE_SECONDS = 0.01
 _IN_MEMORY = 32 * 2**20
 
@@ -184,14 +184,14 @@ def _files_of_refs(repository: Path) -> tuple[dict[str, bytes], bool]:
     return contents, is_free and not (repository / "packed-refs.lock").exists()
 
 
-def _at_rest(repository: Path, given_up: float) -> dict[str, bytes]:
+def _at_rest(repository: Path, deadline: float) -> dict[str, bytes]:
     """Return refs and reflogs of one moment between two moves; reflogs show which pushes have happened. After the time
-    `given_up` (if git has died or is very slow), return them as they are."""
+    `deadline` (if git has died or is very slow), return them as they are."""
     while True:
         before, _ = _files_of_refs(repository)
         logs = dict(_logs(repository, before))
         after, is_free = _files_of_refs(repository)
-        if (before == after and is_free) or time.monotonic() > given_up:
+        if (before == after and is_free) or time.monotonic() > deadline:
             return before | logs
         time.sleep(_PAUSE_SECONDS)
 
@@ -211,8 +211,8 @@ def _logs(repository: Path, refs: Mapping[str, bytes]) -> Iterator[tuple[str, by
 
 def _content(file: str) -> bytes | None:
     try:
-        with open(file, "rb") as opened:  # noqa: PTH123
-            return opened.read()
+        with open(file, "rb") as stream:  # noqa: PTH123
+            return stream.read()
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         return None
 
@@ -224,14 +224,14 @@ def copy_repository(
     repository, prefix = repositories.path(project_id), f"{form.REPOSITORIES}/{project_id}"
     has_logs = any(name.startswith("logs/") for name in refs)
     logs = {} if has_logs else dict(_logs(repository, refs))
-    for name, content in {**dict(_kept_since(repository)), **refs, **logs}.items():
+    for name, content in {**dict(_keep_around_refs(repository)), **refs, **logs}.items():
         writer.add(f"{prefix}/{name}", content)
-    for name in (*_KEPT, "objects"):
+    for name in (*_COPIED, "objects"):
         for file in _files(repository / name):
             _copy_file(writer, file, f"{prefix}/{file.relative_to(repository)}")
 
 
-def _kept_since(repository: Path) -> Iterator[tuple[str, bytes]]:
+def _keep_around_refs(repository: Path) -> Iterator[tuple[str, bytes]]:
     """Yield the refs that keep commits named by rows. They are created without a push, and never moved."""
     folder = repository / KEEP_AROUND
     for file in folder.iterdir() if folder.is_dir() else ():
@@ -246,18 +246,18 @@ def _files(start: Path) -> Iterator[Path]:
         yield start
     for folder, folders, names in os.walk(start):
         folders[:] = sorted(child for child in folders if not child.startswith(UNDER_WAY))
-        yield from (Path(folder, name) for name in _that_stay(names))
+        yield from (Path(folder, name) for name in _permanent(names))
 
 
-def _that_stay(names: list[str]) -> list[str]:
+def _permanent(names: list[str]) -> list[str]:
     """Return the names of permanent files, without temporary files, locks, marks of pushes, and incomplete packs."""
-    there = set(names)
+    present = set(names)
     return sorted(
         name
         for name in names
         if not name.startswith(("tmp_", ".tmp-"))
         and not name.endswith((".lock", ".keep"))
-        and (not name.startswith("pack-") or {f"{name.partition('.')[0]}{end}" for end in _PACK} <= there)
+        and (not name.startswith("pack-") or {f"{name.partition('.')[0]}{end}" for end in _PACK} <= present)
     )
 
 
@@ -273,8 +273,8 @@ def _copy_file(writer: Writer, file: Path, name: str) -> None:
 
 
 #: Number of objects that are fetched at once if each costs a request, and the size up to which they are held in memory.
-_AT_ONCE = 16
-_SMALL = 256 * 1024
+_BATCH = 16
+_SMALL_BYTES = 256 * 1024
 _HEAD = re.compile(rf"{HEADS_FOLDER}/(\d{{19}})-[0-9a-f]{{64}}")
 
 
@@ -327,27 +327,27 @@ class Copier:
                 yield key
             return
         remaining = iter(keys)
-        while batch := list(islice(remaining, _AT_ONCE)):
+        while batch := list(islice(remaining, _BATCH)):
             for key, fetched in zip(batch, self._runner.run(self._fetch(batch)), strict=True):
                 self._copy_fetched(key, fetched)
                 yield key
 
     def heads(self, last: int) -> list[str]:
         """Return the keys of the audit trail's heads up to the position `last`."""
-        return sorted(key for key in self._runner.run(self._listed()) if _position(key) <= last)
+        return sorted(key for key in self._runner.run(self._head_keys()) if _position(key) <= last)
 
-    async def _listed(self) -> list[str]:
+    async def _head_keys(self) -> list[str]:
         return [key async for key in self._objects.keys(HEADS_FOLDER) if _HEAD.fullmatch(key)]
 
     def _copy_file(self, file: Path, key: str) -> None:
         try:
-            opened = file.open("rb")
+            stream = file.open("rb")
         except FileNotFoundError:
             self._is_missing(key)
             return
-        with opened:
+        with stream:
             size = file.stat().st_size
-            self._write(key, size, opened)
+            self._write(key, size, stream)
 
     async def _fetch(self, keys: list[str]) -> list[tuple[int, bytes | None] | None]:
         return await asyncio.gather(*map(self._fetch_small, keys))
@@ -358,9 +358,9 @@ class Copier:
             size = await self._objects.size(key)
         except FileNotFoundError:
             return None
-        if size > _SMALL:
+        if size > _SMALL_BYTES:
             return size, None
-        return size, b"".join([piece async for piece in self._objects.read(key, 0, size)])
+        return size, b"".join([chunk async for chunk in self._objects.read(key, 0, size)])
 
     def _copy_fetched(self, key: str, fetched: tuple[int, bytes | None] | None) -> None:
         if fetched is None:
@@ -392,14 +392,14 @@ class _Stream:
     def __init__(self, chunks: AsyncIterator[bytes], runner: asyncio.Runner) -> None:
         self._chunks = chunks
         self._runner = runner
-        self._left = b""
+        self._buffer = b""
 
     def read(self, size: int = -1) -> bytes:
         target = PIECE if size < 0 else size
-        while len(self._left) < target and (chunk := self._runner.run(self._next())):
-            self._left += chunk
-        given, self._left = self._left[:target], self._left[target:]
-        return given
+        while len(self._buffer) < target and (chunk := self._runner.run(self._next())):
+            self._buffer += chunk
+        chunk_read, self._buffer = self._buffer[:target], self._buffer[target:]
+        return chunk_read
 
     async def _next(self) -> bytes:
         return await anext(self._chunks, b"")
@@ -407,5 +407,5 @@ class _Stream:
 
 async def chunks_of(source: Source) -> AsyncIterator[bytes]:
     """Yield the content of a file in chunks, for the object store."""
-    while piece := source.read(PIECE):
-        yield piece
+    while chunk := source.read(PIECE):
+        yield chunk

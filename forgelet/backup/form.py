@@ -34,7 +34,7 @@ from common.config_errors import ConfigError
 
 #: A derivation takes about a third of a second and 128 MiB.
 _COST = {"n": 2**17, "r": 8, "p": 1}
-_MOST_MEMORY = 2**30
+_MAX_MEMORY = 2**30
 _SALT_BYTES = 16
 _NONCE_BYTES = 12
 
@@ -58,7 +58,7 @@ class Seal:
         """Derive the keys again with the parameters in a backup. Raise `ConfigError` if these are not supported."""
         try:
             cost = {name: int(derivation[name]) for name in _COST}
-            if derivation["name"] != "scrypt" or 128 * cost["n"] * cost["r"] * cost["p"] > _MOST_MEMORY:
+            if derivation["name"] != "scrypt" or 128 * cost["n"] * cost["r"] * cost["p"] > _MAX_MEMORY:
                 raise ValueError
             salt = base64.b64decode(derivation["salt"])
             keys = Scrypt(salt=salt, length=64, **cost).derive(passphrase.encode())
@@ -74,13 +74,13 @@ class Seal:
     def open(self, sealed: str) -> dict[str, Any]:
         """Decrypt and return sealed values. Raise `ConfigError` if the passphrase is wrong."""
         try:
-            given = base64.b64decode(sealed)
-            opened = AESGCM(self._encrypting).decrypt(given[:_NONCE_BYTES], given[_NONCE_BYTES:], None)
+            data = base64.b64decode(sealed)
+            text = AESGCM(self._encrypting).decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], None)
         except (InvalidTag, ValueError):
             raise ConfigError(
                 "The passphrase is not the one that the backup was made with (or its beginning is damaged)"
             ) from None
-        return dict(orjson.loads(opened))
+        return dict(orjson.loads(text))
 
     def signature(self, *texts: bytes) -> str:
         """Return the signature of `texts`, which can only be computed with the passphrase."""
@@ -89,8 +89,8 @@ class Seal:
             mac.update(len(text).to_bytes(8, "big") + text)
         return mac.hexdigest()
 
-    def is_signature(self, given: str, *texts: bytes) -> bool:
-        return hmac.compare_digest(given.encode(), self.signature(*texts).encode())
+    def is_signature(self, signature: str, *texts: bytes) -> bool:
+        return hmac.compare_digest(signature.encode(), self.signature(*texts).encode())
 
 
 #: The version of the form. Increase it if older programs cannot read new backups.
@@ -102,8 +102,8 @@ PIECE = 1024 * 1024
 CUT_OFF = "The backup is cut off: it does not end as a backup does, take another one"
 
 
-def damaged(where: str) -> ConfigError:
-    return ConfigError(f"The backup is damaged ({where}): take another one")
+def damaged(place: str) -> ConfigError:
+    return ConfigError(f"The backup is damaged ({place}): take another one")
 
 
 class Source(Protocol):
@@ -127,8 +127,8 @@ class Part:
         self.size += size
         self._digest.update(f"{name}\0{size}\0".encode(errors="surrogateescape"))
 
-    def add(self, piece: bytes) -> None:
-        self._digest.update(piece)
+    def add(self, chunk: bytes) -> None:
+        self._digest.update(chunk)
 
     def as_manifest(self) -> dict[str, Any]:
         return {"members": self.members, "bytes": self.size, "sha256": self._digest.hexdigest()}
@@ -165,15 +165,15 @@ class _Counted:
     """A stream that counts the written bytes, because tarfile asks for the position."""
 
     _stream: IO[bytes]
-    _written: int = 0
+    _position: int = 0
 
-    def write(self, piece: bytes) -> int:
-        self._stream.write(piece)
-        self._written += len(piece)
-        return len(piece)
+    def write(self, chunk: bytes) -> int:
+        self._stream.write(chunk)
+        self._position += len(chunk)
+        return len(chunk)
 
     def tell(self) -> int:
-        return self._written
+        return self._position
 
 
 @attrs.frozen
@@ -184,9 +184,9 @@ class _Watched:
     part: Part
 
     def read(self, size: int = -1) -> bytes:
-        piece = self.source.read(size)
-        self.part.add(piece)
-        return piece
+        chunk = self.source.read(size)
+        self.part.add(chunk)
+        return chunk
 
 
 @attrs.frozen
@@ -318,10 +318,10 @@ def opened(stream: IO[bytes], passphrase: str | None) -> tuple[Reader, Seal | No
     Raise `ConfigError` if this program cannot restore the backup, or if the passphrase is wrong.
     """
     reader = Reader(stream)
-    given = reader.header.get("format")
-    if not isinstance(given, int) or given > FORMAT:
+    version = reader.header.get("format")
+    if not isinstance(version, int) or version > FORMAT:
         raise ConfigError(
-            f"The backup is of format {given}, this program knows {FORMAT}: restore it with forgelet"
+            f"The backup is of format {version}, this program knows {FORMAT}: restore it with forgelet"
             f" {reader.header.get('forgelet')} or newer"
         )
     migrations = set(reader.header.get("migrations", ()))
@@ -381,10 +381,10 @@ def unpacked(member: Member) -> Iterator[bytes]:
     """Yield the unpacked content of one piece of a table, in chunks."""
     unpacker = zlib.decompressobj(wbits=31)
     try:
-        while piece := member.content.read(PIECE):
-            while piece:
-                yield unpacker.decompress(piece, PIECE)
-                piece = unpacker.unconsumed_tail
+        while chunk := member.content.read(PIECE):
+            while chunk:
+                yield unpacker.decompress(chunk, PIECE)
+                chunk = unpacker.unconsumed_tail
         yield unpacker.flush()
     except zlib.error:
         raise damaged(f"{member.name} cannot be unpacked") from None
@@ -417,7 +417,7 @@ class Rows:
 
     def __init__(self, members: Members, table: str) -> None:
         self._chunks = self._all(members, table)
-        self._left = b""
+        self._buffer = b""
 
     @staticmethod
     def _all(members: Members, table: str) -> Iterator[bytes]:
@@ -427,13 +427,13 @@ class Rows:
 
     def read(self, size: int = -1) -> bytes:
         target = PIECE if size < 0 else size
-        while len(self._left) < target:
+        while len(self._buffer) < target:
             chunk = next(self._chunks, None)
             if chunk is None:
                 break
-            self._left += chunk
-        given, self._left = self._left[:target], self._left[target:]
-        return given
+            self._buffer += chunk
+        chunk_read, self._buffer = self._buffer[:target], self._buffer[target:]
+        return chunk_read
 
 
 def _table_of(member: Member | None) -> str | None:

@@ -119,12 +119,12 @@ def _load_tables(cursor: Any, members: Members, progress: Progress) -> dict[str,
     schema = _document(members, "schema.json")
     foreign_keys = table_queries.begin_loading(cursor)
     table_queries.begin_partitions(cursor, schema["partitions"])
-    known = {table.name for table in table_queries.tables(cursor)}
+    table_names = {table.name for table in table_queries.tables(cursor)}
     rows = dict.fromkeys(schema["tables"], 0)
     size = 0
     while (entry := members.rows_of_next_table()) is not None:
         name, source = entry
-        if name not in known or name not in rows:
+        if name not in table_names or name not in rows:
             raise form.damaged(f"the table {name} does not exist in its version")
         progress(DATABASE, size)
         rows[name] = _load(cursor, Table(name, schema["tables"][name]), source)
@@ -167,7 +167,7 @@ class _Files:
         self._stage = stage
         self._runner = runner
         self._store: Objects | None = places.objects() if places.object_store_url else None
-        self._put: list[str] = []
+        self._uploaded: list[str] = []
         for name in (REPOSITORIES, OBJECTS):
             (stage / name).mkdir(mode=0o700)
 
@@ -179,7 +179,7 @@ class _Files:
             folder = self._stage / REPOSITORIES / f"{int(project_id) % 256:02x}" / f"{int(project_id)}.git"
             self._write_file(folder / name, member)
         elif member.part == OBJECTS and self._store is not None:
-            self._put.append(member.path)
+            self._uploaded.append(member.path)
             self._runner.run(self._store.put(member.path, chunks_of(member.content)))
         elif member.part == OBJECTS:
             self._write_file(self._stage / OBJECTS / member.path, member)
@@ -202,8 +202,8 @@ class _Files:
     def remove(self) -> None:
         """Remove the objects that were put into an external store."""
         with contextlib.suppress(Exception):
-            if self._store is not None and self._put:
-                self._runner.run(self._store.discard(self._put))
+            if self._store is not None and self._uploaded:
+                self._runner.run(self._store.discard(self._uploaded))
 
     def close(self) -> None:
         self._runner.close()

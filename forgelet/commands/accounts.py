@@ -38,21 +38,21 @@ PASSWORD_OPTION = click.option(
 
 
 def _read_password(
-    instance: Instance, given: str | None, check: Callable[[Services], Awaitable[object]]
+    instance: Instance, password: str | None, check: Callable[[Services], Awaitable[object]]
 ) -> str:
-    """Return the `given` password, otherwise one that is typed twice at a terminal, otherwise the first line of
+    """Return the given `password`, otherwise one that is typed twice at a terminal, otherwise the first line of
     standard input. Raise `ConfigError` if there is none, and before it is typed if `check` raises it."""
-    if given is None:
+    if password is None:
         _with_services(instance, check)
         if sys.stdin.isatty():
-            given = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+            password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
         else:
-            given = sys.stdin.readline().rstrip("\r\n")
-    if not given:
+            password = sys.stdin.readline().rstrip("\r\n")
+    if not password:
         raise ConfigError("No password was given: type it, send it through standard input, or use --password")
-    if problem := problem_with(given):
+    if problem := problem_with(password):
         raise ConfigError(f"The password {problem}")
-    return given
+    return password
 
 
 def _with_services(instance: Instance, work: Callable[[Services], Awaitable[ResultT]]) -> ResultT:
@@ -114,15 +114,15 @@ def create_user(
             await users.check_new(transaction, new)
 
     async def create(services: Services) -> int:
-        whole = attrs.evolve(
+        complete = attrs.evolve(
             new,
-            password_hash=services.vault.hash_password(chosen),
+            password_hash=services.vault.hash_password(checked_password),
             projects_limit=(await current(services)).default_projects_limit,
         )
         async with changing(services) as transaction:
-            return await users.create(services, transaction, whole, author())
+            return await users.create(services, transaction, complete, author())
 
-    chosen = _read_password(instance, password, check)
+    checked_password = _read_password(instance, password, check)
     user_id = _with_services(instance, create)
     answer(
         {"id": user_id, "username": username, "email": email, "name": name},
@@ -145,11 +145,11 @@ def set_password(instance: Instance, username: str, password: str | None) -> Non
 
     async def change(services: Services, account: User) -> None:
         values = dict.fromkeys(field.name for field in attrs.fields(users.NewUser))
-        values["password_hash"] = services.vault.hash_password(chosen)
+        values["password_hash"] = services.vault.hash_password(checked_password)
         async with changing(services, revokes=f"user:{account.id}") as transaction:
             await users.update(services, transaction, account.id, author(), **values)
 
-    chosen = _read_password(instance, password, check)
+    checked_password = _read_password(instance, password, check)
     _with_user(instance, username, change)
     answer({"username": username}, f"The password of {username} is set.")
 
@@ -274,8 +274,8 @@ def create_token(
         async with changing(services) as transaction:
             return await tokens.create(transaction, new, owner.username, owner.name, author())
 
-    made = json.loads(_with_user(instance, username, create))
-    answer(made, made["token"])
+    created = json.loads(_with_user(instance, username, create))
+    answer(created, created["token"])
 
 
 @token.command("list")
@@ -303,12 +303,12 @@ def revoke_token(instance: Instance, token_id: int) -> None:
     """Revoke the token with this ID."""
 
     async def revoke(services: Services) -> str:
-        stored = await token_queries.find_token(services.database, token_id)
-        if stored is None:
+        row = await token_queries.find_token(services.database, token_id)
+        if row is None:
             raise ConfigError(f"There is no personal access token with id {token_id}")
         async with changing(services, revokes=f"token:{token_id}") as transaction:
-            await tokens.revoke(services, transaction, stored, author())
-        return stored.username
+            await tokens.revoke(services, transaction, row, author())
+        return row.username
 
     username = _with_services(instance, revoke)
     answer(

@@ -71,11 +71,11 @@ def _refusals() -> Iterator[None]:
 
 def _sentence(body: Any) -> str:
     """Return the sentence in `{"message": {"email": ["is invalid"]}}` and similar bodies."""
-    said = body.get("message") or body.get("error") if isinstance(body, dict) else body
-    if isinstance(said, dict):
-        parts = [f"{field.replace('_', ' ')} {text}" for field, texts in said.items() for text in texts]
-        said = "; ".join(parts)
-        said = said[:1].upper() + said[1:]
-    if isinstance(said, list):
-        said = "; ".join(map(str, said))
-    return str(said)
+    message = body.get("message") or body.get("error") if isinstance(body, dict) else body
+    if isinstance(message, dict):
+        parts = [f"{field.replace('_', ' ')} {text}" for field, texts in message.items() for text in texts]
+        message = "; ".join(parts)
+        message = message[:1].upper() + message[1:]
+    if isinstance(message, list):
+        message = "; ".join(map(str, message))
+    return str(message)

@@ -49,17 +49,17 @@ def verify(instance: Instance, expect: str | None) -> None:
 
     async def run(db: Database) -> tuple[chain.Verdict, list[chain.Head]]:
         settings = instance.api_settings
-        kept = await chain.kept_heads(open_objects(settings.object_store_url, settings.data_dir))
+        heads = await chain.kept_heads(open_objects(settings.object_store_url, settings.data_dir))
         with progress("events") as report:
-            return await chain.verify(db, [*kept, *expected], report), kept
+            return await chain.verify(db, [*heads, *expected], report), heads
 
-    verdict, kept = _with_database(instance, run)
-    if verdict.problem:
-        raise _broken(verdict.problem)
-    removed = f", {verdict.removed} of them exported and removed" if verdict.removed else ""
-    said = {"events": verdict.head.position, "removed": verdict.removed, "kept_heads": len(kept)}
-    text = f"intact: {verdict.head.position} events{removed}, {chain.agreement(kept)}; head {verdict.head}"
-    answer({"head": str(verdict.head), **said}, text)
+    result, heads = _with_database(instance, run)
+    if result.problem:
+        raise _broken(result.problem)
+    removed = f", {result.removed} of them exported and removed" if result.removed else ""
+    counts = {"events": result.head.position, "removed": result.removed, "kept_heads": len(heads)}
+    text = f"intact: {result.head.position} events{removed}, {chain.agreement(heads)}; head {result.head}"
+    answer({"head": str(result.head), **counts}, text)
 
 
 @audit.command()
@@ -145,8 +145,8 @@ def _with_database(instance: Instance, work: Callable[[Database], Awaitable[Resu
     except OSError as problem:
         if problem.errno == errno.EPIPE:  # the reader of standard output has ended
             raise
-        where = f": {problem.filename}" if problem.filename else ""
-        raise click.ClickException(f"The events cannot be written: {problem.strerror}{where}") from None
+        place = f": {problem.filename}" if problem.filename else ""
+        raise click.ClickException(f"The events cannot be written: {problem.strerror}{place}") from None
     except Unavailable as problem:
         reason = str(problem.__cause__).strip().partition("\n")[0]
         raise click.ClickException(f"{problem}: {reason}") from None

@@ -43,23 +43,23 @@ def passphrase(file: Path | None, *, is_new: bool) -> str:
         except UnicodeDecodeError:
             raise ConfigError(f"The passphrase file {file} is not text") from None
         phrase = phrase.strip("\r\n")
-        where = f"The passphrase in {file}"
+        origin = f"The passphrase in {file}"
     elif VARIABLE in os.environ:
-        phrase, where = os.environ[VARIABLE], f"The passphrase in {VARIABLE}"
+        phrase, origin = os.environ[VARIABLE], f"The passphrase in {VARIABLE}"
     elif sys.stdin.isatty():
         phrase = str(click.prompt("Passphrase", hide_input=True, confirmation_prompt=is_new, err=True))
-        where = "The passphrase"
+        origin = "The passphrase"
     else:
         raise ConfigError(f"There is no passphrase: give --passphrase-file or {VARIABLE}")
     if not phrase:
-        raise ConfigError(f"{where} is empty")
+        raise ConfigError(f"{origin} is empty")
     return phrase
 
 
 _EVERY_SECONDS = 0.2
 
 
-class Telling:
+class ProgressLine:
     """A display of progress on standard error, if that is a terminal. Its line is removed at the end of the block."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Telling:
         self._last = 0.0
         self._width = 0
 
-    def __enter__(self) -> "Telling":
+    def __enter__(self) -> "ProgressLine":
         return self
 
     def __exit__(
@@ -75,15 +75,15 @@ class Telling:
     ) -> None:
         self._show("")
 
-    def tell(self, what: str, done: int, of: int) -> None:
+    def print_items(self, step: str, done: int, of: int) -> None:
         """Show the present step, and how many of its items are done. With `of` 0, show only the step."""
         if self._is_due():
-            self._show(f"{what}: {done:,} of {of:,} ({100 * done // of} %)" if of else what)
+            self._show(f"{step}: {done:,} of {of:,} ({100 * done // of} %)" if of else step)
 
-    def print_bytes(self, what: str, done: int) -> None:
+    def print_bytes(self, step: str, done: int) -> None:
         """Show the present step, and how many bytes are done."""
         if self._is_due():
-            self._show(f"{what}: {done / 2**20:,.1f} MiB")
+            self._show(f"{step}: {done / 2**20:,.1f} MiB")
 
     def _is_due(self) -> bool:
         now = time.monotonic()
@@ -130,13 +130,13 @@ def backup_command(instance: Instance, file: str, passphrase_file: Path | None, 
         raise ConfigError("A backup is no text for a terminal: name a file")
     up = instance.data.path if instance.data is not None else None
     places = Places.of(instance.api_settings, instance.ready_database_url, up)
-    with ending_tidily(), that_may_fail(), _target(file) as stream, Telling() as telling:
-        chosen = passphrase(passphrase_file, is_new=True)
-        made = back_up(places, chosen, stream, datetime.datetime.now(datetime.UTC), telling.tell)
+    with ending_tidily(), that_may_fail(), _target(file) as stream, ProgressLine() as display:
+        phrase = passphrase(passphrase_file, is_new=True)
+        result = back_up(places, phrase, stream, datetime.datetime.now(datetime.UTC), display.print_items)
     if verifies:
         with Path(file).open("rb") as stream:
-            verify(stream, chosen)
-    _say(file, made, verified=verifies)
+            verify(stream, phrase)
+    _report(file, result, verified=verifies)
 
 
 @contextlib.contextmanager
@@ -202,21 +202,21 @@ def that_may_fail() -> Iterator[None]:
         raise click.ClickException(": ".join(filter(None, (str(problem), problem.cause)))) from None
 
 
-def _say(file: str, made: BackedUp, *, verified: bool) -> None:
-    for missing in made.missing:
+def _report(file: str, result: BackedUp, *, verified: bool) -> None:
+    for missing in result.missing:
         frame.note(f"Missing: {missing}")
     text = (
-        f"Backed up {made.projects:,} projects, {made.objects:,} stored objects, {made.rows:,} rows:"
-        f" {made.bytes / 2**20:,.1f} MiB{' in ' + file if file != _STDOUT else ''}{', verified' if verified else ''}."
-        f" Pushes waited for {made.pushes_waited:.2f} s."
+        f"Backed up {result.projects:,} projects, {result.objects:,} stored objects, {result.rows:,} rows:"
+        f" {result.bytes / 2**20:,.1f} MiB{' in ' + file if file != _STDOUT else ''}{', verified' if verified else ''}."
+        f" Pushes waited for {result.pushes_waited:.2f} s."
     )
     if file == _STDOUT:
         frame.note(text)
     else:
-        frame.answer({"file": file, "verified": verified, **attrs.asdict(made)}, text)
-    if made.missing:
+        frame.answer({"file": file, "verified": verified, **attrs.asdict(result)}, text)
+    if result.missing:
         raise click.ClickException(
-            f"{len(made.missing):,} repositories or objects that the database names are missing, in the backup too"
+            f"{len(result.missing):,} repositories or objects that the database names are missing, in the backup too"
         )
 
 
@@ -267,13 +267,13 @@ def restore_command(
         ending_tidily(),
         that_may_fail(),
         _source(file) as stream,
-        Telling() as telling,
+        ProgressLine() as display,
         _places(Path(data_dir).absolute(), database_url) as places,
     ):
         check_is_empty(places)
-        chosen = passphrase(passphrase_file, is_new=False)
-        made = restore(places, chosen, stream, telling.print_bytes)
-    _say_restored(made, Path(data_dir), database_url)
+        phrase = passphrase(passphrase_file, is_new=False)
+        result = restore(places, phrase, stream, display.print_bytes)
+    _report_restored(result, Path(data_dir), database_url)
 
 
 @contextlib.contextmanager
@@ -347,14 +347,14 @@ def _empty(folder: Path, *, existed: bool) -> None:
 
 
 def _verify(file: str, passphrase_file: Path | None) -> None:
-    chosen = passphrase(passphrase_file, is_new=False) if passphrase_file or VARIABLE in os.environ else None
+    phrase = passphrase(passphrase_file, is_new=False) if passphrase_file or VARIABLE in os.environ else None
     with _source(file) as stream:
-        verified = verify(stream, chosen)
-    _say_verified(file, verified)
+        verified = verify(stream, phrase)
+    _report_verified(file, verified)
 
 
-def _say_verified(file: str, verified: Verified) -> None:
-    tried = (
+def _report_verified(file: str, verified: Verified) -> None:
+    state = (
         "the passphrase fits"
         if verified.passphrase_fits
         else "without a passphrase, it was not checked whether one fits and whether the backup was changed"
@@ -364,15 +364,15 @@ def _say_verified(file: str, verified: Verified) -> None:
     frame.answer(
         {"file": file, **attrs.asdict(verified)},
         f"{file} can be restored: made {verified.made_at} by forgelet {verified.forgelet},"
-        f" {verified.projects:,} projects, {verified.objects:,} stored objects, {verified.rows:,} rows; {tried}.",
+        f" {verified.projects:,} projects, {verified.objects:,} stored objects, {verified.rows:,} rows; {state}.",
     )
 
 
-def _say_restored(made: Restored, folder: Path, database_url: str | None) -> None:
+def _report_restored(made: Restored, folder: Path, database_url: str | None) -> None:
     for missing in made.missing:
         frame.note(f"Missing in the backup: {missing}")
     result: Mapping[str, Any] = {"data_dir": str(folder), **attrs.asdict(made)}
-    how = (
+    start_command = (
         f"`forgelet up --data-dir {folder}`"
         if database_url is None
         else "the API server with this folder and database"
@@ -383,5 +383,5 @@ def _say_restored(made: Restored, folder: Path, database_url: str | None) -> Non
     frame.answer(
         result,
         f"Restored {made.projects:,} projects, {made.objects:,} stored objects, {made.rows:,} rows{upgraded}."
-        f" Start {how}.",
+        f" Start {start_command}.",
     )

@@ -33,22 +33,22 @@ def show(instance: Instance, *, changed: bool) -> None:
         *_rows("api", instance.api_sources, instance.api_settings, instance.own_variables),
         *_rows("edge", instance.edge_sources, instance.edge_settings, instance.own_variables),
     ]
-    listed = [row for row in rows if row["source"] != "default" or not changed]
-    table(["process", "setting", "value", "source"], listed)
+    shown_rows = [row for row in rows if row["source"] != "default" or not changed]
+    table(["process", "setting", "value", "source"], shown_rows)
 
 
 def _rows(
-    process: str, sources: "Sources[Any]", settings: Any, ours: frozenset[str]
+    process: str, sources: "Sources[Any]", settings: Any, set_by_up: frozenset[str]
 ) -> Iterator[dict[str, Any]]:
     from common.settings import secret_in
 
-    _, labels = sources.given()
+    _, labels = sources.configured()
     files = {secret_in(field): field.name for field in sources.fields.values() if secret_in(field)}
     for name, field in sources.fields.items():
         value, source = getattr(settings, name), labels.get(name, "default")
         if name in files and getattr(settings, files[name]) is not None:
             source = f"the file of {files[name]}"
-        if source in ours:
+        if source in set_by_up:
             source = f"forgelet up ({source})"
         yield {"process": process, "setting": name, "value": _displayed(field, value), "source": source}
 
@@ -65,7 +65,7 @@ def _masked(text: str) -> str:
     parts = urlsplit(text)
     if not parts.scheme or (not parts.netloc and not parts.path.startswith("/")):
         return MASK
-    user, at, host = parts.netloc.rpartition("@")
+    user, at_sign, host = parts.netloc.rpartition("@")
     user = f"{user.partition(':')[0]}:{MASK}" if ":" in user else user
     query = f"?{MASK}" if "password" in parts.query.lower() else f"?{parts.query}" if parts.query else ""
-    return f"{parts.scheme}://{user}{at}{host}{parts.path}{query}"
+    return f"{parts.scheme}://{user}{at_sign}{host}{parts.path}{query}"

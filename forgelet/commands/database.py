@@ -45,9 +45,9 @@ def migrate(context: click.Context, grant_to: str | None, *, check: bool) -> Non
         bring_up_to_date(url, grant_to)
     except psycopg2.errors.UndefinedObject as problem:  # there is no such role
         raise ConfigError(first_line(problem)) from None
-    done = f"{len(steps)} steps are done." if steps else "The database already has this version's schema."
-    granted = f" {grant_to} has the rights to serve." if grant_to else ""
-    answer({"done": steps, "granted_to": grant_to}, f"{done}{granted}")
+    outcome = f"{len(steps)} steps are done." if steps else "The database already has this version's schema."
+    grant = f" {grant_to} has the rights to serve." if grant_to else ""
+    answer({"done": steps, "granted_to": grant_to}, f"{outcome}{grant}")
 
 
 _PAGE = 500
@@ -76,23 +76,23 @@ def list_command(instance: Instance, name: str | None, limit: int, *, failing: b
 
     async def run() -> list[dict[str, Any]]:
         async with instance.database() as database:
-            lists = [await _listed(database, status, name, limit) for status in statuses]
-            return [attrs.asdict(row) for some in lists for row in some]
+            lists = [await _read_tasks(database, status, name, limit) for status in statuses]
+            return [attrs.asdict(row) for tasks_of_status in lists for row in tasks_of_status]
 
     columns = ["id", "name", "status", "attempts", "due_at", "failed_at", "reason", "arguments"]
     frame.table(columns, asyncio.run(run()))
 
 
-async def _listed(database: Database, status: Status, name: str | None, limit: int) -> list[Any]:
-    listed: list[Any] = []
-    while len(listed) < limit:
-        size = min(_PAGE, limit - len(listed))
-        beyond = listed[-1].id if listed else None
+async def _read_tasks(database: Database, status: Status, name: str | None, limit: int) -> list[Any]:
+    found_tasks: list[Any] = []
+    while len(found_tasks) < limit:
+        size = min(_PAGE, limit - len(found_tasks))
+        beyond = found_tasks[-1].id if found_tasks else None
         page = await tasks.list_tasks(database, status, name=name, beyond=beyond, limit=size)
-        listed += page
+        found_tasks += page
         if len(page) < size:
             break
-    return listed
+    return found_tasks
 
 
 @task.command("retry")
@@ -125,7 +125,7 @@ def _act(
     instance: Instance,
     ids: Sequence[int],
     do: Callable[[Database, int], Awaitable[str]],
-    done: str,
+    result: str,
     *,
     name: str | None,
     failed: bool,
@@ -138,10 +138,10 @@ def _act(
     async def run() -> list[dict[str, Any]]:
         rows = []
         async with instance.database() as database:
-            known = await _listed(database, "failed", name, 10**9) if failed else []
-            for task_id in ids or [failed_task.id for failed_task in known]:
+            failed_tasks = await _read_tasks(database, "failed", name, 10**9) if failed else []
+            for task_id in ids or [failed_task.id for failed_task in failed_tasks]:
                 try:
-                    rows.append({"id": task_id, "name": await do(database, task_id), "result": done})
+                    rows.append({"id": task_id, "name": await do(database, task_id), "result": result})
                 except TaskRefused as refused:
                     rows.append({"id": task_id, "name": None, "result": None, "problem": str(refused)})
         return rows

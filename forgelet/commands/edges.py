@@ -59,13 +59,13 @@ def list_command(instance: Instance, prefix: str, limit: int) -> None:
                 break
         return responses
 
-    asked = _of_each(instance, stored)
-    rows = [{"edge": edge["edge"], **row} for edge in asked for row in edge.get("result", [])]
+    answers = _of_each(instance, stored)
+    rows = [{"edge": edge["edge"], **row} for edge in answers for row in edge.get("result", [])]
     frame.table(["edge", "url", "kind", "bytes", "age", "hits", "tier", "private", "fresh_until"], rows)
-    for edge in asked:
+    for edge in answers:
         if edge.get("problem"):
             frame.note(f"{edge['edge']}: {edge['problem']}")
-    _end(asked)
+    _end(answers)
 
 
 @click.command("purge", cls=Command)
@@ -84,9 +84,9 @@ def purge_command(
     """
     if everything == bool(projects or prefixes):
         raise ConfigError("Say what to purge: --project and --prefix, or --everything alone")
-    wrong = [prefix for prefix in prefixes if not prefix.startswith("/")]
-    if wrong:
-        raise ConfigError(f"--prefix {wrong[0]} has to begin with a slash")
+    faults = [prefix for prefix in prefixes if not prefix.startswith("/")]
+    if faults:
+        raise ConfigError(f"--prefix {faults[0]} has to begin with a slash")
     _apis_of(instance, None)
     keys = asyncio.run(_keys(instance, projects)) if projects else []
     document = {"prefixes": ["/"]} if everything else {"keys": keys, "prefixes": list(prefixes)}
@@ -102,10 +102,10 @@ def purge_command(
 async def _keys(instance: Instance, projects: Sequence[str]) -> list[str]:
     keys = []
     async with instance.database() as database:
-        for named in projects:
-            project = await queries.project(database, named)
+        for reference in projects:
+            project = await queries.project(database, reference)
             if project is None:
-                raise ConfigError(f"There is no project {named}: name it by its id or its full path")
+                raise ConfigError(f"There is no project {reference}: name it by its id or its full path")
             keys.append(project_key(project.id))
     return keys
 
@@ -144,11 +144,11 @@ def _apis_of(instance: Instance, session: Any) -> list[EdgeApi]:
 def _columns(status: dict[str, Any]) -> dict[str, Any]:
     """Return the columns of the table for an edge's status, and `status` with the whole status for programs."""
     requests, stored, origin = status.get("requests", {}), status.get("stored", {}), status.get("origin", {})
-    asked = sum(requests.values())
+    total = sum(requests.values())
     reachable = {True: "reachable", False: "not reachable"}.get(origin.get("reachable"), "not known")
     return {
         "version": status.get("version"),
-        "hit_ratio": f"{requests.get('hit', 0) / asked:.0%}" if asked else None,
+        "hit_ratio": f"{requests.get('hit', 0) / total:.0%}" if total else None,
         "responses": sum(tier.get("responses", 0) for tier in stored.values()),
         "bytes": sum(tier.get("bytes", 0) for tier in stored.values()),
         "origin": reachable,

@@ -29,7 +29,7 @@ from forgelet.instance import Instance
 
 #: Seconds for one git process, which may have to read gigabytes.
 _SECONDS = 24 * 3600.0
-_NOTHING = "nothing was pushed to it yet"
+_EMPTY = "nothing was pushed to it yet"
 _BUSY = "skipped: another process packs it, or a backup is running"
 
 
@@ -66,7 +66,7 @@ def pack_command(instance: Instance, projects: Sequence[str]) -> None:
         raise ConfigError("A backup is under way: pack when it has ended")
     results = asyncio.run(_pack(instance, projects))
     frame.table(["project", "path", "result"], results)
-    failed = [row for row in results if row["result"] not in ("packed", _BUSY, _NOTHING)]
+    failed = [row for row in results if row["result"] not in ("packed", _BUSY, _EMPTY)]
     if failed:
         raise click.ClickException(f"{len(failed):,} repositories could not be packed")
 
@@ -74,9 +74,9 @@ def pack_command(instance: Instance, projects: Sequence[str]) -> None:
 async def _check(instance: Instance, projects: Sequence[str]) -> list[dict[str, Any]]:
     problems = []
     async with instance.database(statement_timeout=600) as database:
-        chosen = await _chosen_projects(database, projects)
-        with frame.progress("Checking repositories", len(chosen)) as done:
-            for project in chosen:
+        checked = await _chosen_projects(database, projects)
+        with frame.progress("Checking repositories", len(checked)) as advance:
+            for project in checked:
                 folder = _repositories(instance).path(project.id)
                 messages = (
                     []
@@ -84,34 +84,34 @@ async def _check(instance: Instance, projects: Sequence[str]) -> list[dict[str, 
                     else await object_checks.repository_problems(folder, _SECONDS)
                 )
                 if folder.is_dir():
-                    named = await queries.named_commits(database, project.id)
-                    gone = await object_checks.missing_commits(folder, [row.sha for row in named])
+                    commits = await queries.named_commits(database, project.id)
+                    missing_shas = await object_checks.missing_commits(folder, [row.sha for row in commits])
                     messages += [
                         f"the commit {row.sha} is missing, which {row.named_by} names"
-                        for row in named
-                        if row.sha in gone
+                        for row in commits
+                        if row.sha in missing_shas
                     ]
                 problems += [
                     {"project": project.id, "path": project.full_path, "problem": text} for text in messages
                 ]
-                done(1)
+                advance(1)
     return problems
 
 
 async def _pack(instance: Instance, projects: Sequence[str]) -> list[dict[str, Any]]:
     results = []
     async with instance.database() as database:
-        chosen = await _chosen_projects(database, projects)
-        with frame.progress("Packing repositories", len(chosen)) as done:
-            for project in chosen:
+        packed_projects = await _chosen_projects(database, projects)
+        with frame.progress("Packing repositories", len(packed_projects)) as advance:
+            for project in packed_projects:
                 folder = _repositories(instance).path(project.id)
                 result = (
-                    _NOTHING
+                    _EMPTY
                     if _is_to_come(folder, project)
                     else await _packed(folder, instance, database.now.timestamp())
                 )
                 results.append({"project": project.id, "path": project.full_path, "result": result})
-                done(1)
+                advance(1)
     return results
 
 
@@ -124,23 +124,23 @@ async def _packed(folder: Any, instance: Instance, now: float) -> str:
     if not folder.is_dir():
         return "there is no repository"
     try:
-        done = await pack(folder, style_of(instance.api_settings), now)
+        is_packed = await pack(folder, style_of(instance.api_settings), now)
     except (GitError, RepositoryError) as problem:
         return str(problem)
-    return "packed" if done else _BUSY
+    return "packed" if is_packed else _BUSY
 
 
 async def _chosen_projects(database: Any, projects: Sequence[str]) -> list[queries.NamedProject]:
     """Return the named projects, or all if none is named. Raise `ConfigError` if one does not exist."""
     if not projects:
         return await queries.all_projects(database)
-    chosen = []
+    found_projects = []
     for text in projects:
         project = await queries.project(database, text)
         if project is None:
             raise ConfigError(f"There is no project {text}: name it by its id or its full path")
-        chosen.append(project)
-    return chosen
+        found_projects.append(project)
+    return found_projects
 
 
 def _repositories(instance: Instance) -> Repositories:
@@ -188,22 +188,22 @@ def check_objects(instance: Instance) -> None:
     This takes one request each. If an object is missing, the command names it and exits with status 1.
     """
     with _store_that_answers():
-        lost = asyncio.run(_missing(instance))
-    frame.table(["kind", "key"], lost, empty="No object is missing.")
-    if lost:
-        raise click.ClickException(f"{len(lost):,} objects are missing")
+        missing = asyncio.run(_missing(instance))
+    frame.table(["kind", "key"], missing, empty="No object is missing.")
+    if missing:
+        raise click.ClickException(f"{len(missing):,} objects are missing")
 
 
 async def _sweep(instance: Instance, *, dry_run: bool) -> list[dict[str, Any]]:
     settings, removed = instance.api_settings, []
     root = Repositories(settings.data_dir / "repositories").root
     async with instance.database(statement_timeout=_STATEMENT_TIMEOUT) as connected:
-        with frame.progress("Looking at stored objects") as done:
+        with frame.progress("Looking at stored objects") as advance:
             age = at_least(settings.orphan_age)
             async for swept in sweep(connected, _objects(instance), age, root, dry_run=dry_run):
-                removed += [{"key": stored.key, "bytes": stored.size} for stored in swept.objects]
+                removed += [{"key": item.key, "bytes": item.size} for item in swept.objects]
                 removed += [{"file": str(file), "bytes": 0} for file in swept.unfinished]
-                done(len(swept.objects) + len(swept.unfinished))
+                advance(len(swept.objects) + len(swept.unfinished))
     return removed
 
 
@@ -252,8 +252,8 @@ def remove_data(instance: Instance, before: datetime.datetime, *, dry_run: bool,
         )
     count, size = asyncio.run(_remove(instance, before.replace(tzinfo=datetime.UTC), dry_run=dry_run))
     verb = "would be removed" if dry_run else "removed"
-    said = {"jobs": count, "bytes": size, "removed": not dry_run}
-    answer(said, f"{verb}: {size:,} bytes of {count:,} jobs")
+    result = {"jobs": count, "bytes": size, "removed": not dry_run}
+    answer(result, f"{verb}: {size:,} bytes of {count:,} jobs")
 
 
 async def _remove(instance: Instance, moment: datetime.datetime, *, dry_run: bool) -> tuple[int, int]:

@@ -29,16 +29,16 @@ def list_keys(instance: Instance) -> None:
     table(["kid", "use", "signs_from"], asyncio.run(run()))
 
 
-def _rows(listed: list[queries.ShownKey], now: datetime.datetime) -> list[dict[str, Any]]:
-    """Return a row for each key; `listed` has the newest first."""
-    signing = next((key for key in listed if key.signs_from <= now), listed[-1] if listed else None)
+def _rows(keys: list[queries.ShownKey], now: datetime.datetime) -> list[dict[str, Any]]:
+    """Return a row for each key; `keys` has the newest first."""
+    signing = next((key for key in keys if key.signs_from <= now), keys[-1] if keys else None)
     return [
         {
             "kid": key.kid,
             "use": "signs" if key is signing else "verifies" if key.signs_from <= now else "signs later",
             "signs_from": key.signs_from.isoformat(timespec="seconds"),
         }
-        for key in listed
+        for key in keys
     ]
 
 

@@ -136,7 +136,7 @@ async def _redeliver(transaction: Transaction, delivery_id: int) -> None:
 
 
 def _act(
-    instance: Instance, ids: Sequence[int], do: Callable[[Transaction, int], Awaitable[None]], done: str
+    instance: Instance, ids: Sequence[int], do: Callable[[Transaction, int], Awaitable[None]], result: str
 ) -> list[dict[str, Any]]:
     """Call `do` with each id. Return `{"id", "result", "problem"}` for each."""
 
@@ -144,7 +144,7 @@ def _act(
         rows = []
         async with instance.database() as database:
             for item_id in ids:
-                row: dict[str, Any] = {"id": item_id, "result": done, "problem": None}
+                row: dict[str, Any] = {"id": item_id, "result": result, "problem": None}
                 try:
                     async with database.transaction() as transaction:
                         await do(transaction, item_id)

@@ -30,10 +30,10 @@ async def all_projects(database: Executor) -> list[NamedProject]:
 
 
 @statement("""
-    SELECT id, full_path, empty_repo FROM projects WHERE id::text = %(named)s OR full_path = %(named)s
+    SELECT id, full_path, empty_repo FROM projects WHERE id::text = %(reference)s OR full_path = %(reference)s
     ORDER BY id LIMIT 1
 """)
-async def project(database: Executor, named: str) -> NamedProject | None:
+async def project(database: Executor, reference: str) -> NamedProject | None:
     """Return the project with this id or full path."""
 
 
@@ -87,12 +87,12 @@ def read_rows(
 
     async def run() -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
-        page, more = Page(size=_PAGE, counted=False), limit > 0
+        page, has_more = Page(size=_PAGE, counted=False), limit > 0
         async with instance.database() as database:
-            while more and len(rows) < limit:
-                listed = await read(database, page)
-                rows += [row for row in orjson.loads(listed.body) if accepts is None or accepts(row)]
-                page, more = Page(size=_PAGE, counted=False, after=listed.last_id), listed.more
+            while has_more and len(rows) < limit:
+                list_page = await read(database, page)
+                rows += [row for row in orjson.loads(list_page.body) if accepts is None or accepts(row)]
+                page, has_more = Page(size=_PAGE, counted=False, after=list_page.last_id), list_page.more
         return rows[:limit]
 
     return asyncio.run(run())

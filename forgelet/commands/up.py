@@ -68,8 +68,8 @@ def checked_root_token(token: str | None, file: Path | None) -> str | None:
     if file is not None:
         token = file.read_text(errors="replace").strip()
     if token is not None and not _A_TOKEN.fullmatch(token):
-        given = f"What --root-token-file names ({file})" if file else "--root-token"
-        raise CannotStart(f"{given} has to be 8 to 255 visible ASCII characters without spaces")
+        origin = f"What --root-token-file names ({file})" if file else "--root-token"
+        raise CannotStart(f"{origin} has to be 8 to 255 visible ASCII characters without spaces")
     return token
 
 
@@ -78,12 +78,12 @@ def folder_for_tests(instance: Instance, database_url: str | None) -> Path | Non
     ignored, because it names the folder of another service."""
     if database_url:
         raise CannotStart("--testing starts a throwaway PostgreSQL of its own: leave out --database-url")
-    named = instance.named if _is_data_dir_given() else None
-    if named is not None and named.exists() and (not named.is_dir() or any(named.iterdir())):
+    folder = instance.named if _is_data_dir_given() else None
+    if folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise CannotStart(
-            f"--testing starts with empty data, and there is something in {named}: name an empty folder or none"
+            f"--testing starts with empty data, and there is something in {folder}: name an empty folder or none"
         )
-    return named
+    return folder
 
 
 def _is_data_dir_given() -> bool:
@@ -119,20 +119,20 @@ class ReadyFile:
         with writable("The ready file"):
             self._scratch.touch(mode=0o600)
             self._scratch.write_text(json.dumps({**facts, "pid": os.getpid()}) + "\n")
-            ours = self._scratch.open()
+            scratch_file = self._scratch.open()
             self._scratch.replace(self._path)
-        with ours:  # while it is open, no other file gets its inode number
+        with scratch_file:  # while it is open, no other file gets its inode number
             try:
                 yield
             finally:
-                if self._is(os.fstat(ours.fileno())):
+                if self._is(os.fstat(scratch_file.fileno())):
                     self._path.unlink(missing_ok=True)
 
-    def _is(self, ours: os.stat_result) -> bool:
+    def _is(self, status: os.stat_result) -> bool:
         """Return whether the file is still ours. A later `up` with the same path replaces it, perhaps with the same
         process id."""
         with contextlib.suppress(OSError):
-            return os.path.samestat(self._path.stat(), ours)
+            return os.path.samestat(self._path.stat(), status)
         return False
 
 
@@ -327,10 +327,10 @@ def up(
         embedded_postgres.check_external(database_url)
     ports = _addresses(api_port, edge_port, no_edge=no_edge, testing=testing)
     addresses = attrs.evolve(ports, host=host, external_host=external_host)
-    chosen = {} if gitlab_version is None else {f"{API.prefix}GITLAB_VERSION": gitlab_version}
+    overrides = {} if gitlab_version is None else {f"{API.prefix}GITLAB_VERSION": gitlab_version}
     with _data(named, passing=testing) as data:
         run(
-            Plan(data, addresses, database_url, testing, chosen, start_timeout),
+            Plan(data, addresses, database_url, testing, overrides, start_timeout),
             root_token=token,
             with_demo=not (no_demo or testing),
             rules=rules_of(runner),
@@ -345,10 +345,10 @@ def _addresses(api_port: int | None, edge_port: int | None, *, no_edge: bool, te
     return Addresses(usual.api_port if api_port is None else api_port, None if no_edge else edge_port)
 
 
-def _data(named: Path | None, *, passing: bool) -> contextlib.AbstractContextManager[DataDirectory]:
-    if passing and named is None:
+def _data(folder: Path | None, *, passing: bool) -> contextlib.AbstractContextManager[DataDirectory]:
+    if passing and folder is None:
         return passing_data()
-    return contextlib.nullcontext(DataDirectory(named or default_data_dir()))
+    return contextlib.nullcontext(DataDirectory(folder or default_data_dir()))
 
 
 def run(
@@ -361,12 +361,12 @@ def run(
     is_over: Callable[[float], bool],
 ) -> NoReturn:
     """Run `plan` until a signal, the end of one of its processes, or `is_over`. Then end this program."""
-    forgelet = Forgelet(plan, tell, is_over)
+    forgelet = Forgelet(plan, echo, is_over)
     _obey_signals(forgelet)
     os.umask(0o077)
     if plan.database_url is None:
         embedded_postgres.forget_variables()
-    begun = time.monotonic()
+    started_at = time.monotonic()
     with plan.data.opened():
         if ready_file:
             ready_file.clear()
@@ -377,9 +377,9 @@ def run(
             from forgelet.local import demo_data  # imported here, where the import delays nothing
 
             plan = forgelet.plan  # with the actual ports
-            tell(f"Ready after {time.monotonic() - begun:.1f} s.")
+            echo(f"Ready after {time.monotonic() - started_at:.1f} s.")
             if with_demo:
-                demo_data.ensure(forgelet.api(), plan.data, CHECKOUT, tell)
+                demo_data.ensure(forgelet.api(), plan.data, CHECKOUT, echo)
             with playing(forgelet, rules) if rules else contextlib.nullcontext():
                 if plan.testing:
                     forgelet.begin_here()
@@ -389,13 +389,13 @@ def run(
                     if not plan.testing:  # in a thread, because its imports take longer than all the rest
                         link = functools.partial(print_sign_in_link, plan, forgelet.api())
                         threading.Thread(target=link, daemon=True).start()
-                    story = demo_data.story_in_background(forgelet.api(), plan.data, tell)
-                    with story if with_demo else contextlib.nullcontext():
+                    demo_story = demo_data.story_in_background(forgelet.api(), plan.data, echo)
+                    with demo_story if with_demo else contextlib.nullcontext():
                         forgelet.watch()
     sys.exit(0)
 
 
-def tell(text: str) -> None:
+def echo(text: str) -> None:
     with contextlib.suppress(OSError):  # the terminal may be closed
         print(text, flush=True, file=sys.stderr if wants_json() else sys.stdout)
 
@@ -503,7 +503,7 @@ def print_sign_in_link(plan: Plan, administrator: "Api") -> None:
         vault, now = open_vault(plan.data.part("api")), datetime.datetime.now(datetime.UTC)
         token = sign_in_links.new_token(vault, root["id"], root["sign_in_count"], now)
         link = f"{plan.addresses.external_url}/-/sign_in/{token}"
-        tell(f"To sign in as {root['username']}, open {link} (works once, within 15 minutes)")
+        echo(f"To sign in as {root['username']}, open {link} (works once, within 15 minutes)")
 
 
 def for_testers(plan: Plan) -> str:

@@ -68,33 +68,33 @@ async def examine_stopped(environment: Mapping[str, str]) -> Examined:
 async def settings_cannot_be_found(error: ConfigError) -> Examined:
     """Check only the machine, if there is no instance yet. `error` becomes a warning."""
     checks = {name: CHECKS[name] for name in _OF_MACHINE}
-    examined = await _examine(checks, {}, LONGEST, known=False)
+    examined = await _examine(checks, {}, LONGEST, has_settings=False)
     what, _, remedy = error.message.partition(": ")
     return attrs.evolve(examined, findings={"settings": [warning(what, remedy)], **examined.findings})
 
 
 async def _examine(
-    chosen: Mapping[str, Check],
+    to_run: Mapping[str, Check],
     environment: Mapping[str, str],
     longest: float,
     *,
-    known: bool = True,
+    has_settings: bool = True,
     is_local: bool = False,
 ) -> Examined:
-    begun, counted = time.time(), time.monotonic()
-    api, edge, settings = read_settings(environment) if known else (None, None, [])
+    started_at, started_monotonic = time.time(), time.monotonic()
+    api, edge, settings = read_settings(environment) if has_settings else (None, None, [])
     async with aiohttp.ClientSession() as session:
         instance = DiagnosedInstance(environment, api, edge, session, is_local)
-        checks = {name: asyncio.create_task(_findings_of(check, instance)) for name, check in chosen.items()}
+        checks = {name: asyncio.create_task(_findings_of(check, instance)) for name, check in to_run.items()}
         await asyncio.wait(checks.values(), timeout=longest)
         hangs = [name for name, check in checks.items() if not check.done()]
         for name in hangs:
             checks[name].cancel()
         await asyncio.wait(checks.values(), timeout=_LAST)
-    findings = {"settings": settings} if known else {}
+    findings = {"settings": settings} if has_settings else {}
     for name, check in checks.items():
         findings[name] = [_overdue(name, longest)] if name in hangs else check.result()
-    gained = (time.time() - begun) - (time.monotonic() - counted)
+    gained = (time.time() - started_at) - (time.monotonic() - started_monotonic)
     if abs(gained) > _JUMP:
         findings["clock"] = [*findings["clock"], _jumps(gained)]
     return Examined(findings, bool(hangs))

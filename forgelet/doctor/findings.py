@@ -114,8 +114,8 @@ def read_settings(
     if _is_given(environment):
         edge = _settings(variables.EDGE.sources(environment), findings)
     if not findings:
-        where = environment.get(SETTINGS_FILE_VARIABLE)
-        findings.append(ok(f"the settings can be read{f', of {where} too' if where else ''}"))
+        file = environment.get(SETTINGS_FILE_VARIABLE)
+        findings.append(ok(f"the settings can be read{f', of {file} too' if file else ''}"))
     return api, edge, findings
 
 
@@ -131,8 +131,8 @@ def _settings(sources: Sources[Any], findings: list[Finding]) -> Any:
             finding = from_error(error.message)
             if finding not in findings:  # both processes read the same file
                 findings.append(finding)
-            named = _VARIABLE.search(error.message)
-            if named is None or environment.pop(named[0], None) is None:
+            match = _VARIABLE.search(error.message)
+            if match is None or environment.pop(match[0], None) is None:
                 return None
 
 
@@ -158,11 +158,11 @@ async def in_thread(work: Callable[..., ResultT], *arguments: Any) -> ResultT:
 
     def run() -> None:
         try:
-            outcome, tell = work(*arguments), future.set_result
+            outcome, settle_with = work(*arguments), future.set_result
         except BaseException as problem:
-            outcome, tell = problem, future.set_exception  # type: ignore[assignment]
+            outcome, settle_with = problem, future.set_exception  # type: ignore[assignment]
         try:
-            loop.call_soon_threadsafe(settle, tell, outcome)
+            loop.call_soon_threadsafe(settle, settle_with, outcome)
         except RuntimeError:  # the loop is closed, so nobody waits for the result
             return
 

@@ -70,7 +70,7 @@ async def _process(
     if body == {"status": "starting"}:
         return [warning(f"{title} is starting on {address}", "wait, and look at its log if that takes long")]
     if status != 200 or body != {"status": "ok"}:
-        return [_taken(title, address)]
+        return [_address_in_use(title, address)]
     return [ok(f"{title} runs on {address}"), *await _readiness(session, title, settings, base)]
 
 
@@ -80,7 +80,7 @@ async def _silent(title: str, settings: ClientSettings, command: str, reason: st
         await in_thread(_bind, host, port)
     except ConfigError as error:
         if "in use" in error.message:
-            return _taken(title, f"{host}:{port}", f" ({reason})")
+            return _address_in_use(title, f"{host}:{port}", f" ({reason})")
         return failed(error.message, "choose another host or port")
     return warning(
         f"{title} does not run: nothing listens on {host}:{port}",
@@ -88,7 +88,7 @@ async def _silent(title: str, settings: ClientSettings, command: str, reason: st
     )
 
 
-def _taken(title: str, address: str, reason: str = "") -> Finding:
+def _address_in_use(title: str, address: str, reason: str = "") -> Finding:
     return failed(
         f"what listens on {address} is not {title}{reason}",
         f"stop the other program (`ss -ltnp` names it), or give {title} another port",
@@ -229,18 +229,18 @@ def _of_origin(url: str, origin: dict[str, Any]) -> list[Finding]:
 def _of_clock(url: str, date: str | None) -> list[Finding]:
     """Compare an edge's clock with this machine's by the Date of its answer, which has whole seconds."""
     try:
-        theirs = email.utils.parsedate_to_datetime(date or "")
+        edge_time = email.utils.parsedate_to_datetime(date or "")
     except ValueError:
         return []
-    if theirs.tzinfo is None:
+    if edge_time.tzinfo is None:
         return []
-    ahead = (theirs - datetime.datetime.now(datetime.UTC)).total_seconds()
+    ahead = (edge_time - datetime.datetime.now(datetime.UTC)).total_seconds()
     if abs(ahead) <= 2 * CLOCKS_DIFFER:
         return []
-    which = "ahead of" if ahead > 0 else "behind"
+    direction = "ahead of" if ahead > 0 else "behind"
     return [
         warning(
-            f"the clock of the edge {url} is {abs(ahead):.0f} s {which} this machine's",
+            f"the clock of the edge {url} is {abs(ahead):.0f} s {direction} this machine's",
             "keep both right (NTP)",
         )
     ]
@@ -256,22 +256,22 @@ async def external_storage(instance: DiagnosedInstance, database: Database) -> l
         vault = secrets.open_vault(settings.data_dir)
     except ConfigError:  # there is no secret key yet
         return []
-    chosen = await instance_settings.read(database, vault, instance_settings.defaults(settings))
-    url, known = chosen.static_objects_external_storage_url, settings.edge_urls
-    if url and not known:
+    stored = await instance_settings.read(database, vault, instance_settings.defaults(settings))
+    url, edge_urls = stored.static_objects_external_storage_url, settings.edge_urls
+    if url and not edge_urls:
         return [
             warning(
                 f"people are sent to {url} for files, which is not told of changes: edge_urls is empty",
                 "name the edges in edge_urls",
             )
         ]
-    if known and not url:
+    if edge_urls and not url:
         return [
             warning(
                 "nobody is sent to the edges: no URL of an external storage is set", f"set it in {_STORAGE}"
             )
         ]
-    edge, token = instance.edge, chosen.static_objects_external_storage_auth_token
+    edge, token = instance.edge, stored.static_objects_external_storage_auth_token
     if not url or edge is None or edge.origin_flavour != "service" or not _is_here(edge.origin_url, settings):
         return []
     # Without a token here, only the edge may know it, as under systemd: `edges` asks whether it is right.
@@ -296,7 +296,7 @@ def _storage_token(has: str, expected: str) -> Finding:
 
 
 #: Maximum number of failures of one kind that are shown.
-MOST = 10
+MAX_OF_KIND = 10
 #: The commands that list all failures of a kind.
 _COMMANDS = {"mirror": "mirror list", "delivery": "delivery list", "task": "task list"}
 
@@ -324,17 +324,17 @@ async def work(instance: DiagnosedInstance) -> list[Finding]:
 
 
 def _findings_of(failures: Sequence[Failure]) -> list[Finding]:
-    """Return one finding for each failure, at most `MOST` of a kind."""
+    """Return one finding for each failure, at most `MAX_OF_KIND` of a kind."""
     if not failures:
         return [ok("no mirror, delivery, mail, edge, store, runner or task fails")]
     findings: list[Finding] = []
     for kind in dict.fromkeys(failure.kind for failure in failures):
         of_kind = list(dict.fromkeys(_finding(failure) for failure in failures if failure.kind == kind))
-        findings += of_kind[:MOST]
-        if len(of_kind) > MOST:
+        findings += of_kind[:MAX_OF_KIND]
+        if len(of_kind) > MAX_OF_KIND:
             command = _COMMANDS.get(kind)
             remedy = f"`forgelet {command} --failing` lists them" if command else "mend these first"
-            findings.append(failed(f"{len(of_kind) - MOST} more of this kind fail: {kind}", remedy))
+            findings.append(failed(f"{len(of_kind) - MAX_OF_KIND} more of this kind fail: {kind}", remedy))
     return findings
 
 
@@ -342,5 +342,5 @@ def _finding(failure: Failure) -> Finding:
     """Return the finding for a failure. Missing runners are only a warning, because the service itself works without
     them."""
     since = f" since {failure.since:%Y-%m-%d %H:%M:%S} UTC" if failure.since else ""
-    say = warning if failure.kind == "runner" else failed
-    return say(f"{failure.kind} {failure.name}{since}: {failure.reason}", failure.remedy)
+    report = warning if failure.kind == "runner" else failed
+    return report(f"{failure.kind} {failure.name}{since}: {failure.reason}", failure.remedy)

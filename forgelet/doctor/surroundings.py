@@ -50,7 +50,7 @@ OLDEST_PYTHON = (3, 11)
 #: A disk is nearly full if less than this share of its space or of its inodes is free.
 NEARLY_FULL = 0.05
 #: Number of bytes that are written as a trial, more than a full disk has left.
-_TRIED = 64 * 1024
+_TRIAL_BYTES = 64 * 1024
 #: A line of a settings file that contains a token or a password.
 _SECRET = re.compile(r"^\s*\w*[-_]token\s*=|://[^/\s:]*:[^/\s]+@", re.MULTILINE)
 #: Seconds by which a file may be newer than the present time.
@@ -110,7 +110,7 @@ async def disks(instance: DiagnosedInstance) -> list[Finding]:
     for title, folder, reserve in folders:
         try:
             findings += await in_thread(_folder, title, folder)
-            findings += await in_thread(_room, title, folder, reserve)
+            findings += await in_thread(_free_space, title, folder, reserve)
         except OSError as problem:  # this account cannot even find out whether the folder exists
             reason = problem.strerror or type(problem).__name__
             findings.append(failed(f"{title} cannot be used: {reason}: {folder}", _letting_in(folder)))
@@ -139,7 +139,7 @@ def _folder(title: str, folder: Path) -> list[Finding]:
         return [failed(f"{title} {folder} cannot be made", f"make it, or let this account write to {above}")]
     try:
         with tempfile.TemporaryFile(dir=folder) as file:  # it has no name, and is removed when it is closed
-            file.write(b"\0" * _TRIED)
+            file.write(b"\0" * _TRIAL_BYTES)
             file.flush()
     except OSError as problem:
         reason = os.strerror(problem.errno or 0)
@@ -164,20 +164,20 @@ def _any_bodies(folder: Path) -> int | None:
 def _remedy_of_folder(folder: Path) -> str:
     if not folder.is_dir():
         return "name a folder"
-    if shutil.disk_usage(folder).free < _TRIED:
+    if shutil.disk_usage(folder).free < _TRIAL_BYTES:
         return "make room on its disk"
     return _letting_in(folder)
 
 
-def _room(title: str, folder: Path, reserve: int) -> list[Finding]:
+def _free_space(title: str, folder: Path, reserve: int) -> list[Finding]:
     existing = _nearest(folder)
     usage, names = shutil.disk_usage(existing), os.statvfs(existing)
     free = f"{_size(usage.free)} of {_size(usage.total)} are free on the disk of {title}"
-    if usage.free < max(reserve, _TRIED):
-        kept = (
+    if usage.free < max(reserve, _TRIAL_BYTES):
+        reserved = (
             f", {_size(reserve)} are kept free (disk_reserve): nothing is stored any more" if reserve else ""
         )
-        return [failed(f"{free}{kept}", "make room")]
+        return [failed(f"{free}{reserved}", "make room")]
     if usage.free < max(2 * reserve, NEARLY_FULL * usage.total):
         return [warning(free, "make room soon")]
     if names.f_files and names.f_favail < NEARLY_FULL * names.f_files:
@@ -454,13 +454,13 @@ async def _try_out(objects: Objects) -> None:
 
 def _unusable(title: str, location: str, problem: Unavailable) -> Finding:
     cause = str(problem.cause)
-    what = f"{title} {location} cannot be used: {cause[:300]}"
+    text = f"{title} {location} cannot be used: {cause[:300]}"
     if any(sign in cause for sign in _NOT_ALLOWED):
         return failed(
-            what, "mend its credentials (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY) and what they may do"
+            text, "mend its credentials (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY) and what they may do"
         )
     if "NoSuchBucket" in cause:
-        return failed(what, "make the bucket, or mend the setting's URL")
+        return failed(text, "make the bucket, or mend the setting's URL")
     if "No space" in cause:
-        return failed(what, "make room")
-    return failed(what, "start it, or mend the setting's URL, AWS_ENDPOINT_URL, or what the folder allows")
+        return failed(text, "make room")
+    return failed(text, "start it, or mend the setting's URL, AWS_ENDPOINT_URL, or what the folder allows")

@@ -90,16 +90,16 @@ class DataDirectory:
     def write_secret(self, name: str, value: str) -> None:
         _write(self.secret_file(name), value)
 
-    def recall(self, what: str) -> str | None:
+    def recall(self, name: str) -> str | None:
         """Return the value that an earlier run gave to `remember`, or None."""
-        return _read(self.part("state") / what)
+        return _read(self.part("state") / name)
 
-    def remember(self, what: str, value: str) -> None:
-        _write(self.part("state") / what, value)
+    def remember(self, name: str, value: str) -> None:
+        _write(self.part("state") / name, value)
 
-    def forget(self, what: str) -> None:
+    def forget(self, name: str) -> None:
         """Remove the value that was given to `remember`."""
-        (self.part("state") / what).unlink(missing_ok=True)
+        (self.part("state") / name).unlink(missing_ok=True)
 
     def secret(self, name: str, prefix: str = "") -> str:
         """Return the secret `name`. It is generated at the first call."""
@@ -211,9 +211,9 @@ def _entries() -> Path:
 
 
 def _home(variable: str, usual: str) -> Path:
-    given = Path(os.environ.get(variable, ""))
-    if given.is_absolute():
-        return given
+    folder = Path(os.environ.get(variable, ""))
+    if folder.is_absolute():
+        return folder
     home = Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.home() raises if there is none
     if not home.is_absolute():
         raise ConfigError("This account has no home folder: name a folder with --data-dir")

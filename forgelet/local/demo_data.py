@@ -70,9 +70,9 @@ class _Remote:
 
     def push(self, repository: Path, *refspecs: str) -> None:
         """Push without the repository's hooks. Do not change refs that another push has created in the meantime."""
-        done = _git(repository, "push", "--no-verify", "--quiet", self._url, *refspecs, **self._environment)
-        if done.returncode != 0 and "[rejected]" not in done.stderr:
-            reason = reason_in(done.stderr) or "no reason given"
+        result = _git(repository, "push", "--no-verify", "--quiet", self._url, *refspecs, **self._environment)
+        if result.returncode != 0 and "[rejected]" not in result.stderr:
+            reason = reason_in(result.stderr) or "no reason given"
             raise CannotStart(f"git push of the demo data failed: {reason}")
 
 
@@ -84,9 +84,9 @@ def _push_files(folder: str, remote: _Remote, branch: str) -> None:
             ("add", "--all"),
             ("-c", "commit.gpgSign=false", "commit", "--quiet", "--no-verify", "--message=Start"),
         ):
-            done = _git(repository, *arguments, **_AUTHOR)
-            if done.returncode != 0:
-                raise CannotStart(f"git {arguments[0]} of the demo data failed: {reason_in(done.stderr)}")
+            result = _git(repository, *arguments, **_AUTHOR)
+            if result.returncode != 0:
+                raise CannotStart(f"git {arguments[0]} of the demo data failed: {reason_in(result.stderr)}")
         remote.push(repository, f"HEAD:refs/heads/{branch}")
 
 
@@ -143,12 +143,12 @@ PRIVATE = Project("secret", "private", _TEAM, "Private project for its members o
 
 
 def ensure(
-    administrator: Api, data: DataDirectory, checkout: Path | None, tell: Callable[[str], None]
+    administrator: Api, data: DataDirectory, checkout: Path | None, echo: Callable[[str], None]
 ) -> None:
     """Create the users and projects of the demo once for each database. Raise `CannotStart`."""
 
     def make() -> None:
-        tell("Making demo data ...")
+        echo("Making demo data ...")
         _make(administrator, data, checkout)
 
     try:
@@ -208,18 +208,18 @@ def _user(administrator: Api, username: str, name: str) -> int:
 
 def _token(administrator: Api, data: DataDirectory, username: str, user_id: int) -> None:
     """Store a working token of the user as a secret. Replace one that belongs to another database."""
-    kept = data.read_secret(token_name(username))
-    if kept is not None:
+    stored_token = data.read_secret(token_name(username))
+    if stored_token is not None:
         try:
-            if administrator.with_token(kept).get("user")["id"] == user_id:
+            if administrator.with_token(stored_token).get("user")["id"] == user_id:
                 return
         except ApiError as problem:
             if problem.status != 401:
                 raise
-    made = administrator.post(
+    created = administrator.post(
         f"users/{user_id}/personal_access_tokens", {"name": "demo", "scopes": TOKEN_SCOPES}
     )
-    data.write_secret(token_name(username), made["token"])
+    data.write_secret(token_name(username), created["token"])
 
 
 def make_project(owner: Api, project: Project, group_id: int, user_ids: Mapping[str, int]) -> None:
@@ -303,9 +303,9 @@ def receiving(owner: Api, port: int) -> Iterator[int]:
 
 def _judge(owner: Api, body: bytes) -> None:
     """Record the answer of the check that received `body`, about the newest commit of the merge request."""
-    sent = json.loads(body)
-    check, about = sent["external_approval_rule"], sent["object_attributes"]
-    path, sha = f"projects/{int(sent['project']['id'])}", about["last_commit"]["id"]
+    event = json.loads(body)
+    check, about = event["external_approval_rule"], event["object_attributes"]
+    path, sha = f"projects/{int(event['project']['id'])}", about["last_commit"]["id"]
     needed = CHECKS[check["name"]]
     passes = needed is None or owner.find(f"{path}/repository/files/{encoded(needed)}?ref={sha}") is not None
     owner.post(
@@ -359,29 +359,29 @@ _SECONDS = 2.0
 
 @contextlib.contextmanager
 def story_in_background(
-    administrator: Api, data: DataDirectory, tell: Callable[[str], None]
+    administrator: Api, data: DataDirectory, echo: Callable[[str], None]
 ) -> Iterator[None]:
     """Create the missing rest of the demo, and play jobs, in a thread for the duration of the block. Errors are
-    reported by `tell` and do not end the service."""
-    over = threading.Event()
+    reported by `echo` and do not end the service."""
+    stopping = threading.Event()
 
     def run() -> None:
         try:
-            _create_story(administrator, data, over)
+            _create_story(administrator, data, stopping)
         except (ApiError, CannotStart, OSError) as problem:
-            if not over.is_set():
-                tell(f"Some of the demo data cannot be made: {problem}")
+            if not stopping.is_set():
+                echo(f"Some of the demo data cannot be made: {problem}")
 
     thread = threading.Thread(target=run, name="demo data", daemon=True)
     thread.start()
     try:
         yield
     finally:
-        over.set()
+        stopping.set()
         thread.join(_SECONDS)
 
 
-def _create_story(administrator: Api, data: DataDirectory, over: threading.Event) -> None:
+def _create_story(administrator: Api, data: DataDirectory, stopping: threading.Event) -> None:
     owner = _api_of(OWNER, administrator, data)
     before = data.recall(_RECEIVER)
     port = int(before.rpartition(":")[2]) if before else 0
@@ -391,7 +391,7 @@ def _create_story(administrator: Api, data: DataDirectory, over: threading.Event
             _move_checks(administrator, owner, str(before), host)
         once(administrator, data, _MADE_FOR, lambda: make(administrator, data, host))
         data.remember(_RECEIVER, host)
-        over.wait()
+        stopping.wait()
 
 
 def _api_of(username: str, administrator: Api, data: DataDirectory) -> Api:
@@ -442,7 +442,7 @@ def make(administrator: Api, data: DataDirectory, receiver: str) -> None:
         _MERGE_REQUEST["source_branch"],
         {**_MERGE_REQUEST, "reviewer_ids": [ids[REVIEWER]]},
     )
-    _talk(owner, reviewer, f"{_PATH}/merge_requests/{merge_request['iid']}")
+    _discuss(owner, reviewer, f"{_PATH}/merge_requests/{merge_request['iid']}")
     _allow(administrator, receiver)
     for name in CHECKS:
         url = f"http://{receiver}/{name.lower().replace(' ', '-')}"
@@ -464,27 +464,27 @@ def _once(api: Api, path: str, key: str, value: str, body: Mapping[str, Any]) ->
     return api.post(path, {key: value, **body})
 
 
-def _change(owner: Api, branch: str, file: str, text: str, why: str) -> None:
+def _change(owner: Api, branch: str, file: str, text: str, message: str) -> None:
     """Create a branch with one more commit, which starts a pipeline like any push."""
     path = f"{_PATH}/repository"
     if owner.find(f"{path}/branches/{encoded(branch)}") is None:
-        body = {"branch": branch, "start_branch": BRANCH, "content": text, "commit_message": why}
+        body = {"branch": branch, "start_branch": BRANCH, "content": text, "commit_message": message}
         owner.put(f"{path}/files/{encoded(file)}", body)
 
 
-def _talk(owner: Api, reviewer: Api, merge_request: str) -> None:
+def _discuss(owner: Api, reviewer: Api, merge_request: str) -> None:
     """Create the threads of the merge request, and approve it."""
     for question, answer, is_resolved in _THREADS:
-        begun = next(
+        discussion = next(
             (
-                each
-                for each in owner.get(f"{merge_request}/discussions")
-                if each["notes"][0]["body"] == question
+                candidate
+                for candidate in owner.get(f"{merge_request}/discussions")
+                if candidate["notes"][0]["body"] == question
             ),
             None,
         ) or reviewer.post(f"{merge_request}/discussions", {"body": question})
-        thread = f"{merge_request}/discussions/{begun['id']}"
-        if len(begun["notes"]) == 1:
+        thread = f"{merge_request}/discussions/{discussion['id']}"
+        if len(discussion["notes"]) == 1:
             owner.post(f"{thread}/notes", {"body": answer})
         if is_resolved:
             reviewer.put(thread, {"resolved": True})

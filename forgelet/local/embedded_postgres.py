@@ -174,9 +174,9 @@ def _system_directories() -> Iterator[Path]:
     if on_path:
         yield Path(on_path).resolve().parent
     if shutil.which("pg_config"):
-        asked = subprocess.run(["pg_config", "--bindir"], capture_output=True, text=True, check=False)
-        if asked.returncode == 0:
-            yield Path(asked.stdout.strip())
+        result = subprocess.run(["pg_config", "--bindir"], capture_output=True, text=True, check=False)
+        if result.returncode == 0:
+            yield Path(result.stdout.strip())
     for pattern in _SYSTEM_PATTERNS:
         yield from Path("/").glob(pattern)
 
@@ -192,10 +192,10 @@ def _identified(directories: Iterable[Path]) -> Iterator[Binaries]:
 def _version_text(postgres: Path) -> str:
     """Return `16.14` for `postgres (PostgreSQL) 16.14 (Debian 16.14-1)`, or nothing if the program does not run."""
     try:
-        said = subprocess.run([postgres, "--version"], capture_output=True, text=True, check=False).stdout
+        output = subprocess.run([postgres, "--version"], capture_output=True, text=True, check=False).stdout
     except OSError:
         return ""
-    match = re.search(r"\(PostgreSQL\) (\d+[\w.]*)", said)
+    match = re.search(r"\(PostgreSQL\) (\d+[\w.]*)", output)
     return match[1] if match else ""
 
 
@@ -365,8 +365,8 @@ class Cluster:
         self._template = template
         self._auth = auth
         self._account = Account.of(directory.stat().st_uid)
-        chosen = binaries or preferred(_major_of(self.data))
-        self._binaries = runnable_by(self._account, chosen)
+        selected = binaries or preferred(_major_of(self.data))
+        self._binaries = runnable_by(self._account, selected)
         self._sockets: Path | None = None
         self._server: Child | None = None
 

@@ -30,25 +30,25 @@ class CannotStart(ConfigError):
 
 
 class StartWait:
-    """The time limit of a start: `timeout` seconds from now on. Every ten seconds, `tell` is called with a line about
+    """The time limit of a start: `timeout` seconds from now on. Every ten seconds, `echo` is called with a line about
     what the start waits for."""
 
-    def __init__(self, timeout: float = START_TIMEOUT, tell: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, timeout: float = START_TIMEOUT, echo: Callable[[str], None] = lambda _: None) -> None:
         self._timeout = timeout
-        self._tell = tell
-        self._begun = time.monotonic()
+        self._echo = echo
+        self._started_at = time.monotonic()
         self._next_report = REPORT_SECONDS
 
-    def check(self, what: str, logs: Path) -> None:
-        """Report that the start still waits for `what`. Raise `CannotStart` when the time is over."""
-        waited = time.monotonic() - self._begun
+    def check(self, title: str, logs: Path) -> None:
+        """Report that the start still waits for `title`. Raise `CannotStart` when the time is over."""
+        waited = time.monotonic() - self._started_at
         if waited > self._timeout:
             raise CannotStart(
-                f"{what} was not ready after {self._timeout:g} s (logs: {logs}); --start-timeout waits longer"
+                f"{title} was not ready after {self._timeout:g} s (logs: {logs}); --start-timeout waits longer"
             )
         if waited >= self._next_report:
             self._next_report += REPORT_SECONDS
-            self._tell(f"Waiting for {what}, {waited:.0f} s of at most {self._timeout:g} s ...")
+            self._echo(f"Waiting for {title}, {waited:.0f} s of at most {self._timeout:g} s ...")
 
 
 class Account(NamedTuple):
@@ -94,12 +94,12 @@ class Account(NamedTuple):
 
     def _succeeds(self, command: Sequence[str]) -> bool:
         try:
-            done = subprocess.run(
+            result = subprocess.run(
                 command, cwd="/", capture_output=True, check=False, **self.popen_arguments()
             )
         except OSError:
             return False
-        return done.returncode == 0
+        return result.returncode == 0
 
 
 def current_account() -> Account:
@@ -151,8 +151,8 @@ class Child:
     def go_on(self, variables: Mapping[str, str]) -> None:
         """Let a waiting child continue, and give it further variables."""
         assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError), self.process.stdin as given:  # it may have ended
-            given.write(json.dumps(variables).encode())
+        with contextlib.suppress(BrokenPipeError), self.process.stdin as stream:  # it may have ended
+            stream.write(json.dumps(variables).encode())
 
     def has_ended(self) -> bool:
         # If a signal handler raises an exception in the middle of poll(), a lock of Popen can stay locked for good.
@@ -165,9 +165,9 @@ class Child:
     def account_of_end(self) -> str:
         """Return a description of how the process ended, with the line in its log that gives the reason."""
         code = self.process.returncode
-        how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
-        said = reason_in_log(self.log, self._log_begins)
-        return f"{how}{f': {said}' if said else ''} (log: {self.log})"
+        outcome = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+        reason = reason_in_log(self.log, self._log_begins)
+        return f"{outcome}{f': {reason}' if reason else ''} (log: {self.log})"
 
     def ask_to_stop(self) -> None:
         """Send the stop signal, but only once: to many programs a second signal means to end at once."""
@@ -197,11 +197,11 @@ def end_processes_in(*directories: Path, stop_signal: signal.Signals, timeout: f
     Our children work in folders of their own, so this finds those that a killed `up` has left (Linux).
     """
     deadline = time.monotonic() + timeout
-    asked: set[int] = set()
+    signaled: set[int] = set()
     while pids := _processes_in(directories):
         overdue = time.monotonic() > deadline
-        _signal(pids if overdue else pids - asked, signal.SIGKILL if overdue else stop_signal)
-        asked |= pids
+        _signal(pids if overdue else pids - signaled, signal.SIGKILL if overdue else stop_signal)
+        signaled |= pids
         time.sleep(0.05)
     while pids := _processes_in(directories, below=True):
         _signal(pids, signal.SIGKILL)
@@ -253,10 +253,10 @@ def reason_in(text: str) -> str:
     return next((line for reason in _REASONS for line in reversed(lines) if re.search(reason, line)), "")
 
 
-def reason_in_log(log: Path, begin: int = 0) -> str:
-    """Return `reason_in` of the last 8 KiB of `log`, from the byte `begin` on."""
+def reason_in_log(log: Path, start: int = 0) -> str:
+    """Return `reason_in` of the last 8 KiB of `log`, from the byte `start` on."""
     with contextlib.suppress(OSError), log.open("rb") as file:
-        file.seek(max(begin, log.stat().st_size - 8192))
+        file.seek(max(start, log.stat().st_size - 8192))
         return reason_in(file.read().decode(errors="replace"))
     return ""
 

@@ -32,7 +32,7 @@ from forgelet.testing.api import Answer, Api, ApiError
 PREFIX = "FORGELET_"
 RESULTS = ("success", "failed", *sorted(FAILURE_REASONS))
 LONGEST = 7 * 86_400
-MOST_EXIT_CODE = 255
+MAX_EXIT_CODE = 255
 
 
 @attrs.frozen(kw_only=True)
@@ -82,8 +82,8 @@ def _result(name: str, value: Any) -> str:
 
 
 def _exit_code(name: str, value: Any) -> int:
-    if type(value) is not int or not 0 <= value <= MOST_EXIT_CODE:
-        raise ValueError(f"{name} has to be a whole number from 0 to {MOST_EXIT_CODE}")
+    if type(value) is not int or not 0 <= value <= MAX_EXIT_CODE:
+        raise ValueError(f"{name} has to be a whole number from 0 to {MAX_EXIT_CODE}")
     return value
 
 
@@ -152,7 +152,7 @@ CONDITIONS = {
     "stage": "CI_JOB_STAGE",
     "ref": "CI_COMMIT_REF_NAME",
 }
-MOST_BYTES = 2**20
+MAX_RULES_BYTES = 2**20
 
 
 @attrs.frozen
@@ -188,11 +188,11 @@ def read_rules(file: Path) -> Rules:
         raise ConfigError(f"The rules of the runner cannot be read: {problem.strerror}: {file}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{file}: the rules of the runner are not UTF-8") from None
-    if len(text) > MOST_BYTES:
-        raise ConfigError(f"{file}: the rules of the runner have more than {MOST_BYTES} characters")
+    if len(text) > MAX_RULES_BYTES:
+        raise ConfigError(f"{file}: the rules of the runner have more than {MAX_RULES_BYTES} characters")
     try:
         return Rules(tuple(_rules(_Loader(text))))
-    except _Wrong as problem:
+    except _InvalidRule as problem:
         raise ConfigError(f"{file}:{problem.line}: {problem}") from None
     except yaml.MarkedYAMLError as problem:
         line = problem.problem_mark.line + 1 if problem.problem_mark else 1
@@ -205,7 +205,7 @@ class _Loader(yaml.SafeLoader):
     """A YAML loader that keeps the position of values."""
 
 
-class _Wrong(Exception):
+class _InvalidRule(Exception):
     def __init__(self, sentence: str, node: yaml.Node) -> None:
         super().__init__(sentence)
         self.line = node.start_mark.line + 1
@@ -216,10 +216,10 @@ def _rules(loader: _Loader) -> Iterator[Rule]:
     if document is None:
         return
     if not isinstance(document, yaml.SequenceNode):
-        raise _Wrong("the rules have to be a list, each beginning with '- '", document)
+        raise _InvalidRule("the rules have to be a list, each beginning with '- '", document)
     for item in document.value:
         if not isinstance(item, yaml.MappingNode):
-            raise _Wrong("a rule has to be keys and values, such as 'name: deploy'", item)
+            raise _InvalidRule("a rule has to be keys and values, such as 'name: deploy'", item)
         yield _rule(loader, item)
 
 
@@ -229,10 +229,10 @@ def _rule(loader: _Loader, item: yaml.MappingNode) -> Rule:
     for key, node in item.value:
         name, value = str(key.value), loader.construct_object(node, deep=True)
         if name in patterns or name in values:
-            raise _Wrong(f"{name} is there twice", key)
+            raise _InvalidRule(f"{name} is there twice", key)
         if name in CONDITIONS:
             if not isinstance(value, str) or not value:
-                raise _Wrong(
+                raise _InvalidRule(
                     f"{name} has to be a text, in which * stands for anything; put it in quotes", node
                 )
             patterns[name] = value
@@ -240,11 +240,11 @@ def _rule(loader: _Loader, item: yaml.MappingNode) -> Rule:
             try:
                 values[name] = FIELDS[name](name, value)
             except ValueError as problem:
-                raise _Wrong(str(problem), node) from None
+                raise _InvalidRule(str(problem), node) from None
         else:
-            known = [*CONDITIONS, *FIELDS]
-            near = difflib.get_close_matches(name, known, n=1) or [", ".join(known)]
-            raise _Wrong(f"a rule has no {name[:50]!r}; did you mean {near[0]}?", key)
+            supported = [*CONDITIONS, *FIELDS]
+            suggestions = difflib.get_close_matches(name, supported, n=1) or [", ".join(supported)]
+            raise _InvalidRule(f"a rule has no {name[:50]!r}; did you mean {suggestions[0]}?", key)
     return Rule(patterns, values)
 
 
@@ -255,7 +255,7 @@ class Upload:
     filename: str
     content: bytes
     #: The parameters `artifact_type`, `artifact_format` and `expire_in`.
-    said: Mapping[str, str]
+    fields: Mapping[str, str]
 
 
 #: The artifacts of a job whose CI file names none, but whose variables or rule do.
@@ -271,9 +271,9 @@ def uploads(
         when = artifact.get("when") or "on_success"
         if when != "always" and (when == "on_success") != succeeds:
             continue
-        chosen = {path: text for path, text in files.items() if _is_selected(artifact, path)}
-        if chosen:
-            yield _packed(artifact, chosen)
+        selected = {path: text for path, text in files.items() if _is_selected(artifact, path)}
+        if selected:
+            yield _packed(artifact, selected)
 
 
 def _is_selected(artifact: Mapping[str, Any], path: str) -> bool:
@@ -292,16 +292,16 @@ def _fits(pattern: str, path: str) -> bool:
 
 def _packed(artifact: Mapping[str, Any], files: Mapping[str, str]) -> Upload:
     form = artifact.get("artifact_format") or "zip"
-    said = {"artifact_type": artifact["artifact_type"], "artifact_format": form}
+    fields = {"artifact_type": artifact["artifact_type"], "artifact_format": form}
     if artifact.get("expire_in"):
-        said["expire_in"] = str(artifact["expire_in"])
+        fields["expire_in"] = str(artifact["expire_in"])
     name = str(artifact.get("name") or "artifacts")
     if form == "zip":
-        return Upload(filename=f"{name}.zip", content=_zip(files), said=said)
+        return Upload(filename=f"{name}.zip", content=_zip(files), fields=fields)
     together = "".join(files.values()).encode()
     if form == "gzip":
-        return Upload(filename=f"{name}.gz", content=gzip.compress(together, mtime=0), said=said)
-    return Upload(filename=name, content=together, said=said)
+        return Upload(filename=f"{name}.gz", content=gzip.compress(together, mtime=0), fields=fields)
+    return Upload(filename=name, content=together, fields=fields)
 
 
 def _zip(files: Mapping[str, str]) -> bytes:
@@ -340,7 +340,7 @@ def is_known(api: Api, runner_token: str) -> bool:
 
 
 @attrs.define
-class Asking:
+class JobRequester:
     """A runner that requests jobs, one after the other."""
 
     api: Api
@@ -349,8 +349,8 @@ class Asking:
 
     def next_job(self) -> Mapping[str, Any] | None:
         """Return the next job, or None if there was none for a while. Raise `OSError` or `Gone`."""
-        sent = {"token": self.token, "system_id": SYSTEM_ID, "info": INFO, "last_update": self._last_update}
-        answer = self.api.ask("POST", "jobs/request", sent)
+        body = {"token": self.token, "system_id": SYSTEM_ID, "info": INFO, "last_update": self._last_update}
+        answer = self.api.ask("POST", "jobs/request", body)
         if answer.status in (401, 403):
             raise Gone
         if answer.status not in (201, 204):
@@ -360,23 +360,23 @@ class Asking:
 
 
 @attrs.define
-class JobInHand:
+class RunningJob:
     """A job in progress, and the requests that report on it. Each method raises `OSError`, or `Gone` if the job is
     canceled or no longer exists."""
 
     api: Api
     id: int
     token: str
-    _sent: int = 0
+    _size: int = 0
 
     def log(self, text: str) -> None:
         """Append `text` to the log."""
         data = text.encode()
         if not data:
             return
-        where = f"{self._sent}-{self._sent + len(data) - 1}"
-        self._ask("PATCH", f"jobs/{self.id}/trace", data, Content_Range=where, Content_Type="text/plain")
-        self._sent += len(data)
+        span = f"{self._size}-{self._size + len(data) - 1}"
+        self._ask("PATCH", f"jobs/{self.id}/trace", data, Content_Range=span, Content_Type="text/plain")
+        self._size += len(data)
 
     def upload(self, upload: Upload) -> None:
         boundary = secrets.token_hex(16)
@@ -385,7 +385,7 @@ class JobInHand:
             "Content-Type: application/octet-stream\r\n\r\n"
         )
         data = head.encode() + upload.content + f"\r\n--{boundary}--\r\n".encode()
-        path = f"jobs/{self.id}/artifacts?{urlencode(upload.said)}"
+        path = f"jobs/{self.id}/artifacts?{urlencode(upload.fields)}"
         answer = self._ask("POST", path, data, Content_Type=f"multipart/form-data; boundary={boundary}")
         if answer.status != 201:
             raise ValueError(f"{upload.filename} was refused: {answer.content or answer.status}")
@@ -399,8 +399,8 @@ class JobInHand:
         self._ask("PUT", f"jobs/{self.id}", {"state": "running"})
 
     def end(self, state: str, failure_reason: str | None, exit_code: int | None) -> None:
-        said = {"state": state, "failure_reason": failure_reason, "exit_code": exit_code}
-        self._ask("PUT", f"jobs/{self.id}", said)
+        update = {"state": state, "failure_reason": failure_reason, "exit_code": exit_code}
+        self._ask("PUT", f"jobs/{self.id}", update)
 
     def _ask(self, method: str, path: str, body: object = None, **headers: str) -> Answer:
         answer = self.api.ask(method, path, body, JOB_TOKEN=self.token, **headers)
@@ -416,7 +416,7 @@ def _quoted(name: str) -> str:
 
 
 #: Maximum number of jobs that are played at the same time.
-MOST_JOBS = 50
+MAX_JOBS = 50
 #: Seconds between two requests for the service's clock during a job, and before another request to a service that did
 #: not answer.
 LOOK, PAUSE = 0.2, 0.2
@@ -446,63 +446,63 @@ class BuiltInRunner:
         self._recall = recall
         self._remember = remember
         self._stop = threading.Event()
-        self._room = threading.BoundedSemaphore(MOST_JOBS)
-        self._asking = Asking(administrator.with_token(""), "")
+        self._free_slots = threading.BoundedSemaphore(MAX_JOBS)
+        self._requester = JobRequester(administrator.with_token(""), "")
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
         """Register the runner and let it play jobs for the duration of the block. Jobs that are running at the end are
         left as they are. Raise `OSError` or `ApiError`."""
-        self._asking.token = self._known_token()
+        self._requester.token = self._valid_token()
         thread = threading.Thread(target=self._ask_for_jobs, name="built-in runner", daemon=True)
         thread.start()
         try:
             yield
         finally:
             self._stop.set()
-            self._asking.api.connections.cut()
+            self._requester.api.connections.cut()
 
-    def _known_token(self) -> str:
-        known = self._recall()
-        if known is None or not is_known(self._asking.api, known):
-            known = str(self._administrator.post("user/runners", self._kind)["token"])
-            self._remember(known)
-        return known
+    def _valid_token(self) -> str:
+        token = self._recall()
+        if token is None or not is_known(self._requester.api, token):
+            token = str(self._administrator.post("user/runners", self._kind)["token"])
+            self._remember(token)
+        return token
 
     def _ask_for_jobs(self) -> None:
         while not self._stop.is_set():
-            self._room.acquire()
-            began = time.monotonic()
+            self._free_slots.acquire()
+            requested_at = time.monotonic()
             job = self._next_job()
             if job is not None:
                 threading.Thread(target=self._play, args=(job,), name="job", daemon=True).start()
                 continue
-            self._room.release()
-            if time.monotonic() - began < PAUSE:
+            self._free_slots.release()
+            if time.monotonic() - requested_at < PAUSE:
                 self._stop.wait(PAUSE)
-        self._asking.api.connections.close()
+        self._requester.api.connections.close()
 
     def _next_job(self) -> Mapping[str, Any] | None:
         try:
-            return self._asking.next_job()
+            return self._requester.next_job()
         except OSError:
             return None
         except Gone:  # the runner has been deleted
             try:
-                self._asking.token = self._known_token()
+                self._requester.token = self._valid_token()
             except (OSError, ApiError):  # its group may have been deleted, too
                 self._stop.wait(UNTIL_REGISTERED_AGAIN)
             return None
 
     def _play(self, payload: Mapping[str, Any]) -> None:
-        job = JobInHand(self._asking.api, int(payload["id"]), str(payload["token"]))
+        job = RunningJob(self._requester.api, int(payload["id"]), str(payload["token"]))
         try:
             with contextlib.suppress(Gone, OSError):
-                self._to_its_end(payload, job)
+                self._play_to_end(payload, job)
         finally:
-            self._room.release()
+            self._free_slots.release()
 
-    def _to_its_end(self, payload: Mapping[str, Any], job: JobInHand) -> None:
+    def _play_to_end(self, payload: Mapping[str, Any], job: RunningJob) -> None:
         variables = {variable["key"]: variable["value"] for variable in payload["variables"]}
         try:
             outcome = played(variables, self._rules.values_for(variables))
@@ -512,7 +512,7 @@ class BuiltInRunner:
             return
         job.log(_opening(payload, outcome))
         longest = float(payload["runner_info"]["timeout"])
-        if not self._last(job, min(outcome.duration, longest)):
+        if not self._wait_until(job, min(outcome.duration, longest)):
             return
         reason, exit_code = outcome.failure_reason, outcome.script_exit_code
         if outcome.duration > longest:
@@ -527,17 +527,17 @@ class BuiltInRunner:
             job.log(_closing(reason, exit_code))
         job.end("success" if reason is None else "failed", reason, exit_code)
 
-    def _last(self, job: JobInHand, seconds: float) -> bool:
+    def _wait_until(self, job: RunningJob, seconds: float) -> bool:
         """Wait until the job has been running for `seconds`. Return False if the runner ends before that."""
-        said = time.monotonic()
+        reported_at = time.monotonic()
         while seconds > 0:
-            left = seconds - job.seconds()
-            if left <= 0:
+            remaining = seconds - job.seconds()
+            if remaining <= 0:
                 break
-            if self._stop.wait(min(left, LOOK)):
+            if self._stop.wait(min(remaining, LOOK)):
                 return False
-            if time.monotonic() - said > SIGN_OF_LIFE:
-                said = time.monotonic()
+            if time.monotonic() - reported_at > SIGN_OF_LIFE:
+                reported_at = time.monotonic()
                 job.go_on()
         return True
 

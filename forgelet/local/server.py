@@ -20,10 +20,10 @@ def main() -> None:
         sys.path.insert(0, str(SERVERS))  # before another package that is named `common`
     server = import_quickly(_SERVERS[sys.argv[1]])
     gc.freeze()
-    given = sys.stdin.read()
-    if not given:  # the process that started this one has ended or given up
+    variables = sys.stdin.read()
+    if not variables:  # the process that started this one has ended or given up
         return
-    os.environ.update(json.loads(given))
+    os.environ.update(json.loads(variables))
     server.main([], prog_name=f"forgelet {sys.argv[1]}")
 
 

@@ -51,12 +51,12 @@ def take(addresses: Addresses) -> Ports:
         raise CannotStart(
             f"--api-port and --edge-port are both {addresses.api_port}; choose two different ports"
         )
-    with contextlib.ExitStack() as taken:
-        api = taken.enter_context(_bound(addresses.host, addresses.api_port, "--api-port"))
+    with contextlib.ExitStack() as sockets:
+        api = sockets.enter_context(_bound(addresses.host, addresses.api_port, "--api-port"))
         edge = None
         if addresses.edge_port is not None:
-            edge = taken.enter_context(_bound(addresses.host, addresses.edge_port, "--edge-port"))
-        taken.pop_all()
+            edge = sockets.enter_context(_bound(addresses.host, addresses.edge_port, "--edge-port"))
+        sockets.pop_all()
         return Ports(addresses, api, edge)
 
 
@@ -98,16 +98,16 @@ class Service:
         self,
         title: str,
         start: Callable[[], Child],
-        tell: Callable[[str], None],
+        echo: Callable[[str], None],
         *,
         stop_timeout: float = 0.0,
     ) -> None:
         self.title = title
         self.stop_timeout = stop_timeout
         self._start = start
-        self._tell = tell
+        self._echo = echo
         self._ends: list[float] = []
-        self._due = 0.0
+        self._next_start = 0.0
         self.child: Child | None = None
 
     def start(self) -> None:
@@ -120,22 +120,22 @@ class Service:
         if self.child is not None and self.child.has_ended():
             self.child.stop()  # and the rest of its session
             self._note_end(f"{self.title} ended with {self.child.account_of_end()}")
-        if self.child is None and time.monotonic() >= self._due:
+        if self.child is None and time.monotonic() >= self._next_start:
             try:
                 self.start()
             except CannotStart as problem:
                 self._note_end(problem.message)
         return self.child is not None
 
-    def _note_end(self, what: str) -> None:
+    def _note_end(self, problem: str) -> None:
         self.child = None
         now = time.monotonic()
         self._ends = [*(moment for moment in self._ends if now - moment < MEMORY), now]
         if len(self._ends) > len(PAUSES):
-            raise EndsAgainAndAgain(f"{what}, for the third time within a minute")
+            raise EndsAgainAndAgain(f"{problem}, for the third time within a minute")
         pause = PAUSES[len(self._ends) - 1]
-        self._due = now + pause
-        self._tell(f"{what}; it is started again in {pause:g} s.")
+        self._next_start = now + pause
+        self._echo(f"{problem}; it is started again in {pause:g} s.")
 
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class Plan:
     database_url: str | None = None  # None: an embedded PostgreSQL
     testing: bool = False  # fast instead of durable, and everybody who can reach it can control it
     #: The servers' variables that options have set.
-    chosen: Mapping[str, str] = attrs.field(factory=dict)
+    overrides: Mapping[str, str] = attrs.field(factory=dict)
     #: Seconds for the whole start.
     start_timeout: float = START_TIMEOUT
     api_command: Sequence[str] = (sys.executable, "-P", "-m", "forgelet.local.server", "api")
@@ -183,11 +183,11 @@ class Forgelet:
     """Everything that `up` runs for the duration of the block `with Forgelet(plan, tell) as forgelet`."""
 
     def __init__(
-        self, plan: Plan, tell: Callable[[str], None], is_over: Callable[[float], bool] = never
+        self, plan: Plan, echo: Callable[[str], None], is_over: Callable[[float], bool] = never
     ) -> None:
         """Prepare to run `plan` until `is_over` returns true; it is called with the seconds that it may wait."""
         self.plan = plan
-        self._tell = tell
+        self._echo = echo
         self._is_over = is_over
         self._data = plan.data
         self._connections: Connections | None = None
@@ -197,7 +197,7 @@ class Forgelet:
         self._has_database = False
         self._hurried = False
         self._reload = False
-        self._written = contextlib.ExitStack()
+        self._ready_file = contextlib.ExitStack()
         self._ports: Ports | None = None
 
     def __enter__(self) -> "Forgelet":
@@ -214,7 +214,7 @@ class Forgelet:
     def __exit__(
         self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        self._tell("Stopping ...")
+        self._echo("Stopping ...")
         self.stop()
 
     def api(self, token: str | None = None) -> "Api":
@@ -262,11 +262,11 @@ class Forgelet:
         servers = [service for service in running if service.title != POSTGRESQL]
         for service in servers:
             self._child(service).ask_to_stop()
-        self._written.close()
-        begun = time.monotonic()
+        self._ready_file.close()
+        stop_started = time.monotonic()
         for service in servers:
-            left = begun + service.stop_timeout - time.monotonic()
-            self._child(service).stop(max(0.1, left), self._is_hurried)
+            remaining = stop_started + service.stop_timeout - time.monotonic()
+            self._child(service).stop(max(0.1, remaining), self._is_hurried)
         if self._cluster is not None:
             self._cluster.stop(POSTGRES_SECONDS, self._is_hurried)
         if self._ports is not None:
@@ -274,7 +274,7 @@ class Forgelet:
         if self._connections is not None:
             self._connections.close()
         if self._hurried:
-            self._tell("Stopped at once; what was in flight was cut off.")
+            self._echo("Stopped at once; what was in flight was cut off.")
             raise SystemExit(1)
 
     def _is_hurried(self) -> bool:
@@ -290,14 +290,14 @@ class Forgelet:
         for service in stopping:
             self._child(service).process.send_signal(signal.SIGHUP)
         names = " and ".join(service.title[0].lower() + service.title[1:] for service in stopping)
-        self._tell(f"SIGHUP was handed on to {names or 'nobody'}.")
+        self._echo(f"SIGHUP was handed on to {names or 'nobody'}.")
 
     def _start(self) -> None:
-        wait = StartWait(self.plan.start_timeout, self._tell)
+        wait = StartWait(self.plan.start_timeout, self._echo)
         self._end_leftovers()
         self._ports = take(self.plan.addresses)
         plan = self.plan = attrs.evolve(self.plan, addresses=self._ports.addresses)
-        self._tell("Starting the API server" + (" and the storage edge ..." if plan.edge_url else " ..."))
+        self._echo("Starting the API server" + (" and the storage edge ..." if plan.edge_url else " ..."))
         servers = self._servers()
         for server in servers:
             server.start()
@@ -308,7 +308,7 @@ class Forgelet:
             self._start_postgres(self._own_cluster(), wait)
         self._has_database = True
         for server in servers:
-            self._child(server).go_on(self._given(server.title))
+            self._child(server).go_on(self._settings_of(server.title))
         self._write_down()
         self._wait_for(f"{plan.api_url}/-/readiness", wait)
         self._join()  # first, because the edge is not ready until the service knows its token
@@ -329,7 +329,7 @@ class Forgelet:
         if self.plan.addresses.edge_port is not None:
             logs[EDGE] = self._data.log("edge")
         return [
-            Service(title, functools.partial(self._started, title, log), self._tell)
+            Service(title, functools.partial(self._started, title, log), self._echo)
             for title, log in logs.items()
         ]
 
@@ -346,13 +346,13 @@ class Forgelet:
 
         of_edge = self._variables(EDGE) if self.plan.edge_url else {}
         variables.remember(self._data, self.plan.addresses)
-        self._written.enter_context(
+        self._ready_file.enter_context(
             data_directory.written_down(
                 self._data, self.plan.api_url, self.plan.edge_url, {**of_edge, **self._variables(API_SERVER)}
             )
         )
         if not self.plan.testing:
-            self._written.enter_context(data_directory.registration(self._data))
+            self._ready_file.enter_context(data_directory.registration(self._data))
 
     def _own_cluster(self) -> "Cluster":
         from forgelet.local import embedded_postgres, throwaway_data
@@ -363,19 +363,19 @@ class Forgelet:
             else embedded_postgres.cluster_of(self._data)
         )
         if cluster.data.parent.parent != self._data.path:
-            self._tell(f"PostgreSQL cannot run as root; its files are kept in {cluster.data.parent}.")
+            self._echo(f"PostgreSQL cannot run as root; its files are kept in {cluster.data.parent}.")
         return cluster
 
     def _start_postgres(self, cluster: "Cluster", wait: StartWait) -> None:
         """Start PostgreSQL while the servers are busy with imports."""
-        self._tell("Starting PostgreSQL ...")
+        self._echo("Starting PostgreSQL ...")
         log, waits = self._data.log("postgres"), iter([wait])
 
         def start() -> Child:  # the first time, and whenever it has ended
-            return cluster.start(log, next(waits, StartWait(self.plan.start_timeout, self._tell)))
+            return cluster.start(log, next(waits, StartWait(self.plan.start_timeout, self._echo)))
 
         self._cluster = cluster
-        service = Service(POSTGRESQL, start, self._tell, stop_timeout=POSTGRES_SECONDS)
+        service = Service(POSTGRESQL, start, self._echo, stop_timeout=POSTGRES_SECONDS)
         service.start()
         self._services.insert(0, service)
 
@@ -389,34 +389,34 @@ class Forgelet:
             log=log,
             environment=variables.foreign(os.environ),
             cwd=self._data.part(name),
-            inherits=[self._socket(title).fileno()],
+            inherits=[self._socket_of(title).fileno()],
             waits=True,
         )
         if self._has_database:
-            child.go_on(self._given(title))
+            child.go_on(self._settings_of(title))
         return child
 
-    def _given(self, title: str) -> dict[str, str]:
+    def _settings_of(self, title: str) -> dict[str, str]:
         """Return the variables that the server `title` gets when the database is there."""
         prefix = variables.API.prefix if title == API_SERVER else variables.EDGE.prefix
         ours = {name: text for name, text in self._variables(title).items() if name.startswith("FORGELET_")}
-        return {**ours, f"{prefix}LISTEN_FD": str(self._socket(title).fileno())}
+        return {**ours, f"{prefix}LISTEN_FD": str(self._socket_of(title).fileno())}
 
-    def _socket(self, title: str) -> socket.socket:
+    def _socket_of(self, title: str) -> socket.socket:
         assert self._ports is not None
-        taken = self._ports.api if title == API_SERVER else self._ports.edge
-        assert taken is not None
-        return taken
+        bound = self._ports.api if title == API_SERVER else self._ports.edge
+        assert bound is not None
+        return bound
 
     def _variables(self, title: str) -> dict[str, str]:
         """Return the environment of the server `title`, with its settings."""
         inherited = variables.for_tests if self.plan.testing else variables.inherited
         if title == API_SERVER:
             url = self._cluster.url() if self._cluster else "postgresql:///"
-            ours = variables.of_api(self._data, self.plan.addresses, self.plan.database_url or url)
+            settings = variables.of_api(self._data, self.plan.addresses, self.plan.database_url or url)
         else:
-            ours = variables.of_edge(self._data, self.plan.addresses)
-        return {**inherited(os.environ), **self.plan.chosen, **ours}
+            settings = variables.of_edge(self._data, self.plan.addresses)
+        return {**inherited(os.environ), **self.plan.overrides, **settings}
 
     def _wait_for(self, url: str, wait: StartWait) -> None:
         from forgelet.testing.api import answers

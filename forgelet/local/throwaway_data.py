@@ -28,7 +28,7 @@ from forgelet.local.processes import CannotStart, end_processes_in
 
 SHARED_MEMORY = Path("/dev/shm")
 #: Minimum free space in bytes. Containers often have only 64 MiB of shared memory, which one PostgreSQL fills.
-ROOM = 512 * 2**20
+MIN_FREE_BYTES = 512 * 2**20
 _PREFIX = "forgelet-testing-"
 _NAME = re.compile(rf"{_PREFIX}(\d+)-[0-9a-f]{{16}}")
 #: Seconds after which the process that created a folder holds it or has ended. Later its id may belong to another
@@ -64,7 +64,7 @@ def _has_room(folder: Path) -> bool:
         disk = os.statvfs(folder)
     except OSError:
         return False
-    return os.access(folder, os.W_OK | os.X_OK) and disk.f_bavail * disk.f_frsize >= ROOM
+    return os.access(folder, os.W_OK | os.X_OK) and disk.f_bavail * disk.f_frsize >= MIN_FREE_BYTES
 
 
 def _remove_leftovers(folder: Path) -> None:
@@ -89,7 +89,7 @@ def _is_left(path: Path, pid: int) -> bool:
 
 
 #: Number of templates that are kept, of about 50 MB each. Creating another one removes the least recently used.
-KEPT = 3
+MAX_TEMPLATES = 3
 #: The roles of a template and of its copies have one password. Their sockets are closed to other accounts.
 _PASSWORD = "postgres-password"
 
@@ -110,12 +110,12 @@ def templated_cluster(data: DataDirectory) -> Cluster:
 
 def _password(folder: Path) -> str:
     """Return the password of all templates. It is generated once, and again if a full disk or a crash has lost it."""
-    kept = folder / _PASSWORD
+    file = folder / _PASSWORD
     with _alone(folder):
-        if not kept.exists() or not kept.read_text():
-            kept.touch(mode=0o600)
-            kept.write_text(secrets.token_urlsafe(24))
-        return kept.read_text()
+        if not file.exists() or not file.read_text():
+            file.touch(mode=0o600)
+            file.write_text(secrets.token_urlsafe(24))
+        return file.read_text()
 
 
 def _name(binaries: Binaries, password: str) -> str:
@@ -168,25 +168,25 @@ def _make(template: Path, data: DataDirectory, binaries: Binaries) -> None:
     """Create a cluster in the folder of `data`, because PostgreSQL's account can reach that, and move it here."""
     from api_server.state.migrate import migrate  # imported here, because this takes long
 
-    made = embedded_postgres.cluster_of(data, durable=False, binaries=binaries)
-    made.start(data.log("postgres"))
+    cluster = embedded_postgres.cluster_of(data, durable=False, binaries=binaries)
+    cluster.start(data.log("postgres"))
     try:
-        migrate(made.url())
+        migrate(cluster.url())
     finally:
-        made.stop()
+        cluster.stop()
     scratch = template.with_name("new")
     shutil.rmtree(scratch, ignore_errors=True)
-    _copy(made.data, scratch)
+    _copy(cluster.data, scratch)
     subprocess.run(["sync", "-f", str(scratch)], capture_output=True, check=False)  # before it gets its name
-    shutil.rmtree(made.data)
+    shutil.rmtree(cluster.data)
     scratch.rename(template)
     keep_few(template.parent)
 
 
 def keep_few(folder: Path) -> None:
-    """Remove all templates but the `KEPT` last used ones."""
+    """Remove all templates but the `MAX_TEMPLATES` last used ones."""
     templates = [template for template in folder.iterdir() if template.is_dir()]
-    for old in sorted(templates, key=lambda template: template.stat().st_mtime, reverse=True)[KEPT:]:
+    for old in sorted(templates, key=lambda template: template.stat().st_mtime, reverse=True)[MAX_TEMPLATES:]:
         _remove(old)
 
 
@@ -200,7 +200,7 @@ def _remove(template: Path) -> None:
 
 def _copy(cluster: Path, target: Path) -> None:
     """Copy a cluster with its owner, by shared blocks if the file system supports that. Raise `OSError`."""
-    done = subprocess.run(["cp", "-pR", str(cluster), str(target)], capture_output=True, check=False)
-    if done.returncode != 0:
+    result = subprocess.run(["cp", "-pR", str(cluster), str(target)], capture_output=True, check=False)
+    if result.returncode != 0:
         shutil.rmtree(target, ignore_errors=True)
-        raise OSError(done.stderr.decode(errors="replace"))
+        raise OSError(result.stderr.decode(errors="replace"))

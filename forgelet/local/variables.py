@@ -123,19 +123,19 @@ def inherited(environment: Mapping[str, str]) -> dict[str, str]:
     settings file."""
     from common.settings import SETTINGS_FILE_VARIABLE
 
-    kept = {
+    variables = {
         name: value
         for name, value in environment.items()
         if name not in {"FORGELET_ROOT_TOKEN", DATABASE_URL}
     }
-    if SETTINGS_FILE_VARIABLE in kept:
-        kept[SETTINGS_FILE_VARIABLE] = str(Path(kept[SETTINGS_FILE_VARIABLE]).absolute())
-    return kept
+    if SETTINGS_FILE_VARIABLE in variables:
+        variables[SETTINGS_FILE_VARIABLE] = str(Path(variables[SETTINGS_FILE_VARIABLE]).absolute())
+    return variables
 
 
 def of_api(data: DataDirectory, addresses: Addresses, database_url: str) -> dict[str, str]:
     """Return the variables that `up` sets for the API server."""
-    ours = {
+    values = {
         "HOST": addresses.host,
         "PORT": str(addresses.api_port),
         "DATABASE_URL": database_url,
@@ -144,14 +144,14 @@ def of_api(data: DataDirectory, addresses: Addresses, database_url: str) -> dict
         "ROOT_TOKEN_FILE": data.file_with_secret("root-token", prefix="flpat-"),
     }
     if addresses.edge_url is not None:
-        ours["EDGE_URLS"] = addresses.edge_url
-        ours["EDGE_PURGE_TOKEN_FILE"] = data.file_with_secret("edge-purge-token")
-    return {f"{API.prefix}{name}": text for name, text in ours.items()}
+        values["EDGE_URLS"] = addresses.edge_url
+        values["EDGE_PURGE_TOKEN_FILE"] = data.file_with_secret("edge-purge-token")
+    return {f"{API.prefix}{name}": text for name, text in values.items()}
 
 
 def of_edge(data: DataDirectory, addresses: Addresses) -> dict[str, str]:
     """Return the variables that `up` sets for the edge."""
-    ours = {
+    values = {
         "HOST": addresses.host,
         "PORT": str(addresses.edge_port),
         "ORIGIN": addresses.api_url,
@@ -159,7 +159,7 @@ def of_edge(data: DataDirectory, addresses: Addresses) -> dict[str, str]:
         "PURGE_TOKEN_FILE": data.file_with_secret("edge-purge-token"),
         "DATA_DIR": str(data.part("edge")),
     }
-    return {f"{EDGE.prefix}{name}": text for name, text in ours.items()}
+    return {f"{EDGE.prefix}{name}": text for name, text in values.items()}
 
 
 def for_tests(environment: Mapping[str, str]) -> dict[str, str]:
@@ -171,8 +171,8 @@ def for_tests(environment: Mapping[str, str]) -> dict[str, str]:
 def of_stopped(data: DataDirectory) -> dict[str, str]:
     """Return both processes' variables as the next `up` with the same options would set them. Raise `ConfigError` if
     the database is external and not named."""
-    said: dict[str, Any] = json.loads(data.recall(_ADDRESSES) or "{}")
-    addresses = Addresses(**said)
+    stored: dict[str, Any] = json.loads(data.recall(_ADDRESSES) or "{}")
+    addresses = Addresses(**stored)
     database_url = os.environ.get(DATABASE_URL) or os.environ.get(f"{API.prefix}DATABASE_URL")
     if has_own_postgres(data):
         database_url = "postgresql:///forgelet"

@@ -78,7 +78,7 @@ class Connections:
 
     @contextlib.contextmanager
     def _connection(self) -> Iterator[http.client.HTTPConnection]:
-        connection = self._kept() or self._new()
+        connection = self._reusable() or self._new()
         self._busy.add(connection)
         try:
             yield connection
@@ -92,7 +92,7 @@ class Connections:
         else:
             self._idle.append(connection)
 
-    def _kept(self) -> http.client.HTTPConnection | None:
+    def _reusable(self) -> http.client.HTTPConnection | None:
         """Return an idle connection that the server has not closed, or None, because a request is never sent twice."""
         while True:
             try:
@@ -161,11 +161,11 @@ class Api:
     def ask(self, method: str, path: str, body: object = None, **headers: str) -> Answer:
         """Send `body` (bytes as they are, anything else as JSON), and return the answer with any status. The names of
         `headers` have `_` instead of `-`."""
-        sent = {"PRIVATE-TOKEN": self.token} if self.token else {}
+        all_headers = {"PRIVATE-TOKEN": self.token} if self.token else {}
         if body is not None and not isinstance(body, bytes):
-            sent["Content-Type"], body = "application/json", json.dumps(body).encode()
-        sent |= {name.replace("_", "-"): text for name, text in headers.items()}
-        return self.connections.request(method, f"{self._below}/{path.lstrip('/')}", sent, body)
+            all_headers["Content-Type"], body = "application/json", json.dumps(body).encode()
+        all_headers |= {name.replace("_", "-"): text for name, text in headers.items()}
+        return self.connections.request(method, f"{self._below}/{path.lstrip('/')}", all_headers, body)
 
 
 def answers(url: str) -> bool:

@@ -71,18 +71,18 @@ def new_user(forgelet: "Forgelet", label: str = "user") -> User:
     """Create a user whose name begins with `label`."""
     username = _name(label)
     email = f"{username}@example.org"
-    said = {
+    attributes = {
         "username": username,
         "name": username,
         "email": email,
         "force_random_password": True,
         "skip_confirmation": True,
     }
-    user = forgelet.api.post("users", said)
-    made = forgelet.api.post(
+    user = forgelet.api.post("users", attributes)
+    token_entity = forgelet.api.post(
         f"users/{user['id']}/personal_access_tokens", {"name": "test", "scopes": list(SCOPES)}
     )
-    token = made["token"]
+    token = token_entity["token"]
     return User(user["id"], username, user["name"], email, token, forgelet.api_of(token))
 
 

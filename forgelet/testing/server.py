@@ -26,11 +26,11 @@ class Ready:
     version: str | None = None
 
     @classmethod
-    def of(cls, said: Mapping[str, Any]) -> "Ready":
+    def of(cls, content: Mapping[str, Any]) -> "Ready":
         """Read the content of a ready file. Raise `LookupError` or `TypeError` if it is not valid."""
-        needed = {"url": str(said["url"]), "root_token": str(said["root_token"])}
-        known: dict[str, Any] = {field.name: said.get(field.name) for field in dataclasses.fields(cls)}
-        return cls(**known | needed)
+        needed = {"url": str(content["url"]), "root_token": str(content["root_token"])}
+        fields: dict[str, Any] = {field.name: content.get(field.name) for field in dataclasses.fields(cls)}
+        return cls(**fields | needed)
 
 
 class Controls(Api):
@@ -112,19 +112,19 @@ class Forgelet:
     def settle(self) -> None:
         """Wait until no background work (deliveries, mirrors, pipelines) is due. Raise `TimeoutError` if that takes too
         long."""
-        left = self._controls.post("settle")["left"]
-        if left:
-            raise TimeoutError(f"the server still has to do: {', '.join(map(str, left))}")
+        pending = self._controls.post("settle")["left"]
+        if pending:
+            raise TimeoutError(f"the server still has to do: {', '.join(map(str, pending))}")
 
     def requests(self, **filters: object) -> list[dict[str, Any]]:
         """Return the recorded requests with their answers, oldest first. Filters are `method`, `path`, `status` and
         `user` (a user name)."""
-        listed: list[dict[str, Any]] = self._controls.get("requests", **_said(filters))
-        return listed
+        requests: list[dict[str, Any]] = self._controls.get("requests", **_without_none(filters))
+        return requests
 
     def forget_requests(self, **filters: object) -> None:
         """Remove the matching requests from the record. Filters are those of `requests`."""
-        self._controls.delete(f"requests?{urlencode(_said(filters))}")
+        self._controls.delete(f"requests?{urlencode(_without_none(filters))}")
 
     def fail(
         self,
@@ -148,7 +148,7 @@ class Forgelet:
             "method": method, "path": path, "status": status, "headers": headers, "body": body,
             "delay": delay, "cut": cut, "times": times, "user": user,
         }  # fmt: skip
-        failure: dict[str, Any] = self._controls.post("failures", _said(values))
+        failure: dict[str, Any] = self._controls.post("failures", _without_none(values))
         self._failures.append(str(failure["id"]))
         return failure
 
@@ -162,13 +162,13 @@ class Forgelet:
             with contextlib.suppress(ApiError, OSError):  # it has occurred, or the server has ended
                 self._controls.delete(f"failures/{self._failures.pop()}")
 
-    def _alone(self, what: str) -> None:
+    def _alone(self, method: str) -> None:
         if self.is_shared:
             raise SharedError(
-                f"{what}() would change the server under the tests of others, who share it: let each worker have its"
+                f"{method}() would change the server under the tests of others, who share it: let each worker have its"
                 " own (without forgelet_shared), or keep to a namespace (gitlab_user, gitlab_group, gitlab_project)"
             )
 
 
-def _said(values: Mapping[str, object]) -> dict[str, object]:
+def _without_none(values: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in values.items() if value is not None}

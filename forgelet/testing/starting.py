@@ -94,7 +94,7 @@ def _start(
     reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     hold = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
     os.set_blocking(reading, True)
-    kept = {name: text for name, text in os.environ.items() if not name.startswith(_NOT_FOR_THE_SERVER)}
+    base = {name: text for name, text in os.environ.items() if not name.startswith(_NOT_FOR_THE_SERVER)}
     settings = {START_TIMEOUT_VARIABLE: str(START_TIMEOUT), **settings}
     try:
         with log.open("wb") as output:
@@ -103,7 +103,7 @@ def _start(
                 stdin=reading,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**kept, **settings},
+                env={**base, **settings},
                 start_new_session=True,  # Ctrl-C is for the tests, which end first
             )
         ready = _wait_until_ready(process, folder, settings[START_TIMEOUT_VARIABLE])
@@ -125,10 +125,10 @@ def _wait_until_ready(process: "subprocess.Popen[bytes]", folder: Path, timeout:
         while (ready := _ready(folder)) is None:
             if process.poll() is not None:
                 raise CannotStart(
-                    f"forgelet ended with {process.returncode} before it was ready. {_said(folder)}"
+                    f"forgelet ended with {process.returncode} before it was ready. {_last_log_lines(folder)}"
                 )
             if time.monotonic() > deadline:
-                raise CannotStart(f"forgelet was not ready after {timeout} s. {_said(folder)}")
+                raise CannotStart(f"forgelet was not ready after {timeout} s. {_last_log_lines(folder)}")
             time.sleep(0.01)
     except BaseException:
         process.terminate()
@@ -152,7 +152,7 @@ def _ready(folder: Path) -> Ready | None:
         return None
 
 
-def _said(folder: Path) -> str:
+def _last_log_lines(folder: Path) -> str:
     log = folder / "up.log"
     lines = log.read_text(errors="replace").splitlines()[-LINES_SHOWN:]
     return "\n".join([f"Its last words (all of them: {log}):", *(f"  {line}" for line in lines)])

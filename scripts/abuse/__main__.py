@@ -31,10 +31,10 @@ from scripts.abuse.scenario import (
 def abuse(attacks: tuple[str, ...], seconds: int, *, growing: bool) -> None:
     """Attack a forgelet of its own on this machine. ATTACKS are the names of attacks; without any, all of them run,
     which takes a quarter of an hour. The exit status is 1 if an aim was missed."""
-    known: Mapping[str, object] = INPUTS if growing else ATTACKS
-    if unknown := set(attacks) - set(known):
+    choices: Mapping[str, object] = INPUTS if growing else ATTACKS
+    if unknown := set(attacks) - set(choices):
         raise click.UsageError(
-            f"There is no attack {', '.join(sorted(unknown))}; there are {', '.join(known)}."
+            f"There is no attack {', '.join(sorted(unknown))}; there are {', '.join(choices)}."
         )
     with running_environment(click.echo, Sizes(large=2**20) if growing else Sizes()) as environment:
         measure: Callable[[str], Any]
@@ -51,7 +51,7 @@ def abuse(attacks: tuple[str, ...], seconds: int, *, growing: bool) -> None:
             click.echo(f"\n{ATTACK_TABLE.heading}")
             measure = lambda name: run_attack(name, environment, seconds, quiet, before)  # noqa: E731
         outcomes = []
-        for name in attacks or known:
+        for name in attacks or choices:
             outcomes.append(measure(name))
             click.echo(outcomes[-1])
     longest = max(outcomes, key=lambda outcome: outcome.step)

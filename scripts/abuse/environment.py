@@ -205,9 +205,9 @@ class Environment:
         with contextlib.closing(edge):
             edge.request("GET", "/-/metrics")
             metrics = edge.getresponse().read().decode()
-        found = re.search(r'edge_tier_bytes\{tier="memory"\} (\S+)', metrics)
-        assert found is not None
-        return self.api.usage(), attrs.evolve(self.edge.usage(), cached=round(float(found[1])))
+        match = re.search(r'edge_tier_bytes\{tier="memory"\} (\S+)', metrics)
+        assert match is not None
+        return self.api.usage(), attrs.evolve(self.edge.usage(), cached=round(float(match[1])))
 
     @property
     def control_urls(self) -> list[str]:

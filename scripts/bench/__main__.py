@@ -78,32 +78,32 @@ def _chosen(names: tuple[str, ...]) -> list[str]:
     unknown = [name for name in names if name not in ALL_ROWS and name not in groups]
     if unknown:
         raise click.ClickException(f"There is no row {', '.join(unknown)}; --list prints all rows.")
-    wanted = {row for name in names for row in groups.get(name, [name])}
-    return [name for name in ALL_ROWS if not names or name in wanted]
+    requested = {row for name in names for row in groups.get(name, [name])}
+    return [name for name in ALL_ROWS if not names or name in requested]
 
 
 def _measured(names: list[str], size: Size) -> Run:
-    found = []
+    outcomes = []
     described = measuring.describe_machine()
     with Bench(size) as running:
         for name in names:
             title, row = ALL_ROWS[name]
-            found.append(runs.measure_row(row, title, running))
-            click.echo(report.row_text(found[-1]))
+            outcomes.append(runs.measure_row(row, title, running))
+            click.echo(report.row_text(outcomes[-1]))
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    return Run(today, described, size.rounds, found)
+    return Run(today, described, size.rounds, outcomes)
 
 
 def _report_slower(old: Run, new: Run) -> bool:
     """Print the rows that got slower; return whether there are any."""
-    found = report.slower(old, new)
-    for sentence in found:
+    sentences = report.slower(old, new)
+    for sentence in sentences:
         click.echo(f"slower: {sentence}")
     if unknown := report.not_compared(old, new):
         click.echo(f"not in the older run: {', '.join(unknown)}")
-    if not found:
+    if not sentences:
         click.echo("Nothing got slower beyond noise.")
-    return bool(found)
+    return bool(sentences)
 
 
 if __name__ == "__main__":

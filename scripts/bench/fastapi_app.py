@@ -36,8 +36,8 @@ sessions = async_sessionmaker(engine, expire_on_commit=False)
 
 
 async def session() -> AsyncIterator[AsyncSession]:
-    async with sessions() as opened:
-        yield opened
+    async with sessions() as open_session:
+        yield open_session
 
 
 def known(private_token: Annotated[str, Header()]) -> None:
@@ -58,14 +58,14 @@ async def page(
     size: int = 20,
 ) -> list[Any]:
     """Return the rows of a page; set the headers that go with it."""
-    found = (await session.execute(rows.limit(size + 1))).unique().all()
+    rows_read = (await session.execute(rows.limit(size + 1))).unique().all()
     response.headers["X-Per-Page"] = str(size)
-    response.headers["X-Next-Page"] = "2" if len(found) > size else ""
+    response.headers["X-Next-Page"] = "2" if len(rows_read) > size else ""
     if counted:
         inner = rows.options().with_only_columns(rows.selected_columns[0]).order_by(None)
         total = select(func.count()).select_from(inner.limit(MOST_COUNTED + 1).subquery())
         response.headers["X-Total"] = str(await session.scalar(total))
-    return [row[0] if len(row) == 1 else row for row in found[:size]]
+    return [row[0] if len(row) == 1 else row for row in rows_read[:size]]
 
 
 async def the_project(session: AsyncSession, number: int) -> None:
@@ -87,8 +87,8 @@ async def jobs(
 ) -> list[fastapi_models.Job]:
     await the_project(session, number)
     rows = builds().where(JobRow.project_id == number)
-    found = await page(session, rows, response, counted=pagination != "keyset")
-    return [fastapi_models.job(row) for row in found]
+    page_rows = await page(session, rows, response, counted=pagination != "keyset")
+    return [fastapi_models.job(row) for row in page_rows]
 
 
 @api.get("/projects/{number}/pipelines/{pipeline}/jobs")
@@ -119,10 +119,10 @@ async def bridges(
 @api.get("/projects/{number}/jobs/{job}")
 async def job(number: int, job: int, session: Session) -> fastapi_models.Job:
     await the_project(session, number)
-    found = await session.scalar(builds().where(JobRow.project_id == number, JobRow.id == job))
-    if found is None:
+    row = await session.scalar(builds().where(JobRow.project_id == number, JobRow.id == job))
+    if row is None:
         raise HTTPException(404)
-    return fastapi_models.job(found)
+    return fastapi_models.job(row)
 
 
 async def events(

@@ -442,7 +442,7 @@ def pipeline(row: PipelineRow | None, path: str) -> PipelineReference | None:
 def _basic(row: JobRow) -> dict[str, Any]:
     now = datetime.datetime.now(datetime.UTC)
     path, ends = row.project.full_path, row.finished_at or now
-    begun = row.started_at or ends
+    start = row.started_at or ends
     return {
         "id": row.id,
         "status": row.status,
@@ -457,7 +457,7 @@ def _basic(row: JobRow) -> dict[str, Any]:
         "finished_at": row.finished_at,
         "erased_at": row.erased_at,
         "duration": (ends - row.started_at).total_seconds() if row.started_at else None,
-        "queued_duration": (begun - row.queued_at).total_seconds() if row.queued_at else None,
+        "queued_duration": (start - row.queued_at).total_seconds() if row.queued_at else None,
         "user": user(row.user),
         "commit": Commit(**row.pipeline.commit, web_url=f"{BASE}/{path}/-/commit/{row.pipeline.sha}"),
         "pipeline": pipeline(row.pipeline, path),

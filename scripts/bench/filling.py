@@ -151,19 +151,19 @@ def durable_cluster() -> Iterator[Cluster]:
     ) as name:
         outside = Path(name)
         outside.chmod(0o711)
-        made = Cluster(
+        cluster = Cluster(
             embedded_postgres.make_folder(outside / "cluster"), secrets.token_urlsafe(16), durable=True
         )
-        made.start(outside / "server.log")
+        cluster.start(outside / "server.log")
         try:
-            with superuser(made) as cursor:
+            with superuser(cluster) as cursor:
                 for setting, value in SETTINGS.items():
                     cursor.execute(f"ALTER SYSTEM SET {setting} = '{value}'")
-            made.stop()
-            made.start(outside / "server.log")
-            yield made
+            cluster.stop()
+            cluster.start(outside / "server.log")
+            yield cluster
         finally:
-            made.stop()
+            cluster.stop()
 
 
 def superuser(cluster: Cluster) -> contextlib.AbstractContextManager[Any]:
@@ -190,20 +190,20 @@ def fill_everything(
     with superuser(cluster) as cursor:
         cursor.execute("SET synchronous_commit = off")
         dropped = _without_indexes(cursor)
-        begun = time.perf_counter()
+        start = time.perf_counter()
         ids = _fill_all_jobs(cursor, parts, owner, rows, projects)
-        seconds["jobs and pipelines"] = time.perf_counter() - begun
-    begun = time.perf_counter()
+        seconds["jobs and pipelines"] = time.perf_counter() - start
+    start = time.perf_counter()
     fill_events(cluster, rows, project_id=ids["busy_id"], group_id=ids["group_id"])
     with superuser(cluster) as cursor:
         cursor.execute("SET synchronous_commit = off; SET session_replication_role = replica")
         cursor.execute(parts["chain"], ())
         cursor.execute(parts["owned"], ())
-        seconds["events and their chain"] = time.perf_counter() - begun
-        begun = time.perf_counter()
+        seconds["events and their chain"] = time.perf_counter() - start
+        start = time.perf_counter()
         for definition in dropped:
             cursor.execute(definition)
-        seconds["their indexes"] = time.perf_counter() - begun
+        seconds["their indexes"] = time.perf_counter() - start
         cursor.execute("VACUUM (ANALYZE)")
         cursor.execute("CHECKPOINT")
     return ids, seconds
@@ -250,9 +250,9 @@ def _fill_all_jobs(
         "now": datetime.datetime.now(datetime.UTC),
     }
     for begin in range(1, pipelines + 1, PIPELINE_BATCH):
-        piece = {**values, "first": begin, "last": min(begin + PIPELINE_BATCH - 1, pipelines)}
+        batch = {**values, "first": begin, "last": min(begin + PIPELINE_BATCH - 1, pipelines)}
         for part in ("pipelines", "jobs", "left_behind"):
-            cursor.execute(parts[part], piece)
+            cursor.execute(parts[part], batch)
     cursor.execute(parts["after"], ())
     return ids
 

@@ -29,7 +29,7 @@ GROWING = r"(?:jobs|pipelines|job_logs|job_artifacts|audit_chain|audit_events\w*
 _WHOLE = re.compile(
     rf"Seq Scan on ({GROWING})\b.*\(actual rows=(\d+)(?:.*\n(?:\t +Filter.*\n)?\t +Rows Removed by Filter: (\d+))?"
 )
-_SMALL = 1_000
+_MIN_ROWS = 1_000
 _BUFFERS = re.compile(r"Buffers: shared(?: hit=(\d+))?(?: read=(\d+))?")
 
 
@@ -45,8 +45,8 @@ class Plan:
     def whole(self) -> list[str]:
         return [
             table
-            for table, given, left_out in _WHOLE.findall(self.text)
-            if int(given) + int(left_out or 0) > _SMALL
+            for table, rows, filtered in _WHOLE.findall(self.text)
+            if int(rows) + int(filtered or 0) > _MIN_ROWS
         ]
 
 
@@ -85,8 +85,8 @@ def plans_of(log: Path, work: Callable[[], object]) -> list[Plan]:
 
 def read_plans(log: str) -> list[Plan]:
     """Return the plans in PostgreSQL's log, with their statements."""
-    found = re.findall(r"LOG:  duration: [\d.]+ ms  plan:\n((?:\t.*\n)*)", log)
-    return [Plan(text, _pages(text)) for text in found]
+    plans = re.findall(r"LOG:  duration: [\d.]+ ms  plan:\n((?:\t.*\n)*)", log)
+    return [Plan(text, _pages(text)) for text in plans]
 
 
 def _pages(text: str) -> int:
@@ -143,10 +143,10 @@ MIDDLE = """
 
 def list_paths(cluster: Cluster, ids: Mapping[str, int], rows: int) -> dict[str, str]:
     """Return the path of each list by its name."""
-    found = filling.row_of(cluster, MIDDLE, {**ids, "jobs": rows // 20, "pipelines": rows // 200})
+    keys = filling.row_of(cluster, MIDDLE, {**ids, "jobs": rows // 20, "pipelines": rows // 200})
     for name in ("jobs", "pipelines", "events"):
-        found[name] = base64.urlsafe_b64encode(b'{"id":"%d","_kd":"n"}' % found[name]).decode()
-    return {name: path.format(**ids, **found) for name, path in LISTS.items()}
+        keys[name] = base64.urlsafe_b64encode(b'{"id":"%d","_kd":"n"}' % keys[name]).decode()
+    return {name: path.format(**ids, **keys) for name, path in LISTS.items()}
 
 
 def ask(server: Running, path: str, method: str = "GET", body: object = None) -> float:
@@ -196,28 +196,28 @@ def hand_out(server: Running) -> float:
 def remove_project(cluster: Cluster, server: Running, project_id: int) -> tuple[float, float]:
     """Return the milliseconds until the request is answered, and until the database has no jobs of the project any
     more."""
-    begun = time.perf_counter()
+    start = time.perf_counter()
     with superuser(cluster) as cursor:
-        answered = ask(server, f"projects/{project_id}", "DELETE")
+        answer_milliseconds = ask(server, f"projects/{project_id}", "DELETE")
         while True:
             cursor.execute(LEFT_JOBS, [project_id])
             if not cursor.fetchone()[0]:
-                return answered, (time.perf_counter() - begun) * 1000
+                return answer_milliseconds, (time.perf_counter() - start) * 1000
             time.sleep(0.05)
 
 
 def measure_vacuum(cluster: Cluster) -> dict[str, float]:
     """Return the milliseconds of each command, after some jobs were updated. The tables stay in the caches as they
     are."""
-    found = {}
+    milliseconds = {}
     with superuser(cluster) as cursor:
         cursor.execute("VACUUM jobs")  # remove the rows of deleted projects
         cursor.execute(UPDATE_JOBS, [DEAD])
         for table in VACUUMED:
-            for what in ("VACUUM", "ANALYZE"):
-                name = f"{what} {table}"
-                found[name] = seconds_of(partial(cursor.execute, name)) * 1000
-    return found
+            for command in ("VACUUM", "ANALYZE"):
+                name = f"{command} {table}"
+                milliseconds[name] = seconds_of(partial(cursor.execute, name)) * 1000
+    return milliseconds
 
 
 def sizes(cluster: Cluster) -> dict[str, str]:
@@ -253,23 +253,23 @@ def measure_growth(rows: int, projects: int, report: Callable[[str], None]) -> M
         report(f"{rows:,} jobs and events: filling")
         ids, seconds = filling.fill_everything(cluster, Path(folder, "data"), rows, projects)
         report(f"  filled in {sum(seconds.values()):.0f} s")
-        found = Measured(rows, seconds)
+        result = Measured(rows, seconds)
         give_token(cluster, ids)
-        found.sizes = sizes(cluster)
+        result.sizes = sizes(cluster)
         report("  lists")
         with _server(cluster, Path(folder)) as server:
             paths = list_paths(cluster, ids, rows)
             for name, path in paths.items():
-                found.milliseconds[name] = list_milliseconds(server, path)
+                result.milliseconds[name] = list_milliseconds(server, path)
             times = (hand_out(server) for _ in range(HANDED_OUT))
-            found.milliseconds["a job handed out"] = statistics.median_high(times)
+            result.milliseconds["a job handed out"] = statistics.median_high(times)
         report("  plans")
-        _explained(cluster, Path(folder), paths, ids["tiny_id"], found)
+        _explained(cluster, Path(folder), paths, ids["tiny_id"], result)
         report("  removals and vacuum")
         with _server(cluster, Path(folder)) as server:
-            _measure_removals(cluster, server, ids, found)
-        found.milliseconds |= measure_vacuum(cluster)
-    return found
+            _measure_removals(cluster, server, ids, result)
+        result.milliseconds |= measure_vacuum(cluster)
+    return result
 
 
 def _server(cluster: Cluster, folder: Path) -> contextlib.AbstractContextManager[Running]:
@@ -277,12 +277,12 @@ def _server(cluster: Cluster, folder: Path) -> contextlib.AbstractContextManager
 
 
 def _explained(
-    cluster: Cluster, folder: Path, paths: Mapping[str, str], tiny_id: int, found: Measured
+    cluster: Cluster, folder: Path, paths: Mapping[str, str], tiny_id: int, result: Measured
 ) -> None:
     try:
         explain(cluster, on=True)
     except NotMeasured as reason:
-        found.why_no_plans = str(reason)
+        result.why_no_plans = str(reason)
         return
     try:
         with _server(cluster, folder) as server:
@@ -290,58 +290,58 @@ def _explained(
             for name, path in paths.items():
                 for _ in range(WARM):
                     ask(server, path)
-                _note(found, name, plans_of(cluster.log, partial(ask, server, path)))
-            _note(found, "a job handed out", plans_of(cluster.log, partial(hand_out, server)))
-            done = plans_of(cluster.log, lambda: remove_project(cluster, server, tiny_id))
-            _note(found, "a tiny project removed", done)
+                _note(result, name, plans_of(cluster.log, partial(ask, server, path)))
+            _note(result, "a job handed out", plans_of(cluster.log, partial(hand_out, server)))
+            plans = plans_of(cluster.log, lambda: remove_project(cluster, server, tiny_id))
+            _note(result, "a tiny project removed", plans)
     finally:
         explain(cluster, on=False)
 
 
-def _note(found: Measured, name: str, done: list[Plan]) -> None:
-    found.pages[name] = sum(plan.pages for plan in done)
-    if whole := sorted({table for plan in done for table in plan.whole}):
-        found.whole[name] = whole
-    found.plans[name] = max(done, key=lambda plan: plan.pages).text if done else ""
+def _note(result: Measured, name: str, plans: list[Plan]) -> None:
+    result.pages[name] = sum(plan.pages for plan in plans)
+    if full_scans := sorted({table for plan in plans for table in plan.whole}):
+        result.whole[name] = full_scans
+    result.plans[name] = max(plans, key=lambda plan: plan.pages).text if plans else ""
 
 
-def _measure_removals(cluster: Cluster, server: Running, ids: Mapping[str, int], found: Measured) -> None:
+def _measure_removals(cluster: Cluster, server: Running, ids: Mapping[str, int], result: Measured) -> None:
     for name, project in (("2,000 jobs", ids["small_id"]), ("a tenth of all jobs", ids["doomed_id"])):
-        answered, gone = remove_project(cluster, server, project)
-        found.milliseconds[f"a project with {name} removed: the answer"] = answered
-        found.milliseconds[f"a project with {name} removed: its jobs gone"] = gone
+        answered, removed = remove_project(cluster, server, project)
+        result.milliseconds[f"a project with {name} removed: the answer"] = answered
+        result.milliseconds[f"a project with {name} removed: its jobs gone"] = removed
 
 
-def growth_text(found: Sequence[Measured]) -> str:
+def growth_text(runs: Sequence[Measured]) -> str:
     """Return a line for each action: the milliseconds at each size, their growth, and the pages."""
-    first, last = found[0], found[-1]
-    sizes = [f"{measured.rows:,}" for measured in found]
+    first, last = runs[0], runs[-1]
+    sizes = [f"{measured.rows:,}" for measured in runs]
     lines = [_line("milliseconds", sizes, "grew", "pages of 8 KiB", "read whole")]
     for name in {**last.milliseconds, **last.pages}:
-        figures, grew = ["" for _ in found], ""
+        figures, grew = ["" for _ in runs], ""
         if name in last.milliseconds:
-            figures = [f"{measured.milliseconds[name]:,.1f}" for measured in found]
+            figures = [f"{measured.milliseconds[name]:,.1f}" for measured in runs]
             grew = f"x {last.milliseconds[name] / first.milliseconds[name]:.1f}"
-        pages = " -> ".join(f"{measured.pages[name]:,}" for measured in found if name in measured.pages)
+        pages = " -> ".join(f"{measured.pages[name]:,}" for measured in runs if name in measured.pages)
         lines.append(_line(name, figures, grew, pages, ", ".join(last.whole.get(name, []))))
     lines += ["", "seconds of filling"]
-    lines += [_line(name, [f"{measured.filling[name]:,.1f}" for measured in found]) for name in last.filling]
+    lines += [_line(name, [f"{measured.filling[name]:,.1f}" for measured in runs]) for name in last.filling]
     lines += ["", "with indexes"]
-    lines += [_line(name, [measured.sizes[name] for measured in found]) for name in last.sizes]
+    lines += [_line(name, [measured.sizes[name] for measured in runs]) for name in last.sizes]
     if last.why_no_plans:
         lines += ["", f"No plans are shown: {last.why_no_plans}"]
     return "\n".join(lines)
 
 
-def _line(name: str, figures: Sequence[str], *more: str) -> str:
-    columns = [f"{name:<58}", *(f"{figure:>12}" for figure in figures), *(f"  {cell:<16}" for cell in more)]
+def _line(name: str, figures: Sequence[str], *extra: str) -> str:
+    columns = [f"{name:<58}", *(f"{figure:>12}" for figure in figures), *(f"  {cell:<16}" for cell in extra)]
     return "".join(columns).rstrip()
 
 
 #: Bytes of a job and an event, with their shares of pipeline and chain, all indexes, and the write-ahead log
 #: meanwhile.
 BYTES_A_ROW = 3_000
-LEFT = 10 << 30  # bytes that stay free for other programs
+MIN_FREE_BYTES = 10 << 30  # bytes that stay free for other programs
 
 
 @click.command()
@@ -368,19 +368,19 @@ def growth(rows: int, beside: int, projects: int, keep: Path | None, plans: Path
     """Measure lists, hand-outs, removals and vacuum with many jobs and audit events, and compare the times with those
     of fewer."""
     free = shutil.disk_usage(tempfile.gettempdir()).free
-    if free < rows * BYTES_A_ROW + LEFT:
+    if free < rows * BYTES_A_ROW + MIN_FREE_BYTES:
         raise click.ClickException(
-            f"{free >> 30} GiB are free, and {rows:,} rows need {rows * BYTES_A_ROW + LEFT >> 30}."
+            f"{free >> 30} GiB are free, and {rows:,} rows need {rows * BYTES_A_ROW + MIN_FREE_BYTES >> 30}."
         )
     sizes = sorted({min(beside, rows), rows})
-    found = [measure_growth(size, projects, report=_report) for size in sizes]
-    click.echo(growth_text(found))
+    runs = [measure_growth(size, projects, report=_report) for size in sizes]
+    click.echo(growth_text(runs))
     if keep:
-        sizes_kept = [attrs.asdict(measured, filter=_is_figure) for measured in found]
-        kept = {"machine": measuring.describe_machine(), "sizes": sizes_kept}
-        keep.write_text(json.dumps(kept, indent=1) + "\n")
+        sizes_kept = [attrs.asdict(measured, filter=_is_figure) for measured in runs]
+        document = {"machine": measuring.describe_machine(), "sizes": sizes_kept}
+        keep.write_text(json.dumps(document, indent=1) + "\n")
     if plans:
-        plans.write_text("\n".join(f"=== {name}\n{text}" for name, text in found[-1].plans.items()))
+        plans.write_text("\n".join(f"=== {name}\n{text}" for name, text in runs[-1].plans.items()))
 
 
 def _report(text: str) -> None:

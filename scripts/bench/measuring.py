@@ -38,9 +38,9 @@ def describe_machine() -> dict[str, str]:
 
 
 def _last_word(command: list[str]) -> str:
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    match = re.search(r"\d[\d.]*", said)
-    return match[0] if match else said.strip()
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    match = re.search(r"\d[\d.]*", output)
+    return match[0] if match else output.strip()
 
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -166,12 +166,12 @@ def http_requests(
     if script is not None:
         options += ["-s", str(script)]
     while True:
-        said, used = _wrk([*options, url], CONNECTIONS, seconds, pids)
-        if "Non-2xx" in said or "Socket errors" in said:
-            raise RuntimeError(f"Not every answer was a success: {said}")
-        if requests := _figure(r"(\d+) requests in", said):
-            rate = _figure(r"Requests/sec:\s+([\d.]+)", said)
-            return Sample(rate, used / requests * 1e6 if pids else None)
+        output, cpu_seconds = _wrk([*options, url], CONNECTIONS, seconds, pids)
+        if "Non-2xx" in output or "Socket errors" in output:
+            raise RuntimeError(f"Not every answer was a success: {output}")
+        if requests := _figure(r"(\d+) requests in", output):
+            rate = _figure(r"Requests/sec:\s+([\d.]+)", output)
+            return Sample(rate, cpu_seconds / requests * 1e6 if pids else None)
         if seconds > SLOWEST:
             raise RuntimeError(f"{url} has not answered in {seconds:.0f} s.")
         seconds *= 4
@@ -180,11 +180,11 @@ def http_requests(
 def http_bytes(url: str, seconds: float, *, connections: int, pids: Sequence[int] = ()) -> Sample:
     """Measure megabytes per second of a large body, including answers that are cut off at the end. The processor time
     is that of one megabyte."""
-    said, used = _wrk([url], connections, seconds, pids)
+    output, cpu_seconds = _wrk([url], connections, seconds, pids)
     rate, read = (
-        _megabytes(pattern, said) for pattern in (r"Transfer/sec: +([\d.]+)(.)?B", r"([\d.]+)(.)?B read")
+        _megabytes(pattern, output) for pattern in (r"Transfer/sec: +([\d.]+)(.)?B", r"([\d.]+)(.)?B read")
     )
-    return Sample(rate, used / read * 1e6 if pids else None)
+    return Sample(rate, cpu_seconds / read * 1e6 if pids else None)
 
 
 def _wrk(arguments: list[str], connections: int, seconds: float, pids: Sequence[int]) -> tuple[str, float]:
@@ -192,12 +192,12 @@ def _wrk(arguments: list[str], connections: int, seconds: float, pids: Sequence[
     need("wrk")
     limits = [f"-c{connections}", f"-d{_LONGEST}s", f"--timeout={SLOWEST:.0f}s"]
     before = processor_seconds(pids)
-    said = _run_for(["wrk", "-t1", *limits, *arguments], seconds)
-    return said, processor_seconds(pids) - before
+    output = _run_for(["wrk", "-t1", *limits, *arguments], seconds)
+    return output, processor_seconds(pids) - before
 
 
 CROWD_SECONDS = 300.0  # seconds
-_PIECE = 1 << 20
+_CHUNK_BYTES = 1 << 20
 
 
 def read_by_crowd(port: int, path: str, clients: int, length: int) -> None:
@@ -227,19 +227,19 @@ def read_by_crowd(port: int, path: str, clients: int, length: int) -> None:
 
 def _drain(poller: select.epoll, connections: dict[int, socket.socket], received: dict[int, int]) -> None:
     """Read all bodies to their ends. The kernel discards the bytes without copying them (MSG_TRUNC)."""
-    nowhere, left, deadline = bytearray(_PIECE), len(connections), time.monotonic() + CROWD_SECONDS
-    while left:
+    nowhere, remaining, deadline = bytearray(_CHUNK_BYTES), len(connections), time.monotonic() + CROWD_SECONDS
+    while remaining:
         if time.monotonic() > deadline:
-            raise RuntimeError(f"{left} clients have not been served after {CROWD_SECONDS:.0f} s.")
+            raise RuntimeError(f"{remaining} clients have not been served after {CROWD_SECONDS:.0f} s.")
         for number, _ in poller.poll(1):
             try:
-                count = connections[number].recv_into(nowhere, _PIECE, socket.MSG_TRUNC)
+                count = connections[number].recv_into(nowhere, _CHUNK_BYTES, socket.MSG_TRUNC)
             except BlockingIOError:
                 continue
             received[number] += count
             if count == 0:
                 poller.unregister(number)
-                left -= 1
+                remaining -= 1
 
 
 def statements(script: str, connection: dict[str, str], seconds: float, clients: int) -> Sample:
@@ -254,12 +254,12 @@ def statements(script: str, connection: dict[str, str], seconds: float, clients:
         # Time is in whole seconds.
         amount = f"--time={round(seconds) or 1}" if seconds > TINY.seconds else "--transactions=10"
         command = [str(pgbench), *options, f"--client={clients}", amount, f"--file={file}"]
-        done = subprocess.run(
+        result = subprocess.run(
             command, env={**os.environ, **connection}, capture_output=True, text=True, check=False
         )
-    if done.returncode != 0:
-        raise RuntimeError(f"pgbench failed: {done.stderr.strip()}")
-    return Sample(_figure(r"tps = ([\d.]+)", done.stdout))
+    if result.returncode != 0:
+        raise RuntimeError(f"pgbench failed: {result.stderr.strip()}")
+    return Sample(_figure(r"tps = ([\d.]+)", result.stdout))
 
 
 def _run_for(command: list[str], seconds: float) -> str:
@@ -268,7 +268,7 @@ def _run_for(command: list[str], seconds: float) -> str:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         for timeout in (seconds, *itertools.repeat(1.0, END_SECONDS)):
             with contextlib.suppress(subprocess.TimeoutExpired):
-                said, _ = process.communicate(timeout=timeout)
+                output, _ = process.communicate(timeout=timeout)
                 break
             process.send_signal(signal.SIGINT)
         else:
@@ -277,8 +277,8 @@ def _run_for(command: list[str], seconds: float) -> str:
     if process.returncode == -signal.SIGINT and seconds < SLOWEST:
         return _run_for(command, 4 * seconds)
     if process.returncode != 0:
-        raise RuntimeError(f"{command[0]} failed: {said.strip()}")
-    return said
+        raise RuntimeError(f"{command[0]} failed: {output.strip()}")
+    return output
 
 
 def _megabytes(pattern: str, text: str) -> float:

@@ -79,7 +79,7 @@ def run_text(run: Run) -> str:
 
 
 #: Two runs of the same code differ by up to this share on a quiet machine.
-LEAST = 0.05
+MIN_CHANGE = 0.05
 
 
 def slower(old: Run, new: Run) -> list[str]:
@@ -115,11 +115,11 @@ def _of_row(old: Outcome, new: Outcome) -> Iterator[str]:
         yield from _worse(f"{new.name}: {'1 / ' if sign < 0 else ''}{new.unit}", *values)
 
 
-def _worse(what: str, before: list[float], after: list[float]) -> Iterator[str]:
+def _worse(measure: str, before: list[float], after: list[float]) -> Iterator[str]:
     """Yield a sentence if no round of the new run was as good as the worst round of the old one."""
     was, is_now = statistics.median(before), statistics.median(after)
-    if max(after) < min(before) and is_now < was * (1 - LEAST):
-        yield f"{what} fell from {was:.3g} to {is_now:.3g} ({1 - is_now / was:.0%})"
+    if max(after) < min(before) and is_now < was * (1 - MIN_CHANGE):
+        yield f"{measure} fell from {was:.3g} to {is_now:.3g} ({1 - is_now / was:.0%})"
 
 
 #: Inches: width of a chart, height of one bar.
@@ -136,7 +136,7 @@ def draw(run: Run, folder: Path) -> dict[str, str]:
         raise ValueError("Charts need matplotlib: pip install 'forgelet[bench]'.") from None
     mpl.rcParams.update({"svg.hashsalt": "forgelet", "svg.fonttype": "none", "font.size": 8})
     folder.mkdir(exist_ok=True)
-    drawn = {}
+    plots = {}
     for group, outcomes in run.by_group().items():
         bars = [
             (outcome, other)
@@ -150,19 +150,19 @@ def draw(run: Run, folder: Path) -> dict[str, str]:
             _bars(picture.subplots(), bars)
             path = folder / f"{re.sub(r'[^a-z]+', '-', group.lower())}.svg"
             picture.savefig(path, metadata={"Date": None})
-            drawn[group] = f"{folder.name}/{path.name}"
-    return drawn
+            plots[group] = f"{folder.name}/{path.name}"
+    return plots
 
 
 def _bars(axes: Any, bars: list[tuple[Outcome, Side]]) -> None:
     """Draw one bar for each share, a line over it from the lowest to the highest round, and a mark at the aim."""
-    for place, (outcome, other) in enumerate(bars):
+    for position, (outcome, other) in enumerate(bars):
         share, shares = outcome.share(other), outcome.shares(other)
         missed = other.name in outcome.missed
-        axes.barh(place, share, color="#c0504d" if missed else "#4f81bd", height=0.6)
-        axes.plot([min(shares), max(shares)], [place, place], color="black", linewidth=1)
+        axes.barh(position, share, color="#c0504d" if missed else "#4f81bd", height=0.6)
+        axes.plot([min(shares), max(shares)], [position, position], color="black", linewidth=1)
         if other.aim is not None:
-            axes.plot([other.aim, other.aim], [place - 0.4, place + 0.4], color="black", linewidth=2)
+            axes.plot([other.aim, other.aim], [position - 0.4, position + 0.4], color="black", linewidth=2)
     axes.set_yticks(range(len(bars)), [f"{outcome.name} / {other.name}" for outcome, other in bars])
     axes.invert_yaxis()
     axes.set_xscale("log")
@@ -186,31 +186,31 @@ def explanations(path: Path = EXPLAINED) -> Explanations:
 
 def write_page(run: Run, page: Path = PAGE) -> None:
     """Write the table and the charts into the page; the text around them stays."""
-    drawn = draw(run, page.parent / page.stem)
-    page.write_text(filled(page.read_text(), {"figures": lambda: figures(run, explanations(), drawn)}))
+    plots = draw(run, page.parent / page.stem)
+    page.write_text(filled(page.read_text(), {"figures": lambda: figures(run, explanations(), plots)}))
 
 
-def figures(run: Run, explained: Explanations, drawn: dict[str, str]) -> str:
-    """Return everything that comes from one run, as Markdown; `drawn` are the charts' paths by the titles of groups."""
+def figures(run: Run, explained: Explanations, plots: dict[str, str]) -> str:
+    """Return everything that comes from one run, as Markdown; `plots` are the charts' paths by the titles of groups."""
     machine = ", ".join(f"{name} {value}" for name, value in run.machine.items())
     parts = [f"Measured on {run.made}, {run.rounds} rounds: {machine}.", _verdict(run, explained)]
     for group, outcomes in run.by_group().items():
         parts.append(f"### {group}")
-        if group in drawn:
-            parts.append(f"![Shares of the others' figures: {group}]({drawn[group]})")
+        if group in plots:
+            parts.append(f"![Shares of the others' figures: {group}]({plots[group]})")
         parts.append(markdown_table(*_COLUMNS, rows=[cells for row in outcomes for cells in _cells(row)]))
     return "\n\n".join(parts)
 
 
 def _cells(outcome: Outcome) -> Iterator[tuple[str, ...]]:
     """Yield a row of the table for each peer."""
-    begin = (f"`{outcome.name}`", outcome.what.replace("|", "\\|"), _ours(outcome, " **missed**"))
+    cells = (f"`{outcome.name}`", outcome.what.replace("|", "\\|"), _ours(outcome, " **missed**"))
     if not outcome.others:
-        yield (*begin, "", "", "", "")
+        yield (*cells, "", "", "", "")
     for number, other in enumerate(outcome.others):
         aim = "" if other.aim is None else f"{other.aim:.2g}"
         share = _share(outcome, other, " **missed**")
-        yield (*(("", "", "") if number else begin), other.name, share, aim, _processor_times(outcome, other))
+        yield (*(("", "", "") if number else cells), other.name, share, aim, _processor_times(outcome, other))
 
 
 def _verdict(run: Run, explained: Explanations) -> str:

@@ -75,10 +75,10 @@ class Bench(ExitStack):
                 self._used[make] = self.enter_context(make(self))
             except Exception as problem:
                 self._used[make] = problem
-        made = self._used[make]
-        if isinstance(made, Exception):
-            raise made
-        return made  # type: ignore[no-any-return]
+        resource = self._used[make]
+        if isinstance(resource, Exception):
+            raise resource
+        return resource  # type: ignore[no-any-return]
 
     def new_folder(self) -> Path:
         """Create an empty folder, which is deleted with the bench."""
@@ -123,9 +123,9 @@ def side(make: Callable[[], Measure]) -> Measure | NotMeasured:
 
 def seconds_of(work: Callable[[], object]) -> float:
     """Return the seconds that the work takes by the clock."""
-    begun = time.perf_counter()
+    start = time.perf_counter()
     work()
-    return time.perf_counter() - begun
+    return time.perf_counter() - start
 
 
 @attrs.frozen
@@ -232,17 +232,17 @@ def measure_row(row: Row, group: str, bench: Bench) -> Outcome:
     """Measure a row; each round begins with another side than the one before it. If the row fails, the outcome has the
     reason, and the other rows are still measured."""
     sides: Sides = dict.fromkeys((OURS, *row.aims), NotMeasured())
-    found: dict[str, Side] = {}
+    measured: dict[str, Side] = {}
     problem = ""
     try:
         sides = row.sides(bench)
-        found = _rounds(row, sides, bench)
+        measured = _rounds(row, sides, bench)
     except NotMeasured as reason:
         problem = str(reason)
     except Exception as failure:
         problem = f"it failed: {(str(failure).splitlines() or [type(failure).__name__])[0]}"
     ours, *others = (
-        found.get(name)
+        measured.get(name)
         or Side(name, aim=row.aims.get(name), reason=(isinstance(side, NotMeasured) and str(side)) or problem)
         for name, side in sides.items()
     )
@@ -254,11 +254,11 @@ def _rounds(row: Row, sides: Sides, bench: Bench) -> dict[str, Side]:
     if row.warmed_up and bench.size.warm_up:
         for measure in measures.values():
             measure(bench.size.warm_up)
-    found = {name: Side(name, aim=row.aims.get(name)) for name in measures}
+    measured = {name: Side(name, aim=row.aims.get(name)) for name in measures}
     for number in range(min(bench.size.rounds, row.most_rounds or bench.size.rounds)):
         for name in list(measures)[:: -1 if number % 2 else 1]:
             sample = measures[name](bench.size.seconds)
-            found[name].values.append(sample.value)
+            measured[name].values.append(sample.value)
             if sample.cpu is not None:
-                found[name].cpu.append(sample.cpu)
-    return found
+                measured[name].cpu.append(sample.cpu)
+    return measured

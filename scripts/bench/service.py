@@ -106,10 +106,10 @@ def prepared_script(log: str) -> str:
     raise RuntimeError("The API server has not prepared the statement of any list.")
 
 
-def _set_logging(cluster: Cluster, which: str) -> None:
+def _set_logging(cluster: Cluster, statements: str) -> None:
     """Set which statements new connections write to PostgreSQL's log."""
     with filling.superuser(cluster) as cursor:
-        cursor.execute(f"ALTER DATABASE {DATABASE} SET log_statement = '{which}'")
+        cursor.execute(f"ALTER DATABASE {DATABASE} SET log_statement = '{statements}'")
 
 
 def connection(cluster: Cluster) -> dict[str, str]:
@@ -182,35 +182,35 @@ def project_with_jobs(api: Api, number: int, name: str) -> tuple[int, str]:
     commit = commit_values("main", {".gitlab-ci.yml": text}, message="Begin [ci skip]")
     api.post(f"projects/{project}/repository/commits", commit)
     api.post(f"projects/{project}/pipeline", {"ref": "main"})
-    wanted = {"runner_type": "project_type", "project_id": project}
-    return project, str(api.post("user/runners", wanted)["token"])
+    runner = {"runner_type": "project_type", "project_id": project}
+    return project, str(api.post("user/runners", runner)["token"])
 
 
 async def take_all(base_url: str, token: str, number: int) -> list[dict[str, Any]]:
     """Take all jobs with POLLING runners that ask at the same time."""
-    taken: list[dict[str, Any]] = []
+    jobs: list[dict[str, Any]] = []
 
     async def poll(session: aiohttp.ClientSession, system: int) -> None:
         body = {"token": token, "system_id": f"s_{system}"}
-        while len(taken) < number:
+        while len(jobs) < number:
             async with session.post(f"{base_url}/api/v4/jobs/request", json=body) as answer:
                 if answer.status != 201:
                     return
-                taken.append(await answer.json())
+                jobs.append(await answer.json())
 
     async with aiohttp.ClientSession() as session:
         await asyncio.gather(*(poll(session, system) for system in range(POLLING)))
-    if len(taken) != number:
-        raise RuntimeError(f"{len(taken)} of {number} jobs were handed out.")
-    return taken
+    if len(jobs) != number:
+        raise RuntimeError(f"{len(jobs)} of {number} jobs were handed out.")
+    return jobs
 
 
 async def append(base_url: str, job: dict[str, Any], size: int) -> None:
     """Send this many bytes at the beginning of a job's log."""
     headers = {"JOB-TOKEN": job["token"], "Content-Range": f"0-{size - 1}"}
-    piece = (LINE * (size // len(LINE) + 1))[:size]
+    data = (LINE * (size // len(LINE) + 1))[:size]
     url = f"{base_url}/api/v4/jobs/{job['id']}/trace"
-    async with aiohttp.ClientSession() as session, session.patch(url, data=piece, headers=headers) as answer:
+    async with aiohttp.ClientSession() as session, session.patch(url, data=data, headers=headers) as answer:
         if answer.status != 202:
             raise RuntimeError(f"An append was answered {answer.status}.")
 

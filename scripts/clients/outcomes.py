@@ -33,12 +33,12 @@ class Outcome:
 def from_junit(report: Path, below: str) -> list[Outcome]:
     """Return the outcomes in a report of pytest in the format xunit1; `below` is removed from the beginning of files'
     paths. A test whose clean-up failed too counts once."""
-    found: dict[str, Outcome] = {}
+    outcomes: dict[str, Outcome] = {}
     for case in ElementTree.parse(report).iter("testcase"):
         outcome = _of_case(case, below)
-        if outcome.name not in found or outcome.result == "failed":
-            found[outcome.name] = outcome
-    return list(found.values())
+        if outcome.name not in outcomes or outcome.result == "failed":
+            outcomes[outcome.name] = outcome
+    return list(outcomes.values())
 
 
 def _of_case(case: ElementTree.Element, below: str) -> Outcome:
@@ -53,22 +53,22 @@ def _of_case(case: ElementTree.Element, below: str) -> Outcome:
 
 def from_vitest(report: Path, below: Path) -> list[Outcome]:
     """Return the outcomes in vitest's JSON. If the set-up of a file failed, all of its tests count as failed."""
-    found: list[Outcome] = []
+    outcomes: list[Outcome] = []
     for file in json.loads(report.read_bytes())["testResults"]:
         tests = file["assertionResults"]
         broken = file["status"] == "failed" and not any(test["status"] == "failed" for test in tests)
         path = str(Path(file["name"]).relative_to(below))
-        found += [_of_assertion(path, test, broken, file.get("message", "")) for test in tests]
+        outcomes += [_of_assertion(path, test, broken, file.get("message", "")) for test in tests]
         if broken and not tests:
-            found.append(Outcome(path, "the whole file", "failed", _one_line(file.get("message", ""))))
-    return found
+            outcomes.append(Outcome(path, "the whole file", "failed", _one_line(file.get("message", ""))))
+    return outcomes
 
 
-def _of_assertion(path: str, test: dict[str, Any], broken: bool, said: str) -> Outcome:
+def _of_assertion(path: str, test: dict[str, Any], broken: bool, file_message: str) -> Outcome:
     if test["status"] == "passed":
         return Outcome(path, test["fullName"], "passed")
     if test["status"] == "failed" or broken:
-        messages = test.get("failureMessages") or [said]
+        messages = test.get("failureMessages") or [file_message]
         return Outcome(path, test["fullName"], "failed", _one_line(messages[0]))
     return Outcome(path, test["fullName"], "skipped")
 
@@ -79,10 +79,10 @@ _TAP = re.compile(r"(?P<indent> *)(?P<no>not )?ok \d+ - (?P<name>.*?)(?P<skip> #
 def from_tap(file: str, text: str, status: int) -> list[Outcome]:
     """Return the outcomes in the output of one test program, with subtests in braces; `status` is its exit status.
     Only a subtest without subtests of its own counts, for example one that an exception has cut short."""
-    found = list(_leaves(file, text.splitlines()))
-    if status and not any(one.result == "failed" for one in found):
-        found.append(Outcome(file, "the whole file", "failed", f"ended with {status}"))
-    return found
+    outcomes = list(_leaves(file, text.splitlines()))
+    if status and not any(outcome.result == "failed" for outcome in outcomes):
+        outcomes.append(Outcome(file, "the whole file", "failed", f"ended with {status}"))
+    return outcomes
 
 
 def _leaves(file: str, lines: list[str]) -> Iterator[Outcome]:
@@ -101,29 +101,29 @@ def _leaves(file: str, lines: list[str]) -> Iterator[Outcome]:
         yield Outcome(file, name, result)
 
 
-def from_calls(printed: str, status: int, said: str) -> list[Outcome]:
+def from_calls(printed: str, status: int, errors: str) -> list[Outcome]:
     """Return the outcomes in the output of one of our programs. It has a line for each call with fields between tabs:
-    `ok` or `failed`, the area, the call, and the reason of a failure. `status` is the exit status, `said` the standard
-    error."""
-    found = []
+    `ok` or `failed`, the area, the call, and the reason of a failure. `status` is the exit status,
+    `errors` standard error."""
+    outcomes = []
     for line in printed.splitlines():
-        word, area, call, *message = line.split("\t", 3)
-        found.append(
-            Outcome(area, call, "passed" if word == "ok" else "failed", _one_line(" ".join(message)))
+        status_word, area, call, *message = line.split("\t", 3)
+        outcomes.append(
+            Outcome(area, call, "passed" if status_word == "ok" else "failed", _one_line(" ".join(message)))
         )
     if status:
-        found.append(Outcome("program", "its end", "failed", f"ended with {status}: {_one_line(said)}"))
-    return found
+        outcomes.append(Outcome("program", "its end", "failed", f"ended with {status}: {_one_line(errors)}"))
+    return outcomes
 
 
-def from_playbook(printed: str, said: str, *, changes_nothing: bool) -> list[Outcome]:
+def from_playbook(printed: str, errors: str, *, changes_nothing: bool) -> list[Outcome]:
     """Return the outcomes in the output of Ansible's callback `json`, one for each task, whose name is its area and
     the call. With `changes_nothing`, a change counts as a failure."""
     try:
         (play,) = json.loads(printed)["plays"]
     except ValueError:
-        return [Outcome("program", "its end", "failed", _one_line(said or printed))]
-    found = []
+        return [Outcome("program", "its end", "failed", _one_line(errors or printed))]
+    outcomes = []
     for task in play["tasks"]:
         area, _, call = task["task"]["name"].partition(": ")
         answer = task["hosts"]["localhost"]
@@ -131,8 +131,8 @@ def from_playbook(printed: str, said: str, *, changes_nothing: bool) -> list[Out
         if changes_nothing:
             call, message = f"{call}, once more", message if answer.get("failed") else "changed again"
         failed = answer.get("failed") or (changes_nothing and answer["changed"])
-        found.append(Outcome(area, call, "failed", message) if failed else Outcome(area, call, "passed"))
-    return found
+        outcomes.append(Outcome(area, call, "failed", message) if failed else Outcome(area, call, "passed"))
+    return outcomes
 
 
 def _one_line(text: str) -> str:
@@ -179,10 +179,10 @@ class Expected:
 
 def read(suite: str) -> Expected:
     with (FOLDER / f"{suite}.toml").open("rb") as file:
-        said: dict[str, Any] = tomllib.load(file)
-    reasons = [Reason(**one) for one in said.pop("failing", [])]
-    passed = {area: len(calls) for area, calls in said.get("calls", {}).items()}
-    return Expected(**{"passed": passed, "skipped": {}} | said, reasons=reasons)
+        document: dict[str, Any] = tomllib.load(file)
+    reasons = [Reason(**reason) for reason in document.pop("failing", [])]
+    passed = {area: len(calls) for area, calls in document.get("calls", {}).items()}
+    return Expected(**{"passed": passed, "skipped": {}} | document, reasons=reasons)
 
 
 def section(suites: Iterable[str]) -> str:
@@ -196,14 +196,14 @@ def _parts(written: Expected) -> Iterator[str]:
     files = sorted({file for count in counts for file in count})
     rows = [(file, *(count[file] for count in counts)) for file in files]
     rows.append(("all", *(count.total() for count in counts)))
-    file, what = ("Area", "calls") if written.calls else ("File", "tests")
+    file, subject = ("Area", "calls") if written.calls else ("File", "tests")
     yield f"### {written.client}"
     yield written.tests
     yield markdown_table(file, "Passed", "Failed", "Skipped", rows=rows)
     if written.reasons:
         reasons = sorted(written.reasons, key=lambda reason: -len(reason.tests))
         reason_rows = [(reason.why, len(reason.tests)) for reason in reasons]
-        yield markdown_table(f"Why {what} fail", "How many", rows=reason_rows)
+        yield markdown_table(f"Why {subject} fail", "How many", rows=reason_rows)
 
 
 _RESULTS: tuple[Result, ...] = ("passed", "failed", "skipped")
@@ -214,9 +214,9 @@ def table(outcomes: Sequence[Outcome]) -> str:
     counts = Counter((outcome.file, outcome.result) for outcome in outcomes)
     files = sorted({outcome.file for outcome in outcomes})
     totals = Counter(outcome.result for outcome in outcomes)
-    shown = Table(("file", max(map(len, files), default=4)), *((result, 9) for result in _RESULTS))
-    rows = [shown.row(file, *(counts[file, result] for result in _RESULTS)) for file in files]
-    return "\n".join([shown.heading, *rows, shown.row("all", *(totals[result] for result in _RESULTS))])
+    grid = Table(("file", max(map(len, files), default=4)), *((result, 9) for result in _RESULTS))
+    rows = [grid.row(file, *(counts[file, result] for result in _RESULTS)) for file in files]
+    return "\n".join([grid.heading, *rows, grid.row("all", *(totals[result] for result in _RESULTS))])
 
 
 def changes(outcomes: Sequence[Outcome], written: Expected) -> list[str]:
@@ -241,18 +241,18 @@ def _changed_tests(outcomes: Sequence[Outcome], written: Expected) -> Iterator[s
 
 
 def _changed_files(outcomes: Sequence[Outcome], written: Expected) -> Iterator[str]:
-    known = written.failing
-    now = Counter((outcome.file, outcome.result) for outcome in outcomes if outcome.name not in known)
+    failing = written.failing
+    now = Counter((outcome.file, outcome.result) for outcome in outcomes if outcome.name not in failing)
     numbers: dict[Result, dict[str, int]] = {"passed": written.passed, "skipped": written.skipped}
-    for result, then in numbers.items():
-        for file in sorted({file for file, kind in now if kind == result} | set(then)):
-            if now[file, result] != then.get(file, 0):
-                yield f"{file}: {now[file, result]} {result}, not {then.get(file, 0)}"
+    for result, expected in numbers.items():
+        for file in sorted({file for file, kind in now if kind == result} | set(expected)):
+            if now[file, result] != expected.get(file, 0):
+                yield f"{file}: {now[file, result]} {result}, not {expected.get(file, 0)}"
 
 
 def _changed_calls(outcomes: Sequence[Outcome], written: Expected) -> Iterator[str]:
     made = {outcome.name: outcome.result for outcome in outcomes}
     calls = [f"{area}::{call}" for area, calls in written.calls.items() for call in calls]
     yield from (f"GONE: {call}" for call in calls if call not in made)
-    known = {*calls, *written.failing}
-    yield from (f"NEW: {name}" for name, result in made.items() if result == "passed" and name not in known)
+    names = {*calls, *written.failing}
+    yield from (f"NEW: {name}" for name, result in made.items() if result == "passed" and name not in names)

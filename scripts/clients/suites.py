@@ -72,7 +72,7 @@ def _python_gitlab(checkout: Path, forgelet: Forgelet, folder: Path) -> list[Out
 
 
 def _gitbeaker(checkout: Path, forgelet: Forgelet, folder: Path) -> list[Outcome]:
-    found: list[Outcome] = []
+    outcomes: list[Outcome] = []
     for package, tests in (("rest", "test/e2e/nodejs"), ("cli", "test/e2e")):
         report = folder / f"{package}.json"
         command = f"run --config vitest.config.mjs --coverage.enabled=false --reporter=json {tests}"
@@ -87,15 +87,15 @@ def _gitbeaker(checkout: Path, forgelet: Forgelet, folder: Path) -> list[Outcome
             GITLAB_URL=forgelet.url,
             GITLAB_PERSONAL_ACCESS_TOKEN=forgelet.root_token,
         )
-        found += from_vitest(_written(report), checkout / "packages")
-    return found
+        outcomes += from_vitest(_written(report), checkout / "packages")
+    return outcomes
 
 
 def _perl(checkout: Path, forgelet: Forgelet, _folder: Path) -> list[Outcome]:
     forgelet.api.put("users/1", {"password": ROOT_PASSWORD})
-    found: list[Outcome] = []
+    outcomes: list[Outcome] = []
     for file in sorted(checkout.glob("t/*.t")):
-        done = _ran(
+        result = _ran(
             ["perl", "-Ilib", str(file.relative_to(checkout))],
             checkout,
             AUTHOR_TESTING="1",
@@ -104,23 +104,23 @@ def _perl(checkout: Path, forgelet: Forgelet, _folder: Path) -> list[Outcome]:
             GITLAB_API_V4_PRIVATE_TOKEN=forgelet.root_token,
             GITLAB_API_V4_ROOT_PASSWORD=ROOT_PASSWORD,
         )
-        found += from_tap(f"t/{file.name}", done.stdout, done.returncode)
-    return found
+        outcomes += from_tap(f"t/{file.name}", result.stdout, result.returncode)
+    return outcomes
 
 
 def _program(command: Sequence[str], checkout: Path, forgelet: Forgelet, folder: Path) -> list[Outcome]:
     """Run a program of ours. In `command`, `{folder}` stands for the folder of the command line and `{python}` for our
     interpreter."""
-    words = [word.format(folder=checkout, python=sys.executable) for word in command]
-    done = _ran(words, PROGRAMS, TMPDIR=str(folder), GOCACHE=str(folder / "go"), **_server(forgelet))
-    return from_calls(done.stdout, done.returncode, done.stderr)
+    arguments = [argument.format(folder=checkout, python=sys.executable) for argument in command]
+    result = _ran(arguments, PROGRAMS, TMPDIR=str(folder), GOCACHE=str(folder / "go"), **_server(forgelet))
+    return from_calls(result.stdout, result.returncode, result.stderr)
 
 
 def _ansible(checkout: Path, forgelet: Forgelet, folder: Path) -> list[Outcome]:
     programs = checkout / "bin"
-    found: list[Outcome] = []
+    outcomes: list[Outcome] = []
     for again in (False, True):
-        done = _ran(
+        result = _ran(
             [f"{programs}/ansible-playbook", "--inventory=localhost,", "ansible.yml"],
             PROGRAMS,
             ANSIBLE_HOME=str(folder),
@@ -129,8 +129,8 @@ def _ansible(checkout: Path, forgelet: Forgelet, folder: Path) -> list[Outcome]:
             ANSIBLE_LOCALHOST_WARNING="false",
             **_server(forgelet),
         )
-        found += from_playbook(done.stdout, done.stderr, changes_nothing=again)
-    return found
+        outcomes += from_playbook(result.stdout, result.stderr, changes_nothing=again)
+    return outcomes
 
 
 def _server(forgelet: Forgelet) -> dict[str, str]:

@@ -38,9 +38,9 @@ async def _branches_can_be_written(environment: Environment) -> None:
             new = await clone("commit-tree", f"{commit}^{{tree}}", "-p", commit, "-m", f"last {number}")
             pushed.append(f"{new}:{ref}")
         for part in range(0, len(pushed), 400):
-            ran = await clone.run("push", environment.git_url(project), *pushed[part : part + 400])
-            if ran.code:
-                refused = [line for line in ran.output.splitlines() if "!" in line or "error" in line]
+            result = await clone.run("push", environment.git_url(project), *pushed[part : part + 400])
+            if result.code:
+                refused = [line for line in result.output.splitlines() if "!" in line or "error" in line]
                 environment.ledger.find(f"{project}: branches cannot be pushed to: {' | '.join(refused[:5])}")
         names = [line.split()[0].removeprefix("refs/heads/") for line in lines]
         often = [name for name in names if not name.startswith(("b-", "source-"))]
@@ -50,8 +50,8 @@ async def _branches_can_be_written(environment: Environment) -> None:
 
 async def _commit(environment: Environment, project: str, branch: str) -> None:
     commit = commit_values(branch, {f"last/{branch}.txt": branch}, message="last")
-    where = f"/projects/{OWNER}%2F{project}/repository/commits"
-    answer = await environment.owner.ask("last", "POST", where, json=commit)
+    path = f"/projects/{OWNER}%2F{project}/repository/commits"
+    answer = await environment.owner.ask("last", "POST", path, json=commit)
     if answer is None:
         environment.ledger.find(f"{project}: no commit to {branch} when all is over")
 
@@ -78,8 +78,8 @@ async def _replica_is_in_step(environment: Environment) -> None:
 async def _answers_by_replica(environment: Environment, url: str) -> bool:
     """Return whether this API server answers reads from the replica."""
     http, headers = environment.owner.http, {"PRIVATE-TOKEN": environment.owner.token}
-    async with http.get(f"{url}/api/v4{repository_load.APP}/variables", headers=headers) as shown:
-        await shown.read()
+    async with http.get(f"{url}/api/v4{repository_load.APP}/variables", headers=headers) as response:
+        await response.read()
     async with http.get(f"{url}/-/metrics") as metrics:
         lines = (await metrics.text()).splitlines()
     return any(line.startswith(REPLICA_READS) and float(line.split()[-1]) > 0 for line in lines)
@@ -89,9 +89,9 @@ async def check_repositories(environment: Environment) -> None:
     for head in sorted(environment.data.part("api").rglob("HEAD")):
         if not (head.parent / "objects").is_dir():
             continue
-        ran = await Git(head.parent).run("fsck", "--full", "--strict", "--no-dangling", "--no-progress")
-        if ran.code:
-            environment.ledger.find(f"git fsck of {head.parent.name}: {ran.output[-300:]}")
+        result = await Git(head.parent).run("fsck", "--full", "--strict", "--no-dangling", "--no-progress")
+        if result.code:
+            environment.ledger.find(f"git fsck of {head.parent.name}: {result.output[-300:]}")
 
 
 async def _nothing_is_left(environment: Environment) -> None:
@@ -100,8 +100,8 @@ async def _nothing_is_left(environment: Environment) -> None:
     async def look() -> list[str]:
         return [*_locks(environment), *_strays(environment), *_held_files(environment)]
 
-    for what in await retry_until(look, SETTLE_SECONDS, is_done=operator.not_):
-        environment.ledger.find(f"left behind: {what}")
+    for leftover in await retry_until(look, SETTLE_SECONDS, is_done=operator.not_):
+        environment.ledger.find(f"left behind: {leftover}")
 
 
 def _locks(environment: Environment) -> list[str]:
@@ -113,29 +113,29 @@ def _locks(environment: Environment) -> list[str]:
 
 def _held_files(environment: Environment) -> list[str]:
     """Return the deleted files that a server still holds open."""
-    found = []
-    for kept in (*environment.apis, *environment.edges):
-        for entry in Path(f"/proc/{kept.pid}/fd").iterdir():
+    leftovers = []
+    for process in (*environment.apis, *environment.edges):
+        for entry in Path(f"/proc/{process.pid}/fd").iterdir():
             with contextlib.suppress(OSError):
                 to = str(entry.readlink())
                 if to.startswith(str(environment.data.path)) and not entry.stat().st_nlink:
-                    found.append(f"descriptor of {kept.name}: {to}")
-    return found
+                    leftovers.append(f"descriptor of {process.name}: {to}")
+    return leftovers
 
 
 def _strays(environment: Environment) -> list[str]:
     """Return the processes that work in the folders of the service, or were started by one that has ended."""
-    known = {pid for kept in environment.kept if kept.pid for pid in (kept.pid, *descendants(kept.pid))}
+    expected = {pid for kept in environment.kept if kept.pid for pid in (kept.pid, *descendants(kept.pid))}
     mark = str(environment.folder).encode()
-    found = []
+    strays = []
     for entry in Path("/proc").glob("[0-9]*"):
         pid = int(entry.name)
         try:
-            words = (entry / "cmdline").read_bytes()
+            command = (entry / "cmdline").read_bytes()
             inside = str((entry / "cwd").readlink()).startswith(str(environment.folder))
-            marked = mark in (entry / "environ").read_bytes() or mark in words
+            marked = mark in (entry / "environ").read_bytes() or mark in command
         except OSError:
             continue
-        if pid not in known and (inside or marked):
-            found.append(f"process {pid}: {words.replace(bytes(1), b' ').decode(errors='replace')[:150]}")
-    return found
+        if pid not in expected and (inside or marked):
+            strays.append(f"process {pid}: {command.replace(bytes(1), b' ').decode(errors='replace')[:150]}")
+    return strays

@@ -44,9 +44,9 @@ class Ledger:
     def record(self, kind: str, identity: object, outcome: Outcome) -> None:
         self.operations.append(Operation(kind, str(identity), outcome, self.fault))
 
-    def succeeded(self, kind: str, began: float) -> None:
+    def succeeded(self, kind: str, start: float) -> None:
         """Record that an operation of this kind, which began at this time, has just succeeded."""
-        self._successes[kind].append((began, time.monotonic()))
+        self._successes[kind].append((start, time.monotonic()))
 
     def find(self, text: str) -> None:
         """Record a violation under the newest fault."""
@@ -55,10 +55,10 @@ class Ledger:
     def first_success(self, kind: str, since: float) -> float | None:
         """Return the end of the first success of this kind that began after `since`, or None."""
         ended = None
-        for began, end in reversed(self._successes[kind]):
+        for start, end in reversed(self._successes[kind]):
             if end < since:
                 break
-            if began >= since:
+            if start >= since:
                 ended = end
         return ended
 
@@ -120,7 +120,7 @@ class Client:
 
         Any 2xx counts as a success of this kind. A status other than 2xx, 503 and those `expected` is a finding.
         """
-        number, began, fault = next(_numbers), time.monotonic(), self.ledger.fault
+        number, start, fault = next(_numbers), time.monotonic(), self.ledger.fault
         headers = {"X-Request-Id": f"load-{number}"} | options.pop("headers", {})
         if self.token:
             headers.setdefault("PRIVATE-TOKEN", self.token)
@@ -143,14 +143,14 @@ class Client:
             return None
         if not 200 <= status < 300 and status not in expected:
             text = f"{status}{' without Retry-After' if status == 503 else ''} (load-{number})"
-            said = body[:300].decode(errors="replace")
-            self.ledger.find(f"{self.name}: {_named(method, url)} was answered {text}: {said}")
+            excerpt = body[:300].decode(errors="replace")
+            self.ledger.find(f"{self.name}: {_named(method, url)} was answered {text}: {excerpt}")
         if status >= 500:
             await asyncio.sleep(PAUSE_SECONDS)
             return None
         json = await response.json() if response.content_type.endswith("json") and body else None
         if 200 <= status < 300:
-            self.ledger.succeeded(kind, began)
+            self.ledger.succeeded(kind, start)
         return Answer(status, body, response.headers, json)
 
     async def write(
@@ -166,15 +166,15 @@ class Client:
     async def all(self, path: str) -> list[Any]:
         """Return the entries of all pages of a list. Raise RuntimeError if a request fails, since all faults are
         over."""
-        found: list[Any] = []
+        items: list[Any] = []
         for page in itertools.count(1):
-            mark = "&" if "?" in path else "?"
-            answer = await self.ask("list", "GET", f"{path}{mark}per_page=100&page={page}")
+            separator = "&" if "?" in path else "?"
+            answer = await self.ask("list", "GET", f"{path}{separator}per_page=100&page={page}")
             if answer is None or not answer.ok:
                 raise RuntimeError(f"{path} cannot be read when all faults are over.")
-            found += answer.json
+            items += answer.json
             if len(answer.json) < 100:
-                return found
+                return items
         raise AssertionError
 
 

@@ -60,7 +60,7 @@ class Replication:
     _logs: Path
     _stack: AsyncExitStack
     standby: Server | None = None
-    _made: int = 0
+    _count: int = 0
 
     @property
     def servers(self) -> Sequence[Server]:
@@ -77,12 +77,12 @@ class Replication:
         """End the primary for good, whatever it was doing, and promote the standby. Return the folder of the lost
         primary, which is empty then."""
         assert self.standby is not None
-        lost, self.primary, self.standby = self.primary, self.standby, None
-        await lost.kept.end()
+        failed, self.primary, self.standby = self.primary, self.standby, None
+        await failed.kept.end()
         if await self.primary.run("SELECT pg_promote()") is not True:
             raise RuntimeError("The standby was not promoted.")
-        await asyncio.to_thread(shutil.rmtree, lost.folder / "data")
-        return lost.folder
+        await asyncio.to_thread(shutil.rmtree, failed.folder / "data")
+        return failed.folder
 
     async def caught_up(self) -> bool:
         """Return whether the standby shows all current content of the primary within a minute."""
@@ -93,10 +93,10 @@ class Replication:
     async def follow(self, folder: Path) -> None:
         """Start a new standby in the folder."""
         await asyncio.to_thread(standbys.copied, self.primary.url("postgres", "postgres"), folder)
-        self._made += 1
+        self._count += 1
         owner = await asyncio.to_thread(folder.stat)
         kept = KeptProgram(
-            f"replica-{self._made}" if self._made > 1 else "replica",
+            f"replica-{self._count}" if self._count > 1 else "replica",
             self._logs,
             standbys.command(folder),
             environment={},

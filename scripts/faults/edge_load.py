@@ -77,8 +77,8 @@ class Versions(Worker):
     async def _commit(self, version: int, action: str) -> bool:
         name = f"version {version}"
         commit = commit_values("main", {"version.txt": text(version).decode()}, action=action, message=name)
-        where = f"{HERE}/repository/commits"
-        return bool(await self.owner.write("version", name, "POST", where, json=commit))
+        path = f"{HERE}/repository/commits"
+        return bool(await self.owner.write("version", name, "POST", path, json=commit))
 
     async def once(self) -> None:
         version = self._begun = next(self._versions)
@@ -108,8 +108,8 @@ class Versions(Worker):
         commits = await self.owner.all(f"{HERE}/repository/commits?ref_name=main")
         for reader in self._readers:
             if not await retry_until(lambda reader=reader: self._is_current(reader), CURRENT_SECONDS):  # type: ignore[misc]
-                what = "what it serves when all is over is not what the service has"
-                self.ledger.find(f"{reader.edge.name}: {what}")
+                problem = "what it serves when all is over is not what the service has"
+                self.ledger.find(f"{reader.edge.name}: {problem}")
         return {"version": Counter(commit["title"] for commit in commits)}
 
     async def _is_current(self, reader: EdgeReader) -> bool:
@@ -149,8 +149,8 @@ class Visibility(Worker):
         return [reader.process for reader in self._readers]
 
     async def _change(self, visibility: str, kind: str) -> bool:
-        where = f"/projects/{OWNER}%2F{PRIVATE}"
-        answer = await self.owner.ask(kind, "PUT", where, json={"visibility": visibility})
+        path = f"/projects/{OWNER}%2F{PRIVATE}"
+        answer = await self.owner.ask(kind, "PUT", path, json={"visibility": visibility})
         return answer is not None and answer.ok
 
     async def _is_kept_out(self, reader: EdgeReader, process: int) -> bool:
@@ -160,8 +160,8 @@ class Visibility(Worker):
         if answer is None or answer.status == 404:
             return True
         if process and process == reader.process:
-            got = f"{answer.status} ({answer.headers.get('Cache-Status')})"
-            self.ledger.find(f"{reader.edge.name}: a stranger got {got} after the project was private")
+            received = f"{answer.status} ({answer.headers.get('Cache-Status')})"
+            self.ledger.find(f"{reader.edge.name}: a stranger got {received} after the project was private")
         return False
 
     async def present(self) -> Present:
@@ -170,6 +170,6 @@ class Visibility(Worker):
         is_private = all(processes) and await self._change("private", "veil")
         for reader, process in zip(self._readers, processes, strict=True):
             if not is_private or not await self._is_kept_out(reader, process):
-                what = "what was taken away is still served when all is over"
-                self.ledger.find(f"{reader.edge.name}: {what}")
+                problem = "what was taken away is still served when all is over"
+                self.ledger.find(f"{reader.edge.name}: {problem}")
         return {}

@@ -14,14 +14,14 @@ from scripts.faults.environment import Environment
 from scripts.faults.surroundings import ALONE, FLEET, MISBEHAVIOUR, NOBODY, WITH_S3, Proxy, Shape
 
 
-async def _hold(thing: object, random: Random, least: float, most: float, **values: object) -> None:
+async def _hold(target: object, random: Random, least: float, most: float, **values: object) -> None:
     """Set the attributes to `values` for a random time between `least` and `most` seconds."""
-    before = {name: getattr(thing, name) for name in values}
+    before = {name: getattr(target, name) for name in values}
     for name, value in values.items():
-        setattr(thing, name, value)
+        setattr(target, name, value)
     await asyncio.sleep(random.uniform(least, most))
     for name, value in before.items():
-        setattr(thing, name, value)
+        setattr(target, name, value)
 
 
 async def kill_server(environment: Environment, random: Random) -> None:
@@ -131,8 +131,8 @@ async def bad_names(environment: Environment, random: Random) -> None:
     """Make the name server slow, silent or failing, or let it name an address on which nothing listens."""
     assert environment.names is not None
     slow: dict[str, object] = {"delay": random.uniform(0.5, 3)}
-    how = random.choice((slow, {"silent": True}, {"failing": True}, {"says": NOBODY}))
-    await _hold(environment.names, random, 1, 6, **how)
+    behaviour = random.choice((slow, {"silent": True}, {"failing": True}, {"says": NOBODY}))
+    await _hold(environment.names, random, 1, 6, **behaviour)
 
 
 JUMP_SECONDS = 45
@@ -260,10 +260,10 @@ FAULTS: dict[str, Fault] = {
 
 def parts(name: str) -> list[str]:
     """Return the faults that a name stands for. Raise ValueError with one sentence if one of them is unknown."""
-    found = name.split("+")
-    if unknown := [part for part in found if part not in FAULTS]:
+    names = name.split("+")
+    if unknown := [part for part in names if part not in FAULTS]:
         raise ValueError(f"There is no fault {', '.join(unknown)}; there are {', '.join(FAULTS)}.")
-    return found
+    return names
 
 
 def shape(name: str) -> Shape:

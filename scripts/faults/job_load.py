@@ -23,7 +23,7 @@ PIECES = 4
 RUNNER_SECONDS = 120.0
 RETRY_SECONDS = 0.3
 #: Maximum number of unfinished pipelines; no new pipeline is created above it.
-MOST_WAITING = 40
+MAX_WAITING = 40
 
 
 @attrs.define
@@ -58,19 +58,19 @@ class Jobs:
 
     def unfinished(self) -> list[str]:
         """Return the acknowledged pipelines whose job has not ended."""
-        done = {job.made_as for job in self.by_id.values() if job.finished}
-        return sorted(self.acknowledged - done - self.given_up)
+        finished = {job.made_as for job in self.by_id.values() if job.finished}
+        return sorted(self.acknowledged - finished - self.given_up)
 
     async def still_unfinished(self) -> list[str]:
         """Return the pipelines as `unfinished` does, after a search for jobs that have failed because no runner was
         ever heard of."""
         owner = self.environment.owner
         failed = await owner.ask("list", "GET", f"{HERE}/jobs?scope[]=failed&per_page=100")
-        for shown in failed.json if failed is not None and failed.ok else ():
-            job = self.by_id.get(shown["id"])
-            if shown["failure_reason"] == "stuck_or_timeout_failure" and (job is None or not job.heard):
-                where = f"{HERE}/pipelines/{shown['pipeline']['id']}/variables"
-                variables = await owner.ask("list", "GET", where)
+        for failed_job in failed.json if failed is not None and failed.ok else ():
+            job = self.by_id.get(failed_job["id"])
+            if failed_job["failure_reason"] == "stuck_or_timeout_failure" and (job is None or not job.heard):
+                path = f"{HERE}/pipelines/{failed_job['pipeline']['id']}/variables"
+                variables = await owner.ask("list", "GET", path)
                 if variables is not None and variables.ok:
                     self.given_up |= {
                         variable["value"] for variable in variables.json if variable["key"] == MARK
@@ -97,7 +97,7 @@ class Pipelines(Worker):
         self._jobs.runner_token = answer.json["token"]
 
     async def once(self) -> None:
-        if len(self._jobs.unfinished()) >= MOST_WAITING:
+        if len(self._jobs.unfinished()) >= MAX_WAITING:
             return
         name = f"pipeline {next(self.numbers)}"
         values = {"ref": "main", "variables": [{"key": MARK, "value": name}]}
@@ -108,20 +108,20 @@ class Pipelines(Worker):
         """Count each pipeline whose job is whole, and each whole job: its status, its log and its artifacts are
         right."""
         by_id = self._jobs.by_id
-        whole: Counter[str] = Counter()
-        for shown in await self.owner.all(f"{HERE}/jobs"):
-            job = by_id.get(shown["id"])
-            if job is not None and shown["status"] == "success" and await self._is_whole(job):
-                whole[str(job.id)] += 1
-        made = [job.made_as for job in by_id.values() if whole[str(job.id)]]
-        pipelines = Counter([*made, *self._jobs.given_up])
-        return {"hand-out": self._jobs.handed_out, "pipeline": pipelines, "job": whole}
+        complete: Counter[str] = Counter()
+        for entity in await self.owner.all(f"{HERE}/jobs"):
+            job = by_id.get(entity["id"])
+            if job is not None and entity["status"] == "success" and await self._is_whole(job):
+                complete[str(job.id)] += 1
+        finished = [job.made_as for job in by_id.values() if complete[str(job.id)]]
+        pipelines = Counter([*finished, *self._jobs.given_up])
+        return {"hand-out": self._jobs.handed_out, "pipeline": pipelines, "job": complete}
 
     async def _is_whole(self, job: Job) -> bool:
-        for part, sent in (("trace", job.log), ("artifacts", job.artifact)):
+        for part, expected in (("trace", job.log), ("artifacts", job.artifact)):
             stored = await self.owner.ask(part, "GET", f"{HERE}/jobs/{job.id}/{part}")
-            if stored is None or stored.body != sent:
-                self.ledger.find(f"the {part} of job {job.id} differ: {_difference(stored, sent)}")
+            if stored is None or stored.body != expected:
+                self.ledger.find(f"the {part} of job {job.id} differ: {_difference(stored, expected)}")
                 return False
         return True
 
@@ -159,25 +159,23 @@ class Runner(Worker):
 
     async def _run(self, job: Job) -> None:
         for number in range(PIECES):
-            piece = b"".join(
-                b"%d/%d %x\n" % (job.id, number, self._random.getrandbits(64)) for _ in range(20)
-            )
-            if not await self._append(job, piece):
+            data = b"".join(b"%d/%d %x\n" % (job.id, number, self._random.getrandbits(64)) for _ in range(20))
+            if not await self._append(job, data):
                 return
         content = self._random.randbytes(self._random.randrange(1000, 60_000))
         job.artifact = archive({f"job {job.id}": content})
         if not await self._until_done("artifact upload", lambda: self._upload(job), done={201}):
             return
-        began = time.monotonic()
+        start = time.monotonic()
         if await self._until_done("job end", lambda: self._end(job), done={200, 403}):
             job.finished = True
-            self.ledger.succeeded("job", began)
+            self.ledger.succeeded("job", start)
             self.ledger.record("job", job.id, "acknowledged")
 
-    async def _append(self, job: Job, piece: bytes) -> bool:
+    async def _append(self, job: Job, data: bytes) -> bool:
         """Append a piece to the log, from the end that the service reports. Return whether the job still belongs to
         this runner."""
-        start, job.log = len(job.log), job.log + piece
+        start, job.log = len(job.log), job.log + data
         deadline = time.monotonic() + RUNNER_SECONDS
         while time.monotonic() < deadline:
             if self._was_taken(job):
@@ -185,9 +183,9 @@ class Runner(Worker):
             if start == len(job.log):
                 return True
             headers = {"JOB-TOKEN": job.token, "Content-Range": f"{start}-{len(job.log) - 1}"}
-            where, expected = f"/jobs/{job.id}/trace", {416} | self._refusals(job)
-            sent: dict[str, Any] = {"data": job.log[start:], "headers": headers, "expected": expected}
-            answer = await self._client.ask("append", "PATCH", where, **sent)
+            path, expected = f"/jobs/{job.id}/trace", {416} | self._refusals(job)
+            options: dict[str, Any] = {"data": job.log[start:], "headers": headers, "expected": expected}
+            answer = await self._client.ask("append", "PATCH", path, **options)
             if answer is None:
                 await asyncio.sleep(RETRY_SECONDS)
             elif answer.status in (202, 416):
@@ -210,8 +208,8 @@ class Runner(Worker):
     async def _upload(self, job: Job) -> Answer | None:
         form = aiohttp.FormData()
         form.add_field("file", io.BytesIO(job.artifact), filename="artifacts.zip")
-        sent: dict[str, Any] = {"data": form, "headers": {"JOB-TOKEN": job.token}}
-        return await self._client.ask("upload", "POST", f"/jobs/{job.id}/artifacts", **sent)
+        options: dict[str, Any] = {"data": form, "headers": {"JOB-TOKEN": job.token}}
+        return await self._client.ask("upload", "POST", f"/jobs/{job.id}/artifacts", **options)
 
     async def _end(self, job: Job) -> Answer | None:
         """Report success. A repetition may be answered with 403, because the job has ended and the first answer was
@@ -221,7 +219,7 @@ class Runner(Worker):
         job.ending = True
         return await self._client.ask("end", "PUT", f"/jobs/{job.id}", json=body, expected=expected)
 
-    async def _until_done(self, what: str, ask: Any, done: set[int]) -> bool:
+    async def _until_done(self, description: str, ask: Any, done: set[int]) -> bool:
         """Repeat the request until its status is one of `done`; return whether it was. 202 means that the service is
         not ready yet."""
         deadline = time.monotonic() + RUNNER_SECONDS
@@ -232,7 +230,7 @@ class Runner(Worker):
             if answer is not None and answer.status != 202 and answer.status < 500:
                 return False  # `Client.ask` has recorded it as a finding
             await asyncio.sleep(RETRY_SECONDS)
-        self.ledger.find(f"{what} was not acknowledged for two minutes")
+        self.ledger.find(f"{description} was not acknowledged for two minutes")
         return False
 
 
@@ -242,6 +240,6 @@ def _difference(answer: Answer | None, acknowledged: bytes) -> str:
     if answer.status != 200:
         return f"status {answer.status}, where {len(acknowledged)} bytes were acknowledged"
     same = next(
-        (at for at, (a, b) in enumerate(zip(answer.body, acknowledged, strict=False)) if a != b), None
+        (offset for offset, (a, b) in enumerate(zip(answer.body, acknowledged, strict=False)) if a != b), None
     )
     return f"{len(answer.body)} bytes for {len(acknowledged)}, the first other one at {same}"

@@ -50,9 +50,9 @@ async def attempt(ledger: Ledger, git: Git, *arguments: str) -> Ran:
         return Ran(-1, "")
 
 
-def was_refused(ran: Ran) -> bool:
+def was_refused(result: Ran) -> bool:
     """Return whether the server has refused the push permanently."""
-    return any(word in ran.output for word in _NO) and not any(word in ran.output for word in _FOR_NOW)
+    return any(word in result.output for word in _NO) and not any(word in result.output for word in _FOR_NOW)
 
 
 WRITES_PROJECT = "app"
@@ -83,14 +83,14 @@ class Pushes(Worker):
         git, number, ledger = Git(self._scratch / "work"), next(self.numbers), self.ledger
         identity = f"{self._branch} {number}"
         await git.commit_files({f"{number}.txt": f"{identity}\n" * 50}, identity)
-        began, fault = time.monotonic(), ledger.fault
-        ran = await attempt(ledger, git, "push", "--quiet", self._url, f"HEAD:refs/heads/{self._branch}")
-        ledger.answers[fault, "pushed" if ran.code == 0 else "push failed"] += 1
-        ledger.record("push", identity, "unknown" if ran.code else "acknowledged")
-        if ran.code == 0:
-            ledger.succeeded("push", began)
-        elif was_refused(ran):
-            ledger.find(f"git push of {identity} was refused: {ran.output[-400:]}")
+        start, fault = time.monotonic(), ledger.fault
+        result = await attempt(ledger, git, "push", "--quiet", self._url, f"HEAD:refs/heads/{self._branch}")
+        ledger.answers[fault, "pushed" if result.code == 0 else "push failed"] += 1
+        ledger.record("push", identity, "unknown" if result.code else "acknowledged")
+        if result.code == 0:
+            ledger.succeeded("push", start)
+        elif was_refused(result):
+            ledger.find(f"git push of {identity} was refused: {result.output[-400:]}")
         if number % CLONE_EVERY == 1:
             await self._clone()
 
@@ -98,10 +98,10 @@ class Pushes(Worker):
         folder = self._scratch / "clone"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        began = time.monotonic()
+        start = time.monotonic()
         arguments = ("clone", "--quiet", "--bare", "--single-branch", self._url, ".")
         if (await attempt(self.ledger, Git(folder), *arguments)).code == 0:
-            self.ledger.succeeded("clone", began)
+            self.ledger.succeeded("clone", start)
 
     async def present(self) -> Present:
         clone = await mirror_of(self._scratch / "counted", self._url)
@@ -142,8 +142,8 @@ class ApiWrites(Worker):
 
     async def _is_shown(self, variable: Mapping[str, str]) -> None:
         """Check that the variable is shown at once, from whichever server and database."""
-        shown = await self.owner.ask("own write", "GET", f"{APP}/variables/{variable['key']}")
-        if shown is not None and shown.ok and shown.json["value"] != variable["value"]:
+        response = await self.owner.ask("own write", "GET", f"{APP}/variables/{variable['key']}")
+        if response is not None and response.ok and response.json["value"] != variable["value"]:
             self.ledger.find(f"{variable['key']} was shown with another value than the acknowledged one")
 
     async def present(self) -> Present:
@@ -183,9 +183,9 @@ class MergeRequests(Worker):
     async def prepare(self) -> None:
         await self.create_project(MERGE_PROJECT, initialize_with_readme=True)
         check = {"name": "QA", "external_url": self.environment.outside.receiver_url}
-        made = await self.owner.ask("prepare", "POST", f"{HERE}/external_status_checks", json=check)
-        assert made is not None
-        self._check = made.json["id"]
+        created = await self.owner.ask("prepare", "POST", f"{HERE}/external_status_checks", json=check)
+        assert created is not None
+        self._check = created.json["id"]
 
     async def once(self) -> None:
         owner, number = self.owner, next(self.numbers)
@@ -195,10 +195,10 @@ class MergeRequests(Worker):
             return
         name, where = f"request {number}", f"{HERE}/merge_requests"
         title = {"title": name, "source_branch": source, "target_branch": "main"}
-        made = await owner.write("merge request", name, "POST", where, json=title)
-        if made is None:
+        created = await owner.write("merge request", name, "POST", where, json=title)
+        if created is None:
             return
-        iid, sha = made.json["iid"], made.json["sha"]
+        iid, sha = created.json["iid"], created.json["sha"]
         response = {"sha": sha, "external_status_check_id": self._check, "status": "passed"}
         for part in "ab":
             text = f"response {number} {part}"
@@ -299,29 +299,29 @@ class LfsObjects(Worker):
         pointer = {"oid": oid, "size": len(content)}
         batch = {"operation": "upload", "objects": [pointer]}
         headers = self._authorized | {"Accept": MEDIA_TYPE, "Content-Type": MEDIA_TYPE}
-        sent: dict[str, Any] = {"data": json.dumps(batch), "headers": headers}
-        answer = await self.owner.ask("lfs batch", "POST", f"{self._url}/batch", **sent)
+        args: dict[str, Any] = {"data": json.dumps(batch), "headers": headers}
+        answer = await self.owner.ask("lfs batch", "POST", f"{self._url}/batch", **args)
         if answer is None or not answer.ok:
             return
         upload, verify = map(json.loads(answer.body)["objects"][0]["actions"].get, ("upload", "verify"))
         headers = {**upload["header"], "Content-Type": "application/octet-stream"}
         if await self.owner.write("lfs object", oid, "PUT", upload["href"], data=content, headers=headers):
-            sent = {"data": json.dumps(pointer), "headers": {**verify["header"], "Content-Type": MEDIA_TYPE}}
-            await self.owner.ask("lfs verify", "POST", verify["href"], **sent)
+            args = {"data": json.dumps(pointer), "headers": {**verify["header"], "Content-Type": MEDIA_TYPE}}
+            await self.owner.ask("lfs verify", "POST", verify["href"], **args)
 
     async def present(self) -> Present:
-        whole: Counter[str] = Counter()
+        complete: Counter[str] = Counter()
         options: dict[str, Any] = {"headers": self._authorized, "expected": {404}}
         for oid, content in self._contents.items():
-            found = await self.owner.ask("lfs", "GET", f"{self._url}/{oid}", **options)
-            whole[oid] += found is not None and found.body == content
-        return {"lfs object": whole}
+            answer = await self.owner.ask("lfs", "GET", f"{self._url}/{oid}", **options)
+            complete[oid] += answer is not None and answer.body == content
+        return {"lfs object": complete}
 
 
 MIRRORED = "mirrored"
 MIRROR = f"/projects/{OWNER}%2F{MIRRORED}/remote_mirrors"
 #: Maximum number of enabled mirrors here. A project may have ten, and lost answers may have created unknown ones.
-MOST_ENABLED = 4
+MAX_ENABLED = 4
 
 
 class Mirrors(Worker):
@@ -339,24 +339,24 @@ class Mirrors(Worker):
         await self.create_project(MIRRORED, initialize_with_readme=True)
 
     async def once(self) -> None:
-        if len(self._enabled) >= MOST_ENABLED:
+        if len(self._enabled) >= MAX_ENABLED:
             await self._turn_off()
             return
         name = f"target-{next(self.numbers)}"
         mirror = {"url": self.environment.outside.new_target(name), "enabled": True}
-        made = await self.owner.ask("mirror made", "POST", MIRROR, json=mirror, expected={400})
-        if made is None or not made.ok:
+        created = await self.owner.ask("mirror made", "POST", MIRROR, json=mirror, expected={400})
+        if created is None or not created.ok:
             return
-        self._ids[name] = made.json["id"]
+        self._ids[name] = created.json["id"]
         self._enabled.append(name)
-        await self.owner.write("mirror", name, "POST", f"{MIRROR}/{made.json['id']}/sync")
+        await self.owner.write("mirror", name, "POST", f"{MIRROR}/{created.json['id']}/sync")
 
     async def _turn_off(self) -> None:
         """Disable mirrors that have been updated, since a project may have only few enabled ones."""
         for name in list(self._enabled):
             if await self._has_run(name):
-                where, off = f"{MIRROR}/{self._ids[name]}", {"enabled": False}
-                if await self.owner.ask("mirror off", "PUT", where, json=off):
+                path, body = f"{MIRROR}/{self._ids[name]}", {"enabled": False}
+                if await self.owner.ask("mirror off", "PUT", path, json=body):
                     self._enabled.remove(name)
 
     async def _has_run(self, name: str) -> bool:
@@ -364,8 +364,8 @@ class Mirrors(Worker):
         target = Git(self.environment.outside.mirrored / f"{name}.git")
         if (await target.run("show-ref", "refs/heads/main")).code == 0:
             return True
-        shown = await self.owner.ask("mirror read", "GET", f"{MIRROR}/{self._ids[name]}")
-        return shown is not None and shown.ok and bool(shown.json["last_error"])
+        answer = await self.owner.ask("mirror read", "GET", f"{MIRROR}/{self._ids[name]}")
+        return answer is not None and answer.ok and bool(answer.json["last_error"])
 
     async def present(self) -> Present:
         """Count the mirrors that have been updated. Unfinished updates of a killed server are repeated later, so a
@@ -374,7 +374,7 @@ class Mirrors(Worker):
         async def waiting() -> list[str]:
             return [name for name in self._ids if not await self._has_run(name)]
 
-        left = await retry_until(waiting, self._timeout, is_done=operator.not_)
-        if left and self._timeout < TAKEN_SECONDS:
+        waiting_names = await retry_until(waiting, self._timeout, is_done=operator.not_)
+        if waiting_names and self._timeout < TAKEN_SECONDS:
             return {}
-        return {"mirror": Counter(self._ids.keys() - set(left))}
+        return {"mirror": Counter(self._ids.keys() - set(waiting_names))}

@@ -50,7 +50,7 @@ _QUERIES = {
     "/projects/{id}/repository/files/{path}": "ref=main",
     "/projects/{id}/repository/files/{path}/raw": "ref=main",
 }
-_MOST_OF_EACH = 40
+_MAX_OF_EACH = 40
 _PAGES = 3
 
 
@@ -64,15 +64,15 @@ class Crawl:
     def answers(self) -> dict[str, tuple[int, str]]:
         """Return the status and the text of each path's answer: JSON without changing fields, and the size and digest
         of anything else."""
-        found = {}
+        answers = {}
         for route in (route for routes in ROUTES for route in routes.routes):
-            if route.method == "GET" and route.access.who != "job":
+            if route.method == "GET" and route.access.kind != "job":
                 plain = _PARAMETER.sub(lambda match: "{" + match[1] + "}", route.path)
                 for path in self._paths(plain, ""):
                     query = _QUERIES.get(plain, "per_page=100" if path.endswith("s") else "")
                     url = f"{path}?{query}" if query else path
-                    found[url] = self._answer(url)
-        return found
+                    answers[url] = self._answer(url)
+        return answers
 
     def _answer(self, path: str) -> tuple[int, str]:
         answer = self._api.ask("GET", path)
@@ -82,13 +82,13 @@ class Crawl:
         body = answer.content or b""
         return answer.status, f"{len(body)} bytes, {hashlib.sha256(body).hexdigest()}"
 
-    def _paths(self, rest: str, done: str) -> Iterator[str]:
-        """Yield all paths for the template `done` + `rest`, of which `done` has been filled in."""
+    def _paths(self, rest: str, prefix: str) -> Iterator[str]:
+        """Yield all paths for the template `prefix` + `rest`, of which `prefix` has been filled in."""
         match = re.search(r"{(\w+)}", rest)
         if match is None:
-            yield done + rest
+            yield prefix + rest
             return
-        above = done + rest[: match.start()].rstrip("/")
+        above = prefix + rest[: match.start()].rstrip("/")
         for value in self._values(match[1], above):
             yield from self._paths(rest[match.end() :], f"{above}/{quote(str(value), safe='')}")
 
@@ -96,13 +96,13 @@ class Crawl:
         if parameter in _FIXED:
             return _FIXED[parameter]
         project = re.match(r"/projects/\d+", above)
-        where = above
+        path = above
         if parameter in _LISTS and project:
-            where = _LISTS[parameter].replace("/projects/{id}", project[0])
+            path = _LISTS[parameter].replace("/projects/{id}", project[0])
         names = _NAMES.get(parameter, ("id", "name"))
-        listed = [entity for entity in self._listed(where) if isinstance(entity, Mapping)]
-        values = [next((entity[name] for name in names if name in entity), None) for entity in listed]
-        return [value for value in values if value is not None][:_MOST_OF_EACH]
+        entities = [entity for entity in self._listed(path) if isinstance(entity, Mapping)]
+        values = [next((entity[name] for name in names if name in entity), None) for entity in entities]
+        return [value for value in values if value is not None][:_MAX_OF_EACH]
 
     def _listed(self, path: str) -> list[Any]:
         if path not in self._lists:
@@ -111,9 +111,9 @@ class Crawl:
                 answer = self._api.ask("GET", f"{path}?per_page=100&page={page}&order_by=id&sort=asc")
                 if answer.status == 400:
                     answer = self._api.ask("GET", f"{path}?per_page=100&page={page}")
-                more = answer.content if answer.status == 200 and isinstance(answer.content, list) else []
-                self._lists[path] += more
-                if len(more) < 100:
+                items = answer.content if answer.status == 200 and isinstance(answer.content, list) else []
+                self._lists[path] += items
+                if len(items) < 100:
                     break
         return self._lists[path]
 
@@ -137,8 +137,8 @@ def differences(before: Mapping[str, tuple[int, str]], after: Mapping[str, tuple
 def _short(one: tuple[int, str] | None, other: tuple[int, str] | None) -> str:
     if one is None or other is None:
         return "only after" if one is None else "only before"
-    place = next((n for n, pair in enumerate(zip(one[1], other[1], strict=False)) if pair[0] != pair[1]), 0)
-    around = slice(max(0, place - 40), place + 60)
+    index = next((n for n, pair in enumerate(zip(one[1], other[1], strict=False)) if pair[0] != pair[1]), 0)
+    around = slice(max(0, index - 40), index + 60)
     return f"{one[0]} {one[1][around]!r} became {other[0]} {other[1][around]!r}"
 
 
@@ -172,9 +172,9 @@ class Drill:
         """Back up the running service; return the file."""
         file = self.environment.folder / name
         arguments = ["backup", str(file), "--passphrase-file", str(self.passphrase_file), "--verify"]
-        begun = time.monotonic()
+        start = time.monotonic()
         self.report(run_forgelet(arguments, self.environment.api.environment))
-        self.report(f"... in {time.monotonic() - begun:.1f} s")
+        self.report(f"... in {time.monotonic() - start:.1f} s")
         return file
 
     async def wipe_and_restore(self, file: Path) -> None:
@@ -209,9 +209,9 @@ class Drill:
     async def crawl(self) -> dict[str, tuple[int, str]]:
         root = self.environment.root
         with contextlib.closing(Connections(root.base.removesuffix("/api/v4"))) as connections:
-            found = await asyncio.to_thread(Crawl(Api(connections, root.token)).answers)
-        self.problems += [f"{path}: {status}" for path, (status, _) in found.items() if status >= 500]
-        return found
+            answers = await asyncio.to_thread(Crawl(Api(connections, root.token)).answers)
+        self.problems += [f"{path}: {status}" for path, (status, _) in answers.items() if status >= 500]
+        return answers
 
 
 def new_database(url: str, name: str) -> str:
@@ -233,31 +233,31 @@ async def drill_under_load(drill: Drill, load: Load, seconds: float) -> None:
     await drill.look()
     await load.count_present(without=_OF_LATER)
     ledger.present["pipeline"] = await _pipelines(environment)
-    lost = [operation for operation in ledger.lost() if operation.fault == BEFORE]
+    lost_writes = [operation for operation in ledger.lost() if operation.fault == BEFORE]
     before = sum(
         operation.fault == BEFORE and operation.outcome == "acknowledged" for operation in ledger.operations
     )
     drill.report(
-        f"{before} writes of {len(acknowledged)} kinds were acknowledged before; {len(lost)} are lost"
+        f"{before} writes of {len(acknowledged)} kinds were acknowledged before; {len(lost_writes)} are lost"
     )
-    drill.problems += [f"lost: {operation.kind} {operation.identity}" for operation in lost]
+    drill.problems += [f"lost: {operation.kind} {operation.identity}" for operation in lost_writes]
     drill.problems += [f"twice: {operation.kind} {operation.identity}" for operation in ledger.doubled()]
     await drill.crawl()
 
 
 async def _pipelines(environment: Environment) -> Counter[str]:
     """Count the pipelines by their names in the load."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for pipeline in await environment.owner.all(f"{job_load.HERE}/pipelines"):
-        shown = await environment.owner.ask(
+        answer = await environment.owner.ask(
             "list", "GET", f"{job_load.HERE}/pipelines/{pipeline['id']}/variables"
         )
-        found += Counter(
+        counts += Counter(
             variable["value"]
-            for variable in (shown.json if shown else ())
+            for variable in (answer.json if answer else ())
             if variable["key"] == job_load.MARK
         )
-    return found
+    return counts
 
 
 async def drill_at_rest(drill: Drill) -> None:
@@ -268,9 +268,9 @@ async def drill_at_rest(drill: Drill) -> None:
     file = await asyncio.to_thread(drill.back_up, "at-rest.backup")
     await drill.wipe_and_restore(file)
     after = await drill.crawl()
-    found = differences(before, after)
-    drill.report(f"{len(before)} answers before, {len(after)} after, {len(found)} differ")
-    drill.problems += found
+    problems = differences(before, after)
+    drill.report(f"{len(before)} answers before, {len(after)} after, {len(problems)} differ")
+    drill.problems += problems
     if await clones(drill, "after") != files:
         drill.problems.append("clones differ")
     if await served(drill.environment) != at_edges:
@@ -279,25 +279,25 @@ async def drill_at_rest(drill: Drill) -> None:
     await checks.check_repositories(drill.environment)
 
 
-async def clones(drill: Drill, when: str) -> dict[str, str]:
+async def clones(drill: Drill, stage: str) -> dict[str, str]:
     """Return the refs of a mirror clone of each project."""
-    environment, found = drill.environment, {}
+    environment, refs = drill.environment, {}
     for project in await environment.owner.all("/projects?owned=true"):
         name = project["path"]
-        folder = environment.folder / "scratch" / f"{when}-{name}-{drill.restored}"
+        folder = environment.folder / "scratch" / f"{stage}-{name}-{drill.restored}"
         clone = await mirror_of(folder, environment.git_url(name))
-        found[name] = await clone("for-each-ref")
-    return found
+        refs[name] = await clone("for-each-ref")
+    return refs
 
 
 async def served(environment: Environment) -> list[tuple[int, bytes] | None]:
     """Return the status and the content that each edge answers for the files of the load."""
-    found = [
+    answers = [
         await reader.read("edge read", path, expected={404})
         for reader in edge_load.EdgeReader.at_each(environment)
         for path in (edge_load.RAW, edge_load.PRIVATE_RAW)
     ]
-    return [None if answer is None else (answer.status, answer.body) for answer in found]
+    return [None if answer is None else (answer.status, answer.body) for answer in answers]
 
 
 async def run_drill(report: Reporter, seconds: float) -> list[str]:
@@ -320,11 +320,11 @@ async def run_drill(report: Reporter, seconds: float) -> list[str]:
 def main(seconds: float) -> None:
     """Back up a forgelet of its own under load and at rest, wipe it and restore it. The exit status is 1 if anything
     is missing or an answer differs from the one before."""
-    wrong = asyncio.run(run_drill(click.echo, seconds))
-    for problem in wrong[:100]:
+    problems = asyncio.run(run_drill(click.echo, seconds))
+    for problem in problems[:100]:
         click.echo(f"WRONG: {problem}")
-    click.echo(f"{len(wrong)} things are wrong." if wrong else "Everything is as it was.")
-    sys.exit(bool(wrong))
+    click.echo(f"{len(problems)} things are wrong." if problems else "Everything is as it was.")
+    sys.exit(bool(problems))
 
 
 if __name__ == "__main__":

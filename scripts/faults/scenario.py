@@ -120,19 +120,19 @@ async def run_faults(
 ) -> list[InjectedFault]:
     """Make these faults under load, then wait for the work to end and check everything. Each kind of `pulse` (without
     it, each kind that exists) has to succeed between two faults."""
-    made: list[InjectedFault] = []
+    injected: list[InjectedFault] = []
     async with load.working():
         await _first_round(environment, load)
         for name in faults:
-            fault = InjectedFault(len(made) + 1, name)
-            made.append(fault)
+            fault = InjectedFault(len(injected) + 1, name)
+            injected.append(fault)
             environment.ledger.fault = fault.number
             await inject(name, environment, random)
             await _recovered(environment, pulse or load.pulse, fault)
             report(_line(fault))
             await asyncio.sleep(random.uniform(0, 1))
     await _check(environment, load, report)
-    return made
+    return injected
 
 
 async def _check(environment: Environment, load: Load, report: Callable[[str], None]) -> None:
@@ -146,21 +146,21 @@ async def _check(environment: Environment, load: Load, report: Callable[[str], N
 
 async def _first_round(environment: Environment, load: Load) -> None:
     """Wait until each kind has succeeded once. Raise RuntimeError if one does not."""
-    begun = InjectedFault(0, "nothing")
-    await _recovered(environment, load.pulse, begun)
-    if begun.not_healed:
-        raise RuntimeError(f"Without a fault, these do not succeed: {', '.join(begun.not_healed)}.")
+    undisturbed = InjectedFault(0, "nothing")
+    await _recovered(environment, load.pulse, undisturbed)
+    if undisturbed.not_healed:
+        raise RuntimeError(f"Without a fault, these do not succeed: {', '.join(undisturbed.not_healed)}.")
 
 
 async def _recovered(environment: Environment, pulse: Sequence[str], fault: InjectedFault) -> None:
     """Wait until an operation of each kind that began after now has succeeded, or a minute is over."""
-    over = time.monotonic()
+    fault_end = time.monotonic()
     waiting = set(pulse)
-    while waiting and time.monotonic() < over + HEAL_SECONDS:
+    while waiting and time.monotonic() < fault_end + HEAL_SECONDS:
         await asyncio.sleep(0.02)
         for kind in list(waiting):
-            if (ended := environment.ledger.first_success(kind, over)) is not None:
-                fault.recovered[kind] = ended - over
+            if (ended := environment.ledger.first_success(kind, fault_end)) is not None:
+                fault.recovered[kind] = ended - fault_end
                 waiting.discard(kind)
     fault.not_healed = sorted(waiting)
     for kind in fault.not_healed:
@@ -197,18 +197,18 @@ async def soak(environment: Environment, load: Load, seconds: float, report: Cal
     """Run the load without faults for this many seconds; memory and descriptors that grow are findings."""
     watched = {kept.name: WatchedProcess(kept.pid) for kept in (*environment.apis, *environment.edges)}
     samples: dict[str, list[Sample]] = {name: [] for name in watched}
-    begun = time.monotonic()
+    start = time.monotonic()
     async with load.working():
-        while time.monotonic() < begun + seconds:
+        while time.monotonic() < start + seconds:
             await asyncio.sleep(SAMPLE_SECONDS)
-            at = time.monotonic() - begun
+            elapsed = time.monotonic() - start
             for name, process in watched.items():
                 usage = process.usage()
-                samples[name].append(Sample(at, usage.memory, usage.descriptors))
+                samples[name].append(Sample(elapsed, usage.memory, usage.descriptors))
                 memory = f"{usage.memory / _MIB:8.1f} MiB"
-                report(f"{at:5.0f} s  {name:7}{memory}{usage.descriptors:6} descriptors")
-    for name, taken in samples.items():
-        for text in not_flat(name, taken):
+                report(f"{elapsed:5.0f} s  {name:7}{memory}{usage.descriptors:6} descriptors")
+    for name, process_samples in samples.items():
+        for text in not_flat(name, process_samples):
             environment.ledger.find(text)
     await _check(environment, load, report)
 
@@ -222,16 +222,16 @@ def not_flat(name: str, samples: Sequence[Sample]) -> list[str]:
         statistics.linear_regression([sample.at for sample in warm], [sample.memory for sample in warm]).slope
         * 60
     )
-    found = []
+    problems = []
     if slope > MEMORY_A_MINUTE:
-        found.append(f"{name}: memory grows by {slope / _MIB:.1f} MiB a minute")
+        problems.append(f"{name}: memory grows by {slope / _MIB:.1f} MiB a minute")
     third = len(warm) // 3
     before, after = (
         statistics.median(sample.descriptors for sample in part) for part in (warm[:third], warm[-third:])
     )
     if after > before + DESCRIPTORS:
-        found.append(f"{name}: descriptors grew from {before:.0f} to {after:.0f}")
-    return found
+        problems.append(f"{name}: descriptors grew from {before:.0f} to {after:.0f}")
+    return problems
 
 
 TABLE = Table(
@@ -273,8 +273,8 @@ class Report:
         )
         seconds = [max(fault.recovered.values()) for fault in faults if fault.recovered]
         answers: Counter[str] = Counter()
-        for (number, what), count in self.ledger.answers.items():
-            answers[what] += count if number in numbers else 0
+        for (number, outcome), count in self.ledger.answers.items():
+            answers[outcome] += count if number in numbers else 0
         return TABLE.row(
             name,
             sum(fault.number > 0 for fault in faults),
@@ -296,10 +296,10 @@ class Report:
         by_kind: dict[str, list[str]] = defaultdict(list)
         for number, text in self.ledger.findings:
             by_kind[_kind(text)].append(f"[{number} {names.get(number, '')}] {text}")
-        for what, operations in (("lost", self.ledger.lost()), ("doubled", self.ledger.doubled())):
+        for problem, operations in (("lost", self.ledger.lost()), ("doubled", self.ledger.doubled())):
             for operation in operations:
-                text = f"{what}: {operation.kind} {operation.identity} ({operation.outcome})"
-                by_kind[f"{what} {operation.kind}"].append(
+                text = f"{problem}: {operation.kind} {operation.identity} ({operation.outcome})"
+                by_kind[f"{problem} {operation.kind}"].append(
                     f"[{operation.fault} {names.get(operation.fault, '')}] {text}"
                 )
         lines: list[str] = []
@@ -318,14 +318,14 @@ def _kind(text: str) -> str:
 
 def _log_lines(logs: Path, text: str) -> list[str]:
     """Return the log lines of all processes about the request that is named in the text."""
-    named = re.search(r"\((load-\d+)\)", text)
-    if named is None:
+    request = re.search(r"\((load-\d+)\)", text)
+    if request is None:
         return []
-    found = []
+    lines_found = []
     for log in sorted(logs.glob("*.log")):
         with log.open(errors="replace") as lines:
-            found += [_shortened(line) for line in lines if f'"{named[1]}"' in line]
-    return found
+            lines_found += [_shortened(line) for line in lines if f'"{request[1]}"' in line]
+    return lines_found
 
 
 def _shortened(line: str) -> str:
@@ -336,8 +336,8 @@ def _shortened(line: str) -> str:
         return line.strip()
     trace = entry.pop("exception", "")
     places = re.findall(r'/((?:api_server|storage_edge|common)/[\w/]+\.py)", line (\d+)', trace)
-    shown = " ".join(f"{name}={value}" for name, value in entry.items() if name in SHOWN_FIELDS)
+    summary = " ".join(f"{name}={value}" for name, value in entry.items() if name in SHOWN_FIELDS)
     if not trace:
-        return shown
+        return summary
     last = re.findall(r"^[A-Za-z_][\w.]*(?:: .*)?$", trace, re.MULTILINE)[-1]
-    return f"{shown} exception={last!r} at {' > '.join(f'{file}:{number}' for file, number in places[-3:])}"
+    return f"{summary} exception={last!r} at {' > '.join(f'{file}:{number}' for file, number in places[-3:])}"

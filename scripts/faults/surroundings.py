@@ -102,7 +102,7 @@ class Proxy:
         """Forward until either end is closed. In the client's direction, `asked_by` is the writer of the other
         direction."""
         with contextlib.suppress(OSError):
-            while piece := await reader.read(PIECE):
+            while chunk := await reader.read(PIECE):
                 if self.delay:
                     await asyncio.sleep(self.delay)
                 if asked_by is not None and self.instead:
@@ -110,7 +110,7 @@ class Proxy:
                     await asked_by.drain()
                     return
                 is_cut = asked_by is not None and self.cutting
-                writer.write(piece[: len(piece) // 2] if is_cut else piece)
+                writer.write(chunk[: len(chunk) // 2] if is_cut else chunk)
                 await writer.drain()
                 if is_cut:
                     return
@@ -141,14 +141,14 @@ async def object_store(logs: Path) -> AsyncIterator[Proxy]:
     try:
         async with Proxy(free_port(), lambda: port) as proxy, aiohttp.ClientSession() as http:
             bucket = f"http://127.0.0.1:{proxy.port}/{BUCKET}"
-            if not await retry_until(lambda: _made(http, bucket), OBJECT_STORE_SECONDS, pause=0.1):
+            if not await retry_until(lambda: _create_bucket(http, bucket), OBJECT_STORE_SECONDS, pause=0.1):
                 raise RuntimeError(f"S3 did not start: {child.log.read_text()}")
             yield proxy
     finally:
         child.stop()
 
 
-async def _made(http: aiohttp.ClientSession, bucket: str) -> bool:
+async def _create_bucket(http: aiohttp.ClientSession, bucket: str) -> bool:
     with contextlib.suppress(aiohttp.ClientError):
         async with http.put(bucket) as answer:
             return answer.status == 200
@@ -217,12 +217,12 @@ class Outside:
         return f"http://{USER}:{quote(PASSWORD, safe='')}@{self.host}:{self.target_port}/{name}.git"
 
     @contextlib.contextmanager
-    def misbehaving(self, part: str, how: str) -> Iterator[None]:
+    def misbehaving(self, part: str, misbehaviour: str) -> Iterator[None]:
         """Let the receiver or the target misbehave at each request for the duration of the block."""
         if part == "receiver":
-            before, self.receiver.answers = self.receiver.answers, [MISBEHAVIOUR[how]]
+            before, self.receiver.answers = self.receiver.answers, [MISBEHAVIOUR[misbehaviour]]
         else:
-            self.target.before = MISBEHAVIOUR[how]
+            self.target.before = MISBEHAVIOUR[misbehaviour]
         try:
             yield
         finally:
@@ -335,9 +335,9 @@ def full(folder: Path) -> Iterator[None]:
 def fill(filler: Path) -> None:
     """Take the space that is free now; space that is freed later needs another call."""
     with filler.open("ab", buffering=0) as file, contextlib.suppress(OSError):
-        for piece in (MIB, 4096, 1):
+        for size in (MIB, 4096, 1):
             with contextlib.suppress(OSError):
-                while shutil.disk_usage(filler.parent).free and file.write(bytes(piece)):
+                while shutil.disk_usage(filler.parent).free and file.write(bytes(size)):
                     pass
 
 
@@ -383,13 +383,13 @@ class NameServer(asyncio.DatagramProtocol):
 
     def answer(self, question: bytes) -> bytes:
         """Return the question again, with an address if one was asked for (RFC 1035 section 4.1)."""
-        asked = question[12 : question.index(b"\0", 12) + 5]
-        kind = struct.unpack(">H", asked[-4:-2])[0]
+        name = question[12 : question.index(b"\0", 12) + 5]
+        kind = struct.unpack(">H", name[-4:-2])[0]
         address = b"" if self.failing or kind != _A else bytes(map(int, self.says.split(".")))
         flags = 0x8180 | (_SERVFAIL if self.failing else 0)
         head = question[:2] + struct.pack(">5H", flags, 1, 1 if address else 0, 0, 0)
         record = struct.pack(">3HIH", 0xC00C, _A, _IN, 0, 4) + address if address else b""
-        return head + asked + record
+        return head + name + record
 
 
 @contextlib.asynccontextmanager

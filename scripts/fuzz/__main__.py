@@ -150,9 +150,9 @@ def _settings(api: Api, project: str, values: dict[str, object]) -> None:
     api.post(f"{scope}/allowlist", {"target_project_id": values["{target_project_id}"]})
     api.post(f"{scope}/groups_allowlist", {"target_group_id": values["{target_group_id}"]})
     schedule = {"description": "Nightly", "ref": "main", "cron": "0 3 * * *"}
-    made = api.post(f"{project}/pipeline_schedules", schedule)["id"]
-    values["{pipeline_schedule_id}"] = made
-    api.post(f"{project}/pipeline_schedules/{made}/variables", {"key": "KEY", "value": "value"})
+    schedule_id = api.post(f"{project}/pipeline_schedules", schedule)["id"]
+    values["{pipeline_schedule_id}"] = schedule_id
+    api.post(f"{project}/pipeline_schedules/{schedule_id}/variables", {"key": "KEY", "value": "value"})
 
 
 def _review(api: Api, project: str, values: dict[str, object]) -> None:
@@ -163,9 +163,9 @@ def _review(api: Api, project: str, values: dict[str, object]) -> None:
     body = {"source_branch": "greeting", "target_branch": "main", "title": "Greet"}
     request = api.post(f"{project}/merge_requests", body)["iid"]
     values["{merge_request_iid}"] = request
-    one = f"{project}/merge_requests/{request}"
-    values["{note_id}"] = api.post(f"{one}/notes", {"body": "A note"})["id"]
-    discussion = api.post(f"{one}/discussions", {"body": "A discussion"})
+    path = f"{project}/merge_requests/{request}"
+    values["{note_id}"] = api.post(f"{path}/notes", {"body": "A note"})["id"]
+    discussion = api.post(f"{path}/discussions", {"body": "A discussion"})
     values["{discussion_id}"] = discussion["id"]
     values["{discussion_id}/notes/{note_id}"] = discussion["notes"][0]["id"]
 
@@ -182,14 +182,14 @@ def _jobs(api: Api, project: str, values: dict[str, object]) -> tuple[str, dict[
     values["{pipeline_id}"] = pipeline
     jobs = api.get(f"{project}/pipelines/{pipeline}/jobs")
     manual = next(job["id"] for job in jobs if job["status"] == "manual")
-    done = running = api.post("jobs/request", {"token": runner["token"], "system_id": "s_1"})
-    while done["job_info"]["name"] != "build" or running["id"] == done["id"]:
-        if done["job_info"]["name"] != "build":
-            done = running
+    finished = running = api.post("jobs/request", {"token": runner["token"], "system_id": "s_1"})
+    while finished["job_info"]["name"] != "build" or running["id"] == finished["id"]:
+        if finished["job_info"]["name"] != "build":
+            finished = running
         running = api.post("jobs/request", {"token": runner["token"], "system_id": "s_1"})
-    _upload(api, done)
-    api.put(f"jobs/{done['id']}", {"token": done["token"], "state": "success"})
-    values["{job_id}"] = done["id"]
+    _upload(api, finished)
+    api.put(f"jobs/{finished['id']}", {"token": finished["token"], "state": "success"})
+    values["{job_id}"] = finished["id"]
     return runner["token"], running, manual, trigger["token"]
 
 
@@ -208,15 +208,15 @@ def _listed(api: Api, project: str, values: dict[str, object]) -> None:
     values["audit_events/{id}"] = api.get("audit_events")[0]["id"]
     values["groups/{id}/audit_events/{audit_event_id}"] = api.get(f"{group}/audit_events")[0]["id"]
     values["projects/{id}/audit_events/{audit_event_id}"] = api.get(f"{project}/audit_events")[0]["id"]
-    one = f"{project}/merge_requests/{values['{merge_request_iid}']}"
-    values["{version_id}"] = api.get(f"{one}/versions")[0]["id"]
+    path = f"{project}/merge_requests/{values['{merge_request_iid}']}"
+    values["{version_id}"] = api.get(f"{path}/versions")[0]["id"]
     check = f"{project}/external_status_checks/{values['{check_id}']}"
-    values["{delivery_id}"] = next((found["id"] for found in api.get(f"{check}/deliveries")), 1)
+    values["{delivery_id}"] = next((delivery["id"] for delivery in api.get(f"{check}/deliveries")), 1)
 
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
 #: Maximum of seconds that a run may take.
-_MOST_SECONDS = 3 * 3600
+_MAX_SECONDS = 3 * 3600
 
 
 @click.command(cls=Command)
@@ -286,10 +286,10 @@ def _described(service: Forgelet) -> list[str]:
 
 def _ask(command: list[str], service: Forgelet, folder: Path) -> bool:
     """Run schemathesis; return whether it has found a failure."""
-    made = attrs.asdict(make_world(service.api))
+    world = attrs.asdict(make_world(service.api))
     snapshot = service.snapshot()
     service.close()  # these connections are not used while schemathesis runs
-    (folder / "world.json").write_text(json.dumps(made | {"url": service.url, "snapshot": snapshot}))
+    (folder / "world.json").write_text(json.dumps(world | {"url": service.url, "snapshot": snapshot}))
     environment = {
         "PATH": os.environ["PATH"],
         "PYTHONPATH": str(_CHECKOUT),
@@ -297,8 +297,8 @@ def _ask(command: list[str], service: Forgelet, folder: Path) -> bool:
         "FORGELET_FUZZ_WORLD": str(folder / "world.json"),
         "FORGELET_FUZZ_COUNTS": str(folder / "counts.json"),
     }
-    done = subprocess.run(command, cwd=folder, env=environment, timeout=_MOST_SECONDS, check=False)
-    return done.returncode != 0
+    result = subprocess.run(command, cwd=folder, env=environment, timeout=_MAX_SECONDS, check=False)
+    return result.returncode != 0
 
 
 def _errors(log: Path) -> Iterator[str]:

@@ -62,19 +62,19 @@ def before_load_schema(context: Any, raw_schema: dict[str, Any]) -> None:
 def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
     _progress.begin(case)
     if case.meta is None or not case.meta.is_negative_at(ParameterLocation.PATH):
-        for name, drawn in (case.path_parameters or {}).items():
+        for name, generated in (case.path_parameters or {}).items():
             value = _value(case.operation.path, name)
             if value is not None:
-                case.path_parameters[name] = str(value) if isinstance(drawn, str) else value
+                case.path_parameters[name] = str(value) if isinstance(generated, str) else value
     if case.media_type == "application/json" and isinstance(case.body, (dict, list)):
         case.body = _as_written(case.body)
-    for place, location in ((case.query, ParameterLocation.QUERY), (case.body, ParameterLocation.BODY)):
-        if not isinstance(place, dict) or (case.meta is not None and case.meta.is_negative_at(location)):
+    for parameters, location in ((case.query, ParameterLocation.QUERY), (case.body, ParameterLocation.BODY)):
+        if not isinstance(parameters, dict) or (case.meta is not None and case.meta.is_negative_at(location)):
             continue
-        if "token" in place:
-            place["token"] = _token_in_parameters(case.operation.path)
-        for name in place.keys() & _FIELDS.keys() if _progress.cases % 2 else ():
-            place[name] = _FIELDS[name]
+        if "token" in parameters:
+            parameters["token"] = _token_in_parameters(case.operation.path)
+        for name in parameters.keys() & _FIELDS.keys() if _progress.cases % 2 else ():
+            parameters[name] = _FIELDS[name]
 
 
 @schemathesis.hook

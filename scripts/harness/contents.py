@@ -54,17 +54,17 @@ def commit_values(
 def archive(files: Mapping[str, str | bytes]) -> bytes:
     """Return a zip archive of these files."""
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as made:
+    with zipfile.ZipFile(file, "w") as zip_file:
         for name, content in files.items():
-            made.writestr(name, content)
+            zip_file.writestr(name, content)
     return file.getvalue()
 
 
 def multipart(content: bytes, name: str = "artifacts.zip") -> tuple[bytes, str]:
     """Return the body of a form with one file, and its Content-Type."""
     disposition = f'Content-Disposition: form-data; name="file"; filename="{name}"'
-    begin = f"--{_BOUNDARY}\r\n{disposition}\r\nContent-Type: application/octet-stream\r\n\r\n"
-    body = begin.encode() + content + f"\r\n--{_BOUNDARY}--\r\n".encode()
+    head = f"--{_BOUNDARY}\r\n{disposition}\r\nContent-Type: application/octet-stream\r\n\r\n"
+    body = head.encode() + content + f"\r\n--{_BOUNDARY}--\r\n".encode()
     return body, f"multipart/form-data; boundary={_BOUNDARY}"
 
 
@@ -79,18 +79,18 @@ def git(repository: Path, *arguments: str, stdin: bytes | Iterable[bytes] = b"")
         "GIT_TERMINAL_PROMPT": "0",
         **identity,
     }
-    done = subprocess.run(
+    result = subprocess.run(
         ["git", f"--git-dir={repository}", *arguments],
         input=stdin if isinstance(stdin, bytes) else b"".join(stdin),
         capture_output=True,
         env=environment,
         check=False,
     )
-    if done.returncode:
+    if result.returncode:
         raise RuntimeError(
-            f"git {arguments[0]} failed: {redact(done.stderr.decode(errors='replace')).strip()}"
+            f"git {arguments[0]} failed: {redact(result.stderr.decode(errors='replace')).strip()}"
         )
-    return done.stdout.decode(errors="replace")
+    return result.stdout.decode(errors="replace")
 
 
 _ROLES = ("AUTHOR", "COMMITTER")
@@ -104,5 +104,5 @@ def data(content: bytes) -> bytes:
 def commit_head(branch: str, message: str, *, on: str = "") -> bytes:
     """Return the beginning of a commit for git-fast-import(1), which files have to follow. Its parent is `on`, if
     given."""
-    begin = f"commit refs/heads/{branch}\ncommitter Alice <alice@example.org> 1700000000 +0000\n".encode()
-    return begin + data(message.encode()) + (f"from {on}\n".encode() if on else b"")
+    head = f"commit refs/heads/{branch}\ncommitter Alice <alice@example.org> 1700000000 +0000\n".encode()
+    return head + data(message.encode()) + (f"from {on}\n".encode() if on else b"")

@@ -63,7 +63,7 @@ class WatchedProcess:
     def __enter__(self) -> "WatchedProcess":
         self.peak = PeakUsage()
         self._over.clear()
-        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread = threading.Thread(target=self._measure, daemon=True)
         self._thread.start()
         return self
 
@@ -79,7 +79,7 @@ class WatchedProcess:
             raise ProcessLookupError(f"The server {self.pid} has ended.") from None
         return Usage(len(descendants(self.pid)), descriptors, resident_bytes(self.pid))
 
-    def _look(self) -> None:
+    def _measure(self) -> None:
         while not self._over.wait(SAMPLE_SECONDS):
             children = descendants(self.pid)
             self.peak.memory = max(self.peak.memory, resident_bytes(self.pid))
@@ -89,12 +89,12 @@ class WatchedProcess:
 
 def server_in(directory: Path) -> int:
     """Return the server that works in `directory`; its children that work there too do not count."""
-    found = set()
+    pids = set()
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if (entry / "cwd").readlink() == directory:
-                found.add(int(entry.name))
-    servers = found - {child for pid in found for child in descendants(pid)}
+                pids.add(int(entry.name))
+    servers = pids - {child for pid in pids for child in descendants(pid)}
     if len(servers) != 1:
         raise ProcessLookupError(f"{len(servers)} servers run in {directory}.")
     return servers.pop()
@@ -110,13 +110,13 @@ def descendants(pid: int) -> set[int]:
         with contextlib.suppress(OSError):
             _, _, rest = (entry / "stat").read_text().rpartition(") ")
             children.setdefault(int(rest.split()[1]), []).append(int(entry.name))
-    found: set[int] = set()
+    result: set[int] = set()
     waiting = [pid]
     while waiting:
-        mine = children.get(waiting.pop(), [])
-        found.update(mine)
-        waiting.extend(mine)
-    return found
+        child_pids = children.get(waiting.pop(), [])
+        result.update(child_pids)
+        waiting.extend(child_pids)
+    return result
 
 
 def resident_bytes(pid: int) -> int:
@@ -146,11 +146,11 @@ async def longest_step(http: aiohttp.ClientSession, url: str, pid: int) -> float
     longest = 0.0
     with contextlib.suppress(asyncio.CancelledError):
         while True:
-            began = event_loop_seconds(pid)
+            before = event_loop_seconds(pid)
             with contextlib.suppress(aiohttp.ClientError, OSError):
                 async with http.get(url) as answer:
                     await answer.read()
-                longest = max(longest, event_loop_seconds(pid) - began)
+                longest = max(longest, event_loop_seconds(pid) - before)
             await asyncio.sleep(_PING_SECONDS)
     return longest
 
@@ -306,11 +306,11 @@ class KeptProgram(KeptProcess):
 def run_forgelet(arguments: Sequence[str], variables: Mapping[str, str]) -> str:
     """Run a command of forgelet to its end; return its output. Raise RuntimeError if it fails."""
     command = [sys.executable, "-P", "-m", "forgelet", *arguments]
-    done = subprocess.run(command, env=dict(variables), capture_output=True, text=True, check=False)
-    if done.returncode:
-        outcome = f"{done.returncode}: {done.stdout.strip()} {done.stderr.strip()}"
+    result = subprocess.run(command, env=dict(variables), capture_output=True, text=True, check=False)
+    if result.returncode:
+        outcome = f"{result.returncode}: {result.stdout.strip()} {result.stderr.strip()}"
         raise RuntimeError(f"forgelet {' '.join(arguments[:2])} ended with {outcome}")
-    return done.stdout.strip()
+    return result.stdout.strip()
 
 
 def python_beside(extra: str) -> str:
@@ -347,7 +347,7 @@ async def retry_until(
     """Call `look` again and again until its result `is_done`, for at most `seconds`; return the last result."""
     deadline = time.monotonic() + seconds
     while True:
-        seen = await look()
-        if is_done(seen) or time.monotonic() > deadline:
-            return seen
+        value = await look()
+        if is_done(value) or time.monotonic() > deadline:
+            return value
         await asyncio.sleep(pause)

@@ -19,9 +19,9 @@ class Table:
         return f"{text}  {last}" if last else text
 
 
-def missed_aims(found: dict[str, bool]) -> list[str]:
+def missed_aims(misses: dict[str, bool]) -> list[str]:
     """Return the names of the aims that were missed."""
-    return [aim for aim, missed in found.items() if missed]
+    return [aim for aim, missed in misses.items() if missed]
 
 
 def with_misses(text: str, misses: Sequence[str]) -> str:
@@ -29,9 +29,9 @@ def with_misses(text: str, misses: Sequence[str]) -> str:
     return f"{text}  MISSED {', '.join(misses)}" if misses else text
 
 
-def counted(counts: Any, most: int) -> str:
+def counted(counts: Any, limit: int) -> str:
     """Return the most frequent keys of a Counter with their numbers, for instance `3 x 200, 1 x cut`."""
-    return ", ".join(f"{count} x {what}" for what, count in counts.most_common(most) if count)
+    return ", ".join(f"{count} x {name}" for name, count in counts.most_common(limit) if count)
 
 
 def markdown_table(*columns: str, rows: Iterable[Iterable[object]]) -> str:

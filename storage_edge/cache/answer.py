@@ -92,9 +92,9 @@ def may_join(stored: StoredResponse, request: EdgeRequest) -> bool:
 
 GZIP: Final = "gzip"
 #: The number of bodies that wait for compression. Further bodies are sent as they are.
-MOST_WAITING: Final = 16
+MAX_WAITING: Final = 16
 #: A compressed body that is larger than this share of the original is not used: clients would decode it for little.
-WORTH: Final = 0.9
+MAX_COMPRESSED_PART: Final = 0.9
 
 
 class Representations:
@@ -146,9 +146,9 @@ class Representations:
 
     def _text(self, request: EdgeRequest, stored: StoredResponse) -> MemoryBody | None:
         """Return the body if it has two representations."""
-        least = self._settings.compress_from
+        minimum = self._settings.compress_from
         body = stored.body
-        if not least or not isinstance(body, MemoryBody) or body.length < least:
+        if not minimum or not isinstance(body, MemoryBody) or body.length < minimum:
             return None
         if 2 * body.length > self._settings.memory_bytes:
             return None  # there is not enough memory for both
@@ -161,15 +161,15 @@ class Representations:
         return self._may_become(request, stored.body.length)
 
     def _may_become(self, request: EdgeRequest, length: int | None) -> bool:
-        least = self._settings.compress_from
-        if not least or request.token is not None:
+        minimum = self._settings.compress_from
+        if not minimum or request.token is not None:
             return False
-        return length is None or least <= length <= self._settings.memory_object_bytes
+        return length is None or minimum <= length <= self._settings.memory_object_bytes
 
     async def _compress(self, target: str, body: MemoryBody) -> None:
         task = self._under_way.get(body)
         if task is None:
-            if len(self._under_way) >= MOST_WAITING:
+            if len(self._under_way) >= MAX_WAITING:
                 self._metrics.compressed("busy")
                 return
             task = self._under_way[body] = asyncio.create_task(self._make(target, body))
@@ -178,7 +178,7 @@ class Representations:
 
     async def _make(self, target: str, body: MemoryBody) -> None:
         data = await asyncio.get_running_loop().run_in_executor(self._worker, coding.compress, body.data)
-        is_worth_it = len(data) <= WORTH * body.length
+        is_worth_it = len(data) <= MAX_COMPRESSED_PART * body.length
         body.coded[GZIP] = MemoryBody(data) if is_worth_it else None
         self._metrics.compressed("done" if is_worth_it else "useless")
         self._weigh(target)

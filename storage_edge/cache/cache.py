@@ -20,7 +20,7 @@ from storage_edge.cache.answer import (
     may_join,
     may_select,
 )
-from storage_edge.cache.fetching import Failed, Fetch, Fetcher, Fetches, FetchResult, Kept, Passed
+from storage_edge.cache.fetching import Failed, Fetch, Fetcher, Fetches, FetchResult, Storable, Unshared
 from storage_edge.cache.origin import STOPPED, Origin, OriginBusy, OriginError, OriginResponse
 from storage_edge.metrics import Metrics
 from storage_edge.request_rules import EdgeRequest
@@ -44,23 +44,23 @@ class Grants:
     def __init__(self, settings: Settings, clock: Callable[[], float]) -> None:
         self._settings = settings
         self._clock = clock
-        self._known: cachetools.LRUCache[tuple[str, bytes], tuple[str, float]] = cachetools.LRUCache(
+        self._granted_tags: cachetools.LRUCache[tuple[str, bytes], tuple[str, float]] = cachetools.LRUCache(
             REMEMBERED
         )
 
     def has(self, request: EdgeRequest, tag: str) -> bool:
         """Return whether the origin's last 304 is recent enough, so that it need not be asked."""
-        granted, until = self._known.get(_key(request), ("", 0.0))
-        return granted == tag and 0 < until - self._clock() <= self._settings.private_grace
+        granted_tag, until = self._granted_tags.get(_key(request), ("", 0.0))
+        return granted_tag == tag and 0 < until - self._clock() <= self._settings.private_grace
 
     def add(self, request: EdgeRequest, tag: str) -> None:
         """Record that the origin has just answered 304."""
         if self._settings.private_grace > 0:
-            self._known[_key(request)] = tag, self._clock() + self._settings.private_grace
+            self._granted_tags[_key(request)] = tag, self._clock() + self._settings.private_grace
 
     def clear(self) -> None:
         """Remove all entries, so that the origin is asked again for everybody."""
-        self._known.clear()
+        self._granted_tags.clear()
 
 
 def _key(request: EdgeRequest) -> tuple[str, bytes]:
@@ -188,7 +188,7 @@ class Cache:
         if fetch is None or not fetch.answered.done():
             return None
         result = fetch.answered.result()
-        return result.stored if isinstance(result, Kept) and may_join(result.stored, request) else None
+        return result.stored if isinstance(result, Storable) and may_join(result.stored, request) else None
 
     async def _answer(self, request: EdgeRequest, stored: StoredResponse | None) -> Answer:
         if stored is None:
@@ -236,7 +236,7 @@ class Cache:
         """Answer with the result of another request's fetch, if it is public."""
         if isinstance(result, Failed):
             return self._stand_in(result, stale, fetch.epoch, leads=False)
-        if isinstance(result, Passed) or not may_join(result.stored, request):
+        if isinstance(result, Unshared) or not may_join(result.stored, request):
             return await self._lead(request, self._start(request, stale), stale)
         if result.stored.private:
             return await self._validate_for_user(request, result.stored)
@@ -266,13 +266,13 @@ class Cache:
         outcome = Outcome.MISS if stale is None else Outcome.REPLACED
         if request.directives.no_store:
             outcome = Outcome.BYPASS
-        if isinstance(result, Passed):
+        if isinstance(result, Unshared):
             return FromOrigin(result.response, outcome)
         outcome = Outcome.VALIDATED if result.validated else outcome
         return self._from_fetch(result, fetch, outcome, stale, leads=True)
 
     def _from_fetch(
-        self, result: Kept, fetch: Fetch, outcome: Outcome, stale: StoredResponse | None, *, leads: bool
+        self, result: Storable, fetch: Fetch, outcome: Outcome, stale: StoredResponse | None, *, leads: bool
     ) -> Answer:
         """Return the answer of a fetch whose response is stored. A body that the origin broke off in the meantime is a
         failure."""

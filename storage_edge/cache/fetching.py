@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 
 @attrs.frozen
-class Kept:
+class Storable:
     """A response that may be stored, and whose body can be read while it arrives. `validated` is set after a 304."""
 
     stored: StoredResponse
@@ -37,7 +37,7 @@ class Kept:
 
 
 @attrs.frozen
-class Passed:
+class Unshared:
     """A response that is only for the request that started the fetch. Others have to ask the origin themselves."""
 
     response: OriginResponse
@@ -51,7 +51,7 @@ class Failed:
     response: OriginResponse | None = None
 
 
-FetchResult = Kept | Passed | Failed
+FetchResult = Storable | Unshared | Failed
 
 
 class Fetch:
@@ -94,7 +94,7 @@ class Fetch:
 
     @staticmethod
     def _give_up(result: FetchResult) -> None:
-        if not isinstance(result, Kept) and result.response is not None:
+        if not isinstance(result, Storable) and result.response is not None:
             result.response.close()
 
 
@@ -120,7 +120,7 @@ class Fetches:
             self._joinable[fetch.uri] = fetch
         task = fetch.task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(lambda done: self._ended(fetch, done))
+        task.add_done_callback(lambda ended_task: self._ended(fetch, ended_task))
 
     async def wait(self, fetch: Fetch) -> FetchResult:
         """Wait for the head of the response. A fetch ends when the last client stops waiting for it."""
@@ -167,7 +167,7 @@ class Fetches:
 
 def _is_concerned(fetch: Fetch, purge: Purge) -> bool:
     result = fetch.answered.result()
-    return not isinstance(result, Kept) or purge.concerns(result.stored)
+    return not isinstance(result, Storable) or purge.concerns(result.stored)
 
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ class Fetcher:
         if response.status == 304 and stale is not None:
             response.close()
             new = self.freshened(stale, response, requested, fetch.epoch)
-            fetch.finish(Kept(new, validated=True))
+            fetch.finish(Storable(new, validated=True))
             await self.store.update(stale, new)
         else:
             await self.receive(fetch, request, response, requested, stale)
@@ -244,10 +244,10 @@ class Fetcher:
             return True
         response.close()
         new = self.freshened(copy.stored, response, requested, fetch.epoch)
-        where = storing.decide_storage(request.facts, new.status, new.headers, new.policy)
-        if where is Storage.NONE or not await self.shared.fill(copy):
+        storage = storing.decide_storage(request.facts, new.status, new.headers, new.policy)
+        if storage is Storage.NONE or not await self.shared.fill(copy):
             return False
-        fetch.finish(Kept(new, validated=True))
+        fetch.finish(Storable(new, validated=True))
         try:
             await self.store.save(new, copy.spool)
         finally:
@@ -261,12 +261,12 @@ class Fetcher:
         request: EdgeRequest,
         response: OriginResponse,
         requested: float,
-        known: StoredResponse | None = None,
+        old: StoredResponse | None = None,
     ) -> None:
-        """Store a response while it arrives, or give it to the request that started the fetch. `known` is the response
+        """Store a response while it arrives, or give it to the request that started the fetch. `old` is the response
         that is stored already."""
-        may_be_kept = known is None or known.may_be_displaced_by(response.status)
-        stored, spool = self._to_keep(fetch, request, response, requested) if may_be_kept else (None, None)
+        may_be_kept = old is None or old.may_be_displaced_by(response.status)
+        stored, spool = self._storable(fetch, request, response, requested) if may_be_kept else (None, None)
         if stored is None or spool is None:
             self.fetches.close_to_joiners(fetch)
             if response.status >= 500:
@@ -275,9 +275,9 @@ class Fetcher:
                     Failed(OriginError(response.status, "The origin failed.", retry_after), response)
                 )
             else:
-                fetch.finish(Passed(response))
+                fetch.finish(Unshared(response))
             return
-        fetch.finish(Kept(stored))
+        fetch.finish(Storable(stored))
         try:
             async with spool.arriving():
                 async for chunk in response.chunks():
@@ -301,13 +301,13 @@ class Fetcher:
         policy = freshness.policy(response.status, headers, self.clock(), seconds)
         return storing.decide_storage(request.facts, response.status, headers, policy) is Storage.SHARED
 
-    def _to_keep(
+    def _storable(
         self, fetch: Fetch, request: EdgeRequest, response: OriginResponse, requested: float
     ) -> tuple[StoredResponse | None, Spool | None]:
         received = self.clock()
         policy = freshness.policy(response.status, response.headers, received, self.options.negative_seconds)
-        where = storing.decide_storage(request.facts, response.status, response.headers, policy)
-        if where is Storage.NONE or not response.has_known_end:
+        storage = storing.decide_storage(request.facts, response.status, response.headers, policy)
+        if storage is Storage.NONE or not response.has_known_end:
             return None, None
         unread_seconds = math.inf if fetch.in_background else UNREAD_SECONDS
         spool = self.store.spool(request.uri, response.length, unread_seconds=unread_seconds)
@@ -319,7 +319,7 @@ class Fetcher:
             times=freshness.times(response.headers, requested, received),
             policy=policy,
             selected=selection.selection(response.headers.getall("Vary", []), request.forwarded),
-            private=where is Storage.PRIVATE,
+            private=storage is Storage.PRIVATE,
             epoch=fetch.epoch,
             body=spool,
         )

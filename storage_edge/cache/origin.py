@@ -81,15 +81,15 @@ class OriginResponse:
         self,
         received: Received,
         metrics: Metrics,
-        done: Callable[[], None],
-        broken: Callable[[Exception], None],
+        on_done: Callable[[], None],
+        on_broken: Callable[[Exception], None],
     ) -> None:
         self._content = received.content
         self._connection = received.connection
         self._metrics = metrics
-        self._done: Callable[[], None] | None = done
-        self._broken = broken
-        self._begun = time.perf_counter()
+        self._on_done: Callable[[], None] | None = on_done
+        self._on_broken = on_broken
+        self._started_at = time.perf_counter()
         self.status = received.message.code
         self.reason = received.message.reason or ""
         self.headers = _readable(received.message.headers)
@@ -119,7 +119,7 @@ class OriginResponse:
                 if isinstance(broken, aiohttp.ClientOSError):
                     raise broken
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            self._broken(error)
+            self._on_broken(error)
             raise OriginError(502, STOPPED) from error
         finally:
             self.close()
@@ -127,10 +127,10 @@ class OriginResponse:
     def close(self) -> None:
         """Give up the rest of the body, and with it the connection if there is a rest."""
         self._connection.release()
-        done, self._done = self._done, None
-        if done is not None:
-            self._metrics.origin_took("body", time.perf_counter() - self._begun)
-            done()
+        on_done, self._on_done = self._on_done, None
+        if on_done is not None:
+            self._metrics.origin_took("body", time.perf_counter() - self._started_at)
+            on_done()
 
 
 def _readable(headers: CIMultiDictProxy[str]) -> CIMultiDictProxy[str]:
@@ -161,11 +161,11 @@ REMIND_SECONDS: Final = 3600.0
 UNTRUSTED: Final = "its certificate is not believed"
 LIVENESS: Final = "/-/liveness"
 
-_WHERE: Final = "Settings → Repository → External storage"
-_NO_TOKEN = f"No storage token is set: set storage_token_file to a file with the token that the origin has in {_WHERE}."
-_WRONG_TOKEN = f"The storage token is wrong: the origin has another one in {_WHERE}."
+_PAGE: Final = "Settings → Repository → External storage"
+_NO_TOKEN = f"No storage token is set: set storage_token_file to a file with the token that the origin has in {_PAGE}."
+_WRONG_TOKEN = f"The storage token is wrong: the origin has another one in {_PAGE}."
 _ITSELF = "The origin {origin} leads back to this edge: set origin to where the service itself listens."
-_SENT_BACK = (
+_REDIRECTED = (
     "The origin sends the edge to the external storage, as it does with users: it does not see the edge's storage"
     " token. Set storage_token_file, and origin_flavour to what the origin is."
 )
@@ -182,7 +182,7 @@ class OriginHealth:
         self._unreachable: str | None = None
         self._refused: str | None = None
         self._was_right = False
-        self._told: str | None = None
+        self._shown: str | None = None
         self._reported_at = float("-inf")
         self._changed = asyncio.Event()
         self.token: Literal["right", "wrong", "unknown"] = "unknown"
@@ -202,19 +202,19 @@ class OriginHealth:
     async def check(self) -> None:
         """Check readiness. Raise `Failed` or `Degraded` if there is a problem. A wrong token is `Degraded` if it was
         right before: it was probably changed in the service for all edges, which can still serve stored objects."""
-        await self.look()
+        await self.probe()
         if self.problem is not None:
             can_serve = self.reachable and (self.token != "wrong" or self._was_right)
             raise (Degraded if can_serve else Failed)(self.problem)
 
-    async def look(self) -> None:
+    async def probe(self) -> None:
         """Ask the origin how it is, once for all concurrent callers."""
         wanted_at = time.monotonic()
         async with self._checking:
             if self._asked_at < wanted_at:
                 self._asked_at = time.monotonic()
-                await self._look()
-                self._tell()
+                await self._probe()
+                self._report()
 
     def forget(self) -> None:
         """Reset the state after a change of settings, and make `watch` ask again."""
@@ -226,7 +226,7 @@ class OriginHealth:
         """Ask the origin at regular intervals, for operators who only read logs and metrics. Never return."""
         while True:
             if self._settings.origin_check_interval:
-                await self.look()
+                await self.probe()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.origin_check_interval or UNWATCHED_SECONDS):
                     await self._changed.wait()
@@ -237,26 +237,26 @@ class OriginHealth:
         if status in (200, 304) and self._settings.storage_token:
             self.token, self._refused = "right", None
         elif 300 <= status < 400 and _is_back(uri, headers.get("Location", "")):
-            self._is_refused(_SENT_BACK)
+            self._is_refused(_REDIRECTED)
         elif status == 403 and is_anonymous and self._settings.storage_token:
             self._is_refused(_WRONG_TOKEN)
 
-    def _is_refused(self, why: str) -> None:
-        self.token, self._refused = "wrong", why
-        self._tell()
+    def _is_refused(self, reason: str) -> None:
+        self.token, self._refused = "wrong", reason
+        self._report()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         now = time.monotonic()
         self._was_right |= self.token == "right"
-        if self.problem == self._told and (self._told is None or now - self._reported_at < REMIND_SECONDS):
+        if self.problem == self._shown and (self._shown is None or now - self._reported_at < REMIND_SECONDS):
             return
-        self._told, self._reported_at = self.problem, now
+        self._shown, self._reported_at = self.problem, now
         if self.problem is None:
             log.info("the origin can be used again")
         else:
             log.warning("the origin cannot be used as it should", problem=self.problem)
 
-    async def _look(self) -> None:
+    async def _probe(self) -> None:
         settings = self._settings
         origin = str(settings.origin_url).rstrip("/")
         until = time.monotonic() + min(settings.origin_timeout, LOOK_SECONDS)
@@ -295,20 +295,20 @@ def _no_answer(origin: str, error: OriginError) -> str:
     if not isinstance(error, NoAnswer):
         return _ITSELF.format(origin=origin)
     reason = error.details.get("reason", "")
-    what = f"{str(error).removesuffix('.')}: {reason.rstrip('.')}." if reason else str(error)
+    problem = f"{str(error).removesuffix('.')}: {reason.rstrip('.')}." if reason else str(error)
     if reason.startswith(UNTRUSTED):
-        return f"{what} Set origin_ca to whoever signs it, and origin_tls_name to a name that it bears."
-    return f"{what} Does it run, and is {origin} where it is?"
+        return f"{problem} Set origin_ca to whoever signs it, and origin_tls_name to a name that it bears."
+    return f"{problem} Does it run, and is {origin} where it is?"
 
 
 def _is_back(uri: str, location: str) -> bool:
     """Return whether a redirect goes to the same path at another host, where the origin believes that its external
     storage is."""
     try:
-        asked, target = urlsplit(uri), urlsplit(location)
+        requested, target = urlsplit(uri), urlsplit(location)
     except ValueError:
         return False
-    return bool(target.netloc) and target.netloc != asked.netloc and target.path == asked.path
+    return bool(target.netloc) and target.netloc != requested.netloc and target.path == requested.path
 
 
 VIA: Final = "1.1 forgelet-edge"
@@ -362,7 +362,7 @@ class Origin:
     @property
     def at_work(self) -> int:
         """The number of requests for objects that hold a place."""
-        return self._places.held
+        return self._places.in_use
 
     def forget_clients(self) -> None:
         """Reset the counts of clients' requests."""
@@ -388,7 +388,7 @@ class Origin:
         await self._admitted(client)
 
         def done() -> None:
-            self._places.give_back(client)
+            self._places.release(client)
 
         def broken(error: Exception) -> None:
             self._failed("stopped", "origin stopped early", uri, reason=type(error).__name__)
@@ -421,7 +421,7 @@ class Origin:
             raise OriginBusy(client, status=429, retry_after=str(wait))
         with self._metrics.timed("place"):
             try:
-                await self._places.take(client)
+                await self._places.acquire(client)
             except TooBusy as error:
                 self._metrics.origin_failed("busy")
                 self._log.warning("too many requests for the origin", about=client, client=client)
@@ -436,7 +436,7 @@ class Origin:
             fields[self._token_headers.user] = token
         try:
             async with asyncio.timeout(seconds):
-                return await self._sent(method, uri, fields)
+                return await self._send(method, uri, fields)
         except TimeoutError as error:
             phase = "connect" if isinstance(error, aiohttp.ConnectionTimeoutError) else "head"
             raise NoAnswer(504, "timeout", "origin did not answer in time", phase=phase) from error
@@ -446,13 +446,13 @@ class Origin:
             reason = type(error).__name__
             raise NoAnswer(502, "unreadable", "origin's answer cannot be read", reason=reason) from error
 
-    def _failed(self, what: Failure, event: str, uri: str, **fields: Any) -> None:
+    def _failed(self, failure: Failure, event: str, uri: str, **fields: Any) -> None:
         """Log a failure, at most one line per minute for the same reason."""
-        self._metrics.origin_failed(what)
+        self._metrics.origin_failed(failure)
         about = next(iter(fields.values()), None)
         self._log.warning(event, about=about, target=uri, **fields)
 
-    async def _sent(self, method: str, uri: str, fields: dict[str, str]) -> Received:
+    async def _send(self, method: str, uri: str, fields: dict[str, str]) -> Received:
         """Send an idempotent request. Repeat it as long as it meets only idle connections that the origin has closed
         (RFC 9110 section 9.2.2, RFC 9112 section 9.3.1). Raise what aiohttp raises.
 
@@ -472,9 +472,9 @@ class Origin:
 
     def _destination(self, origin: str) -> aiohttp.ClientRequest:
         """Return what aiohttp has to know for connecting to an origin, with the fields of all requests to it."""
-        known = self._destinations.get(origin)
-        if known is None:
-            known = self._destinations[origin] = aiohttp.ClientRequest(
+        destination = self._destinations.get(origin)
+        if destination is None:
+            destination = self._destinations[origin] = aiohttp.ClientRequest(
                 "GET",
                 URL(origin),
                 headers=self._own_fields,
@@ -482,11 +482,11 @@ class Origin:
                 ssl=self._ssl,
                 server_hostname=self._server_name,
             )
-        return known
+        return destination
 
     async def _connected(self, destination: aiohttp.ClientRequest) -> tuple[Connection, bool]:
         """Return a connection, and whether it is new."""
-        begun = time.perf_counter()
+        start = time.perf_counter()
         try:
             connection = await self._connector.connect(destination, [], self._timeout)
         except TimeoutError as error:
@@ -494,7 +494,7 @@ class Origin:
         # `_answered` sets the timeout of each connection that it uses.
         is_new = connection.protocol is not None and connection.protocol.read_timeout is None
         if is_new:
-            self._metrics.origin_took("connect", time.perf_counter() - begun)
+            self._metrics.origin_took("connect", time.perf_counter() - start)
         return connection, is_new
 
     async def _answered(self, connection: Connection, head: bytes, *, has_body: bool) -> Received:
@@ -530,8 +530,8 @@ def request_head(line: str, fields: Mapping[str, str]) -> bytes:
 def _why(error: Exception) -> str:
     """Return the reason for a missing connection, for operators."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        judged = error.certificate_error
-        return f"{UNTRUSTED}: {getattr(judged, 'verify_message', judged)}"
+        certificate_error = error.certificate_error
+        return f"{UNTRUSTED}: {getattr(certificate_error, 'verify_message', certificate_error)}"
     if isinstance(error, aiohttp.ClientConnectorSSLError):
         return f"TLS failed: {error.os_error}"
     if isinstance(error, aiohttp.ClientConnectorDNSError):

@@ -14,7 +14,7 @@ from storage_edge.cache.answer import Answer, FromOrigin, FromStore
 from storage_edge.cache.origin import OriginError, OriginResponse
 from storage_edge.client import memory_hits
 from storage_edge.client.callers import CALLER
-from storage_edge.client.connections import Connections, Wire
+from storage_edge.client.connections import Connections, Sink
 from storage_edge.client.memory_hits import MemoryHit
 from storage_edge.request_rules import ALLOWED_METHODS, EdgeRequest
 from storage_edge.rules import fields, selection
@@ -54,15 +54,15 @@ class Streams:
         becomes an error instead of a broken answer. If it fails later, or if the client does not receive it, break
         the connection and raise `ConnectionError`."""
         self._sending += 1
-        wire = self.connections.wire(http)
+        sink = self.connections.sink(http)
         try:
             chunk = await anext(chunks, None)
             await response.prepare(http)
             if self._sending > CROWD:
-                wire.hold(CROWD_PIECE)
+                sink.limit_buffer(CROWD_PIECE)
             while chunk is not None:
                 if isinstance(chunk, FilePart):
-                    await _send_part(http, response, wire, chunk)
+                    await _send_part(http, response, sink, chunk)
                 else:
                     await response.write(chunk)
                 await http.writer.drain()
@@ -78,14 +78,14 @@ class Streams:
         finally:
             self._sending -= 1
             await chunks.aclose()
-            wire.hold(None)
+            sink.limit_buffer(None)
         await response.write_eof()
         return response
 
     async def of(self, http: web.Request, reader: Reader, first: int, length: int | None) -> Chunks:
         """Yield `length` bytes from `first`, or all. For a body of unknown length, it is not known yet whether it will
         be in a file."""
-        files, sent = length is not None and self.connections.wire(http).takes_files, 0
+        files, sent = length is not None and self.connections.sink(http).takes_files, 0
         while length is None or sent < length:
             if files and length is not None:
                 part = await reader.part(first + sent, length - sent)
@@ -93,14 +93,14 @@ class Streams:
                     sent += part.size
                     yield part
                     continue
-            most = BLOCK if self._sending < CROWD else CROWD_PIECE
-            piece = await reader.read(first + sent, most if length is None else min(most, length - sent))
-            if not piece:
+            limit = BLOCK if self._sending < CROWD else CROWD_PIECE
+            data = await reader.read(first + sent, limit if length is None else min(limit, length - sent))
+            if not data:
                 if length is None:
                     return
                 raise TruncatedBodyError
-            sent += len(piece)
-            yield piece
+            sent += len(data)
+            yield data
 
     def multipart(
         self,
@@ -129,21 +129,21 @@ class Streams:
         async def chunks() -> Chunks:
             for span, head in zip(spans, heads, strict=True):
                 yield head.encode()
-                async for piece in self.of(http, reader, span.first, span.length):
-                    yield piece
+                async for data in self.of(http, reader, span.first, span.length):
+                    yield data
                 yield b"\r\n"
             yield end.encode()
 
         return chunks()
 
 
-async def _send_part(http: web.Request, response: web.StreamResponse, wire: Wire, part: FilePart) -> None:
+async def _send_part(http: web.Request, response: web.StreamResponse, sink: Sink, part: FilePart) -> None:
     """Send a part, and give other clients their turn after it."""
-    wire.hold(0)  # so that the transport has sent everything before the socket is used directly
+    sink.limit_buffer(0)  # so that the transport has sent everything before the socket is used directly
     http.writer.send_headers()
     offset, end = part.offset, part.offset + part.size
     while offset < end:
-        sent = wire.send_file(part.descriptor, offset, end - offset)
+        sent = sink.send_file(part.descriptor, offset, end - offset)
         http.writer.output_size += sent
         if not sent:
             waiting = bodies.piece(part.descriptor, min(end - offset, WAITING_PIECE), offset)
@@ -163,7 +163,7 @@ def _break_off(http: web.Request) -> None:
 
 
 #: Bodies up to this many bytes are sent in one chunk.
-AT_ONCE: Final = 512 * 1024
+SMALL_FILE: Final = 512 * 1024
 #: Statuses without a body (RFC 9110 section 6.4.1).
 _BODILESS = frozenset({204, 304})
 
@@ -209,7 +209,7 @@ class Sender:
                     return partial
             headers[hdrs.ACCEPT_RANGES] = "bytes"
         has_body = request.method == "GET" and stored.status not in _BODILESS
-        if isinstance(body, MemoryBody) and has_body and body.length <= AT_ONCE:
+        if isinstance(body, MemoryBody) and has_body and body.length <= SMALL_FILE:
             return web.Response(status=stored.status, reason=stored.reason, headers=headers, body=body.data)
         if body.length is not None and stored.status not in _BODILESS:
             headers[hdrs.CONTENT_LENGTH] = str(body.length)
@@ -281,8 +281,8 @@ def empty(
     status: HTTPStatus, outcome: Outcome = Outcome.REFUSED, headers: dict[str, str] | None = None
 ) -> web.Response:
     """Return an answer of the edge itself, without a body."""
-    own = {**ALWAYS, hdrs.SERVER: SERVER, "Cache-Status": fields.cache_status(outcome), **(headers or {})}
-    return web.Response(status=status, headers=own)
+    merged = {**ALWAYS, hdrs.SERVER: SERVER, "Cache-Status": fields.cache_status(outcome), **(headers or {})}
+    return web.Response(status=status, headers=merged)
 
 
 def failure(status: int, sentence: str, retry_after: str | None = None) -> web.Response:

@@ -9,7 +9,7 @@ import attrs
 from aiohttp import web
 from aiohttp.abc import AbstractAccessLogger
 
-from common.client_address import Network, is_in, networks, one_client, way_of
+from common.client_address import Network, hops_of, is_in, networks, one_client
 from common.logs import AccessLines
 from common.operations import ROUTES
 from storage_edge.rules.fields import CACHE_NAME
@@ -21,16 +21,16 @@ CDN_LOOP: Final = "CDN-Loop"
 #: The paths that Prometheus and the service itself request again and again.
 _HEALTH_CHECKS: Final = (*ROUTES, "/-/status")
 #: The same form that the service accepts, so that a request has the same id in all logs.
-_SENT_ID = re.compile(r"[\w.-]{8,64}", re.ASCII)
+_REQUEST_ID_FORM = re.compile(r"[\w.-]{8,64}", re.ASCII)
 
 
 @attrs.define(eq=False)
 class Caller:
-    """The client of a request. `address` is its address, `way` all addresses up to the peer's, and `loop` the value
+    """The client of a request. `address` is its address, `hops` all addresses up to the peer's, and `loop` the value
     of CDN-Loop. Instances never change, but freezing them is expensive when each request makes one."""
 
     address: str
-    way: tuple[str, ...]
+    hops: tuple[str, ...]
     request_id: str
     loop: str = ""
 
@@ -43,7 +43,7 @@ class Caller:
         """Return the fields that tell the origin about the client, by lower-case name."""
         fields = {REQUEST_ID.lower(): self.request_id}
         if self.address:
-            fields[FORWARDED_FOR.lower()] = ", ".join(self.way)
+            fields[FORWARDED_FOR.lower()] = ", ".join(self.hops)
         if self.loop:
             fields[CDN_LOOP.lower()] = self.loop
         return fields
@@ -74,7 +74,7 @@ class Proxies:
     ids are no secret. By its `name`, this process recognises its own requests."""
 
     def __init__(self, trusted: Iterable[str], random_bytes: Callable[[int], bytes]) -> None:
-        self._ours = random_bytes(8).hex()
+        self._id_prefix = random_bytes(8).hex()
         self._numbers = itertools.count(1)
         self.name = f"{CACHE_NAME}; id={random_bytes(8).hex()}"
         self.trust(trusted)
@@ -85,18 +85,18 @@ class Proxies:
 
     def new_id(self) -> str:
         """Return a new id for a request that has none."""
-        return f"{self._ours}-{next(self._numbers):x}"
+        return f"{self._id_prefix}-{next(self._numbers):x}"
 
-    def caller(self, peer: str, sent: ProxyFields) -> Caller:
+    def caller(self, peer: str, received: ProxyFields) -> Caller:
         """Return the client of a request from `peer`."""
-        if sent is NO_PROXY_FIELDS:
+        if received is NO_PROXY_FIELDS:
             return Caller(peer, (peer,), self.new_id())
-        loop = f"{sent.loop}, {self.name}" if sent.loop else ""
+        loop = f"{received.loop}, {self.name}" if received.loop else ""
         if not is_in(self.networks, peer):
             return Caller(peer, (peer,), self.new_id(), loop)
-        way = tuple(way_of(self.networks, peer, list(sent.forwarded_for)))
-        id_ = sent.request_id if _SENT_ID.fullmatch(sent.request_id) else self.new_id()
-        return Caller(way[0], way, id_, loop)
+        hops = tuple(hops_of(self.networks, peer, list(received.forwarded_for)))
+        id_ = received.request_id if _REQUEST_ID_FORM.fullmatch(received.request_id) else self.new_id()
+        return Caller(hops[0], hops, id_, loop)
 
 
 CALLER = web.RequestKey("caller", Caller)

@@ -21,7 +21,7 @@ from storage_edge.storage.bodies import BodyGoneError, FileBody, MemoryBody, ide
 
 #: Smaller bodies are copied together with their head, in a single system call. For them, examining the file and
 #: sending head and pages separately would cost more than the copy.
-LEAST: Final = 128 * 1024
+SENDFILE_BYTES: Final = 128 * 1024
 #: Maximum number of files that are held open.
 MAX_OPEN: Final = 128
 
@@ -75,7 +75,7 @@ class BorrowedSocket(socket.socket):
         self.detach()
 
 
-class Wire:
+class Sink:
     """The sending side of one client's connection. `transport` sends from memory the bytes that the socket does not
     accept at once.
 
@@ -94,7 +94,7 @@ class Wire:
         """Return whether files can be sent directly to the socket."""
         return self._is_plain
 
-    def hold(self, size: int | None) -> None:
+    def limit_buffer(self, size: int | None) -> None:
         """Set how many bytes may wait before the transport says that the client is too slow. None restores its
         default."""
         if not self._transport.is_closing():
@@ -113,21 +113,21 @@ class Wire:
     def send(self, head: bytes, body: MemoryBody) -> None:
         """Send head and body. The transport sends the rest later if the socket does not accept everything."""
         waiting = self._transport.get_write_buffer_size() > 0
-        if body.file is None or body.length < LEAST or waiting or not self._is_plain:
+        if body.file is None or body.length < SENDFILE_BYTES or waiting or not self._is_plain:
             self._transport.writelines((head, body.data))
             return
-        sent = self._sent(head, body.file)
+        sent = self._send_file_body(head, body.file)
         if sent < len(head):
             self._transport.writelines((head[sent:], body.data))
         elif sent < len(head) + body.length:
             self._transport.write(memoryview(body.data)[sent - len(head) :])
 
-    def _sent(self, head: bytes, body: FileBody) -> int:
+    def _send_file_body(self, head: bytes, body: FileBody) -> int:
         """Return how many bytes of head and body the kernel accepted. The transport will notice a disconnected
         client."""
         if self._borrowed is None:
-            given = self._socket
-            self._borrowed = BorrowedSocket(given.family, given.type, given.proto, fileno=given.fileno())
+            sock = self._socket
+            self._borrowed = BorrowedSocket(sock.family, sock.type, sock.proto, fileno=sock.fileno())
         sent = 0
         try:
             file = self._files.get(body)
@@ -175,14 +175,14 @@ class Connections(connections.Connections):
         """Return the protocol of a new connection, whose requests `server` reads."""
         return Connection(self, server)
 
-    async def look(self, now: float) -> None:
+    async def end_overdue(self, now: float) -> None:
         """Close connections that are past their deadline, and deleted files."""
         self.files.let_deleted_go()
-        await super().look(now)
+        await super().end_overdue(now)
 
-    def wire(self, http: web.Request) -> Wire:
+    def sink(self, http: web.Request) -> Sink:
         """Return the wire of a request's client. Raise `ConnectionError` if its connection has ended."""
-        return cast("Connection", self.of(http)).wire
+        return cast("Connection", self.of(http)).sink
 
     def answered(self, http: web.Request) -> None:
         """Note that an answer is completely written. Raise `ConnectionError` if its connection has ended."""
@@ -200,7 +200,7 @@ class Connection(connections.Connection):
         self._paused = False
         self._is_ending = False
         #: The request that is being answered.
-        self._asked: web.BaseRequest | None = None
+        self._request: web.BaseRequest | None = None
         #: Whether the reader has answered all requests that it got.
         self._clear = True
         #: The only read since `_clear` became true.
@@ -209,7 +209,7 @@ class Connection(connections.Connection):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Accept a client that has connected."""
         super().connection_made(transport)
-        self.wire = Wire(self._transport, self._files)
+        self.sink = Sink(self._transport, self._files)
         self._clear = not self._is_refused
 
     def data_received(self, data: bytes) -> None:
@@ -217,7 +217,7 @@ class Connection(connections.Connection):
         if self._clear and not self._paused and not self._transport.is_closing():
             answer = self._plain.answer(data, self.address)
             if answer is not None:
-                self.wire.send(*answer)
+                self.sink.send(*answer)
                 self._deadline = self._loop.time() + self._all.settings.keepalive_timeout
                 return
         self._head = data if self._clear else None
@@ -240,7 +240,7 @@ class Connection(connections.Connection):
         """Close the connection if its request got no bytes since the last look, and none wait for the client."""
         if self._transport.is_closing():
             return
-        now = None if self._asked is None else (self._asked, self._asked.writer.output_size)
+        now = None if self._request is None else (self._request, self._request.writer.output_size)
         if now is not None and now == before and not self.untaken():
             self.abort()
         else:
@@ -263,12 +263,12 @@ class Connection(connections.Connection):
     def begin(self, http: web.BaseRequest) -> None:
         """Note that a request of this connection is being answered."""
         super().begin(http)
-        self._asked = http
+        self._request = http
 
     def end(self) -> None:
         """Note that no request of this connection is being answered any more."""
         super().end()
-        self._asked = None
+        self._request = None
         if self._is_ending:
             self._loop.call_later(AFTER_EOF, self._close_when_idle)
 

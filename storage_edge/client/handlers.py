@@ -41,18 +41,18 @@ async def static_object(http: web.Request) -> web.StreamResponse:
 
     A failure has the error's status, or 500.
     """
-    status, began = CLIENT_GONE, time.perf_counter()
+    status, start = CLIENT_GONE, time.perf_counter()
     try:
         response = await _response(http)
         await response.prepare(http)
         await response.write_eof()
         status = response.status
     except ConnectionError as error:
-        _log_gone(http, time.perf_counter() - began)
+        _log_gone(http, time.perf_counter() - start)
         # The frames of the traceback would keep the body, and its mapped file, until the next garbage collection.
         raise error.with_traceback(None) from None
     except asyncio.CancelledError:
-        _log_gone(http, time.perf_counter() - began)
+        _log_gone(http, time.perf_counter() - start)
         raise
     finally:
         http.app[METRICS].sent(status, http.writer.output_size)
@@ -79,9 +79,9 @@ def _log_gone(http: web.Request, seconds: float) -> None:
 async def identified(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Identify the client, and refuse requests of our own that came back. `OPTIONS *` and CONNECT have no path, so
     no route matches them; they are refused like other invalid targets."""
-    app, sent = request.app, ProxyFields.by(request.headers)
-    request[CALLER] = app[PROXIES].caller(app[CONNECTIONS].of(request).address, sent)
-    if sent.loop and app[PROXIES].name in sent.loop:
+    app, proxy_fields = request.app, ProxyFields.by(request.headers)
+    request[CALLER] = app[PROXIES].caller(app[CONNECTIONS].of(request).address, proxy_fields)
+    if proxy_fields.loop and app[PROXIES].name in proxy_fields.loop:
         app[METRICS].failed(HTTPStatus.LOOP_DETECTED)
         return answers.failure(HTTPStatus.LOOP_DETECTED, "The origin of this edge leads back to it.")
     return await (handler(request) if request.path.startswith("/") else static_object(request))

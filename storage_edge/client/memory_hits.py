@@ -92,16 +92,16 @@ class PlainHead:
         return None if value is None else value.strip(b" ").decode()
 
 
-def read_plain_head(data: bytes, most_bytes: int, most_fields: int) -> PlainHead | None:
+def read_plain_head(data: bytes, max_bytes: int, max_fields: int) -> PlainHead | None:
     """Return the parsed head if these bytes are exactly one plain head within the limits, otherwise None.
 
     A plain head is a GET or HEAD of HTTP/1.1 in origin form, on a connection that stays open, with one Host. It
     consists of visible ASCII and spaces, and its lines end with CRLF. No line is folded or incomplete.
     """
-    if len(data) > most_bytes or not data.endswith(b"\r\n\r\n"):
+    if len(data) > max_bytes or not data.endswith(b"\r\n\r\n"):
         return None
     request_line, *lines, _, _ = data.split(b"\r\n")
-    if len(lines) > most_fields or data.translate(None, _VISIBLE) != b"\r\n" * (len(lines) + 2):
+    if len(lines) > max_fields or data.translate(None, _VISIBLE) != b"\r\n" * (len(lines) + 2):
         return None
     method, _, rest = request_line.partition(b" ")
     target, _, version = rest.partition(b" ")
@@ -178,7 +178,7 @@ class MemoryHit(web.StreamResponse):
 
     def __init__(self, answer: FromStore, age: str, status: str, request_id: str) -> None:
         super().__init__(headers={"Cache-Status": status})
-        self._rendered = head_of_hit(answer, age, status) + request_id.encode() + END
+        self._find_rendered = head_of_hit(answer, age, status) + request_id.encode() + END
         self._content = body_of_hit(answer)
         self._writer: AbstractStreamWriter | None = None
 
@@ -195,7 +195,7 @@ class MemoryHit(web.StreamResponse):
     @property
     def body_length(self) -> int:
         """Bytes of head and body, as aiohttp counts them for the access log."""
-        return len(self._rendered) + self._content.length
+        return len(self._find_rendered) + self._content.length
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter:
         """Send the whole answer. Raise `ConnectionError` if the client has disconnected."""
@@ -204,7 +204,7 @@ class MemoryHit(web.StreamResponse):
                 raise ClientConnectionResetError
             self._writer = request.writer
             self._writer.output_size += self.body_length
-            request.transport.writelines((self._rendered, self._content.data))
+            request.transport.writelines((self._find_rendered, self._content.data))
         return self._writer
 
     async def write_eof(self, data: bytes = b"") -> None:
@@ -255,13 +255,13 @@ class PlainHits:
         if head is None or self.cache is None:
             return None
         request = self._rules.read_plainly(head.method, head.target, head.value(_ACCEPT_ENCODING))
-        rendered = None if request is None else self._rendered(request, self.cache.at_hand)
+        rendered = None if request is None else self._find_rendered(request, self.cache.at_hand)
         if request is None or rendered is None:
             return None
         caller: Caller | None = None
-        sent = self._proxy_fields(head)
-        if self._logged or self._rates.is_on or sent is not NO_PROXY_FIELDS:
-            caller = self._proxies.caller(peer, sent)
+        proxy_fields = self._proxy_fields(head)
+        if self._logged or self._rates.is_on or proxy_fields is not NO_PROXY_FIELDS:
+            caller = self._proxies.caller(peer, proxy_fields)
             if self._rates.wait(caller.client, time.monotonic()):
                 return None  # the usual way refuses the request
         request_id = self._proxies.new_id() if caller is None else caller.request_id
@@ -278,29 +278,29 @@ class PlainHits:
         self._metrics.answered(request.kind, Outcome.HIT)
         self._metrics.sent(200, size)
 
-    def _rendered(self, request: EdgeRequest, at_hand: AtHand) -> Rendered | None:
+    def _find_rendered(self, request: EdgeRequest, at_hand: AtHand) -> Rendered | None:
         """Return the formatted answer, which stays the same until its Age changes. The stored response is looked up
         each time."""
         stored = at_hand.stored(request)
         if stored is None:
             return None
         now = self._clock()
-        kept = stored.rendered.get(request.takes_gzip)
-        if kept is None or not kept.since <= now < kept.until:
+        rendered = stored.rendered.get(request.takes_gzip)
+        if rendered is None or not rendered.since <= now < rendered.until:
             answer = at_hand.answer(request, stored)
             if answer is None or answer.outcome is not Outcome.HIT or not is_plain(answer):
                 return None
-            kept = stored.rendered[request.takes_gzip] = _render(answer, now)
+            rendered = stored.rendered[request.takes_gzip] = _render(answer, now)
         at_hand.used(request)
-        return kept
+        return rendered
 
     def _proxy_fields(self, head: PlainHead) -> ProxyFields:
         """Return the fields that name the client, if there are trusted proxies."""
         fields = head.fields
         if not self._proxies.networks or not (_FORWARDED_FOR in fields or _REQUEST_ID in fields):
             return NO_PROXY_FIELDS
-        way = head.value(_FORWARDED_FOR)
-        return ProxyFields(() if way is None else (way,), head.value(_REQUEST_ID) or "")
+        forwarded_for = head.value(_FORWARDED_FOR)
+        return ProxyFields(() if forwarded_for is None else (forwarded_for,), head.value(_REQUEST_ID) or "")
 
 
 def _render(answer: FromStore, now: float) -> Rendered:

@@ -19,7 +19,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from common import static_paths
-from common.client_address import NEAR, is_in, networks
+from common.client_address import PRIVATE_NETWORKS, is_in, networks
 from common.concurrency import ended
 from common.connections import BodyTooSlow, ask_for_body
 from common.lifecycle import Degraded
@@ -29,7 +29,7 @@ from storage_edge.client.callers import CALLER
 from storage_edge.client.handlers import METRICS, RATES, RULES, SETTINGS, STORE
 from storage_edge.storage import purges
 from storage_edge.storage.purges import EVERYTHING
-from storage_edge.storage.store import MOST, Listed
+from storage_edge.storage.store import MAX_EXAMINED, Entry
 
 log = structlog.get_logger(__name__)
 _throttled = ThrottledLog(log)
@@ -68,7 +68,7 @@ def setup(app: web.Application, clock: Any) -> None:
     """Add the routes. `clock` returns seconds since 1970."""
 
     async def show_status(http: web.Request) -> web.Response:
-        await http.app[ORIGIN].health.look()
+        await http.app[ORIGIN].health.probe()
         return web.json_response(_status(http.app))
 
     async def show_stored(http: web.Request) -> web.Response:
@@ -86,8 +86,8 @@ def for_purgers(handler: Handler) -> Handler:
 
     async def answer(http: web.Request) -> web.StreamResponse:
         expected = str(http.app[SETTINGS].purge_token)
-        scheme, _, given = http.headers.get("Authorization", "").partition(" ")
-        right = hmac.compare_digest(given.strip().encode(errors="replace"), expected.encode())
+        scheme, _, token = http.headers.get("Authorization", "").partition(" ")
+        right = hmac.compare_digest(token.strip().encode(errors="replace"), expected.encode())
         if expected and scheme.lower() == "bearer" and right:
             return await handler(http)
         if http.method == "POST":
@@ -99,13 +99,15 @@ def for_purgers(handler: Handler) -> Handler:
     return answer
 
 
-def _refused(http: web.Request, why: str) -> None:
+def _refused(http: web.Request, reason: str) -> None:
     """Log a refused request quietly, since everybody may try."""
     http.app[METRICS].purges["refused"] += 1
     address, settings = http[CALLER].address, http.app[SETTINGS]
-    _throttled.warning("a purge was refused", about=address, client=address, problem=why)
-    if "Authorization" in http.headers and is_in(networks(settings.operations_networks or NEAR), address):
-        http.app[TROUBLE].problem = why
+    _throttled.warning("a purge was refused", about=address, client=address, problem=reason)
+    if "Authorization" in http.headers and is_in(
+        networks(settings.operations_networks or PRIVATE_NETWORKS), address
+    ):
+        http.app[TROUBLE].problem = reason
 
 
 async def _purge(http: web.Request) -> web.Response:
@@ -131,7 +133,7 @@ async def _purge(http: web.Request) -> web.Response:
 
 async def _carried_out(http: web.Request, purge: purges.Purge) -> web.Response:
     metrics, clock = http.app[METRICS], asyncio.get_running_loop().time
-    begun = clock()
+    start = clock()
     http.app[TROUBLE].problem = None
     try:
         count = await http.app[STORE].purge(purge)
@@ -140,7 +142,7 @@ async def _carried_out(http: web.Request, purge: purges.Purge) -> web.Response:
         log.warning("a purge may not outlive a crash", reason=error.strerror)
         message = {"message": "The purge may not outlive a crash of the machine."}
         return web.json_response(message, status=503, headers={"Retry-After": RETRY_AFTER})
-    metrics.purge_done(count, clock() - begun)
+    metrics.purge_done(count, clock() - start)
     log.info("purged", responses=count, soft=purge.soft)
     return web.json_response({"purged": count})
 
@@ -197,18 +199,18 @@ async def _stored(http: web.Request, now: float) -> web.Response:
         return web.json_response(
             {"error": "limit is a number, and after is next of another page."}, status=400
         )
-    limit = max(1, min(limit, MOST))
-    listed = await http.app[STORE].stored(prefix, after, limit + 1)
-    page = listed[:limit]
+    limit = max(1, min(limit, MAX_EXAMINED))
+    responses = await http.app[STORE].stored(prefix, after, limit + 1)
+    page = responses[:limit]
     return web.json_response(
         {
             "stored": [_entry(response, now) for response in page],
-            "next": _cursor(page[-1].position) if len(listed) > limit else None,
+            "next": _cursor(page[-1].position) if len(responses) > limit else None,
         }
     )
 
 
-def _entry(response: Listed, now: float) -> dict[str, Any]:
+def _entry(response: Entry, now: float) -> dict[str, Any]:
     return {
         "url": response.target,
         "kind": _kind(response.target),
@@ -267,7 +269,7 @@ def setup_controls(app: web.Application, clock: MovableClock) -> None:
         answer 204."""
         ahead = await _ahead(http)
         if ahead is None:
-            return _wrong()
+            return _bad_request()
         clock.ahead = ahead
         _forget_clients(app)
         return web.Response(status=204)
@@ -276,7 +278,7 @@ def setup_controls(app: web.Application, clock: MovableClock) -> None:
         """Handle POST /-/testing/reset `{"ahead": seconds}`: remove everything, move the clock, and answer 204."""
         ahead = await _ahead(http)
         if ahead is None:
-            return _wrong()
+            return _bad_request()
         await app[STORE].purge(EVERYTHING)
         clock.ahead = ahead
         _forget_clients(app)
@@ -294,12 +296,12 @@ def _forget_clients(app: web.Application) -> None:
 
 async def _ahead(http: web.Request) -> float | None:
     try:
-        sent = orjson.loads(await http.read())
+        document = orjson.loads(await http.read())
     except orjson.JSONDecodeError:
         return None
-    ahead = sent.get("ahead") if isinstance(sent, dict) else None
+    ahead = document.get("ahead") if isinstance(document, dict) else None
     return float(ahead) if isinstance(ahead, int | float) else None
 
 
-def _wrong() -> web.Response:
+def _bad_request() -> web.Response:
     return web.json_response({"error": 'The body is {"ahead": seconds}.'}, status=400)

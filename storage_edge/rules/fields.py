@@ -26,9 +26,9 @@ def directives(values: Iterable[str]) -> Directives:
     """
     parsed: dict[str, str | None] = {}
     for match in _DIRECTIVE.finditer(",".join(values)):
-        name, quoted, bare = match.groups()
+        name, quoted, unquoted = match.groups()
         if name is not None:
-            parsed.setdefault(name.lower(), bare if quoted is None else re.sub(r"\\(.)", r"\1", quoted))
+            parsed.setdefault(name.lower(), unquoted if quoted is None else re.sub(r"\\(.)", r"\1", quoted))
     return parsed
 
 

@@ -75,35 +75,35 @@ def policy(status: int, headers: Headers, received: float, negative_lifetime: fl
 
     `private` counts wherever it stands. `negative_lifetime` applies to 404 and 410 without a lifetime of their own.
     """
-    plain = fields.directives(headers.getall("Cache-Control", []))
+    cache_control = fields.directives(headers.getall("Cache-Control", []))
     for_us = fields.cdn_directives(headers.getall(fields.CDN_CACHE_CONTROL, []))
-    given = plain if for_us is None else for_us
-    lifetime = _explicit_lifetime(given, None if for_us is not None else headers, received)
+    valid = cache_control if for_us is None else for_us
+    lifetime = _explicit_lifetime(valid, None if for_us is not None else headers, received)
     if lifetime is None:
         lifetime = _guessed_lifetime(
-            status, headers, received, public="public" in given, negative=negative_lifetime
+            status, headers, received, public="public" in valid, negative=negative_lifetime
         )
-    hidden_fields = frozenset(name.lower() for name in fields.members([given.get("no-cache") or ""]))
-    validate = "no-cache" in given and not hidden_fields
+    hidden_fields = frozenset(name.lower() for name in fields.members([valid.get("no-cache") or ""]))
+    validate = "no-cache" in valid and not hidden_fields
     return Policy(
         lifetime=lifetime,
-        private="private" in plain or "private" in given,
-        no_store="no-store" in given,
+        private="private" in cache_control or "private" in valid,
+        no_store="no-store" in valid,
         validate=validate,
-        strict=validate or any(name in given for name in ("must-revalidate", "proxy-revalidate", "s-maxage")),
-        must_understand="must-understand" in given,
-        shared_with_credentials=any(name in given for name in ("public", "must-revalidate", "s-maxage")),
-        stale_while_revalidate=_allowance(given, "stale-while-revalidate"),
-        stale_if_error=_allowance(given, "stale-if-error"),
+        strict=validate or any(name in valid for name in ("must-revalidate", "proxy-revalidate", "s-maxage")),
+        must_understand="must-understand" in valid,
+        shared_with_credentials=any(name in valid for name in ("public", "must-revalidate", "s-maxage")),
+        stale_while_revalidate=_allowance(valid, "stale-while-revalidate"),
+        stale_if_error=_allowance(valid, "stale-if-error"),
         hidden_fields=hidden_fields,
     )
 
 
-def _explicit_lifetime(given: fields.Directives, headers: Headers | None, received: float) -> float | None:
+def _explicit_lifetime(parsed: fields.Directives, headers: Headers | None, received: float) -> float | None:
     """Return the lifetime by section 4.2.1. An invalid lifetime makes the response stale."""
     for name in ("s-maxage", "max-age"):
-        if name in given:
-            return float(fields.seconds(given[name]) or 0)
+        if name in parsed:
+            return float(fields.seconds(parsed[name]) or 0)
     if headers is None or "Expires" not in headers:
         return None
     lines = headers.getall("Expires")
@@ -126,8 +126,8 @@ def _guessed_lifetime(
     return min(HEURISTIC_MAX, max(0.0, math.floor(date - modified) * HEURISTIC_FRACTION))
 
 
-def _allowance(given: fields.Directives, name: str) -> float:
-    return float(fields.seconds(given.get(name)) or 0)
+def _allowance(directives: fields.Directives, name: str) -> float:
+    return float(fields.seconds(directives.get(name)) or 0)
 
 
 class Reuse(enum.Enum):
@@ -150,48 +150,48 @@ class RequestDirectives:
     only_if_cached: bool = False
 
 
-NOTHING_ASKED = RequestDirectives()
+NO_DIRECTIVES = RequestDirectives()
 
 
 #: Cache-Control lines of a request that are read. A head has room for a hundred, which would take 0.1 s.
-MOST_LINES: Final = 4
+MAX_LINES: Final = 4
 
 
 def request_directives(cache_control: list[str]) -> RequestDirectives:
     """Read the first Cache-Control lines of a request. `Pragma` is deprecated and has no effect (5.4)."""
     if not cache_control:
-        return NOTHING_ASKED
-    given = fields.directives(cache_control[:MOST_LINES])
-    stale = fields.seconds(given.get("max-stale")) if given.get("max-stale") else fields.MAX_SECONDS
+        return NO_DIRECTIVES
+    directives = fields.directives(cache_control[:MAX_LINES])
+    stale = fields.seconds(directives.get("max-stale")) if directives.get("max-stale") else fields.MAX_SECONDS
     return RequestDirectives(
-        max_age=fields.seconds(given.get("max-age")),
-        max_stale=stale if "max-stale" in given else None,
-        min_fresh=fields.seconds(given.get("min-fresh")),
-        no_cache="no-cache" in given,
-        no_store="no-store" in given,
-        only_if_cached="only-if-cached" in given,
+        max_age=fields.seconds(directives.get("max-age")),
+        max_stale=stale if "max-stale" in directives else None,
+        min_fresh=fields.seconds(directives.get("min-fresh")),
+        no_cache="no-cache" in directives,
+        no_store="no-store" in directives,
+        only_if_cached="only-if-cached" in directives,
     )
 
 
-def decide_reuse(policy: Policy, age: float, asked: RequestDirectives = NOTHING_ASKED) -> Reuse:
+def decide_reuse(policy: Policy, age: float, request: RequestDirectives = NO_DIRECTIVES) -> Reuse:
     """Decide for a public response with this policy and current age. A private one is always validated, elsewhere."""
     if (
         policy.validate
         or (policy.no_store and not policy.must_understand)
-        or asked.no_cache
-        or asked.no_store
+        or request.no_cache
+        or request.no_store
     ):
         return Reuse.VALIDATE
-    if asked.max_age is not None and (age > asked.max_age or asked.max_age == 0):
+    if request.max_age is not None and (age > request.max_age or request.max_age == 0):
         return Reuse.VALIDATE
-    if policy.lifetime - age > (asked.min_fresh or 0):
+    if policy.lifetime - age > (request.min_fresh or 0):
         return Reuse.USE
     stale_by = age - policy.lifetime
-    if policy.strict or asked.min_fresh is not None:
+    if policy.strict or request.min_fresh is not None:
         return Reuse.VALIDATE
-    if asked.max_stale is not None and stale_by <= asked.max_stale:
+    if request.max_stale is not None and stale_by <= request.max_stale:
         return Reuse.USE
-    if 0 <= stale_by < policy.stale_while_revalidate and asked.max_age is None:
+    if 0 <= stale_by < policy.stale_while_revalidate and request.max_age is None:
         return Reuse.USE_AND_VALIDATE
     return Reuse.VALIDATE
 

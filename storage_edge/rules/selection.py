@@ -48,11 +48,11 @@ def _by_weight(member: str) -> tuple[float, str]:
 
 def combined(headers: CIMultiDictProxy[str]) -> dict[str, str]:
     """Return request fields by lower-case name, with several lines of one field joined (RFC 9110 section 5.3)."""
-    joined: dict[str, str] = {}
+    result: dict[str, str] = {}
     for name, value in headers.items():
         key = name.lower()
-        joined[key] = f"{joined[key]}, {value}" if key in joined else value
-    return joined
+        result[key] = f"{result[key]}, {value}" if key in result else value
+    return result
 
 
 Headers = CIMultiDictProxy[str]
@@ -70,20 +70,20 @@ def is_not_modified(request: Headers, stored: Headers, received: float) -> bool:
     if since is None:
         return False
     for name in ("Last-Modified", "Date"):
-        known = http_fields.parse_date(stored.get(name), received)
-        if known is not None:
-            return known <= since
+        modified = http_fields.parse_date(stored.get(name), received)
+        if modified is not None:
+            return modified <= since
     return received <= since
 
 
 def conditions_for(stored: Headers) -> dict[str, str]:
     """Return the fields that ask the origin whether this stored response is still valid (RFC 9111 section 4.3.1)."""
-    asked = {}
+    conditions = {}
     if "ETag" in stored:
-        asked["If-None-Match"] = stored["ETag"]
+        conditions["If-None-Match"] = stored["ETag"]
     if "Last-Modified" in stored:
-        asked["If-Modified-Since"] = stored["Last-Modified"]
-    return asked
+        conditions["If-Modified-Since"] = stored["Last-Modified"]
+    return conditions
 
 
 def can_answer(status: int, *, conditional: bool) -> bool:

@@ -160,13 +160,13 @@ def head_of_200(fields: CIMultiDict[str], length: int, received: float) -> bytes
     `received` replaces a missing Date (RFC 9110 section 6.6.1). Raise `ValueError` for a field that would not stay
     on one line.
     """
-    whole = CIMultiDict(fields)
-    whole.setdefault(hdrs.DATE, formatdate(received, usegmt=True))
+    headers = CIMultiDict(fields)
+    headers.setdefault(hdrs.DATE, formatdate(received, usegmt=True))
     if length:
-        whole.setdefault(hdrs.CONTENT_TYPE, "application/octet-stream")
-    whole[hdrs.ACCEPT_RANGES] = "bytes"
-    whole[hdrs.CONTENT_LENGTH] = str(length)
-    lines = [f"{name}: {value}" for name, value in whole.items()]
+        headers.setdefault(hdrs.CONTENT_TYPE, "application/octet-stream")
+    headers[hdrs.ACCEPT_RANGES] = "bytes"
+    headers[hdrs.CONTENT_LENGTH] = str(length)
+    lines = [f"{name}: {value}" for name, value in headers.items()]
     if any(sign in line for line in lines for sign in "\r\n\0"):
         raise ValueError("A stored field holds a line break or NUL.")
     return "\r\n".join(["HTTP/1.1 200 OK", *lines, ""]).encode()

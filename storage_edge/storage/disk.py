@@ -66,7 +66,7 @@ class DiskTier:
         self.problem = ""
         self._carried_out = 0
         self._avoided_until = 0.0
-        self._said = ThrottledLog(log)
+        self._log = ThrottledLog(log)
         self._placed: list[str] = []
         self._hit: deque[tuple[int, int]] = deque(maxlen=64)
         self._lock = DirectoryLock(self._root)
@@ -121,14 +121,14 @@ class DiskTier:
         """Return how many purges are in effect but not carried out on the index yet."""
         return len(self.purges.since(self._carried_out))
 
-    def set_aside(self, file: ArrivingFile, least: int, preferred: int, *, displace: bool) -> bool:
-        """Extend the file of an arriving body to the `preferred` length, or at least to `least`. Return False if
+    def set_aside(self, file: ArrivingFile, minimum: int, preferred: int, *, displace: bool) -> bool:
+        """Extend the file of an arriving body to the `preferred` length, or at least to `minimum`. Return False if
         the budget has no room for it."""
-        if least > self.budget or self._is_avoided:
+        if minimum > self.budget or self._is_avoided:
             return False
-        displace = displace or least <= self.budget * LARGE_PART
+        displace = displace or minimum <= self.budget * LARGE_PART
         with self._lock.held():
-            for size in (preferred, least):
+            for size in (preferred, minimum):
                 if self._make_room(size - file.size, displace=displace):
                     self._arrivals.set_aside(file, size)
                     return True
@@ -253,7 +253,7 @@ class DiskTier:
         self.failures += 1
         self.problem = reason(error)
         self._avoided_until = time.monotonic() + AVOIDED_SECONDS
-        self._said.warning("the disk tier cannot be used", about=self.problem, reason=self.problem)
+        self._log.warning("the disk tier cannot be used", about=self.problem, reason=self.problem)
         if is_damage(error):
             with contextlib.suppress(OSError):
                 self._index.start_anew()
@@ -272,12 +272,12 @@ class DiskTier:
     def _make_room(self, size: int, *, displace: bool) -> bool:
         """Return whether `size` more bytes fit into the budget, including arriving bodies. Evict others for it if
         they may be displaced."""
-        room = self.budget - self._arrivals.bytes_of_all() - size
+        available = self.budget - self._arrivals.bytes_of_all() - size
         self.size = index_file.total(self._index.writer())
-        if self.size <= room or not displace:
-            return self.size <= room
+        if self.size <= available or not displace:
+            return self.size <= available
         with self._transaction() as index:
-            while index_file.total(index) > room:
+            while index_file.total(index) > available:
                 if not index_file.evict(index):
                     return False
                 self.evicted += 1
@@ -291,10 +291,10 @@ class DiskTier:
         index = self._index.writer()
         index.execute("BEGIN IMMEDIATE")
         try:
-            done = index_file.purged(index)
-            for number, purge in self.purges.since(done):
+            carried_out = index_file.purged(index)
+            for number, purge in self.purges.since(carried_out):
                 self._hit.append((number, index_file.carry_out(index, number, purge)))
-                done = number
+                carried_out = number
             yield index
             for digest in index_file.take_garbage(index):
                 if not index_file.has_body(index, digest):
@@ -302,7 +302,7 @@ class DiskTier:
             self.size = index_file.total(index)
             self.responses = index_file.count(index)
             index.execute("COMMIT")
-            self._carried_out = done
+            self._carried_out = carried_out
         except BaseException:
             for digest in self._placed:
                 self.files.remove(digest)
@@ -316,14 +316,14 @@ class DiskTier:
 #: Seconds for which a body may wait to be saved.
 DELAY: Final = 0.1
 #: Number of bytes that may wait. A request that adds more waits until they are saved.
-MOST_BYTES: Final = 16 * 1024 * 1024
+MAX_UNSAVED_BYTES: Final = 16 * 1024 * 1024
 #: Maximum number of bodies, and of bytes, that are saved in one transaction. Other work on the disk and other processes
 #: get their turn in between.
 BATCH: Final = 16
 BATCH_BYTES: Final = 4 * 1024 * 1024
 
 #: A function that is called when a response is on disk, with the SHA-256 of its body in hexadecimal, and its file.
-Saved = Callable[[StoredResponse, str, Path], None]
+OnSaved = Callable[[StoredResponse, str, Path], None]
 
 
 #: A function that calls another one in a thread of its own.
@@ -337,7 +337,7 @@ class Unsaved:
     stored: StoredResponse
     body: MemoryBody
     wanted_again: bool
-    saved: Saved | None = None
+    on_saved: OnSaved | None = None
 
     in_memory = True
 
@@ -356,9 +356,9 @@ class Unsaved:
         unfinished = f"{directory}/{path.name}"
         try:
             with open(unfinished, "wb", buffering=0) as file:  # noqa: PTH123 - three times as fast
-                written = file.write(self.body.data)
-                while written < self.size:
-                    written += file.write(self.body.data[written:])
+                offset = file.write(self.body.data)
+                while offset < self.size:
+                    offset += file.write(self.body.data[offset:])
             os.replace(unfinished, path)  # noqa: PTH105 - faster
         except OSError:
             Path(unfinished).unlink(missing_ok=True)
@@ -367,8 +367,8 @@ class Unsaved:
     def is_saved(self, file: FileBody) -> None:
         """Note that the response is on disk now."""
         self.body.file = file
-        if self.saved is not None:
-            self.saved(self.stored, self.digest, file.path)
+        if self.on_saved is not None:
+            self.on_saved(self.stored, self.digest, file.path)
 
 
 class WaitingRoom:
@@ -388,7 +388,7 @@ class WaitingRoom:
     @property
     def is_full(self) -> bool:
         """Whether more bytes wait than allowed."""
-        return self._bytes > MOST_BYTES
+        return self._bytes > MAX_UNSAVED_BYTES
 
     def add(self, unsaved: Unsaved) -> None:
         """Save the response in a moment."""

@@ -92,21 +92,21 @@ class Arrivals:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._own: Path | None = None
+        self._folder: Path | None = None
         self._lock: int | None = None
 
     def prepare(self) -> Path:
         """Return the folder, and create it if it is missing. Raise `OSError`."""
-        if self._own is not None and self._lock is not None:
+        if self._folder is not None and self._lock is not None:
             with contextlib.suppress(OSError):
-                if os.path.samestat(self._own.stat(), os.fstat(self._lock)):
-                    return self._own
+                if os.path.samestat(self._folder.stat(), os.fstat(self._lock)):
+                    return self._folder
         self.close()
         self._directory.mkdir(parents=True, exist_ok=True)
-        own = Path(tempfile.mkdtemp(dir=self._directory))
-        self._own, self._lock = own, os.open(own, os.O_RDONLY | os.O_CLOEXEC)
+        folder = Path(tempfile.mkdtemp(dir=self._directory))
+        self._folder, self._lock = folder, os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
-        return own
+        return folder
 
     def set_aside(self, file: ArrivingFile, size: int) -> None:
         """Change the length of a file, and create it if it is missing. Raise `OSError`."""
@@ -127,14 +127,14 @@ class Arrivals:
     def clear(self) -> None:
         """Remove the folders of dead processes. Raise `OSError`."""
         for other in self._directory.iterdir():
-            if other != self._own and not is_in_use(other):
+            if other != self._folder and not is_in_use(other):
                 shutil.rmtree(other, ignore_errors=True)
 
     def close(self) -> None:
         """Remove the folder. Bodies that are still arriving are lost."""
-        own, lock, self._own, self._lock = self._own, self._lock, None, None
-        if own is not None:
-            shutil.rmtree(own, ignore_errors=True)
+        folder, lock, self._folder, self._lock = self._folder, self._lock, None, None
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
         if lock is not None:
             os.close(lock)
 
@@ -179,14 +179,14 @@ async def read_digest(path: Path, bytes_per_second: int) -> str:
     """Return the SHA-256 of a file in hexadecimal, or nothing if it cannot be read."""
     digest, offset = hashlib.sha256(), 0
     while True:
-        piece = await asyncio.to_thread(_read, path, offset)
-        if piece is None:
+        chunk = await asyncio.to_thread(_read, path, offset)
+        if chunk is None:
             return ""
-        if not piece:
+        if not chunk:
             return digest.hexdigest()
-        digest.update(piece)
-        offset += len(piece)
-        await asyncio.sleep(len(piece) / bytes_per_second)
+        digest.update(chunk)
+        offset += len(chunk)
+        await asyncio.sleep(len(chunk) / bytes_per_second)
 
 
 def _read(path: Path, offset: int) -> bytes | None:
@@ -210,7 +210,7 @@ class BodyFiles:
         self._checked: dict[str, FileBody] = {}
         #: The number of damaged files.
         self.damaged = 0
-        self._said = ThrottledLog(log)
+        self._log = ThrottledLog(log)
 
     def parts(self) -> list[str]:
         """Return all possible first two letters of digests. Each has a directory."""
@@ -259,7 +259,7 @@ class BodyFiles:
         """Note that the file has other bytes than it should have."""
         self._checked.pop(digest, None)
         self.damaged += 1
-        self._said.warning("a file of the disk tier is damaged and counts as not stored", digest=digest)
+        self._log.warning("a file of the disk tier is damaged and counts as not stored", digest=digest)
 
     def remove(self, digest: str) -> None:
         """Delete a file, if it exists. Raise `OSError`."""

@@ -66,11 +66,9 @@ def remove_body(index: sqlite3.Connection, digest: str) -> bool:
     return index.execute("DELETE FROM bodies WHERE digest = ?", (digest,)).rowcount > 0
 
 
-def bodies(index: sqlite3.Connection, beginning: str) -> list[str]:
+def bodies(index: sqlite3.Connection, prefix: str) -> list[str]:
     """Return the digests with that beginning."""
-    rows = index.execute(
-        "SELECT digest FROM bodies WHERE digest >= ? AND digest < ?", (beginning, f"{beginning}g")
-    )
+    rows = index.execute("SELECT digest FROM bodies WHERE digest >= ? AND digest < ?", (prefix, f"{prefix}g"))
     return [digest for (digest,) in rows.fetchall()]
 
 
@@ -101,12 +99,12 @@ def touch(index: sqlite3.Connection, hits: Mapping[str, int], now: float) -> lis
         "UPDATE bodies SET used = ? WHERE digest IN (SELECT digest FROM responses WHERE target = ?)",
         [(now, target) for target in hits],
     )
-    known = {target for target in hits if has(index, target)}
+    stored = {target for target in hits if has(index, target)}
     index.executemany(
         "INSERT INTO hits VALUES (?, ?) ON CONFLICT (target) DO UPDATE SET count = count + excluded.count",
-        [(target, hits[target]) for target in known],
+        [(target, hits[target]) for target in stored],
     )
-    return [target for target in hits if target not in known]
+    return [target for target in hits if target not in stored]
 
 
 def has(index: sqlite3.Connection, target: str) -> bool:
@@ -281,22 +279,22 @@ class IndexConnection:
         self.close()
         with self._lock.held():
             self._log.check_current()
-            known = self._log.index
+            logged = self._log.index
             present = self._inode = _inode(self._path)
-            if known == 0 or known != present:
-                if known or present:
+            if logged == 0 or logged != present:
+                if logged or present:
                     log.warning("the disk tier's index is damaged or was replaced, so a new one is created")
                 for suffix in ("", "-wal", "-shm"):
                     self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
             writer = _connect(self._path, schema=True)
-            with contextlib.ExitStack() as opened:
-                opened.callback(writer.close)
+            with contextlib.ExitStack() as stack:
+                stack.callback(writer.close)
                 reader = _connect(self._path)
-                opened.callback(reader.close)
+                stack.callback(reader.close)
                 inode = _inode(self._path)
-                if inode != known:
+                if inode != logged:
                     self._log.index = inode
-                opened.pop_all()
+                stack.pop_all()
         with self._reading:
             self._inode, self._writer, self._reader = inode, writer, reader
 
@@ -318,9 +316,9 @@ def reason(error: Exception) -> str:
 
 def _connect(path: Path, *, schema: bool = False) -> sqlite3.Connection:
     """Open a connection in autocommit mode, for use from any thread."""
-    with contextlib.ExitStack() as opened:
+    with contextlib.ExitStack() as stack:
         index = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-        opened.callback(index.close)
+        stack.callback(index.close)
         # A row with damaged text fails its check.
         index.text_factory = lambda text: text.decode(errors="replace")
         script = "PRAGMA foreign_keys = ON; PRAGMA synchronous = NORMAL;"
@@ -328,7 +326,7 @@ def _connect(path: Path, *, schema: bool = False) -> sqlite3.Connection:
             tables = resources.files("storage_edge.storage").joinpath("index.sql").read_text(encoding="utf-8")
             script += f"PRAGMA journal_mode = WAL; {tables}"
         index.executescript(script)
-        opened.pop_all()
+        stack.pop_all()
     return index
 
 

@@ -19,7 +19,7 @@ MAX_VARIANTS: Final = 16
 Variants = tuple[StoredResponse, ...]
 
 
-class _Kept(cachetools.LRUCache[str, Variants]):
+class _CountingCache(cachetools.LRUCache[str, Variants]):
     """An LRU cache that counts evictions."""
 
     evicted = 0
@@ -33,37 +33,37 @@ class MemoryTier:
     """Responses by target, with their bodies at most `limit` bytes."""
 
     def __init__(self, limit: int) -> None:
-        self._kept = _Kept(limit, getsizeof=_weight)
+        self._variants = _CountingCache(limit, getsizeof=_weight)
 
     def __len__(self) -> int:
         """Return the number of targets."""
-        return len(self._kept)
+        return len(self._variants)
 
     def __contains__(self, target: str) -> bool:
         """Return whether there are responses of a target."""
-        return target in self._kept
+        return target in self._variants
 
     @property
     def used(self) -> int:
         """The bytes of all entries."""
-        return int(self._kept.currsize)
+        return int(self._variants.currsize)
 
     @property
     def limit(self) -> int:
         """The limit in bytes."""
-        return int(self._kept.maxsize)
+        return int(self._variants.maxsize)
 
     @property
     def evicted(self) -> int:
         """The number of targets that were evicted."""
-        return self._kept.evicted
+        return self._variants.evicted
 
     def resize(self, limit: int) -> None:
         """Change the limit, and keep the most recently used responses."""
         if limit == self.limit:
             return
-        old, self._kept = self._kept, _Kept(limit, getsizeof=_weight)
-        self._kept.evicted = old.evicted
+        old, self._variants = self._variants, _CountingCache(limit, getsizeof=_weight)
+        self._variants.evicted = old.evicted
         entries = []
         while old:
             entries.append(old.popitem())
@@ -71,24 +71,24 @@ class MemoryTier:
             if self.used + _weight(variants) <= limit:
                 self.put(target, variants)
             else:
-                self._kept.evicted += 1
+                self._variants.evicted += 1
 
     def get(self, target: str) -> Variants:
         """Return all responses of a target, the newest first."""
-        return self._kept.get(target, ())
+        return self._variants.get(target, ())
 
     def find(self, target: str, request: Mapping[str, str]) -> StoredResponse | None:
         """Return the response that a request with these fields selects."""
-        for stored in self._kept.get(target, ()):
+        for stored in self._variants.get(target, ()):
             if not stored.selected or selection.matches(stored.selected, request):
                 return stored
         return None
 
     def put(self, target: str, variants: Variants) -> None:
         """Set all responses of a target, if there is room for them."""
-        self._kept.pop(target, None)
+        self._variants.pop(target, None)
         if variants and _weight(variants) <= self.limit:
-            self._kept[target] = variants
+            self._variants[target] = variants
 
     def replace(self, stored: StoredResponse) -> None:
         """Store a response in place of the one that the same requests select."""
@@ -106,19 +106,19 @@ class MemoryTier:
     def obey(self, purge: Purge) -> int:
         """Carry out a purge. Return how many responses it hit."""
         hit = 0
-        for target, variants in list(self._kept.items()):
+        for target, variants in list(self._variants.items()):
             concerned = [s for s in variants if purge.concerns(s)]
             if concerned:
                 hit += len(concerned)
-                kept = [s for s in variants if s not in concerned]
+                remaining = [s for s in variants if s not in concerned]
                 if purge.soft:
-                    kept += [attrs.evolve(s, stale=True) for s in concerned]
-                self.put(target, tuple(kept))
+                    remaining += [attrs.evolve(s, stale=True) for s in concerned]
+                self.put(target, tuple(remaining))
         return hit
 
     def targets(self) -> list[str]:
         """Return all targets."""
-        return list(self._kept)
+        return list(self._variants)
 
 
 def _weight(variants: Variants) -> int:

@@ -30,7 +30,7 @@ from common import static_paths
 REMEMBERED: Final = 4096
 
 #: The limits of one purge: every stored response is compared with each prefix, and URLs are parsed.
-MOST: Final = {"keys": 10_000, "urls": 1_000, "prefixes": 100}
+MAX_NAMES: Final = {"keys": 10_000, "urls": 1_000, "prefixes": 100}
 
 
 class PurgeRequestError(ValueError):
@@ -121,9 +121,9 @@ def parse(document: object, origin: str) -> Purge:
         raise PurgeRequestError(
             "The body has to be a JSON object with the lists keys, urls and prefixes and the boolean soft."
         )
-    for name, most in MOST.items():
-        if len(document.get(name, ())) > most:
-            raise PurgeRequestError(f"A purge names {most} {name} at most.")
+    for name, limit in MAX_NAMES.items():
+        if len(document.get(name, ())) > limit:
+            raise PurgeRequestError(f"A purge names {limit} {name} at most.")
     try:
         body = _converter.structure(document, _PurgeBody)
     except Exception as error:
@@ -201,20 +201,20 @@ Numbered = tuple[int, Purge]
 
 
 class PurgeFile:
-    """The open file at `path`. A missing file is created, beginning with the number `least`. Afterwards, its number is
-    above `known`. The constructor raises `OSError`."""
+    """The open file at `path`. A missing file is created, beginning with the number `first`. Afterwards, its number is
+    above `last`. The constructor raises `OSError`."""
 
-    def __init__(self, path: Path, known: int, least: int) -> None:
+    def __init__(self, path: Path, last: int, first: int) -> None:
         self._path = str(path)
-        with contextlib.ExitStack() as opened:
-            self.descriptor = _open(path, max(known + 1, least))
-            opened.callback(os.close, self.descriptor)
+        with contextlib.ExitStack() as stack:
+            self.descriptor = _open(path, max(last + 1, first))
+            stack.callback(os.close, self.descriptor)
             self._identity = _identity(os.fstat(self.descriptor))
             self._map = mmap.mmap(self.descriptor, self._identity[2], access=mmap.ACCESS_READ)
-            opened.callback(self._map.close)
+            stack.callback(self._map.close)
             self._slots = (self._identity[2] - _HEADER_BYTES) // SLOT_BYTES
-            self._raise_above(known)
-            opened.pop_all()
+            self._raise_above(last)
+            stack.pop_all()
 
     def close(self) -> None:
         self._map.close()
@@ -243,13 +243,13 @@ class PurgeFile:
     def index(self, inode: int) -> None:
         os.pwrite(self.descriptor, _EPOCH.pack(inode), _INDEX_AT)
 
-    def _raise_above(self, known: int) -> None:
+    def _raise_above(self, last: int) -> None:
         """Raise the number above those of an earlier file, which must not be used again. Raise `OSError`."""
         with self._exclusive(timeout=TIMEOUT) as is_ours:
             if not is_ours:
                 raise BlockingIOError
             newest = max(self._slot(number)[0] for number in range(self._slots))
-            epoch = max(self.epoch, known + 1, newest)
+            epoch = max(self.epoch, last + 1, newest)
             if epoch != self.epoch:
                 os.pwrite(self.descriptor, _EPOCH.pack(epoch), _EPOCH_AT)
 
@@ -257,8 +257,8 @@ class PurgeFile:
         current = self.epoch
         numbered: list[Numbered] = []
         for number in range(epoch + 1, current + 1) if current - epoch <= self._slots else ():
-            written, content = self._slot(number)
-            if written != number:
+            stored_number, content = self._slot(number)
+            if stored_number != number:
                 break
             numbered.append((number, _purge(content)))
         return numbered if len(numbered) == current - epoch else [(current, EVERYTHING)]
@@ -282,9 +282,9 @@ class PurgeFile:
     def _slot(self, number: int) -> tuple[int, bytes]:
         """Return the purge in the slot of `number` and its number, which is 0 if the slot cannot be read."""
         offset = self._offset(number)
-        written, length, checksum = _SLOT.unpack_from(self._map, offset)
+        stored_number, length, checksum = _SLOT.unpack_from(self._map, offset)
         content = self._map[offset + _SLOT.size : offset + min(_SLOT.size + length, SLOT_BYTES)]
-        return (written, content) if _checksum(written, content) == checksum else (0, b"")
+        return (stored_number, content) if _checksum(stored_number, content) == checksum else (0, b"")
 
     def _offset(self, number: int) -> int:
         return _HEADER_BYTES + number % self._slots * SLOT_BYTES
@@ -312,7 +312,7 @@ def _is_locked(descriptor: int) -> bool:
     return True
 
 
-def _open(path: Path, least: int) -> int:
+def _open(path: Path, first: int) -> int:
     while True:
         with contextlib.suppress(FileNotFoundError):
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -320,16 +320,16 @@ def _open(path: Path, least: int) -> int:
                 return descriptor
             os.close(descriptor)
             path.unlink(missing_ok=True)
-        _make(path, least)
+        _make(path, first)
 
 
-def _make(path: Path, least: int) -> None:
+def _make(path: Path, first: int) -> None:
     """Create the file with all of its space, unless another process has just done so."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".purges-")
     try:
         os.posix_fallocate(descriptor, 0, _HEADER_BYTES + SLOTS * SLOT_BYTES)
-        os.pwrite(descriptor, _MAGIC + _EPOCH.pack(least), 0)
+        os.pwrite(descriptor, _MAGIC + _EPOCH.pack(first), 0)
         os.fsync(descriptor)
         with contextlib.suppress(FileExistsError):
             os.link(name, path)
@@ -354,23 +354,23 @@ def _entries(purge: Purge) -> list[bytes]:
     """Split a purge into pieces that fit into slots. A name that is too long purges more than requested, never less."""
     if any(len(key.encode()) > LONGEST_NAME for key in purge.keys):
         return [_content(EVERYTHING)]
-    short = {url for url in purge.urls if len(url.encode()) <= LONGEST_NAME}
-    prefixes = [*purge.prefixes, *(purge.urls - short)]
+    exact = {url for url in purge.urls if len(url.encode()) <= LONGEST_NAME}
+    prefixes = [*purge.prefixes, *(purge.urls - exact)]
     names = [
         *(("keys", key) for key in sorted(purge.keys)),
-        *(("urls", url) for url in sorted(short)),
+        *(("urls", url) for url in sorted(exact)),
         *(("prefixes", prefix.encode()[:LONGEST_NAME].decode(errors="ignore")) for prefix in prefixes),
     ]
     entries: list[bytes] = []
     document: dict[str, list[str]] = {}
-    room = _CONTENT_BYTES
+    available = _CONTENT_BYTES
     for kind, name in names:
         needed = len(orjson.dumps(name)) + 1
-        if needed > room:
+        if needed > available:
             entries.append(orjson.dumps({**document, "soft": purge.soft}))
-            document, room = {}, _CONTENT_BYTES
+            document, available = {}, _CONTENT_BYTES
         document.setdefault(kind, []).append(name)
-        room -= needed
+        available -= needed
     return [*entries, orjson.dumps({**document, "soft": purge.soft})]
 
 
@@ -380,12 +380,12 @@ def _content(purge: Purge) -> bytes:
 
 
 def _purge(content: bytes) -> Purge:
-    kept = orjson.loads(content)
+    document = orjson.loads(content)
     return Purge(
-        keys=frozenset(kept.get("keys", ())),
-        urls=frozenset(kept.get("urls", ())),
-        prefixes=tuple(kept.get("prefixes", ())),
-        soft=kept["soft"],
+        keys=frozenset(document.get("keys", ())),
+        urls=frozenset(document.get("urls", ())),
+        prefixes=tuple(document.get("prefixes", ())),
+        soft=document["soft"],
     )
 
 
@@ -419,32 +419,32 @@ class PurgeLog:
         self._path = path
         self._clock = clock
         self._file: PurgeFile | None = None
-        self._retry_at = self._look_at = self._known_at = 0.0
+        self._retry_at = self._look_at = self._confirmed_until = 0.0
         self._lock = threading.Lock()
 
-    def epoch(self, known: int) -> int:
-        """Return a number that grows with each purge of any process. `known` is its value when the caller last
+    def epoch(self, last: int) -> int:
+        """Return a number that grows with each purge of any process. `last` is its value when the caller last
         asked.
 
         Without a file, no process would notice others' purges, so the number grows with each call.
         """
         file = self._file
-        if file is not None and file.is_whole() and (time.monotonic() < self._look_at or self._look(file)):
+        if file is not None and file.is_whole() and (time.monotonic() < self._look_at or self._check(file)):
             epoch = file.epoch
-            if epoch >= known:
+            if epoch >= last:
                 return epoch
-        return self._opened_anew(known)
+        return self._reopen(last)
 
     def since(self, epoch: int) -> list[Numbered]:
         """Return the purges after `epoch` in their order, or one of everything if some are no longer known."""
         with self._lock:
             return [(epoch + 1, EVERYTHING)] if self._file is None else self._file.since(epoch)
 
-    def add(self, purge: Purge, known: int) -> bool:
-        """Announce a purge to all processes. Return False while another process adds one. Raise `OSError`. `known`
+    def add(self, purge: Purge, last: int) -> bool:
+        """Announce a purge to all processes. Return False while another process adds one. Raise `OSError`. `last`
         as for `epoch`."""
         self._retry_at = self._look_at = 0.0
-        self.epoch(known)
+        self.epoch(last)
         with self._lock:
             if self._file is None:
                 raise NoLogError
@@ -453,7 +453,7 @@ class PurgeLog:
     @property
     def unknown_for(self) -> float:
         """Return the seconds until all processes have noticed that the file was replaced or removed."""
-        return max(0.0, self._known_at - time.monotonic())
+        return max(0.0, self._confirmed_until - time.monotonic())
 
     def sync(self) -> None:
         """Return when all purges survive a crash of the machine. Raise `OSError`."""
@@ -468,7 +468,7 @@ class PurgeLog:
     def discard(self) -> None:
         """Remove the file, which all processes notice: everything is purged. Raise `OSError`."""
         self.close()
-        self._known_at = time.monotonic() + LOOK_SECONDS
+        self._confirmed_until = time.monotonic() + LOOK_SECONDS
         with contextlib.suppress(FileNotFoundError):
             self._path.unlink()
             directory = os.open(self._path.parent, os.O_RDONLY | os.O_CLOEXEC)
@@ -507,24 +507,24 @@ class PurgeLog:
             if file is not None:
                 file.close()
 
-    def _look(self, file: PurgeFile) -> bool:
+    def _check(self, file: PurgeFile) -> bool:
         self._look_at = time.monotonic() + LOOK_SECONDS
         return file.is_current()
 
-    def _opened_anew(self, known: int) -> int:
+    def _reopen(self, last: int) -> int:
         file = self._file
         is_damaged = file is not None and file.is_current()
         self.close()
         if time.monotonic() < self._retry_at:
-            return known + 1
+            return last + 1
         try:
             if is_damaged:
                 self._path.unlink(missing_ok=True)
-            opened = PurgeFile(self._path, known, int(self._clock() * 1e6))
+            new = PurgeFile(self._path, last, int(self._clock() * 1e6))
         except OSError:
             self._retry_at = time.monotonic() + RETRY_SECONDS
-            return known + 1
-        self._look_at = self._known_at = time.monotonic() + LOOK_SECONDS
+            return last + 1
+        self._look_at = self._confirmed_until = time.monotonic() + LOOK_SECONDS
         with self._lock:
-            self._file = opened
-        return opened.epoch
+            self._file = new
+        return new.epoch

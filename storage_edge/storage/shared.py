@@ -56,7 +56,7 @@ class StoreHealth:
     @property
     def problem(self) -> str:
         """The operation that does not work, and the reason; empty if everything works."""
-        return ", ".join(f"it cannot be {what}: {why}" for what, why in sorted(self._problems.items()))
+        return ", ".join(f"it cannot be {use}: {why}" for use, why in sorted(self._problems.items()))
 
     @property
     def may_be_read(self) -> bool:
@@ -75,11 +75,11 @@ class StoreHealth:
                 f"The shared store is left alone ({self.problem}); cold objects are fetched whole."
             )
 
-    def failed(self, what: str, error: Exception) -> None:
+    def failed(self, use: str, error: Exception) -> None:
         """Do not use the store until a trial succeeds."""
-        reason = self._problems[what] = reason_of(error)
+        reason = self._problems[use] = reason_of(error)
         self._doubts.set()
-        self._log.warning(f"the shared store cannot be {what}", about=reason, reason=reason)
+        self._log.warning(f"the shared store cannot be {use}", about=reason, reason=reason)
 
     def doubt(self) -> None:
         """Note that something may be wrong, which the next trial finds out."""
@@ -94,15 +94,15 @@ class StoreHealth:
             await asyncio.sleep(self._pause)
             self._doubts.clear()
 
-    async def _try(self, what: str, trial: Awaitable[None]) -> None:
+    async def _try(self, use: str, trial: Awaitable[None]) -> None:
         try:
             async with asyncio.timeout(self._timeout):
                 await trial
         except (*UNREACHABLE, ValueError) as error:
-            self.failed(what, error)
+            self.failed(use, error)
             return
-        if self._problems.pop(what, None) is not None:
-            log.info(f"the shared store can be {what} again")
+        if self._problems.pop(use, None) is not None:
+            log.info(f"the shared store can be {use} again")
 
     async def _write(self) -> None:
         await obstore.put_async(self._store, _TRIAL_KEY, _TRIAL)
@@ -141,7 +141,7 @@ class SharedCopy:
     digest: str
     size: int
     #: Seconds that are left for reading it.
-    left: float = 0.0
+    seconds_left: float = 0.0
 
 
 class SharedTier:
@@ -161,7 +161,7 @@ class SharedTier:
         self._count = count
         self._log = ThrottledLog(log)
         self.health = StoreHealth(store, timeout, pause)
-        self._most, self._most_until = math.inf, 0.0
+        self._limit, self._limit_until = math.inf, 0.0
         self._uploads = asyncio.Semaphore(UPLOADS)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -170,7 +170,7 @@ class SharedTier:
         if not self.health.may_be_read:
             return None
         copy, clock = None, asyncio.get_running_loop().time
-        begun = clock()
+        start = clock()
         try:
             async with asyncio.timeout(self._timeout):
                 answer = await obstore.get_async(self._store, _record_key(request.uri))
@@ -192,10 +192,10 @@ class SharedTier:
         if copy is None:
             self._count("miss")
             return None
-        if copy.size > self._most and begun < self._most_until:
+        if copy.size > self._limit and start < self._limit_until:
             copy.spool.release()
             return None
-        return attrs.evolve(copy, left=self._timeout - (clock() - begun))
+        return attrs.evolve(copy, seconds_left=self._timeout - (clock() - start))
 
     async def fill(self, copy: SharedCopy) -> bool:
         """Read the body into the copy's spool. Return False unless all of it arrived in time with the right digest."""
@@ -222,7 +222,7 @@ class SharedTier:
         return True
 
     async def _read_into(self, copy: SharedCopy) -> None:
-        async with asyncio.timeout(copy.left):
+        async with asyncio.timeout(copy.seconds_left):
             answer = await obstore.get_async(self._store, _body_key(copy.digest))
             if answer.meta["size"] != copy.size:
                 raise ValueError("The body differs from the one that was written.")
@@ -272,9 +272,9 @@ class SharedTier:
             return False
         return True
 
-    def _failed(self, what: str, error: Exception) -> None:
+    def _failed(self, use: str, error: Exception) -> None:
         self._count("failure")
-        self.health.failed(what, error)
+        self.health.failed(use, error)
 
     def _damaged(self, error: Exception) -> None:
         """Note that one object is damaged, or that its body no longer exists."""
@@ -285,7 +285,7 @@ class SharedTier:
     def _came_late(self, copy: SharedCopy) -> None:
         """Note that the body is too large for the time limit. For a while no body of that size is requested."""
         self._count("failure")
-        self._most, self._most_until = copy.spool.size, asyncio.get_running_loop().time() + self._pause
+        self._limit, self._limit_until = copy.spool.size, asyncio.get_running_loop().time() + self._pause
         self._log.warning("the shared store is too slow", size=copy.size, came=copy.spool.size)
 
 

@@ -16,7 +16,7 @@ from storage_edge.storage.bodies import BLOCK, FILE_BLOCK, BodyGoneError, FilePa
 from storage_edge.storage.files import ArrivingFile
 
 #: Smaller pieces are joined, because each piece costs an object.
-SMALL: Final = 16 * 1024
+CHUNK: Final = 16 * 1024
 
 
 class Gathered:
@@ -28,21 +28,21 @@ class Gathered:
         self.chunks: list[bytes] = []
         self._ends: list[int] = []
 
-    def add(self, piece: bytes) -> None:
+    def add(self, chunk: bytes) -> None:
         """Append a piece of at least one byte."""
-        if self.chunks and len(self.chunks[-1]) + len(piece) <= SMALL:
-            self.chunks[-1] += piece
-            self._ends[-1] += len(piece)
+        if self.chunks and len(self.chunks[-1]) + len(chunk) <= CHUNK:
+            self.chunks[-1] += chunk
+            self._ends[-1] += len(chunk)
         else:
-            self._ends.append((self._ends[-1] if self._ends else 0) + len(piece))
-            self.chunks.append(piece)
+            self._ends.append((self._ends[-1] if self._ends else 0) + len(chunk))
+            self.chunks.append(chunk)
 
     def read(self, offset: int, size: int) -> memoryview:
         """Return at least one and at most `size` bytes from `offset`, if there are any."""
         number = bisect.bisect_right(self._ends, offset)
-        piece = self.chunks[number]
-        begin = offset - (self._ends[number] - len(piece))
-        return memoryview(piece)[begin : begin + size]
+        chunk = self.chunks[number]
+        start = offset - (self._ends[number] - len(chunk))
+        return memoryview(chunk)[start : start + size]
 
     def whole(self) -> bytes:
         """Return all bytes, joined once."""
@@ -55,21 +55,21 @@ class Gathered:
 #: Bytes by which the file of a body with unknown length is extended at a time.
 STEP: Final = 4 * 1024 * 1024
 #: Number of bytes by which a body that cannot be stored may be ahead of its slowest reader.
-AHEAD: Final = 1024 * 1024
+MAX_AHEAD: Final = 1024 * 1024
 
 
 class UnwantedError(Exception):
     """Nobody reads a body, and it cannot be stored, or nobody has read it for a while."""
 
 
-class Room(Protocol):
+class SpaceProvider(Protocol):
     """A provider of space for a body that outgrows memory."""
 
     @property
     def displace(self) -> bool:
         """Return whether others may be evicted for it, however large it is, because it was requested before."""
 
-    async def set_aside(self, file: ArrivingFile, least: int, preferred: int) -> bool:
+    async def set_aside(self, file: ArrivingFile, minimum: int, preferred: int) -> bool:
         """Reserve space for a file. Return False if there is none."""
 
     def failed(self, error: OSError) -> None:
@@ -85,11 +85,11 @@ class Spool:
     """
 
     def __init__(
-        self, room: Room, memory_limit: int, length: int | None, *, unread_seconds: float = math.inf
+        self, space: SpaceProvider, memory_limit: int, length: int | None, *, unread_seconds: float = math.inf
     ) -> None:
         """Create an empty spool. `unread_seconds` limits how long the body may arrive without a reader (see
         `arriving`)."""
-        self.room = room
+        self.space = space
         self._memory_limit = memory_limit
         self._memory: Gathered | None = Gathered()
         self._file = ArrivingFile()
@@ -102,7 +102,7 @@ class Spool:
         self._closed = False
         self._digest = hashlib.sha256()
         self._progress = asyncio.get_running_loop().create_future()
-        self._taken = asyncio.Event()
+        self._advanced = asyncio.Event()
         self.size = 0
         self.finished = False
         self.truncated = False
@@ -168,7 +168,7 @@ class Spool:
         try:
             await ended(asyncio.get_running_loop().run_in_executor(None, self._write_file, chunk))
         except OSError as error:
-            self.room.failed(error)
+            self.space.failed(error)
             return False
         finally:
             if self._memory is not None:
@@ -177,34 +177,34 @@ class Spool:
 
     async def _has_room(self, end: int) -> bool:
         if self.length is None:
-            return await self.room.set_aside(self._file, end, end + STEP)
-        least = max(end, self.length)
-        return await self.room.set_aside(self._file, least, least)
+            return await self.space.set_aside(self._file, end, end + STEP)
+        minimum = max(end, self.length)
+        return await self.space.set_aside(self._file, minimum, minimum)
 
     def _write_file(self, chunk: bytes) -> None:
         before, offset = [] if self._memory is None else self._memory.chunks, 0
-        for piece in before:
-            _write_all(self._descriptor, piece, offset)
-            offset += len(piece)
+        for part in before:
+            _write_all(self._descriptor, part, offset)
+            offset += len(part)
         _write_all(self._descriptor, chunk, self.size)
-        for piece in before:
-            self._digest.update(piece)
+        for part in before:
+            self._digest.update(part)
         self._memory = None
         self._digest.update(chunk)
 
     async def _pass_on(self, ahead: bytearray, chunk: bytes) -> None:
         while True:
             if self._readers:
-                gone = min(reader.position for reader in self._readers) - self._ahead_from
-                if gone > 0:
-                    del ahead[:gone]
-                    self._ahead_from += gone
-            if len(ahead) < AHEAD and (self._readers or self._ahead_from == self._kept):
+                passed_on = min(reader.position for reader in self._readers) - self._ahead_from
+                if passed_on > 0:
+                    del ahead[:passed_on]
+                    self._ahead_from += passed_on
+            if len(ahead) < MAX_AHEAD and (self._readers or self._ahead_from == self._kept):
                 break
             if not self._readers:
                 raise UnwantedError
-            self._taken.clear()
-            await self._taken.wait()
+            self._advanced.clear()
+            await self._advanced.wait()
         ahead += chunk
         self._digest.update(chunk)
 
@@ -288,12 +288,12 @@ class Spool:
             self._wake()
         self._close_when_unused()
 
-    def taken(self, reader: "SpoolReader | None" = None) -> None:
+    def advanced(self, reader: "SpoolReader | None" = None) -> None:
         """Note that a reader has read further, or that `reader` has ended."""
         if reader in self._readers:
             self._readers.discard(reader)
             self._limit_unread()
-        self._taken.set()
+        self._advanced.set()
         self._close_when_unused()
 
     def _close_when_unused(self) -> None:
@@ -320,10 +320,10 @@ class SpoolReader:
     async def read(self, offset: int, size: int) -> bytes | memoryview:
         """Return bytes, and wait for them if they have not arrived."""
         self.position = offset
-        piece = await self._spool.read(offset, size)
-        self.position = offset + len(piece)
-        self._spool.taken()
-        return piece
+        part = await self._spool.read(offset, size)
+        self.position = offset + len(part)
+        self._spool.advanced()
+        return part
 
     async def part(self, offset: int, size: int) -> FilePart | None:
         """Return the same bytes as a part of the file, or None if they are not in a file."""
@@ -332,12 +332,12 @@ class SpoolReader:
 
     def close(self) -> None:
         """Close the spool if nobody else reads it."""
-        self._spool.taken(self)
+        self._spool.advanced(self)
 
 
 def _write_all(descriptor: int, data: bytes, offset: int) -> None:
     view = memoryview(data)
     while view:
-        written = os.pwrite(descriptor, view, offset)
-        view = view[written:]
-        offset += written
+        count = os.pwrite(descriptor, view, offset)
+        view = view[count:]
+        offset += count

@@ -20,7 +20,7 @@ from storage_edge.rules import selection
 from storage_edge.storage import files as checking
 from storage_edge.storage import index
 from storage_edge.storage.bodies import BodyGoneError, FileBody, MemoryBody
-from storage_edge.storage.disk import DiskTier, Saved, Unsaved, WaitingRoom
+from storage_edge.storage.disk import DiskTier, OnSaved, Unsaved, WaitingRoom
 from storage_edge.storage.files import TIMEOUT, ArrivingFile
 from storage_edge.storage.memory import MemoryTier
 from storage_edge.storage.purges import Ledger, OldLogError, Purge
@@ -28,7 +28,7 @@ from storage_edge.storage.spool import Spool
 from storage_edge.storage.stored_responses import StoredResponse, selection_key
 
 #: The most responses that are examined for one page.
-MOST: Final = 1000
+MAX_EXAMINED: Final = 1000
 #: Greater than every possible target.
 _LAST: Final = "\U0010ffff"
 
@@ -42,7 +42,7 @@ PAGE: Final = (
 
 
 @attrs.frozen
-class Listed:
+class Entry:
     """One stored response. `selected` distinguishes variants of one target. `age_then` was its age in seconds at
     `stored_at`, in seconds since 1970."""
 
@@ -75,11 +75,11 @@ class Listed:
         return self.stored_at + self.lifetime - self.age_then
 
 
-def index_page(index: sqlite3.Connection, prefix: str, after: tuple[str, str], limit: int) -> list[Listed]:
+def index_page(index: sqlite3.Connection, prefix: str, after: tuple[str, str], limit: int) -> list[Entry]:
     """Return the next rows of the index. Purges that are still pending on it are not considered."""
     target, selected = max(after, (prefix, ""))  # one bound, because an index can use only one
-    given = {"target": target, "selected": selected, "end": prefix + _LAST, "limit": limit}
-    return [_of_row(*row) for row in index.execute(PAGE, given).fetchall()]
+    arguments = {"target": target, "selected": selected, "end": prefix + _LAST, "limit": limit}
+    return [_of_row(*row) for row in index.execute(PAGE, arguments).fetchall()]
 
 
 def first_targets(targets: Iterable[str], prefix: str, after: tuple[str, str], limit: int) -> list[str]:
@@ -90,40 +90,40 @@ def first_targets(targets: Iterable[str], prefix: str, after: tuple[str, str], l
     )
 
 
-def listed_in_memory(memory: MemoryTier, targets: Iterable[str], after: tuple[str, str]) -> list[Listed]:
+def listed_in_memory(memory: MemoryTier, targets: Iterable[str], after: tuple[str, str]) -> list[Entry]:
     """Return the responses of these targets in memory that come after `after`."""
     responses = (_of_response(stored) for target in targets for stored in memory.get(target))
     return [response for response in responses if response.position > after]
 
 
 def merge_listed(
-    on_disk: Iterable[Listed], in_memory: Iterable[Listed], used: Mapping[str, int], limit: int
-) -> list[Listed]:
+    on_disk: Iterable[Entry], in_memory: Iterable[Entry], used: Mapping[str, int], limit: int
+) -> list[Entry]:
     """Merge both lists. A response in both counts once. `used` has the uses that the index does not know yet."""
     by_position = {response.position: response for response in on_disk}
     for response in in_memory:
-        known = by_position.get(response.position)
-        by_position[response.position] = attrs.evolve(response, hits=0 if known is None else known.hits)
+        entry = by_position.get(response.position)
+        by_position[response.position] = attrs.evolve(response, hits=0 if entry is None else entry.hits)
     return [
         attrs.evolve(by_position[position], hits=by_position[position].hits + used.get(position[0], 0))
         for position in sorted(by_position)[:limit]
     ]
 
 
-def _of_row(target: str, selected: str, size: int, stale: int, response: str, hits: int) -> Listed:
+def _of_row(target: str, selected: str, size: int, stale: int, response: str, hits: int) -> Entry:
     try:
-        kept = json.loads(response)
-        times, policy, status, private = kept["times"], kept["policy"], kept["status"], kept["private"]
+        data = json.loads(response)
+        times, policy, status, private = data["times"], data["policy"], data["status"], data["private"]
         received, lifetime = float(times["received"]), float(policy["lifetime"])
         age = max(0.0, received - times["date"], times["age"] + received - times["requested"])
     except (KeyError, TypeError, ValueError):  # it is damaged and will be removed when it is requested
         status, private, received, lifetime, age, stale = 0, False, 0.0, 0.0, 0.0, 1
-    return Listed(target, selected, status, size, received, age, lifetime, bool(stale), bool(private), hits)
+    return Entry(target, selected, status, size, received, age, lifetime, bool(stale), bool(private), hits)
 
 
-def _of_response(stored: StoredResponse) -> Listed:
+def _of_response(stored: StoredResponse) -> Entry:
     received = stored.times.received
-    return Listed(
+    return Entry(
         target=stored.target,
         selected=selection_key(stored.selected),
         status=stored.status,
@@ -166,7 +166,7 @@ class Store:
         self._memory_object_bytes = memory_object_bytes
         #: Responses in memory that will be on disk in a moment.
         self.unsaved = WaitingRoom(self.disk, self._in_worker)
-        self._seen: cachetools.LRUCache[str, bool] = cachetools.LRUCache(16_384)
+        self._requested: cachetools.LRUCache[str, bool] = cachetools.LRUCache(16_384)
         #: The number of uses of each target since the last report to the disk tier.
         self._used: dict[str, int] = {}
         self.ledger = Ledger(self.disk.purges.epoch(0))
@@ -202,14 +202,14 @@ class Store:
 
     def spool(self, target: str, length: int | None, *, unread_seconds: float = math.inf) -> Spool:
         """Return a place for an arriving body, which ends when nobody has read it for `unread_seconds`."""
-        wanted_again = target in self._seen
-        self._seen[target] = True
-        room = _Room(self, displace=wanted_again)
-        return Spool(room, self._memory_object_bytes, length, unread_seconds=unread_seconds)
+        wanted_again = target in self._requested
+        self._requested[target] = True
+        space = _DiskSpace(self, displace=wanted_again)
+        return Spool(space, self._memory_object_bytes, length, unread_seconds=unread_seconds)
 
-    async def set_aside(self, file: ArrivingFile, least: int, preferred: int, *, displace: bool) -> bool:
+    async def set_aside(self, file: ArrivingFile, minimum: int, preferred: int, *, displace: bool) -> bool:
         """Reserve space on disk for an arriving body; see `DiskTier.set_aside`."""
-        return await self._on_disk(False, self.disk.set_aside, file, least, preferred, displace=displace)
+        return await self._on_disk(False, self.disk.set_aside, file, minimum, preferred, displace=displace)
 
     def disk_failed(self, error: OSError) -> None:
         """Note that an arriving body could not be written."""
@@ -218,10 +218,10 @@ class Store:
     def catch_up(self) -> int:
         """Apply the purges of other processes, as before every lookup. Return how many responses they have hit in
         memory."""
-        known = self.ledger.epoch
-        if self.disk.purges.epoch(known) == known:
+        epoch = self.ledger.epoch
+        if self.disk.purges.epoch(epoch) == epoch:
             return 0
-        return sum(self._obey(number, purge) for number, purge in self.disk.purges.since(known))
+        return sum(self._obey(number, purge) for number, purge in self.disk.purges.since(epoch))
 
     async def find(self, target: str, request: Mapping[str, str]) -> StoredResponse | None:
         """Return the response that this request selects, from either tier. No purge concerns it."""
@@ -243,14 +243,14 @@ class Store:
             self.memory.put(target, tuple(variants))
         return next((s for s in variants if selection.matches(s.selected, request)), None)
 
-    async def save(self, stored: StoredResponse, spool: Spool, saved: Saved | None = None) -> None:
+    async def save(self, stored: StoredResponse, spool: Spool, on_saved: OnSaved | None = None) -> None:
         """Store a response whose body has arrived, unless a purge has concerned it in the meantime, or it may not
-        displace the present one. `saved` is called when it is on disk, which is a moment later for a body in memory."""
+        displace the present one. `on_saved` is called when it is on disk, a moment later for a body in memory."""
         if not await self._may_displace(stored):
             return
         self._used.pop(stored.target, None)  # those uses were of another response
         if not spool.in_memory:
-            await self._save_file(stored, spool, saved)
+            await self._save_file(stored, spool, on_saved)
             return
         self.catch_up()
         if self.ledger.is_concerned(stored.epoch, stored):
@@ -258,7 +258,7 @@ class Store:
         body = MemoryBody(spool.data())
         self.memory.replace(attrs.evolve(stored, body=body))
         if _may_be_on_disk(stored):
-            self.unsaved.add(Unsaved(stored, body, spool.room.displace, saved))
+            self.unsaved.add(Unsaved(stored, body, spool.space.displace, on_saved))
             if self.unsaved.is_full:
                 await self.unsaved.flush()
         else:
@@ -271,22 +271,22 @@ class Store:
         if 200 <= stored.status < 300:
             return True
         selecting = {name: value for name, value in stored.selected if value is not None}
-        known = await self.find(stored.target, selecting)
-        return known is None or known.may_be_displaced_by(stored.status)
+        present = await self.find(stored.target, selecting)
+        return present is None or present.may_be_displaced_by(stored.status)
 
-    async def _save_file(self, stored: StoredResponse, spool: Spool, saved: Saved | None) -> None:
+    async def _save_file(self, stored: StoredResponse, spool: Spool, on_saved: OnSaved | None) -> None:
         if not spool.is_kept:
             return
         await self.unsaved.settle(stored.target)  # so that older responses are saved first
         body: FileBody | None = await self._on_disk(
-            None, self.disk.save, stored, spool, wanted_again=spool.room.displace
+            None, self.disk.save, stored, spool, wanted_again=spool.space.displace
         )
         self.catch_up()
         if body is None or self.ledger.is_concerned(stored.epoch, stored):
             return
         self.memory.replace(attrs.evolve(stored, body=body))
-        if saved is not None:
-            saved(stored, spool.digest, body.path)
+        if on_saved is not None:
+            on_saved(stored, spool.digest, body.path)
 
     async def update(self, old: StoredResponse, new: StoredResponse) -> None:
         """Replace the fields of a response whose bytes stay the same, unless it was removed in the meantime.
@@ -300,10 +300,10 @@ class Store:
         self.catch_up()
         if self.ledger.is_concerned(new.epoch, new):
             return
-        kept = [s for s in self.memory.get(old.target) if s.is_same(old)]
-        if not kept:
+        copies = [s for s in self.memory.get(old.target) if s.is_same(old)]
+        if not copies:
             return
-        new = attrs.evolve(new, body=kept[0].body)  # the body in which `old` arrived may be closed now
+        new = attrs.evolve(new, body=copies[0].body)  # the body in which `old` arrived may be closed now
         self.memory.replace(new)
         await self.unsaved.settle(new.target)
         is_written = await self._on_disk(False, self.disk.update, new)
@@ -364,17 +364,17 @@ class Store:
         for part in files.parts():
             await self._on_disk(None, self.disk.sweep, part)
             for digest in await self._on_disk(
-                [], self.disk.ask, functools.partial(index.bodies, beginning=part)
+                [], self.disk.ask, functools.partial(index.bodies, prefix=part)
             ):
                 if await checking.read_digest(files.path(digest), bytes_per_second) != digest:
                     await self._on_disk(None, self.disk.check, digest)
             await asyncio.sleep(pause)
 
-    async def stored(self, prefix: str, after: tuple[str, str], limit: int) -> list[Listed]:
+    async def stored(self, prefix: str, after: tuple[str, str], limit: int) -> list[Entry]:
         """Return at most `limit` responses whose targets begin with `prefix`, after `after` (target and selection),
         in order. While the disk tier cannot be used, those in memory are returned."""
         page = functools.partial(index_page, prefix=prefix, after=after, limit=limit)
-        on_disk: list[Listed] = await self._on_disk([], self.disk.ask, page)
+        on_disk: list[Entry] = await self._on_disk([], self.disk.ask, page)
         # In a thread, because there may be hundreds of thousands.
         targets = await asyncio.to_thread(first_targets, self.memory.targets(), prefix, after, limit)
         return merge_listed(on_disk, listed_in_memory(self.memory, targets, after), self._used, limit)
@@ -420,14 +420,14 @@ class Store:
 
 
 @attrs.frozen
-class _Room:
+class _DiskSpace:
     """The provider of space for a body that outgrows memory."""
 
     store: Store
     displace: bool
 
-    async def set_aside(self, file: ArrivingFile, least: int, preferred: int) -> bool:
-        return await self.store.set_aside(file, least, preferred, displace=self.displace)
+    async def set_aside(self, file: ArrivingFile, minimum: int, preferred: int) -> bool:
+        return await self.store.set_aside(file, minimum, preferred, displace=self.displace)
 
     def failed(self, error: OSError) -> None:
         self.store.disk_failed(error)

@@ -84,8 +84,8 @@ class StoredResponse:
     def is_same(self, other: "StoredResponse") -> bool:
         """Return whether both are the same answer of the origin, wherever its body is. Equal times are not enough,
         because other responses may have the same."""
-        mine = (self.status, self.times, self.selected, self.headers)
-        return mine == (other.status, other.times, other.selected, other.headers)
+        own = (self.status, self.times, self.selected, self.headers)
+        return own == (other.status, other.times, other.selected, other.headers)
 
     def may_be_displaced_by(self, status: int) -> bool:
         """Return whether a response with this status replaces it (see `storing.may_displace`)."""
@@ -122,17 +122,17 @@ class StoredResponse:
         cls, text: str, *, target: str, selected: Selection, epoch: int, body: Body, stale: bool
     ) -> "StoredResponse":
         """Decode the result of `to_json`."""
-        kept: dict[str, Any] = json.loads(text)
-        policy = {**kept["policy"], "hidden_fields": frozenset(kept["policy"]["hidden_fields"])}
+        document: dict[str, Any] = json.loads(text)
+        policy = {**document["policy"], "hidden_fields": frozenset(document["policy"]["hidden_fields"])}
         return cls(
             target=target,
-            status=kept["status"],
-            reason=kept["reason"],
-            headers=CIMultiDictProxy(CIMultiDict((name, value) for name, value in kept["headers"])),
-            times=Times(**kept["times"]),
+            status=document["status"],
+            reason=document["reason"],
+            headers=CIMultiDictProxy(CIMultiDict((name, value) for name, value in document["headers"])),
+            times=Times(**document["times"]),
             policy=Policy(**policy),
             selected=selected,
-            private=kept["private"],
+            private=document["private"],
             epoch=epoch,
             body=body,
             stale=stale,

@@ -136,7 +136,7 @@ async def test_a_server_that_nobody_calls_says_nothing(
             for entry in periodic.values():
                 if entry.task.name not in TOLD:
                     await entry.task.func(timestamp=0)
-            await forge.server.app[SERVICES][WATCH].look()
+            await forge.server.app[SERVICES][WATCH].check_now()
             for path in operations.ROUTES:
                 assert (await forge.anonymous.get(f"{forge.base}{path}")).status == 200
         said = [line["event"] for line in lines if line["log_level"] != "debug"]

@@ -82,10 +82,10 @@ async def look(impatient: Server, monkeypatch: pytest.MonkeyPatch) -> Look:
     """Check the server's connections as if this many seconds had passed. Nothing else checks them, and the server's
     limits are long, so that a busy machine does not matter."""
     watched = impatient.connections
-    look, clock = watched.look, asyncio.get_running_loop().time
+    look, clock = watched.end_overdue, asyncio.get_running_loop().time
     patient = {name: 1000 * seconds for name, seconds in IMPATIENT.items()}
     monkeypatch.setattr(watched, "settings", attrs.evolve(watched.settings, **patient))
-    monkeypatch.setattr(watched, "look", AsyncMock())
+    monkeypatch.setattr(watched, "end_overdue", AsyncMock())
     return lambda seconds: look(clock() + seconds)
 
 
@@ -153,12 +153,12 @@ async def test_many_connections_past_their_time_are_not_closed_in_one_step() -> 
     several, closed, steps = Connections(ClientSettings()), 0, []
 
     class Late:
-        def look(self, _now: float) -> None:
+        def end_overdue(self, _now: float) -> None:
             nonlocal closed
             closed += 1
 
     several._open = {number: Late() for number in range(3 * LOOKED_AT_TOGETHER)}  # type: ignore[misc]
-    looking = asyncio.create_task(several.look(1e9))
+    looking = asyncio.create_task(several.end_overdue(1e9))
     while not looking.done():
         await asyncio.sleep(0)
         steps.append(closed)

@@ -24,7 +24,7 @@ from common import lifecycle, loop_watch, operations
 from common.client_settings import ClientSettings
 from common.concurrency import ConcurrencyLimiter, ShareTaken, TooBusy, aside, end, ended
 from common.lifecycle import SHUTDOWN, BackgroundTasks, Shutdown, TaskDown
-from common.loop_watch import LONGEST, LOOP_WATCH, Held, LoopWatch, longest_step
+from common.loop_watch import LONGEST, LOOP_WATCH, LoopStall, LoopWatch, longest_step
 from common.workers import Figures, Line
 
 
@@ -151,7 +151,7 @@ async def test_one_key_has_its_share_and_leaves_the_others_theirs() -> None:
                 async with slots.slot("c"):
                     pass
             assert not isinstance(refused.value, ShareTaken)
-    assert slots.held == 0
+    assert slots.in_use == 0
 
 
 async def test_all_keys_of_a_holder_count() -> None:
@@ -182,7 +182,7 @@ async def test_who_waits_is_admitted_in_order_and_past_those_whose_key_is_full()
         await asyncio.sleep(0)
     await asyncio.gather(*tasks)
     assert order == ["c1", "a1", "c2", "a2"]
-    assert slots.held == 0
+    assert slots.in_use == 0
 
 
 async def test_patience_ends() -> None:
@@ -192,7 +192,7 @@ async def test_patience_ends() -> None:
             async with slots.slot("b"):
                 pass
     async with slots.slot("b"):
-        assert slots.held == 1
+        assert slots.in_use == 1
 
 
 async def test_no_more_than_the_queue_wait() -> None:
@@ -220,7 +220,7 @@ async def test_who_goes_away_while_waiting_leaves_nothing_behind(freed_first: bo
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-    assert slots.held == 0
+    assert slots.in_use == 0
     async with slots.slot("b"):
         pass
 
@@ -245,7 +245,7 @@ def test_neither_bound_is_ever_passed(total: int, each: int, askers: list[tuple[
         await asyncio.gather(*(work(keys) for keys in askers))
 
     asyncio.run(everybody())
-    assert slots.held == 0
+    assert slots.in_use == 0
 
 
 HELD = 0.2
@@ -299,7 +299,7 @@ async def server() -> AsyncIterator[Server]:
 def test_a_look_keeps_nothing_that_a_frame_has_let_go_of() -> None:
     seen = set[int]()
     garbage = weakref.ref(seen)
-    loop_watch._look(None, sys._getframe())
+    loop_watch._sample(None, sys._getframe())
     del seen
     assert garbage() is None
 
@@ -368,9 +368,9 @@ async def test_the_longest_of_all_workers_is_named(
 ) -> None:
     """It does not matter which worker answers."""
     elsewhere, now = LoopWatch(CollectorRegistry()), time.monotonic()
-    elsewhere._record(Held(now, other, other, route="GET /other"))
+    elsewhere._record(LoopStall(now, other, other, route="GET /other"))
     assert server.client.app is not None
-    server.client.app[LOOP_WATCH]._record(Held(now, 2.0, 2.0, route="GET /ours"))
+    server.client.app[LOOP_WATCH]._record(LoopStall(now, 2.0, 2.0, route="GET /ours"))
     line = Line(0)
 
     async def others(_own: Figures) -> list[Figures]:
@@ -402,7 +402,7 @@ def test_the_longest_of_the_last_hour_is_remembered(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(loop_watch.time, "monotonic", lambda: now)
     watch = LoopWatch(CollectorRegistry())
     for minute, seconds in ((0, 9.0), (10, 2.0), (20, 5.0), (30, 1.0)):
-        watch._record(Held(10_000.0 + 60 * minute, seconds, seconds, route="GET /a"))
+        watch._record(LoopStall(10_000.0 + 60 * minute, seconds, seconds, route="GET /a"))
     said = []
     for minute in (59, 61, 79, 81, 91):
         now = 10_000.0 + 60 * minute

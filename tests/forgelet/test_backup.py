@@ -23,7 +23,7 @@ from api_server.state.backups import UNFINISHED_RESTORE
 from api_server.state.object_store import open_objects
 from api_server.web.context import SERVICES
 from forgelet.backup.backing_up import BackedUp
-from forgelet.backup.contents import _SMALL, Places
+from forgelet.backup.contents import _SMALL_BYTES, Places
 from forgelet.commands import backup
 from forgelet.local.embedded_postgres import autocommitting
 from tests.forgelet.backups import PASSPHRASE, backed_up, restored
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.usefixtures("cheap_passphrases", "quick_schema")
 ENDING_TIDILY = backup.ending_tidily
 _HERE, _THERE = "s3://bucket/here", "s3://bucket/there"
 #: By key: an object that is fetched with others, and one that is transferred piece by piece.
-_STORED = {"projects/1/lfs/small": b"small", "projects/1/lfs/large": os.urandom(_SMALL) * 9}
+_STORED = {"projects/1/lfs/small": b"small", "projects/1/lfs/large": os.urandom(_SMALL_BYTES) * 9}
 
 
 @attrs.frozen

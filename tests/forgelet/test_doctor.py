@@ -17,7 +17,7 @@ import attrs
 import pytest
 
 from api_server.state.errors import Unavailable
-from common.loop_watch import LOOP_WATCH, Held
+from common.loop_watch import LOOP_WATCH, LoopStall
 from common.serving import serving
 from forgelet.doctor import processes, surroundings
 from forgelet.doctor.examination import LONGEST, examine
@@ -526,7 +526,7 @@ async def test_what_no_other_line_is_about_is_named_with_its_remedy(new_forge: C
     async with new_forge() as forge:  # does no background work
         watch = forge.server.app[LOOP_WATCH]
         for seconds in (0.2, 2.8, 0.4):
-            watch._record(Held(time.monotonic(), seconds, seconds, route="GET /slow", project="7"))
+            watch._record(LoopStall(time.monotonic(), seconds, seconds, route="GET /slow", project="7"))
         settings = attrs.evolve(forge.settings, port=urlsplit(forge.base).port)
         findings = await processes.api_server(DiagnosedInstance({}, settings, None, forge.session))
         watch._longest.clear()

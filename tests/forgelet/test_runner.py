@@ -16,11 +16,11 @@ import pytest
 
 from api_server.testing import OWN_AGENT
 from api_server.testing.failures import _FIELDS, ordered
-from api_server.testing.journal import MOST_BYTES, MOST_OF_BODY, MOST_REQUESTS
+from api_server.testing.journal import MAX_BODY_BYTES, MAX_BYTES, MAX_REQUESTS
 from common.config_errors import ConfigError
 from forgelet.local.runner import (
     FIELDS,
-    MOST_JOBS,
+    MAX_JOBS,
     PREFIX,
     BuiltInRunner,
     Played,
@@ -380,7 +380,7 @@ def test_the_rules(tmp_path: Path) -> None:
     assert len(read_rules(file).rules) == 2
     for name in FIELDS:
         assert f"`{PREFIX}{name.upper()}`, `{name}`" in PAGE
-    assert f"up to {MOST_JOBS} side by side" in PAGE
+    assert f"up to {MAX_JOBS} side by side" in PAGE
 
 
 def test_the_failures() -> None:
@@ -392,8 +392,8 @@ def test_the_failures() -> None:
 
 def test_the_bounds_of_the_journal() -> None:
     said = " ".join(PAGE.split())
-    assert f"The last {MOST_REQUESTS:,} requests are kept, of {MOST_BYTES >> 20} MiB" in said
-    assert f"more than {MOST_OF_BODY >> 10} KiB" in said
+    assert f"The last {MAX_REQUESTS:,} requests are kept, of {MAX_BYTES >> 20} MiB" in said
+    assert f"more than {MAX_BODY_BYTES >> 10} KiB" in said
 
 
 FILES = {"dist/app.js": "app", "dist/app.map": "map", "report.xml": "<testsuite/>", "notes.txt": "n"}
@@ -415,7 +415,7 @@ def archive(**values: Any) -> dict[str, Any]:
 def test_everything_goes_into_an_archive_where_the_job_names_nothing() -> None:
     (one,) = of(None)
     assert names(one) == list(FILES)
-    assert (one.filename, one.said) == (
+    assert (one.filename, one.fields) == (
         "artifacts.zip",
         {"artifact_type": "archive", "artifact_format": "zip"},
     )
@@ -425,7 +425,7 @@ def test_everything_goes_into_an_archive_where_the_job_names_nothing() -> None:
 def test_paths_folders_and_exclusions() -> None:
     (one,) = of([archive(paths=["dist/", "*.xml"], exclude=["**/*.map"], name="app", expire_in="1 day")])
     assert (one.filename, names(one)) == ("app.zip", ["dist/app.js", "report.xml"])
-    assert one.said["expire_in"] == "1 day"
+    assert one.fields["expire_in"] == "1 day"
     assert of([archive(paths=["build"])]) == []
     assert names(of([archive(untracked=True)])[0]) == list(FILES)
 
@@ -445,7 +445,7 @@ def test_when() -> None:
     good, junit = of(wanted)
     assert names(good) == ["dist/app.js", "dist/app.map"]
     assert gzip.decompress(junit.content) == b"<testsuite/>"
-    assert (junit.filename, junit.said["artifact_type"]) == ("j.xml.gz", "junit")
+    assert (junit.filename, junit.fields["artifact_type"]) == ("j.xml.gz", "junit")
     bad, again = of(wanted, succeeds=False)
     assert names(bad) == ["notes.txt"]
     assert again == junit

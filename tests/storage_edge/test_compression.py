@@ -214,7 +214,7 @@ async def test_its_bytes_count_in_the_budget_of_memory(start_edge: StartEdge, or
     before = memory.used
     coded = await _get(edge)
     assert memory.used == before + len(coded.body)
-    ((stored,),) = [memory.get(target) for target in memory._kept]
+    ((stored,),) = [memory.get(target) for target in memory._variants]
     assert isinstance(stored.body, MemoryBody)
 
 

@@ -143,7 +143,7 @@ async def test_a_body_that_is_also_in_a_file_arrives_whole_even_at_a_slow_reader
 ) -> None:
     edge = await start_edge(memory_object_bytes=8_000_000)
     body = bytes(range(256)) * 24_000
-    assert len(body) > connections.LEAST
+    assert len(body) > connections.SENDFILE_BYTES
     origin.answers(body)
     async with talk(edge.port) as client:
         for _ in range(3):
@@ -384,7 +384,7 @@ async def _look_until_it_is_closed(edge: Edge) -> None:
     connections, now = edge.app[CONNECTIONS], asyncio.get_running_loop().time()
     async with asyncio.timeout(20):
         while len(connections):
-            await connections.look(now)
+            await connections.end_overdue(now)
             now += 71
             await asyncio.sleep(0.01)
 
@@ -408,7 +408,7 @@ async def test_a_slow_transfer_that_makes_progress_is_not_cut_off(unwatched: Edg
     begun = asyncio.get_running_loop().time()
     for number in range(12):
         await reader.readexactly(1_000_000)
-        await unwatched.app[CONNECTIONS].look(begun + 20 * number)
+        await unwatched.app[CONNECTIONS].end_overdue(begun + 20 * number)
     writer.close()
 
 
@@ -452,13 +452,13 @@ async def test_a_slow_reader_of_what_is_in_memory_is_not_cut_off(
         begun = asyncio.get_running_loop().time()
         for number in range(20):
             await reader.readexactly(200_000)
-            await unwatched.app[CONNECTIONS].look(begun + 20 * number)
+            await unwatched.app[CONNECTIONS].end_overdue(begun + 20 * number)
 
 
 async def _look_when_all_is_taken(edge: Edge, now: float) -> None:
     connections = edge.app[CONNECTIONS]
     await until(lambda: not any(connection.untaken() for connection in connections._open.values()))
-    await connections.look(now)
+    await connections.end_overdue(now)
 
 
 async def test_a_connection_in_use_stays_open_and_an_idle_one_does_not(

@@ -60,6 +60,12 @@ async def test_clients_get_what_the_edge_has(front: Front, origin: Origin) -> No
     assert len(origin.requests) == 1
 
 
+async def test_nginx_writes_no_tokens_of_urls_into_its_access_log(front: Front, tmp_path: Path) -> None:
+    await front.get(f"{RAW}?token=flso-secret")
+    await front.nginx.get("forge.example.org", "/api/v4/user?private_token=glpat-secret")
+    assert "secret" not in (tmp_path / "access.log").read_text()
+
+
 async def test_nginx_keeps_its_connections_and_tells_who_asks(front: Front, origin: Origin) -> None:
     origin.answers(b"hello")
     forged = await front.get(RAW, "-H", "X-Forwarded-For: 198.51.100.7", "-H", "X-Request-Id: forged-forged")

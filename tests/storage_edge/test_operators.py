@@ -19,7 +19,7 @@ from storage_edge.client.handlers import STORE
 from storage_edge.client.operators import ORIGIN
 from storage_edge.storage import store
 from storage_edge.storage.index import _connect
-from storage_edge.storage.spool import SMALL, Gathered
+from storage_edge.storage.spool import CHUNK, Gathered
 from tests.storage_edge.conftest import PURGE_TOKEN, RAW, STORAGE_TOKEN, Clock, Edge, Origin, StartEdge
 from tests.support.logs import lines_of_edges
 from tests.support.ports import free_port
@@ -232,11 +232,11 @@ async def test_an_outage_is_told_when_it_begins_and_ends_and_seldom_meanwhile(
     with lines_of_edges() as logs:
         for status in (502, 502, 502, 200, 200):
             origin.answers(status=status)
-            await health.look()
+            await health.probe()
         origin.answers(status=502)
-        await health.look()
+        await health.probe()
         monkeypatch.setattr("storage_edge.cache.origin.REMIND_SECONDS", 0.0)
-        await health.look()
+        await health.probe()
     broken, well = "the origin cannot be used as it should", "the origin can be used again"
     assert [line["event"] for line in logs] == [broken, well, broken, broken]
 
@@ -322,7 +322,7 @@ async def test_metrics_have_names_and_units_as_prometheus_wants_them(edge: Edge,
     assert "edge_purges_pending 0.0" in text
 
 
-PIECES = st.lists(st.sampled_from([1, 2, 100, SMALL - 1, SMALL, SMALL + 1, 3 * SMALL]), max_size=12)
+PIECES = st.lists(st.sampled_from([1, 2, 100, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK]), max_size=12)
 
 
 @given(PIECES, st.data())
@@ -333,7 +333,7 @@ def test_what_came_is_read_from_anywhere(sizes: list[int], data: st.DataObject) 
         whole += piece
         gathered.add(piece)
         offset = data.draw(st.integers(0, len(whole) - 1))
-        read = gathered.read(offset, data.draw(st.integers(1, 2 * SMALL)))
+        read = gathered.read(offset, data.draw(st.integers(1, 2 * CHUNK)))
         assert read
         assert bytes(read) == whole[offset : offset + len(read)]
     assert b"".join(gathered.chunks) == whole
@@ -351,11 +351,11 @@ def test_what_drips_is_few_pieces(count: int) -> None:
     gathered = Gathered()
     for _ in range(count):
         gathered.add(b"x" * 7)
-    assert len(gathered.chunks) <= 1 + 7 * count // (SMALL - 7)
+    assert len(gathered.chunks) <= 1 + 7 * count // (CHUNK - 7)
 
 
 def test_a_body_that_came_at_once_is_not_copied() -> None:
-    gathered, piece = Gathered(), bytes(SMALL)
+    gathered, piece = Gathered(), bytes(CHUNK)
     gathered.add(piece)
     assert gathered.whole() is piece
 

@@ -439,7 +439,7 @@ async def test_why_the_origin_is_not_believed_is_said(
 ) -> None:
     async with secured(tmp_path) as origin:
         edge = await start_edge(**{**origin.settings, **wrong})
-        await edge.app[ORIGIN].health.look()
+        await edge.app[ORIGIN].health.probe()
         problem = edge.app[ORIGIN].health.problem or ""
     assert "could not be reached: its certificate is not believed: " in problem
     assert words in problem

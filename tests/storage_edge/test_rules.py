@@ -33,7 +33,7 @@ def _headers(**values: str) -> CIMultiDictProxy[str]:
 
 def test_so_many_lines_of_what_a_request_asks_for_are_read() -> None:
     """A head may contain more lines than may be parsed in one step."""
-    lines = ["max-age=1"] + ["min-fresh=2"] * (freshness.MOST_LINES - 1)
+    lines = ["max-age=1"] + ["min-fresh=2"] * (freshness.MAX_LINES - 1)
     asked = RequestDirectives(max_age=1, min_fresh=2)
     assert freshness.request_directives([*lines, "no-cache"]) == asked
 

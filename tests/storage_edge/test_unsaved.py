@@ -63,7 +63,7 @@ async def new_store(tmp_path: Path) -> AsyncIterator[Stores]:
 
 
 async def save(
-    store: Store, body: bytes = b"hello", target: str = TARGET, saved: disk.Saved | None = None
+    store: Store, body: bytes = b"hello", target: str = TARGET, saved: disk.OnSaved | None = None
 ) -> StoredResponse:
     """Save a public response, as a fetch does."""
     spool = store.spool(target, len(body))
@@ -198,10 +198,10 @@ async def test_what_is_removed_meanwhile_does_not_come_back(new_store: Stores) -
 async def test_what_waits_is_bounded(new_store: Stores) -> None:
     store = new_store()
     piece = bytes(MEMORY_OBJECT)
-    for number in range(2 * disk.MOST_BYTES // MEMORY_OBJECT):
+    for number in range(2 * disk.MAX_UNSAVED_BYTES // MEMORY_OBJECT):
         await save(store, piece, f"{TARGET}{number}")
         assert not store.unsaved.is_full
-    assert store.disk.responses > disk.MOST_BYTES // MEMORY_OBJECT
+    assert store.disk.responses > disk.MAX_UNSAVED_BYTES // MEMORY_OBJECT
 
 
 async def test_what_cannot_be_saved_stays_in_memory(new_store: Stores) -> None:

@@ -46,7 +46,7 @@ class Furnished:
 
     async def read(self, route: Route, method: str = "GET", if_none_match: str | None = None) -> Answer:
         """Send the route's request about existing entities; return the answer."""
-        of_job = route.access.who == "job" or route.path.startswith("/jobs/")
+        of_job = route.access.kind == "job" or route.path.startswith("/jobs/")
         client = attrs.evolve(self.root, token=None) if of_job else self.root
         headers = {"JOB-TOKEN": self.job_token} if of_job else {}
         if if_none_match is not None:
@@ -57,14 +57,14 @@ class Furnished:
     def path_to(self, route: Route) -> str:
         """Return the route's path with the ids of existing entities."""
         values = dict(self.ids)
-        if route.access.who == "group":
+        if route.access.kind == "group":
             values |= {"id": self.ids["group_id"], "token_id": self.ids["group_token_id"]}
         elif "/projects/{id}" not in route.path:
             values |= self.of_root | {"id": self._id_of(route)}
         if "merge_requests" in route.path:
             values["external_status_check_id"] = self.ids["check_id"]
         if "audit_event_id" in route.path:
-            values["audit_event_id"] = self.ids[f"{route.access.who}_event_id"]
+            values["audit_event_id"] = self.ids[f"{route.access.kind}_event_id"]
         if route.path.endswith("/signature"):
             values["sha"] = self.ids["signed_sha"]
         if "/tags/" in route.path:

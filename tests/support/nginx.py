@@ -20,7 +20,7 @@ _FRAME = """
 daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log stderr; {user}
 events {{ worker_connections 256; }}
 http {{
-  access_log off;
+  access_log {folder}/access.log;
   client_body_temp_path {folder}/b; proxy_temp_path {folder}/p; fastcgi_temp_path {folder}/f;
   uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
   {configuration}

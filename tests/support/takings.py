@@ -29,7 +29,7 @@ class Stage:
         return f"/projects/{self.furnished.ids['id']}"
 
     def person(self, route: Route) -> Person:
-        return self.admin if route.access.who == "administrator" else self.owner
+        return self.admin if route.access.kind == "administrator" else self.owner
 
     async def call(self, route: Route) -> Answer:
         """Send the route's request with valid values, as the person who has the right."""
@@ -164,7 +164,7 @@ TAKINGS = {
     "be no administrator any more": Taking(
         _users("", "PUT", {"admin": False}),
         _users("", "PUT", {"admin": True}),
-        lambda route: route.access.who == "administrator",
+        lambda route: route.access.kind == "administrator",
         (FORBIDDEN,),
     ),
     "remove the member": Taking(

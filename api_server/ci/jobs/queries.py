@@ -8,7 +8,7 @@ import attrs
 
 from api_server.state.database import Executor
 from api_server.state.declarations import statement
-from api_server.state.listing import MOST_COUNTED, ListPage, ListQuery, Page, entity_statement, read_sql
+from api_server.state.listing import MAX_COUNTED, ListPage, ListQuery, Page, entity_statement, read_sql
 
 ENTITIES = read_sql("api_server.ci.jobs")
 JOB = ENTITIES["job"]
@@ -49,7 +49,7 @@ JOBS_OF_PROJECT_IN_SCOPE = ListQuery(
     counted=f"""
     SELECT FROM unnest(%(scope)s::text[]) AS wanted (status) CROSS JOIN LATERAL (
         SELECT FROM jobs WHERE {_OF_PROJECT} AND jobs.status = wanted.status
-        ORDER BY -jobs.id LIMIT {MOST_COUNTED + 1}
+        ORDER BY -jobs.id LIMIT {MAX_COUNTED + 1}
     ) jobs
     """,
     planned_once=True,

@@ -118,10 +118,10 @@ def _verifying(bench: Bench) -> Sides:
 async def _verified(url: str) -> Sample:
     async with connect(url, base_url="http://127.0.0.1:8080", size=1, statement_timeout=600) as database:
         started = time.perf_counter()
-        verdict = await chain.verify(database)
-        if verdict.problem:
-            raise RuntimeError(verdict.problem)
-        return Sample(verdict.head.position / (time.perf_counter() - started))
+        result = await chain.verify(database)
+        if result.problem:
+            raise RuntimeError(result.problem)
+        return Sample(result.head.position / (time.perf_counter() - started))
 
 
 # --- recording ------------------------------------------------------------------------------------------------------

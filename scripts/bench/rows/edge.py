@@ -28,7 +28,7 @@ from tests.support.ports import free_port
 
 NGINX, VARNISH, ONE_WORKER = "nginx", "Varnish", "nginx, one worker"
 OBJECT = "/g/app/-/raw/main/x/{size}"
-MOST_CROWD = 150.0  # MB
+MAX_CROWD_MEMORY = 150.0  # MB
 #: Number of large bodies that are read at a time.
 DOWNLOADS = 4
 ARCHIVE = 50_000_000
@@ -171,15 +171,15 @@ def _first_bytes(cache: Cache, seconds: float) -> Sample:
         waited, count, before = 0.0, 0, processor_seconds([cache.pid])
         ends = time.perf_counter() + seconds
         while time.perf_counter() < ends or not count:
-            begun = time.perf_counter()
+            start = time.perf_counter()
             client.request("GET", f"/g/app/-/raw/main/{time.perf_counter_ns()}/64KiB")
             answer = client.getresponse()
             answer.read(1)
-            waited += time.perf_counter() - begun
+            waited += time.perf_counter() - start
             answer.read()
             count += 1
-        used = processor_seconds([cache.pid]) - before
-    return Sample(count / waited, used / count * 1e6)
+        cpu_seconds = processor_seconds([cache.pid]) - before
+    return Sample(count / waited, cpu_seconds / count * 1e6)
 
 
 @contextlib.contextmanager
@@ -198,8 +198,8 @@ def _crowd(bench: Bench) -> Iterator[tuple[int, float]]:
         yield int(urllib.request.urlopen(count).read()) - before, peak
 
 
-def _of_crowd(which: int, bench: Bench) -> Sides:
-    return {OURS: lambda _: Sample(bench.use(_crowd)[which])}
+def _of_crowd(index: int, bench: Bench) -> Sides:
+    return {OURS: lambda _: Sample(bench.use(_crowd)[index])}
 
 
 _limit = partial(Row, less_is_better=True, most_rounds=1, warmed_up=False)
@@ -230,5 +230,5 @@ ROWS = (
     Row("edge-64m", "hits of 64 MiB, 4 clients", _large_hits, "MB/s", aims=BOTH),
     Row("edge-cold", _cold_64k, _cold, "a second", aims={NGINX: 0.5}),
     _limit("edge-crowd-asks", _asks, partial(_of_crowd, 0), "requests", most=1),
-    _limit("edge-crowd-memory", "the same: most memory", partial(_of_crowd, 1), "MB", most=MOST_CROWD),
+    _limit("edge-crowd-memory", "the same: most memory", partial(_of_crowd, 1), "MB", most=MAX_CROWD_MEMORY),
 )

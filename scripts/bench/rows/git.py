@@ -48,10 +48,10 @@ AT_ONCE = 4
 def _repositories(bench: Bench) -> Iterator[dict[str, Path]]:
     """Create the repositories of both servers, of 5 MB and of 200 MB."""
     sizes = {"small": 5_000_000, "large": bench.size.large_repository}
-    found = {name: bench.new_folder() / f"{name}.git" for name in sizes}
-    for name, path in found.items():
+    paths = {name: bench.new_folder() / f"{name}.git" for name in sizes}
+    for name, path in paths.items():
         grow(path, "main", sizes[name])
-    yield found
+    yield paths
 
 
 # A server is the URL below which its repositories are, as `{name}.git`.

@@ -74,36 +74,36 @@ def _running_jobs(bench: Bench) -> Iterator[Jobs]:
 
 
 def _appends(size: int, bench: Bench) -> Sides:
-    found = bench.use(_running_jobs)
-    base = found.plain.running.api.base_url
-    here = connection(found.plain.cluster)
+    setup = bench.use(_running_jobs)
+    base = setup.plain.running.api.base_url
+    database = connection(setup.plain.cluster)
     return {
-        OURS: lambda seconds: Sample(asyncio.run(_append(base, found.jobs, size, seconds))),
-        PGBENCH: lambda seconds: statements(APPEND.format(size=size), here, seconds, 10),
+        OURS: lambda seconds: Sample(asyncio.run(_append(base, setup.jobs, size, seconds))),
+        PGBENCH: lambda seconds: statements(APPEND.format(size=size), database, seconds, 10),
     }
 
 
 def _hand_outs(bench: Bench) -> Sides:
-    found = bench.use(_running_jobs)
-    here = connection(found.plain.cluster)
+    setup = bench.use(_running_jobs)
+    database = connection(setup.plain.cluster)
     return {
-        OURS: lambda _: _handed_out(found.plain, bench.size.handed_out),
-        PGBENCH: lambda seconds: statements(TAKE, here, seconds, POLLING),
+        OURS: lambda _: _handed_out(setup.plain, bench.size.handed_out),
+        PGBENCH: lambda seconds: statements(TAKE, database, seconds, POLLING),
     }
 
 
 def _handed_out(served: Plain, number: int) -> Sample:
     api = served.running.api
     _, token = project_with_jobs(api, number, f"pending-{secrets.token_hex(4)}")
-    began = time.perf_counter()
+    start = time.perf_counter()
     asyncio.run(take_all(api.base_url, token, number))
-    return Sample(number / (time.perf_counter() - began))
+    return Sample(number / (time.perf_counter() - start))
 
 
 async def _append(base_url: str, jobs: list[dict[str, Any]], size: int, seconds: float) -> float:
     """Return the acknowledged pieces of `size` bytes per second; the pieces of each job are sent one after the
     other."""
-    piece = (LINE * (size // len(LINE) + 1))[:size]
+    data = (LINE * (size // len(LINE) + 1))[:size]
     deadline = time.perf_counter() + seconds
     acknowledged = 0
 
@@ -115,7 +115,7 @@ async def _append(base_url: str, jobs: list[dict[str, Any]], size: int, seconds:
             start = int(answer.headers["Range"].removeprefix("0-"))
         while time.perf_counter() < deadline:
             headers["Content-Range"] = f"{start}-{start + size - 1}"
-            async with session.patch(url, data=piece, headers=headers) as answer:
+            async with session.patch(url, data=data, headers=headers) as answer:
                 if answer.status != 202:
                     raise RuntimeError(f"An append was answered {answer.status}.")
             start += size
@@ -195,18 +195,18 @@ async def _checks(forge: Forge, url: str) -> tuple[int, int]:
 
 async def _check(person: Person, project: dict[str, Any], url: str, **values: str) -> int:
     path = f"/projects/{project['id']}/external_status_checks"
-    made = await person.api.post(path, {"name": url, "external_url": url} | values)
-    return int(made.body["id"])
+    created = await person.api.post(path, {"name": url, "external_url": url} | values)
+    return int(created.body["id"])
 
 
 def _deliver(bench: Bench, *, hanging: bool) -> Measure:
-    server, found, count = bench.use(in_process), bench.use(_receivers), bench.size.deliveries
-    return lambda _: server.runner.run(_delivered(server.forge, found, count, hanging=hanging))
+    server, receivers, count = bench.use(in_process), bench.use(_receivers), bench.size.deliveries
+    return lambda _: server.runner.run(_delivered(server.forge, receivers, count, hanging=hanging))
 
 
 def _alone(bench: Bench) -> Sides:
-    server, found, count = bench.use(in_process), bench.use(_receivers), bench.size.deliveries
-    bare: Measure = lambda _: server.runner.run(_bare(server.forge, found.url, count))  # noqa: E731
+    server, receivers, count = bench.use(in_process), bench.use(_receivers), bench.size.deliveries
+    bare: Measure = lambda _: server.runner.run(_bare(server.forge, receivers.url, count))  # noqa: E731
     return {OURS: _deliver(bench, hanging=False), CLIENT: bare}
 
 
@@ -214,26 +214,26 @@ def _beside(bench: Bench) -> Sides:
     return {OURS: _deliver(bench, hanging=True), ALONE: _deliver(bench, hanging=False)}
 
 
-async def _delivered(forge: Forge, found: Receivers, count: int, *, hanging: bool) -> Sample:
-    queued = [found.hanging, found.fast] if hanging else [found.fast]
+async def _delivered(forge: Forge, receivers: Receivers, count: int, *, hanging: bool) -> Sample:
+    queued = [receivers.hanging, receivers.fast] if hanging else [receivers.fast]
     async with forge.database.transaction() as transaction:
-        await transaction.run(WITHDRAWN, check_id=found.hanging)
+        await transaction.run(WITHDRAWN, check_id=receivers.hanging)
         for check_id in queued:
             await transaction.run(QUEUE, check_id=check_id, count=count)
-    wanted = await forge.database.value(DELIVERED, check_id=found.fast) + count
+    target = await forge.database.value(DELIVERED, check_id=receivers.fast) + count
     started, app = time.perf_counter(), forge.server.app
     async with app[SERVICES][DISPATCHER].working(app[SERVICES].background, app[SERVICES].shutdown):
-        while await forge.database.value(DELIVERED, check_id=found.fast) < wanted:  # noqa: ASYNC110
+        while await forge.database.value(DELIVERED, check_id=receivers.fast) < target:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
         return Sample(count / (time.perf_counter() - started))
 
 
 async def _bare(forge: Forge, url: str, count: int) -> Sample:
     body = (await forge.database.value("SELECT body FROM status_check_deliveries LIMIT 1")).encode()
-    left = iter(range(count))
+    numbers = iter(range(count))
 
     async def post(session: aiohttp.ClientSession) -> None:
-        for _ in left:
+        for _ in numbers:
             async with session.post(url, data=body) as response:
                 await response.read()
 

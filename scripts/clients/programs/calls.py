@@ -50,8 +50,8 @@ def person(name: str) -> dict[str, Any]:
         force_random_password=True,
         skip_confirmation=True,
     )
-    made = api("POST", f"users/{user['id']}/personal_access_tokens", name="all", scopes=["api"])
-    return user | {"token": made["token"]}
+    token = api("POST", f"users/{user['id']}/personal_access_tokens", name="all", scopes=["api"])
+    return user | {"token": token["token"]}
 
 
 def with_credentials(url: str, user: str, token: str) -> str:

@@ -25,8 +25,8 @@ def silent(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
 def commit(folder: str, name: str, text: str) -> bytes:
     (Path(folder) / name).write_text(text)
     porcelain.add(folder, [str(Path(folder) / name)])
-    made: bytes = porcelain.commit(folder, f"Write {name}".encode(), author=AUTHOR, committer=AUTHOR)
-    return made
+    sha: bytes = porcelain.commit(folder, f"Write {name}".encode(), author=AUTHOR, committer=AUTHOR)
+    return sha
 
 
 def clones(place: str, url: str) -> None:
@@ -37,8 +37,8 @@ def clones(place: str, url: str) -> None:
         porcelain.clone(with_credentials(url, "root", TOKEN), f"{place}/second", errstream=io.BytesIO())
         assert Path(f"{place}/second", "README.md").exists()
     with call("reading", "ls_remote"):
-        found = porcelain.ls_remote(with_credentials(url, "root", TOKEN))
-        refs = getattr(found, "refs", found)
+        result = porcelain.ls_remote(with_credentials(url, "root", TOKEN))
+        refs = getattr(result, "refs", result)
         assert refs[b"HEAD"] == refs[b"refs/heads/main"]
     with call("reading", "clone without credentials is refused"):
         refused(HTTPUnauthorized, lambda: porcelain.clone(url, f"{place}/none", errstream=io.BytesIO()))
@@ -62,8 +62,8 @@ def pushes(place: str, url: str) -> None:
             f"{place}/first", message, author=name, committer=name, encoding=b"ISO-8859-1"
         )
         silent(porcelain.push, f"{place}/first", url, "refs/heads/main:refs/heads/latin", **WHO)
-        shown = api("GET", f"projects/1/repository/commits/{head.decode()}")
-        assert (shown["author_name"], shown["title"]) == ("Jürgen", "Grüße"), shown
+        entity = api("GET", f"projects/1/repository/commits/{head.decode()}")
+        assert (entity["author_name"], entity["title"]) == ("Jürgen", "Grüße"), entity
 
 
 def fetches(place: str, url: str) -> None:
@@ -126,8 +126,8 @@ def silent_clone(url: str, folder: str) -> None:
 
 
 def silent_fetch(folder: str, url: str) -> None:
-    got = silent(porcelain.fetch, folder, url, **WHO)
-    assert b"refs/tags/v1.0" in got.refs
+    result = silent(porcelain.fetch, folder, url, **WHO)
+    assert b"refs/tags/v1.0" in result.refs
 
 
 def refused(kind: type[Exception], function: Callable[[], Any]) -> None:

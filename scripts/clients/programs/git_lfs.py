@@ -27,11 +27,11 @@ OID = hashlib.sha256(LARGE).hexdigest()
 
 def git(folder: Path, *command: str) -> str:
     """Run git; return its output. Raise `AssertionError` with its messages if it fails."""
-    ran = subprocess.run(
+    result = subprocess.run(
         ["git", *command], cwd=folder, capture_output=True, text=True, timeout=120, check=False
     )
-    assert ran.returncode == 0, f"git {command[0]}: {ran.stdout} {ran.stderr}"
-    return ran.stdout
+    assert result.returncode == 0, f"git {command[0]}: {result.stdout} {result.stderr}"
+    return result.stdout
 
 
 def refused(folder: Path, *command: str) -> str:
@@ -47,23 +47,23 @@ def main(place: Path) -> None:
     url = api("POST", "projects", name="app", initialize_with_readme=True)["http_url_to_repo"]
     bob = person("bob")
     api("POST", "projects/1/members", user_id=bob["id"], access_level=30)
-    mine, other, third = place / "mine", place / "other", place / "third"
+    first, other, third = place / "mine", place / "other", place / "third"
     git(place, "clone", "-q", with_credentials(url, "root", TOKEN), "mine")
-    git(mine, "lfs", "install", "--local")
+    git(first, "lfs", "install", "--local")
     with call("files", "track, push"):
-        git(mine, "lfs", "track", "*.bin")
-        (mine / "large.bin").write_bytes(LARGE)
-        git(mine, "add", ".")
-        git(mine, "commit", "-qm", "A large file")
-        git(mine, "push", "-q", "origin", "main")
+        git(first, "lfs", "track", "*.bin")
+        (first / "large.bin").write_bytes(LARGE)
+        git(first, "add", ".")
+        git(first, "commit", "-qm", "A large file")
+        git(first, "push", "-q", "origin", "main")
     with call("files", "what is in git is a pointer"):
-        kept = git(mine, "cat-file", "-p", "HEAD:large.bin")
-        assert f"oid sha256:{OID}" in kept, kept
+        pointer = git(first, "cat-file", "-p", "HEAD:large.bin")
+        assert f"oid sha256:{OID}" in pointer, pointer
     with call("files", "push of what is there already"):
-        (mine / "same.bin").write_bytes(LARGE)
-        git(mine, "add", ".")
-        git(mine, "commit", "-qm", "The same once more")
-        git(mine, "push", "-q", "origin", "main")
+        (first / "same.bin").write_bytes(LARGE)
+        git(first, "add", ".")
+        git(first, "commit", "-qm", "The same once more")
+        git(first, "push", "-q", "origin", "main")
     with call("files", "clone"):
         git(place, "clone", "-q", with_credentials(url, "bob", bob["token"]), "other")
         assert (other / "large.bin").read_bytes() == LARGE
@@ -86,24 +86,24 @@ def main(place: Path) -> None:
     with call("files", "prune with a look at the server"):
         git(other, "lfs", "prune", "--verify-remote")
     with call("files", "migrate import"):
-        (mine / "old.dat").write_bytes(LARGE[:1000])
-        git(mine, "add", ".")
-        git(mine, "commit", "-qm", "Not in LFS")
-        git(mine, "lfs", "migrate", "import", "--include=*.dat", "--include-ref=refs/heads/main", "--yes")
-        git(mine, "push", "-q", "origin", "HEAD:refs/heads/migrated")
-        git(mine, "reset", "-q", "--hard", "origin/main")
-    locks(mine, other)
+        (first / "old.dat").write_bytes(LARGE[:1000])
+        git(first, "add", ".")
+        git(first, "commit", "-qm", "Not in LFS")
+        git(first, "lfs", "migrate", "import", "--include=*.dat", "--include-ref=refs/heads/main", "--yes")
+        git(first, "push", "-q", "origin", "HEAD:refs/heads/migrated")
+        git(first, "reset", "-q", "--hard", "origin/main")
+    locks(first, other)
 
 
-def locks(mine: Path, other: Path) -> None:
+def locks(first: Path, other: Path) -> None:
     with call("locks", "lock"):
-        git(mine, "lfs", "lock", "large.bin")
+        git(first, "lfs", "lock", "large.bin")
     with call("locks", "lock of what is locked is refused"):
         assert "already" in refused(other, "lfs", "lock", "large.bin")
     with call("locks", "locks"):
         assert "large.bin" in git(other, "lfs", "locks")
     with call("locks", "locks --verify tells own ones from others'"):
-        assert git(mine, "lfs", "locks", "--verify").startswith("O")
+        assert git(first, "lfs", "locks", "--verify").startswith("O")
         assert not git(other, "lfs", "locks", "--verify").startswith("O")
     with call("locks", "locks --path"):
         assert git(other, "lfs", "locks", "--path", "same.bin") == ""
@@ -113,13 +113,13 @@ def locks(mine: Path, other: Path) -> None:
         git(other, "commit", "-qam", "Changed")
         assert "large.bin" in refused(other, "push", "-q", "origin", "HEAD:refs/heads/of-bob")
     with call("locks", "unlock"):
-        git(mine, "lfs", "unlock", "large.bin")
+        git(first, "lfs", "unlock", "large.bin")
     with call("locks", "push after it is unlocked"):
         git(other, "push", "-q", "origin", "HEAD:refs/heads/of-bob")
     with call("locks", "unlock --force of another's lock"):
         git(other, "lfs", "lock", "same.bin")
-        git(mine, "lfs", "unlock", "--force", "same.bin")
-        assert git(mine, "lfs", "locks") == ""
+        git(first, "lfs", "unlock", "--force", "same.bin")
+        assert git(first, "lfs", "locks") == ""
 
 
 with tempfile.TemporaryDirectory() as folder:

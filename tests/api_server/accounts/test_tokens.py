@@ -385,7 +385,7 @@ OPENS: dict[str, set[str]] = {
         "GET /metadata",
     },
 }
-WITH_TOKENS = [route for route in ROUTES if route.access.who not in ("anyone", "job")]
+WITH_TOKENS = [route for route in ROUTES if route.access.kind not in ("anyone", "job")]
 
 
 def test_all_of_gitlabs_names_are_known() -> None:

@@ -145,7 +145,7 @@ async def test_a_caller_has_only_so_many_large_files_under_way(new_forge: Any, t
             stranger = await forge.anonymous.request("HEAD", f"{page}/large")
             assert (stranger.status, stranger.headers["Content-Length"]) == (200, "20000000")
             assert len(await slow.read()) == 20_000_000
-        await until(lambda: not forge.server.app[SERVICES][STREAMS].held)
+        await until(lambda: not forge.server.app[SERVICES][STREAMS].in_use)
         assert (await alice.api.get(f"{page}/large")).status == 200
 
 
@@ -522,7 +522,7 @@ async def test_one_caller_reads_only_so_much_at_once(new_forge: Any, tmp_path: P
     async with limited(new_forge, tmp_path, **SOON) as (forge, alice, where):
         bob = await forge.new_member(int(where.split("/")[2]), 30, "bob")  # type: ignore[arg-type]
         slow = asyncio.create_task(alice.api.get(f"{where}/commits/main"))
-        await until(lambda: forge.server.app[SERVICES][READS].held)
+        await until(lambda: forge.server.app[SERVICES][READS].in_use)
         refused = await alice.api.get(f"{where}/tree")
         assert (refused.status, refused.headers["Retry-After"], refused.body) == (
             429,

@@ -146,7 +146,7 @@ async def test_who_has_as_many_gits_as_there_are_for_one_is_told_to_come_again(
     wanted, strangers = served.wanted(), served.forge.server.app[SERVICES][GIT_SLOTS]._anonymous
     for _ in range(2):
         await served.begin("git-upload-pack", len(wanted), wanted)
-    await until(lambda: strangers.held == 2)
+    await until(lambda: strangers.in_use == 2)
     sentence = "The server has too many git requests of yours or for this project at the moment, try again in a minute."
     url = git_url(served.forge, served.path)
     async with served.forge.session.get(f"{url}/info/refs?service=git-upload-pack") as answer:
@@ -158,7 +158,7 @@ async def test_who_has_as_many_gits_as_there_are_for_one_is_told_to_come_again(
     hers = f"http.extraHeader=Authorization: {credentials(served.alice.token)}"  # git sends credentials only when asked
     await Git(tmp_path)("-c", hers, "clone", "--quiet", url, "hers")
     served.close()
-    await until(lambda: strangers.held == 0)
+    await until(lambda: strangers.in_use == 0)
     assert processes(served.repository) == []
     await Git(tmp_path)("clone", "--quiet", url, "copy")
 
@@ -169,7 +169,7 @@ async def test_who_waits_for_a_place_gets_it_when_it_is_free(
     served = await serve(git_processes_each=1, git_queue_timeout=60)
     wanted, strangers = served.wanted(), served.forge.server.app[SERVICES][GIT_SLOTS]._anonymous
     await served.begin("git-upload-pack", len(wanted), wanted)
-    await until(lambda: strangers.held == 1)
+    await until(lambda: strangers.in_use == 1)
     cloning = asyncio.create_task(
         Git(tmp_path)("clone", "--quiet", git_url(served.forge, served.path), "copy")
     )

@@ -104,9 +104,9 @@ def test_roles_tiers_and_scopes_are_those_of_the_routes(described: dict[str, Any
         role = route.access.role if isinstance(route.access, ResourceAccess) else Role.NO_ACCESS
         assert operation.get("x-role", "No Access") == role.title, route
         assert operation.get("x-tier") == (route.license and route.license.tier), route
-        judged_by_scope = route.access.who not in ("anyone", "job")
+        judged_by_scope = route.access.kind not in ("anyone", "job")
         assert operation.get("x-scopes", []) == (list(route.scopes) if judged_by_scope else []), route
-        assert (operation["security"] == []) <= (route.access.who == "anyone"), route
+        assert (operation["security"] == []) <= (route.access.kind == "anyone"), route
 
 
 def test_the_34_endpoints_take_what_their_document_says(described: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ import datetime
 import email
 import email.policy
 import signal
+import ssl
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -34,7 +35,8 @@ from tests.support.invitations import (
     page_of,
     source_of,
 )
-from tests.support.mailbox import Mailbox, parts_of
+from tests.support.mailbox import PASSWORD as CORRECT
+from tests.support.mailbox import USER, Mailbox, parts_of
 from tests.support.server_process import server_process
 
 NOW = datetime.datetime(2026, 11, 21, 12, tzinfo=datetime.UTC)
@@ -128,6 +130,18 @@ async def test_a_worker_killed_between_sending_and_marking_sends_again_under_the
         first, *others = await mailbox.arrival(address, 2)
     assert {message["Message-ID"] for message in others} == {first["Message-ID"]}
     assert {parts_of(message) for message in others} == {parts_of(first)}
+
+
+async def test_a_certificate_of_its_own_making_is_enough_on_this_machine(
+    mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Debian's Postfix and Exim offer TLS with one."""
+    monkeypatch.delenv("SSL_CERT_FILE")
+    server = mail.SmtpServer("localhost", mailbox.port, USER, CORRECT)
+    await server.greet()
+    monkeypatch.setattr(mail, "_is_this_machine", lambda _host: False)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        await server.greet()
 
 
 async def test_a_server_that_accepts_mail_ends_the_failures_of_earlier_ones(

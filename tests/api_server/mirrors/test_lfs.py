@@ -463,7 +463,7 @@ def test_whatever_is_answered_each_object_that_was_asked_about_has_one_fate_and_
         answer = read_answer(json.dumps(sent).encode(), ASKED)
     except (NoLfsError, LfsError):
         return
-    fates = [*answer.there, *(wanted.oid for wanted in answer.requested), *answer.refused]
+    fates = [*answer.present, *(wanted.oid for wanted in answer.requested), *answer.refused]
     assert sorted(fates) == [pointer.oid for pointer in ASKED]
     for wanted in answer.requested:
         for action in filter(None, (wanted.upload, wanted.verify)):
@@ -494,7 +494,7 @@ def test_what_is_there_what_is_wanted_and_what_is_refused() -> None:
         {"oid": "f" * 64, "actions": {"upload": {"href": "http://c/"}}},
     ]
     answer = read_answer(json.dumps({"objects": objects}).encode(), ASKED)
-    assert answer.there == {there}
+    assert answer.present == {there}
     assert answer.requested == (
         RequestedObject(wanted, Action("http://a/", {}), Action("http://b/", {"x": "y"}), True),
     )

@@ -315,7 +315,7 @@ async def test_it_opens_its_own_project_only(shared: JobToken, routes: list[Rout
     assert not deviations, deviations.report
 
 
-@in_parts([route for route in ROUTES if route.access.who != "anyone" and route not in TAKEN], 4)
+@in_parts([route for route in ROUTES if route.access.kind != "anyone" and route not in TAKEN], 4)
 async def test_no_other_route_takes_it(shared: JobToken, routes: list[Route]) -> None:
     deviations = Deviations()
     for route in routes:
@@ -326,8 +326,8 @@ async def test_no_other_route_takes_it(shared: JobToken, routes: list[Route]) ->
                     route.method, path, headers=headers, json=required(route)
                 )
                 # the header is ignored there, as in GitLab
-                shows_anybody = route.access.strangers and "JOB-TOKEN" in headers
-                assert answer.status == (200 if route.access.who == "job" or shows_anybody else 401)
+                shows_anybody = route.access.anonymous and "JOB-TOKEN" in headers
+                assert answer.status == (200 if route.access.kind == "job" or shows_anybody else 401)
     assert not deviations, deviations.report
 
 

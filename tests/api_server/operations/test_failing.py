@@ -203,7 +203,7 @@ async def test_what_works_again_is_not_listed_any_more(scene: Scene) -> None:
     elsewhere = scene.store.with_name("elsewhere")
 
     async def fails() -> bool:
-        await scene.forge.server.app[SERVICES][WATCH].look()
+        await scene.forge.server.app[SERVICES][WATCH].check_now()
         return bool(await scene.failing("store"))
 
     async def works() -> bool:
@@ -231,7 +231,7 @@ async def test_work_that_keeps_ending_is_listed(scene: Scene) -> None:
 
 
 async def _is_down(scene: Scene, name: str) -> bool:
-    await scene.forge.server.app[SERVICES][WATCH].look()
+    await scene.forge.server.app[SERVICES][WATCH].check_now()
     found = [one for one in await scene.failing("background") if one.name.startswith(name)]
     return bool(found) and found[0].reason == "OSError: the tape is torn."
 

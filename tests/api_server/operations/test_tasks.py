@@ -192,6 +192,17 @@ async def test_what_processes_count_is_added_up(moved_database: tuple[Database, 
     assert value == 4
 
 
+async def test_a_process_that_returns_has_new_failures(place: tuple[Database, MovedClock]) -> None:
+    database, clock = place
+    began = database.now
+    for minutes in (0, 0.5, 2, 0.5):
+        clock.move(minutes=minutes)
+        async with database.transaction() as transaction:
+            await failures.note(transaction, "disk", "/data", "It is full", "vm:8080")
+    (found,) = await failing(database, database.now)
+    assert found.since == began + datetime.timedelta(minutes=2.5)
+
+
 async def test_the_remedy_of_an_edge_is_about_its_reason(
     place: tuple[Database, MovedClock],
 ) -> None:

@@ -183,7 +183,7 @@ async def test_what_an_edge_has_missed_it_is_told_together_when_it_is_back(scene
 async def test_an_edge_that_has_missed_too_much_forgets_everything(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(edges, "MOST_OWED", 2)
+    monkeypatch.setattr(edges, "MAX_PENDING", 2)
     scene.second.status = 503
     await scene.change(3)
     await scene.catch_up()

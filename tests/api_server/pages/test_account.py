@@ -132,7 +132,7 @@ async def test_the_page_tells_nobody_which_addresses_are_known(
         "SELECT count(*) FROM procrastinate_jobs WHERE task_name = %(task)s AND status IN ('todo', 'doing')"
     )
     async with asyncio.timeout(20):
-        while await postal_forge.database.value(waiting, task=passwords.ASKED):
+        while await postal_forge.database.value(waiting, task=passwords.RESET_REQUESTED):
             await asyncio.sleep(0.02)
     assert (mailbox.to(unknown), mailbox.to(blocked.email)) == ([], [])
 

@@ -11,7 +11,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 import psycopg2
 import pytest
@@ -108,6 +108,21 @@ def test_after_an_interruption_the_next_start_goes_on(
         superuser.execute("DROP EVENT TRIGGER full_disk; DROP FUNCTION full_disk()")
     migrate(url)
     assert _schema(url) == _schema(new_database())
+
+
+def test_the_url_may_have_a_name_with_a_space_and_several_hosts(
+    postgres: Cluster, empty: tuple[str, str], new_database: Callable[[], str]
+) -> None:
+    parts = urlsplit(empty[0])
+    name, folder = parts.path[1:], quote(parse_qs(parts.query)["host"][0], safe="")
+    user, _, _ = parts.netloc.rpartition("@")
+    url = f"{parts.scheme}://{user}@{folder},{folder}/the%20{name}?target_session_attrs=read-write"
+    with autocommitting(postgres.url("postgres", "postgres")) as superuser:
+        superuser.execute(f'ALTER DATABASE "{name}" RENAME TO "the {name}"')
+        migrate(url)
+        schema = _schema(url)
+        superuser.execute(f'ALTER DATABASE "the {name}" RENAME TO "{name}"')
+    assert schema == _schema(new_database())
 
 
 def test_each_migration_is_one_line_of_the_log(
@@ -301,7 +316,7 @@ async def test_everything_works_again_by_itself(
     readiness = await until(lambda: _ready(forge))
     assert readiness["status"] == "ok"
     pool = forge.database._connections
-    await until(lambda: (len(pool._used), pool._room._value) == (0, 3))
+    await until(lambda: (len(pool._used), pool._capacity._value) == (0, 3))
 
 
 async def _ready(forge: Forge) -> Any:
@@ -332,7 +347,7 @@ async def test_a_frozen_one_is_given_up_in_time_and_taken_up_again(
             _send(pid, signal.SIGCONT)
     await until(lambda: answers(forge, project))
     pool = forge.database._connections
-    await until(lambda: (len(pool._used), pool._room._value) == (0, 3))
+    await until(lambda: (len(pool._used), pool._capacity._value) == (0, 3))
 
     async def nothing_left() -> bool:
         return await asyncio.to_thread(ask, cluster, IN_TRANSACTIONS) == 0

@@ -82,7 +82,7 @@ async def test_what_is_put_is_there(bucket: Bucket, tmp_path: Path, where: str) 
     assert await content_of(objects, KEY, 5, 7) == CONTENT[5:7]
     assert await _open(objects) == CONTENT[:10]
     assert sorted(await _list(objects)) == [KEY, "projects/10/lfs/b"]
-    ((one,),) = [batch async for batch in objects.listed("projects/1")]
+    ((one,),) = [batch async for batch in objects.batches("projects/1")]
     assert (one.key, one.size) == (KEY, len(CONTENT) + 10)
     await objects.delete_below("projects/1")
     await objects.delete([KEY])
@@ -220,7 +220,7 @@ async def test_a_listing_is_given_a_thousand_at_a_time(tmp_path: Path) -> None:
     for number in range(1001):
         (tmp_path / f"objects/projects/{number % 7}").mkdir(parents=True, exist_ok=True)
         (tmp_path / f"objects/projects/{number % 7}/{number}").touch()
-    assert [len(batch) async for batch in objects.listed("projects")] == [1000, 1]
+    assert [len(batch) async for batch in objects.batches("projects")] == [1000, 1]
 
 
 async def test_of_a_folder_with_many_objects_few_are_held_at_a_time(
@@ -253,7 +253,7 @@ async def test_of_a_folder_with_many_objects_few_are_held_at_a_time(
         return noting(folder) if is_ours else scandir(folder)
 
     monkeypatch.setattr(os, "scandir", noting_ours)
-    async with aclosing(objects.listed("projects")) as batches:
+    async with aclosing(objects.batches("projects")) as batches:
         async for batch in batches:
             assert len(batch) == len(told) == 1000
             break

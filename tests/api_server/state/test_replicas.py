@@ -57,7 +57,7 @@ async def database(urls: tuple[str, str]) -> AsyncIterator[Database]:
 
 def the_one(database: Database) -> Replica:
     assert database.replicas is not None
-    return database.replicas.each[0]
+    return database.replicas.all[0]
 
 
 async def ready(database: Database, *, wanted: bool = True) -> None:
@@ -152,7 +152,7 @@ async def test_another_database_and_the_primary_itself_are_no_replicas(
     for wrong, why in ((new_database(), "another database"), (urls[0], "does not follow")):
         async with connect(urls[0], base_url="x", size=2, replica_urls=wrong) as database:
             async with asyncio.timeout(standbys.SECONDS):
-                while why not in the_one(database)._known_as:
+                while why not in the_one(database)._logged_reason:
                     await asyncio.sleep(0.02)
             assert not the_one(database).is_ready
 

@@ -382,10 +382,10 @@ async def test_who_stays_gets_what_others_have_begun(forge: Forge, tmp_path: Pat
         url = f"/-/archive/{place.sha}/x.zip"
         first, second = asyncio.create_task(place.get(url)), asyncio.create_task(place.bytes(url))
         await waiting(forge, 2)
-        assert store.slots.held == 1
+        assert store.slots.in_use == 1
         await left(first)
         await waiting(forge, 1)
-        assert store.slots.held == 1
+        assert store.slots.in_use == 1
     assert await second == await place.bytes(url)
 
 

@@ -168,7 +168,7 @@ async def test_what_is_wrong_is_told_in_a_sentence(testing_forge: Forge, sent: A
 
 
 async def test_those_that_are_used_up_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failures, "MOST_FAILURES", 2)
+    monkeypatch.setattr(failures, "MAX_FAILURES", 2)
     values = {"method": None, "path": "/a", "user": None, "status": 500, "headers": {}, "body": None}
     values |= {"delay": 0.0, "cut": False, "times": 1}
     ordered = failures.Failures()

@@ -132,13 +132,13 @@ async def test_forms_compressed_bodies_and_long_bodies(testing_forge: Forge, con
     await who.api.post("/projects", data={"name": "of a form", "topics[]": "x"})
     json = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
     await who.api.post("/projects", data=gzip.compress(b'{"name": "zipped"}'), headers=json)
-    await who.api.post("/projects", {"name": "long", "description": "x" * journal.MOST_OF_BODY})
+    await who.api.post("/projects", {"name": "long", "description": "x" * journal.MAX_BODY_BYTES})
     await who.api.post("/projects", data="{broken", headers={"Content-Type": "application/json"})
     form, zipped, long, broken = await controls.requests(method="POST")
     assert form["body"] == {"name": "of a form", "topics": ["x"]}
     assert zipped["body"] == {"name": "zipped"}
     assert (long["body"], long["status"]) == (None, 201)
-    assert long["body_size"] > journal.MOST_OF_BODY
+    assert long["body_size"] > journal.MAX_BODY_BYTES
     assert (broken["status"], broken["body"], broken["body_size"]) == (400, None, 7)
 
 
@@ -196,21 +196,21 @@ async def test_names_that_lead_here_cannot_look(controls: Controls, host: str, s
 
 
 def entry(path: str, body: bytes = b"", status: int | None = 200) -> journal.Entry:
-    heard = journal.Heard("text/plain")
+    heard = journal.RecordedBody("text/plain")
     heard(body)
     values: dict[str, Any] = {"time": None, "method": "GET", "query": "", "headers": {}}
     return journal.Entry(id="", path=path, body=heard, content_length=None, status=status, **values)
 
 
 def test_nothing_is_kept_of_what_is_not_shown() -> None:
-    heard = journal.Heard("text/plain")
+    heard = journal.RecordedBody("text/plain")
     for _ in range(10):
-        heard(b"x" * (journal.MOST_OF_BODY // 8))
-    assert (heard.kept, len(heard._kept), heard.size) == (None, 0, 10 * journal.MOST_OF_BODY // 8)
+        heard(b"x" * (journal.MAX_BODY_BYTES // 8))
+    assert (heard.content, len(heard._content), heard.size) == (None, 0, 10 * journal.MAX_BODY_BYTES // 8)
 
 
 def test_what_is_kept_beside_bodies_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "MOST_BYTES", 20_000)
+    monkeypatch.setattr(journal, "MAX_BYTES", 20_000)
     kept = journal.Journal()
     for number in range(9):
         one = entry(f"/{number}")
@@ -223,13 +223,13 @@ def test_what_is_kept_beside_bodies_counts_too(monkeypatch: pytest.MonkeyPatch) 
 def test_the_oldest_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = journal.Journal()
     everything = journal.Filter()
-    monkeypatch.setattr(journal, "MOST_REQUESTS", 3)
+    monkeypatch.setattr(journal, "MAX_REQUESTS", 3)
     entries = [entry(f"/{number}") for number in range(5)]
     for one in entries:
         kept.begin(one)
         kept.end(one, 0.1)
     assert ([one.path for one in kept.matching(everything)], kept.dropped) == (["/2", "/3", "/4"], 2)
-    monkeypatch.setattr(journal, "MOST_BYTES", 5_100)
+    monkeypatch.setattr(journal, "MAX_BYTES", 5_100)
     large = entry("/large", b"x" * 4_000)
     kept.begin(large)
     kept.end(large, 0.1)

@@ -549,12 +549,12 @@ async def test_every_way_in_says_503_until_the_database_is_back(
         place.way.give_back()
         assert (await place.project.api.get(place.project.url)).status == 200, how
         assert (await place.job.append(b"more", len(b"more") * times)).status == 202, how
-        await until(lambda: (len(pool._used), pool._room._value) == (0, 3))  # none is lost for good
+        await until(lambda: (len(pool._used), pool._capacity._value) == (0, 3))  # none is lost for good
 
 
 async def test_a_line_a_second_tells_of_it(place: Place, capfd: pytest.CaptureFixture[str]) -> None:
     place.way.take("refused")
-    errors.often._said.clear()  # messages of other tests
+    errors.often._states.clear()  # messages of other tests
     began = time.monotonic()
     for _ in range(10):
         await asyncio.gather(*(place.project.api.get(place.project.url) for _ in range(20)))

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from api_server.web.context import SERVICES
 from api_server.web.params import public_name
-from api_server.web.request_data import HELD
+from api_server.web.request_data import BODY_MEMORY
 from api_server.web.routes import Role, Route
 from tests.support.forge import ROOT_TOKEN, Forge, running_forge
 from tests.support.route_table import ROUTES, name_of, path_of, required
@@ -167,7 +167,7 @@ async def test_no_request_makes_the_server_fail(
 ) -> None:
     async with own_forge.database.transaction() as transaction:
         await transaction.row(KEEP_ROOT)
-    kind = sent.route.access.who
+    kind = sent.route.access.kind
     if kind in ("project", "group") and kind not in sources:
         made = await (own_forge.project() if kind == "project" else own_forge.group())
         sources[kind] = made["id"]
@@ -359,7 +359,7 @@ async def frugal(
 @pytest.mark.parametrize(("address", "status"), [("192.0.2.1", 429), ("192.0.2.2", 503)])
 async def test_bodies_in_memory_are_bounded_together(frugal: Forge, address: str, status: int) -> None:
     """Two clients send half a megabyte each, without the last byte: there is no room for more of either."""
-    held = frugal.server.app[SERVICES][HELD]
+    memory = frugal.server.app[SERVICES][BODY_MEMORY]
     body = b" " * 500_000
     head = request("POST", GROUPS, JSON, ROOT, f"Content-Length: {len(body)}")
 
@@ -370,14 +370,14 @@ async def test_bodies_in_memory_are_bounded_together(frugal: Forge, address: str
         await first.send(from_("192.0.2.1") + body[:-1])
         if status == 503:
             await second.send(from_("192.0.2.3") + body[:-1])
-        await until(lambda: held.held >= (999_000 if status == 503 else 499_000))
+        await until(lambda: memory.bytes >= (999_000 if status == 503 else 499_000))
         async with talk(frugal.settings.port) as third:
             await third.send(from_(address) + body)
             answered, told = await third.answer()
         assert (answered, "try again later" in told["error"]) == (status, True)
         await first.send(b" ")
         assert (await first.answer())[0] == 400
-    await until(lambda: held.held == 0)
+    await until(lambda: memory.bytes == 0)
 
 
 async def test_streams_are_not_held(frugal: Forge) -> None:

@@ -10,7 +10,7 @@ from api_server.merge_requests.changes import MAX_DESCRIPTION, MAX_TITLE, MOST_N
 from api_server.merge_requests.list_queries import BY_IDS
 from api_server.state import listing
 from api_server.state.database import Database
-from api_server.state.listing import LISTED_TEXT, MOST_BYTES, Page
+from api_server.state.listing import LISTED_TEXT, MAX_BYTES, Page
 from common.concurrency import ConcurrencyLimiter
 from tests.support.ci import ONE_JOB, ci_project
 from tests.support.forge import Client, Forge, Person
@@ -47,9 +47,9 @@ _PEOPLE = """
 
 
 async def _read(reader: Client, path: str) -> list[dict[str, Any]]:
-    """Return the rows of a page, which has at most MOST_BYTES."""
+    """Return the rows of a page, which has at most MAX_BYTES."""
     answer = await reader.get(path, expect=200)
-    assert int(answer.headers["Content-Length"]) <= MOST_BYTES
+    assert int(answer.headers["Content-Length"]) <= MAX_BYTES
     return list(answer.body)
 
 

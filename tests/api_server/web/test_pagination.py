@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from api_server.accounts import user_queries
 from api_server.namespaces.namespace_queries import LISTED_DESCRIPTION
 from api_server.namespaces.paths import MOST_ANCESTORS
-from api_server.state.listing import LISTED_TEXT, MOST_BYTES, MOST_COUNTED, Page
+from api_server.state.listing import LISTED_TEXT, MAX_BYTES, MAX_COUNTED, Page
 from tests.support.forge import Forge
 
 _LINK = re.compile(r'<([^>]+)>; rel="(\w+)"')
@@ -163,7 +163,7 @@ async def test_counting_stops_behind_ten_thousand_rows(own_forge: Forge) -> None
     )
     have = await own_forge.database.value("SELECT count(*) FROM users")
     async with own_forge.database.transaction() as transaction:
-        await transaction.rows(add, first=1, last=MOST_COUNTED - have)
+        await transaction.rows(add, first=1, last=MAX_COUNTED - have)
     exact = await own_forge.root.get("/users?per_page=1")
     assert (exact.headers["X-Total"], list(_links(exact.headers))) == ("10000", ["next", "first", "last"])
     async with own_forge.database.transaction() as transaction:
@@ -182,7 +182,7 @@ async def test_counting_stops_behind_ten_thousand_rows(own_forge: Forge) -> None
         active=False,
         blocked=False,
     )
-    assert listed.total == MOST_COUNTED + 1
+    assert listed.total == MAX_COUNTED + 1
 
 
 #: A character that JSON writes as six, in names and descriptions of the maximum length, below the maximum number of
@@ -232,18 +232,16 @@ async def test_a_page_has_a_most_of_bytes(own_forge: Forge) -> None:
         FROM generate_series(1, 4) number
         UNION ALL SELECT %(project)s, '5', '5', repeat('0', 40), 'short', now(), now(), now()
     """
-    await own_forge.execute(described, size=MOST_BYTES // 4, project=project["id"])
+    await own_forge.execute(described, size=MAX_BYTES // 4, project=project["id"])
     path = f"/projects/{project['id']}/releases"
-    for per_page, characters in ((3, MOST_BYTES // 4), (5, LISTED_TEXT)):
+    for per_page, characters in ((3, MAX_BYTES // 4), (5, LISTED_TEXT)):
         answer = await own_forge.root.get(
             f"{path}?per_page={per_page}&order_by=created_at&sort=asc", expect=200
         )
-        assert int(answer.headers["Content-Length"]) <= MOST_BYTES
+        assert int(answer.headers["Content-Length"]) <= MAX_BYTES
         texts = [(row["tag_name"], row["description"]) for row in answer.body]
         long = [(str(number), "a" * characters) for number in range(1, 5)]
         assert texts == [*long, ("5", "short")][:per_page]
     await own_forge.execute("DELETE FROM releases WHERE tag = '1'")
     answer = await own_forge.root.get(f"{path}?per_page=100", expect=200)
-    assert {len(row["description"]) for row in answer.body} == {5, MOST_BYTES // 4}, (
-        "the page is small enough"
-    )
+    assert {len(row["description"]) for row in answer.body} == {5, MAX_BYTES // 4}, "the page is small enough"

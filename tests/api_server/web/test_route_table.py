@@ -60,8 +60,8 @@ OPENS: dict[str, Feature | None] = {
     "/triggers": "builds", "/unarchive": None, "/users": None, "/variables": None,
 }  # fmt: skip
 
-SECURED = [route for route in ROUTES if route.access.who not in ("anyone", "job")]
-OF_SOURCES = [route for route in ROUTES if route.access.who in ("project", "group")]
+SECURED = [route for route in ROUTES if route.access.kind not in ("anyone", "job")]
+OF_SOURCES = [route for route in ROUTES if route.access.kind in ("project", "group")]
 OF_PROJECTS = [(route, route.access) for route in ROUTES if isinstance(route.access, ProjectAccess)]
 ROLES = [role for role in Role if role >= Role.GUEST]
 FORBIDDEN = (403, {"message": "403 Forbidden"})
@@ -72,11 +72,11 @@ def test_no_two_routes_are_the_same() -> None:
 
 
 def test_what_is_open_to_anyone_is_known_by_name() -> None:
-    assert {name_of(route) for route in ROUTES if route.access.who == "anyone"} == {
+    assert {name_of(route) for route in ROUTES if route.access.kind == "anyone"} == {
         *OPEN_TO_ANYONE,
         *OPEN_TO_EVERYBODY,
     }
-    assert {name_of(route) for route in ROUTES if route.access.strangers} == OPEN_TO_STRANGERS
+    assert {name_of(route) for route in ROUTES if route.access.anonymous} == OPEN_TO_STRANGERS
 
 
 async def test_what_checks_its_own_kind_of_token_refuses_to_go_without(forge: Forge) -> None:
@@ -96,7 +96,7 @@ async def test_without_a_token_the_answer_is_401(forge: Forge, routes: list[Rout
         with deviations.of(name_of(route)):
             client = (
                 Client(forge.session, forge.base, "no-such-token")
-                if route.access.strangers
+                if route.access.anonymous
                 else forge.anonymous
             )
             answer = await client.request(route.method, path_of(route, {}), json={})
@@ -121,7 +121,7 @@ async def test_a_token_needs_one_of_the_routes_scopes(forge: Forge, routes: list
 async def test_administrators_only(forge: Forge) -> None:
     user, deviations = await forge.user(), Deviations()
     for route in SECURED:
-        if route.access.who == "administrator":
+        if route.access.kind == "administrator":
             with deviations.of(name_of(route)):
                 answer = await user.api.request(route.method, path_of(route, {}), json=required(route))
                 assert (answer.status, answer.body) == FORBIDDEN
@@ -136,7 +136,7 @@ async def test_what_the_caller_cannot_see_is_not_there(forge: Forge, routes: lis
         with deviations.of(name_of(route)):
             hidden = await sources.call(stranger, route)
             missing = await _call(stranger, route, 999_999_999)
-            thing = "Project" if route.access.who == "project" else "Group"
+            thing = "Project" if route.access.kind == "project" else "Group"
             assert (hidden.status, hidden.body) == (404, {"message": f"404 {thing} Not Found"})
             assert (missing.status, missing.body) == (hidden.status, hidden.body)
     assert not deviations, deviations.report
@@ -180,7 +180,7 @@ class Sources:
     _members: set[tuple[str, Role]] = attrs.field(factory=set)
 
     async def id_for(self, route: Route) -> int:
-        kind = route.access.who
+        kind = route.access.kind
         if kind not in self._ids:
             made = await (
                 self.forge.project() if kind == "project" else self.forge.group(visibility="private")
@@ -190,13 +190,13 @@ class Sources:
 
     async def let_in(self, route: Route, role: Role, person: Person) -> None:
         """Give the person this role in the route's source. There is one person of each role."""
-        kind, source_id = route.access.who, await self.id_for(route)
+        kind, source_id = route.access.kind, await self.id_for(route)
         if (kind, role) not in self._members:
             await self.forge.member(f"{kind}s", source_id, person, role)
             self._members.add((kind, role))
 
     async def call(self, person: Person, route: Route) -> Answer:
-        kind = route.access.who
+        kind = route.access.kind
         answer = await _call(person, route, await self.id_for(route))
         if answer.status < 400 and route.method != "GET":
             del self._ids[kind]

@@ -65,7 +65,7 @@ async def test_no_route_passes_it_over(sudoer: Person, routes: list[Route]) -> N
         for way in _ways(route):
             with deviations.of(f"{name_of(route)}, {way}"):
                 answer = await ask(sudoer.api, route, way)
-                assert (answer.status, answer.body) == expected.get(route.access.who, (404, NOBODY))
+                assert (answer.status, answer.body) == expected.get(route.access.kind, (404, NOBODY))
     assert not deviations, deviations.report
 
 
@@ -255,7 +255,7 @@ WRITES = [
     route
     for route in ROUTES
     if route.method != "GET"
-    and route.access.who not in ("anyone", "job")
+    and route.access.kind not in ("anyone", "job")
     and name_of(route) != "POST /projects/{id}/ci/lint"  # this writes nothing
     and not route.path.endswith("/access_tokens/self/rotate")  # only bots may do this
 ]

@@ -323,7 +323,7 @@ async def test_features_answer_403_below_their_tier(shared_forge: SharedForges, 
     forge, deviations = await shared_forge(tier=tier), Deviations()
     for route in RESERVED:
         feature = route.license
-        if feature is None or route.access.who == "job":
+        if feature is None or route.access.kind == "job":
             continue
         answer = await _call(forge, route)
         refused = {"message": f"403 Forbidden - {feature.name} is not available on the {tier} tier"}

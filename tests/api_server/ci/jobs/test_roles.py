@@ -18,7 +18,7 @@ OF_PROJECTS = [
     route
     for routes in (handlers.routes, artifact_handlers.routes, handlers.routes)
     for route in routes.routes
-    if route.access.who == "project"
+    if route.access.kind == "project"
 ]
 ROLES = ("stranger", "guest", "reporter", "developer", "maintainer", "owner")
 

@@ -199,7 +199,7 @@ async def test_files_of_one_project_that_take_long_leave_others_a_place(idle: Fo
 
     try:
         planning = [asyncio.create_task(making.in_thread(wait, "", Context(project_id=1))) for _ in range(2)]
-        await until(lambda: limits.planning.held)
+        await until(lambda: limits.planning.in_use)
         assert gc.get_threshold()[2] == interpreter._NEVER, "a file makes a million objects"
         assert await making.in_thread(lambda *_: "done", "", Context(project_id=2)) == "done"
     finally:
@@ -217,7 +217,7 @@ async def test_files_are_planned_a_few_at_a_time(idle: Forge, monkeypatch: pytes
 
     try:
         planning = [asyncio.create_task(making.in_thread(wait, "", Context())) for _ in range(2)]
-        while limits.planning.held < 2:
+        while limits.planning.in_use < 2:
             await asyncio.sleep(0)
         with pytest.raises(Unavailable):
             await making.in_thread(wait, "", Context())
