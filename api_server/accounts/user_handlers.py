@@ -1,6 +1,7 @@
 """`/user` and `/users`, and the further e-mail addresses below them (supporting resources)."""
 
 import asyncio
+import datetime
 from typing import Any
 
 import attrs
@@ -22,6 +23,10 @@ from api_server.web.routes import ADMINISTRATOR, SIGNED_IN, Routes
 routes = Routes()
 
 
+#: Filters that are ignored for others, as in GitLab.
+_FOR_ADMINISTRATORS = {"admins", "created_after", "created_before"}
+
+
 @attrs.frozen(kw_only=True)
 class ListUsers(Paginated):
     username: str | None = None
@@ -31,6 +36,12 @@ class ListUsers(Paginated):
     humans: bool = False
     exclude_humans: bool = False
     without_project_bots: bool = False
+    exclude_active: bool = False
+    exclude_external: bool = False
+    admins: bool = False
+    external: bool = False
+    created_after: datetime.datetime | None = None
+    created_before: datetime.datetime | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -91,14 +102,13 @@ async def list_users(
 ) -> web.Response:
     """List all users, including bots. Only administrators see more than their names."""
     page = requested_page(params, user_queries.LISTING)
+    names = user_queries.ALL.keys() - (set() if actor.admin else _FOR_ADMINISTRATORS)
     list_page = await user_queries.list_users(
         services.database,
         page,
         for_administrator=actor.admin,
-        username=params.username,
         search=params.search,
-        active=params.active,
-        blocked=params.blocked,
+        **{name: getattr(params, name) for name in names},
         bots=False if params.humans or params.without_project_bots else params.exclude_humans or None,
     )
     return await paginated(request, page, list_page)

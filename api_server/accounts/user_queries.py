@@ -32,8 +32,19 @@ _MATCHING = f"""
         AND (%(bots)s::boolean IS NULL OR users.bot = %(bots)s)
         AND (NOT %(active)s OR users.state = 'active')
         AND (NOT %(blocked)s OR users.state = 'blocked')
+        AND (NOT %(exclude_active)s OR users.state <> 'active')
+        AND (NOT %(admins)s OR users.admin)
+        AND (NOT %(external)s OR users.external)
+        AND (NOT %(exclude_external)s OR NOT users.external)
+        AND (%(created_after)s::timestamptz IS NULL OR users.created_at >= %(created_after)s)
+        AND (%(created_before)s::timestamptz IS NULL OR users.created_at <= %(created_before)s)
         AND {SEARCH.condition}
 """
+#: The values of the other filters of `_MATCHING` that let every user through.
+ALL: dict[str, Any] = {
+    **dict.fromkeys(("active", "blocked", "exclude_active", "admins", "external", "exclude_external"), False),
+    **dict.fromkeys(("username", "created_after", "created_before")),
+}
 _LISTS = {
     False: ListQuery(_ENTITIES["basic_user"], _MATCHING, _ORDERS),
     True: ListQuery(_ENTITIES["user_for_administrators"], _MATCHING, _ORDERS),
@@ -46,24 +57,20 @@ async def list_users(
     page: Page,
     *,
     for_administrator: bool,
-    username: str | None,
     search: str | None,
-    active: bool,
-    blocked: bool,
     bots: bool | None,
+    **filters: Any,
 ) -> ListPage:
     """Return a page of the users: only `bots`, only others, or (None) both. Administrators can also search
-    private addresses."""
+    private addresses. `filters` are some of `ALL`."""
     return await _LISTS[for_administrator].read(
         database,
         page,
-        username=username,
         search=search,
         found=await SEARCH.find(database, search, finds_private=for_administrator),
-        active=active,
-        blocked=blocked,
         bots=bots,
         finds_private=for_administrator,
+        **(ALL | filters),
     )
 
 
@@ -116,6 +123,14 @@ async def find_user(database: Executor, user_id: int) -> User | None: ...
 
 @statement(f"{_USER} AND lower(users.username) = lower(%(username)s)")
 async def find_user_by_username(database: Executor, username: str) -> User | None: ...
+
+
+@statement("""
+    SELECT EXISTS (SELECT FROM users WHERE lower(users.username) = lower(%(username)s))
+        OR EXISTS (SELECT FROM routes WHERE routes.path = lower(%(username)s) AND NOT routes.moved)
+""")
+async def is_username_taken(database: Executor, username: str) -> bool:
+    """Return whether an account or a group has that name."""
 
 
 @statement("""

@@ -106,18 +106,22 @@ async def _notify(services: Services, transaction: Transaction, event: UserEvent
 
 
 async def check_new(transaction: Transaction, user: NewUser) -> None:
-    """Raise 400 and 409 in GitLab's words for an account that cannot be created."""
+    """Raise 400 and 409 like `create`, without creating the account."""
+    await _check_attributes(transaction, user)
+    if await user_queries.is_username_taken(transaction, user.username):
+        raise conflict(_USERNAME_TAKEN)
+
+
+async def _check_attributes(transaction: Transaction, user: NewUser) -> None:
     if problems := _problems(username=user.username, email=user.email, projects_limit=user.projects_limit):
         raise invalid(problems)
     if await email_queries.users_of(transaction, user.email):
         raise conflict(_EMAIL_TAKEN)
-    if await user_queries.find_user_by_username(transaction, user.username) is not None:
-        raise conflict(_USERNAME_TAKEN)
 
 
 async def create(services: Services, transaction: Transaction, user: NewUser, author: Author) -> int:
     """Create an account and return its id. Raise 400 and 409 in GitLab's words."""
-    await check_new(transaction, user)
+    await _check_attributes(transaction, user)
     seed, token = _static_object_token(services.vault)
     try:
         user_id = await user_queries.create_user(

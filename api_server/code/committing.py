@@ -120,7 +120,8 @@ async def _check_may_create(
         refs_with_it = await commits.refs_containing(await opened(services, project), commit, BRANCHES)
     bases = [ref.removeprefix(BRANCHES) for ref in refs_with_it]
     protections = await protections_of(services.database, project.id, bases)
-    if not any(protections[base].protected for base in bases):
+    base = next((base for base in bases if protections[base].protected), None)
+    if base is None or not (await protection_for(services, project.id, base)).protected:
         raise forbidden(
             "You can only use an existing protected branch ref as the basis of a new protected branch."
         )

@@ -7,7 +7,7 @@ a thread.
 
 import asyncio
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
@@ -77,10 +77,11 @@ def matching(refs: Sequence[RefT], search: str | None) -> list[RefT]:
     return [ref for ref in refs if text in ref.name.lower()]
 
 
-def sorted_branches(repository: Repository, branches: Iterable[Branch], order: BranchOrder) -> list[Branch]:
-    """Sort branches by name or by the dates of their commits."""
+def find_branches(repository: Repository, search: str | None, order: BranchOrder) -> list[Branch]:
+    """Return all matching branches by name, or by the dates of their commits."""
+    branches = matching(references.branches(repository), search)
     if order == "name_asc":
-        return sorted(branches, key=lambda branch: branch.name)
+        return branches
     return sorted(
         branches,
         key=lambda branch: (_date(repository, branch.commit), branch.name),
@@ -88,10 +89,10 @@ def sorted_branches(repository: Repository, branches: Iterable[Branch], order: B
     )
 
 
-def sorted_tags(
-    repository: Repository, tags: Iterable[Tag], order: TagOrder, *, descending: bool
-) -> list[Tag]:
-    """Sort tags by name, by date (of the commit if the tag has no message), or by the numbers in their names."""
+def find_tags(repository: Repository, search: str | None, order: TagOrder, *, descending: bool) -> list[Tag]:
+    """Return all matching tags by name, by date (of the commit if the tag has no message), or by the numbers in their
+    names."""
+    tags = matching(references.tags(repository), search)
     match order:
         case "name":
             return sorted(tags, key=lambda tag: tag.name, reverse=descending)

@@ -7,9 +7,9 @@ as fast as the client reads them, which may be slow, and so they have slots of t
 import asyncio
 import base64
 import binascii
-from collections.abc import AsyncIterator, Hashable, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import attrs
 import orjson
@@ -30,10 +30,14 @@ from api_server.web.auth import Actor, Anonymous
 from api_server.web.errors import ApiError, bad_parameters, not_found
 from api_server.web.pagination import Paginated, offset_page, paginated
 from api_server.web.routes import caller_or_anonymous
-from common.concurrency import ConcurrencyLimiter
+from common.concurrency import ConcurrencyLimiter, ended
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 READS = Key[ConcurrencyLimiter]("repository_reads")
 STREAMS = Key[ConcurrencyLimiter]("file_streams")
+REFS = Key[ConcurrencyLimiter]("ref_lists")
 
 
 def setup(services: Services) -> None:
@@ -45,6 +49,7 @@ def setup(services: Services) -> None:
     services[STREAMS] = ConcurrencyLimiter(
         settings.file_streams, settings.file_streams_per_caller, timeout=timeout
     )
+    services[REFS] = ConcurrencyLimiter(2, 1, timeout=timeout)
 
 
 @asynccontextmanager
@@ -77,6 +82,19 @@ async def streaming(
     `TooBusy`."""
     async with services[STREAMS].slot(*counted_for(actor, user_id, from_storage=from_storage)):
         yield
+
+
+async def reading_refs(
+    request: web.Request,
+    read: Callable[Concatenate[Repository, P], T],
+    repository: Repository,
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> T:
+    """Return the result of `read`, which reads all branches or tags, from a thread. A caller has one such thread at a
+    time, and all callers together two, because each of them delays the event loop. Raise `TooBusy`."""
+    async with context.services(request)[REFS].slot(*counted_for(caller_or_anonymous(request))):
+        return await ended(asyncio.ensure_future(asyncio.to_thread(read, repository, *args, **kwargs)))
 
 
 def counted_for(

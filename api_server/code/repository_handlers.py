@@ -1,6 +1,5 @@
 """`/projects/:id/repository/branches`, `/tags` and `/files` (supporting resources)."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -12,8 +11,15 @@ from api_server.code.committing import Encoding, FileChange, OneAction
 from api_server.code.entities import BranchOrder, TagOrder, branch_named, tag_named
 from api_server.code.file_answers import file_at
 from api_server.code.protection import protection_of, protections_of, tag_protections_of
-from api_server.code.reading import merged_branches, on_page, opened, page_response, streaming, url_of
-from api_server.git import references
+from api_server.code.reading import (
+    merged_branches,
+    on_page,
+    opened,
+    page_response,
+    reading_refs,
+    streaming,
+    url_of,
+)
 from api_server.git.references import Tag
 from api_server.git.repositories import Repository
 from api_server.namespaces.access import project
@@ -107,9 +113,7 @@ async def list_branches(
 ) -> web.Response:
     """List branches, by name unless `sort` says otherwise."""
     repository = await opened(services, project)
-    branches = await asyncio.to_thread(references.branches, repository)
-    matching = entities.matching(branches, params.search)
-    matching = await asyncio.to_thread(entities.sorted_branches, repository, matching, params.sort)
+    matching = await reading_refs(request, entities.find_branches, repository, params.search, params.sort)
     page_branches, url = on_page(params, matching), url_of(services, project)
     merged = await merged_branches(services, actor, repository, project, page_branches)
     protected = await protections_of(services.database, project.id, [branch.name for branch in page_branches])
@@ -159,11 +163,9 @@ async def list_tags(
 ) -> web.Response:
     """List tags, the newest first unless `order_by` and `sort` say otherwise."""
     repository = await opened(services, project)
-    tags = await asyncio.to_thread(references.tags, repository)
-    matching = entities.matching(tags, params.search)
-    descending = params.sort == "desc"
-    matching = await asyncio.to_thread(
-        entities.sorted_tags, repository, matching, params.order_by, descending=descending
+    order, descending = params.order_by, params.sort == "desc"
+    matching = await reading_refs(
+        request, entities.find_tags, repository, params.search, order, descending=descending
     )
     entries = await _tags(services, project, repository, on_page(params, matching))
     return await page_response(request, params, entries, len(matching))

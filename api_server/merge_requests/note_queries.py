@@ -8,7 +8,7 @@ import attrs
 from api_server.merge_requests.queries import ENTITIES, entities
 from api_server.state.database import Executor, Transaction
 from api_server.state.declarations import statement
-from api_server.state.listing import ListPage, ListQuery, Page, entity_statement, listed_text
+from api_server.state.listing import MAX_BYTES, ListPage, ListQuery, Page, entity_statement, listed_text
 from api_server.state.statements import Query
 
 #: The notes that the viewer may read.
@@ -125,9 +125,16 @@ async def in_discussion(
 async def show(database: Executor, note_id: int) -> str: ...
 
 
+#: One thread, which has at most the bytes of a page.
+_DISCUSSION = f"""
+    SELECT thread.id, thread.position, shortened(thread.entity::text, {MAX_BYTES}) AS entity
+    FROM ({entities(listed_text("body"))["discussion"]}) thread
+"""
+
+
 @statement(
     entity_statement(
-        ENTITIES["discussion"],
+        _DISCUSSION,
         f"""
     SELECT notes.* FROM notes WHERE {_SHOWN} AND notes.discussion_id = %(discussion_id)s
     ORDER BY notes.id LIMIT 1
@@ -139,9 +146,7 @@ async def show_discussion(
 ) -> str | None: ...
 
 
-@statement(
-    entity_statement(ENTITIES["discussion"], "SELECT notes.* FROM notes WHERE notes.id = %(first_note_id)s")
-)
+@statement(entity_statement(_DISCUSSION, "SELECT notes.* FROM notes WHERE notes.id = %(first_note_id)s"))
 async def show_discussion_of(database: Executor, first_note_id: int) -> str:
     """Return the thread that begins with this note."""
 

@@ -13,7 +13,7 @@ from api_server.code import entities, repository_queries
 from api_server.code.entities import tag_named
 from api_server.code.file_answers import send_raw
 from api_server.code.protection import protections_of, tag_protections_of
-from api_server.code.reading import opened, reading, streaming, url_of
+from api_server.code.reading import opened, reading, reading_refs, streaming, url_of
 from api_server.git import file_history, references, trees
 from api_server.git.file_history import BlamedCommit
 from api_server.git.repositories import Repository
@@ -229,9 +229,7 @@ async def list_branches(
     """List the branches, those with the newest commits first."""
     services = context.services(request)
     repository, part = await opened(services, project), offset_page(params)
-    all_branches = await asyncio.to_thread(references.branches, repository)
-    matching = [branch for branch in all_branches if (params.search or "").lower() in branch.name.lower()]
-    ordered = await asyncio.to_thread(entities.sorted_branches, repository, matching, "updated_desc")
+    ordered = await reading_refs(request, entities.find_branches, repository, params.search, "updated_desc")
     branches, url = ordered[part.offset : part.offset + part.size], url_of(services, project)
     protected = await protections_of(services.database, project.id, [branch.name for branch in branches])
     rows = ListPage("", part.offset + part.size < len(ordered), None, len(ordered))
@@ -263,9 +261,9 @@ async def list_tags(
     """List the tags, the newest first."""
     services = context.services(request)
     repository, part = await opened(services, project), offset_page(params)
-    all_tags = await asyncio.to_thread(references.tags, repository)
-    matching = [tag for tag in all_tags if (params.search or "").lower() in tag.name.lower()]
-    ordered = await asyncio.to_thread(entities.sorted_tags, repository, matching, "updated", descending=True)
+    ordered = await reading_refs(
+        request, entities.find_tags, repository, params.search, "updated", descending=True
+    )
     tags, url = ordered[part.offset : part.offset + part.size], url_of(services, project)
     names = [tag.name for tag in tags]
     rules = await tag_protections_of(services.database, project.id, names)

@@ -1,6 +1,5 @@
 """Forms that create and change merge requests (`/-/merge_requests/new`, `/edit`, closing) and comment on them."""
 
-import asyncio
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -9,7 +8,7 @@ import attrs
 from aiohttp import web
 
 from api_server.accounts import user_handlers
-from api_server.code.reading import opened
+from api_server.code.reading import opened, reading_refs
 from api_server.git import references
 from api_server.merge_requests import handlers, note_handlers
 from api_server.merge_requests.changes import with_draft, without_draft
@@ -99,7 +98,7 @@ async def create(request: web.Request, visitor: Visitor, form: Form, project: Pr
 async def _branches(request: web.Request, project: Project, *chosen: str) -> Offered:
     """Return the chosen branches and then the first ones by name, as options."""
     repository = await opened(context.services(request), project)
-    branches = await asyncio.to_thread(references.branches, repository)
+    branches = await reading_refs(request, references.branches, repository)
     names = dict.fromkeys([*filter(None, chosen), *(branch.name for branch in branches[:_MOST_BRANCHES])])
     return Offered([(name, name) for name in names], len(branches) <= _MOST_BRANCHES)
 

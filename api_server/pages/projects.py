@@ -1,12 +1,10 @@
 """The page of a project (its description, clone addresses, files and README), and `/-/releases`."""
 
-import asyncio
-
 import attrs
 import orjson
 from aiohttp import web
 
-from api_server.code.reading import opened
+from api_server.code.reading import opened, reading_refs
 from api_server.git import references, trees
 from api_server.namespaces import project_queries
 from api_server.namespaces.access import project
@@ -63,7 +61,7 @@ async def show_project(request: web.Request, visitor: Visitor, project: Project)
 async def _contents(request: web.Request, visitor: Visitor, project: Project) -> Contents:
     services = context.services(request)
     repository = await opened(services, project)
-    branches = await asyncio.to_thread(references.branches, repository)
+    branches = await reading_refs(request, references.branches, repository)
     head = references.branch(repository, project.default_branch)
     if head is None:
         return Contents(branches=len(branches))

@@ -207,9 +207,7 @@ def check_external(url: str) -> None:
         with contextlib.closing(psycopg2.connect(url, connect_timeout=10)) as connection:
             major = connection.server_version // 10000
     except psycopg2.ProgrammingError:  # it repeats parts of the URL, in which the password may be
-        raise CannotStart(
-            "--database-url has to be a URL such as postgresql://user:password@host/database"
-        ) from None
+        raise CannotStart("--database-url has to be a URL such as postgresql://host/database") from None
     except (psycopg2.Error, UnicodeError) as problem:
         raise CannotStart(f"The PostgreSQL of --database-url cannot be used: {first_line(problem)}") from None
     if major < OLDEST_MAJOR:

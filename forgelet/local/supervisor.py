@@ -6,6 +6,7 @@ runs, so that no other process can take a port or answer on it.
 """
 
 import contextlib
+import errno
 import functools
 import os
 import signal
@@ -68,6 +69,8 @@ def _bound(host: str, port: int, option: str) -> socket.socket:
         sock.bind((host, port))
     except OSError as problem:
         sock.close()
+        if problem.errno == errno.EADDRNOTAVAIL:
+            option = "--host"
         raise CannotStart(
             f"Port {port} of {host} cannot be used ({problem.strerror}); choose another {option}"
         ) from None

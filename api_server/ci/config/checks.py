@@ -271,16 +271,17 @@ def duration(*, at_most: int | None = None, never: bool = False) -> Check:
     return check
 
 
-def label(longest: int) -> Check:
-    """Return a check for a name of letters, digits, `_`, `-` and spaces."""
+def matching(pattern: str, complaint: str, *, at_most: int = sys.maxsize) -> Check:
+    """Return a check for text of at most that many characters that matches the pattern as a whole."""
+    compiled = re.compile(pattern, re.ASCII)
 
     def check(at: str, value: Any) -> Iterator[str]:
         if not isinstance(value, str):
             yield f"{at} config should be a string"
-        elif not re.fullmatch(r"[\w -]+", value, re.ASCII):
-            yield f"{at} can contain only letters, digits, '-', '_' and spaces"
-        elif len(value) > longest:
-            yield f"{at} is too long (maximum is {longest} characters)"
+        elif not compiled.fullmatch(value):
+            yield f"{at} {complaint}"
+        elif len(value) > at_most:
+            yield f"{at} is too long (maximum is {at_most} characters)"
 
     return check
 

@@ -10,7 +10,7 @@ from api_server.ci.config.checks import MAX_NAME, flatten, not_supported
 from api_server.ci.config.context import Context
 from api_server.ci.config.errors import MAX_DEPTH, Budget, CiConfigError, too_deep
 from api_server.ci.config.execution import DEFAULT
-from api_server.ci.config.includes import Included, Reader, deep_merge
+from api_server.ci.config.includes import MAX_WARNINGS, Included, Reader, deep_merge
 from api_server.ci.config.keywords import TOP_LEVEL_DEFAULTS
 from api_server.ci.config.needs import errors_of_needs, upstreams
 from api_server.ci.config.yaml_text import Reference
@@ -172,8 +172,22 @@ def read(text: str, context: Context) -> Configuration:
         stages=stages,
         jobs=jobs,
         includes=tuple(reader.included),
-        warnings=tuple(reader.warnings),
+        warnings=tuple((reader.warnings + _doubled_pipelines(merged, jobs))[:MAX_WARNINGS]),
     )
+
+
+def _doubled_pipelines(merged: dict[str, Any], jobs: Mapping[str, dict[str, Any]]) -> list[str]:
+    """Return a warning for each job that both the pipeline of a push and that of its merge request would
+    have."""
+    if (merged.get("workflow") or {}).get("rules") is not None:
+        return []
+    last_rules = {name: (flatten(job["rules"]) or [])[-1:] for name, job in jobs.items() if job.get("rules")}
+    return [
+        f"jobs:{name} may allow multiple pipelines to run for a single action due to `rules:when` clause "
+        "with no `workflow:rules`"
+        for name, last in last_rules.items()
+        if any(list(rule) == ["when"] and rule["when"] != "never" for rule in last)
+    ]
 
 
 def _with_defaults(job: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from api_server.ci.config.variables import Variable, expand_all, overlay, values
 
 #: Maximum number of refs that one configuration may compare with; each comparison is work for git.
 MAX_COMPARED = 20
+#: Maximum number of repositories, with the pipeline's own, whose paths are listed for wildcards and `exists`.
+MAX_LISTED = 11
 
 
 def _no_file(_: str) -> str | None:
@@ -34,7 +36,7 @@ def _no_commit(_: str | None) -> None:
     return None
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, eq=False)
 class Repository:
     """The commit of the pipeline. Paths are relative to its root, without a leading slash."""
 
@@ -124,13 +126,17 @@ class Context:
     artifact: Callable[[str, str], str] = no_artifact
     #: Remote files by URL, as far as they have been fetched.
     remote: Mapping[str, RemoteFile] = field(factory=dict)
+    #: The repository among whose files `exists` and wildcards look, if it is not the pipeline's.
+    elsewhere: Repository | None = None
     #: Results of `changed_since`; copies of this context share them and their limit.
     _since: dict[str, PathSet | None] = field(factory=dict, eq=False, repr=False)
+    #: Results of `paths_of`, shared in the same way.
+    _listed: dict[Repository, PathSet] = field(factory=dict, eq=False, repr=False)
 
     def among(self, repository: Repository) -> "Context":
         """Return a copy that uses another repository's files for `exists`. The changed paths remain those of
         the pipeline."""
-        return evolve(self, repository=evolve(self.repository, paths=repository.paths))
+        return evolve(self, elsewhere=repository)
 
     @property
     def host(self) -> str:
@@ -158,9 +164,20 @@ class Context:
     def known_in_job(self, name: str, stage: str, variables: tuple[Variable, ...]) -> dict[str, str]:
         return {**self.known(variables), "CI_JOB_NAME": name, "CI_JOB_STAGE": stage}
 
-    @cached_property
+    @property
     def paths(self) -> PathSet:
-        return PathSet(frozenset(self.repository.paths()))
+        return self.paths_of(self.elsewhere or self.repository)
+
+    def paths_of(self, repository: Repository) -> PathSet:
+        """Return the paths of a commit. Raise CiConfigError if they are too many, or those of too many
+        commits."""
+        if repository not in self._listed:
+            if len(self._listed) >= MAX_LISTED:
+                raise CiConfigError(
+                    f"Wildcards and `exists` are for the files of up to {MAX_LISTED - 1} other projects"
+                )
+            self._listed[repository] = PathSet(frozenset(repository.paths()))
+        return self._listed[repository]
 
     @cached_property
     def changed(self) -> PathSet | None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from types import NoneType
 from typing import Any
+from urllib.parse import unquote
 
 from api_server.ci.config.checks import (
     ANY_NESTING,
@@ -15,7 +16,7 @@ from api_server.ci.config.checks import (
     boolean,
     duration,
     integer,
-    label,
+    matching,
     of_type,
     one_of,
     scalar,
@@ -120,7 +121,7 @@ _artifacts: dict[str, Check] = {
     "untracked": boolean,
     "when": _WHEN,
     "expire_in": duration(at_most=LONGEST_KEPT, never=True),
-    "expose_as": label(100),
+    "expose_as": matching(r"[\w -]+", "can contain only letters, digits, '-', '_' and spaces", at_most=100),
     "access": one_of(*ACCESS),
     "public": boolean,
     "reports": Fields(
@@ -147,16 +148,25 @@ def _artifacts_check(at: str, value: Any) -> Iterator[str]:
         yield f"{at} paths can't contain '*' when used with 'expose_as'"
 
 
+def _key(at: str, value: str) -> Iterator[str]:
+    """Check a part of the name of a cache, which runners use as the name of a file."""
+    name = unquote(value)
+    if "/" in name:
+        yield f'{at} config cannot contain the "/" character'
+    elif name in {".", ".."}:
+        yield f'{at} config cannot be "." or ".."'
+
+
 _cache = Fields(
     {
         "key": ByType(
             {
-                str: text,
+                str: _key,
                 int: scalar,
                 dict: Fields(
                     {
                         "files": Each(text, at_most=2, too_many="config has too many items (maximum is {})"),
-                        "prefix": text,
+                        "prefix": ByType({str: _key}),
                     },
                     required=["files"],
                     beyond=["files_commits"],

@@ -88,8 +88,6 @@ def _digest(integrity: str | None) -> bytes | None:
 MAX_FILES = 150
 MAX_NESTING = 20
 MAX_TOTAL_BYTES = 4 * 1024 * 1024
-#: Maximum number of other repositories whose paths are listed for wildcards and `exists`.
-MAX_LISTED = 10
 #: Maximum number of projects that components are taken from.
 MAX_COMPONENT_PROJECTS = 30
 MAX_WARNINGS = 100
@@ -156,8 +154,6 @@ class Reader:
     _needed: dict[str, None] = field(factory=dict)
     _variables: dict[bool, dict[str, str]] = field(factory=dict)
     _component_projects: set[str] = field(factory=set)
-    #: Contexts of the repositories of other projects by `id()`, so that the paths of each are listed once.
-    _contexts: dict[int, Context] = field(factory=dict)
 
     def read(self, text: str) -> dict[str, Any]:
         """Return the hash of `text` and its includes: later includes win over earlier ones, the text over
@@ -219,17 +215,13 @@ class Reader:
         return rule is not None and rule.get("when") != "never"
 
     def _context_in(self, origin: _IncludeSource) -> Context:
-        """Return the context with the paths of this source."""
-        if origin.repository is self.context.repository:
-            return self.context
-        repository = origin.repository or _NOWHERE
-        if id(repository) not in self._contexts:
-            if len(self._contexts) >= MAX_LISTED:
-                raise CiConfigError(
-                    f"Wildcards and `exists` are for the files of up to {MAX_LISTED} other projects"
-                )
-            self._contexts[id(repository)] = self.context.among(repository)
-        return self._contexts[id(repository)]
+        """Return the context with the paths of this source; a remote file has none, and the rights of the
+        public."""
+        if origin.repository is None:
+            return evolve(
+                self.context.among(_NOWHERE), project=lambda path, _: self.context.project(path, True)
+            )
+        return self.context.among(origin.repository)
 
     def _files(self, entry: Entry, origin: _IncludeSource) -> Iterator[tuple[Included, str]]:
         match entry.kind:

@@ -22,6 +22,7 @@ from api_server.ci.config.checks import (
     flatten,
     glob,
     integer,
+    matching,
     moment,
     one_of,
     ref,
@@ -54,11 +55,24 @@ _changes = ByType(
         ),
     }
 )
+
+
+def _in_project(at: str, value: Any) -> Iterator[str]:
+    if value.get("ref") is not None and value.get("project") is None:
+        yield f"{at} config missing required keys: project"
+
+
 _exists = ByType(
     {
         str: glob,
         list: _globs,
-        dict: Fields({"paths": _globs}, ["paths"], ["project", "ref", "regexp"], attributes=["paths"]),
+        dict: Fields(
+            {"paths": _globs, "project": text, "ref": text},
+            ["paths"],
+            ["regexp"],
+            _in_project,
+            attributes=["paths", "project", "ref"],
+        ),
     }
 )
 
@@ -162,6 +176,8 @@ class Rules:
             yield f"{parent} rules should be an array containing hashes and arrays of hashes"
             return
         for rule in rules:
+            if not rule:
+                yield f"{at}:rule config can't be blank"
             yield from self.item(f"{at}:rule", rule)
             if (rule.get("when") == "delayed") != (rule.get("start_in") is not None):
                 yield f"{at}:rule start_in should be given with when: delayed, and only there"
@@ -199,9 +215,14 @@ def _auto_stop_in(at: str, value: Any) -> Iterator[str]:
 
 
 _OF_DASHBOARDS: dict[str, Check] = {"namespace": text, "flux_resource_path": text}
+_environment_name = matching(
+    r"(?!/)[\w/${}. -]+(?<!/)",
+    "can contain only letters, digits, '-', '_', '/', '$', '{', '}', '.', and spaces, "
+    "but it cannot start or end with '/'",
+)
 _environment = Fields(
     {
-        "name": text,
+        "name": _environment_name,
         "url": text,
         "action": one_of("start", "stop", "prepare", "verify", "access"),
         "on_stop": text,
@@ -260,7 +281,7 @@ _ANY_JOB: dict[str, Check] = {
             "variables": ByType({bool: boolean, list: texts}),
         }
     ),
-    "environment": ByType({str: text, dict: _environment}),
+    "environment": ByType({str: lambda at, value: _environment(at, {"name": value}), dict: _environment}),
     "resource_group": text,
     "parallel": ByType({int: integer(1, MAX_PARALLEL), dict: matrix}),
 }

@@ -102,7 +102,7 @@ class Needs:
         return [form.fields for kind in self.kinds for form in _FORMS[kind]]
 
     def __call__(self, at: str, value: Any) -> Iterator[str]:
-        if not isinstance(value, str | dict | list):
+        if not isinstance(value, dict | list):
             yield f"{at} config can only be a Hash or an Array"
         elif value == {}:
             yield f"{at} config can not be an empty Hash"

@@ -22,7 +22,7 @@ _EXPRESSION = re.compile(r"\$\[\[\s*matrix\.([a-zA-Z0-9_-]+)\s*\]\]")
 
 def _row(at: str, value: dict[str, Any]) -> Iterator[str]:
     """Check one hash of a matrix: variables, and the values that each of them takes."""
-    axes = [axis if isinstance(axis, list) else [axis] if axis != "" else [] for axis in value.values()]
+    axes = [axis if isinstance(axis, list) else [axis] for axis in value.values()]
     if any(len(key) > MAX_NAME for key in value):
         yield f"{at}:variables config has a key of more than {MAX_NAME} characters"
     elif not all(axes) or not all(type(item) in {str, int} for axis in axes for item in axis):

@@ -29,7 +29,10 @@ MAX_JOB_BYTES = 8 * 1024 * 1024
 MAX_JOBS_BYTES = 32 * 1024 * 1024
 #: Maximum processor time for the jobs of one file, each of which expands all variables.
 MAX_SECONDS = 10.0
-NO_JOBS = "No stages / jobs for this pipeline."
+NO_JOBS = (
+    "Pipeline will not run for the selected trigger. "
+    "The rules configuration prevented any jobs from being added to the pipeline."
+)
 FILTERED = "Pipeline filtered out by workflow rules."
 
 

@@ -24,6 +24,7 @@ from cachetools import LRUCache, cached
 
 from api_server.ci.config import patterns
 from api_server.ci.config.context import Context
+from api_server.ci.config.errors import CiConfigError
 from api_server.ci.config.patterns import PathSet, parse_delimited
 from api_server.ci.config.variables import expand_known
 
@@ -245,7 +246,24 @@ def _holds(rule: Rule, known: Mapping[str, str], context: Context) -> bool:
         return False
     if rule.get("changes") is not None and not _changed(rule["changes"], known, context):
         return False
-    return rule.get("exists") is None or _any_glob_matches(_globs(rule["exists"]), known, context.paths)
+    exists = rule.get("exists")
+    return exists is None or _any_glob_matches(_globs(exists), known, _paths_for(exists, known, context))
+
+
+def _paths_for(exists: Any, known: Mapping[str, str], context: Context) -> PathSet:
+    """Return the paths among which `exists` looks. Raise CiConfigError, which names what the file says,
+    because values may be secret."""
+    name = exists.get("project") if isinstance(exists, dict) else None
+    if name is None:
+        return context.paths
+    project = context.project(expand_known(name, known), False)
+    if project is None:
+        raise CiConfigError(f"rules:exists:project `{name}` is not a valid project path")
+    ref = exists.get("ref")
+    repository = project.at(None if ref is None else expand_known(ref, known))
+    if repository is None:
+        raise CiConfigError(f"rules:exists:ref `{ref}` is not a valid ref in project `{name}`")
+    return context.paths_of(repository)
 
 
 def _globs(value: Any) -> list[str]:

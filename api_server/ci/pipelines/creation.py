@@ -16,7 +16,7 @@ from api_server.ci.config import predefined
 from api_server.ci.config.context import Context
 from api_server.ci.config.errors import CiConfigError
 from api_server.ci.config.inputs import Input, declared_in
-from api_server.ci.config.pipeline import plan_pipeline
+from api_server.ci.config.pipeline import NO_JOBS, plan_pipeline
 from api_server.ci.config.plan import AutoCancel, Plan, PlannedJob
 from api_server.ci.config.predefined import pipeline_variables
 from api_server.ci.config.variables import Variable, forwarded
@@ -204,7 +204,7 @@ class PipelineMaker:
                     return pipeline_id
             raise PipelineRefused(*refused.errors) from None
         if not plan.jobs:
-            raise PipelineRefused(plan.reason or "No stages / jobs for this pipeline.")
+            raise PipelineRefused(plan.reason or NO_JOBS)
         if skips and request.source == "merge_request_event":
             return await self._write(request, read, plan=None)
         return await self._write(request, read, plan, jobs)

@@ -42,7 +42,6 @@ async def list_users(request: web.Request, visitor: Visitor, params: ListUsers) 
         context.services(request).database,
         params.page,
         for_administrator=True,
-        username=None,
         search=params.search,
         active=params.state == "active",
         blocked=params.state == "blocked",

@@ -211,15 +211,21 @@ async def test_the_list_can_be_narrowed_to_the_active_or_the_blocked(forge: Forg
     name = new_name("Somebody")
     active, blocked = await forge.user(), await forge.user()
     for person in (active, blocked):
-        await forge.root.put(f"/users/{person.id}", {"name": name})
+        await forge.root.put(f"/users/{person.id}", {"name": name, "external": person is blocked})
     assert (await forge.root.post(f"/users/{blocked.id}/block")).body is True
 
-    async def found(query: str) -> set[int]:
-        return {user["id"] for user in (await forge.root.get(f"/users?search={name}&{query}")).body}
+    async def found(query: str, by: Client = forge.root) -> set[int]:
+        return {user["id"] for user in (await by.get(f"/users?search={name}&{query}")).body}
 
     assert await found("") == {active.id, blocked.id}
     assert await found("active=true") == {active.id}
     assert await found("blocked=true") == {blocked.id}
+    assert await found("exclude_active=true") == {blocked.id}
+    assert await found("exclude_external=true") == {active.id}
+    assert await found("external=true", active.api) == {blocked.id}
+    for only_administrators in ("admins=true", "created_after=2100-01-01", "created_before=2000-01-01"):
+        assert await found(only_administrators) == set()
+        assert await found(only_administrators, active.api) == {active.id, blocked.id}
 
 
 async def test_a_blocked_user_has_no_tokens_that_work(forge: Forge) -> None:

@@ -14,7 +14,7 @@ import pytest
 from pygit2.enums import FileMode, ObjectType
 
 from api_server.code.committing import decoded
-from api_server.code.reading import READS, STREAMS
+from api_server.code.reading import READS, REFS, STREAMS
 from api_server.git import spawning, trees
 from api_server.git.repositories import Repository
 from api_server.web.context import SERVICES
@@ -532,6 +532,11 @@ async def test_one_caller_reads_only_so_much_at_once(new_forge: Any, tmp_path: P
         assert (await bob.api.get(f"{where}/tree")).status == 200
         assert (await slow).status == 503
         assert (await alice.api.get(f"{where}/tree")).status == 200
+        for kind in ("branches", "tags"):
+            async with forge.server.app[SERVICES][REFS].slot(("user", alice.id)):
+                assert (await alice.api.get(f"{where}/{kind}")).status == 429
+                assert (await bob.api.get(f"{where}/{kind}")).status == 200
+            assert (await alice.api.get(f"{where}/{kind}")).status == 200
 
 
 @pytest.mark.parametrize("keyword", ["include: '*.yml'", "build: {script: x, rules: [{exists: ['**/*.c']}]}"])

@@ -8,6 +8,7 @@ import gitlab
 import orjson
 import pytest
 
+from api_server.ci.config.pipeline import NO_JOBS
 from api_server.merge_requests.pushes import make_pipeline
 from api_server.web.context import SERVICES
 from api_server.web.routes import Role
@@ -288,7 +289,7 @@ async def test_a_file_that_names_merge_requests_has_two_pipelines_and_others_non
     await project.commit(ONE_JOB, branch="plain", message="One")
     plain = await propose(project, "plain")
     refused = await post(project.api, project, plain)
-    message = {"base": ["No stages / jobs for this pipeline."]}
+    message = {"base": [NO_JOBS]}
     assert (refused.status, refused.body) == (400, {"message": message})
     await project.commit(ONLY, message="One")
     merge_request = await propose(project)

@@ -23,6 +23,7 @@ from api_server.pages.site import PAGES
 from tests.api_server.pages.conftest import complaints_of
 from tests.api_server.pages.looks import LOOKS, SCENES, Look, Things, Who
 from tests.support.browser import COOKIE, new_session
+from tests.support.checkout import CHECKOUT
 from tests.support.forge import Forge, running_forge
 from tests.support.route_table import ROUTES
 
@@ -96,6 +97,16 @@ def _pattern(path: str) -> re.Pattern[str]:
     """Return a regular expression for a path as pages declare it."""
     parameter = re.compile(r"\{\w+(?::((?:[^{}]|\{[^{}]*\})*))?\}")
     return re.compile(parameter.sub(lambda found: found[1] or "[^/]+", path))
+
+
+def test_only_users_and_tokens_have_a_state() -> None:
+    """Everything else has a status, as on GitLab's pages."""
+    pages = CHECKOUT / "api_server/pages/templates"
+    heads = re.compile(r'>State<|choose\("State"')
+    with_state = {
+        str(file.relative_to(pages)) for file in pages.rglob("*.html") if heads.search(file.read_text())
+    }
+    assert with_state == {"admin/tokens.html", "admin/users.html"}
 
 
 @pytest.fixture(scope="module")

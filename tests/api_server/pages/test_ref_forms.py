@@ -54,6 +54,12 @@ async def test_a_branch_is_made_and_deleted(browser: Browser, scene: Scene) -> N
         )
     await browser.send(f"{scene.path}/branches", branch="topic/one", ref="main")
     assert (browser.status, browser.path) == (200, f"{scene.path}/tree/topic/one")
+    rules = f"/projects/{scene.project['id']}/protected_branches"
+    await scene.owner.api.post(rules, {"name": "topic/*"}, expect=201)
+    developer = await scene.forge.new_member(scene.project["id"], Role.DEVELOPER)
+    async with browsing(scene.forge, developer) as theirs:
+        await theirs.get(f"{scene.path}/branches")
+        assert ("topic/one" in theirs.text, "Delete topic/one" in theirs.text) == (True, False)
     await browser.get(f"{scene.path}/branches")
     assert "Delete topic/one" in browser.text
     assert "Delete main" not in browser.text

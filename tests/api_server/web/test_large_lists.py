@@ -150,6 +150,13 @@ async def test_a_hundred_threads_at_all_limits_are_a_page(
     assert {note["body"] for note in notes} == {_LONG * size}, "this page is not too large"
     alone = await stranger.api.get(f"{own}/discussions/{threads[0]['id']}", expect=200)
     assert [len(note["body"]) for note in alone.body["notes"]] == [size] * (number // 100)
+    await own_forge.execute("DELETE FROM notes WHERE id > 200")
+    await own_forge.execute("UPDATE notes SET discussion_id = %(id)s", id=threads[0]["id"])
+    alone = await stranger.api.get(f"{own}/discussions/{threads[0]['id']}", expect=200)
+    assert int(alone.headers["Content-Length"]) <= MAX_BYTES
+    assert [note["body"] for note in alone.body["notes"]] == [_LONG * size] * 100, (
+        "shortened as a page of one"
+    )
 
 
 #: (what somebody writes, the lists that others read). A job shows its commit, a runner's job its project.

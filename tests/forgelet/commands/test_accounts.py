@@ -20,6 +20,7 @@ EVENTS = """
 @pytest.fixture(scope="module")
 async def here(new_database: Callable[[], str], tmp_path_factory: Any) -> AsyncIterator[Forge]:
     async with running_forge(new_database(), tmp_path_factory.mktemp("accounts"), work=False) as forge:
+        await forge.group(path="taken-by-a-group")
         yield forge
 
 
@@ -165,6 +166,10 @@ async def test_runners_serve_the_instance_a_group_or_a_project(here: Forge) -> N
     [
         (
             "user create --username root --email new@example.org --name N",
+            "Username has already been taken",
+        ),
+        (
+            "user create --username taken-by-a-group --email new@example.org --name N",
             "Username has already been taken",
         ),
         (

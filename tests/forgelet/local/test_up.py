@@ -282,7 +282,10 @@ def test_a_busy_port_is_one_sentence(start_up: StartUp) -> None:
         (("--data-dir", ""), "--data-dir is empty"),
         (("--data-dir", "/dev/null/data"), "The data directory /dev/null/data cannot be used"),
         (("--database-url", "postgresql://alice:hunter2@127.0.0.1:1/x"), "--database-url cannot be used"),
-        (("--database-url", "postgresql://alice:hunter2%ei@127.0.0.1:1/x"), "--database-url has to be a URL"),
+        (
+            ("--database-url", "postgresql://alice:hunter2%ei@127.0.0.1:1/x"),
+            "--database-url has to be a URL such as postgresql://host/database",
+        ),
     ],
 )
 def test_what_cannot_work_is_one_sentence(start_up: StartUp, options: tuple[str, ...], words: str) -> None:
@@ -481,7 +484,7 @@ def test_a_named_folder_keeps_what_was_there(start_testing: StartTesting, place:
         ),
         (("--until-eof",), "Standard input has ended already"),
         (("--host", "localhost"), "--host has to be an IPv4 address, such as 0.0.0.0"),
-        (("--host", "192.0.2.1", "--api-port", "8080"), "Port 8080 of 192.0.2.1 cannot be used"),
+        (("--host", "192.0.2.1", "--api-port", "8080"), "choose another --host"),
         (("--external-host", "http://forge"), "--external-host has to be the name or the IPv4 address"),
     ],
 )

@@ -168,8 +168,9 @@ def whole() -> Context:
         files = {
             "other.yml": f"other: {{stage: first, script: at {ref}}}",
             "templates/component.yml": "component: {stage: first, script: component}",
+            f"at-{ref}": "",
         }
-        return Repository(read=files.get, project="group/other", sha="1" * 40)
+        return Repository(read=files.get, paths=files.keys, project="group/other", sha="1" * 40)
 
     planned = context(
         predefined=BRANCH | {"CI_SERVER_FQDN": "forge.example.org"}, files=PATHS, changed=["changed.md"]

@@ -176,6 +176,41 @@ def test_whether_a_file_exists_is_asked_where_the_include_is_written():
     assert names(f"include: {URL}\nown: {{script: x}}", remote=remote, files={"mine": ""}) == {"own"}
 
 
+def test_whether_a_file_exists_in_another_project_is_asked_with_the_rights_of_who_asks():
+    def project(path: str, public: bool) -> OtherProject | None:
+        """Return the only project, which is not public. Its commits differ in their paths."""
+        if public or path != "group/lib":
+            return None
+        return OtherProject(at=lambda ref: None if ref == "gone" else Repository(paths=lambda: [f"at-{ref}"]))
+
+    def outcome(exists: str, text: str = "own: {script: x, rules: [{exists: %s}]}\nb: {script: x}") -> object:
+        wanted = evolve(
+            outside(), given=(Variable("LIB", "lib"), Variable("NO", "no", masked=True)), project=project
+        )
+        remote = RemoteFile(content=(b"include: {local: a.yml, rules: [{exists: %s}]}" % exists.encode()))
+        try:
+            planned = plan_pipeline(text.replace("%s", exists), evolve(wanted, remote={URL: remote}))
+        except CiConfigError as refused:
+            return refused.errors
+        return {one.name for one in planned.jobs}
+
+    assert outcome("{paths: [at-None], project: group/$LIB}") == {"own", "b"}
+    assert outcome("{paths: [at-None], project: group/$LIB, ref: v1}") == {"b"}
+    assert outcome("{paths: ['at-*'], project: group/$LIB, ref: $LIB}") == {"own", "b"}
+    assert outcome("{paths: [a], project: group/$NO}") == (
+        "rules:exists:project `group/$NO` is not a valid project path",
+    )
+    assert outcome("{paths: [a], project: group/$LIB, ref: gone}") == (
+        "rules:exists:ref `gone` is not a valid ref in project `group/$LIB`",
+    )
+    assert outcome("{paths: [a], ref: v1}") == (
+        "jobs:own:rules:rule:exists config missing required keys: project",
+    )
+    assert outcome("{paths: [at-None], project: group/lib}", f"include: {URL}\nb: {{script: x}}") == (
+        "rules:exists:project `group/lib` is not a valid project path",
+    )
+
+
 @pytest.mark.parametrize(
     ("include", "expected"),
     [

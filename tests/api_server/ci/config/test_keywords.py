@@ -30,10 +30,6 @@ STOP = "stop: {script: x, when: manual, environment: {name: %s}}"
         ("test: {run: [{name: a, script: x}]}", "jobs:test:run"),
         ("default: {identity: google_cloud}\ntest: {script: x}", "default:identity"),
         ("test: {script: x, artifacts: {reports: {sarif: x}}}", "jobs:test:artifacts:reports:sarif"),
-        (
-            "test: {script: x, rules: [{exists: {paths: [a], project: b/c}}]}",
-            "jobs:test:rules:rule:exists:project",
-        ),
     ],
 )
 def test_what_gitlab_has_beyond_is_refused_by_its_name(text, refused):

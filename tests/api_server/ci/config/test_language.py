@@ -292,7 +292,7 @@ def test_paths_are_listed_for_a_few_other_projects_only():
             return refused.errors
 
     assert planned(10) == ("a",)
-    assert planned(11) == ("Wildcards and `exists` are for the files of up to 10 other projects",)
+    assert planned(12) == ("Wildcards and `exists` are for the files of up to 10 other projects",)
 
 
 def test_rows_that_a_job_needs_are_counted_before_anything_is_said_of_them():
@@ -348,3 +348,11 @@ def test_one_job_has_so_many_variables_services_and_bytes():
 def test_planning_ends(monkeypatch):
     monkeypatch.setattr(pipeline, "MAX_SECONDS", -1.0)
     assert errors("a: {script: x}") == ("The jobs take more than -1 seconds to plan",)
+
+
+def test_a_job_that_two_pipelines_of_a_change_would_have_is_a_warning():
+    text = "{a: {script: x, rules: [{if: $A}, {when: always}]}, b: {script: x, rules: [{when: never}]}%s}"
+    (warning,) = read(text % "", context()).warnings
+    assert warning.startswith("jobs:a may allow multiple pipelines to run for a single action")
+    assert read(text % ", workflow: {rules: [{if: $A}]}", context()).warnings == ()
+    assert read(text % ", c: {script: x, rules: [{if: $A, when: always}]}", context()).warnings == (warning,)

@@ -362,6 +362,13 @@ def test_of_jobs_of_one_name_the_later_one_counts(parallel):
     )
 
 
+def test_a_value_of_a_matrix_may_be_empty():
+    found = jobs(
+        "t: {script: x, parallel: {matrix: [{A: '', B: [b, '']}]}}\nn: {script: x, needs: ['t: [, b]']}"
+    )
+    assert list(found) == ["t: [, b]", "t: [, ]", "n"]
+
+
 def test_of_equal_rows_of_a_matrix_the_last_one_counts():
     found = jobs("t: {script: x, parallel: {matrix: [{A: [a, b]}, {B: a}]}}")
     assert [(one.name, one.variables[0].key, one.node_index, one.node_total) for one in found.values()] == [

@@ -15,6 +15,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from api_server.ci.config.context import RemoteFile
+from api_server.ci.config.pipeline import NO_JOBS
 from api_server.ci.config.yaml_text import MAX_BYTES
 from api_server.ci.pipelines import planning
 from api_server.ci.pipelines.planning import RemoteFiles
@@ -294,7 +295,7 @@ async def test_lint_says_what_is_wrong_and_what_a_text_would_give(forge):
     filtered = {"content": "build: {script: make, rules: [{if: $NEVER}]}"}
     assert (await project.api.post(f"{project.url}/ci/lint", filtered)).body["valid"] is True
     dry = await project.api.post(f"{project.url}/ci/lint", filtered | {"dry_run": True})
-    assert (dry.body["valid"], dry.body["errors"]) == (False, ["No stages / jobs for this pipeline."])
+    assert (dry.body["valid"], dry.body["errors"]) == (False, [NO_JOBS])
     text = "a: {stage: build, script: x, rules: [{if: $NEVER}]}\nb: {script: x, when: manual, needs: [a]}"
     static = (await project.api.post(f"{project.url}/ci/lint", {"content": text, "include_jobs": True})).body
     assert (static["valid"], static["errors"]) == (True, [])

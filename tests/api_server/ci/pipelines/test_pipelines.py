@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api_server.ci.config.pipeline import NO_JOBS
 from api_server.ci.pipelines import queries, repository
 from api_server.ci.pipelines.handlers import routes
 from api_server.ci.pipelines.tasks import PushOptions, push_options
@@ -120,16 +121,16 @@ async def test_a_pushed_file_that_is_too_large_makes_a_failed_pipeline_too(forge
 async def test_caches_that_are_named_for_files_of_any_size_change_with_them(forge, monkeypatch):
     monkeypatch.setattr(repository, "MAX_BYTES", 100)
     project = await ci_project(forge)
-    text = "a: {script: b, cache: {key: {files: [lock]}, paths: [c]}}\n"
+    text = "a: {script: b, cache: [{key: {files: [d/lock]}, paths: [c]}, {key: {files: [d]}, paths: [e]}]}\n"
     keys = []
     for content in (None, "1" + "#" * 100, "2" + "#" * 100):
         if content is not None:
-            await project.commit(content, path="lock")
+            await project.commit(content, path="d/lock")
         job = await project.job(text)
         plan = await forge.database.value("SELECT plan FROM jobs WHERE id = %(id)s", id=job["id"])
-        keys.append(json.loads(plan)["cache"][0]["key"])
-    assert keys[0] == "0-default"
-    assert len(set(keys)) == 3
+        keys.append([cache["key"] for cache in json.loads(plan)["cache"]])
+    assert keys[0] == ["0-default", "1-default"]
+    assert [len(set(each)) for each in zip(*keys, strict=True)] == [3, 3]
 
 
 async def test_a_pushed_pipeline_is_made_once_however_often_the_work_is_done(project):
@@ -198,7 +199,7 @@ async def test_pipelines_that_cannot_be_made(forge):
     await project.commit("a", path="file", branch="topic")
     assert await refusal("topic") == ["Missing CI config file"]
     await project.commit("build:\n  script: echo\n  rules: [{if: $NEVER}]\n")
-    assert await refusal("topic") == ["No stages / jobs for this pipeline."]
+    assert await refusal("topic") == [NO_JOBS]
     for key in ("A=1 B", "A$(id)", "é"):  # runners write keys unchanged into shells
         text = "Variables key can contain only letters, digits and '_'."
         assert await refusal("topic", variables=[{"key": key, "value": "x"}]) == [text]
@@ -529,7 +530,7 @@ async def test_a_file_is_tried_out_as_if_it_ran_elsewhere(forge: Forge) -> None:
         body = (await client.get(url)).body
         return body["valid"], body["errors"], [job["name"] for job in body.get("jobs", [])]
 
-    nothing = (False, ["No stages / jobs for this pipeline."], [])
+    nothing = (False, [NO_JOBS], [])
     assert await jobs(project.api, "content_ref=topic&dry_run_ref=topic") == (True, [], ["build"])
     assert await jobs(project.api, "content_ref=topic") == nothing
     assert await jobs(project.api, "dry_run_ref=topic") == (True, [], ["build"])
